@@ -1,13 +1,14 @@
 /*
  * Times attention, or the fused head, on random operands: the best and the median run of the op and
  * of its backward op, in microseconds, GFLOP/s of the best, and the workspace in bytes. On one
- * thread it is processor time, which what else the machine does disturbs less. bench/attention.py
- * compares with PyTorch. `projections`: what of a Llama or BERT block's projections to q, k and v
- * are three linear layers, beside one as wide as all of them (GPT-2's way).
+ * thread it measures processor time, which other programs disturb less. bench/attention.py compares
+ * with PyTorch. `projections` compares three linear layers, as in a Llama or BERT block's
+ * projections to q, k and v, with one layer of their total width, as in GPT-2. With DOCUMENT, rows
+ * hold documents of that many tokens (0: none).
  *
- *     bench/attention attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT]
- *     bench/attention head THREADS SECONDS ROWS COLUMNS CLASSES
- *     bench/attention projections THREADS SECONDS ROWS WIDTH
+ *     bench/attention attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT [DOCUMENT
+ * [WINDOW]]] bench/attention head THREADS SECONDS ROWS COLUMNS CLASSES bench/attention projections
+ * THREADS SECONDS ROWS WIDTH
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -32,16 +33,20 @@ static struct tensor_type type_of(enum dtype dtype, int dim_count, int64_t a, in
     return tensor_type_make(dtype, dim_count, (int64_t[]){a, b, c});
 }
 
-/* Causal, on q, k and v side by side. */
+/* Causal attention; q, k and v are packed side by side. */
 static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_t head_dim,
-                              double dropout)
+                              double dropout, int64_t document, int64_t window)
 {
     int64_t width = heads * head_dim;
     struct op_desc desc = whole_op(OP_ATTENTION);
     desc.attrs.attention.heads = desc.attrs.attention.kv_heads = heads;
     desc.attrs.attention.causal = true;
     desc.attrs.attention.p = dropout;
+    desc.attrs.attention.window = window;
     desc.input_present[1] = desc.input_present[2] = desc.input_present[3] = false;
+    timer.document = document;
+    desc.input_present[4] = document > 0;
+    desc.inputs[4] = type_of(DTYPE_I32, 2, batch, time, 0);
     desc.inputs[0] = type_of(DTYPE_F32, 3, batch, time, 3 * width);
     desc.outputs[0] = type_of(DTYPE_F32, 3, batch, time, width);
     desc.outputs[1] = type_of(DTYPE_F32, 3, batch, heads, time);
@@ -51,6 +56,8 @@ static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_
     backward.inputs[0] = backward.inputs[4] = desc.outputs[0];
     backward.inputs[1] = backward.outputs[0] = desc.inputs[0];
     backward.inputs[5] = desc.outputs[1];
+    backward.input_present[7] = document > 0;
+    backward.inputs[7] = desc.inputs[4];
     backward.input_present[2] = backward.input_present[3] = backward.input_present[6] = false;
     backward.output_present[1] = backward.output_present[2] = false;
     measure(&backward);
@@ -76,8 +83,8 @@ static void measure_head(int64_t rows, int64_t columns, int64_t classes)
     measure(&backward);
 }
 
-/* Forward, and backward with respect to the input and the weights; `accumulate`: to what is there.
- */
+/* Times forward, and backward with respect to the input and the weights. With `accumulate`,
+ * gradients are added to existing ones. */
 static double measure_linear(int64_t rows, int64_t in, int64_t out, bool accumulate)
 {
     struct tensor_type x = type_of(DTYPE_F32, 2, rows, in, 0),
@@ -109,14 +116,15 @@ int main(int argc, char **argv)
 {
     int64_t sizes[4] = {0};
     for (int i = 0; i < 4 && i + 4 < argc; i++) sizes[i] = atoll(argv[i + 4]);
-    bool attention = (argc == 8 || argc == 9) && strcmp(argv[1], "attention") == 0;
+    bool attention = argc >= 8 && argc <= 11 && strcmp(argv[1], "attention") == 0;
     bool head = argc == 7 && strcmp(argv[1], "head") == 0;
     bool projections = argc == 6 && strcmp(argv[1], "projections") == 0;
     bool sized = sizes[0] > 0 && sizes[1] > 0 && (projections || sizes[2] > 0) &&
                  (!attention || sizes[3] > 0);
     if ((!attention && !head && !projections) || !sized) {
         fprintf(stderr,
-                "usage: %s attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT]\n"
+                "usage: %s attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT [DOCUMENT "
+                "[WINDOW]]]\n"
                 "       %s head THREADS SECONDS ROWS COLUMNS CLASSES\n"
                 "       %s projections THREADS SECONDS ROWS WIDTH\n",
                 argv[0], argv[0], argv[0]);
@@ -127,7 +135,8 @@ int main(int argc, char **argv)
     timer.clock = threads > 1 ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID;
     timer.seconds = atof(argv[3]);
     if (attention)
-        measure_attention(sizes[0], sizes[1], sizes[2], sizes[3], argc > 8 ? atof(argv[8]) : 0);
+        measure_attention(sizes[0], sizes[1], sizes[2], sizes[3], argc > 8 ? atof(argv[8]) : 0,
+                          argc > 9 ? atoll(argv[9]) : 0, argc > 10 ? atoll(argv[10]) : 0);
     else if (head) measure_head(sizes[0], sizes[1], sizes[2]);
     else measure_projections(sizes[0], sizes[1]);
     return 0;

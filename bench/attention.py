@@ -1,9 +1,8 @@
 #!/usr/bin/python3
 """Attention and the fused head of bench/attention against PyTorch's, forward and backward together,
-in alternating rounds on the same number of threads; on one thread by processor time, which what else
-the machine does disturbs less. PyTorch's attention is what nanoGPT does without
-flash attention: softmax of q k^T under a mask, over a packed projection; its head is F.linear and
-F.cross_entropy.
+in alternating rounds on the same number of threads; on one thread by processor time, which other
+programs disturb less. PyTorch's attention is that of nanoGPT without flash attention: softmax of
+q k^T under a mask, over a packed projection; its head is F.linear and F.cross_entropy.
 
     builddir=... bench/attention.py [--threads N] [--rounds N] [--seconds S]
 """
@@ -68,7 +67,7 @@ def ours(kind, threads, seconds, sizes):
     lines = subprocess.run([str(word) for word in words], check=True, capture_output=True,
                            text=True, env={**os.environ, "OMP_NUM_THREADS": str(threads)})
     medians = {line.split()[0]: float(line.split()[2]) for line in lines.stdout.splitlines()}
-    if kind == "head":  # in training the backward op is the forward one too
+    if kind == "head":  # in training the backward op includes the forward one
         return medians["linear_cross_entropy_backward"]
     return sum(medians.values())
 

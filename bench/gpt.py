@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The measurement of bench/gpt.sh, which see. --python names an interpreter with another PyTorch."""
+"""The measurement of bench/gpt.sh; see there. --python names an interpreter with another PyTorch."""
 
 import argparse
 import json
@@ -93,7 +93,7 @@ def torch_run(python, text, size, world, steps, port):
 
 
 def compare(daemon, options, size, world, port):
-    """Alternating runs. PyTorch's median step in our medians; prints a row."""
+    """Prints a row for alternating runs; returns our median step over PyTorch's."""
     ours, theirs, version = [], [], ""
     for number in range(options.rounds):
         ours += our_run(daemon, size, world, options.steps, options.settings)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The other side of bench/gpt.sh: a GPT of the given size in PyTorch, written as nanoGPT's users write
-it, trained on random windows of a file's bytes by one process, or several under DDP over Gloo. Prints
-the seconds of each step as JSON. Attention is scaled_dot_product_attention where this PyTorch has it,
-which on the CPU is its blocked kernel, and otherwise a softmax over all pairs."""
+"""PyTorch's side of bench/gpt.sh: a GPT of the given size, written as nanoGPT's users write it, trained
+on random windows of a file's bytes by one process, or several under DDP over Gloo. Prints the seconds
+of each step as JSON. Attention is scaled_dot_product_attention, which on the CPU is a blocked kernel,
+if this PyTorch has it, otherwise a softmax over all pairs."""
 
 import argparse
 import json
@@ -41,7 +41,7 @@ class Attention(nn.Module):
 
 
 class Norm(nn.Module):
-    """LayerNorm without a bias, which 1.13's cannot leave out."""
+    """LayerNorm without a bias, which PyTorch 1.13 does not offer."""
 
     def __init__(self, width):
         super().__init__()

@@ -1,6 +1,6 @@
 /*
  * Times the kernels of one MNIST training step (the tutorial's network), op by op: microseconds of
- * the fastest and the median run, and what that is in arithmetic and memory traffic.
+ * the fastest and the median run, and the resulting rates of arithmetic and memory traffic.
  *
  *     bench/kernels [batch [threads [seconds per op]]]
  */

@@ -1,7 +1,7 @@
 /*
- * Puts a coordinator under load and says what it does to those who use it; see load.h.
- * bench/load.py starts the coordinator. Every job must be run once, to its end, and every watcher
- * see all of it: otherwise the exit status is 1.
+ * Puts a coordinator under load and reports the latencies that its clients see; see load.h.
+ * bench/load.py starts the coordinator. The exit status is 1 unless every job runs exactly once, to
+ * its end, and every watcher receives all of its events.
  */
 #include "load.h"
 
@@ -13,11 +13,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "../client/methods.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "fsdpd/v1/methods.h"
 #include "planning/planning.h"
 #include "spec/spec.h"
 #include "worker/job_message.h"
@@ -102,7 +103,7 @@ static void on_channel_closed(void *user)
     ((struct load *)user)->open--;
 }
 
-/* Runs the loop until `*reached` is `target`; false after the time, or when something is wrong. */
+/* Runs the loop until `*reached` is `target`; false after a timeout or an error. */
 static bool run_until(struct load *load, const int *reached, int target, double seconds,
                       const char *what)
 {
@@ -173,13 +174,13 @@ static bool submit_all(struct load *load, const struct settings *settings)
     for (int i = 0; i < settings->submitters; i++)
         rpc_channel_close(submitters[i].channel, on_channel_closed, load);
     run_for(load, 0.05);
-    if (load->error == NULL) free(submitters); /* else calls that are open still point to them */
+    if (load->error == NULL) free(submitters); /* otherwise open calls still point to them */
     printf("submitted %d jobs in %.1f s: %.0f a second, %d at a time\n", load->submitted, seconds,
            load->submitted / seconds, (int)settings->submitters);
     return done;
 }
 
-/* ---- calls while all of it goes on ---- */
+/* ---- calls under load ---- */
 
 struct timed_call {
     struct load *load;
@@ -239,7 +240,7 @@ static double cpu_of(const struct rusage *usage)
            (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1e3;
 }
 
-/* fsdpctl as a user runs it, from its start to its end. */
+/* Times fsdpctl as a user runs it, from its start to its end. */
 static void time_program(struct load *load, const char *ctl, const char *const *words)
 {
     struct samples samples = {0};
@@ -290,8 +291,7 @@ static void time_everything(struct load *load, const struct settings *settings)
     time_call(load, "GetJob, the last", &control_get_job, &get.base);
     if (settings->ctl == NULL) return;
     static const char *const programs[][4] = {{"list"}, {"status"}, {"workers"}, {"version"}};
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++)
-        time_program(load, settings->ctl, programs[i]);
+    for (size_t i = 0; i < COUNT_OF(programs); i++) time_program(load, settings->ctl, programs[i]);
 }
 
 /* ---- the coordinator's process ---- */
@@ -394,8 +394,7 @@ static status_t make_plan(struct load *load, const struct settings *settings)
                                               {.text = ranks},
                                               {.text = "save_model=false"},
                                               {.text = "device=cpu"}};
-    status_t status = spec_read_file(settings->file, overrides,
-                                     sizeof overrides / sizeof *overrides, &load->spec);
+    status_t status = spec_read_file(settings->file, overrides, COUNT_OF(overrides), &load->spec);
     free(ranks);
     TRY(status);
     struct job_settings job;
@@ -434,7 +433,7 @@ static bool read_arguments(struct settings *settings, int argc, char **argv)
         {"seconds", NULL, &settings->seconds}, {"pid", NULL, &settings->pid},
         {"run-ms", NULL, &settings->run_ms},   {"interval-ms", NULL, &settings->interval_ms},
     };
-    enum { ROWS = sizeof rows / sizeof *rows };
+    enum { ROWS = COUNT_OF(rows) };
     struct option options[ROWS + 1] = {0};
     for (int i = 0; i < ROWS; i++)
         options[i] = (struct option){rows[i].name, required_argument, NULL, i};
@@ -473,10 +472,11 @@ int main(int argc, char **argv)
         files.rlim_cur = files.rlim_max;
         setrlimit(RLIMIT_NOFILE, &files);
     }
-    struct load load = {.address = settings.address,
-                        .job_count = (int)settings.jobs,
-                        .run_ms = (int)settings.run_ms,
-                        .interval_ms = (int)settings.interval_ms};
+    static struct load load; /* the end of the process frees what it holds */
+    load = (struct load){.address = settings.address,
+                         .job_count = (int)settings.jobs,
+                         .run_ms = (int)settings.run_ms,
+                         .interval_ms = (int)settings.interval_ms};
     status_t status = make_plan(&load, &settings);
     uv_loop_init(&load.loop);
     uv_timer_init(&load.loop, &load.beat);
@@ -492,7 +492,7 @@ int main(int argc, char **argv)
     run(&load, &settings);
     if (load.watch_missed > 0)
         load_fail(&load, "watchers missed %llu reports", (unsigned long long)load.watch_missed);
-    /* What is wrong is said now: closing ends every stream with an error of its own. */
+    /* Report errors now: closing ends every stream with an error of its own. */
     char *error = load.error != NULL ? strdup(load.error) : NULL;
     if (error != NULL) printf("FAILED: %s\n", error);
     else

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The measurement of bench/load.sh, which see."""
+"""The measurement of bench/load.sh; see there."""
 
 import argparse
 import os
@@ -24,10 +24,10 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--state-dir", help="on the disk to be measured (a temporary directory)")
     options, rest = parser.parse_known_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started ends, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that child processes end, too
     root = tempfile.mkdtemp(prefix="fsdpd-load-", dir=options.state_dir)
     address = f"unix:{root}/run/fsdpd.sock"
-    # One user submits everything, and has all connections.
+    # A single user owns all submissions and all connections.
     environment = dict(os.environ, FSDPD_CONFIG="", FSDPD_LIMITS_JOBS_ACTIVE="20000",
                        FSDPD_LIMITS_JOBS_PER_USER="20000")
     code = 1

@@ -1,16 +1,16 @@
-/* Watchers; see load.h. Each counts its job's events and measures how old the reports are. */
+/* Watchers; see load.h. Each counts its job's events and measures the age of the reports. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "../client/methods.h"
 #include "base/mem.h"
+#include "fsdpd/v1/methods.h"
 #include "load.h"
 
 struct load_watcher {
     struct load *load;
     struct rpc_channel *channel;
     struct load_job *job;
-    double began_ms; /* older events are history, which is read at once */
+    double began_ms; /* older events are history, which arrives all at once */
     uint64_t sequence, metrics;
     bool over, closed;
 };

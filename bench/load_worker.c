@@ -4,10 +4,10 @@
 
 #include "base/mem.h"
 #include "config.h"
+#include "fsdpd/v1/methods.h"
 #include "load.h"
-#include "worker/methods.h"
 
-enum { BEAT_MS = 10, HEARTBEAT_MS = 1000 };
+enum { BEAT_MS = 10, HEARTBEAT_MS = 1000, STEPS = 1000 };
 
 struct load_worker {
     struct load *load;
@@ -15,7 +15,7 @@ struct load_worker {
     struct rpc_stream *stream;
     char id[32];
     bool welcome;
-    /* The attempt that it has; job is NULL when it is idle. */
+    /* Its attempt; job is NULL when it is idle. */
     struct load_job *job;
     uint32_t attempt, rank, world;
     double began_ms;
@@ -43,7 +43,7 @@ static void send_plan(struct load_worker *worker, const Fsdpd__V1__PlanOrder *or
     Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
     result.request = order->request;
     result.plan = worker->load->plan;
-    result.steps = 1000;
+    result.steps = STEPS;
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
     message.plan = &result;
@@ -51,13 +51,13 @@ static void send_plan(struct load_worker *worker, const Fsdpd__V1__PlanOrder *or
     worker->load->plans_answered++;
 }
 
-/* Rank 0's report. When it was made travels in train_seconds, for the watchers. */
+/* Sends rank 0's report. train_seconds carries the time of the report, for the watchers. */
 static void send_metrics(struct load_worker *worker)
 {
     struct load_job *job = worker->job;
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     metrics.step = ++worker->step;
-    metrics.epoch = (double)worker->step / 1000;
+    metrics.epoch = (double)worker->step / STEPS;
     metrics.loss = 2.3 / (1 + (double)worker->step / 100);
     metrics.learning_rate = 1;
     metrics.samples_per_second = 4000;
@@ -81,7 +81,7 @@ static void send_started(struct load_worker *worker)
 {
     Fsdpd__V1__Started started = FSDPD__V1__STARTED__INIT;
     started.plan_hash = worker->load->plan->hash;
-    started.steps = 1000;
+    started.steps = STEPS;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
     event.started = &started;
@@ -95,7 +95,8 @@ static void end(struct load_worker *worker, enum status_code code, const char *w
     Fsdpd__V1__Finished finished = FSDPD__V1__FINISHED__INIT;
     finished.code = (uint32_t)code;
     finished.message = (char *)why;
-    finished.step = worker->step;
+    finished.step =
+        code == STATUS_OK ? STEPS : worker->step; /* the attempt skips its remaining steps */
     finished.memory_peak_bytes = finished.memory_planned_bytes = load->plan->peak_bytes;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
@@ -117,7 +118,8 @@ static void on_assignment(struct load_worker *worker, const Fsdpd__V1__Assignmen
     struct load *load = worker->load;
     struct load_job *job = load_find(load, assignment->job);
     if (job == NULL) {
-        load_fail(load, "%s was assigned %s, which nobody submitted", worker->id, assignment->job);
+        load_fail(load, "%s was assigned %s, which was never submitted", worker->id,
+                  assignment->job);
     } else if (worker->job != NULL) {
         load_fail(load, "%s was assigned %s while it had %s", worker->id, job->id, worker->job->id);
     } else if (++job->assigned > (int)assignment->world) {
@@ -172,10 +174,10 @@ static void attach(struct load_worker *worker, int number)
     static const struct rpc_stream_callbacks callbacks = {.on_message = on_message,
                                                           .on_closed = on_closed};
     struct load *load = worker->load;
-    /* Eight to a host, as in a cluster. */
+    /* Eight workers per host, as in a cluster. */
     snprintf(worker->id, sizeof worker->id, "node%03d/cpu:%d", number / 8, number % 8);
     worker->channel = load_connect(load);
-    worker->stream = rpc_stream_open(worker->channel, &worker_method_attach, NULL, 0, true,
+    worker->stream = rpc_stream_open(worker->channel, &worker_link_attach, NULL, 0, true,
                                      &callbacks, worker);
     Fsdpd__V1__Hello hello = FSDPD__V1__HELLO__INIT;
     hello.id = worker->id;
@@ -196,7 +198,7 @@ static void beat(struct load_worker *worker, int number)
     const struct load *load = worker->load;
     if (!worker->welcome || worker->stream == NULL) return;
     worker->beats++;
-    /* Spread over the second, as they are among processes that started by themselves. */
+    /* Spread the heartbeats over a second, as those of independent processes are. */
     if ((worker->beats + number) % (HEARTBEAT_MS / BEAT_MS) == 0) {
         Fsdpd__V1__Heartbeat heartbeat = FSDPD__V1__HEARTBEAT__INIT;
         heartbeat.step = worker->step;

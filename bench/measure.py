@@ -1,4 +1,4 @@
-"""What the benchmarks share: runs of fsdpd and of PyTorch DDP over Gloo on the MNIST network, one
+"""Shared code of the benchmarks: runs of fsdpd and of PyTorch DDP over Gloo on the MNIST network, one
 thread per process. PyTorch's batches lie ready in memory; ours come through the loader. The first
 tenth of each run's steps is warm-up and not counted."""
 
@@ -41,7 +41,7 @@ def _torch_process(rank, world, directory, steps, rendezvous, results):
                for i in range(0, min(len(labels), 20 * BATCH) - BATCH + 1, BATCH)]
     del images
     with open("/proc/self/clear_refs", "w") as clear:
-        clear.write("5")  # the peak starts anew: what follows is the model and its training
+        clear.write("5")  # reset the peak, so that it covers only the model and its training
     before = resident_peak()
     model = torch.nn.parallel.DistributedDataParallel(reference.Net())
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
@@ -62,7 +62,7 @@ def _torch_process(rank, world, directory, steps, rendezvous, results):
 
 
 def torch_run(directory, steps, world=2):
-    """Seconds of each counted step, and by how many bytes training raised the resident set's peak."""
+    """Seconds of each counted step, and the bytes by which training raised the resident set's peak."""
     with tempfile.TemporaryDirectory() as work:
         results = os.path.join(work, "results")
         rendezvous = os.path.join(work, "rendezvous")
@@ -85,8 +85,8 @@ def our_run(daemon, steps, settings=()):
 
 
 def step_seconds(daemon):
-    """Seconds of each step but the first of the newest job, which reported every step, and what it
-    reported last."""
+    """Seconds of each step of the newest job but the first, and its last report. The job must report
+    every step."""
     job = daemon.json("list")[-1]["id"]
     events = map(json.loads, daemon.ctl("watch", job, "-o", "json").stdout.splitlines())
     metrics = [event["metrics"] for event in events if "metrics" in event]
@@ -95,7 +95,7 @@ def step_seconds(daemon):
 
 
 def find_text():
-    """A text to train on, or None."""
+    """The path of a text to train on, or None."""
     for path in (os.environ.get("FSDPD_TEXT"),
                  os.path.join(harness.SOURCE, "../shared/data/text/tinyshakespeare.txt"),
                  os.path.join(harness.BUILD, "../../shared/data/text/tinyshakespeare.txt")):
@@ -105,8 +105,8 @@ def find_text():
 
 
 def share_priority(daemon):
-    """Makes `nice` mean something: Linux first shares the processor out among sessions, and ours
-    are several, a worker each, but PyTorch's processes are in this one."""
+    """Makes `nice` effective across sessions: Linux first divides processor time among sessions, and
+    each of our workers has its own, but PyTorch's processes share this one."""
     workers = subprocess.run(["pgrep", "-P", str(daemon.process.pid)], stdout=subprocess.PIPE,
                              text=True).stdout.split()
     for process in ("self", *workers):
@@ -114,11 +114,11 @@ def share_priority(daemon):
             with open(f"/proc/{process}/autogroup", "w") as file:
                 file.write(str(os.nice(0)))
         except OSError:
-            pass  # another kernel, or not allowed
+            pass  # the kernel lacks it, or forbids it
 
 
 def torch_libraries():
-    """PyTorch's version and the BLAS that it runs on, which makes a difference of two."""
+    """PyTorch's version and its BLAS, which can change its speed by a factor of two."""
     with open("/proc/self/maps") as file:
         paths = sorted({line.split()[-1] for line in file if "blas" in line or "libmkl" in line})
     # Debian's alternatives for libblas.so.3 lie in directories named after them.

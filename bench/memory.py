@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The measurement of bench/memory.sh, which see. --quick runs the small models only."""
+"""The measurement of bench/memory.sh; see there. --quick runs the small models only."""
 
 import argparse
 import array
@@ -28,7 +28,7 @@ save_model: false
 
 
 class Models:
-    """A data root with the models and some tokens, and jobs to train on them."""
+    """A data root with the models and some tokens, and jobs that train on them."""
 
     def __init__(self, root):
         self.root = root
@@ -51,13 +51,14 @@ class Models:
             [measure.harness.FSDPD, "plan", self.job(model, context, world), "--profile", "cpu",
              "--data-root", self.root, "-o", "json"], check=True, stdout=subprocess.PIPE).stdout)
 
-    def run(self, daemon, model, context, world):
-        """Bytes that one rank's arenas held at most."""
-        result = daemon.ctl("submit", self.job(model, context, world), "--wait", timeout=1800)
-        if result.returncode != 0:
-            sys.exit(result.stderr)
-        _, last = measure.step_seconds(daemon)
-        return int(last["memory_peak_bytes"])
+    def run(self, path, *settings):
+        """A job that has run on workers of its own."""
+        with measure.harness.Daemon(data=self.root, arguments=["--threads", "1"]) as daemon:
+            result = daemon.ctl("submit", path, *(f"--set={s}" for s in settings), "--wait",
+                                timeout=1800)
+            if result.returncode != 0:
+                sys.exit(result.stderr)
+            return daemon.show(daemon.json("list")[-1]["id"])
 
 
 def megabytes(count):
@@ -68,22 +69,48 @@ CLASSES = {"parameters (shard)": "shard", "optimizer state": "optimizer",
            "parameters (gathered)": "gathered", "activations": "activations"}
 
 
-def row(models, daemon, model, context, world, run):
-    """One line of a table. Whether what ran needed what was planned."""
+def resident(job):
+    """The cells of a table: the process's resident set as planned and as measured."""
+    planned = int(job["plan"]["resident_bytes"])
+    measured = int(job["metrics"]["resident_peak_bytes"])
+    return [megabytes(planned), megabytes(measured), f"{measured / planned:.3f}"]
+
+
+def row(models, model, context, world, run):
+    """Prints one line of a table; returns whether the run needed the planned memory."""
     plan = models.plan(model, context, world)
     kinds = {kind["name"]: int(kind["bytes"]) for kind in plan["memory"]}
     planned = int(plan["peak_bytes"])
-    measured = models.run(daemon, model, context, world) if run else None
+    job = models.run(models.job(model, context, world)) if run else None
+    measured = int(job["metrics"]["memory_peak_bytes"]) if run else None
     cells = [world, context] + [megabytes(kinds.get(name, 0)) for name in CLASSES]
     rest = planned - sum(kinds.get(name, 0) for name in CLASSES)
     cells += [megabytes(rest), f"{planned:,}", "-" if measured is None else f"{measured:,}"]
+    cells += resident(job) if run else ["-"] * 3
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return measured in (None, planned)
 
 
+PROCESS = ["process planned", "measured", "ratio"]
+
+
+def mnist(models):
+    """Prints a table of the MNIST network on a drawn set as large as MNIST."""
+    print("\nThe MNIST network, 60,000 images; megabytes per rank\n")
+    columns = ["ranks", "arenas", *PROCESS]
+    print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
+    measure.harness.draw_digits(models.root, train=60000, test=10000)
+    for world in (1, 2):
+        job = models.run(measure.harness.JOB, f"data.dir={models.root}", f"workers={world}",
+                         "train.epochs=1", "train.max_steps=100", "save_model=false")
+        cells = [world, megabytes(int(job["plan"]["peak_bytes"])), *resident(job)]
+        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+
+
 def header(title):
     print(f"\n{title}\n")
-    columns = ["ranks", "context", *CLASSES.values(), "the rest", "planned, bytes", "measured, bytes"]
+    columns = ["ranks", "context", *CLASSES.values(), "the rest", "planned, bytes", "measured, bytes",
+               *PROCESS]
     print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
 
 
@@ -94,13 +121,13 @@ def main():
     equal = True
     with tempfile.TemporaryDirectory() as root:
         models = Models(root)
-        with measure.harness.Daemon(data=root, arguments=["--threads", "1"]) as daemon:
-            header("GPT-2 124M, one window per rank; megabytes per rank")
-            for world in (1, 2, 8, 64):
-                equal &= row(models, daemon, "gpt2", 1024, world, world <= 2 and not options.quick)
-            header("4 layers of 128 channels, one window per rank; megabytes per rank")
-            for context in (512, 1024, 2048, 4096):
-                equal &= row(models, daemon, "small", context, 2, True)
+        mnist(models)
+        header("GPT-2 124M, one window per rank; megabytes per rank")
+        for world in (1, 2, 8, 64):
+            equal &= row(models, "gpt2", 1024, world, world <= 2 and not options.quick)
+        header("4 layers of 128 channels, one window per rank; megabytes per rank")
+        for context in (512, 1024, 2048, 4096):
+            equal &= row(models, "small", context, 2, True)
     print(f"\n{measure.machine()}")
     if not equal:
         sys.exit("a run needed another amount of memory than its plan says")

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Memory of training GPT-2 124M with full_shard and a unit per block: planned at worlds 1, 2, 8 and 64,
-# and run, one step each, at 1 and 2; then longer and longer contexts of a smaller model, to 4,096 tokens.
-# Prints the tables of docs/memory.md; exits with 1 if a run needed anything but what its plan says.
+# Measures the memory of training GPT-2 124M with full_shard and a unit per block: plans it at worlds 1,
+# 2, 8 and 64, and runs one step at 1 and at 2; then increases the context of a smaller model up to 4,096
+# tokens; and the MNIST network. Prints the tables of docs/memory.md, with the resident sets of the workers'
+# processes; exits with 1 if a run's memory differs from its plan.
 # Needs about 6 GB of memory and some minutes. usage: bench/memory.sh [--quick]
 set -euo pipefail
 exec "$(dirname "$0")/run.sh" memory.py "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The measurement of bench/mnist.sh, which see."""
+"""The measurement of bench/mnist.sh; see there."""
 
 import argparse
 import os

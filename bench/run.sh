@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what a benchmark needs, builds in build/, and runs bench/$1 with the other arguments.
+# Installs a benchmark's dependencies, builds in build/, and runs bench/$1 with the other arguments.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh

@@ -1,8 +1,8 @@
 /*
- * Times the memory-bound ops of a GPT-2 step, as bench/sequence.py does PyTorch's: microseconds of
- * the fastest and the median run, nanoseconds per element of the largest operand but the table of
- * an embedding, and memory traffic (op_desc_bytes). With one thread, the time is the
- * processor's, which other programs disturb less.
+ * Times the memory-bound ops of a GPT-2 step, as bench/sequence.py does for PyTorch: microseconds
+ * of the fastest and the median run, nanoseconds per element of the largest operand (without the
+ * table of an embedding), and memory traffic (op_desc_bytes). On one thread it measures processor
+ * time, which other programs disturb less.
  *
  *     bench/sequence [tokens [threads [seconds per op [part of the ops' names]]]]
  */

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Times in PyTorch what bench/sequence times: best and median microseconds, and nanoseconds per element.
+"""Times in PyTorch the ops of bench/sequence: best and median microseconds, nanoseconds per element.
 
     bench/sequence.py [tokens [threads [seconds per op]]]
 
-Memory stays with the process between runs, so that page faults are not measured. What PyTorch has no
-single op for is made of those that it has, as Hugging Face's models do it.
+The process keeps its memory between runs, so that page faults are not measured. Ops that PyTorch lacks
+are composed of those that it has, as in Hugging Face's models.
 """
 import os
 import sys

@@ -1,4 +1,4 @@
-/* How the programs of this directory time one op's CPU kernel, on random operands. */
+/* Times one op's CPU kernel on random operands, for the programs of this directory. */
 #ifndef FSDPD_BENCH_TIME_OP_H
 #define FSDPD_BENCH_TIME_OP_H
 
@@ -8,9 +8,10 @@
 #include "kernels/kernels.h"
 
 struct op_timer {
-    double seconds;  /* how long each op is repeated */
-    clockid_t clock; /* CLOCK_PROCESS_CPUTIME_ID: on one thread, what else runs disturbs less */
-    int64_t largest_index; /* i32 operands are drawn below it; 0: they are all 0 */
+    double seconds;  /* how long to repeat each op */
+    clockid_t clock; /* CLOCK_PROCESS_CPUTIME_ID: on one thread, other programs disturb it less */
+    int64_t largest_index; /* upper bound of random i32 operands, exclusive; 0: they are all 0 */
+    int64_t document;      /* length of the documents in rows with starts */
 };
 
 struct op_times {
@@ -18,19 +19,19 @@ struct op_times {
     uint64_t workspace_bytes;
 };
 
-/* An op with every operand that its kind may have; their types are left to the caller. */
+/* An op with every operand that its kind may have, except starts; the caller sets their types. */
 struct op_desc whole_op(enum op_kind kind);
 
-/* Random numbers in [-1, 1], or indices; 64-byte aligned, the caller frees it. */
+/* Random numbers in [-1, 1], or indices; 64-byte aligned. Caller frees. */
 void *operand_new(const struct tensor_type *type, int64_t largest_index);
 
-/* Sorts the times (microseconds). */
+/* Sorts the times, which are in microseconds. */
 struct op_times times_of(double *times, int count);
 
-/* What `clock` shows, in microseconds. */
+/* The current time of `clock`, in microseconds. */
 double clock_us(clockid_t clock);
 
-/* Ends the program with a message if there is no kernel for the op. */
+/* Exits with a message if there is no kernel for the op. */
 struct op_times time_op(const struct op_timer *timer, const struct op_desc *desc);
 
 #endif

@@ -6,7 +6,8 @@
 
 #include "html.h"
 
-enum { WIDTH = 720, HEIGHT = 240, LEFT = 66, RIGHT = 12, TOP = 10, BOTTOM = 30, TICKS = 5 };
+/* In pixels of the narrowest column: labels of 12 are never smaller on a screen. */
+enum { WIDTH = 480, HEIGHT = 200, LEFT = 64, RIGHT = 14, TOP = 10, BOTTOM = 30, TICKS = 5 };
 
 struct axes {
     double x0, x1, y0, y1;
@@ -47,7 +48,7 @@ static bool find_axes(const struct chart *chart, struct axes *axes)
     return true;
 }
 
-/* 1, 2 or 5 times a power of ten, so that there are about TICKS in the range. */
+/* The tick distance: 1, 2 or 5 times a power of ten, for about TICKS ticks in the range. */
 static double tick_step(double range)
 {
     double rough = range / TICKS, power = pow(10, floor(log10(rough))), part = rough / power;
@@ -69,6 +70,18 @@ static void add_ticks(const struct axes *axes, struct buf *out)
     for (double x = ceil(axes->x0 / step) * step; x <= axes->x1 + step * 1e-9; x += step)
         buf_printf(out, "<text class=\"x\" x=\"%.1f\" y=\"%d\">%.10g</text>\n", to_x(axes, x),
                    HEIGHT - 12, x);
+}
+
+static void add_marks(const struct axes *axes, const struct chart *chart, struct buf *out)
+{
+    for (int i = 0; i < chart->mark_count; i++) {
+        double step = chart->marks[i];
+        if (step < axes->x0 || step > axes->x1) continue;
+        buf_printf(out, "<line class=\"mark\" x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\"><title>",
+                   to_x(axes, step), to_x(axes, step), TOP, HEIGHT - BOTTOM);
+        html_add(out, chart->mark_name);
+        buf_printf(out, " at step %.10g</title></line>\n", step);
+    }
 }
 
 static bool is_thinned(const struct series *series)
@@ -108,7 +121,7 @@ static void add_line(const struct axes *axes, const struct chart_line *line, int
     buf_add_text(out, "\"/>\n");
 }
 
-/* "name|x y x y ..." for each line, which the script reads. */
+/* Adds "name|x y x y ..." for each line; the page's script reads it. */
 static void add_data(const struct chart *chart, struct buf *out)
 {
     for (int i = 0; i < chart->line_count; i++) {
@@ -125,23 +138,26 @@ static void add_data(const struct chart *chart, struct buf *out)
 
 static void add_notes(const struct chart *chart, struct buf *out)
 {
-    bool told = false;
+    bool band_is_named = false;
     for (int i = 0; i < chart->line_count; i++) {
         const struct series *series = chart->lines[i].series;
         if (series->count == 0) continue;
         buf_printf(out, "<span class=\"key c%d\"></span>", i);
         html_add(out, chart->lines[i].name);
-        if (is_thinned(series) && !chart->lines[i].dots && !told)
+        if (is_thinned(series) && !chart->lines[i].dots && !band_is_named)
             buf_printf(out,
                        " (a point stands for up to %u recorded steps; the band goes from their "
                        "smallest to their largest value)",
                        series->stride);
-        told |= is_thinned(series) && !chart->lines[i].dots;
+        band_is_named |= is_thinned(series) && !chart->lines[i].dots;
         if (series->not_finite > 0)
             buf_printf(out, " (%llu values were not finite)",
                        (unsigned long long)series->not_finite);
         buf_add_text(out, " ");
     }
+    if (chart->mark_count == 0) return;
+    buf_add_text(out, "<span class=\"key mark\"></span>");
+    html_add(out, chart->mark_name);
 }
 
 void chart_add(const struct chart *chart, struct buf *out)
@@ -165,6 +181,7 @@ void chart_add(const struct chart *chart, struct buf *out)
     html_add(out, chart->title);
     buf_add_text(out, "</title>\n");
     add_ticks(&axes, out);
+    add_marks(&axes, chart, out);
     for (int i = chart->line_count - 1; i >= 0; i--) add_line(&axes, &chart->lines[i], i, out);
     buf_printf(out, "<line class=\"cursor\" x1=\"0\" x2=\"0\" y1=\"%d\" y2=\"%d\"/>\n</svg>\n", TOP,
                HEIGHT - BOTTOM);

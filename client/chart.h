@@ -10,21 +10,25 @@
 enum { CHART_LINES = 3, CHART_BUCKETS = 600 };
 
 struct chart {
-    const char *title; /* for people, and for those who hear the page read */
+    const char *title; /* for readers and screen readers */
     const char *unit;  /* after values; may be "" */
-    bool from_zero;    /* the axis begins at 0 */
+    bool from_zero;    /* the axis starts at 0 */
     struct chart_line {
         const char *name;
         const struct series *series;
-        bool dots; /* single measurements, not a curve */
+        bool dots; /* separate measurements, not a curve */
     } lines[CHART_LINES];
     int line_count;
+    const double *marks; /* steps at which something changed: vertical lines */
+    int mark_count;
+    const char *mark_name;
 };
 
 /*
- * A figure with the curves over the step; where a bucket stands for several points, a band behind
- * the curve goes from the smallest to the largest. What the page's script shows of it under the
- * pointer is in attributes. Says so if there is nothing to show.
+ * Appends a figure that plots the curves over the step. Where a bucket holds several points, a band
+ * behind the curve spans their smallest to largest value. Attributes carry the values that the
+ * page's script shows under the pointer. Without any points the figure states that nothing was
+ * recorded.
  */
 void chart_add(const struct chart *chart, struct buf *out);
 

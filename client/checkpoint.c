@@ -1,4 +1,4 @@
-/* checkpoint: takes one now; checkpoints: lists them. */
+/* checkpoint: takes a checkpoint now; checkpoints: lists them. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "client.h"
@@ -31,9 +31,10 @@ int verb_checkpoint(struct client *client)
 static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width, struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"STEP", true}, {"TAKEN", false}, {"SIZE", true}, {"WORLD", true}, {"PATH", false},
+        {.title = "STEP", .right = true},  {.title = "TAKEN"}, {.title = "SIZE", .right = true},
+        {.title = "WORLD", .right = true}, {.title = "PATH"},
     };
-    struct table table = {.columns = columns, .column_count = 5};
+    struct table table = {.columns = columns, .column_count = 5, .whole = true};
     for (size_t i = 0; i < list->n_checkpoints; i++) {
         const Fsdpd__V1__Checkpoint *checkpoint = list->checkpoints[i];
         char time[32];
@@ -63,7 +64,7 @@ int verb_checkpoints(struct client *client)
                           list->n_checkpoints, 0);
         buf_add_char(&text, '\n');
     } else {
-        add_table(list, client->terminal.out ? client->terminal.width : 0, &text);
+        add_table(list, client_view(client).width, &text);
     }
     output_print(&text);
     protobuf_c_message_free_unpacked(response, NULL);

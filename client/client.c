@@ -4,13 +4,23 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "config.h"
 #include "exit.h"
 #include "print/json.h"
 #include "report.h"
+
+struct view client_view(const struct client *client)
+{
+    return (struct view){.now_ms = clock_wall_ms(),
+                         .width = client->terminal.out ? client->terminal.width : 0,
+                         .colour = client->terminal.colour_out};
+}
 
 bool client_call(struct client *client, const struct rpc_method *method,
                  const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code)
@@ -67,7 +77,7 @@ int client_change_job(struct client *client, const struct rpc_method *method,
         json_add_message(&text, response, 0);
         buf_add_char(&text, '\n');
     } else {
-        report_end(job->id, job->state, job->reason, &text);
+        report_end(job->id, job->state, job->reason, client->terminal.colour_out, &text);
     }
     output_print(&text);
     if (unless_over && client->options.format == FORMAT_TABLE && !report_is_over(job->state))
@@ -76,7 +86,7 @@ int client_change_job(struct client *client, const struct rpc_method *method,
     return EXIT_DONE;
 }
 
-static status_t add_set(struct options *options, const char *text, const char *origin)
+static status_t add_set(struct verb_options *options, const char *text, const char *origin)
 {
     if (options->set_count == OPTIONS_MAX_SETS)
         return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d of them", OPTIONS_MAX_SETS);
@@ -85,18 +95,18 @@ static status_t add_set(struct options *options, const char *text, const char *o
     return NULL;
 }
 
-status_t option_set(struct options *options, const char *value)
+status_t option_set(struct verb_options *options, const char *value)
 {
     return add_set(options, value, NULL);
 }
 
-static const char *keep(struct options *options, char *text)
+static const char *keep(struct verb_options *options, char *text)
 {
     MEM_GROW(options->texts, options->text_count, options->text_capacity);
     return options->texts[options->text_count++] = text;
 }
 
-status_t option_set_key(struct options *options, const char *key, const char *value,
+status_t option_set_key(struct verb_options *options, const char *key, const char *value,
                         const char *option, const char *typed)
 {
     const char *text = keep(options, mem_printf("%s=%s", key, value));
@@ -121,19 +131,33 @@ status_t option_number(const char *value, uint32_t low, uint32_t high, uint32_t 
     return NULL;
 }
 
-status_t option_attempt(struct options *options, const char *value)
+status_t option_attempt(struct verb_options *options, const char *value)
 {
     return option_number(value, 1, UINT32_MAX, &options->attempt);
 }
 
-bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec, int *exit_code)
+/* A job file on standard input; files that it names are relative to the working directory. */
+static status_t pack_piped(const struct verb_options *options, Fsdpd__V1__JobFile **file)
 {
-    const struct options *options = &client->options;
+    struct buf text = {0};
+    TRY(file_read_descriptor(STDIN_FILENO, "standard input", SPEC_FILE_MAX, &text));
+    status_t status = spec_pack_text(buf_text(&text), text.length, "standard input", options->sets,
+                                     options->set_count, file);
+    buf_deinit(&text);
+    return status;
+}
+
+bool client_read_spec(struct client *client, Fsdpd__V1__JobFile **file, int *exit_code)
+{
+    const struct verb_options *options = &client->options;
+    bool piped = strcmp(options->arguments[0], "-") == 0;
     status_t status =
-        spec_read_file(options->arguments[0], options->sets, options->set_count, spec);
+        piped ? pack_piped(options, file)
+              : spec_pack_file(options->arguments[0], options->sets, options->set_count, file);
     if (status == NULL) return true;
     *exit_code = output_error(status);
-    /* A file that is too large or makes no sense is not what those codes mean for a job. */
+    /* For a job file that is too large or invalid, these codes mean something else than for a
+     * job. */
     if (*exit_code != EXIT_NOT_FOUND && *exit_code != EXIT_NOT_PERMITTED) *exit_code = EXIT_USAGE;
     return false;
 }
@@ -170,6 +194,7 @@ int client_main(int count, char **words)
     struct client client = {0};
     terminal_init(&client.terminal);
     status_t status = options_parse(count, words, &client.verb, &client.options);
+    terminal_set_colours(&client.terminal, client.options.colours);
     int code = status == NULL ? run(&client) : output_usage_error(status);
     options_deinit(&client.options);
     return check_output(code);

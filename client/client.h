@@ -1,27 +1,31 @@
-/* What a verb works with. One per process; main owns it. */
+/* The context of a verb. One per process; main owns it. */
 #ifndef FSDPD_CLIENT_CLIENT_H
 #define FSDPD_CLIENT_CLIENT_H
 
-#include "methods.h"
+#include "fsdpd/v1/methods.h"
 #include "options.h"
 #include "output.h"
+#include "report.h"
 #include "session.h"
 
 struct client {
     const struct verb *verb;
-    struct options options;
+    struct verb_options options;
     struct terminal terminal;
 };
 
 /*
- * The whole program without `main`: reads the words after its name, runs the verb, returns the exit
- * code.
+ * The whole program without `main`: parses the words after the program's name, runs the verb and
+ * returns the exit code.
  */
 int client_main(int count, char **words);
 
+/* How reports on stdout are made, now. */
+struct view client_view(const struct client *client);
+
 /*
- * A call of a verb that makes only one: opens a session, calls, closes. On failure the error has
- * been told and *exit_code is set.
+ * For verbs that make a single call: opens a session, calls, closes. On failure it has printed the
+ * error and set *exit_code.
  */
 bool client_call(struct client *client, const struct rpc_method *method,
                  const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code);
@@ -31,6 +35,7 @@ int verb_checkpoint(struct client *client);
 int verb_checkpoints(struct client *client);
 int verb_completion(struct client *client);
 int verb_drain(struct client *client);
+int verb_families(struct client *client);
 int verb_forget(struct client *client);
 int verb_help(struct client *client);
 int verb_history(struct client *client);
@@ -57,55 +62,65 @@ int verb_workers(struct client *client);
 int verb_wrap(struct client *client);
 int verb_wrap_set(struct client *client);
 
-extern const struct option_row submit_options[];
-extern const struct option_row drain_options[];
-extern const struct option_row list_options[];
-extern const struct option_row plan_options[];
-extern const struct option_row logs_options[];
-extern const struct option_row metrics_options[];
-extern const struct option_row pull_options[];
-extern const struct option_row report_options[];
-extern const struct option_row top_options[];
-extern const struct option_row trace_options[];
-extern const struct option_row wrap_options[];
+extern const struct verb_option jobs_options[];
+extern const struct verb_option submit_options[];
+extern const struct verb_option drain_options[];
+extern const struct verb_option list_options[];
+extern const struct verb_option plan_options[];
+extern const struct verb_option logs_options[];
+extern const struct verb_option metrics_options[];
+extern const struct verb_option pull_options[];
+extern const struct verb_option report_options[];
+extern const struct verb_option resume_options[];
+extern const struct verb_option top_options[];
+extern const struct verb_option trace_options[];
+extern const struct verb_option wrap_options[];
 
-/* The job as the daemon now knows it; fsdpd__v1__job__free_unpacked frees it. */
+/* The job's current state; free it with fsdpd__v1__job__free_unpacked. */
 status_t client_get_job(struct session *session, const char *id,
                         Fsdpd__V1__Job **job) FSDPD_MUST_USE;
 
 /*
- * A call whose answer is a job as it now is: prints it, as a line or as JSON. A table's reader is
- * told `unless_over` (may be NULL) of a job that is not over. The exit code.
+ * Makes a call whose response is a job in its current state, and prints the job as a line or as
+ * JSON. In table format it also prints `unless_over` (may be NULL) if the job is not over. Returns
+ * the exit code.
  */
 int client_change_job(struct client *client, const struct rpc_method *method,
                       const ProtobufCMessage *request, const char *unless_over);
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
-status_t option_set(struct options *options, const char *value);
+status_t option_set(struct verb_options *options, const char *value);
 
-/* What an option that stands for a key of the job file does: "--priority 5" is
- * "--set priority=5". Messages name the option with what was typed. */
-status_t option_set_key(struct options *options, const char *key, const char *value,
+/* Applies an option that stands for a key of the job file: "--priority 5" is "--set priority=5".
+ * Messages quote the option and the typed value. */
+status_t option_set_key(struct verb_options *options, const char *key, const char *value,
                         const char *option, const char *typed);
 
-/* "--attempt N", for the verbs that read what attempts have left. */
-status_t option_attempt(struct options *options, const char *value);
+/* "--label KEY=VALUE", for the verbs that select jobs. */
+status_t option_filter_label(struct verb_options *options, const char *value);
+
+/* Lists the jobs that match the options; without `all` or --limit, as many as a person reads. On
+ * failure it has printed the error and set *code. */
+bool client_list_jobs(struct client *client, bool all, ProtobufCMessage **response, int *code);
+
+/* "--attempt N", for the verbs that read the records of attempts. */
+status_t option_attempt(struct verb_options *options, const char *value);
 
 /*
- * For verbs that found nothing: NOT_FOUND if that is because the job has no such attempt (0: not
- * asked for) or rank (-1: likewise).
+ * For verbs that found nothing: NOT_FOUND if the reason is that the job does not have this attempt
+ * (0: any) or rank (-1: any).
  */
 status_t client_check_part(struct session *session, const char *id, uint32_t attempt,
                            int32_t rank) FSDPD_MUST_USE;
 
-/* A number from `low` to `high`; INVALID_ARGUMENT says so. */
+/* Parses a number from `low` to `high`; INVALID_ARGUMENT if it is none. */
 status_t option_integer(const char *value, int64_t low, int64_t high,
                         int64_t *integer) FSDPD_MUST_USE;
 status_t option_number(const char *value, uint32_t low, uint32_t high,
                        uint32_t *number) FSDPD_MUST_USE;
 
-/* Reads the job file that the first argument names. On failure the error has been told and
- * *exit_code is set. */
-bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec, int *exit_code);
+/* Reads the job file named by the first argument, or standard input if that is "-". On failure it
+ * has printed the error and set *exit_code. */
+bool client_read_spec(struct client *client, Fsdpd__V1__JobFile **file, int *exit_code);
 
 #endif

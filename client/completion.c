@@ -1,6 +1,7 @@
 /*
- * Completion scripts for bash, zsh and fish, from the tables of verbs and options, so that they
- * know what fsdpctl knows. Names of jobs are asked of the daemon when they are needed.
+ * Completion scripts for bash, zsh and fish, generated from the tables of verbs and options, so
+ * they complete everything that fsdpctl accepts. The scripts ask the daemon for the names of jobs
+ * on demand.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@
     "if (!seen[$1]++) print $1 }'"
 #define LIST_JOBS "fsdpctl list --timeout 2 2>/dev/null | awk 'NR > 1 { print $1 }'"
 
-/* Text for single quotes; `special` are further characters that want a backslash. */
+/* Appends text for single quotes; `special` lists further characters that need a backslash. */
 static void add_quoted(struct buf *out, const char *text, const char *special, const char *quote)
 {
     for (const char *c = text; *c; c++) {
@@ -36,10 +37,12 @@ static void add_fish(struct buf *out, const char *text)
     add_quoted(out, text, "\\", "\\'");
 }
 
-/* What may stand for an option's value: words, or "" for files, or NULL for anything. */
-static const char *values_of(const struct verb *verb, const struct option_row *row)
+/* Possible values of an option: words, "" for files, or NULL for anything. */
+static const char *values_of(const struct verb *verb, const struct verb_option *row)
 {
     if (strcmp(row->value, "FILE") == 0) return "";
+    if (strcmp(row->value, "WHEN") == 0 && strcmp(row->name, "color") == 0)
+        return "auto always never";
     if (strcmp(row->value, "STATES") == 0)
         return "active over queued starting running paused succeeded failed cancelled";
     if (strcmp(row->value, "DTYPE") == 0) return "f32 bf16";
@@ -50,8 +53,8 @@ static const char *values_of(const struct verb *verb, const struct option_row *r
     return own ? "table json safetensors hf" : "table json";
 }
 
-/* The i-th argument of a verb, "JOB" or "a|b", with blanks for bars; NULL after the last. Free it.
- */
+/* The i-th argument of a verb, "JOB" or "a|b", with spaces instead of bars; NULL after the last.
+ * Caller frees. */
 static char *argument_of(const struct verb *verb, int i)
 {
     const char *at = verb->arguments;
@@ -61,7 +64,9 @@ static char *argument_of(const struct verb *verb, int i)
     }
     if (*at == '\0') return NULL;
     bool bracket = *at == '[';
-    char *word = mem_strndup(at + bracket, strcspn(at, " ") - 2 * (size_t)bracket);
+    size_t length = strcspn(at, " ") - 2 * (size_t)bracket;
+    if (length > 3 && strncmp(at + length - 3, "...", 3) == 0) length -= 3;
+    char *word = mem_strndup(at + bracket, length);
     for (char *c = word; *c; c++)
         if (*c == '|') *c = ' ';
     return word;
@@ -75,13 +80,13 @@ static void add_verbs(struct buf *out, const char *between)
 
 /* ---- bash ---- */
 
-static void bash_options(const struct option_row *rows, struct buf *out)
+static void bash_options(const struct verb_option *rows, struct buf *out)
 {
     for (; rows != NULL && rows->name != NULL; rows++) buf_printf(out, " --%s", rows->name);
 }
 
-/* Cases of "verb option" whose value is one of some words. */
-static void bash_values(const struct verb *verb, const struct option_row *rows, struct buf *out)
+/* Cases for each "verb option" whose value is one of a list of words. */
+static void bash_values(const struct verb *verb, const struct verb_option *rows, struct buf *out)
 {
     for (; rows != NULL && rows->name != NULL; rows++) {
         const char *values = rows->value != NULL ? values_of(verb, rows) : NULL;
@@ -139,14 +144,14 @@ static void complete_bash(struct buf *out)
         buf_add_text(out, "        fi ;;\n");
         buf_deinit(&words);
     }
-    /* Nothing matched: bash's own completion of file names. */
+    /* If nothing matched, bash completes file names. */
     buf_add_text(out, "    esac\n}\ncomplete -o default -F _fsdpctl fsdpctl\n");
 }
 
 /* ---- zsh ---- */
 
-static void zsh_options(const struct verb *verb, const struct option_row *rows,
-                        const struct option_row *own, struct buf *out)
+static void zsh_options(const struct verb *verb, const struct verb_option *rows,
+                        const struct verb_option *own, struct buf *out)
 {
     for (; rows != NULL && rows->name != NULL; rows++) {
         if (rows != own && options_find(own, rows->name) != NULL &&
@@ -199,7 +204,9 @@ static void complete_zsh(struct buf *out)
         zsh_options(&verbs[i], options_global, verbs[i].options, out);
         char *argument;
         for (int k = 0; (argument = argument_of(&verbs[i], k)) != NULL; k++) {
-            buf_printf(out, " \\\n            '%d:", k + 1);
+            if (strstr(verbs[i].arguments, "...") != NULL)
+                buf_add_text(out, " \\\n            '*:");
+            else buf_printf(out, " \\\n            '%d:", k + 1);
             if (strcmp(argument, "JOB") == 0) buf_add_text(out, "job:_fsdpctl_jobs'");
             else if (strcmp(argument, "WORKER") == 0) buf_add_text(out, "worker:_fsdpctl_workers'");
             else if (strcmp(argument, "N") == 0) buf_add_text(out, "number: '");
@@ -220,12 +227,12 @@ static void complete_zsh(struct buf *out)
 
 /* ---- fish ---- */
 
-static void fish_options(const struct verb *verb, const struct option_row *rows, struct buf *out)
+static void fish_options(const struct verb *verb, const struct verb_option *rows, struct buf *out)
 {
     for (; rows != NULL && rows->name != NULL; rows++) {
         buf_add_text(out, "complete -c fsdpctl");
         if (verb != NULL) buf_printf(out, " -n '__fish_seen_subcommand_from %s'", verb->name);
-        struct buf others = {0}; /* verbs that mean something else by it */
+        struct buf others = {0}; /* verbs that redefine the option */
         for (int i = 0; verb == NULL && i < verb_count; i++)
             if (options_find(verbs[i].options, rows->name) != NULL)
                 buf_printf(&others, " %s", verbs[i].name);

@@ -1,4 +1,4 @@
-/* Curves and bars of text; see curve.h. */
+/* Text curves and bars; see curve.h. */
 #include "curve.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 
 enum { LABEL_WIDTH = 9 };
 
-/* Dots, `columns` by `rows`; row 0 is at the top. */
+/* A grid of `columns` by `rows` dots; row 0 is at the top. */
 struct dots {
     int columns, rows;
     bool *set;
@@ -27,7 +27,7 @@ static void set_column(struct dots *dots, int column, int from, int to)
     for (int row = from; row <= to; row++) dots->set[row * dots->columns + column] = true;
 }
 
-/* What one step from one bucket to the next covers is filled, so that the curve has no gaps. */
+/* Fills the whole segment between two neighbouring buckets, so that the curve has no gaps. */
 static void plot(const struct series *series, struct dots *dots)
 {
     double min, max;
@@ -46,14 +46,15 @@ static void plot(const struct series *series, struct dots *dots)
             set_column(dots, c, at, at);
         }
         if (last_column >= 0 && column <= last_column + 1 && abs(row - last_row) > 1)
-            set_column(dots, column, last_row, row); /* steep: no gap either */
+            set_column(dots, column, last_row, row); /* steep segment: close the gap */
         set_column(dots, column, top, bottom);
         last_column = column;
         last_row = row;
     }
 }
 
-/* U+2800 and a bit for each dot: the left column's three upper, the right one's, the lowest two. */
+/* The character is U+2800 plus one bit per dot: first the upper three of the left column, then
+ * those of the right one, then the lowest two. */
 static void add_braille(const struct dots *dots, int column, int row, struct buf *out)
 {
     static const int bits[4][2] = {{0, 3}, {1, 4}, {2, 5}, {6, 7}};

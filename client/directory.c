@@ -1,4 +1,4 @@
-/* A directory that is made whole or not at all; see directory.h. */
+/* A directory that is written completely or not at all; see directory.h. */
 #include "directory.h"
 
 #include <dirent.h>

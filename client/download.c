@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* What open(2) would have given a new file, or what the old one has. */
+/* The mode of the existing file, or the one that open(2) would give a new file. */
 static mode_t target_mode(const char *target)
 {
     struct stat info;
@@ -77,11 +77,11 @@ static status_t write_all(const struct download *download, const uint8_t *bytes,
 
 status_t download_add(struct download *download, const Fsdpd__V1__StateDictChunk *chunk)
 {
-    if (!download->told) {
+    if (!download->has_begun) {
         if (chunk->total_size == 0)
             return status_new(STATUS_DATA_LOSS,
                               "the first chunk: expected the size of the file in it, found none");
-        download->told = true;
+        download->has_begun = true;
         download->total = chunk->total_size;
         download->step = chunk->step;
     }
@@ -96,7 +96,7 @@ status_t download_add(struct download *download, const Fsdpd__V1__StateDictChunk
 status_t download_put(struct download *download, const void *bytes, size_t size)
 {
     TRY(write_all(download, bytes, size));
-    download->told = true;
+    download->has_begun = true;
     download->written += size;
     download->total = download->written;
     return NULL;
@@ -121,7 +121,7 @@ static status_t finish_temporary(struct download *download)
 
 status_t download_finish(struct download *download)
 {
-    if (!download->told || download->written != download->total)
+    if (!download->has_begun || download->written != download->total)
         return status_new(STATUS_DATA_LOSS,
                           "expected a file of %llu bytes, found the end after %llu",
                           (unsigned long long)download->total,

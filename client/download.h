@@ -1,7 +1,8 @@
 /*
- * A file that arrives in chunks: written under a temporary name beside the target, renamed over it
- * when it is complete and on the disk. Until then the target is as it was; after an abort nothing
- * is left. A target that is not a regular file (a pipe, /dev/null) and "-" are written directly.
+ * A file that arrives in chunks: it is written under a temporary name beside the target and renamed
+ * over it once it is complete and on the disk. Until then the target is unchanged; after an abort
+ * nothing is left. A target that is not a regular file (a pipe, /dev/null) and "-" are written
+ * directly.
  */
 #ifndef FSDPD_CLIENT_DOWNLOAD_H
 #define FSDPD_CLIENT_DOWNLOAD_H
@@ -13,28 +14,28 @@
 #include "fsdpd/v1/control.pb-c.h"
 
 struct download {
-    char *target;    /* symbolic links followed; "-" */
+    char *target;    /* symbolic links resolved; "-": stdout */
     char *temporary; /* NULL: written directly */
     int fd;
-    bool told; /* the first chunk with the totals came */
+    bool has_begun; /* the first chunk, which has the totals, has arrived */
     uint64_t written, total;
     uint64_t step;
 };
 
-/* Makes the temporary file. */
+/* Creates the temporary file. */
 status_t download_begin(struct download *download, const char *path) FSDPD_MUST_USE;
 
-/* DATA_LOSS if there is more than the first chunk announced. */
+/* DATA_LOSS if the file is larger than the first chunk announced. */
 status_t download_add(struct download *download,
                       const Fsdpd__V1__StateDictChunk *chunk) FSDPD_MUST_USE;
 
-/* Bytes of a file whose size is not known before. */
+/* Appends bytes of a file whose size is not known in advance. */
 status_t download_put(struct download *download, const void *bytes, size_t size) FSDPD_MUST_USE;
 
-/* Checks the size, syncs, renames. On failure nothing is left. */
+/* Checks the size, syncs and renames. On failure nothing remains. */
 status_t download_finish(struct download *download) FSDPD_MUST_USE;
 
-/* Removes what was written. Fine after finish, too. */
+/* Removes the temporary file. Valid after finish, too. */
 void download_deinit(struct download *download);
 
 #endif

@@ -1,19 +1,19 @@
-/* drain and undrain: whether workers get work. */
+/* drain and undrain: whether workers accept jobs. */
 #include "base/clock.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
 #include "report.h"
 
-static status_t set_now(struct options *options, const char *value)
+static status_t set_now(struct verb_options *options, const char *value)
 {
     (void)value;
     options->now = true;
     return NULL;
 }
 
-const struct option_row drain_options[] = {
-    {"now", 0, NULL, "what they run takes a checkpoint and goes on elsewhere", set_now},
+const struct verb_option drain_options[] = {
+    {"now", 0, NULL, "running jobs take a checkpoint and continue on other workers", set_now},
     {0},
 };
 
@@ -31,8 +31,8 @@ static int change_workers(struct client *client, const struct rpc_method *method
                           list->n_workers, 0);
         buf_add_char(&text, '\n');
     } else if (list->n_workers > 0) {
-        report_workers(list->workers, list->n_workers, clock_wall_ms(),
-                       client->terminal.out ? client->terminal.width : 0, &text);
+        struct view view = client_view(client);
+        report_workers(list->workers, list->n_workers, &view, &text);
     }
     output_print(&text);
     if (client->options.format == FORMAT_TABLE && list->n_workers == 0)

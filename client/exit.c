@@ -5,7 +5,7 @@ int exit_from_status(status_t status)
 {
     switch (status_code(status)) {
     case STATUS_OK: return EXIT_DONE;
-    case STATUS_UNAVAILABLE: return EXIT_UNREACHABLE;
+    case STATUS_UNAVAILABLE: return status_is_answer(status) ? EXIT_FAILED : EXIT_UNREACHABLE;
     case STATUS_PERMISSION_DENIED:
     case STATUS_UNAUTHENTICATED: return EXIT_NOT_PERMITTED;
     case STATUS_NOT_FOUND: return EXIT_NOT_FOUND;

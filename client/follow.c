@@ -15,11 +15,11 @@
 #include "report.h"
 #include "series.h"
 
-/* Progress lines in a pipe come at most this often, by the events' own clock, so that a replay of a
- * long job stays as short as its watching was. */
+/* Minimum interval between progress lines in a pipe, by the events' own clock, so that replaying a
+ * long job prints no more lines than watching it did. */
 enum { PLAIN_INTERVAL_MS = 5000 };
 
-/* The curve's size, and that of a terminal which has room for it. */
+/* The curve's size, and the smallest terminal that shows it. */
 enum { CURVE_LINES = 5, CURVE_WIDTH = 90, CURVE_ROWS = 14, CURVE_COLUMNS = 40 };
 
 struct follow {
@@ -32,9 +32,9 @@ struct follow {
     struct series loss; /* by step */
     bool bar;
     uint64_t last_sequence;
-    bool *fresh; /* the stream has brought something */
+    bool *fresh; /* set once the stream has delivered an event */
     int64_t last_plain_ms;
-    Fsdpd__V1__JobState state; /* the last one told */
+    Fsdpd__V1__JobState state; /* the last one printed */
     uint32_t attempt;
     bool over;
 };
@@ -45,7 +45,8 @@ static void print(struct follow *follow, struct buf *text)
     output_print(text);
 }
 
-/* On a terminal with room for it: the loss as a curve, figures, and the bar; else the bar alone. */
+/* Draws on a terminal: if it has room, the loss as a curve, figures and the bar; otherwise the bar
+ * alone. */
 static void draw(struct follow *follow, bool now)
 {
     if (!follow->bar || (!now && !live_due(&follow->live))) return;
@@ -82,13 +83,16 @@ static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *chan
     follow->state = change->state;
     follow->attempt = change->attempt;
     struct buf text = {0};
-    report_end(follow->id, change->state, change->reason, &text);
+    bool failed = follow->over && change->state != FSDPD__V1__JOB_STATE__SUCCEEDED;
+    const struct terminal *terminal = &follow->client->terminal;
+    report_end(follow->id, change->state, change->reason,
+               failed ? terminal->colour : terminal->colour_out, &text);
     if (again) {
-        text.length--; /* the line's end */
+        text.length--; /* without the newline */
         buf_printf(&text, " (attempt %u)\n", change->attempt);
     }
-    if (follow->over && change->state != FSDPD__V1__JOB_STATE__SUCCEEDED) {
-        /* A bad end is for stderr, whatever goes to stdout. */
+    if (failed) {
+        /* A failure is reported on stderr, whatever goes to stdout. */
         live_clear(&follow->live);
         fflush(stdout);
         fprintf(stderr, "fsdpctl: %s", buf_text(&text));
@@ -160,7 +164,7 @@ static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
         print(follow, &text);
         draw(follow, true);
         break;
-    default: break; /* dropped metrics, and what a newer daemon tells */
+    default: break; /* dropped metrics, and events that only a newer daemon has */
     }
 }
 
@@ -168,7 +172,7 @@ static status_t take_event(const ProtobufCMessage *message, void *user)
 {
     struct follow *follow = user;
     const Fsdpd__V1__JobEvent *event = (const Fsdpd__V1__JobEvent *)(const void *)message;
-    /* Told already, before the connection broke. */
+    /* Already printed before the connection broke. */
     if (event->sequence != 0 && event->sequence <= follow->last_sequence) return NULL;
     if (event->sequence != 0) follow->last_sequence = event->sequence;
     *follow->fresh = true;
@@ -182,7 +186,7 @@ static status_t take_event(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-/* The stream ended well, but without the event that ends a job: ask. */
+/* The stream ended without an error, but also without the event that ends a job: ask the daemon. */
 static status_t check_end(struct follow *follow)
 {
     Fsdpd__V1__Job *job;
@@ -199,7 +203,7 @@ static status_t check_end(struct follow *follow)
     return status_new(STATUS_UNAVAILABLE, "the stream of events ended before the job did");
 }
 
-/* Watches from where it was left. NULL when the job is over. */
+/* Watches from the last event received. NULL once the job is over. */
 static status_t watch(void *user, bool *fresh)
 {
     struct follow *follow = user;
@@ -209,7 +213,7 @@ static status_t watch(void *user, bool *fresh)
     follow->fresh = fresh;
     status_t status =
         session_stream(follow->session, &control_watch_job, &request.base, 0, take_event, follow);
-    /* The end was told: however the stream itself ended, nothing is missing. */
+    /* The end has been printed, so nothing is missing, however the stream itself ended. */
     if (follow->over && session_signal(follow->session) == 0) {
         status_free(status);
         return NULL;
@@ -228,7 +232,7 @@ static int detach(struct follow *follow, status_t status)
 {
     int number = session_signal(follow->session);
     status_free(status);
-    output_note("detached; %s goes on: fsdpctl watch %s, or fsdpctl cancel %s", follow->id,
+    output_note("detached; %s continues: fsdpctl watch %s, or fsdpctl cancel %s", follow->id,
                 follow->id, follow->id);
     return EXIT_SIGNAL + number;
 }

@@ -1,7 +1,7 @@
 /*
- * Following a job to its end: events from WatchJob as text, JSON or nothing on stdout, the live bar
- * on stderr, and going on where it stopped when the daemon restarts. Shared by watch and
- * submit --wait.
+ * Following a job to its end: events from WatchJob go to stdout as text, as JSON or not at all, the
+ * live bar to stderr. After a restart of the daemon it resumes where it stopped. Shared by watch
+ * and submit --wait.
  */
 #ifndef FSDPD_CLIENT_FOLLOW_H
 #define FSDPD_CLIENT_FOLLOW_H
@@ -11,12 +11,12 @@
 enum follow_output {
     FOLLOW_TEXT,  /* states, epochs and, without a terminal, progress */
     FOLLOW_JSON,  /* every event as one line */
-    FOLLOW_QUIET, /* nothing: the caller prints a result of its own */
+    FOLLOW_QUIET, /* nothing: the caller prints its own result */
 };
 
 /*
- * Follows `job` (as submitted or got) until it is over, a signal detaches, or the daemon stays away
- * for longer than --timeout. Returns the exit code; errors have been told.
+ * Follows `job` (from SubmitJob or GetJob) until it is over, a signal detaches, or the daemon stays
+ * away for longer than --timeout. Returns the exit code; errors have been printed.
  */
 int follow_job(struct client *client, struct session *session, const Fsdpd__V1__Job *job,
                enum follow_output output);

@@ -1,4 +1,4 @@
-/* help and completion: what the tables of the command line say about themselves. */
+/* help and completion: print the tables of the command line. */
 #include <string.h>
 
 #include "client.h"

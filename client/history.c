@@ -1,4 +1,5 @@
-/* history: the states of a job, with reasons and times. */
+/* history: the states of a job with their reasons and times. */
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "client.h"
@@ -6,27 +7,34 @@
 #include "print/json.h"
 #include "report.h"
 
-static void add_row(struct table *table, const Fsdpd__V1__HistoryEntry *entry)
+static void add_row(struct table *table, const Fsdpd__V1__HistoryEntry *entry, bool colour)
 {
     char text[32];
     table_add(table, clock_format_wall(entry->time_ms, text));
     table_add(table, report_state(entry->state));
+    table_style(table, report_state_style(entry->state, colour));
     table_addf(table, "%u", entry->attempt);
     table_addf(table, "%llu", (unsigned long long)entry->step);
     table_add(table, entry->by[0] ? entry->by : "-");
     table_add(table, entry->reason ? entry->reason->code : "");
-    table_add(table, entry->reason ? entry->reason->message : "");
+    table_add(table, report_reason(entry->reason));
 }
 
-static void report_history(const Fsdpd__V1__History *history, int width, struct buf *out)
+void report_history(const Fsdpd__V1__History *history, const struct view *view, struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"TIME", false}, {"STATE", false}, {"ATTEMPT", true}, {"STEP", true},
-        {"BY", false},   {"CODE", false},  {"REASON", false},
+        {.title = "TIME"},
+        {.title = "STATE"},
+        {.title = "ATTEMPT", .right = true, .drop = 2},
+        {.title = "STEP", .right = true},
+        {.title = "BY", .drop = 1},
+        {.title = "CODE", .drop = 3},
+        {.title = "REASON"},
     };
-    struct table table = {.columns = columns, .column_count = 7};
-    for (size_t i = 0; i < history->n_entries; i++) add_row(&table, history->entries[i]);
-    table_print(&table, width, 0, out);
+    struct table table = {.columns = columns, .column_count = COUNT_OF(columns), .whole = true};
+    for (size_t i = 0; i < history->n_entries; i++)
+        add_row(&table, history->entries[i], view->colour);
+    table_print(&table, view->width, 0, out);
     table_deinit(&table);
 }
 
@@ -44,10 +52,11 @@ int verb_history(struct client *client)
                           history->n_entries, 0);
         buf_add_char(&text, '\n');
     } else {
-        report_history(history, client->terminal.out ? client->terminal.width : 0, &text);
+        struct view view = client_view(client);
+        report_history(history, &view, &text);
     }
     output_print(&text);
-    if (history->left_out > 0) output_note("%u older entries are left out", history->left_out);
+    if (history->left_out > 0) output_note("%u older entries are not shown", history->left_out);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }

@@ -1,4 +1,4 @@
-/* Text and numbers for a page of HTML. Everything appends to a buffer. */
+/* Text and numbers for an HTML page. Every function appends to a buffer. */
 #ifndef FSDPD_CLIENT_HTML_H
 #define FSDPD_CLIENT_HTML_H
 
@@ -6,8 +6,9 @@
 
 #include "base/buf.h"
 
-/* Text that came from elsewhere, for an element or a quoted attribute: nothing in it is markup, and
- * what is not UTF-8 or changes how other text is shown becomes U+FFFD. Line ends stay. */
+/* Appends text from elsewhere, for an element or a quoted attribute: it escapes all markup and
+ * replaces invalid UTF-8, and characters that change how other text is shown, with U+FFFD. Newlines
+ * stay. */
 void html_add(struct buf *out, const char *text);
 
 /* "<td>text</td>", or "<td class=n>text</td>" for numbers. */

@@ -1,12 +1,12 @@
-/* list: the jobs, oldest first; those that meet a filter. */
+/* list: the jobs that match the filters, oldest first. */
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "client.h"
 #include "exit.h"
+#include "job_table.h"
 #include "print/json.h"
 #include "report.h"
 #include "spec/queue.h"
@@ -14,10 +14,10 @@
 enum {
     STATES_MAX = 16,
     LIMIT_MAX = 1000000,
-    TABLE_ROWS = 500, /* what a person may still look through; programs get all */
+    TABLE_ROWS = 500, /* enough for a person to read; programs get all */
 };
 
-/* "running", "RUNNING", and for short "active" and "over". */
+/* Adds the states that a word names: "running", "RUNNING", or the groups "active" and "over". */
 static status_t add_states(const char *word, Fsdpd__V1__JobState *states, size_t *count)
 {
     const ProtobufCEnumDescriptor *all = &fsdpd__v1__job_state__descriptor;
@@ -55,7 +55,7 @@ static status_t read_states(const char *text, Fsdpd__V1__JobState *states, size_
     return NULL;
 }
 
-static status_t set_state(struct options *options, const char *value)
+static status_t set_state(struct verb_options *options, const char *value)
 {
     Fsdpd__V1__JobState states[STATES_MAX];
     size_t count;
@@ -64,28 +64,28 @@ static status_t set_state(struct options *options, const char *value)
     return NULL;
 }
 
-/* An empty filter, of a script's variable that is not set, would let every job pass. */
+/* An empty filter, for example from an unset variable of a script, would match every job. */
 static status_t check_given(const char *what, const char *value)
 {
     if (value[0] != '\0') return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "expected %s, found ''", what);
 }
 
-static status_t set_name(struct options *options, const char *value)
+static status_t set_name(struct verb_options *options, const char *value)
 {
     TRY(check_given("a pattern", value));
     options->name = value;
     return NULL;
 }
 
-static status_t set_user(struct options *options, const char *value)
+static status_t set_user(struct verb_options *options, const char *value)
 {
     TRY(check_given("a user", value));
     options->user = value;
     return NULL;
 }
 
-static status_t set_label(struct options *options, const char *value)
+status_t option_filter_label(struct verb_options *options, const char *value)
 {
     const char *equals = strchr(value, '=');
     if (equals == NULL)
@@ -101,24 +101,24 @@ static status_t set_label(struct options *options, const char *value)
     return NULL;
 }
 
-static status_t set_limit(struct options *options, const char *value)
+static status_t set_limit(struct verb_options *options, const char *value)
 {
     TRY(option_number(value, 0, LIMIT_MAX, &options->limit));
     options->limit_given = true;
     return NULL;
 }
 
-const struct option_row list_options[] = {
+const struct verb_option list_options[] = {
     {"state", 0, "STATES", "in one of these: queued,running, or active, or over", set_state},
     {"name", 0, "PATTERN", "whose name or id matches: mnist, 'mnist-*'", set_name},
     {"user", 0, "USER", "that this user submitted", set_user},
     {"label", 0, "KEY=VALUE", "with this label; VALUE may be a pattern; may be repeated",
-     set_label},
+     option_filter_label},
     {"limit", 'n', "N", "the newest N; 0: all (a table: 500, json: all)", set_limit},
     {0},
 };
 
-static void fill_labels(const struct options *options, Fsdpd__V1__ListJobsRequest *request)
+static void fill_labels(const struct verb_options *options, Fsdpd__V1__ListJobsRequest *request)
 {
     request->labels = mem_alloc_array((size_t)options->label_count + 1, sizeof *request->labels);
     for (int i = 0; i < options->label_count; i++) {
@@ -131,19 +131,17 @@ static void fill_labels(const struct options *options, Fsdpd__V1__ListJobsReques
     }
 }
 
-/* What the options ask for. */
-static bool list_jobs(struct client *client, ProtobufCMessage **response, int *code)
+bool client_list_jobs(struct client *client, bool all, ProtobufCMessage **response, int *code)
 {
-    const struct options *options = &client->options;
+    const struct verb_options *options = &client->options;
     Fsdpd__V1__ListJobsRequest *request = mem_alloc(sizeof *request);
     fsdpd__v1__list_jobs_request__init(request);
     request->states = mem_alloc_array(STATES_MAX, sizeof *request->states);
-    /* They were checked when they were given. */
+    /* valid: checked when the options were parsed */
     status_free(read_states(options->states, request->states, &request->n_states));
     if (options->name != NULL) request->name = mem_strdup(options->name);
     if (options->user != NULL) request->owner = mem_strdup(options->user);
-    bool table = options->format != FORMAT_JSON;
-    request->limit = table && !options->limit_given ? TABLE_ROWS : options->limit;
+    request->page_size = !all && !options->limit_given ? TABLE_ROWS : options->limit;
     fill_labels(options, request);
     bool well = client_call(client, &control_list_jobs, &request->base, response, code);
     fsdpd__v1__list_jobs_request__free_unpacked(request, NULL);
@@ -154,7 +152,8 @@ int verb_list(struct client *client)
 {
     ProtobufCMessage *response;
     int code;
-    if (!list_jobs(client, &response, &code)) return code;
+    bool all = client->options.format == FORMAT_JSON;
+    if (!client_list_jobs(client, all, &response, &code)) return code;
     const Fsdpd__V1__ListJobsResponse *list =
         (const Fsdpd__V1__ListJobsResponse *)(const void *)response;
     struct buf text = {0};
@@ -163,12 +162,12 @@ int verb_list(struct client *client)
                           list->n_jobs, 0);
         buf_add_char(&text, '\n');
     } else {
-        report_jobs(list->jobs, list->n_jobs, clock_wall_ms(),
-                    client->terminal.out ? client->terminal.width : 0, &text);
+        struct job_table table = {.view = client_view(client)};
+        job_table_print(&table, list->jobs, list->n_jobs, &text);
     }
     output_print(&text);
     if (list->left_out > 0)
-        output_note("%u older job%s left out%s", list->left_out,
+        output_note("%u older job%s not shown%s", list->left_out,
                     list->left_out == 1 ? " is" : "s are",
                     client->options.limit_given ? "" : "; see --limit and --state");
     protobuf_c_message_free_unpacked(response, NULL);

@@ -1,4 +1,4 @@
-/* logs: what a job's ranks, and fsdpd about the job, have logged. */
+/* logs: the log lines of a job's ranks, and fsdpd's own about the job. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,14 +12,14 @@
 
 enum { TAIL_MAX = 1 << 20 };
 
-static status_t set_follow(struct options *options, const char *value)
+static status_t set_follow(struct verb_options *options, const char *value)
 {
     (void)value;
     options->follow = true;
     return NULL;
 }
 
-static status_t set_rank(struct options *options, const char *value)
+static status_t set_rank(struct verb_options *options, const char *value)
 {
     uint32_t rank;
     options->one_rank = true;
@@ -30,7 +30,7 @@ static status_t set_rank(struct options *options, const char *value)
     return NULL;
 }
 
-static status_t set_since(struct options *options, const char *value)
+static status_t set_since(struct verb_options *options, const char *value)
 {
     bool ago;
     TRY(spec_parse_time(value, &ago, &options->since_ms));
@@ -39,16 +39,16 @@ static status_t set_since(struct options *options, const char *value)
     return NULL;
 }
 
-static status_t set_tail(struct options *options, const char *value)
+static status_t set_tail(struct verb_options *options, const char *value)
 {
     return option_number(value, 1, TAIL_MAX, &options->tail);
 }
 
-const struct option_row logs_options[] = {
-    {"follow", 'f', NULL, "go on with new lines until the job is over", set_follow},
-    {"rank", 0, "N", "of one rank; \"fsdpd\": what the daemon says about the job", set_rank},
+const struct verb_option logs_options[] = {
+    {"follow", 'f', NULL, "follow new lines until the job is over", set_follow},
+    {"rank", 0, "N", "of one rank; \"fsdpd\": the daemon's lines about the job", set_rank},
     {"attempt", 0, "N", "of one attempt", option_attempt},
-    {"since", 0, "WHEN", "from then on: so long ago (10m, 2h30m, 3d), or 2026-01-31T12:34:56Z",
+    {"since", 0, "WHEN", "from that time on: an age (10m, 2h30m, 3d), or 2026-01-31T12:34:56Z",
      set_since},
     {"tail", 'n', "N", "the last N lines only", set_tail},
     {0},
@@ -57,8 +57,8 @@ const struct option_row logs_options[] = {
 struct logs {
     struct client *client;
     struct session *session;
-    uint64_t position; /* of the last line that was shown */
-    bool *fresh;       /* the stream has brought something */
+    uint64_t position; /* of the last line shown */
+    bool *fresh;       /* set once the stream has delivered a chunk */
 };
 
 static const char *colour_of(const struct logs *logs, const char *level)
@@ -111,7 +111,7 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
 static status_t read_on(void *user, bool *fresh)
 {
     struct logs *logs = user;
-    const struct options *options = &logs->client->options;
+    const struct verb_options *options = &logs->client->options;
     Fsdpd__V1__GetLogsRequest request = FSDPD__V1__GET_LOGS_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
     request.attempt = options->attempt;
@@ -126,18 +126,18 @@ static status_t read_on(void *user, bool *fresh)
                           options->follow ? 0 : options->timeout_ms, take_chunk, logs);
 }
 
-/* An attempt may yet come (0: any will do); a rank may not. */
+/* An attempt may still start (0 accepts any attempt); a rank cannot appear later. */
 static status_t check_part(struct logs *logs, uint32_t attempt)
 {
-    const struct options *options = &logs->client->options;
+    const struct verb_options *options = &logs->client->options;
     return client_check_part(logs->session, options->arguments[0], attempt,
                              options->one_rank ? options->rank : -1);
 }
 
-/* Follows through restarts of the daemon, if it is there to begin with. */
+/* Follows through restarts of the daemon, provided that it answers the first call. */
 static status_t follow(struct logs *logs)
 {
-    const struct options *options = &logs->client->options;
+    const struct verb_options *options = &logs->client->options;
     TRY(check_part(logs, 0));
     return reconnect_follow(logs->session, options->timeout_ms, read_on, logs);
 }

@@ -3,39 +3,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
 
-static status_t set_csv(struct options *options, const char *value)
+static status_t set_csv(struct verb_options *options, const char *value)
 {
     (void)value;
     options->csv = true;
     return NULL;
 }
 
-static status_t set_every(struct options *options, const char *value)
+static status_t set_every(struct verb_options *options, const char *value)
 {
     return option_number(value, 1, UINT32_MAX, &options->every);
 }
 
-const struct option_row metrics_options[] = {
+const struct verb_option metrics_options[] = {
     {"csv", 0, NULL, "comma-separated values, with a line of names", set_csv},
     {"every", 0, "N", "every Nth recorded step of each attempt", set_every},
     {"attempt", 0, "N", "of one attempt", option_attempt},
     {0},
 };
 
-struct rows {
+struct metrics_rows {
     struct client *client;
     struct table table;
     uint64_t left_out, count;
-    bool headed; /* the line of names is out */
+    bool headed; /* the header line has been printed */
 };
 
-/* Training steps done; 0: the end of an epoch of a daemon that did not say. */
+/* The training steps done; 0 for the end of an epoch if the daemon did not send the step. */
 static uint64_t row_step(const Fsdpd__V1__JobEvent *event)
 {
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) return event->metrics->step;
@@ -43,7 +44,8 @@ static uint64_t row_step(const Fsdpd__V1__JobEvent *event)
     return event->validation->step;
 }
 
-/* Epochs done, fractional, at the end of an epoch, which may be where the job's steps ended. */
+/* Epochs done, fractional: at the end of an epoch, which the end of the job's steps may cut
+ * short. */
 static double epochs_done(const Fsdpd__V1__EpochEnd *epoch)
 {
     return epoch->step > 0 ? epoch->epochs_done : epoch->epoch;
@@ -53,11 +55,13 @@ static double epochs_done(const Fsdpd__V1__EpochEnd *epoch)
 
 static const char csv_head[] =
     "attempt,time,kind,step,epoch,loss,learning_rate,gradient_norm,step_seconds,"
-    "samples_per_second,tokens_per_second,memory_bytes,memory_peak_bytes,communicated_bytes,"
+    "samples_per_second,tokens_per_second,memory_bytes,memory_peak_bytes,resident_peak_bytes,"
+    "communicated_bytes,"
     "compute_seconds,communication_seconds,exposed_communication_seconds,flops_per_second,mfu,"
-    "skipped_steps,train_seconds,train_loss,val_loss,test_loss,accuracy,seconds\n";
+    "skipped_steps,train_seconds,counted_tokens_per_second,data_wait_share,train_loss,val_loss,"
+    "test_loss,accuracy,seconds\n";
 
-/* The shortest text that reads back as the same number. */
+/* Adds the shortest text that reads back as the same number. */
 static void csv_number(struct buf *out, double value)
 {
     char text[32];
@@ -90,6 +94,7 @@ static void csv_step(const Fsdpd__V1__Metrics *m, struct buf *out)
     csv_known(out, m->tokens_per_second > 0, m->tokens_per_second);
     csv_count(out, m->memory_bytes);
     csv_count(out, m->memory_peak_bytes);
+    csv_count(out, m->resident_peak_bytes);
     csv_count(out, m->communicated_bytes);
     csv_number(out, m->compute_seconds);
     csv_number(out, m->communication_seconds);
@@ -98,7 +103,9 @@ static void csv_step(const Fsdpd__V1__Metrics *m, struct buf *out)
     csv_known(out, m->mfu_known, m->mfu);
     csv_count(out, m->skipped_steps);
     csv_number(out, m->train_seconds);
-    buf_add_text(out, ",,,,,\n"); /* what epochs and validations have */
+    csv_known(out, m->counted_tokens_per_second > 0, m->counted_tokens_per_second);
+    csv_number(out, m->data_wait_share);
+    buf_add_text(out, ",,,,,\n"); /* the columns of epochs and validations */
 }
 
 static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
@@ -119,7 +126,7 @@ static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
         return;
     }
     csv_number(out, epoch ? epochs_done(event->epoch) : event->validation->epoch);
-    for (int i = 0; i < 16; i++) buf_add_char(out, ',');
+    for (int i = 0; i < 19; i++) buf_add_char(out, ',');
     csv_known(out, epoch, epoch ? event->epoch->train_loss : 0);
     csv_known(out, !epoch, !epoch ? event->validation->loss : 0);
     csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->test_loss : 0);
@@ -131,11 +138,14 @@ static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
 /* ---- the table ---- */
 
 static const struct table_column columns[] = {
-    {"ATTEMPT", true},    {"STEP", true},      {"EPOCH", true},     {"LOSS", true},
-    {"LR", true},         {"GRAD NORM", true}, {"STEP TIME", true}, {"EXPOSED", true},
-    {"PER SECOND", true}, {"MEMORY", true},    {"PEAK", true},      {"", false},
+    {.title = "ATTEMPT", .right = true},    {.title = "STEP", .right = true},
+    {.title = "EPOCH", .right = true},      {.title = "LOSS", .right = true},
+    {.title = "LR", .right = true},         {.title = "GRAD NORM", .right = true},
+    {.title = "STEP TIME", .right = true},  {.title = "EXPOSED", .right = true},
+    {.title = "PER SECOND", .right = true}, {.title = "MEMORY", .right = true},
+    {.title = "PEAK", .right = true},       {.title = ""},
 };
-enum { COLUMNS = sizeof columns / sizeof columns[0] };
+enum { COLUMNS = COUNT_OF(columns) };
 
 static void table_duration(struct table *table, double seconds)
 {
@@ -164,7 +174,7 @@ static void table_step(struct table *table, const Fsdpd__V1__Metrics *m)
     table_add(table, "");
 }
 
-static void table_row(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
+static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *row)
 {
     struct table *table = &rows->table;
     const Fsdpd__V1__JobEvent *event = row->event;
@@ -189,7 +199,7 @@ static void table_row(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
 
 /* ---- reading ---- */
 
-static void print_head(struct rows *rows)
+static void print_head(struct metrics_rows *rows)
 {
     if (!rows->client->options.csv || rows->headed) return;
     fputs(csv_head, stdout);
@@ -198,9 +208,9 @@ static void print_head(struct rows *rows)
 
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
-    struct rows *rows = user;
+    struct metrics_rows *rows = user;
     const Fsdpd__V1__MetricsChunk *chunk = (const Fsdpd__V1__MetricsChunk *)(const void *)message;
-    const struct options *options = &rows->client->options;
+    const struct verb_options *options = &rows->client->options;
     struct buf text = {0};
     if (chunk->n_rows > 0) print_head(rows);
     rows->left_out += chunk->left_out;
@@ -211,7 +221,7 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
         if (row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS &&
             row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_EPOCH &&
             row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
-            continue; /* of a newer daemon */
+            continue; /* sent by a newer daemon */
         if (options->csv) {
             csv_row(row, &text);
         } else if (options->format == FORMAT_JSON) {
@@ -225,12 +235,12 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-static void print_table(struct rows *rows)
+static void print_table(struct metrics_rows *rows)
 {
     const struct terminal *terminal = &rows->client->terminal;
     struct buf text = {0};
     if (rows->table.cell_count == 0)
-        output_note("no step of this %s is recorded",
+        output_note("no recorded step of this %s",
                     rows->client->options.attempt > 0 ? "attempt" : "job");
     else table_print(&rows->table, terminal->out ? terminal->width : 0, 0, &text);
     output_print(&text);
@@ -238,14 +248,15 @@ static void print_table(struct rows *rows)
 
 int verb_metrics(struct client *client)
 {
-    const struct options *options = &client->options;
+    const struct verb_options *options = &client->options;
     if (options->csv && options->format == FORMAT_JSON)
         return output_usage_error(
             status_new(STATUS_INVALID_ARGUMENT, "metrics: either --csv or -o json"));
     struct session *session;
     status_t status = session_new(options->address, options->timeout_ms, &session);
     if (status != NULL) return output_usage_error(status);
-    struct rows rows = {.client = client, .table = {.columns = columns, .column_count = COLUMNS}};
+    struct metrics_rows rows = {.client = client,
+                                .table = {.columns = columns, .column_count = COLUMNS}};
     Fsdpd__V1__GetMetricsRequest request = FSDPD__V1__GET_METRICS_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
     request.attempt = options->attempt;
@@ -254,7 +265,7 @@ int verb_metrics(struct client *client)
                             take_chunk, &rows);
     if (status == NULL && rows.count == 0)
         status = client_check_part(session, request.id, options->attempt, -1);
-    if (status == NULL) print_head(&rows); /* also of a job without steps */
+    if (status == NULL) print_head(&rows); /* also for a job without steps */
     if (status == NULL && !options->csv && options->format == FORMAT_TABLE) print_table(&rows);
     if (status == NULL && rows.left_out > 0)
         output_note("fsdpctl: %llu recorded steps are no longer kept (limits.metrics_kept)",

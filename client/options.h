@@ -1,7 +1,6 @@
 /*
- * The command line: verbs and options are tables, which parsing, --help, shell completion and the
- * test of the documentation all read. Everything here points into argv, or at texts that
- * options_deinit frees.
+ * The command line: verbs and options are tables, read by parsing, --help, shell completion and the
+ * test of the documentation. All texts point into argv, or to texts that options_deinit frees.
  */
 #ifndef FSDPD_CLIENT_OPTIONS_H
 #define FSDPD_CLIENT_OPTIONS_H
@@ -11,13 +10,14 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "output.h"
 #include "spec/spec.h"
 
 enum format { FORMAT_TABLE, FORMAT_JSON };
 
-enum { OPTIONS_MAX_ARGUMENTS = 2, OPTIONS_MAX_SETS = 1000 };
+enum { OPTIONS_MAX_SETS = 1000 };
 
-/* Of wrap set. */
+/* The options of wrap set. */
 enum {
     OPTIONS_WRAP_POLICY,
     OPTIONS_WRAP_MIN_NUM_PARAMS,
@@ -29,89 +29,97 @@ enum {
     OPTIONS_WRAP_COUNT
 };
 
-struct options {
+struct verb_options {
     const char *address; /* NULL: not given */
     enum format format;
     int64_t timeout_ms; /* 0: none */
     bool help, version;
-    bool wait, dump, verbose;
-    bool hold, now; /* submit's; drain's */
+    enum colours colours;
+    bool wait, dump, choose, verbose;
+    bool hold, now; /* for submit; for drain */
     const char *id;
-    const char *name, *user; /* list's; NULL: any */
-    const char *states;      /* list's, "running,queued" */
-    const char **labels;     /* list's, "team=vision" */
+    const char *name, *user; /* for list; NULL: any */
+    const char *states;      /* for list: "running,queued" */
+    const char **labels;     /* "team=vision": of the jobs that are meant */
     int label_count, label_capacity;
-    uint32_t limit; /* list's; 0: none */
+    uint32_t limit; /* for list; 0: none */
     bool limit_given;
-    char **texts; /* that options made; they own them */
+    char **texts; /* created while parsing the options, and owned */
     int text_count, text_capacity;
-    const char *file;         /* pull's and trace's --output */
-    uint32_t steps;           /* trace's; 0: not given */
-    bool hf, bf16;            /* pull's --format and --dtype */
-    uint64_t max_shard_bytes; /* pull's; 0: not given */
-    bool checkpoint;          /* pull's */
+    const char *file;         /* --output of pull and trace */
+    uint32_t steps;           /* for trace; 0: not given */
+    bool hf, bf16;            /* --format and --dtype of pull */
+    uint64_t max_shard_bytes; /* for pull; 0: not given */
+    bool checkpoint;          /* for pull */
     uint64_t checkpoint_step; /* 0: the newest */
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */
-    uint32_t attempt;                     /* logs' and metrics'; 0: all */
-    bool one_rank, follow;                /* logs' */
+    uint32_t attempt;                     /* for logs and metrics; 0: all */
+    bool one_rank, follow;                /* for logs */
     int32_t rank;                         /* -1: fsdpd */
     int64_t since_ms;                     /* 0: not given */
     uint32_t tail;                        /* 0: all */
-    uint32_t every;                       /* metrics'; 0: not given */
+    uint32_t every;                       /* for metrics; 0: not given */
     bool csv;
-    bool no_trace;           /* report's */
-    double interval_seconds; /* top's; 0: not given */
-    uint32_t rounds;         /* 0: no end */
-    const char *arguments[OPTIONS_MAX_ARGUMENTS];
-    int argument_count;
+    bool no_trace;           /* for report */
+    double interval_seconds; /* for top; 0: not given */
+    uint32_t rounds;         /* 0: no limit */
+    const char **arguments;
+    int argument_count, argument_capacity;
 };
 
-struct option_row {
+struct verb_option {
     const char *name;  /* without the dashes */
     char letter;       /* 0: none */
-    const char *value; /* how help names it, "SECONDS"; NULL: a switch */
+    const char *value; /* its name in help, "SECONDS"; NULL: a switch */
     const char *about;
-    status_t (*apply)(struct options *options, const char *value);
+    status_t (*apply)(struct verb_options *options, const char *value);
 };
 
 struct client;
 
+/* What a verb is for: the headings of help. */
+enum verb_group { VERBS_TRAIN, VERBS_LOOK, VERBS_CHANGE, VERBS_WORKERS, VERBS_TOOLS, VERBS_GROUPS };
+
 struct verb {
+    enum verb_group group;
     const char *name;
-    const char *arguments; /* "FILE", "show JOB"; "" for none */
+    const char *arguments; /* "FILE", "show JOB"; "JOB...": one or more; "" for none */
     int argument_count;
     const char *about;                 /* one line */
-    const char *details;               /* more lines, for --help; may be NULL */
-    const struct option_row *options;  /* ends with a row without a name; may be NULL */
+    const char *details;               /* a paragraph, for --help; may be NULL */
+    const struct verb_option *options; /* ends with a row without a name; may be NULL */
     int (*run)(struct client *client); /* returns the exit code */
+    const char *examples;              /* command lines, one per line */
 };
 
 extern const struct verb verbs[];
 extern const int verb_count;
 
-/* What every verb understands, and what may stand before the verb; ends like the others. */
-extern const struct option_row options_global[];
+/* Options of every verb, which may also precede the verb. Ends like the other tables. */
+extern const struct verb_option options_global[];
 
 /* The row in a table, by its long name; NULL if there is none. `table` may be NULL. */
-const struct option_row *options_find(const struct option_row *table, const char *name);
+const struct verb_option *options_find(const struct verb_option *table, const char *name);
 
 /* The verb of that name, or NULL. */
 const struct verb *verb_find(const char *name);
 
 /*
- * Reads the command line without the program's name. *verb stays NULL if there is none. With --help
- * nothing is asked about arguments. INVALID_ARGUMENT says what is wrong and what was meant.
+ * Parses the command line without the program's name. *verb stays NULL if it has none. With --help
+ * it does not check the number of arguments. INVALID_ARGUMENT names the mistake and, if there is a
+ * likely one, the intended word.
  */
 status_t options_parse(int count, char **words, const struct verb **verb,
-                       struct options *options) FSDPD_MUST_USE;
-void options_deinit(struct options *options);
+                       struct verb_options *options) FSDPD_MUST_USE;
+void options_deinit(struct verb_options *options);
 
-/* What --help prints: of one verb, or of all for NULL. */
+/* Appends the text of --help for one verb, or for all if `verb` is NULL. */
 void options_help(const struct verb *verb, struct buf *out);
 
-/* The script that `fsdpctl completion SHELL` prints: "bash", "zsh" or "fish"; false: another. */
+/* Appends the script that `fsdpctl completion SHELL` prints, for "bash", "zsh" or "fish"; false for
+ * any other shell. */
 bool options_completion(const char *shell, struct buf *out);
 
 #endif

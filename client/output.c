@@ -1,4 +1,4 @@
-/* Terminals, tables and harmless text; see output.h. */
+/* Terminals, tables and sanitized text; see output.h. */
 #include "output.h"
 
 #include <langinfo.h>
@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/utf8.h"
 #include "exit.h"
 
 void terminal_measure(struct terminal *terminal)
@@ -31,7 +32,8 @@ void terminal_measure(struct terminal *terminal)
     if (terminal->width < 20) terminal->width = 20;
 }
 
-/* Asked of a locale of its own: numbers and letters stay those of the C locale everywhere else. */
+/* Uses a locale object of its own: everywhere else numbers and letters stay those of the C
+ * locale. */
 static bool locale_is_utf8(void)
 {
     locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
@@ -48,9 +50,17 @@ void terminal_init(struct terminal *terminal)
     bool dumb = term == NULL || strcmp(term, "dumb") == 0;
     terminal->out = isatty(STDOUT_FILENO);
     terminal->err = isatty(STDERR_FILENO) && !dumb;
-    terminal->colour = terminal->err && (no_colour == NULL || no_colour[0] == '\0');
+    bool wanted = !dumb && (no_colour == NULL || no_colour[0] == '\0');
+    terminal->colour = terminal->err && wanted;
+    terminal->colour_out = terminal->out && wanted;
     terminal->unicode = locale_is_utf8();
     terminal_measure(terminal);
+}
+
+void terminal_set_colours(struct terminal *terminal, enum colours colours)
+{
+    if (colours == COLOURS_AUTO) return;
+    terminal->colour = terminal->colour_out = colours == COLOURS_ALWAYS;
 }
 
 int output_error(status_t status)
@@ -77,14 +87,30 @@ void output_note(const char *format, ...)
     struct buf line = {0};
     output_clean(&line, status_message(text), true);
     buf_add_char(&line, '\n');
-    fflush(stdout); /* so that a pipe of both keeps the order */
+    fflush(stdout); /* keeps the order if both are the same pipe */
     fputs(buf_text(&line), stderr);
     buf_deinit(&line);
     status_free(text);
 }
 
+void output_guard(struct buf *text)
+{
+    static const char own[] = "\n\t\r\033"; /* sequences that fsdpctl itself writes */
+    for (size_t i = 0; i < text->length;) {
+        uint32_t character = 0;
+        int length = utf8_decode(buf_text(text) + i, &character);
+        bool control = character < 0x20 || (character >= 0x7f && character < 0xa0);
+        bool harmless = length > 0 && (!control || (character != 0 && character < 0x20 &&
+                                                    strchr(own, (int)character) != NULL));
+        for (int k = 0; !harmless && k < (length > 0 ? length : 1); k++)
+            text->data[i + (size_t)k] = '?';
+        i += length > 0 ? (size_t)length : 1;
+    }
+}
+
 void output_print(struct buf *text)
 {
+    output_guard(text);
     fwrite(buf_text(text), 1, text->length, stdout);
     fflush(stdout);
     buf_deinit(text);

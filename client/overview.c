@@ -1,11 +1,11 @@
-/* The daemon at a glance; see overview.h. */
+/* A snapshot of the daemon; see overview.h. */
 #include "overview.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "methods.h"
+#include "fsdpd/v1/methods.h"
 #include "report.h"
 
 enum { STATES_MAX = 16 };
@@ -16,7 +16,7 @@ static status_t ask_jobs(struct session *session, Fsdpd__V1__JobState *states, s
     Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
     request.n_states = count;
     request.states = states;
-    request.limit = limit;
+    request.page_size = limit;
     ProtobufCMessage *response;
     TRY(session_call(session, &control_list_jobs, &request.base, false, &response));
     *jobs = (Fsdpd__V1__ListJobsResponse *)(void *)response;
@@ -36,7 +36,7 @@ static size_t started_states(Fsdpd__V1__JobState states[static STATES_MAX])
     return count;
 }
 
-/* A job that is started between the two lists is in both. */
+/* A job that starts between the two calls is in both lists. */
 static bool has_started(const struct overview *overview, const char *id)
 {
     for (size_t i = 0; i < overview->started->n_jobs; i++)
@@ -67,7 +67,7 @@ static status_t ask(struct session *session, uint32_t started, uint32_t queued,
     TRY(session_call(session, &control_list_workers, &workers.base, false, &response));
     overview->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
     report_sort_workers(overview->workers);
-    /* In this order a job that is started meanwhile is not missed. */
+    /* In this order a job that starts between the two calls is not missed. */
     TRY(ask_jobs(session, &waiting, 1, queued, &overview->queued));
     TRY(ask_jobs(session, states, started_states(states), started, &overview->started));
     gather_jobs(overview);

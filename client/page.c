@@ -3,18 +3,21 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "chart.h"
 #include "html.h"
 #include "report.h"
 #include "spec/spec.h"
 
-/* ---- what was recorded ---- */
+/* ---- recorded metrics ---- */
 
-enum { SERIES_COUNT = 8 };
+enum { SERIES_COUNT = 8, MARKS_MAX = 200 };
 
 static void list_series(struct page *page, struct series *all[static SERIES_COUNT])
 {
@@ -39,6 +42,14 @@ static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
     series_add(&page->exposed, step, 1000 * metrics->exposed_communication_seconds);
 }
 
+static void take_wrap(struct page *page, const Fsdpd__V1__WrapChange *change)
+{
+    page->wrap_changes++;
+    if (page->wrap_step_count == MARKS_MAX) return;
+    MEM_GROW(page->wrap_steps, page->wrap_step_count, page->wrap_step_capacity);
+    page->wrap_steps[page->wrap_step_count++] = (double)change->step;
+}
+
 void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
 {
     struct series *all[SERIES_COUNT];
@@ -46,7 +57,7 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
     for (int i = 0; i < SERIES_COUNT; i++) all[i]->limit = CHART_BUCKETS;
     const Fsdpd__V1__JobEvent *event = row->event;
     if (event == NULL) return;
-    page->wrap_changes += event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP) take_wrap(page, event->wrap);
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP ||
         event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE)
         return;
@@ -66,6 +77,7 @@ void page_deinit(struct page *page)
     struct series *all[SERIES_COUNT];
     list_series(page, all);
     for (int i = 0; i < SERIES_COUNT; i++) series_deinit(all[i]);
+    free(page->wrap_steps);
 }
 
 /* ---- the sections ---- */
@@ -131,7 +143,7 @@ static void add_summary(const struct page *page, struct buf *out)
     fact_time(out, "Submitted", job->submitted_ms);
     fact_time(out, "Started", job->started_ms);
     fact_time(out, "Finished", job->finished_ms);
-    fact_time(out, "This page was made", page->made_ms);
+    fact_time(out, "Created", page->made_ms);
     buf_add_text(out, "</dl></section>\n");
 }
 
@@ -139,15 +151,13 @@ static void add_charts(const struct page *page, struct buf *out)
 {
     buf_add_text(out, "<section><h2>Training</h2>\n");
     if (page->steps_thinned > 0)
-        buf_printf(
-            out,
-            "<p class=\"note\">%llu recorded steps are no longer kept, and so not shown.</p>\n",
-            (unsigned long long)page->steps_thinned);
+        buf_printf(out,
+                   "<p class=\"note\">%llu recorded steps are no longer kept and not shown.</p>\n",
+                   (unsigned long long)page->steps_thinned);
     if (page->attempts > 1)
-        buf_add_text(out,
-                     "<p class=\"note\">What a later attempt trained again is shown as the later "
-                     "attempt has it.</p>\n");
-    const struct chart charts[] = {
+        buf_add_text(out, "<p class=\"note\">Steps that a later attempt trained again are shown "
+                          "from the later attempt.</p>\n");
+    struct chart charts[] = {
         {.title = "Loss",
          .unit = "",
          .lines = {{"training", &page->loss, false},
@@ -178,14 +188,18 @@ static void add_charts(const struct page *page, struct buf *out)
          .line_count = 1},
     };
     buf_add_text(out, "<div class=\"charts\">\n");
-    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(charts); i++) {
+        charts[i].marks = page->wrap_steps;
+        charts[i].mark_count = page->wrap_step_count;
+        charts[i].mark_name = "units changed";
         if (i < 4 || page->gradient_norm.points > 0) chart_add(&charts[i], out);
+    }
     buf_add_text(out, "</div></section>\n");
 }
 
 static void add_memory_bar(const Fsdpd__V1__Plan *plan, uint64_t measured, struct buf *out)
 {
-    enum { WIDTH = 720, HEIGHT = 44 };
+    enum { WIDTH = 720, HEIGHT = 54 };
     uint64_t most = plan->peak_bytes > measured ? plan->peak_bytes : measured;
     double at = 0, scale = most > 0 ? WIDTH / (double)most : 0;
     buf_printf(out,
@@ -202,11 +216,13 @@ static void add_memory_bar(const Fsdpd__V1__Plan *plan, uint64_t measured, struc
         buf_printf(out, ": %s</title></rect>\n", text_format_bytes(plan->memory[i]->bytes, bytes));
         at += width;
     }
-    if (measured > 0)
+    if (measured > 0) {
+        double x = (double)measured * scale - 1;
         buf_printf(out,
                    "<line class=\"measured\" x1=\"%.2f\" x2=\"%.2f\" y1=\"0\" y2=\"36\"/>"
-                   "<text class=\"x\" x=\"%d\" y=\"43\">measured peak</text>\n",
-                   (double)measured * scale - 1, (double)measured * scale - 1, WIDTH - 45);
+                   "<text class=\"%s\" x=\"%.2f\" y=\"49\">measured peak</text>\n",
+                   x, x, x > WIDTH / 2.0 ? "y" : "from", x); /* to the side that has room */
+    }
     buf_add_text(out, "</svg>\n");
 }
 
@@ -243,6 +259,12 @@ static void add_memory(const struct page *page, struct buf *out)
     buf_add_text(out, "</tbody><tfoot>\n");
     memory_row(out, "planned peak", plan->peak_bytes, plan->peak_bytes, -1);
     if (measured > 0) memory_row(out, "measured peak", measured, plan->peak_bytes, -1);
+    for (size_t i = 0; i < plan->n_outside; i++)
+        memory_row(out, plan->outside[i]->name, plan->outside[i]->bytes, plan->peak_bytes, -1);
+    if (plan->n_outside > 0)
+        memory_row(out, "planned for the process", plan->resident_bytes, plan->peak_bytes, -1);
+    uint64_t resident = page->job->metrics != NULL ? page->job->metrics->resident_peak_bytes : 0;
+    if (resident > 0) memory_row(out, "measured of the process", resident, plan->peak_bytes, -1);
     buf_add_text(out, "</tfoot></table>\n<p>The peak is at <code>");
     html_add(out, plan->peak_at);
     buf_add_text(out, "</code>.</p>\n");
@@ -290,7 +312,7 @@ static void add_history(const Fsdpd__V1__History *history, struct buf *out)
         return;
     }
     if (history->left_out > 0)
-        buf_printf(out, "<p class=\"note\">%u older entries are left out.</p>\n",
+        buf_printf(out, "<p class=\"note\">%u older entries are not shown.</p>\n",
                    history->left_out);
     buf_add_text(out, "<div class=\"wide\"><table><thead><tr><th>Time (UTC)</th><th>State</th>"
                       "<th class=\"n\">Attempt</th><th class=\"n\">Step</th><th>By</th>"

@@ -1,6 +1,6 @@
 /*
- * A job as one page of HTML that needs nothing else: no network, no other file. All text of the job
- * is escaped, and a policy in the page allows it no script and no style but its own, by their
+ * A job as one self-contained HTML page: it needs no network and no other file. All text of the job
+ * is escaped, and a content security policy allows only the page's own script and style, by their
  * hashes. Pure: appends to a buffer.
  */
 #ifndef FSDPD_CLIENT_PAGE_H
@@ -16,18 +16,20 @@
 
 struct page {
     const Fsdpd__V1__Job *job;
-    const Fsdpd__V1__History *history; /* NULL: not known */
+    const Fsdpd__V1__History *history; /* NULL: unknown */
     int64_t made_ms;
 
-    /* Over the steps. */
+    /* Curves over the steps. */
     struct series loss, validation, test, learning_rate, rate, gradient_norm, step_time, exposed;
-    bool tokens;            /* the rate is of tokens, else of samples */
-    uint32_t attempts;      /* that have recorded steps */
-    uint32_t wrap_changes;  /* since the job's first step */
-    uint64_t steps_thinned; /* recorded, and no longer kept */
+    bool tokens;           /* the rate counts tokens, otherwise samples */
+    uint32_t attempts;     /* the number that have recorded steps */
+    uint32_t wrap_changes; /* since the job's first step */
+    double *wrap_steps;    /* and after which steps */
+    int wrap_step_count, wrap_step_capacity;
+    uint64_t steps_thinned; /* recorded, but no longer kept */
 
-    /* The step: measured, or by the plan, or why there is neither. */
-    const struct timeline *timeline; /* finished; NULL: none */
+    /* The timeline of a step: as traced, as planned, or the reason why there is neither. */
+    const struct timeline *timeline; /* complete; NULL: none */
     const Fsdpd__V1__Plan *schedule; /* a plan with its schedule; NULL: none */
     const char *no_timeline;
 };
@@ -38,7 +40,7 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row);
 void page_write(const struct page *page, struct buf *out);
 void page_deinit(struct page *page);
 
-/* In page_head.c and page_step.c: the beginning up to <body>, the end, and the timeline. */
+/* In page_head.c and page_step.c: the page up to <body>, its end, and the timeline. */
 void page_add_head(const char *title, struct buf *out);
 void page_add_foot(struct buf *out);
 void page_add_step(const struct page *page, struct buf *out);

@@ -1,13 +1,14 @@
 /*
- * The frame of a job's page: its policy, style and script. The policy names the style and the
- * script by their SHA-256, so that a change of either needs its new hash here; a browser that runs
- * the page in tests/system/test_report.py, which also computes them, says if one is wrong.
+ * The frame of a job's page: its content security policy, style and script. The policy names the
+ * style and the script by their SHA-256, so a change of either needs its new hash here.
+ * tests/system/test_report.py computes the hashes, too, and a browser that runs the page there
+ * reports a wrong one.
  */
 #include "html.h"
 #include "page.h"
 
 /* clang-format off */
-#define STYLE_HASH "sha256-VvSup4ItYJyqVtWzZ35aAl+sL6EzQjpHb4yROHrTIfk="
+#define STYLE_HASH "sha256-8FfYodcB3AB9cizUhcyzD6C8KEVkPBJvlJaEnFeRIOw="
 #define SCRIPT_HASH "sha256-ikI0+x6rE1fP89in4f0q2mU6fBoQQG1YjUHiMhQHaoU="
 
 static const char style[] =
@@ -29,14 +30,15 @@ static const char style[] =
     "color:var(--dim);white-space:nowrap}\n"
     ".s-SUCCEEDED{color:var(--c2)}.s-FAILED{color:var(--c1)}.s-RUNNING,.s-STARTING{"
     "color:var(--c0)}\n"
-    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr));"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,504px),1fr));"
     "gap:18px}\n"
     "figure{margin:0;background:var(--panel);border-radius:8px;padding:10px 12px}\n"
     "figcaption{font-size:.85rem;min-height:2.6em}output{display:block;color:var(--fg);"
     "font-variant-numeric:tabular-nums}\n"
-    "svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font:11px system-ui,"
-    "sans-serif}\n"
+    "svg{display:block;width:100%;height:auto}svg text{fill:var(--dim);font:12px system-ui,"
+    "sans-serif}\nsvg.chart{max-width:620px}svg.memory{max-width:860px}\n"
     "text.y{text-anchor:end}text.x{text-anchor:middle}\n"
+    ".mark{stroke:var(--m3);stroke-dasharray:4 3}.key.mark{background:var(--m3)}\n"
     ".grid{stroke:var(--line)}.cursor{stroke:var(--dim);visibility:hidden}.cursor.on{"
     "visibility:visible}\n"
     "polyline{fill:none;stroke-width:1.6;stroke-linejoin:round}.band{opacity:.22;stroke:none}"

@@ -1,4 +1,4 @@
-/* report: a job as one page of HTML. */
+/* report: a job as one HTML page. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,27 +13,27 @@
 
 enum { TRACE_STEPS = 3 };
 
-static status_t set_file(struct options *options, const char *value)
+static status_t set_file(struct verb_options *options, const char *value)
 {
     if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a file");
     options->file = value;
     return NULL;
 }
 
-static status_t set_no_trace(struct options *options, const char *value)
+static status_t set_no_trace(struct verb_options *options, const char *value)
 {
     (void)value;
     options->no_trace = true;
     return NULL;
 }
 
-const struct option_row report_options[] = {
+const struct verb_option report_options[] = {
     {"output", 'o', "FILE", "the file to write (required; \"-\": standard output)", set_file},
-    {"no-trace", 0, NULL, "leave a running job alone: show the plan's schedule", set_no_trace},
+    {"no-trace", 0, NULL, "do not trace a running job: show the plan's schedule", set_no_trace},
     {0},
 };
 
-/* What the page is made of, as it was read; NULL until it is. */
+/* The responses that the page is built from; NULL until read. */
 struct sources {
     struct client *client;
     struct session *session;
@@ -56,7 +56,7 @@ static status_t take_rows(const ProtobufCMessage *message, void *user)
 
 static status_t read_record(struct sources *sources)
 {
-    const struct options *options = &sources->client->options;
+    const struct verb_options *options = &sources->client->options;
     TRY(client_get_job(sources->session, options->arguments[0], &sources->job));
     sources->page.job = sources->job;
     ProtobufCMessage *response;
@@ -80,7 +80,7 @@ static status_t take_trace(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-/* A page without a timeline is better than none: what went wrong is a note in it. */
+/* A page without a timeline is better than no page: the error becomes a note on it. */
 static void keep_note(struct sources *sources, const char *what, status_t status)
 {
     char *before = sources->note;
@@ -93,7 +93,7 @@ static void keep_note(struct sources *sources, const char *what, status_t status
 
 static bool trace_step(struct sources *sources)
 {
-    const struct options *options = &sources->client->options;
+    const struct verb_options *options = &sources->client->options;
     Fsdpd__V1__TraceJobRequest request = FSDPD__V1__TRACE_JOB_REQUEST__INIT;
     request.id = sources->job->id;
     request.steps = TRACE_STEPS;
@@ -129,9 +129,9 @@ static void read_step(struct sources *sources)
     if (session_signal(sources->session) == 0 && sources->job->spec != NULL) read_schedule(sources);
 }
 
-static void tell(const struct sources *sources, uint64_t bytes)
+static void print_result(const struct sources *sources, uint64_t bytes)
 {
-    const struct options *options = &sources->client->options;
+    const struct verb_options *options = &sources->client->options;
     struct buf text = {0};
     char size[32];
     if (strcmp(options->file, "-") == 0) return;
@@ -158,7 +158,7 @@ static status_t write_file(struct sources *sources, struct download *download)
     page_write(&sources->page, &text);
     status_t status = download_put(download, text.data, text.length);
     if (status == NULL) status = download_finish(download);
-    if (status == NULL) tell(sources, text.length);
+    if (status == NULL) print_result(sources, text.length);
     buf_deinit(&text);
     return status;
 }

@@ -1,8 +1,9 @@
-/* The timeline of one step on a page: as it was traced, or as the plan estimates it. */
+/* The timeline of one step on a page: as traced, or as the plan estimates it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "html.h"
@@ -11,7 +12,7 @@
 enum { WIDTH = 1200, LEFT = 130, ROW = 18, GAP = 8, TOP = 6, RANKS_MAX = 8, BOXES_MAX = 20000 };
 
 static const char *const lanes[] = {"compute", "comm", "copy"};
-enum { LANES = sizeof lanes / sizeof lanes[0] };
+enum { LANES = COUNT_OF(lanes) };
 
 static int lane_of(const char *name)
 {
@@ -45,7 +46,7 @@ static void add_row(int rank, int lane, bool named, struct buf *out)
                LEFT, y, WIDTH - LEFT - 4, ROW - 2, LEFT - 6, y + 12, name, lanes[lane]);
 }
 
-/* Of what runs on a lane from `begin` to `begin` + `seconds`, of a step of `total` seconds. */
+/* An instruction that occupies a lane from `begin` for `seconds`, in a step of `total` seconds. */
 struct box {
     int rank, lane;
     const char *kind, *name;
@@ -87,18 +88,18 @@ static void keys(struct buf *out)
 
 /* ---- traced ---- */
 
-struct span {
+struct step_span {
     int64_t begin_ns, end_ns;
 };
 
-/* When the last traced step began and ended, by rank; batches of it count. */
-static void find_spans(const struct timeline *timeline, struct span *spans)
+/* When the last traced step began and ended, by rank, including its batches. */
+static void find_spans(const struct timeline *timeline, struct step_span *spans)
 {
     for (int i = 0; i < timeline->chunk_count; i++) {
         const Fsdpd__V1__TraceChunk *chunk = timeline->chunks[i];
         for (size_t s = 0; s < chunk->n_steps; s++) {
             const Fsdpd__V1__TraceStep *step = chunk->steps[s];
-            struct span *span = &spans[chunk->rank];
+            struct step_span *span = &spans[chunk->rank];
             if (step->step != timeline->last_step) continue;
             if (span->begin_ns == 0 || step->begin_ns < span->begin_ns)
                 span->begin_ns = step->begin_ns;
@@ -129,7 +130,7 @@ static int add_piece(const struct timeline *timeline, const Fsdpd__V1__TraceStep
 
 static void add_traced(const struct timeline *timeline, struct buf *out)
 {
-    struct span *spans = mem_alloc_array((size_t)timeline->world + 1, sizeof *spans);
+    struct step_span *spans = mem_alloc_array((size_t)timeline->world + 1, sizeof *spans);
     find_spans(timeline, spans);
     int ranks = timeline->world < RANKS_MAX ? timeline->world : RANKS_MAX, boxes = 0;
     bool shared = timeline->host_count <= 1; /* one clock */
@@ -155,14 +156,13 @@ static void add_traced(const struct timeline *timeline, struct buf *out)
         }
     }
     end_svg(ranks, total, out);
-    buf_printf(out, "<p>As it was measured in step %llu. ",
-               (unsigned long long)timeline->last_step);
+    buf_printf(out, "<p>Measured in step %llu. ", (unsigned long long)timeline->last_step);
     keys(out);
     if (ranks < timeline->world)
         buf_printf(out, " Of %d ranks, the first %d are shown.", timeline->world, ranks);
     if (boxes > BOXES_MAX)
-        buf_add_text(out, " There are more instructions than are shown; fsdpctl trace has all.");
-    if (!shared) buf_add_text(out, " Each rank's times are from its own beginning of the step.");
+        buf_add_text(out, " Not all instructions are shown; fsdpctl trace has all of them.");
+    if (!shared) buf_add_text(out, " Each rank's times count from its own start of the step.");
     buf_add_text(out, "</p>\n");
     free(spans);
 }

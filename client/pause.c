@@ -1,16 +1,86 @@
-/* pause: a checkpoint, and the workers are free; resume: on from there. */
-#include "client.h"
+/* pause: takes checkpoints and frees the workers; resume: continues from there, or after a
+ * failure. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "jobs.h"
+#include "spec/spec.h"
+
+const struct verb_option resume_options[] = {
+    {"set", 0, "KEY=VALUE", "override a setting of the job; may be repeated", option_set},
+    {"label", 0, "KEY=VALUE", "all paused jobs with this label instead of JOB; may be repeated",
+     option_filter_label},
+    {0},
+};
+
+static status_t call_pause(struct jobs_call *call)
+{
+    Fsdpd__V1__PauseJobRequest request = FSDPD__V1__PAUSE_JOB_REQUEST__INIT;
+    request.id = (char *)call->id;
+    return session_call(call->session, &control_pause_job, &request.base, false, &call->response);
+}
 
 int verb_pause(struct client *client)
 {
-    Fsdpd__V1__PauseJobRequest request = FSDPD__V1__PAUSE_JOB_REQUEST__INIT;
-    request.id = (char *)client->options.arguments[0];
-    return client_change_job(client, &control_pause_job, &request.base, NULL);
+    return jobs_change(client, "starting,running", call_pause, NULL);
+}
+
+/*
+ * The job's settings, with those of --set replaced. The model cannot change, and its file may not
+ * exist on this machine, so a stand-in replaces it while the rest is read.
+ */
+static status_t read_settings(const struct client *client, const char *id,
+                              const Fsdpd__V1__JobSpec *old, Fsdpd__V1__JobSpec **spec)
+{
+    static char stand_in[] = "as-it-is";
+    const struct verb_options *options = &client->options;
+    Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
+    model.hf = stand_in;
+    Fsdpd__V1__JobSpec shown = *old;
+    shown.model = &model;
+    struct buf yaml = {0};
+    spec_to_yaml(&shown, &yaml);
+    status_t status =
+        spec_read_text(buf_text(&yaml), yaml.length, id, options->sets, options->set_count, spec);
+    buf_deinit(&yaml);
+    TRY(status);
+    Fsdpd__V1__ModelSpec *read = (*spec)->model;
+    bool same =
+        strcmp(read->hf, stand_in) == 0 && read->weights[0] == '\0' && read->file_name[0] == '\0';
+    if (!same) {
+        spec_free(*spec);
+        return status_new(STATUS_INVALID_ARGUMENT, "model: cannot change when a job resumes");
+    }
+    Fsdpd__V1__JobSpec *copy = spec_copy(old);
+    (*spec)->model = copy->model;
+    copy->model = read;
+    spec_free(copy);
+    return NULL;
+}
+
+static status_t find_settings(struct jobs_call *call, Fsdpd__V1__JobSpec **spec)
+{
+    Fsdpd__V1__Job *job;
+    TRY(client_get_job(call->session, call->id, &job));
+    status_t status = read_settings(call->client, call->id, job->spec, spec);
+    call->usage = status != NULL;
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    return status;
+}
+
+static status_t call_resume(struct jobs_call *call)
+{
+    Fsdpd__V1__ResumeJobRequest request = FSDPD__V1__RESUME_JOB_REQUEST__INIT;
+    request.id = (char *)call->id;
+    if (call->client->options.set_count > 0) TRY(find_settings(call, &request.spec));
+    status_t status =
+        session_call(call->session, &control_resume_job, &request.base, false, &call->response);
+    spec_free(request.spec);
+    return status;
 }
 
 int verb_resume(struct client *client)
 {
-    Fsdpd__V1__ResumeJobRequest request = FSDPD__V1__RESUME_JOB_REQUEST__INIT;
-    request.id = (char *)client->options.arguments[0];
-    return client_change_job(client, &control_resume_job, &request.base, NULL);
+    return jobs_change(client, "paused", call_resume, "next");
 }

@@ -1,4 +1,4 @@
-/* priority: who is started first. */
+/* priority: which queued job starts first. */
 #include "client.h"
 #include "spec/queue.h"
 

@@ -34,7 +34,7 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
 
 enum { PIECE_STEP, PIECE_EPOCH, PIECE_LOSS, PIECE_RATE, PIECE_LEFT, PIECE_COUNT };
 struct pieces {
-    char text[PIECE_COUNT][64]; /* "": not known, or no room */
+    char text[PIECE_COUNT][64]; /* "": unknown, or no room */
 };
 
 static void make_pieces(const struct progress *progress, struct pieces *pieces)
@@ -46,7 +46,7 @@ static void make_pieces(const struct progress *progress, struct pieces *pieces)
                  (unsigned long long)progress->steps);
     else snprintf(pieces->text[PIECE_STEP], 64, "%llu", (unsigned long long)progress->step);
     if (progress->epochs > 0 && progress->epoch >= 0 && progress->epoch < 1e9) {
-        /* The epoch that is being trained, not the number of those done. */
+        /* Show the epoch in progress, not the number of completed epochs. */
         unsigned current = (unsigned)progress->epoch + 1;
         if (current > progress->epochs) current = progress->epochs;
         snprintf(pieces->text[PIECE_EPOCH], 64, "epoch %u/%u", current, progress->epochs);
@@ -87,7 +87,7 @@ void progress_bar(const struct progress *progress, int width, bool colour, struc
     make_pieces(progress, &pieces);
     int room = width - 1; /* a full line would wrap on some terminals */
     for (size_t i = 0; i < 4 && pieces_width(&pieces) + 2 + BAR_MIN > room; i++) {
-        /* The bar is worth more than the epoch and the rate, and less than the rest. */
+        /* The bar matters more than the epoch and the rate, and less than the rest. */
         if (i >= 2 && pieces_width(&pieces) <= room) break;
         pieces.text[least_important[i]][0] = '\0';
     }
@@ -204,7 +204,7 @@ bool live_due(const struct live *live)
     return !live->shown || clock_monotonic_ns() - live->drawn_ns >= REDRAW_NS;
 }
 
-/* Lines that the terminal has got narrower than take several rows of it. */
+/* A line that is wider than the terminal, because the user made it narrower, takes several rows. */
 static int rows_shown(const struct live *live)
 {
     int rows = 0, width = live->terminal->width;
@@ -219,7 +219,7 @@ static void to_the_top(const struct live *live, struct buf *out)
     if (rows_shown(live) > 1) buf_printf(out, "\033[%dA", rows_shown(live) - 1);
 }
 
-/* Columns of a line with colours in it. */
+/* The columns of a line that contains colour codes. */
 static int visible_width(const char *text)
 {
     int hidden = 0;
@@ -240,7 +240,8 @@ void live_draw_lines(struct live *live, const struct buf *lines, int count)
         buf_printf(&out, "%s%s\033[K", i > 0 ? "\r\n" : "", buf_text(&lines[i]));
         live->widths[i] = visible_width(buf_text(&lines[i]));
     }
-    /* What the terminal itself echoes (^C) must not wrap into another row, which nobody counts. */
+    /* Return to the first column: text that the terminal echoes itself (^C) must not wrap into
+     * another row, which would not be counted. */
     buf_add_char(&out, '\r');
     live->line_count = count;
     fflush(stdout);

@@ -11,18 +11,18 @@
 #include "output.h"
 
 struct progress {
-    uint64_t step, steps; /* steps 0: not known */
-    uint32_t epochs;      /* 0: not known */
-    double epoch;         /* done, fractional */
+    uint64_t step, steps; /* steps 0: unknown */
+    uint32_t epochs;      /* 0: unknown */
+    double epoch;         /* completed, fractional */
     double loss;
     double learning_rate, step_seconds, exposed_seconds; /* exposed: communication */
-    double samples_per_second, tokens_per_second;        /* 0: not known; or no tokens */
-    double val_loss;                                     /* of the last validation, if */
+    double samples_per_second, tokens_per_second;        /* 0: unknown, or no tokens */
+    double val_loss;                                     /* of the last validation, if any */
     bool validated;
-    double seconds_left; /* 0: not known */
+    double seconds_left; /* 0: unknown */
     double gradient_norm;
     bool gradient_norm_known;
-    uint64_t memory_bytes, memory_peak_bytes; /* 0: not known */
+    uint64_t memory_bytes, memory_peak_bytes; /* 0: unknown */
     bool unicode;                             /* draw bars with blocks */
 };
 
@@ -54,24 +54,24 @@ void progress_wrap(const Fsdpd__V1__WrapChange *change, struct buf *out);
 void progress_figures(const struct progress *progress, int width, bool colour, struct buf *out);
 
 /*
- * Lines at the bottom of a terminal that are drawn over. The caller makes no line wider than the
- * terminal.
+ * Lines at the bottom of a terminal that are redrawn in place. The caller keeps each line no wider
+ * than the terminal.
  */
 enum { LIVE_MAX_LINES = 16 };
 struct live {
     struct terminal *terminal;
     bool shown;
     int64_t drawn_ns;
-    int widths[LIVE_MAX_LINES]; /* of the lines that are shown, in columns */
+    int widths[LIVE_MAX_LINES]; /* of the lines shown, in columns */
     int line_count;
 };
 
-/* Whether it is time to draw again: at most ten times a second. */
+/* Whether to redraw now: at most ten times a second. */
 bool live_due(const struct live *live);
 void live_draw(struct live *live, const struct buf *line);
-/* Several, at most LIVE_MAX_LINES. */
+/* Draws several lines, at most LIVE_MAX_LINES. */
 void live_draw_lines(struct live *live, const struct buf *lines, int count);
-/* Before anything else is written. */
+/* Call before writing anything else. */
 void live_clear(struct live *live);
 
 #endif

@@ -1,11 +1,12 @@
 /*
- * pull: a job's full state_dict into a file, or into a directory as Hugging Face's transformers
- * have it. Signals are caught before anything temporary is made, so there is no moment in which one
- * could leave it behind.
+ * pull: writes a job's full state_dict to a file, or to a directory in the format of Hugging Face's
+ * transformers. Signals are caught before any temporary file exists, so that no signal can leave
+ * one behind.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -18,29 +19,30 @@
 #include "progress.h"
 #include "rewrite.h"
 
-struct pull {
+struct client_pull {
     struct client *client;
     struct download download;   /* a file */
     struct directory directory; /* or a directory */
-    struct rewrite *rewrite;    /* NULL: the bytes are written as they come */
+    struct rewrite *rewrite;    /* NULL: the bytes are written unchanged */
     struct rewrite_options rewriting;
     struct rewrite_sink sink;
-    char *config; /* the job's config.json; NULL unless it goes into a directory */
+    char *config; /* the job's config.json, if the target is a directory; otherwise NULL */
+    struct hf_family *family; /* its family, if there is a config */
     struct live live;
     int64_t started_ns;
-    bool local_error; /* of this machine's disk, not of the daemon */
-    bool begun;       /* the first chunk was here */
-    bool checkpoint;  /* and said that it is of a checkpoint */
+    bool local_error; /* from this machine's disk, not from the daemon */
+    bool begun;       /* the first chunk has arrived */
+    bool checkpoint;  /* its weights are those of a checkpoint */
 };
 
-static status_t set_file(struct options *options, const char *value)
+static status_t set_file(struct verb_options *options, const char *value)
 {
     if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a file name");
     options->file = value;
     return NULL;
 }
 
-static status_t set_format(struct options *options, const char *value)
+static status_t set_format(struct verb_options *options, const char *value)
 {
     if (strcmp(value, "hf") == 0) options->hf = true;
     else if (strcmp(value, "safetensors") == 0) options->hf = false;
@@ -54,14 +56,14 @@ static status_t set_format(struct options *options, const char *value)
     return NULL;
 }
 
-static status_t set_dtype(struct options *options, const char *value)
+static status_t set_dtype(struct verb_options *options, const char *value)
 {
     options->bf16 = strcmp(value, "bf16") == 0;
     if (options->bf16 || strcmp(value, "f32") == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "expected f32 or bf16, found '%s'", value);
 }
 
-static status_t set_max_shard_size(struct options *options, const char *value)
+static status_t set_max_shard_size(struct verb_options *options, const char *value)
 {
     static const struct {
         const char *name;
@@ -75,7 +77,7 @@ static status_t set_max_shard_size(struct options *options, const char *value)
     if (digits > 0 && digits < sizeof text) {
         memcpy(text, value, digits);
         text[digits] = '\0';
-        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+        for (size_t i = 0; i < COUNT_OF(units); i++)
             if (strcmp(units[i].name, value + digits) == 0 && text_parse_i64(text, &number) &&
                 number > 0 && number <= INT64_MAX / units[i].bytes) {
                 options->max_shard_bytes = (uint64_t)(number * units[i].bytes);
@@ -86,7 +88,7 @@ static status_t set_max_shard_size(struct options *options, const char *value)
                       "expected bytes, such as 5000000000 or 5GB, found '%s'", value);
 }
 
-static status_t set_checkpoint(struct options *options, const char *value)
+static status_t set_checkpoint(struct verb_options *options, const char *value)
 {
     int64_t step = 0;
     bool latest = strcmp(value, "latest") == 0;
@@ -100,7 +102,7 @@ static status_t set_checkpoint(struct options *options, const char *value)
     return NULL;
 }
 
-const struct option_row pull_options[] = {
+const struct verb_option pull_options[] = {
     {"output", 'o', "FILE", "the file, or directory, to write (required; \"-\": standard output)",
      set_file},
     {"format", 0, "FORMAT",
@@ -118,7 +120,7 @@ static double seconds_since(int64_t started_ns)
     return (double)(clock_monotonic_ns() - started_ns) / 1e9;
 }
 
-static void draw(struct pull *pull)
+static void draw(struct client_pull *pull)
 {
     if (!pull->client->terminal.err || !live_due(&pull->live)) return;
     struct buf line = {0};
@@ -131,8 +133,9 @@ static void draw(struct pull *pull)
     buf_deinit(&line);
 }
 
-/* Whose weights are on their way, if they are not the ranks' or the final ones. */
-static void tell_checkpoint(struct pull *pull, const Fsdpd__V1__StateDictChunk *chunk)
+/* Notes that the weights are those of a checkpoint, rather than the ranks' current or the final
+ * ones. */
+static void note_checkpoint(struct client_pull *pull, const Fsdpd__V1__StateDictChunk *chunk)
 {
     if (pull->begun) return;
     pull->begun = true;
@@ -146,10 +149,10 @@ static void tell_checkpoint(struct pull *pull, const Fsdpd__V1__StateDictChunk *
 
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
-    struct pull *pull = user;
+    struct client_pull *pull = user;
     const Fsdpd__V1__StateDictChunk *chunk =
         (const Fsdpd__V1__StateDictChunk *)(const void *)message;
-    tell_checkpoint(pull, chunk);
+    note_checkpoint(pull, chunk);
     status_t status = pull->rewrite ? rewrite_add(pull->rewrite, chunk->data.data, chunk->data.len,
                                                   chunk->total_size, chunk->step)
                                     : download_add(&pull->download, chunk);
@@ -158,7 +161,7 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     return status;
 }
 
-/* Where rewritten bytes go. */
+/* The sinks for rewritten bytes: a file or a directory. */
 
 static status_t begin_in_file(void *user, int number, int count)
 {
@@ -170,7 +173,7 @@ static status_t begin_in_file(void *user, int number, int count)
 
 static status_t write_to_file(void *user, const void *bytes, size_t size)
 {
-    struct pull *pull = user;
+    struct client_pull *pull = user;
     return download_put(&pull->download, bytes, size);
 }
 
@@ -182,7 +185,7 @@ static status_t end_in_file(void *user)
 
 static status_t begin_in_directory(void *user, int number, int count)
 {
-    struct pull *pull = user;
+    struct client_pull *pull = user;
     char *name = hf_shard_name(number, count);
     status_t status = directory_open(&pull->directory, name);
     free(name);
@@ -191,13 +194,13 @@ static status_t begin_in_directory(void *user, int number, int count)
 
 static status_t write_to_directory(void *user, const void *bytes, size_t size)
 {
-    struct pull *pull = user;
+    struct client_pull *pull = user;
     return directory_write(&pull->directory, bytes, size);
 }
 
 static status_t end_in_directory(void *user)
 {
-    struct pull *pull = user;
+    struct client_pull *pull = user;
     return directory_close(&pull->directory);
 }
 
@@ -208,8 +211,8 @@ static status_t put_file(struct directory *directory, const char *name, const st
     return directory_close(directory);
 }
 
-/* What belongs to the weights, then the directory's name. */
-static status_t finish_directory(struct pull *pull)
+/* Writes the files that accompany the weights, then gives the directory its name. */
+static status_t finish_directory(struct client_pull *pull)
 {
     struct buf text = {0};
     status_t status = NULL;
@@ -219,22 +222,23 @@ static status_t finish_directory(struct pull *pull)
         buf_clear(&text);
     }
     const char *dtype = pull->rewriting.bf16 ? "bfloat16" : "float32";
-    if (status == NULL) status = hf_config_export(pull->config, strlen(pull->config), dtype, &text);
+    if (status == NULL)
+        status = hf_config_export(pull->family, pull->config, strlen(pull->config), dtype, &text);
     if (status == NULL) status = put_file(&pull->directory, "config.json", &text);
     buf_deinit(&text);
     if (status == NULL) status = directory_finish(&pull->directory);
     return status;
 }
 
-static status_t finish(struct pull *pull)
+static status_t finish(struct client_pull *pull)
 {
     if (pull->rewrite != NULL) TRY(rewrite_finish(pull->rewrite));
     return pull->config != NULL ? finish_directory(pull) : download_finish(&pull->download);
 }
 
-static void report(struct pull *pull, const char *id, double seconds)
+static void report(struct client_pull *pull, const char *id, double seconds)
 {
-    const struct options *options = &pull->client->options;
+    const struct verb_options *options = &pull->client->options;
     bool to_stdout = strcmp(options->file, "-") == 0;
     uint64_t size = pull->config ? pull->directory.bytes : pull->download.total;
     uint64_t step = pull->rewrite ? rewrite_step(pull->rewrite) : pull->download.step;
@@ -264,32 +268,50 @@ static void report(struct pull *pull, const char *id, double seconds)
         output_print(&text);
         return;
     }
-    text.length--; /* a note ends its line itself */
+    text.length--; /* output_note adds the newline */
     text.data[text.length] = '\0';
     output_note("%s", buf_text(&text));
     buf_deinit(&text);
 }
 
-/* The job's own configuration, which says what its weights are called. */
-static status_t read_config(struct pull *pull, const Fsdpd__V1__Job *job)
+/* Finds the family that the job was planned with. Jobs of an earlier fsdpd have none: their
+ * config.json determines it. */
+static status_t find_family(struct client_pull *pull, const Fsdpd__V1__ModelSpec *model)
+{
+    char *text = NULL, *type = NULL;
+    if (model->hf_family[0] != '\0') {
+        text = mem_strdup(model->hf_family);
+    } else {
+        TRY(hf_config_type(model->hf_config, strlen(model->hf_config), "the job's config.json",
+                           &type));
+        status_t status = hf_family_find(NULL, 0, type, &text);
+        free(type);
+        TRY(status);
+    }
+    status_t status = hf_family_parse(text, strlen(text), "the job's family", &pull->family);
+    free(text);
+    return status;
+}
+
+/* Reads the job's own configuration, which determines the names of its weights. */
+static status_t read_config(struct client_pull *pull, const Fsdpd__V1__Job *job)
 {
     const char *config = job->spec && job->spec->model ? job->spec->model->hf_config : "";
-    struct hf_model model;
     if (config[0] == '\0')
         return status_new(STATUS_FAILED_PRECONDITION,
                           "job %s does not have a model of Hugging Face's transformers (model.hf), "
                           "so it cannot be written as one; without --format hf its weights can be "
                           "pulled as a file",
                           job->id);
-    TRY(hf_config_to_model(config, strlen(config), "the job's config.json", &model));
-    pull->rewriting.type = model.type;
-    pull->rewriting.tied = model.tied;
+    TRY(find_family(pull, job->spec->model));
+    TRY(hf_config_to_model(pull->family, config, strlen(config), "the job's config.json",
+                           &pull->rewriting.model));
+    pull->rewriting.family = pull->family;
     pull->config = mem_strdup(config);
-    hf_model_deinit(&model);
     return NULL;
 }
 
-static status_t find_config(struct pull *pull, struct session *session)
+static status_t find_config(struct client_pull *pull, struct session *session)
 {
     Fsdpd__V1__Job *job;
     TRY(client_get_job(session, pull->client->options.arguments[0], &job));
@@ -298,12 +320,11 @@ static status_t find_config(struct pull *pull, struct session *session)
     return status;
 }
 
-/* Makes what is temporary. */
-static status_t begin(struct pull *pull)
+/* Creates the temporary file or directory. */
+static status_t begin(struct client_pull *pull)
 {
-    const struct options *options = &pull->client->options;
+    const struct verb_options *options = &pull->client->options;
     pull->rewriting.bf16 = options->bf16;
-    pull->rewriting.hf = options->hf;
     pull->rewriting.job = options->arguments[0];
     pull->sink = (struct rewrite_sink){begin_in_file, write_to_file, end_in_file, pull};
     if (options->hf) {
@@ -319,9 +340,9 @@ static status_t begin(struct pull *pull)
     return NULL;
 }
 
-static int stream(struct pull *pull, struct session *session)
+static int stream(struct client_pull *pull, struct session *session)
 {
-    const struct options *options = &pull->client->options;
+    const struct verb_options *options = &pull->client->options;
     Fsdpd__V1__PullStateDictRequest request = FSDPD__V1__PULL_STATE_DICT_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
     request.from_checkpoint = options->checkpoint;
@@ -343,7 +364,7 @@ static int stream(struct pull *pull, struct session *session)
     return pull->local_error ? EXIT_FAILED : code;
 }
 
-static int run(struct pull *pull, struct session *session)
+static int run(struct client_pull *pull, struct session *session)
 {
     session_catch_signals(session);
     if (pull->client->options.hf) {
@@ -357,7 +378,7 @@ static int run(struct pull *pull, struct session *session)
     return code;
 }
 
-static status_t check_options(const struct options *options)
+static status_t check_options(const struct verb_options *options)
 {
     if (options->file == NULL && options->hf)
         return status_new(STATUS_INVALID_ARGUMENT, "pull: expected -o DIR, for example -o %s",
@@ -378,15 +399,17 @@ int verb_pull(struct client *client)
     struct session *session;
     status = session_new(client->options.address, client->options.timeout_ms, &session);
     if (status != NULL) return output_usage_error(status);
-    struct pull pull = {.client = client,
-                        .download = {.fd = -1},
-                        .directory = {.fd = -1},
-                        .live = {.terminal = &client->terminal}};
+    struct client_pull pull = {.client = client,
+                               .download = {.fd = -1},
+                               .directory = {.fd = -1},
+                               .live = {.terminal = &client->terminal}};
     int code = run(&pull, session);
     rewrite_free(pull.rewrite);
     download_deinit(&pull.download);
     directory_deinit(&pull.directory);
     free(pull.config);
+    hf_family_free(pull.family);
+    hf_model_deinit(&pull.rewriting.model);
     session_free(session);
     return code;
 }

@@ -2,22 +2,23 @@
 #include "reconnect.h"
 
 #include "base/clock.h"
-#include "methods.h"
+#include "fsdpd/v1/methods.h"
 #include "output.h"
 
 enum { PAUSE_FIRST_MS = 100, PAUSE_MAX_MS = 2000 };
 
-/* A stream that was open for so long was a good one: its loss is a new one. */
+/* A stream that stayed open for this long was established: its loss is a new one. */
 static const int64_t HELD_NS = 1000000000;
 
-/* Whether the daemon went away, rather than refused. `good`: what ended had been a stream. */
+/* Whether the daemon went away, rather than refused the call. `good`: the stream was
+ * established. */
 static bool is_loss(status_t status, bool good)
 {
     switch (status_code(status)) {
     case STATUS_UNAVAILABLE:
-    case STATUS_CANCELLED: return true; /* a daemon that leaves ends its streams so */
+    case STATUS_CANCELLED: return true; /* a daemon that shuts down ends its streams with this */
     case STATUS_INTERNAL:
-    case STATUS_UNKNOWN: return good; /* a stream that was cut off */
+    case STATUS_UNKNOWN: return good; /* the stream was cut off */
     default: return false;
     }
 }
@@ -31,14 +32,16 @@ static status_t ask(struct session *session)
     return NULL;
 }
 
-/* Waits until the daemon answers again: NULL, or the error to end with. Takes `loss`. */
+/* Waits until the daemon answers again. Returns NULL, or the error to end with. Takes `loss`. */
 static status_t await_daemon(struct session *session, status_t loss, int64_t give_up_ns)
 {
     int64_t pause = PAUSE_FIRST_MS;
     for (;;) {
         if (session_signal(session) != 0) return loss;
-        if (give_up_ns > 0 && clock_monotonic_ns() >= give_up_ns)
+        if (give_up_ns > 0 && clock_monotonic_ns() >= give_up_ns) {
+            status_set_answer(loss, false);
             return status_wrap(loss, "fsdpd did not come back within --timeout");
+        }
         session_sleep(session, pause);
         pause = pause * 2 < PAUSE_MAX_MS ? pause * 2 : PAUSE_MAX_MS;
         status_t status = ask(session);

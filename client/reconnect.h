@@ -1,5 +1,5 @@
 /*
- * Reading a stream of the daemon's on when the daemon goes away and comes back: watch, submit
+ * Resumes reading a stream after the daemon has gone away and come back; used by watch, submit
  * --wait and logs --follow.
  */
 #ifndef FSDPD_CLIENT_RECONNECT_H
@@ -10,15 +10,15 @@
 
 #include "session.h"
 
-/* Opens the stream where it was left, and reads it. NULL: all has been told. *fresh, which is false
- * at first: something came. */
+/* Opens the stream at the last position and reads it. Returns NULL once everything has been read.
+ * Sets *fresh, which is false at first, when a message arrives. */
 typedef status_t reconnect_read(void *user, bool *fresh);
 
 /*
- * Reads until all has been told. A daemon that goes away is waited for, with a note on stderr, for
- * `timeout_ms` (0: as long as it takes) from its last sign: something that came, or a stream that
- * held, however quiet. Other errors are returned, and that of a signal. Begin when the daemon has
- * answered: one that is not there from the start would be waited for, too.
+ * Reads until the end. When the daemon goes away, it prints a note on stderr and waits for
+ * `timeout_ms` (0: no limit) from the last sign of the daemon: a message, or a stream that stayed
+ * open, however quiet. Returns all other errors, including that of a signal. Call it only after the
+ * daemon has answered once: otherwise it also waits for a daemon that was never there.
  */
 status_t reconnect_follow(struct session *session, int64_t timeout_ms, reconnect_read *read,
                           void *user) FSDPD_MUST_USE;

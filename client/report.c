@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "output.h"
-#include "progress.h"
 #include "spec/spec.h"
 
 const char *report_state(Fsdpd__V1__JobState state)
@@ -23,6 +23,27 @@ bool report_is_over(Fsdpd__V1__JobState state)
 {
     return state == FSDPD__V1__JOB_STATE__SUCCEEDED || state == FSDPD__V1__JOB_STATE__FAILED ||
            state == FSDPD__V1__JOB_STATE__CANCELLED;
+}
+
+const char *report_state_style(Fsdpd__V1__JobState state, bool colour)
+{
+    if (!colour) return NULL;
+    switch (state) {
+    case FSDPD__V1__JOB_STATE__QUEUED: return STYLE_YELLOW;
+    case FSDPD__V1__JOB_STATE__STARTING: return STYLE_CYAN;
+    case FSDPD__V1__JOB_STATE__RUNNING: return STYLE_BOLD_GREEN;
+    case FSDPD__V1__JOB_STATE__PAUSED: return STYLE_BLUE;
+    case FSDPD__V1__JOB_STATE__SUCCEEDED: return STYLE_GREEN;
+    case FSDPD__V1__JOB_STATE__FAILED: return STYLE_BOLD_RED;
+    case FSDPD__V1__JOB_STATE__CANCELLED: return STYLE_MAGENTA;
+    default: return NULL;
+    }
+}
+
+static void add_state(struct buf *out, Fsdpd__V1__JobState state, bool colour)
+{
+    const char *style = report_state_style(state, colour);
+    buf_printf(out, "%s%s%s", style ? style : "", report_state(state), style ? STYLE_END : "");
 }
 
 static void label(struct buf *out, const char *name)
@@ -46,6 +67,23 @@ static void line_time(struct buf *out, const char *name, int64_t time_ms)
 
 enum { OPS_SHOWN = 4 }; /* the rest is in the metrics and in traces */
 
+/* Targets that count, if not all do, and waiting for data, if there is any to speak of. */
+static void report_data(const Fsdpd__V1__Metrics *metrics, struct buf *out)
+{
+    char text[32];
+    double counted = metrics->counted_tokens_per_second, waits = metrics->data_wait_share;
+    bool masks = counted > 0 && counted < 0.999 * metrics->tokens_per_second;
+    if (!masks && waits < 0.01) return;
+    label(out, "data");
+    if (masks)
+        buf_printf(out, "%s counted tokens/s (%.1f%%)",
+                   text_format_count((uint64_t)(counted + 0.5), text),
+                   100 * counted / metrics->tokens_per_second);
+    if (waits >= 0.01)
+        buf_printf(out, "%s%.0f%% of the time waiting for data", masks ? ", " : "", 100 * waits);
+    buf_add_char(out, '\n');
+}
+
 static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct buf *out)
 {
     char text[32];
@@ -56,7 +94,7 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
         label(out, "gradient");
         buf_printf(out, "norm %.4g", metrics->gradient_norm);
         if (metrics->skipped_steps > 0)
-            buf_printf(out, ", %llu steps skipped that were not finite",
+            buf_printf(out, ", %llu steps without an update",
                        (unsigned long long)metrics->skipped_steps);
         buf_add_char(out, '\n');
     }
@@ -76,6 +114,7 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     buf_printf(out, "%s %s/s, %.3g s per step, ", text_format_count((uint64_t)(rate + 0.5), text),
                tokens ? "tokens" : "samples", metrics->step_seconds);
     buf_printf(out, "%s of training\n", text_format_seconds(metrics->train_seconds, text));
+    report_data(metrics, out);
     if (metrics->flops_per_second > 0) {
         label(out, "arithmetic");
         buf_printf(out, "%.3g GFLOP/s", metrics->flops_per_second * 1e-9);
@@ -85,9 +124,10 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     }
     if (metrics->n_op_times > 0) {
         label(out, "ops");
-        for (size_t i = 0; i < metrics->n_op_times && i < OPS_SHOWN; i++)
-            buf_printf(out, "%s %s, ", metrics->op_times[i]->op,
-                       text_format_duration(metrics->op_times[i]->seconds, text));
+        for (size_t i = 0; i < metrics->n_op_times && i < OPS_SHOWN; i++) {
+            output_clean(out, metrics->op_times[i]->op, false);
+            buf_printf(out, " %s, ", text_format_duration(metrics->op_times[i]->seconds, text));
+        }
         buf_printf(out, "in step %llu\n", (unsigned long long)metrics->op_times_step);
     }
     if (metrics->communicated_bytes > 0 && metrics->communication_seconds > 0) {
@@ -101,8 +141,12 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     label(out, "memory");
     if (!over && metrics->memory_bytes > 0)
         buf_printf(out, "%s now, ", text_format_bytes(metrics->memory_bytes, text));
-    buf_printf(out, "%s measured peak per rank\n",
+    buf_printf(out, "%s measured peak per rank",
                text_format_bytes(metrics->memory_peak_bytes, text));
+    if (metrics->resident_peak_bytes > 0)
+        buf_printf(out, ", %s of the whole process",
+                   text_format_bytes(metrics->resident_peak_bytes, text));
+    buf_add_char(out, '\n');
 }
 
 static void report_progress(const Fsdpd__V1__Job *job, struct buf *out)
@@ -130,7 +174,7 @@ static void report_workers_of(const Fsdpd__V1__Job *job, struct buf *out)
     }
 }
 
-/* What there is to say of its place in the queue; nothing for most jobs. */
+/* The job's place in the queue and its deadlines; prints nothing for most jobs. */
 static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
 {
     if (job->priority != 0) {
@@ -153,17 +197,16 @@ static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
     }
 }
 
-void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf *out)
+void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *out)
 {
     char age[32];
     line_text(out, "job", job->id);
     line_text(out, "user", job->owner);
     label(out, "state");
-    buf_printf(out, "%s for %s\n", report_state(job->state),
-               output_age(job->state_ms, now_ms, age));
+    add_state(out, job->state, view->colour);
+    buf_printf(out, " for %s\n", output_age(job->state_ms, view->now_ms, age));
     if (job->reason != NULL) {
-        line_text(out, "reason",
-                  job->reason->message[0] ? job->reason->message : job->reason->code);
+        line_text(out, "reason", report_reason(job->reason));
         if (job->reason->message[0]) line_text(out, "reason code", job->reason->code);
     }
     label(out, "attempt");
@@ -179,7 +222,7 @@ void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf
               job->has_state_dict ? "yes: fsdpctl pull writes it to a file" : "no");
     if (job->n_units > 0) {
         buf_add_char(out, '\n');
-        report_units(job->units, job->n_units, width, out);
+        report_units(job->units, job->n_units, view->width, out);
     }
     if (job->plan != NULL) {
         buf_add_char(out, '\n');
@@ -194,60 +237,7 @@ void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf
     }
 }
 
-/* Columns that would say nothing are left out. */
-struct job_columns {
-    bool owner, priority;
-};
-
-static void add_job_row(struct table *table, const Fsdpd__V1__Job *job, struct job_columns columns,
-                        int64_t now_ms)
-{
-    char age[32];
-    const Fsdpd__V1__Metrics *metrics = job->metrics;
-    table_add(table, job->id);
-    if (columns.owner) table_add(table, job->owner[0] ? job->owner : "-");
-    if (columns.priority) table_addf(table, "%d", job->priority);
-    table_add(table, report_state(job->state));
-    if (job->steps > 0)
-        table_addf(table, "%llu/%llu", (unsigned long long)job->step,
-                   (unsigned long long)job->steps);
-    else table_add(table, "-");
-    if (metrics != NULL && metrics->step > 0) table_addf(table, "%.4f", metrics->loss);
-    else table_add(table, "-");
-    if (metrics != NULL && metrics->evaluated) table_addf(table, "%.2f%%", 100 * metrics->accuracy);
-    else table_add(table, "-");
-    table_addf(table, "%u", job->spec ? job->spec->workers : (unsigned)job->n_workers);
-    table_add(table, output_age(job->submitted_ms, now_ms, age));
-    table_add(table, job->reason == NULL       ? ""
-                     : job->reason->message[0] ? job->reason->message
-                                               : job->reason->code);
-}
-
-void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int width,
-                 struct buf *out)
-{
-    struct job_columns shown = {.owner = count == 0};
-    for (size_t i = 0; i < count; i++) {
-        shown.owner = shown.owner || jobs[i]->owner[0] != '\0';
-        shown.priority = shown.priority || jobs[i]->priority != 0;
-    }
-    static const struct table_column rest[] = {{"STATE", false},  {"STEP", true},
-                                               {"LOSS", true},    {"ACCURACY", true},
-                                               {"WORKERS", true}, {"AGE", true},
-                                               {"REASON", false}};
-    struct table_column columns[10] = {{"JOB", false}};
-    int column_count = 1;
-    if (shown.owner) columns[column_count++] = (struct table_column){"USER", false};
-    if (shown.priority) columns[column_count++] = (struct table_column){"PRIORITY", true};
-    memcpy(&columns[column_count], rest, sizeof rest);
-    column_count += (int)(sizeof rest / sizeof rest[0]);
-    struct table table = {.columns = columns, .column_count = column_count};
-    for (size_t i = 0; i < count; i++) add_job_row(&table, jobs[i], shown, now_ms);
-    table_print(&table, width, 0, out);
-    table_deinit(&table);
-}
-
-/* cpu:2 comes before cpu:10. */
+/* Sorts cpu:2 before cpu:10. */
 static int compare_workers(const void *a, const void *b)
 {
     const Fsdpd__V1__Worker *const *first = a, *const *second = b;
@@ -260,42 +250,71 @@ void report_sort_workers(Fsdpd__V1__ListWorkersResponse *list)
         qsort(list->workers, list->n_workers, sizeof(Fsdpd__V1__Worker *), compare_workers);
 }
 
-void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now_ms, int width,
+static const char *worker_style(const char *state, bool colour)
+{
+    static const struct {
+        const char *state, *style;
+    } styles[] = {
+        {"busy", STYLE_BOLD_GREEN}, {"starting", STYLE_CYAN},   {"idle", NULL},
+        {"draining", STYLE_YELLOW}, {"drained", STYLE_MAGENTA},
+    };
+    for (size_t i = 0; colour && i < COUNT_OF(styles); i++)
+        if (strcmp(state, styles[i].state) == 0) return styles[i].style;
+    return NULL;
+}
+
+void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struct view *view,
                     struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"WORKER", false}, {"STATE", false},   {"JOB", false},  {"RANK", true},
-        {"MEMORY", true},  {"ATTACHED", true}, {"PID", true},   {"RESTARTS", true},
-        {"DEVICE", false}, {"VERSION", false}, {"HOST", false},
+        {.title = "WORKER"},
+        {.title = "STATE"},
+        {.title = "JOB"},
+        {.title = "RANK", .right = true},
+        {.title = "MEMORY", .right = true},
+        {.title = "ATTACHED", .right = true, .drop = 3},
+        {.title = "PID", .right = true, .drop = 4},
+        {.title = "RESTARTS", .right = true, .drop = 5},
+        {.title = "VERSION", .drop = 6},
+        {.title = "HOST", .drop = 7},
+        {.title = "DEVICE"},
     };
-    struct table table = {.columns = columns, .column_count = 11};
+    struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
     for (size_t i = 0; i < count; i++) {
         const Fsdpd__V1__Worker *worker = workers[i];
         char age[32];
         table_add(&table, worker->id);
         table_add(&table, worker->state);
+        table_style(&table, worker_style(worker->state, view->colour));
         table_add(&table, worker->job[0] ? worker->job : "-");
         if (worker->rank >= 0 && worker->job[0]) table_addf(&table, "%d", worker->rank);
         else table_add(&table, "-");
         table_add_bytes(&table, worker->memory_bytes);
-        table_add(&table, output_age(worker->attached_ms, now_ms, age));
+        table_add(&table, output_age(worker->attached_ms, view->now_ms, age));
         table_addf(&table, "%lld", (long long)worker->pid);
         table_addf(&table, "%u", worker->restarts);
-        if (worker->shares_device) table_addf(&table, "%s, shared", worker->device);
-        else table_add(&table, worker->device);
         table_add(&table, worker->version);
         table_add(&table, worker->host[0] ? worker->host : "-");
+        if (worker->shares_device) table_addf(&table, "%s, shared", worker->device);
+        else table_add(&table, worker->device);
     }
-    table_print(&table, width, 0, out);
+    table_print(&table, view->width, 0, out);
     table_deinit(&table);
 }
 
+const char *report_reason(const Fsdpd__V1__Reason *reason)
+{
+    if (reason == NULL) return "";
+    return reason->message[0] ? reason->message : reason->code;
+}
+
 void report_end(const char *id, Fsdpd__V1__JobState state, const Fsdpd__V1__Reason *reason,
-                struct buf *out)
+                bool colour, struct buf *out)
 {
     output_clean(out, id, false);
-    buf_printf(out, " %s", report_state(state));
-    const char *why = reason == NULL ? "" : reason->message[0] ? reason->message : reason->code;
+    buf_add_char(out, ' ');
+    add_state(out, state, colour);
+    const char *why = report_reason(reason);
     if (why[0] != '\0') {
         buf_add_text(out, ": ");
         output_clean(out, why, false);

@@ -1,4 +1,4 @@
-/* A state_dict on its way into files; see rewrite.h. */
+/* Rewrites a state_dict into files; see rewrite.h. */
 #include "rewrite.h"
 
 #include <stdio.h>
@@ -11,27 +11,27 @@
 
 enum { HEADER_MAX = 100000008 };
 
-/* A tensor of the stream. */
+/* A tensor in the stream. */
 struct item {
     const char *name; /* in the files; NULL: left out */
     uint64_t bytes;   /* in the stream */
     int file;         /* from 0 */
-    int entry;        /* of the header */
+    int entry;        /* in the header */
 };
 
 struct rewrite {
     const struct rewrite_options *options;
     const struct rewrite_sink *sink;
     uint64_t total, received, step;
-    struct buf start; /* of the stream, until the header is whole */
-    uint64_t needed;  /* bytes of it that are needed next */
+    struct buf start; /* the first bytes of the stream, until the header is complete */
+    uint64_t needed;  /* bytes of it required before the next attempt to read the header */
     struct safetensors_header header;
-    struct item *items; /* in the order of the stream; NULL before the header is read */
+    struct item *items; /* in stream order; NULL before the header is read */
     int item_count, file_count;
     int open_file;                     /* from 0; -1: none */
-    int item;                          /* that comes now */
-    uint64_t done;                     /* bytes of it that came */
-    unsigned char rest[sizeof(float)]; /* of an element that came in two pieces */
+    int item;                          /* the one that arrives now */
+    uint64_t done;                     /* bytes of it received */
+    unsigned char rest[sizeof(float)]; /* of an element split between two pieces */
     size_t rest_size;
     struct buf out;
 };
@@ -60,7 +60,7 @@ static uint64_t bytes_in_file(const struct rewrite *rewrite, const struct item *
     return rewrite->options->bf16 ? item->bytes / 2 : item->bytes;
 }
 
-/* Files are filled in the order of the stream; a tensor is never cut. */
+/* Files are filled in stream order; a tensor is never split. */
 static void assign_files(struct rewrite *rewrite)
 {
     uint64_t limit = rewrite->options->max_shard_bytes, filled = 0;
@@ -90,8 +90,8 @@ static status_t plan_files(struct rewrite *rewrite)
             return status_new(STATUS_DATA_LOSS, "expected tensors of the type F32, found %s",
                               entry->dtype);
         rewrite->items[rewrite->item_count++] =
-            (struct item){.name = options->hf
-                                      ? hf_export_name(options->type, options->tied, entry->name)
+            (struct item){.name = options->family != NULL
+                                      ? hf_export_name(options->family, &options->model, entry->name)
                                       : entry->name,
                           .bytes = entry->end - entry->begin,
                           .entry = i};
@@ -119,7 +119,7 @@ static status_t write_header(struct rewrite *rewrite, int file)
                                                     {"step", step},
                                                     {"job", rewrite->options->job}};
     buf_clear(&rewrite->out);
-    safetensors_write_header(&rewrite->out, entries, count, metadata, rewrite->options->hf ? 1 : 3);
+    safetensors_write_header(&rewrite->out, entries, count, metadata, rewrite->options->family != NULL ? 1 : 3);
     free(entries);
     return rewrite->sink->write(rewrite->sink->user, rewrite->out.data, rewrite->out.length);
 }
@@ -143,7 +143,7 @@ static void add_bf16(struct buf *out, const unsigned char *bytes)
     buf_add(out, &half, sizeof half);
 }
 
-/* Bytes of one tensor. */
+/* Writes bytes of one tensor. */
 static status_t write_values(struct rewrite *rewrite, const unsigned char *bytes, size_t size)
 {
     const struct rewrite_sink *sink = rewrite->sink;
@@ -185,7 +185,7 @@ static status_t add_data(struct rewrite *rewrite, const unsigned char *bytes, si
     return NULL;
 }
 
-/* The header, as soon as it is whole; what came after it is data. */
+/* Reads the header as soon as it is complete; the bytes after it are data. */
 static status_t add_start(struct rewrite *rewrite, const void *bytes, size_t size)
 {
     buf_add(&rewrite->start, bytes, size);
@@ -235,7 +235,7 @@ status_t rewrite_finish(struct rewrite *rewrite)
                           "expected a file of %llu bytes, found the end after %llu",
                           (unsigned long long)rewrite->total,
                           (unsigned long long)rewrite->received);
-    if (rewrite->open_file < 0) TRY(need_file(rewrite, 0)); /* without any tensor */
+    if (rewrite->open_file < 0) TRY(need_file(rewrite, 0)); /* if it has no tensors */
     rewrite->open_file = -1;
     return rewrite->sink->end(rewrite->sink->user);
 }

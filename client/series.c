@@ -18,7 +18,7 @@ static struct series_bucket merge(struct series_bucket a, struct series_bucket b
                                   .count = a.count + b.count};
 }
 
-/* Pairs become one, so that there is room again. */
+/* Merges pairs of buckets to make room. */
 static void compact(struct series *series)
 {
     int kept = 0;

@@ -1,7 +1,7 @@
 /*
  * Synchronous calls over common/rpc; see session.h. The session owns the loop, the runtime, the
- * channel and the handles. A unary call cannot be taken back: one that a signal interrupts is left
- * behind, and its state is freed when the channel closes.
+ * channel and the handles. A unary call cannot be cancelled: when a signal interrupts one, it is
+ * abandoned, and its state is freed when the channel closes.
  */
 #include "session.h"
 
@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "output.h"
+#include "proto/message.h"
 
 enum { SIGNAL_COUNT = 3, SLEEP_AGAIN_MS = 100 };
 static const int caught_signals[SIGNAL_COUNT] = {SIGINT, SIGTERM, SIGHUP};
@@ -33,9 +34,9 @@ struct session {
     bool catches;
     int signal;
     uv_signal_t winch;
-    void (*resized)(void *user); /* NULL: nobody asks */
+    void (*resized)(void *user); /* NULL: no callback */
     void *resized_user;
-    struct rpc_stream *stream; /* the open one, for a signal to end */
+    struct rpc_stream *stream; /* the open one, which a signal cancels */
 };
 
 char *session_address(const char *address)
@@ -52,7 +53,8 @@ char *session_address(const char *address)
     return mem_strdup("unix:/run/fsdpd/fsdpd.sock");
 }
 
-/* The variable, or the file of that name in the directory of our own if it is there. */
+/* The file that the variable names, or the file `name` in the user's configuration directory if it
+ * exists. */
 static char *tls_file(const char *variable, const char *name)
 {
     const char *given = getenv(variable), *home = getenv("XDG_CONFIG_HOME");
@@ -66,7 +68,8 @@ static char *tls_file(const char *variable, const char *name)
     return NULL;
 }
 
-/* TLS that is asked for is not left out without a word. */
+/* Refuses --insecure-tcp together with TLS settings, so that requested TLS is never dropped
+ * silently. */
 static status_t check_one_is_meant(void)
 {
     static const char *const variables[] = {"FSDPD_TLS_CA", "FSDPD_TLS_CERTIFICATE",
@@ -76,19 +79,19 @@ static status_t check_one_is_meant(void)
         if (given != NULL && given[0] != '\0')
             return status_new(STATUS_INVALID_ARGUMENT,
                               "there is TLS (%s or its flag) and --insecure-tcp (or "
-                              "FSDPD_INSECURE_TCP=true); only one of them can be meant",
+                              "FSDPD_INSECURE_TCP=true); use only one of them",
                               variables[i]);
     }
     char *lying = tls_file(variables[0], "ca.crt");
     if (lying != NULL)
-        output_note("fsdpctl: without TLS, as FSDPD_INSECURE_TCP or --insecure-tcp says; %s is not "
-                    "used",
-                    lying);
+        output_note(
+            "fsdpctl: without TLS, as FSDPD_INSECURE_TCP or --insecure-tcp says; %s is ignored",
+            lying);
     free(lying);
     return NULL;
 }
 
-/* As fsdpd reads it: what is neither would be guessed at. */
+/* Accepts the same values as fsdpd; anything else is an error rather than a guess. */
 static status_t read_insecure(bool *insecure)
 {
     const char *text = getenv("FSDPD_INSECURE_TCP");
@@ -238,8 +241,8 @@ static status_t interrupted(const struct session *session)
 }
 
 /*
- * What is wrong with a Unix socket that gRPC could not reach; NULL if nothing is, so that the error
- * is the daemon's own.
+ * Explains why gRPC could not reach a Unix socket; NULL if the socket is fine and the error is the
+ * daemon's own.
  */
 static status_t diagnose_socket(const char *path)
 {
@@ -258,7 +261,7 @@ static status_t diagnose_socket(const char *path)
                           path);
     case ECONNREFUSED:
         return status_new(STATUS_UNAVAILABLE,
-                          "no fsdpd at unix:%s: the socket is there, but nobody listens", path);
+                          "no fsdpd at unix:%s: the socket exists, but no process listens", path);
     case EACCES:
     case EPERM:
         return status_new(STATUS_PERMISSION_DENIED,
@@ -270,7 +273,7 @@ static status_t diagnose_socket(const char *path)
 
 static status_t explain(const struct session *session, status_t status)
 {
-    if (status_code(status) != STATUS_UNAVAILABLE) return status;
+    if (status_code(status) != STATUS_UNAVAILABLE || status_is_answer(status)) return status;
     status_t diagnosis =
         strncmp(session->address, "unix:", 5) == 0 ? diagnose_socket(session->address + 5) : NULL;
     if (diagnosis == NULL) return status_wrap(status, "fsdpd at %s", session->address);
@@ -284,16 +287,6 @@ struct call {
     ProtobufCMessage *response;
 };
 
-static ProtobufCMessage *copy_message(const ProtobufCMessage *message)
-{
-    size_t size = protobuf_c_message_get_packed_size(message);
-    uint8_t *bytes = mem_alloc(size + 1);
-    protobuf_c_message_pack(message, bytes);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(message->descriptor, NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
-
 static void on_unary_done(status_t status, const ProtobufCMessage *response, void *user)
 {
     struct call *call = user;
@@ -304,7 +297,7 @@ static void on_unary_done(status_t status, const ProtobufCMessage *response, voi
     }
     call->done = true;
     call->status = status;
-    if (status == NULL) call->response = copy_message(response);
+    if (status == NULL) call->response = message_copy(response);
 }
 
 status_t session_call(struct session *session, const struct rpc_method *method,
@@ -328,7 +321,7 @@ status_t session_call(struct session *session, const struct rpc_method *method,
     return explain(session, status);
 }
 
-struct reading {
+struct session_reading {
     struct session *session;
     session_take *take;
     void *user;
@@ -341,13 +334,13 @@ struct reading {
 
 static void on_idle(uv_timer_t *timer)
 {
-    struct reading *reading = timer->data;
+    struct session_reading *reading = timer->data;
     if (reading->closed) return;
     reading->idle = true;
     rpc_stream_cancel(reading->session->stream);
 }
 
-static void await_message(struct reading *reading)
+static void await_message(struct session_reading *reading)
 {
     if (reading->idle_ms <= 0) return;
     uv_update_time(&reading->session->loop); /* `take` may have been slow */
@@ -357,7 +350,7 @@ static void await_message(struct reading *reading)
 static void on_stream_message(struct rpc_stream *stream, const ProtobufCMessage *message,
                               void *user)
 {
-    struct reading *reading = user;
+    struct session_reading *reading = user;
     if (reading->taken != NULL || reading->session->signal != 0) return;
     reading->taken = reading->take(message, reading->user);
     if (reading->taken != NULL) {
@@ -371,7 +364,7 @@ static void on_stream_message(struct rpc_stream *stream, const ProtobufCMessage 
 static void on_stream_closed(struct rpc_stream *stream, status_t status, void *user)
 {
     (void)stream;
-    struct reading *reading = user;
+    struct session_reading *reading = user;
     reading->session->stream = NULL;
     reading->status = status;
     reading->closed = true;
@@ -386,7 +379,10 @@ status_t session_stream(struct session *session, const struct rpc_method *method
         .on_closed = on_stream_closed,
     };
     if (session->signal != 0) return interrupted(session);
-    struct reading reading = {.session = session, .take = take, .user = user, .idle_ms = idle_ms};
+    struct session_reading reading = {.session = session,
+                                      .take = take,
+                                      .user = user,
+                                      .idle_ms = idle_ms};
     session->timer.data = &reading;
     session->stream =
         rpc_stream_open(session->channel, method, request, 0, false, &callbacks, &reading);
@@ -399,7 +395,7 @@ status_t session_stream(struct session *session, const struct rpc_method *method
     if (session->signal != 0) return status_first(interrupted(session), reading.status);
     if (reading.idle) {
         status_free(reading.status);
-        return status_new(STATUS_DEADLINE_EXCEEDED, "nothing came from fsdpd for %g s",
+        return status_new(STATUS_DEADLINE_EXCEEDED, "no message from fsdpd for %g s",
                           (double)idle_ms / 1000);
     }
     return explain(session, reading.status);
@@ -415,8 +411,9 @@ void session_sleep(struct session *session, int64_t milliseconds)
 {
     session->timer.data = session;
     session->timer_fired = false;
-    /* Repeated, because uv_run first runs the timers that are due already (while the process was
-     * stopped, say), and then waits for something to happen; without a timer, for ever. */
+    /* The timer repeats because uv_run first runs timers that are already due (for example after
+     * the process was stopped) and then waits for an event; without a timer it would wait without
+     * limit. */
     uv_update_time(&session->loop);
     uv_timer_start(&session->timer, on_slept, (uint64_t)milliseconds, SLEEP_AGAIN_MS);
     while (!session->timer_fired && session->signal == 0) uv_run(&session->loop, UV_RUN_ONCE);

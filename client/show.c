@@ -1,7 +1,6 @@
-/* show and wrap show: one job, and how its modules are wrapped. */
+/* show and wrap show: print one job, and how its modules are wrapped. */
 #include <string.h>
 
-#include "base/clock.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
@@ -17,11 +16,6 @@ static bool get_job(struct client *client, const char *id, Fsdpd__V1__Job **job,
     return true;
 }
 
-static int table_width(const struct client *client)
-{
-    return client->terminal.out ? client->terminal.width : 0;
-}
-
 int verb_show(struct client *client)
 {
     Fsdpd__V1__Job *job;
@@ -32,7 +26,8 @@ int verb_show(struct client *client)
         json_add_message(&text, &job->base, 0);
         buf_add_char(&text, '\n');
     } else {
-        report_job(job, clock_wall_ms(), table_width(client), &text);
+        struct view view = client_view(client);
+        report_job(job, &view, &text);
     }
     output_print(&text);
     fsdpd__v1__job__free_unpacked(job, NULL);
@@ -76,7 +71,7 @@ int verb_wrap(struct client *client)
             buf_add_char(&text, '\n');
         }
         if (job->n_units == 0) output_note("%s has no units yet: it is not planned", job->id);
-        else report_units(job->units, job->n_units, table_width(client), &text);
+        else report_units(job->units, job->n_units, client_view(client).width, &text);
     }
     output_print(&text);
     fsdpd__v1__job__free_unpacked(job, NULL);

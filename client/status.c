@@ -1,16 +1,12 @@
-/* workers, status and version: the daemon itself. */
+/* workers, status and version: print the state of the daemon itself. */
 #include "base/clock.h"
 #include "client.h"
 #include "config.h"
 #include "exit.h"
+#include "job_table.h"
 #include "overview.h"
 #include "print/json.h"
 #include "report.h"
-
-static int table_width(const struct client *client)
-{
-    return client->terminal.out ? client->terminal.width : 0;
-}
 
 int verb_workers(struct client *client)
 {
@@ -26,15 +22,15 @@ int verb_workers(struct client *client)
                           list->n_workers, 0);
         buf_add_char(&text, '\n');
     } else {
-        report_workers(list->workers, list->n_workers, clock_wall_ms(), table_width(client), &text);
+        struct view view = client_view(client);
+        report_workers(list->workers, list->n_workers, &view, &text);
     }
     output_print(&text);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }
 
-/* So many are shown of the jobs that wait, and of those that have been started; more workers are
- * not shown. */
+/* The maximum numbers of queued jobs, started jobs and workers in the output. */
 enum {
     QUEUED_SHOWN = 10,
     STARTED_SHOWN = 100,
@@ -60,11 +56,12 @@ static void add_json(const char *address, const struct overview *overview, struc
     buf_add_text(out, "}\n}\n");
 }
 
-static void add_jobs(const struct overview *overview, int width, struct buf *out)
+static void add_jobs(const struct overview *overview, const struct view *view, struct buf *out)
 {
     if (overview->job_count > 0) {
         buf_add_char(out, '\n');
-        report_jobs(overview->jobs, overview->job_count, clock_wall_ms(), width, out);
+        struct job_table table = {.view = *view};
+        job_table_print(&table, overview->jobs, overview->job_count, out);
     }
     if (overview->started->left_out > 0)
         buf_printf(out, "and %u more that have been started\n", overview->started->left_out);
@@ -73,7 +70,7 @@ static void add_jobs(const struct overview *overview, int width, struct buf *out
                    overview->queued->left_out);
 }
 
-static void add_counts(const struct overview *overview, int width, struct buf *out)
+static void add_counts(const struct overview *overview, const struct view *view, struct buf *out)
 {
     unsigned long long all = 0;
     for (int state = 1; state < STATE_COUNT; state++)
@@ -90,10 +87,9 @@ static void add_counts(const struct overview *overview, int width, struct buf *o
     buf_add_char(out, '\n');
     if (overview->workers->n_workers > 0 && overview->workers->n_workers <= WORKERS_SHOWN) {
         buf_add_char(out, '\n');
-        report_workers(overview->workers->workers, overview->workers->n_workers, clock_wall_ms(),
-                       width, out);
+        report_workers(overview->workers->workers, overview->workers->n_workers, view, out);
     }
-    add_jobs(overview, width, out);
+    add_jobs(overview, view, out);
 }
 
 static void add_text(const struct client *client, const char *address,
@@ -109,11 +105,17 @@ static void add_text(const struct client *client, const char *address,
     output_clean(out, overview->version->version, false);
     buf_printf(out, " at %s, up for %s\n", address,
                output_age(overview->version->started_ms, clock_wall_ms(), age));
+    if (overview->version->refuses[0] != '\0') {
+        buf_add_text(out, "trouble     ");
+        output_clean(out, overview->version->refuses, false);
+        buf_add_char(out, '\n');
+    }
     size_t all = overview->workers->n_workers;
     buf_printf(out, "workers     %zu: %zu busy, %zu free", all, busy, all - busy - drained);
     if (drained > 0) buf_printf(out, ", %zu drained", drained);
     buf_add_char(out, '\n');
-    add_counts(overview, table_width(client), out);
+    struct view view = client_view(client);
+    add_counts(overview, &view, out);
 }
 
 int verb_status(struct client *client)
@@ -135,7 +137,7 @@ int verb_status(struct client *client)
     return code;
 }
 
-/* The own version is told even if the daemon cannot be reached; the exit code says so. */
+/* Prints the client's version even if the daemon is unreachable; the exit code reports that. */
 int verb_version(struct client *client)
 {
     Fsdpd__V1__GetVersionRequest request = FSDPD__V1__GET_VERSION_REQUEST__INIT;

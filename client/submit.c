@@ -1,4 +1,4 @@
-/* submit: a job file into the queue; with --wait, followed to its end. */
+/* submit: queues a job file; with --wait, follows the job to its end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,42 +10,42 @@
 #include "report.h"
 #include "spec/queue.h"
 
-static status_t set_wait(struct options *options, const char *value)
+static status_t set_wait(struct verb_options *options, const char *value)
 {
     (void)value;
     options->wait = true;
     return NULL;
 }
 
-static status_t set_verbose(struct options *options, const char *value)
+static status_t set_verbose(struct verb_options *options, const char *value)
 {
     (void)value;
     options->verbose = true;
     return NULL;
 }
 
-static status_t set_id(struct options *options, const char *value)
+static status_t set_id(struct verb_options *options, const char *value)
 {
     TRY(spec_check_job_id(value));
     options->id = value;
     return NULL;
 }
 
-static status_t set_hold(struct options *options, const char *value)
+static status_t set_hold(struct verb_options *options, const char *value)
 {
     (void)value;
     options->hold = true;
     return NULL;
 }
 
-static status_t set_priority(struct options *options, const char *value)
+static status_t set_priority(struct verb_options *options, const char *value)
 {
     return option_set_key(options, "priority", value, "--priority", value);
 }
 
-/* "a,b" as the list that YAML has. Nothing is left out: an empty variable of a script would
- * otherwise take a dependency away without a word. */
-static status_t set_jobs(struct options *options, const char *key, const char *option,
+/* Converts "a,b" to a list in YAML. An empty item is an error: an empty variable of a script would
+ * otherwise drop a dependency silently. */
+static status_t set_jobs(struct verb_options *options, const char *key, const char *option,
                          const char *value)
 {
     struct buf list = {0};
@@ -67,18 +67,18 @@ static status_t set_jobs(struct options *options, const char *key, const char *o
     return status;
 }
 
-static status_t set_after(struct options *options, const char *value)
+static status_t set_after(struct verb_options *options, const char *value)
 {
     return set_jobs(options, "after", "--after", value);
 }
 
-static status_t set_after_any(struct options *options, const char *value)
+static status_t set_after_any(struct verb_options *options, const char *value)
 {
     return set_jobs(options, "after_any", "--after-any", value);
 }
 
-/* An empty one would be no deadline. */
-static status_t set_deadline(struct options *options, const char *key, const char *option,
+/* An empty value would mean no deadline. */
+static status_t set_deadline(struct verb_options *options, const char *key, const char *option,
                              const char *value)
 {
     if (value[0] == '\0')
@@ -87,18 +87,18 @@ static status_t set_deadline(struct options *options, const char *key, const cha
     return option_set_key(options, key, value, option, value);
 }
 
-static status_t set_start_by(struct options *options, const char *value)
+static status_t set_start_by(struct verb_options *options, const char *value)
 {
     return set_deadline(options, "deadline.start", "--start-by", value);
 }
 
-static status_t set_finish_by(struct options *options, const char *value)
+static status_t set_finish_by(struct verb_options *options, const char *value)
 {
     return set_deadline(options, "deadline.finish", "--finish-by", value);
 }
 
-/* KEY=VALUE; quoted, so that a number or "null" stays the text that it is. */
-static status_t set_label(struct options *options, const char *value)
+/* KEY=VALUE; the value is quoted, so that a number or "null" stays text. */
+static status_t set_label(struct verb_options *options, const char *value)
 {
     const char *equals = strchr(value, '=');
     if (equals == NULL)
@@ -116,14 +116,15 @@ static status_t set_label(struct options *options, const char *value)
     return status;
 }
 
-const struct option_row submit_options[] = {
+const struct verb_option submit_options[] = {
     {"set", 0, "KEY=VALUE", "override a key of the job file; may be repeated", option_set},
     {"id", 0, "ID", "the job's id; submitting the same file under it again is safe", set_id},
-    {"priority", 0, "N", "-1000 to 1000; the higher is started first", set_priority},
-    {"after", 0, "JOBS", "start when these have succeeded: ids, with commas between", set_after},
-    {"after-any", 0, "JOBS", "start when these are over, however they end", set_after_any},
-    {"start-by", 0, "WHEN", "it fails if it was not started by then: 2h, or a time", set_start_by},
-    {"finish-by", 0, "WHEN", "it fails if it was not over by then", set_finish_by},
+    {"priority", 0, "N", "-1000 to 1000; higher starts first", set_priority},
+    {"after", 0, "JOBS", "start when these have succeeded: ids, separated by commas", set_after},
+    {"after-any", 0, "JOBS", "start when these are over, in any state", set_after_any},
+    {"start-by", 0, "WHEN", "fail the job if it has not started by then: 2h, or a time",
+     set_start_by},
+    {"finish-by", 0, "WHEN", "fail the job if it is not over by then", set_finish_by},
     {"hold", 0, NULL, "hold it from the beginning; fsdpctl release starts it", set_hold},
     {"label", 0, "KEY=VALUE", "a label; may be repeated", set_label},
     {"wait", 'w', NULL, "follow the job to its end", set_wait},
@@ -139,8 +140,8 @@ static void print_json(const Fsdpd__V1__Job *job)
     output_print(&text);
 }
 
-/* The plan goes to stdout with --wait, where it is part of the record of a run; otherwise the id is
- * the only result, and the plan a note. */
+/* With --wait the plan goes to stdout, as part of the record of a run; otherwise the id is the only
+ * result, and the plan is a note on stderr. */
 static void print_plan(struct client *client, const Fsdpd__V1__Job *job)
 {
     struct buf text = {0};
@@ -178,12 +179,12 @@ static int wait_for_end(struct client *client, struct session *session, const Fs
     return code;
 }
 
-static int submit(struct client *client, struct session *session, Fsdpd__V1__JobSpec *spec)
+static int submit(struct client *client, struct session *session, Fsdpd__V1__JobFile *file)
 {
-    const struct options *options = &client->options;
+    const struct verb_options *options = &client->options;
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     ProtobufCMessage *response;
-    request.spec = spec;
+    request.job_file = file;
     if (options->id != NULL) request.id = (char *)options->id;
     request.hold = options->hold;
     status_t status = session_call(session, &control_submit_job, &request.base, false, &response);
@@ -202,6 +203,7 @@ static int submit(struct client *client, struct session *session, Fsdpd__V1__Job
         output_clean(&id, job->id, false);
         buf_add_char(&id, '\n');
         output_print(&id);
+        if (job->plan == NULL) output_note("%s", report_reason(job->reason));
         output_note("next: fsdpctl watch %s", job->id);
     }
     fsdpd__v1__job__free_unpacked(job, NULL);
@@ -210,17 +212,17 @@ static int submit(struct client *client, struct session *session, Fsdpd__V1__Job
 
 int verb_submit(struct client *client)
 {
-    Fsdpd__V1__JobSpec *spec;
+    Fsdpd__V1__JobFile *file;
     int code;
-    if (!client_read_spec(client, &spec, &code)) return code;
+    if (!client_read_spec(client, &file, &code)) return code;
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
     if (status != NULL) {
         code = output_usage_error(status);
     } else {
-        code = submit(client, session, spec);
+        code = submit(client, session, file);
         session_free(session);
     }
-    spec_free(spec);
+    fsdpd__v1__job_file__free_unpacked(file, NULL);
     return code;
 }

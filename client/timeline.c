@@ -5,28 +5,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "print/json.h"
+#include "proto/message.h"
 
-/* A rank's tracks: the plan's lanes, and the whole step. The last two are offloaded units'. */
+/* A rank's tracks: the plan's lanes, and the whole step. The last two exist only with offloaded
+ * units. */
 static const char *const tracks[] = {"compute", "comm", "copy", "steps", "download", "host"};
-enum { TRACKS = sizeof tracks / sizeof tracks[0], STEPS_TRACK = 3, ALWAYS_THERE = 4 };
-
-static Fsdpd__V1__TraceChunk *copy_chunk(const Fsdpd__V1__TraceChunk *chunk)
-{
-    size_t size = fsdpd__v1__trace_chunk__get_packed_size(chunk);
-    uint8_t *bytes = mem_alloc(size + 1);
-    fsdpd__v1__trace_chunk__pack(chunk, bytes);
-    Fsdpd__V1__TraceChunk *copy = fsdpd__v1__trace_chunk__unpack(NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
+enum { TRACKS = COUNT_OF(tracks), STEPS_TRACK = 3, ALWAYS_THERE = 4 };
 
 void timeline_add(struct timeline *timeline, const Fsdpd__V1__TraceChunk *chunk)
 {
     if (timeline->world == 0) timeline->world = (int)chunk->n_workers;
     MEM_GROW(timeline->chunks, timeline->chunk_count, timeline->chunk_capacity);
-    timeline->chunks[timeline->chunk_count++] = copy_chunk(chunk);
+    timeline->chunks[timeline->chunk_count++] = message_copy(chunk);
 }
 
 void timeline_deinit(struct timeline *timeline)
@@ -39,7 +32,7 @@ void timeline_deinit(struct timeline *timeline)
     *timeline = (struct timeline){0};
 }
 
-/* ---- putting it together ---- */
+/* ---- assembling ---- */
 
 static bool is_accumulate(const char *program)
 {
@@ -73,7 +66,7 @@ static status_t join_programs(struct timeline *timeline)
     return NULL;
 }
 
-/* What a step, or a batch of it, consists of. */
+/* The program of a step, or of a batch of it. */
 static const struct timeline_program *program_of(const struct timeline *timeline,
                                                  const Fsdpd__V1__TraceStep *step)
 {
@@ -91,8 +84,8 @@ static status_t check_step(const struct timeline *timeline, const Fsdpd__V1__Tra
                       count, step->step, rank, step->n_begins, step->n_durations);
 }
 
-/* The steps of one rank are a run without gaps, the same on all ranks; batches come before the step
- * that they belong to. */
+/* The steps of a rank must be consecutive and the same on all ranks; batches precede the step that
+ * they belong to. */
 static status_t check_steps(struct timeline *timeline)
 {
     uint64_t *next = mem_alloc_array((size_t)timeline->world, sizeof *next);
@@ -139,7 +132,7 @@ static const char *worker_of(const struct timeline *timeline, int rank)
     return (size_t)rank < first->n_workers ? first->workers[rank] : "";
 }
 
-/* The lowest rank on the same host: the part of the worker's id before the slash. */
+/* The lowest rank on the same host, which is the part of the worker's id before the slash. */
 static int host_leader(const struct timeline *timeline, int rank)
 {
     const char *mine = worker_of(timeline, rank);
@@ -169,9 +162,9 @@ struct writer {
     int64_t *shift_ns; /* by rank: added to its clock */
     struct step_part {
         int64_t begin_ns; /* of the step's first batch */
-        int batch;        /* from 0 */
-    } * parts;            /* by rank: how far the step in progress is */
-    uint64_t flow;        /* the last id */
+        int batch;        /* in that step, from 0 */
+    } * parts;            /* by rank: progress within the current step */
+    uint64_t flow;        /* the last id used */
     bool comma;
 };
 
@@ -190,13 +183,13 @@ static bool has_track(const struct timeline *timeline, int track)
     return false;
 }
 
-/* Shifts each host's clock so that its first step ends with that of rank 0's host; then all clocks
- * so that the first thing happens at 0. */
+/* Shifts each host's clock so that its first step ends with that of rank 0's host, then all clocks
+ * so that the first event is at 0. */
 static void align(struct writer *writer)
 {
     const struct timeline *timeline = writer->timeline;
     int world = timeline->world;
-    int64_t *end_ns = mem_alloc_array((size_t)world, sizeof *end_ns); /* by host's leader */
+    int64_t *end_ns = mem_alloc_array((size_t)world, sizeof *end_ns); /* by host leader */
     int64_t *begin_ns = mem_alloc_array((size_t)world, sizeof *begin_ns);
     for (int i = 0; i < timeline->chunk_count; i++) {
         const Fsdpd__V1__TraceChunk *chunk = timeline->chunks[i];
@@ -237,7 +230,7 @@ static void add_name(struct writer *writer, const char *name)
     json_add_string(writer->out, name);
 }
 
-/* Microseconds, to the nanosecond. */
+/* In microseconds, with a resolution of a nanosecond. */
 static void add_time(struct writer *writer, const char *key, int64_t ns)
 {
     buf_printf(writer->out, ",\"%s\":%s%" PRId64 ".%03d", key, ns < 0 ? "-" : "",
@@ -271,7 +264,8 @@ static void write_names(struct writer *writer)
     }
 }
 
-/* When instruction `i` ran, on the common clock; at least a nanosecond, so that arrows find it. */
+/* When an instruction ran, on the common clock; at least one nanosecond long, so that arrows attach
+ * to it. */
 struct span {
     int64_t begin_ns, end_ns;
 };
@@ -363,7 +357,7 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
     part->batch = is_accumulate(step->program) ? part->batch + 1 : 0;
 }
 
-/* ---- times by what is done ---- */
+/* ---- times by kind of work ---- */
 
 static struct timeline_time *time_of(struct timeline_times *times,
                                      const Fsdpd__V1__TraceInstruction *instruction)

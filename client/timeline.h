@@ -1,6 +1,6 @@
 /*
- * A trace, as it comes in chunks from TraceJob, and as a timeline in the format that Chrome's
- * tracing and Perfetto read. No I/O.
+ * A trace, assembled from the chunks of TraceJob and written as a timeline in the format that
+ * Chrome's tracing and Perfetto read. No I/O.
  */
 #ifndef FSDPD_CLIENT_TIMELINE_H
 #define FSDPD_CLIENT_TIMELINE_H
@@ -10,49 +10,50 @@
 #include "fsdpd/v1/control.pb-c.h"
 
 struct timeline {
-    Fsdpd__V1__TraceChunk **chunks; /* copies, as they came */
+    Fsdpd__V1__TraceChunk **chunks; /* copies, in order of arrival */
     int chunk_count, chunk_capacity;
-    int world; /* 0: not told yet */
+    int world; /* 0: unknown so far */
 
-    /* Found by timeline_finish. */
+    /* Set by timeline_finish. */
     struct timeline_program {
         const Fsdpd__V1__TraceInstruction **instructions;
         size_t count;
-    } train, accumulate; /* the latter of the batches of a step but the last, if it has several */
+    } train, accumulate; /* the latter runs all batches of a step but the last, if it has several */
     uint64_t live_peak_bytes;
-    int step_count; /* that every rank has */
+    int step_count; /* of every rank */
     uint64_t first_step, last_step;
     int host_count;
 };
 
 void timeline_deinit(struct timeline *timeline);
 
-/* Keeps a copy. */
+/* Keeps a copy of the chunk. */
 void timeline_add(struct timeline *timeline, const Fsdpd__V1__TraceChunk *chunk);
 
 /*
- * All chunks are in: DATA_LOSS if something is missing or does not fit together,
- * FAILED_PRECONDITION if not one step was traced.
+ * Call after the last chunk. DATA_LOSS if chunks are missing or inconsistent, FAILED_PRECONDITION
+ * if no step was traced.
  */
 status_t timeline_finish(struct timeline *timeline) FSDPD_MUST_USE;
 
-/* How long an average step of a rank was at a kind of op, or at another kind of instruction. */
+/* The time that an average step of a rank spends on one kind of op, or on another kind of
+ * instruction. */
 struct timeline_time {
-    const char *what, *lane; /* the timeline's */
+    const char *what, *lane; /* pointers into the timeline */
     double often, seconds;
 };
 struct timeline_times {
     struct timeline_time *times; /* the longest first */
     int count, capacity;
 };
-/* Of a timeline that is finished. */
+/* `timeline` must be finished. */
 void timeline_sum_up(const struct timeline *timeline, struct timeline_times *times);
 void timeline_times_deinit(struct timeline_times *times);
 
 /*
- * The file: pid is the rank, tid the lane. Times start at the first step's begin. Clocks of ranks
- * on one host are one; those of other hosts are shifted so that the first step ends everywhere at
- * the same time, which "otherData" then says.
+ * Appends the file: pid is the rank, tid the lane. Times count from the beginning of the first
+ * step. Ranks on one host share a clock; the clocks of other hosts are shifted so that the first
+ * step ends at the same time everywhere, and "otherData" notes the shift.
  */
 void timeline_write(const struct timeline *timeline, const char *job, struct buf *out);
 

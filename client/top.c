@@ -1,6 +1,7 @@
 /*
- * top: all jobs and workers, again and again. On a terminal it has the alternate screen, which
- * every way out gives back: q, a signal, a failure, and while the process is stopped.
+ * top: shows all jobs and workers, and refreshes them. On a terminal it uses the alternate screen
+ * and restores the normal one on every exit: q, a signal, a failure, and while the process is
+ * stopped.
  */
 #include <poll.h>
 #include <pthread.h>
@@ -14,17 +15,16 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "client.h"
-#include "curve.h"
 #include "exit.h"
+#include "job_table.h"
 #include "overview.h"
 #include "print/json.h"
 #include "progress.h"
-#include "report.h"
 
-enum { CALL_MS = 5000, SLICE_MS = 100, BAR_WIDTH = 22, JOBS_MAX = 500 };
+enum { CALL_MS = 5000, SLICE_MS = 100, JOBS_MAX = 500 };
 static const double DEFAULT_SECONDS = 2;
 
-static status_t set_interval(struct options *options, const char *value)
+static status_t set_interval(struct verb_options *options, const char *value)
 {
     if (!text_parse_f64(value, &options->interval_seconds) || options->interval_seconds < 0.1 ||
         options->interval_seconds > 86400)
@@ -33,14 +33,14 @@ static status_t set_interval(struct options *options, const char *value)
     return NULL;
 }
 
-static status_t set_rounds(struct options *options, const char *value)
+static status_t set_rounds(struct verb_options *options, const char *value)
 {
     return option_number(value, 1, UINT32_MAX, &options->rounds);
 }
 
-const struct option_row top_options[] = {
-    {"interval", 0, "SECONDS", "between two looks (default 2)", set_interval},
-    {"rounds", 0, "N", "end after N looks", set_rounds},
+const struct verb_option top_options[] = {
+    {"interval", 0, "SECONDS", "between two updates (default 2)", set_interval},
+    {"rounds", 0, "N", "end after N updates", set_rounds},
     {0},
 };
 
@@ -107,17 +107,17 @@ static void json_round(const struct overview *look, struct buf *out)
 
 static const char enter_screen[] = "\033[?1049h\033[?25l\033[H\033[2J";
 static const char leave_screen[] = "\033[?25h\033[?1049l";
-static struct termios keys_before; /* guarded by nothing: one thread, and its signal handler */
+static struct termios keys_before; /* no lock: used by one thread and its signal handler */
 static volatile sig_atomic_t keys_changed, screen_entered, screen_lost;
 static pthread_t main_thread;
 
 static void write_all(const char *text, size_t length)
 {
     ssize_t written = write(STDOUT_FILENO, text, length);
-    (void)written; /* nobody left to tell */
+    (void)written; /* no terminal left to report an error to */
 }
 
-/* Keys come one by one and unseen, if this process is the one that the terminal listens to. */
+/* Reads keys one by one and without echo, if this process is in the terminal's foreground group. */
 static void take_keys(void)
 {
     struct termios keys;
@@ -135,7 +135,7 @@ static void enter(void)
     screen_entered = 1;
 }
 
-/* Safe in a signal handler. */
+/* Async-signal-safe. */
 static void leave(void)
 {
     if (keys_changed) tcsetattr(STDIN_FILENO, TCSANOW, &keys_before);
@@ -144,9 +144,9 @@ static void leave(void)
     screen_entered = 0;
 }
 
-/* Ctrl-Z: the shell gets its screen back, and we ours when we go on. The kernel may give the signal
- * to a thread of gRPC's, beside which the main one would go on as if the screen were never to come
- * back. */
+/* Ctrl-Z: restores the shell's screen while the process is stopped; the main loop enters ours again
+ * afterwards. The kernel may deliver the signal to a thread of gRPC, while the main thread would
+ * continue to draw on the shell's screen; therefore the handler forwards it to the main thread. */
 static void on_stop(int number)
 {
     if (!pthread_equal(pthread_self(), main_thread)) {
@@ -158,51 +158,11 @@ static void on_stop(int number)
     screen_lost = 1;
 }
 
-static void job_table(const struct client *client, const struct overview *look, struct buf *out)
-{
-    static const struct table_column columns[] = {
-        {"JOB", false}, {"STATE", false}, {"PROGRESS", false}, {"STEP", true},    {"LOSS", true},
-        {"RATE", true}, {"LEFT", true},   {"WORKERS", true},   {"REASON", false},
-    };
-    struct table table = {.columns = columns, .column_count = 9};
-    for (size_t i = 0; i < look->job_count; i++) {
-        const Fsdpd__V1__Job *job = look->jobs[i];
-        struct progress progress = progress_of(job);
-        struct buf bar = {0};
-        char text[32];
-        table_add(&table, job->id);
-        table_add(&table, report_state(job->state));
-        if (progress.steps > 0)
-            curve_bar((double)progress.step / (double)progress.steps, BAR_WIDTH,
-                      client->terminal.unicode, false, &bar);
-        table_add(&table, buf_text(&bar));
-        buf_deinit(&bar);
-        if (progress.steps > 0)
-            table_addf(&table, "%llu/%llu", (unsigned long long)progress.step,
-                       (unsigned long long)progress.steps);
-        else table_addf(&table, "%llu", (unsigned long long)progress.step);
-        if (job->metrics != NULL && job->metrics->step > 0)
-            table_addf(&table, "%.4f", progress.loss);
-        else table_add(&table, "-");
-        bool tokens = progress.tokens_per_second > 0;
-        double rate = tokens ? progress.tokens_per_second : progress.samples_per_second;
-        if (rate > 0 && rate < 1e15)
-            table_addf(&table, "%s %s/s", text_format_count((uint64_t)(rate + 0.5), text),
-                       tokens ? "tok" : "sam");
-        else table_add(&table, "-");
-        table_add(&table, progress.seconds_left > 0
-                              ? text_format_seconds(progress.seconds_left, text)
-                              : "-");
-        table_addf(&table, "%u", job->spec != NULL ? job->spec->workers : 0);
-        table_add(&table, job->reason != NULL ? job->reason->message : "");
-    }
-    table_print(&table, client->terminal.width - 1, 0, out);
-    table_deinit(&table);
-}
-
 static void screen_text(const struct client *client, const char *address,
                         const struct overview *look, const char *trouble, struct buf *out)
 {
+    struct view all = client_view(client), *view = &all;
+    all.width = client->terminal.width - 1; /* a full line would wrap on some terminals */
     char when[32], age[32];
     buf_printf(out, "fsdpd %s  %s", address, clock_format_wall(clock_wall_ms(), when));
     if (look->version != NULL)
@@ -216,24 +176,27 @@ static void screen_text(const struct client *client, const char *address,
     summary(look, out);
     buf_add_text(out, "\n\n");
     if (look->job_count > 0) {
-        job_table(client, look, out);
+        struct job_table table = {.view = *view, .bars = true, .unicode = client->terminal.unicode};
+        job_table_print(&table, look->jobs, look->job_count, out);
         buf_add_char(out, '\n');
     }
     if (look->workers->n_workers > 0)
-        report_workers(look->workers->workers, look->workers->n_workers, clock_wall_ms(),
-                       client->terminal.width - 1, out);
+        report_workers(look->workers->workers, look->workers->n_workers, view, out);
 }
 
-/* At most `width` columns of a line. */
+/* The length in bytes of at most `width` columns of a line; colours take none. */
 static size_t cut(const char *line, size_t length, int width)
 {
     size_t end = 0;
-    for (int columns = 0; end < length; end++)
-        if (((unsigned char)line[end] & 0xc0) != 0x80 && columns++ == width) break;
-    return end;
+    for (int columns = 0; end < length; end++) {
+        if (line[end] == '\033') end += strcspn(line + end, "m");
+        else if (((unsigned char)line[end] & 0xc0) != 0x80 && columns++ == width) break;
+    }
+    return end < length ? end : length;
 }
 
-/* As many lines as there is room for, each cleared to its end; the last one tells of the others. */
+/* Draws the lines that fit, each cleared to its end; the last row states how many more there
+ * are. */
 static void draw(struct client *client, const struct buf *text)
 {
     terminal_measure(&client->terminal);
@@ -250,7 +213,7 @@ static void draw(struct client *client, const struct buf *text)
             bool title = line == 0 && client->terminal.colour;
             if (title) buf_add_text(&out, "\033[1m");
             buf_add(&out, at, cut(at, length, width));
-            if (title) buf_add_text(&out, "\033[0m");
+            if (client->terminal.colour) buf_add_text(&out, "\033[0m");
         }
         buf_add_text(&out, "\033[K");
         at += length + (at[length] == '\n');
@@ -276,7 +239,7 @@ struct top {
     struct client *client;
     struct session *session;
     struct overview look;
-    char *trouble; /* why there is nothing newer */
+    char *trouble; /* why the data is not current; NULL: it is */
     bool resized;
 };
 
@@ -294,7 +257,7 @@ static void show(struct top *top)
     buf_deinit(&text);
 }
 
-/* Until it is time to look again; false: q. */
+/* Waits until the next refresh; false if the user pressed q. */
 static bool rest(struct top *top, double seconds)
 {
     int64_t until_ns = clock_monotonic_ns() + (int64_t)(seconds * 1e9);
@@ -318,7 +281,7 @@ static bool rest(struct top *top, double seconds)
     return true;
 }
 
-/* One look, shown. An error only if there has never been one that succeeded. */
+/* Refreshes and shows once. Returns an error only if no refresh has succeeded so far. */
 static status_t round_of(struct top *top, bool screen)
 {
     struct overview look = {0};
@@ -344,7 +307,7 @@ static status_t round_of(struct top *top, bool screen)
 
 static status_t run(struct top *top, bool screen)
 {
-    const struct options *options = &top->client->options;
+    const struct verb_options *options = &top->client->options;
     double seconds = options->interval_seconds > 0 ? options->interval_seconds : DEFAULT_SECONDS;
     for (uint32_t round = 1;; round++) {
         TRY(round_of(top, screen));

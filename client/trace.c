@@ -1,4 +1,4 @@
-/* trace: when every instruction of a job's next steps ran, as a file for Perfetto. */
+/* trace: records when every instruction of a job's next steps ran, as a file for Perfetto. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,25 +12,25 @@
 
 enum { DEFAULT_STEPS = 10, MAX_STEPS = 1000 };
 
-struct trace {
+struct client_trace {
     struct client *client;
     struct timeline timeline;
     struct live live;
 };
 
-static status_t set_steps(struct options *options, const char *value)
+static status_t set_steps(struct verb_options *options, const char *value)
 {
     return option_number(value, 1, MAX_STEPS, &options->steps);
 }
 
-static status_t set_file(struct options *options, const char *value)
+static status_t set_file(struct verb_options *options, const char *value)
 {
     if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a file name");
     options->file = value;
     return NULL;
 }
 
-const struct option_row trace_options[] = {
+const struct verb_option trace_options[] = {
     {"steps", 0, "N", "how many steps (1 to 1000; default 10)", set_steps},
     {"output", 'o', "FILE", "the file to write (required; \"-\": standard output)", set_file},
     {0},
@@ -38,7 +38,7 @@ const struct option_row trace_options[] = {
 
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
-    struct trace *trace = user;
+    struct client_trace *trace = user;
     const Fsdpd__V1__TraceChunk *chunk = (const Fsdpd__V1__TraceChunk *)(const void *)message;
     if (trace->client->terminal.err && chunk->step > 0 && live_due(&trace->live)) {
         struct buf line = {0};
@@ -52,11 +52,14 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-/* Where the time of a step went. */
+/* Where the time of a step is spent. */
 static void add_table(const struct timeline *timeline, struct buf *text)
 {
-    static const struct table_column columns[] = {
-        {"WHAT", false}, {"LANE", false}, {"PER STEP", true}, {"TIME", true}, {"OF LANE", true}};
+    static const struct table_column columns[] = {{.title = "WHAT"},
+                                                  {.title = "LANE"},
+                                                  {.title = "PER STEP", .right = true},
+                                                  {.title = "TIME", .right = true},
+                                                  {.title = "OF LANE", .right = true}};
     struct timeline_times times;
     struct table table = {.columns = columns, .column_count = 5};
     timeline_sum_up(timeline, &times);
@@ -96,9 +99,9 @@ static void add_times(const struct timeline *timeline, struct buf *text)
     timeline_times_deinit(&times);
 }
 
-static void report(const struct trace *trace)
+static void report(const struct client_trace *trace)
 {
-    const struct options *options = &trace->client->options;
+    const struct verb_options *options = &trace->client->options;
     const struct timeline *timeline = &trace->timeline;
     bool to_stdout = strcmp(options->file, "-") == 0;
     struct buf text = {0};
@@ -121,7 +124,7 @@ static void report(const struct trace *trace)
                    (unsigned long long)timeline->first_step,
                    (unsigned long long)timeline->last_step, options->arguments[0], timeline->world,
                    timeline->world == 1 ? "" : "s",
-                   timeline->host_count > 1 ? ", whose clocks meet at the end of the first step"
+                   timeline->host_count > 1 ? ", their clocks aligned at the end of the first step"
                                             : "",
                    to_stdout ? "" : "; open it in Perfetto");
     }
@@ -130,13 +133,13 @@ static void report(const struct trace *trace)
         output_print(&text);
         return;
     }
-    text.length--; /* a note ends its line itself */
+    text.length--; /* output_note adds the newline */
     text.data[text.length] = '\0';
     output_note("%s", buf_text(&text));
     buf_deinit(&text);
 }
 
-static status_t write_file(struct trace *trace, struct download *download)
+static status_t write_file(struct client_trace *trace, struct download *download)
 {
     struct buf text = {0};
     timeline_write(&trace->timeline, trace->client->options.arguments[0], &text);
@@ -146,9 +149,9 @@ static status_t write_file(struct trace *trace, struct download *download)
     return status;
 }
 
-static int run(struct trace *trace, struct session *session)
+static int run(struct client_trace *trace, struct session *session)
 {
-    const struct options *options = &trace->client->options;
+    const struct verb_options *options = &trace->client->options;
     Fsdpd__V1__TraceJobRequest request = FSDPD__V1__TRACE_JOB_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
     request.steps = options->steps > 0 ? options->steps : DEFAULT_STEPS;
@@ -182,7 +185,7 @@ int verb_trace(struct client *client)
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
     if (status != NULL) return output_usage_error(status);
-    struct trace trace = {.client = client, .live = {.terminal = &client->terminal}};
+    struct client_trace trace = {.client = client, .live = {.terminal = &client->terminal}};
     int code = run(&trace, session);
     timeline_deinit(&trace.timeline);
     session_free(session);

@@ -1,118 +1,162 @@
-/* The table of verbs, in the order of help. */
+/* The table of verbs, in the order that help prints. */
 #include "client.h"
 
+#include "base/array.h"
+
 const struct verb verbs[] = {
-    {"submit", "FILE", 1, "Queue a job, and with --wait follow it to its end",
-     "FILE is a job file (docs/job-file.md). Prints the job's id. --wait shows the wrapped module\n"
-     "tree, the plan's memory and live progress, and exits with 0, 8 or 9 as the job succeeded,\n"
-     "failed or was cancelled. Ctrl-C then detaches (exit 130); the job goes on. With -o json the\n"
-     "result is the job as it is at the end.\n",
-     submit_options, verb_submit},
-    {"plan", "FILE", 1, "Show a job's units, memory and communication without running it",
-     "A worker makes the plan; nothing is queued. Exit 10: it does not fit a worker.\n",
-     plan_options, verb_plan},
-    {"list", "", 0, "List the jobs, oldest first",
-     "Without options all of them. Options narrow the list down; a job must meet every one.\n",
-     list_options, verb_list},
-    {"show", "JOB", 1, "Show a job: state, reason, progress, units, plan, settings", NULL, NULL,
-     verb_show},
-    {"history", "JOB", 1, "Show the states that a job has been in, why, and since when", NULL, NULL,
-     verb_history},
-    {"watch", "JOB", 1, "Follow a job from its beginning to its end",
-     "Exits with 0, 8 or 9 as the job succeeded, failed or was cancelled. Ctrl-C detaches (exit\n"
-     "130) and does not cancel. When fsdpd restarts, watching goes on where it stopped; --timeout\n"
-     "is how long it is waited for. With -o json every event is one line.\n",
-     NULL, verb_watch},
-    {"logs", "JOB", 1, "Show what the ranks of a job have logged",
-     "Of all attempts, while the job runs and after, as far as fsdpd keeps it. A line is the\n"
-     "time, attempt/rank (\"fsdpd\": the daemon about the job), the level, an event and its\n"
-     "fields. With -f it goes on until the job is over or Ctrl-C, also over a restart of fsdpd;\n"
-     "--timeout is how long that is waited for. With -o json every line is one.\n",
-     logs_options, verb_logs},
-    {"metrics", "JOB", 1, "Show every recorded step of a job",
-     "Also the ends of epochs and validations. --csv has every figure, as has -o json, where\n"
-     "every line is one; what is not known is empty there.\n",
-     metrics_options, verb_metrics},
-    {"wrap", "show|set JOB", 2, "Show which modules a job's FSDP units hold, or change it",
-     "set gives a running job other units, at its next step boundary: parameters and optimizer\n"
-     "state move, no value changes. It answers when that is done, and shows the new units. A\n"
-     "policy that is wrong for the model (exit 1), does not fit (10) or comes when the job does\n"
-     "not run (6) is refused, and the job goes on as it was.\n",
-     wrap_options, verb_wrap},
-    {"hold", "JOB", 1, "Keep a queued job from being started",
-     "Until release. A job that runs cannot be held (exit 6).\n", NULL, verb_hold},
-    {"release", "JOB", 1, "Let a job that is held be started again",
-     "Its place in the queue is that of its submission. What an operator holds, only operators\n"
-     "release (exit 4).\n",
-     NULL, verb_release},
-    {"priority", "JOB N", 2, "Change a job's priority, -1000 to 1000",
-     "Of the jobs that wait, those of the highest priority are started first. Users may give as\n"
-     "much as limits.user_priority says, operators anything.\n",
-     NULL, verb_priority},
-    {"checkpoint", "JOB", 1, "Take a checkpoint of a running job now",
-     "At its next step boundary; the job trains on while it is written. Answers when everything\n"
-     "is on the disk, with the step and the directory. If it could not be written (a full disk:\n"
-     "exit 10), the job goes on, and earlier checkpoints stay. --timeout is how long to wait for\n"
-     "it.\n",
-     NULL, verb_checkpoint},
-    {"checkpoints", "JOB", 1, "List a job's checkpoints, oldest first", NULL, NULL,
-     verb_checkpoints},
-    {"pause", "JOB", 1, "Take a checkpoint of a running job, and free its workers",
-     "Answers when the job is PAUSED, which it stays until it is resumed or cancelled, also when\n"
-     "fsdpd restarts. If there can be no checkpoint, the job goes on. --timeout is how long to\n"
-     "wait for it.\n",
-     NULL, verb_pause},
-    {"resume", "JOB", 1, "Queue a paused job again: it goes on from where it was", NULL, NULL,
-     verb_resume},
-    {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
-    {"forget", "JOB", 1, "Remove a job that is over, and all that is kept of it",
-     "Its record, history, metrics, logs, weights, checkpoints and event files. There is no way\n"
-     "back. A job that is not over is refused (exit 6), another user's, too (4).\n",
-     NULL, verb_forget},
-    {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
-     "Also from a running job: the weights of one step, the same on all ranks. Of a job that does\n"
-     "not run and has no final ones (paused, queued again, failed, cancelled): those of its\n"
-     "newest checkpoint; standard error says so. FILE is written under a temporary name beside it\n"
-     "and renamed when it is complete; interrupted, nothing is left. \"-\" is standard output.\n"
-     "--timeout is how long to wait for the next bytes.\n"
-     "With --format hf, for a job whose model is a directory of Hugging Face's transformers,\n"
-     "FILE is a new directory with config.json and the weights.\n"
-     "Because -o names the file here, --format json asks for a result in JSON.\n",
-     pull_options, verb_pull},
-    {"trace", "JOB", 1, "Write a timeline of a running job's next steps, for Perfetto",
-     "All lanes of all ranks, with the memory that the plan has alive, and arrows from each\n"
-     "gather to the compute that waits for it. The job trains on with the same results. FILE is\n"
-     "written as pull writes it. --timeout is how long to wait for the next sign of the job.\n"
-     "Because -o names the file here, --format json asks for a result in JSON.\n",
-     trace_options, verb_trace},
-    {"report", "JOB", 1, "Write a page about a job, for a browser",
-     "One file of HTML that needs no network: loss, learning rate, throughput, memory against the\n"
-     "plan, units, the timeline of a step, states, settings. A running job is traced for three\n"
-     "steps for it, unless --no-trace is given; otherwise the plan's schedule is shown. FILE is\n"
-     "written as pull writes it. Because -o names the file here, --format json asks for a result\n"
-     "in JSON.\n",
-     report_options, verb_report},
-    {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
-    {"drain", "WORKER", 1, "Give a worker, or all workers of a host, no more work",
-     "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it\n"
-     "takes a checkpoint, ends, and is queued again to go on elsewhere. It lasts until undrain,\n"
-     "also when they are started again. For operators.\n",
-     drain_options, verb_drain},
-    {"undrain", "WORKER", 1, "Give a drained worker, or host, work again",
-     "As it was drained: a worker that was drained with its host comes back with it.\n", NULL,
-     verb_undrain},
-    {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},
-    {"top", "", 0, "Show all jobs and workers, live",
-     "On a terminal it fills the screen until q or Ctrl-C; in a pipe it prints a line for each\n"
-     "job that is not over, again and again. With -o json every look is one line.\n",
-     top_options, verb_top},
-    {"version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL, verb_version},
-    {"completion", "bash|zsh|fish", 1, "Print a script that completes command lines of fsdpctl",
+    {VERBS_TRAIN, "submit", "FILE", 1, "Queue a job, and with --wait follow it to its end",
+     "FILE is a job file (docs/job-file.md), or - for standard input. Prints the job's id. --wait "
+     "shows the wrapped module tree, the plan's memory and live progress, and exits with 0, 8 or 9 "
+     "if the job succeeded, failed or was cancelled. Ctrl-C then detaches (exit 130); the job "
+     "continues. With -o json the result is the job's final record.",
+     submit_options, verb_submit,
+     "fsdpctl submit job.yaml --set train.epochs=1 --wait\n"
+     "generate-job | fsdpctl submit - --label team=vision\n"},
+    {VERBS_TRAIN, "plan", "FILE", 1, "Show a job's units, memory and times without running it",
+     "A worker computes the plan; nothing is queued. Exit 10: the job does not fit a worker.",
+     plan_options, verb_plan,
+     "fsdpctl plan job.yaml --set fsdp.wrap.policy=none\n"
+     "fsdpctl plan job.yaml -o json | jq .peak_bytes\n"},
+    {VERBS_TRAIN, "watch", "JOB", 1, "Follow a job from its beginning to its end",
+     "Exits with 0, 8 or 9 if the job succeeded, failed or was cancelled. Ctrl-C detaches (exit "
+     "130) and does not cancel the job. When fsdpd restarts, watching resumes where it stopped; "
+     "--timeout limits the wait for fsdpd. With -o json, each event is one line.",
+     NULL, verb_watch,
+     "fsdpctl watch mnist-1\n"
+     "fsdpctl watch mnist-1 -o json > events.jsonl\n"},
+    {VERBS_TRAIN, "pull", "JOB", 1, "Write a job's state_dict to a file",
+     "A running job gives the weights of one step, the same on all ranks. A job that does not run "
+     "and has no final weights (paused, queued again, failed, cancelled) gives those of its newest "
+     "checkpoint, which standard error reports. FILE is written under a temporary name in the same "
+     "directory and renamed when complete; an interrupted pull leaves nothing behind. \"-\" is "
+     "standard output. --timeout limits the wait for the next bytes. With --format hf, for a job "
+     "whose model is a directory of Hugging Face's transformers, FILE is a new directory with "
+     "config.json and the weights. Since -o names the file, --format json selects a result in "
+     "JSON.",
+     pull_options, verb_pull,
+     "fsdpctl pull mnist-1 -o mnist.safetensors\n"
+     "fsdpctl pull finetune-1 --format hf --dtype bf16 -o gpt2-finetuned\n"},
+    {VERBS_LOOK, "list", "", 0, "List the jobs, oldest first",
+     "Without options, lists all jobs. With several options, a job must match each of them.",
+     list_options, verb_list,
+     "fsdpctl list --state active --label team=vision\n"
+     "fsdpctl list --name 'mnist-*' -n 10\n"},
+    {VERBS_LOOK, "show", "JOB", 1, "Show a job: state, reason, progress, units, plan, settings",
+     NULL, NULL, verb_show,
+     "fsdpctl show mnist-1\n"
+     "fsdpctl show mnist-1 -o json | jq .metrics.loss\n"},
+    {VERBS_LOOK, "top", "", 0, "Show all jobs and workers, live",
+     "On a terminal, fills the screen until q or Ctrl-C; in a pipe, repeatedly prints a line for "
+     "each job that is not over. With -o json, each update is one line.",
+     top_options, verb_top,
+     "fsdpctl top\n"
+     "fsdpctl top --rounds 1 -o json\n"},
+    {VERBS_LOOK, "status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL,
+     verb_status, "fsdpctl status\n"},
+    {VERBS_LOOK, "history", "JOB", 1, "Show a job's states, why it was in them, and since when",
+     NULL, NULL, verb_history, "fsdpctl history mnist-1\n"},
+    {VERBS_LOOK, "logs", "JOB", 1, "Show the log of a job's ranks",
+     "Shows all attempts, during the job and afterwards, as long as fsdpd keeps the lines. A line "
+     "has the time, attempt/rank (\"fsdpd\" for the daemon's own lines), the level, an event and "
+     "its fields. -f follows the log until the job is over or Ctrl-C, across restarts of fsdpd; "
+     "--timeout limits the wait for a restart. With -o json, each line is one JSON object.",
+     logs_options, verb_logs,
+     "fsdpctl logs mnist-1 -f --rank 1\n"
+     "fsdpctl logs mnist-1 --since 10m --tail 100\n"},
+    {VERBS_LOOK, "metrics", "JOB", 1, "Show every recorded step of a job",
+     "Includes the ends of epochs and validations. --csv and -o json (one object per line) have "
+     "all figures; unknown ones are empty or left out.",
+     metrics_options, verb_metrics, "fsdpctl metrics mnist-1 --csv > mnist-1.csv\n"},
+    {VERBS_LOOK, "report", "JOB", 1, "Write a page about a job, for a browser",
+     "One file of HTML that needs no network: loss, learning rate, throughput, memory against the "
+     "plan, units, the timeline of a step, states, settings. Traces three steps of a running job, "
+     "unless --no-trace is given; otherwise shows the plan's schedule. FILE is written as by pull. "
+     "Since -o names the file, --format json selects a result in JSON.",
+     report_options, verb_report, "fsdpctl report mnist-1 -o mnist-1.html\n"},
+    {VERBS_LOOK, "trace", "JOB", 1, "Write a timeline of a running job's steps, for Perfetto",
+     "Shows all lanes of all ranks, the memory in use by the plan, and arrows from each gather to "
+     "the compute that waits for it. The job keeps training, with the same results. FILE is "
+     "written as by pull. --timeout limits the wait for the next message about the job. Since -o "
+     "names the file, --format json selects a result in JSON.",
+     trace_options, verb_trace, "fsdpctl trace mnist-1 --steps 5 -o trace.json\n"},
+    {VERBS_CHANGE, "cancel", "JOB...", 1, "End jobs at their next step boundary",
+     "A job that cannot save its weights (reason SAVING) ends at once and loses them: pull them "
+     "first.",
+     jobs_options, verb_cancel,
+     "fsdpctl cancel mnist-1 mnist-2\n"
+     "fsdpctl cancel --label sweep=7\n"},
+    {VERBS_CHANGE, "pause", "JOB...", 1, "Take checkpoints of running jobs, and free their workers",
+     "Returns when the jobs are PAUSED. They stay PAUSED until they are resumed or cancelled, even "
+     "if fsdpd restarts. If a checkpoint fails, its job continues. --timeout limits the wait for "
+     "the checkpoints.",
+     jobs_options, verb_pause, "fsdpctl pause mnist-1\n"},
+    {VERBS_CHANGE, "resume", "JOB...", 1,
+     "Queue paused jobs again, or failed ones with a checkpoint",
+     "Each job continues from its newest checkpoint, with its full retry budget. --set changes "
+     "settings that checkpoints do not depend on: not the model, optimizer.type, the data or their "
+     "order, nor checkpoint.directory (exit 6).",
+     resume_options, verb_resume, "fsdpctl resume mnist-1 --set optimizer.lr=0.01\n"},
+    {VERBS_CHANGE, "hold", "JOB...", 1, "Keep queued jobs from starting",
+     "They wait until fsdpctl release. A running job cannot be held (exit 6).", jobs_options,
+     verb_hold,
+     "fsdpctl hold mnist-3\n"
+     "fsdpctl hold --label team=vision\n"},
+    {VERBS_CHANGE, "release", "JOB...", 1, "Allow held jobs to start",
+     "A job's place in the queue is that of its submission. Only an operator can release a job "
+     "that an "
+     "operator holds (exit 4).",
+     jobs_options, verb_release, "fsdpctl release mnist-3\n"},
+    {VERBS_CHANGE, "priority", "JOB N", 2, "Change a job's priority, -1000 to 1000",
+     "Queued jobs of the highest priority start first. Users may set up to limits.user_priority, "
+     "operators any priority.",
+     NULL, verb_priority, "fsdpctl priority mnist-3 10\n"},
+    {VERBS_CHANGE, "checkpoint", "JOB", 1, "Take a checkpoint of a running job now",
+     "At its next step boundary; the job keeps training during the write. Returns when the "
+     "checkpoint is on the disk, with its step and directory. If the write fails (exit 10 if the "
+     "disk is full), the job continues and earlier checkpoints stay. --timeout limits the wait for "
+     "the checkpoint.",
+     NULL, verb_checkpoint, "fsdpctl checkpoint mnist-1\n"},
+    {VERBS_CHANGE, "checkpoints", "JOB", 1, "List a job's checkpoints, oldest first", NULL, NULL,
+     verb_checkpoints, "fsdpctl checkpoints mnist-1\n"},
+    {VERBS_CHANGE, "wrap", "show|set JOB", 2,
+     "Show which modules a job's FSDP units hold, or change it",
+     "set changes the units of a running job at its next step boundary: parameters and optimizer "
+     "state move, and no value changes. It returns when the change is complete, and shows the new "
+     "units. A policy that is invalid for the model (exit 1), does not fit (10), or comes while "
+     "the job does not run (6) is refused, and the job continues with its units.",
+     wrap_options, verb_wrap,
+     "fsdpctl wrap show mnist-1\n"
+     "fsdpctl wrap set mnist-1 --policy size --min-num-params 20000\n"},
+    {VERBS_CHANGE, "forget", "JOB...", 1, "Remove jobs that are over, with all their data",
+     "Removes their records, histories, metrics, logs, weights, checkpoints and event files. This "
+     "cannot be undone. A job that is not over (exit 6) or belongs to another user (4) is refused.",
+     jobs_options, verb_forget,
+     "fsdpctl forget mnist-1\n"
+     "fsdpctl forget --label sweep=7\n"},
+    {VERBS_WORKERS, "workers", "", 0, "List the attached workers", NULL, NULL, verb_workers,
+     "fsdpctl workers\n"},
+    {VERBS_WORKERS, "drain", "WORKER", 1,
+     "Stop placing jobs on a worker, or on all workers of a host",
+     "WORKER is a worker's id or a host's name. Running jobs continue to their end; with --now "
+     "they take a checkpoint, end, and are queued again to continue on other workers. A drain "
+     "lasts until undrain, even if the workers restart. For operators.",
+     drain_options, verb_drain, "fsdpctl drain node7 --now\n"},
+    {VERBS_WORKERS, "undrain", "WORKER", 1, "Allow jobs on a drained worker or host again",
+     "Name what was drained: a worker that was drained with its host returns with the host.",
+     NULL, verb_undrain, "fsdpctl undrain node7\n"},
+    {VERBS_WORKERS, "families", "", 0, "List the families of models that the daemon can train",
+     "Families of Hugging Face's transformers, in search order: fsdpd uses the first one with the "
+     "model_type of a config.json. -o json also lists the keys of config.json that each family "
+     "supports.",
+     NULL, verb_families, "fsdpctl families -o json\n"},
+    {VERBS_TOOLS, "version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL,
+     verb_version, "fsdpctl version\n"},
+    {VERBS_TOOLS, "completion", "bash|zsh|fish", 1, "Print a shell completion script for fsdpctl",
      "In bash or zsh: source <(fsdpctl completion bash). In fish: fsdpctl completion fish | "
-     "source.\n"
-     "Installed packages have the scripts where the shells look for them.\n",
-     NULL, verb_completion},
-    {"help", "[VERB]", 1, "Explain a verb", NULL, NULL, verb_help},
+     "source. Packages install these scripts where the shells find them.",
+     NULL, verb_completion, "source <(fsdpctl completion bash)\n"},
+    {VERBS_TOOLS, "help", "[VERB]", 1, "Explain a verb", NULL, NULL, verb_help,
+     "fsdpctl help submit\n"},
 };
 
-const int verb_count = sizeof verbs / sizeof verbs[0];
+const int verb_count = COUNT_OF(verbs);

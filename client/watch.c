@@ -1,4 +1,4 @@
-/* watch: a job from its beginning to its end. */
+/* watch: follows a job from its beginning to its end. */
 #include "client.h"
 #include "exit.h"
 #include "follow.h"

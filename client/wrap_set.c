@@ -1,4 +1,4 @@
-/* wrap set: gives a running job other FSDP units. */
+/* wrap set: changes the FSDP units of a running job. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,10 +9,10 @@
 #include "print/json.h"
 #include "report.h"
 
-/* The options that are settings of the policy, in the order of `wrap_options`. */
+/* The options that set keys of the policy, in the order of `wrap_options`. */
 static const struct {
     const char *option, *key;
-    bool list; /* names between commas */
+    bool list; /* comma-separated names */
 } settings[OPTIONS_WRAP_COUNT] = {
     [OPTIONS_WRAP_POLICY] = {"--policy", "fsdp.wrap.policy", false},
     [OPTIONS_WRAP_MIN_NUM_PARAMS] = {"--min-num-params", "fsdp.wrap.min_num_params", false},
@@ -24,7 +24,7 @@ static const struct {
 };
 
 #define WRAP_OPTION(name, number)                                                                  \
-    static status_t set_##name(struct options *options, const char *value)                         \
+    static status_t set_##name(struct verb_options *options, const char *value)                    \
     {                                                                                              \
         options->wrap[number] = value;                                                             \
         return NULL;                                                                               \
@@ -37,19 +37,21 @@ WRAP_OPTION(types, OPTIONS_WRAP_TYPES)
 WRAP_OPTION(modules, OPTIONS_WRAP_MODULES)
 WRAP_OPTION(units, OPTIONS_WRAP_UNITS)
 
-const struct option_row wrap_options[] = {
+const struct verb_option wrap_options[] = {
     {"policy", 0, "POLICY", "set: auto, none, size, type, match or units", set_policy},
-    {"min-num-params", 0, "N", "set, size: a module of so many parameters becomes a unit",
+    {"min-num-params", 0, "N", "set, size: parameters from which a module is a unit",
      set_min_num_params},
-    {"force-leaf", 0, "TYPES", "set, size: types to leave alone, with commas", set_force_leaf},
-    {"exclude", 0, "TYPES", "set, size: types to look into only, with commas", set_exclude},
-    {"types", 0, "TYPES", "set, type: module types, with commas", set_types},
-    {"modules", 0, "PATTERNS", "set, match: patterns of modules, with commas", set_modules},
+    {"force-leaf", 0, "TYPES", "set, size: types that never are split, separated by commas",
+     set_force_leaf},
+    {"exclude", 0, "TYPES", "set, size: types that never are units themselves, separated by commas",
+     set_exclude},
+    {"types", 0, "TYPES", "set, type: module types, separated by commas", set_types},
+    {"modules", 0, "PATTERNS", "set, match: patterns of modules, separated by commas", set_modules},
     {"units", 0, "LIST", "set, units: as in a job file, \"[fc1, [conv1, conv2]]\"", set_units},
     {0},
 };
 
-/* "a,b*" -> ["a", "b*"]; what is in the names is left to the reader. */
+/* Converts "a,b*" to ["a", "b*"]; the reader checks the names themselves. */
 static char *quote_list(const char *names)
 {
     struct buf list = {0};
@@ -68,7 +70,7 @@ static char *quote_list(const char *names)
     return buf_take(&list);
 }
 
-static status_t read_policy(const struct options *options, Fsdpd__V1__WrapSpec **wrap)
+static status_t read_policy(const struct verb_options *options, Fsdpd__V1__WrapSpec **wrap)
 {
     struct spec_setting given[OPTIONS_WRAP_COUNT];
     char *made[OPTIONS_WRAP_COUNT] = {NULL};
@@ -96,8 +98,7 @@ static void print_job(const struct client *client, const Fsdpd__V1__Job *job)
     } else {
         if (job->plan != NULL) report_tree(job->plan, &text);
         buf_add_char(&text, '\n');
-        report_units(job->units, job->n_units, client->terminal.out ? client->terminal.width : 0,
-                     &text);
+        report_units(job->units, job->n_units, client_view(client).width, &text);
     }
     output_print(&text);
 }

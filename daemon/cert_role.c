@@ -32,7 +32,7 @@ static bool is_kind(const char *word)
     return false;
 }
 
-/* The name goes into an identity and into the names of files. */
+/* Valid names can be part of an identity and of a file name. */
 static status_t check_name(const char *name)
 {
     const char *rest = NULL;
@@ -46,7 +46,7 @@ static status_t check_name(const char *name)
                       name);
 }
 
-/* Flags that the action would not heed. */
+/* Refuses flags that the action ignores. */
 static status_t check_flags(const struct cert_role_options *options, const char *action)
 {
     const char *flag = options->host_count > 0                             ? "--host"
@@ -66,7 +66,7 @@ status_t cert_role_check(const struct cert_role_options *options)
         action++;
     if (action == ACTION_COUNT)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "cert: init, issue or show expected%s%s; see "
+                          "cert: expected init, issue or show%s%s; see "
                           "fsdpd cert --help",
                           word ? ", found " : "", word ? word : "");
     if (options->word_count != actions[action].words)
@@ -84,8 +84,8 @@ status_t cert_role_check(const struct cert_role_options *options)
     return check_name(options->words[3]);
 }
 
-/* The key first: a certificate without its key is of no use, and never seen. `fresh`: where there
- * is neither yet. */
+/* Writes the key before the certificate: a certificate without its key is useless, so it never
+ * exists. `fresh`: only if neither file exists yet. */
 static status_t write_pair(const char *directory, const char *name, const struct x509_pair *pair,
                            bool fresh, char **certificate_path)
 {
@@ -140,7 +140,8 @@ static status_t show(const char *path)
     return NULL;
 }
 
-/* The key may be kept elsewhere; the certificate alone says that there is an authority. */
+/* Checks the certificate alone: it proves that there is an authority, even if the key is kept
+ * elsewhere. */
 static status_t check_none_yet(const char *directory)
 {
     static const char *const names[] = {"ca.key", "ca.crt"};
@@ -149,10 +150,10 @@ static status_t check_none_yet(const char *directory)
         char *path = mem_printf("%s/%s", directory, names[i]);
         struct stat info;
         if (lstat(path, &info) == 0)
-            status = status_new(STATUS_ALREADY_EXISTS,
-                                "%s: there is an authority already; what it signed would be worth "
-                                "nothing with another",
-                                path);
+            status = status_new(
+                STATUS_ALREADY_EXISTS,
+                "%s: an authority exists already; a new one would invalidate its certificates",
+                path);
         free(path);
     }
     return status;

@@ -1,7 +1,7 @@
 /*
- * fsdpd.yaml into values; see option_table.h. A key may be written in sections or with dots
- * (`limits: {watchers: 10}` or `limits.watchers: 10`). A key without a value is as if it were not
- * there, so that a file can be made by uncommenting.
+ * Reads fsdpd.yaml into values; see option_table.h. A key may be written in sections or with dots
+ * (`limits: {watchers: 10}` or `limits.watchers: 10`). A key without a value counts as absent, so
+ * that users can create a file by uncommenting keys.
  */
 #include <string.h>
 
@@ -15,9 +15,9 @@
 
 struct reading {
     struct options *options;
-    bool taken[OPTION_ROWS_MAX]; /* had a value before, which leads */
+    bool taken[OPTION_ROWS_MAX]; /* has a value from a source of higher precedence */
     bool seen[OPTION_ROWS_MAX];  /* by this file */
-    struct buf mistakes;         /* a line each */
+    struct buf mistakes;         /* one line each */
     int mistake_count;
 };
 
@@ -49,7 +49,7 @@ static status_t unknown_key(const struct yamldoc_node *node, const char *path)
     for (int i = 0; i < option_row_count; i++)
         if (option_rows[i].key != NULL) keys[count++] = option_rows[i].key;
     const char *near = text_nearest(path, keys, count);
-    /* A key of a section, written without it. */
+    /* A key of a section, written without the section. */
     for (size_t i = 0; near == NULL && i < count; i++) {
         const char *dot = strchr(keys[i], '.');
         if (dot != NULL && strcmp(dot + 1, path) == 0) near = keys[i];
@@ -62,7 +62,7 @@ static status_t unknown_key(const struct yamldoc_node *node, const char *path)
                       node->key_line, path);
 }
 
-/* One text of a key. */
+/* Reads a single value of a key. */
 static status_t read_text(struct reading *reading, const struct option_row *row,
                           const struct yamldoc_node *node, const char *path)
 {
@@ -101,8 +101,8 @@ static void read_key(struct reading *reading, const struct yamldoc_node *node, c
     }
     int index = (int)(row - option_rows);
     if (reading->seen[index]) {
-        mistake(reading, status_new(STATUS_INVALID_ARGUMENT, "%s:%d: %s: stands here twice",
-                                    node->file, node->key_line, path));
+        mistake(reading, status_new(STATUS_INVALID_ARGUMENT, "%s:%d: %s: is set twice", node->file,
+                                    node->key_line, path));
         return;
     }
     reading->seen[index] = true;
@@ -140,7 +140,8 @@ status_t config_file_parse(struct options *options, const char *text, size_t len
                            const char *name)
 {
     struct yamldoc *document = NULL;
-    size_t blank = 0; /* comments alone are no document, but a configuration */
+    size_t blank =
+        0; /* a file of comments alone is not a YAML document, but a valid configuration */
     while (blank < length) {
         size_t line = strcspn(text + blank, "\n");
         size_t first = strspn(text + blank, " \t\r");
@@ -158,7 +159,7 @@ status_t config_file_parse(struct options *options, const char *text, size_t len
                                                         "docs/configuration.md has it"));
     yamldoc_free(document);
     if (reading.mistake_count > MISTAKES_MAX)
-        buf_printf(&reading.mistakes, "\n%s: and %d mistakes more", name,
+        buf_printf(&reading.mistakes, "\n%s: and %d more mistakes", name,
                    reading.mistake_count - MISTAKES_MAX);
     status_t status = reading.mistake_count > 0
                           ? status_new(STATUS_INVALID_ARGUMENT, "%s", buf_text(&reading.mistakes))

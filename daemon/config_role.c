@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "option_table.h"
@@ -27,7 +28,8 @@ static void describe_yaml(const struct options *options, struct buf *out)
         struct buf line = {0};
         buf_printf(&line, "%s%s: ", dot != NULL ? "  " : "", dot != NULL ? dot + 1 : row->key);
         option_describe_value(options, row, &line);
-        /* A default that fsdpd makes: as a value it would have to be there already. */
+        /* fsdpd creates this default directory at its start; as an explicit value it would have to
+         * exist. */
         bool made = row->list && row->fallback == NULL && value->source == SOURCE_DEFAULT;
         buf_printf(out, "%s%-*s # %s\n", made ? "# " : "", made ? 37 : 39, buf_text(&line),
                    made                              ? "default, made when fsdpd starts"
@@ -68,18 +70,17 @@ void config_describe(const struct options *options, bool json, struct buf *out)
     else describe_yaml(options, out);
 }
 
-/* Variables that begin like those of keys and are read elsewhere; those of CUDA are switches for
- * development. */
+/* Other variables with the prefix of keys' variables; those of CUDA are development switches. */
 static bool is_known_variable(const char *name, size_t length)
 {
     static const char *const others[] = {"FSDPD_CONFIG", "FSDPD_ADDRESS", "FSDPD_BACKEND_DIR"};
-    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(others); i++)
         if (strlen(others[i]) == length && strncmp(others[i], name, length) == 0) return true;
     return strncmp(name, "FSDPD_CUDA_", strlen("FSDPD_CUDA_")) == 0;
 }
 
-/* A misspelt variable is no mistake that fsdpd could refuse: others may have variables of that
- * beginning. */
+/* Warns of misspelt variables. fsdpd does not refuse them, because other programs may use variables
+ * with the same prefix. */
 static void warn_of_variables(void)
 {
     char *variables[OPTION_ROWS_MAX];
@@ -94,15 +95,16 @@ static void warn_of_variables(void)
         for (size_t i = 0; i < count && !known; i++) known = strcmp(variables[i], name) == 0;
         const char *near = text_nearest(name, (const char *const *)variables, count);
         if (!known)
-            fprintf(stderr, "fsdpd: warning: the environment's %s is no variable of fsdpd%s%s%s\n",
-                    name, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+            fprintf(stderr,
+                    "fsdpd: warning: the environment's %s is not a variable of fsdpd%s%s%s\n", name,
+                    near != NULL ? "; did you mean " : "", near != NULL ? near : "",
                     near != NULL ? "?" : "");
         free(name);
     }
     for (size_t i = 0; i < count; i++) free(variables[i]);
 }
 
-/* What is not as it is by default though no file says so. */
+/* Prints which values differ from the defaults although no file was read. */
 static void print_without_file(const struct options *options)
 {
     const char *between = "no configuration file; given: ";
@@ -112,8 +114,8 @@ static void print_without_file(const struct options *options)
         printf("%s%s", between, value->place);
         between = ", ";
     }
-    if (between[0] == ',') printf("; everything else is as it is by default\n");
-    else printf("no configuration file; everything is as it is by default\n");
+    if (between[0] == ',') printf("; all other settings have their defaults\n");
+    else printf("no configuration file; all settings have their defaults\n");
 }
 
 int config_role_main(const struct options *options)

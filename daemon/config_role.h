@@ -4,10 +4,11 @@
 
 #include "options.h"
 
-/* What `fsdpd config dump` prints: YAML that can be read again, or JSON. */
+/* Appends the text of `fsdpd config dump`: YAML that fsdpd can read again, or JSON. */
 void config_describe(const struct options *options, bool json, struct buf *out);
 
-/* Prints what was asked for; returns the exit code. The options were parsed, so they are right. */
+/* Prints the requested output; returns the exit code. The options have been parsed, so they are
+ * valid. */
 int config_role_main(const struct options *options);
 
 #endif

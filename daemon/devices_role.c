@@ -30,7 +30,7 @@ static char *processor_name(void)
     return text;
 }
 
-/* The cpu as a device like others. */
+/* Describes the CPU in the same form as other devices. */
 static void describe_cpu(struct backend_device *found)
 {
     struct device *device = NULL;

@@ -1,17 +1,20 @@
 /*
- * main of fsdpd: reads the options, picks the role, runs it, and reads them again at SIGHUP. The
- * coordinator's roles have one libuv loop, on this thread; the worker role has its own
- * (worker/worker.h).
+ * main of fsdpd: parses the options, selects the role and runs it, and reloads the options at
+ * SIGHUP. The coordinator's roles use one libuv loop, on this thread; the worker role has its own
+ * loop (worker/worker.h).
  */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cert_role.h"
 #include "config.h"
@@ -20,6 +23,7 @@
 #include "coordinator/notify.h"
 #include "devices_role.h"
 #include "options.h"
+#include "print/table.h"
 #include "store_role.h"
 
 static int exit_code(enum status_code code)
@@ -34,32 +38,36 @@ static int exit_code(enum status_code code)
     }
 }
 
-/* The last word of a role that could not do its work; a mistake per line. */
+/* Reports why a role failed, one line per error. */
 static int fail(status_t status)
 {
     int code = exit_code(status_code(status));
-    for (const char *line = status_message(status); *line != '\0';) {
+    struct buf text = {0};
+    output_clean(&text, status_message(status), true);
+    for (const char *line = buf_text(&text); *line != '\0';) {
         size_t length = strcspn(line, "\n");
         fprintf(stderr, "fsdpd: %.*s\n", (int)length, line);
         line += length + (line[length] == '\n');
     }
+    buf_deinit(&text);
     status_free(status);
     return code;
 }
 
 enum { SIGNAL_COUNT = 3 };
 
-/* The coordinator's roles, while they run. */
+/* The state of the coordinator's roles while they run. */
 struct process {
     int argc;
     char **argv;
-    const struct options *started; /* what it was started with: what needs a restart is as there */
-    struct options loaded;         /* what was read last, if anything was read again */
+    const struct options *started; /* at the start; in force for keys that need a restart */
+    struct options loaded;         /* the options of the last reload, if any */
     bool reloaded;
     struct coordinator *coordinator; /* NULL once it has closed */
     uv_signal_t signals[SIGNAL_COUNT];
-    bool had_terminal; /* and ends with it */
+    bool had_terminal; /* the process ends with it */
     bool draining;
+    int64_t drain_ms; /* the process ends after this time at the latest */
 };
 
 static void on_closed(void *user)
@@ -77,7 +85,7 @@ static bool has_terminal(void)
     return true;
 }
 
-/* Logs every line of a message that may have several. */
+/* Logs a message of one or more lines, one event per line. */
 static void log_lines(const char *event, status_t status)
 {
     char *text = strdup(status_message(status));
@@ -92,7 +100,7 @@ static void log_lines(const char *event, status_t status)
     status_free(status);
 }
 
-/* Reads everything again: all of it is right, or nothing changes. */
+/* Reads all options again; if any is invalid, nothing changes. */
 static void reload(struct process *process)
 {
     notify_reloading();
@@ -125,8 +133,27 @@ static void reload(struct process *process)
     notify_send("READY=1");
 }
 
-/* SIGHUP reloads, unless it says that the terminal has gone; of the others the first drains, the
- * second leaves at once. */
+/* Exits even if something still blocks, for instance a disk of the loop's own; the next start
+ * recovers, because the store survives an exit at any time. */
+static void *end_at_last(void *argument)
+{
+    clock_sleep_ms(*(int64_t *)argument);
+    log_event(LOG_ERROR, "stuck_while_stopping", "seconds=%g",
+              (double)*(int64_t *)argument / 1000.0);
+    _exit(1);
+}
+
+static void bound_the_end(struct process *process)
+{
+    pthread_t thread;
+    process->drain_ms = coordinator_drain_ms(process->coordinator);
+    int error = pthread_create(&thread, NULL, end_at_last, &process->drain_ms);
+    if (error == 0) pthread_detach(thread);
+    else log_event(LOG_WARNING, "end_not_bounded", "error=\"%s\"", strerror(error));
+}
+
+/* SIGHUP reloads the options, unless it reports the loss of the terminal. Of all other signals, the
+ * first drains and the second exits at once. */
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct process *process = handle->data;
@@ -141,11 +168,12 @@ static void on_signal(uv_signal_t *handle, int number)
         _exit(128 + number);
     }
     process->draining = true;
+    bound_the_end(process);
     coordinator_drain(process->coordinator, on_closed, process);
 }
 
-/* Every worker, watcher and puller has a connection. The soft limit of 1024 descriptors is for
- * programs that use select(), which this is not. */
+/* Every worker, watcher and puller holds a connection. Raising the soft limit of 1024 descriptors
+ * is safe, because fsdpd does not use select(). */
 static void allow_files(void)
 {
     struct rlimit files;
@@ -160,9 +188,10 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
 {
     static const int numbers[SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
     uv_loop_t loop;
-    struct process process = {.argc = argc, .argv = argv, .started = options};
+    static struct process process; /* static: a thread reads it after the loop has ended */
+    process = (struct process){.argc = argc, .argv = argv, .started = options};
     struct sigaction hangup;
-    /* Under nohup it outlives its terminal. */
+    /* Under nohup the process outlives its terminal. */
     process.had_terminal =
         sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN && has_terminal();
     notify_init();
@@ -189,6 +218,13 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     return 0;
 }
 
+/* Makes files in the state directory accessible only to fsdpd's user and group, whatever umask
+ * fsdpd inherited: files created with 0640 or more get 0640, directories 0750. */
+static void set_umask(void)
+{
+    umask(0027);
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -209,6 +245,7 @@ int main(int argc, char **argv)
     } else if (options.role == ROLE_CONFIG) {
         code = config_role_main(&options);
     } else if (options.role == ROLE_BACKUP || options.role == ROLE_RESTORE) {
+        set_umask();
         status =
             options.role == ROLE_BACKUP ? backup_role_run(&options) : restore_role_run(&options);
         if (status != NULL) code = fail(status);
@@ -217,7 +254,7 @@ int main(int argc, char **argv)
         if (status != NULL) code = fail(status);
     } else if (options.role == ROLE_DEVICES) {
         code = devices_role_main(&options);
-    } else if ((status = options_prepare(&options)) != NULL) {
+    } else if (set_umask(), (status = options_prepare(&options)) != NULL) {
         code = fail(status);
     } else {
         log_use_journal(NULL);

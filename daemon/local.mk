@@ -4,16 +4,15 @@ OPTION_SOURCES = %D%/cert_role.c %D%/cert_role.h %D%/config_file.c %D%/config_ro
 fsdpd_SOURCES = %D%/fsdpd.c %D%/devices_role.c %D%/devices_role.h $(OPTION_SOURCES) \
   %D%/plan_role.c %D%/plan_role.h %D%/store_role.c %D%/store_role.h
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(JANSSON_CFLAGS)
-# What the backend's module takes from the program that opens it.
+# Symbols that the backend's module imports from the program that opens it.
 fsdpd_LDFLAGS = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/%D%/runtime/backend.syms
 EXTRA_fsdpd_DEPENDENCIES = $(srcdir)/%D%/runtime/backend.syms
-fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
+fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libdigest.a libhf.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
   $(JANSSON_LIBS) $(ZLIB_LIBS)
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_options
 TESTS += tests/unit/test_options
 tests_unit_test_options_SOURCES = tests/unit/test_options.c $(OPTION_SOURCES)
-tests_unit_test_options_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(JANSSON_CFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_options_LDADD = $(COORDINATOR_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
+tests_unit_test_options_LDADD = $(COORDINATOR_LIBS) $(JANSSON_LIBS) $(TEST_LIBS)
 endif

@@ -1,4 +1,4 @@
-/* The table of options, and what a row knows about its values; see option_table.h. Pure. */
+/* The table of options, and the type-specific code for their values; see option_table.h. Pure. */
 #include "option_table.h"
 
 #include <ctype.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -52,6 +53,22 @@ static status_t apply_data_root(struct options *options, const struct option_row
     return status;
 }
 
+static status_t apply_families(struct options *options, const struct option_row *row,
+                               const char *text)
+{
+    struct coordinator_options *coordinator = &options->coordinator;
+    (void)row;
+    if (coordinator->family_count == COORDINATOR_FAMILIES_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "at most %d", COORDINATOR_FAMILIES_MAX);
+    char *path = file_path_expand_home(text);
+    char *here = getcwd(NULL, 0);
+    coordinator->families[coordinator->family_count++] =
+        option_keep(options, file_path_join(here != NULL ? here : "/", path));
+    free(here);
+    free(path);
+    return NULL;
+}
+
 static status_t apply_listen(struct options *options, const struct option_row *row,
                              const char *text)
 {
@@ -68,7 +85,7 @@ static status_t apply_threads(struct options *options, const struct option_row *
 {
     int64_t count = 0;
     (void)row;
-    if (!text_parse_i64(text, &count)) return NULL; /* it was checked */
+    if (!text_parse_i64(text, &count)) return NULL; /* cannot fail: checked before */
     options->coordinator.worker_threads = options->worker.threads = (int)count;
     options->plan.threads = (int)count;
     return NULL;
@@ -78,7 +95,7 @@ static status_t apply_away(struct options *options, const struct option_row *row
 {
     double seconds = 0;
     (void)row;
-    if (!text_parse_f64(text, &seconds)) return NULL; /* it was checked */
+    if (!text_parse_f64(text, &seconds)) return NULL; /* cannot fail: checked before */
     options->coordinator.worker_away_ms = options->worker.away_ms = (int)lround(seconds * 1000);
     return NULL;
 }
@@ -122,6 +139,15 @@ static status_t apply_set(struct options *options, const struct option_row *row,
     return NULL;
 }
 
+static status_t apply_memory(struct options *options, const struct option_row *row,
+                             const char *text)
+{
+    (void)row;
+    if (text_parse_bytes(text, &options->plan.memory_bytes)) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "expected bytes, such as 80GB or 512MiB, found '%s'", text);
+}
+
 static status_t apply_output(struct options *options, const struct option_row *row,
                              const char *text)
 {
@@ -134,35 +160,39 @@ static status_t apply_output(struct options *options, const struct option_row *r
 #define LIMIT(member) SETS(coordinator.limits.member), .reload = true
 #define RANGE(low, high) .min = (low), .max = (high)
 
-/* Keys in the order of the documentation. */
+/* The keys, in the order of the documentation. */
 /* clang-format off */
 const struct option_row option_rows[] = {
     {NULL, "--profile", "NAME|FILE", FOR_PLAN, OPTION_TEXT, SETS(plan.profile),
      .help = "the devices to plan for: cpu, t4, a100, h100,\nh200, one of them with a number of "
              "ranks\n(h200x8), or a file (cpu)"},
     {NULL, "--world", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, SPEC_WORKERS_MAX), SETS(plan.world),
-     .help = "ranks (as the profile says, or the job)"},
+     .help = "number of ranks (from the profile, or the job)"},
+    {NULL, "--auto", NULL, FOR_PLAN, OPTION_SWITCH, SETS(plan.choose),
+     .help = "choose units, strategy, recomputation, offload\nand batches: the fastest settings that fit"},
+    {NULL, "--memory", "BYTES", FOR_PLAN, OPTION_TEXT, .apply = apply_memory,
+     .help = "a device's memory, such as 80GB (as the profile\nsays)"},
     {NULL, "--set", "KEY=VALUE", FOR_PLAN, OPTION_TEXT, .list = true, .apply = apply_set,
      .help = "override a key of the job file; may be repeated"},
     {NULL, "--dump", NULL, FOR_PLAN, OPTION_SWITCH, SETS(plan.dump),
-     .help = "every instruction and buffer of the plan, too"},
+     .help = "also print every instruction and buffer"},
     {NULL, "--data-root", "DIR", FOR_PLAN, OPTION_PATH, .list = true, .apply = apply_data_root,
-     .help = "where to look for the job's data, to count its\nsteps (.)"},
+     .help = "where to find the job's data, to count its\nsteps (.)"},
     {NULL, "--threads", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, THREADS_MAX),
      .apply = apply_threads, .help = "threads of each rank, on a cpu (1)"},
     {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG | FOR_DEVICES, OPTION_CHOICE,
      .choices = {"table", "json"}, .apply = apply_output, .help = "also -o: table or json (table)"},
 
     {NULL, "--days", "N", FOR_CERT, OPTION_INTEGER, RANGE(1, X509_DAYS_MAX), SETS(cert.days),
-     .help = "how long it is valid (init: 3650, issue: 365)"},
+     .help = "validity in days (init: 3650, issue: 365)"},
     {NULL, "--host", "HOST", FOR_CERT, OPTION_TEXT, .list = true, .apply = apply_host,
      .help = "issue server: a DNS name or an address that\n"
              "clients connect to; may be repeated (NAME)"},
     {NULL, "--out", "DIR", FOR_CERT, OPTION_PATH, SETS(cert.out),
-     .help = "issue: where to write it (the authority's DIR)"},
+     .help = "issue: the directory to write to (the\nauthority's DIR)"},
 
     {"workers", "--workers", "cpu:N", FOR_BOTH, OPTION_WORKERS, RANGE(1, WORKERS_MAX),
-     .fallback = "cpu:2", .apply = apply_workers, .help = "how many local workers to run (cpu:2)"},
+     .fallback = "cpu:2", .apply = apply_workers, .help = "number of local workers (cpu:2)"},
     {"threads", "--threads", "N", FOR_DAEMONS, OPTION_INTEGER, RANGE(1, THREADS_MAX),
      .apply = apply_threads,
      .help = "threads of each worker (its share of the processors)"},
@@ -175,50 +205,54 @@ const struct option_row option_rows[] = {
              "~/.local/state/fsdpd)"},
     {"data_roots", "--data-root", "DIR", FOR_SERVERS, OPTION_PATH, .list = true,
      .apply = apply_data_root,
-     .help = "where jobs may read data; may be repeated\n(STATE-DIR/data, which is made)"},
+     .help = "where jobs may read data; may be repeated\n(STATE-DIR/data, which fsdpd creates)"},
     {"data_roots", "--data-root", "DIR", FOR_WORKER, OPTION_PATH, .list = true,
      .apply = apply_data_root, .help = "where jobs may read data; may be repeated (none)"},
+    {"families", "--families", "DIR", FOR_DAEMONS | FOR_PLAN, OPTION_PATH, .list = true,
+     .fallback = "[]", .apply = apply_families,
+     .help = "where to find Hugging Face model families,\nbefore those that come with fsdpd; may be\n"
+             "repeated"},
     {"listen", "--listen", "ADDRESS", FOR_SERVERS, OPTION_ADDRESS, .list = true,
      .fallback = "[]", .apply = apply_listen,
-     .help = "also listen there: unix:PATH or HOST:PORT;\nmay be repeated"},
+     .help = "also listen on unix:PATH or HOST:PORT; may be\nrepeated"},
     {"insecure_tcp", "--insecure-tcp", NULL, FOR_DAEMONS, OPTION_SWITCH, SETS(insecure_tcp),
      .help = "allow TCP without TLS, which is neither\nencrypted nor authenticated"},
     {"operator_group", "--operator-group", "GROUP", FOR_SERVERS, OPTION_TEXT, .reload = true,
      .fallback = "\"" COORDINATOR_OPERATOR_GROUP "\"", .apply = apply_operator_group,
      .help = "the Unix group whose members may change\n"
-             "everybody's jobs (" COORDINATOR_OPERATOR_GROUP ")"},
+             "the jobs of all users (" COORDINATOR_OPERATOR_GROUP ")"},
     {"log_level", "--log-level", "LEVEL", FOR_DAEMONS, OPTION_CHOICE, .reload = true,
      .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
      .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
 
     {"tls.ca", "--tls-ca", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true, SETS(tls.ca),
-     .help = "for TCP: certificates of who vouches for peers"},
+     .help = "for TCP: the authorities' certificates"},
     {"tls.certificate", "--tls-certificate", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true,
-     SETS(tls.certificate), .help = "our own certificate"},
+     SETS(tls.certificate), .help = "fsdpd's certificate"},
     {"tls.key", "--tls-key", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true, SETS(tls.key),
      .help = "its private key"},
 
     {"metrics.listen", "--metrics-listen", "HOST:PORT", FOR_SERVERS, OPTION_ADDRESS,
      SETS(coordinator.metrics_listen),
-     .help = "serve /metrics, /livez and /readyz there\n(nowhere)"},
+     .help = "serve /metrics, /livez and /readyz on this\naddress (none)"},
 
     {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_DEVICE,
      RANGE(0, DEVICE_MAX), .fallback = "cpu", SETS(worker.device),
      .help = "the worker's device: cpu or cuda:N (cpu)"},
     {"worker.share_device", "--share-device", NULL, FOR_WORKER, OPTION_SWITCH,
      SETS(worker.share_device),
-     .help = "other workers may have the same cuda device, for\ntests: their jobs' collectives go "
+     .help = "allow other workers on the same cuda device, for\ntests: their jobs' collectives go "
              "through host\nmemory"},
     {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER, OPTION_ADDRESS,
      SETS(worker.coordinator), .help = "the coordinator to attach to (the local socket)"},
     {"worker.address", "--address", "ADDRESS", FOR_WORKER, OPTION_TEXT, SETS(worker.address),
-     .help = "where other workers reach this host (found out)"},
+     .help = "where other workers reach this host (detected)"},
     {"worker.id", "--id", "ID", FOR_WORKER, OPTION_TEXT, SETS(worker.id),
-     .help = "the worker's name (HOST/DEVICE)"},
+     .help = "the worker's name, NODE/NAME or NAME (the device)"},
     {"worker.away_seconds", "--away", "SECONDS", FOR_DAEMONS, OPTION_SECONDS, RANGE(0.1, 604800),
      .fallback = "3600", .apply = apply_away,
-     .help = "a worker that has not reached its coordinator\n"
-             "for so long gives up what it does (3600)"},
+     .help = "how long a worker continues its job without\n"
+             "reaching its coordinator (3600)"},
 
     {"retention.days", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 36500),
      .fallback = "0", LIMIT(retention_days)},
@@ -238,6 +272,8 @@ const struct option_row option_rows[] = {
     {"limits.watchers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watchers)},
     {"limits.connections_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536),
      LIMIT(connections_per_user)},
+    {"limits.connections_per_address", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536),
+     LIMIT(connections_per_address)},
     {"limits.calls_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536),
      LIMIT(calls_per_user)},
     {"limits.users", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536), LIMIT(users)},
@@ -274,19 +310,23 @@ const struct option_row option_rows[] = {
      LIMIT(reattach_ms)},
     {"limits.exit_wait_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
      LIMIT(exit_wait_ms)},
+    {"limits.retry_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(retry_ms)},
+    {"limits.retry_max_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(retry_max_ms)},
 
     {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE, OPTION_PATH,
      SETS(given_config),
      .help = "the configuration file (root:\n/etc/fsdpd/fsdpd.yaml, others:\n"
-             "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it is there)"},
+             "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it exists)"},
     {NULL, "--supervised", NULL, FOR_WORKER, OPTION_SWITCH, SETS(worker.supervised)},
     {NULL, "--version", NULL, FOR_ALL, OPTION_SWITCH, SETS(version),
      .help = "print the version and exit"},
     {NULL, "--help", NULL, FOR_ALL, OPTION_SWITCH, SETS(help), .help = "print this and exit"},
 };
 /* clang-format on */
-const int option_row_count = sizeof option_rows / sizeof option_rows[0];
-_Static_assert(sizeof option_rows / sizeof option_rows[0] <= OPTION_ROWS_MAX, "too many rows");
+const int option_row_count = COUNT_OF(option_rows);
+_Static_assert(COUNT_OF(option_rows) <= OPTION_ROWS_MAX, "too many rows");
 
 bool option_belongs(const struct option_row *row, enum role role)
 {
@@ -473,7 +513,7 @@ void option_describe_type(const struct option_row *row, struct buf *out)
     if (row->kind == OPTION_WORKERS) buf_add_text(out, ", or `none`");
 }
 
-/* Quoted where YAML would read it otherwise. */
+/* Adds quotes where YAML would read the text differently. */
 static void add_scalar(const struct option_row *row, const char *text, struct buf *out)
 {
     bool plain = row->kind != OPTION_TEXT && text[0] != '\0' && strstr(text, ": ") == NULL &&
@@ -507,7 +547,7 @@ void option_describe_value(const struct options *options, const struct option_ro
         add_scalar(row, value->texts[value->count - 1], out);
     } else if (row->fallback != NULL) {
         buf_add_text(out, row->fallback);
-    } else if (row->list) { /* data_roots: made in the state directory */
+    } else if (row->list) { /* data_roots: created in the state directory */
         const struct coordinator_options *coordinator = &options->coordinator;
         char *data =
             file_path_join(coordinator->state_dir != NULL ? coordinator->state_dir : "STATE_DIR",

@@ -1,10 +1,12 @@
-/* From the command line, the environment and the configuration file to options; see options.h. */
+/* Builds the options from the command line, the environment and the configuration file; see
+ * options.h. */
 #include "options.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -15,9 +17,9 @@ static const char *const role_commands[] = {"fsdpd",         "fsdpd coordinator"
                                             "fsdpd plan",    "fsdpd config",      "fsdpd backup",
                                             "fsdpd restore", "fsdpd cert",        "fsdpd devices"};
 
-enum { ROLE_COUNT = sizeof role_commands / sizeof role_commands[0] };
+enum { ROLE_COUNT = COUNT_OF(role_commands) };
 
-/* The fallback of worker.away_seconds, for workers that read no table. */
+/* The default of worker.away_seconds, for workers that do not read the table. */
 enum { WORKER_AWAY_MS = 3600 * 1000 };
 
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
@@ -25,9 +27,9 @@ static status_t unknown(const char *what, const char *word, const char *const *c
 {
     const char *near = text_nearest(word, candidates, count);
     if (near != NULL)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s %s is not known; did you mean %s?", what,
-                          word, near);
-    return status_new(STATUS_INVALID_ARGUMENT, "%s %s is not known; see %s --help", what, word,
+        return status_new(STATUS_INVALID_ARGUMENT, "unknown %s %s; did you mean %s?", what, word,
+                          near);
+    return status_new(STATUS_INVALID_ARGUMENT, "unknown %s %s; see %s --help", what, word,
                       role_commands[role]);
 }
 
@@ -39,12 +41,12 @@ static status_t unknown_flag(const char *word, enum role role)
         if (option_rows[i].help != NULL && option_rows[i].flag != NULL &&
             option_belongs(&option_rows[i], role))
             names[count++] = option_rows[i].flag;
-    return unknown("the flag", word, names, count, role);
+    return unknown("flag", word, names, count, role);
 }
 
-/* ---- where values come from ---- */
+/* ---- sources of values ---- */
 
-/* One flag at argv[*at]; *at ends up at its last argument. */
+/* Parses the flag at argv[*at]; leaves *at at the last word that it used. */
 static status_t parse_flag(struct options *options, int argc, char **argv, int *at)
 {
     const char *word = argv[*at];
@@ -62,7 +64,7 @@ static status_t parse_flag(struct options *options, int argc, char **argv, int *
                           row->argument);
     const char *text = row->argument == NULL ? "true" : attached ? word + length + 1 : argv[++*at];
     status_t status = option_check(row, text);
-    /* Nothing but --config may be empty: --config= reads no file. */
+    /* Only --config may be empty: --config= reads no file. */
     if (status != NULL && text[0] == '\0' &&
         row->offset == offsetof(struct options, given_config)) {
         status_free(status);
@@ -71,7 +73,7 @@ static status_t parse_flag(struct options *options, int argc, char **argv, int *
     if (status != NULL) return status_wrap(status, "%s", row->flag);
     struct option_value *value = &options->values[row - option_rows];
     option_value_add(value, SOURCE_FLAG, row->flag, row->flag, text);
-    if (!row->list && value->count > 1) { /* the last one counts */
+    if (!row->list && value->count > 1) { /* the last one wins */
         free(value->texts[0]);
         value->texts[0] = value->texts[--value->count];
     }
@@ -80,7 +82,7 @@ static status_t parse_flag(struct options *options, int argc, char **argv, int *
     return NULL;
 }
 
-/* A list of the environment is one text, or several as YAML writes them: [a, b]. */
+/* A list in the environment is a single text, or several in YAML's notation: [a, b]. */
 static status_t read_list(struct option_value *value, const struct option_row *row,
                           const char *variable, const char *text)
 {
@@ -126,7 +128,8 @@ static status_t read_environment(struct options *options)
     return NULL;
 }
 
-/* The configuration file: named by the user, or the one that is there by default, or none. */
+/* Reads the configuration file: the one that the user named, the default one if it exists, or
+ * none. */
 static status_t read_file(struct options *options)
 {
     const char *given = options->given_config;
@@ -148,7 +151,7 @@ static status_t read_file(struct options *options)
     return config_file_read(options, path);
 }
 
-/* Sets what the values say. */
+/* Applies all values. */
 static status_t apply_all(struct options *options)
 {
     for (int i = 0; i < option_row_count; i++) {
@@ -206,7 +209,16 @@ static void share_data_roots(struct options *options)
         options->worker.data_roots[i] = options->coordinator.data_roots[i];
 }
 
-/* Without a data root: a directory of the state directory, so that there is a place for data. */
+static void share_families(struct options *options)
+{
+    int count = options->coordinator.family_count;
+    options->worker.family_count = options->plan.family_count = count;
+    for (int i = 0; i < count; i++)
+        options->worker.families[i] = options->plan.families[i] = options->coordinator.families[i];
+}
+
+/* Without a data root, uses a directory in the state directory, so that there is a place for
+ * data. */
 status_t options_prepare(struct options *options)
 {
     struct coordinator_options *coordinator = &options->coordinator;
@@ -214,7 +226,7 @@ status_t options_prepare(struct options *options)
     if (coordinator->data_root_count > 0 || !serves) return NULL;
     char *path = file_path_join(coordinator->state_dir, "data");
     status_t status = file_make_directory(coordinator->state_dir, 0750);
-    if (status == NULL) status = file_make_directory(path, 0755);
+    if (status == NULL) status = file_make_directory(path, 0750);
     char *real = status == NULL ? realpath(path, NULL) : NULL;
     if (status == NULL && real == NULL)
         status = status_new(STATUS_NOT_FOUND, "cannot resolve %s", path);
@@ -226,13 +238,13 @@ status_t options_prepare(struct options *options)
     return status;
 }
 
-/* ---- everything in order ---- */
+/* ---- all steps in order ---- */
 
 static status_t finish_plan(struct options *options)
 {
     struct plan_role_options *plan = &options->plan;
     if (plan->job_file == NULL)
-        return status_new(STATUS_INVALID_ARGUMENT, "plan: a job file expected; see %s --help",
+        return status_new(STATUS_INVALID_ARGUMENT, "plan: expected a job file; see %s --help",
                           role_commands[ROLE_PLAN]);
     for (; plan->data_root_count < options->coordinator.data_root_count; plan->data_root_count++)
         plan->data_roots[plan->data_root_count] =
@@ -248,7 +260,7 @@ static const char *shown_place(const struct options *options, const void *member
     return "";
 }
 
-/* What several keys must have in common. */
+/* Checks conditions that involve several keys. */
 static status_t check_together(const struct options *options)
 {
     const struct coordinator_limits *limits = &options->coordinator.limits;
@@ -261,7 +273,7 @@ static status_t check_together(const struct options *options)
                                                 tls->certificate ? &tls->certificate : &tls->key));
     if (rpc_tls_is_given(tls) && options->insecure_tcp)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: there is TLS (%s); only one of them can be meant",
+                          "%s: TLS is configured (%s); use only one of them",
                           shown_place(options, &options->insecure_tcp),
                           shown_place(options, tls->ca ? &tls->ca : &tls->key));
     if (limits->silence_ms < 2 * limits->heartbeat_ms)
@@ -280,7 +292,7 @@ static status_t parse_argument(struct options *options, const char *word, int nu
     } else if (options->role == ROLE_CONFIG && number == 0) {
         options->dump = strcmp(word, "dump") == 0;
         if (!options->dump && strcmp(word, "check") != 0)
-            return unknown("the action", word, actions, 2, ROLE_CONFIG);
+            return unknown("action", word, actions, 2, ROLE_CONFIG);
     } else if (options->role == ROLE_CONFIG && number == 1) {
         options->given_config = word;
     } else if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && number == 0) {
@@ -288,7 +300,7 @@ static status_t parse_argument(struct options *options, const char *word, int nu
     } else if (options->role == ROLE_CERT && number < CERT_WORDS_MAX) {
         options->cert.words[options->cert.word_count++] = word;
     } else {
-        return status_new(STATUS_INVALID_ARGUMENT, "an argument too many: %s", word);
+        return status_new(STATUS_INVALID_ARGUMENT, "unexpected argument: %s", word);
     }
     return NULL;
 }
@@ -309,10 +321,10 @@ status_t options_parse(struct options *options, int argc, char **argv)
     if (at < argc && argv[at][0] != '-') {
         static const char *const roles[] = {"coordinator", "worker",  "plan", "config",
                                             "backup",      "restore", "cert", "devices"};
-        const int count = sizeof roles / sizeof roles[0];
+        const int count = COUNT_OF(roles);
         int role = 0;
         while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
-        if (role == count) return unknown("the role", argv[at], roles, (size_t)count, ROLE_BOTH);
+        if (role == count) return unknown("role", argv[at], roles, (size_t)count, ROLE_BOTH);
         options->role = (enum role)(ROLE_COORDINATOR + role);
         at++;
     }
@@ -327,18 +339,19 @@ status_t options_parse(struct options *options, int argc, char **argv)
         return cert_role_check(&options->cert);
     }
     if (options->role == ROLE_CONFIG && arguments == 0)
-        return status_new(STATUS_INVALID_ARGUMENT, "config: check or dump expected; see %s --help",
+        return status_new(STATUS_INVALID_ARGUMENT, "config: expected check or dump; see %s --help",
                           role_commands[ROLE_CONFIG]);
     if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && arguments == 0)
-        return status_new(STATUS_INVALID_ARGUMENT, "a file expected; see %s --help",
+        return status_new(STATUS_INVALID_ARGUMENT, "expected a file; see %s --help",
                           role_commands[options->role]);
     if (options->role == ROLE_DEVICES) return apply_all(options);
-    /* What supervises a worker says everything on its command line. */
+    /* A supervised worker gets all its options on the command line. */
     if (options->role != ROLE_PLAN && !options->worker.supervised) {
         TRY(read_environment(options));
         TRY(read_file(options));
     }
     TRY(apply_all(options));
+    share_families(options);
     if (options->role == ROLE_PLAN) return finish_plan(options);
     options->coordinator.log_level = options->log_level_name;
     TRY(default_directories(options));
@@ -389,7 +402,7 @@ static void describe_row(const struct option_row *row, struct buf *out)
     char *left = mem_printf("%s%s%s", row->flag, row->argument ? " " : "",
                             row->argument ? row->argument : "");
     buf_printf(out, "  %-24s", left);
-    if (strlen(left) >= 24) buf_printf(out, "\n%*s", 26, ""); /* columns stay apart */
+    if (strlen(left) >= 24) buf_printf(out, "\n%*s", 26, ""); /* keep the columns apart */
     free(left);
     for (const char *line = row->help; *line != '\0';) {
         size_t length = strcspn(line, "\n");
@@ -400,11 +413,12 @@ static void describe_row(const struct option_row *row, struct buf *out)
 
 static void describe_rest(struct buf *out)
 {
-    buf_add_text(out, "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
-                      "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again.\n"
-                      "What a flag says may stand in fsdpd.yaml, or in the environment, as well: "
-                      "see\nfsdpd.yaml(5). Jobs are submitted with fsdpctl.\n\n"
-                      "\"fsdpd ROLE --help\" lists the flags of another role:\n");
+    buf_add_text(out,
+                 "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
+                 "fsdpd;\nthe second ends fsdpd at once. SIGHUP reads the configuration again.\n"
+                 "Flags can also be set in fsdpd.yaml or in the environment: see "
+                 "fsdpd.yaml(5).\nSubmit jobs with fsdpctl.\n\n"
+                 "\"fsdpd ROLE --help\" lists the flags of another role:\n");
     for (int role = ROLE_COORDINATOR; role < ROLE_COUNT; role++)
         buf_printf(out, "%s%s", role == ROLE_COORDINATOR ? "" : ", ",
                    role_commands[role] + strlen("fsdpd "));
@@ -417,24 +431,25 @@ void options_describe(enum role role, struct buf *out)
         "Trains neural networks with Fully Sharded Data Parallel: a coordinator that takes jobs\n"
         "from fsdpctl, and local workers that run them.",
         "The coordinator alone: takes jobs and places them on the workers that attach to it.",
-        "One worker: attaches to a coordinator and runs what it is given.",
-        "What a job would need, send and take on the devices of a profile, without a daemon and\n"
-        "without the data. Exit code 10: it does not fit.",
-        "check reads the configuration file and says what is wrong with it (exit code 2). dump\n"
-        "prints every key with its value and where that comes from, as a file that can be read\n"
-        "again; flags of fsdpd are taken into account.",
-        "Copies the store, with all jobs and their events, to a file: one moment of it, checked,\n"
-        "also while fsdpd runs.",
-        "Puts a backup in the place of the store; the store that is there is kept under another\n"
-        "name. fsdpd must not run.",
+        "One worker: attaches to a coordinator and runs the jobs that it assigns.",
+        "Estimates the memory, communication and time of a job on the devices of a profile,\n"
+        "without a daemon and without the data. Exit code 10: the job does not fit.",
+        "check reads the configuration file and reports mistakes (exit code 2). dump prints every\n"
+        "key with its value and the source of the value, as a valid configuration file; flags of\n"
+        "fsdpd apply.",
+        "Copies the store, with all jobs and their events, to a file: a consistent, verified\n"
+        "snapshot, even while fsdpd runs.",
+        "Replaces the store with a backup and keeps the old store under another name. fsdpd must\n"
+        "not run.",
         "A small private certificate authority, for TLS between hosts:\n"
         "  fsdpd cert init DIR                    makes DIR/ca.crt and DIR/ca.key\n"
         "  fsdpd cert issue DIR server NAME       for the coordinator; --host: its names\n"
         "  fsdpd cert issue DIR worker NAME       for the workers of the host NAME\n"
-        "  fsdpd cert issue DIR user NAME         for who submits jobs; or operator\n"
-        "  fsdpd cert show FILE                   says what a certificate says\n"
-        "The key of the authority, ca.key, stays where it is; nobody else needs it.",
-        "What workers could run on, here: memory, drivers and libraries, and what is missing.",
+        "  fsdpd cert issue DIR user NAME         for a user who submits jobs; or operator\n"
+        "  fsdpd cert show FILE                   prints the contents of a certificate\n"
+        "Keep the authority's key, ca.key, on this host; no other host needs it.",
+        "Lists the devices that workers can use on this host: memory, drivers and libraries, and\n"
+        "what is missing.",
     };
     static const char *const arguments[] = {
         "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ...", ""};

@@ -1,8 +1,8 @@
 /*
  * Offline planning; see plan_role.h. One thread, one plan.
  *
- * The data is looked for where the job says, below the data roots or, without any, from the current
- * directory; if it is not there, the plan says that the number of steps is not known.
+ * The data's path is the job's, below the data roots or, without any, relative to the current
+ * directory. If the data is missing, the plan states that the number of steps is unknown.
  */
 #include "plan_role.h"
 
@@ -14,9 +14,10 @@
 #include "planning/planning.h"
 #include "print/json.h"
 #include "print/plan_report.h"
+#include "print/table.h"
 #include "worker/job_message.h"
 
-/* As fsdpctl's (docs/fsdpctl.md). */
+/* The exit codes of fsdpctl (docs/fsdpctl.md). */
 enum { EXIT_OTHER = 1, EXIT_USAGE = 2, EXIT_NOT_PERMITTED = 4, EXIT_MISSING = 5, EXIT_FIT = 10 };
 
 static int exit_code(enum status_code code, bool planning)
@@ -34,12 +35,16 @@ static int exit_code(enum status_code code, bool planning)
 static int fail(status_t status, bool planning)
 {
     int code = exit_code(status_code(status), planning);
-    fprintf(stderr, "fsdpd: %s\n", status_message(status));
+    struct buf text = {0};
+    output_clean(&text, status_message(status), true);
+    fprintf(stderr, "fsdpd: %s\n", buf_text(&text));
+    buf_deinit(&text);
     status_free(status);
     return code;
 }
 
-/* Without data if there is none, or nothing that can be read. */
+/* Reads the job's settings; falls back to settings without data if the data is missing or
+ * unreadable. */
 static status_t find_job(const struct plan_role_options *options, const Fsdpd__V1__JobSpec *spec,
                          struct job_settings *settings)
 {
@@ -47,6 +52,8 @@ static status_t find_job(const struct plan_role_options *options, const Fsdpd__V
     char *here = getcwd(NULL, 0);
     for (; roots.data_root_count < options->data_root_count; roots.data_root_count++)
         roots.data_roots[roots.data_root_count] = options->data_roots[roots.data_root_count];
+    for (; roots.family_count < options->family_count; roots.family_count++)
+        roots.families[roots.family_count] = options->families[roots.family_count];
     if (roots.data_root_count == 0) {
         roots.data_roots[roots.data_root_count++] = here != NULL ? here : "/";
         roots.data_roots[roots.data_root_count++] = "/";
@@ -69,12 +76,14 @@ static status_t make_plan(const struct plan_role_options *options, const Fsdpd__
     const struct planning_options planning = {.profile = profile,
                                               .threads = options->threads,
                                               .details = true,
+                                              .choose = options->choose,
                                               .dump = options->dump};
     status_t status = planning_make(&settings.job, &planning, plan);
     if (status_code(status) == STATUS_NOT_FOUND && train_job_has_data(&settings.job)) {
-        /* the directory is there, its files are not */
+        /* the directory exists, its files do not */
         status_free(status);
         settings.job.data_dir = settings.job.data_path = NULL;
+        settings.job.sources = NULL;
         status = planning_make(&settings.job, &planning, plan);
     }
     job_settings_deinit(&settings);
@@ -94,20 +103,38 @@ static void print_plan(const Fsdpd__V1__Plan *plan, bool json)
     buf_deinit(&text);
 }
 
-/* The job over `world` workers, if that is not 0, before anything is checked against their number.
- */
+/* Reads the job and sets its workers to `world`, unless that is 0, before anything is checked
+ * against their number; then the settings of `choice`, if there is one. */
 static status_t read_job(const struct plan_role_options *options, int world,
-                         Fsdpd__V1__JobSpec **spec)
+                         const Fsdpd__V1__PlanChoice *choice, Fsdpd__V1__JobSpec **spec)
 {
     int count = options->override_count;
-    struct spec_override *overrides = mem_alloc_array((size_t)count + 1, sizeof *overrides);
+    size_t chosen = choice != NULL ? choice->n_settings : 0;
+    struct spec_override *overrides =
+        mem_alloc_array((size_t)count + 1 + chosen, sizeof *overrides);
     for (int i = 0; i < count; i++) overrides[i] = options->overrides[i];
     char *workers = mem_printf("workers=%d", world);
     if (world > 0) overrides[count++].text = workers;
+    for (size_t i = 0; i < chosen; i++) overrides[count++].text = choice->settings[i];
     status_t status = spec_read_file(options->job_file, overrides, count, spec);
     free(workers);
     free(overrides);
     return status;
+}
+
+/* The job file with the best settings. */
+static status_t print_chosen(const struct plan_role_options *options, int world,
+                             const Fsdpd__V1__Plan *plan)
+{
+    Fsdpd__V1__JobSpec *spec = NULL;
+    TRY(status_wrap(read_job(options, world, plan->choices[0], &spec), "the chosen settings"));
+    struct buf text = {0};
+    buf_add_text(&text, "\nThe job file with these settings:\n\n");
+    spec_to_yaml(spec, &text);
+    fwrite(buf_text(&text), 1, text.length, stdout);
+    buf_deinit(&text);
+    spec_free(spec);
+    return NULL;
 }
 
 int plan_role_main(const struct plan_role_options *options)
@@ -116,13 +143,17 @@ int plan_role_main(const struct plan_role_options *options)
     status_t status = profile_find(options->profile != NULL ? options->profile : "cpu", &profile);
     if (status != NULL) return fail(status_wrap(status, "--profile"), false);
     Fsdpd__V1__JobSpec *spec = NULL;
-    status = read_job(options, options->world > 0 ? options->world : profile.world, &spec);
+    if (options->memory_bytes > 0) profile.memory_bytes = options->memory_bytes;
+    int world = options->world > 0 ? options->world : profile.world;
+    status = read_job(options, world, NULL, &spec);
     if (status != NULL) return fail(status, false);
     Fsdpd__V1__Plan *plan = NULL;
     status = make_plan(options, spec, &profile, &plan);
     spec_free(spec);
     if (status != NULL) return fail(status, true);
     print_plan(plan, options->json);
+    if (plan->n_choices > 0 && !options->json) status = print_chosen(options, world, plan);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
+    if (status != NULL) return fail(status, true);
     return fflush(stdout) == 0 ? 0 : EXIT_OTHER;
 }

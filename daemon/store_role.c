@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "coordinator/store.h"
+#include "coordinator/store/store.h"
 
 static char *store_path(const struct options *options)
 {
@@ -39,7 +39,7 @@ status_t restore_role_run(const struct options *options)
     status_t status = status_wrap(file_lock(lock_path, &lock), "stop fsdpd first");
     if (status == NULL) status = store_restore(options->store_file, path, &kept);
     if (status == NULL) printf("%s: restored from %s\n", path, options->store_file);
-    if (kept != NULL) printf("%s: the store that was there before\n", kept);
+    if (kept != NULL) printf("%s: the previous store\n", kept);
     if (lock >= 0) close(lock);
     free(kept);
     free(path);

@@ -4,10 +4,11 @@
 
 #include "options.h"
 
-/* Copies the store of the state directory to options->store_file, while fsdpd runs or not. */
+/* Copies the store of the state directory to options->store_file, whether fsdpd runs or not. */
 status_t backup_role_run(const struct options *options) FSDPD_MUST_USE;
 
-/* The other way round; FAILED_PRECONDITION while fsdpd runs. The old store is kept. */
+/* Copies options->store_file back to the state directory and keeps the old store.
+ * FAILED_PRECONDITION while fsdpd runs. */
 status_t restore_role_run(const struct options *options) FSDPD_MUST_USE;
 
 #endif

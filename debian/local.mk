@@ -18,3 +18,4 @@ deb: dist
 .PHONY: deb
 distclean-local:
 	rm -rf deb
+	test ! -L families || rm families # the link that configure makes in a build directory

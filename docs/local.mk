@@ -1,10 +1,16 @@
 # Each is written and checked by its room; all are installed.
 dist_doc_DATA = \
+  %D%/README.md \
   %D%/architecture.md \
+  %D%/architecture.svg \
   %D%/checkpoints.md \
   %D%/clusters.md \
+  %D%/coming-from-fsdp.md \
   %D%/configuration.md \
+  %D%/datasets.md \
+  %D%/development.md \
   %D%/durability.md \
+  %D%/families.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \
   %D%/gpu-results.md \
@@ -17,13 +23,15 @@ dist_doc_DATA = \
   %D%/plan.md \
   %D%/profiles.md \
   %D%/queue.md \
+  %D%/report.png \
   %D%/security.md \
+  %D%/step.svg \
   %D%/strategies.md
 
 # Man pages are made of the same texts.
 FSDPCTL_VERB_PAGES = %D%/man/fsdpctl-cancel.1 %D%/man/fsdpctl-checkpoint.1 \
   %D%/man/fsdpctl-checkpoints.1 %D%/man/fsdpctl-completion.1 \
-  %D%/man/fsdpctl-drain.1 %D%/man/fsdpctl-forget.1 %D%/man/fsdpctl-help.1 \
+  %D%/man/fsdpctl-drain.1 %D%/man/fsdpctl-families.1 %D%/man/fsdpctl-forget.1 %D%/man/fsdpctl-help.1 \
   %D%/man/fsdpctl-history.1 %D%/man/fsdpctl-hold.1 %D%/man/fsdpctl-list.1 \
   %D%/man/fsdpctl-logs.1 %D%/man/fsdpctl-metrics.1 \
   %D%/man/fsdpctl-pause.1 %D%/man/fsdpctl-plan.1 %D%/man/fsdpctl-priority.1 \
@@ -34,7 +42,7 @@ FSDPCTL_VERB_PAGES = %D%/man/fsdpctl-cancel.1 %D%/man/fsdpctl-checkpoint.1 \
 man_MANS = %D%/man/fsdpctl.1 $(FSDPCTL_VERB_PAGES) %D%/man/fsdpd-job.5 %D%/man/fsdpd-model.5 \
   %D%/man/fsdpd-profile.5 %D%/man/fsdpd.8 %D%/man/fsdpd.yaml.5
 CLEANFILES += $(man_MANS)
-EXTRA_DIST += scripts/md2man.awk
+EXTRA_DIST += scripts/md2man.awk scripts/pictures.py
 MAN_DATE = 2026-11-20
 MD2MAN = $(AM_V_GEN)$(MKDIR_P) %D%/man && $(AWK) -f $(srcdir)/scripts/md2man.awk \
   -v version=$(PACKAGE_VERSION) -v date=$(MAN_DATE)

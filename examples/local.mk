@@ -10,7 +10,11 @@ dist_bert_example_DATA = %D%/bert/model.yaml
 shakespeare_exampledir = $(pkgdatadir)/examples/shakespeare
 dist_shakespeare_example_DATA = %D%/shakespeare/job.yaml %D%/shakespeare/model.yaml \
   %D%/shakespeare/README.md
-EXTRA_DIST += %D%/mnist/SHA256SUMS
+chat_exampledir = $(pkgdatadir)/examples/chat
+dist_chat_example_DATA = %D%/chat/job.yaml %D%/chat/model.yaml %D%/chat/README.md
+cifar_exampledir = $(pkgdatadir)/examples/cifar
+dist_cifar_example_DATA = %D%/cifar/job.yaml %D%/cifar/net.yaml %D%/cifar/README.md
+EXTRA_DIST += %D%/mnist/SHA256SUMS %D%/chat/draw.py %D%/chat/run.sh %D%/cifar/draw.py %D%/cifar/run.sh
 exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
 grafana_exampledir = $(pkgdatadir)/examples/grafana

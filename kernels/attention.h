@@ -1,7 +1,7 @@
 /*
- * What the attention kernels of both libraries need to know of an op: its sizes, and where the
- * heads of q, k and v (and of their gradients) lie, whether in three tensors or side by side in
- * one. Addresses belong to the caller of the kernel.
+ * The view of an op that the attention kernels of both libraries share: its sizes, and where the
+ * heads of q, k and v (and of their gradients) lie, in three tensors or side by side in one. The
+ * kernel's caller owns the memory.
  */
 #ifndef FSDPD_KERNELS_ATTENTION_H
 #define FSDPD_KERNELS_ATTENTION_H
@@ -12,9 +12,10 @@
 
 struct attention_shape {
     int64_t batch, time, heads, kv_heads, head_dim;
-    int64_t group; /* query heads to a kv head */
+    int64_t group; /* query heads per kv head */
     bool packed, causal, backward, bf16;
-    double scale;
+    int64_t window; /* 0: none, or as wide as the whole */
+    double scale, softcap;
 };
 
 static inline struct attention_shape attention_shape_of(const struct op_desc *desc)
@@ -23,7 +24,7 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
     const struct tensor_type *y = backward ? &desc->inputs[0] : &desc->outputs[0];
     int64_t heads = desc->attrs.attention.heads, kv_heads = desc->attrs.attention.kv_heads;
     double scale = desc->attrs.attention.scale;
-    int64_t head_dim = y->dims[2] / heads;
+    int64_t head_dim = y->dims[2] / heads, window = desc->attrs.attention.window;
     return (struct attention_shape){.batch = y->dims[0],
                                     .time = y->dims[1],
                                     .heads = heads,
@@ -33,18 +34,21 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
                                     .packed = !desc->input_present[backward ? 2 : 1],
                                     .causal = desc->attrs.attention.causal,
                                     .backward = backward,
+                                    .window = window < y->dims[1] ? window : 0,
+                                    .softcap = desc->attrs.attention.softcap,
                                     .bf16 = y->dtype == DTYPE_BF16,
                                     .scale = scale > 0 ? scale : 1 / sqrt((double)head_dim)};
 }
 
 /* Row `time` of head `head` of q is at q + (batch * time_count + time) * q_row + head * head_dim,
- * and so on, in elements; y and its gradient are dense. */
+ * in elements; k and v likewise. y and its gradient are dense. */
 struct attention_places {
     int64_t q_row, kv_row;          /* elements from one time to the next */
     const void *q, *k, *v, *y, *dy; /* f32, or bf16 */
     void *dq, *dk, *dv;
     const float *lse;
-    const uint8_t *mask; /* NULL: all keys are seen */
+    const uint8_t *mask;   /* NULL: all keys are visible */
+    const int32_t *starts; /* NULL: a row is one document */
 };
 
 static inline struct attention_places attention_places_of(const struct attention_shape *shape,
@@ -61,6 +65,7 @@ static inline struct attention_places attention_places_of(const struct attention
         p.v = (const char *)p.k + (size_t)kv_width * size;
     }
     p.mask = call->inputs[shape->backward ? 6 : 3];
+    p.starts = call->inputs[shape->backward ? 7 : 4];
     if (!shape->backward) return p;
     p.dy = call->inputs[0], p.y = call->inputs[4], p.lse = call->inputs[5];
     p.dq = call->outputs[0], p.dk = call->outputs[1], p.dv = call->outputs[2];
@@ -71,7 +76,20 @@ static inline struct attention_places attention_places_of(const struct attention
     return p;
 }
 
-/* Number of the first probability of a row, as dropout counts them. */
+/* The first key that a row can see. */
+static inline int64_t attention_first_key(const struct attention_shape *shape, int64_t row)
+{
+    return shape->window > 0 && row >= shape->window ? row - shape->window + 1 : 0;
+}
+
+/* Behind the last row that can see a key. */
+static inline int64_t attention_rows_end(const struct attention_shape *shape, int64_t key)
+{
+    bool early = shape->window > 0 && key + shape->window < shape->time;
+    return early ? key + shape->window : shape->time;
+}
+
+/* The index of a row's first probability in dropout's count. */
 static inline uint64_t attention_row_index(const struct attention_shape *shape, int64_t batch,
                                            int64_t head, int64_t row)
 {

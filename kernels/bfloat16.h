@@ -1,5 +1,4 @@
-/* One bf16 at a time; the loops are in cpu/loops_bfloat16.h. Nothing outside kernels/ includes
- * this. */
+/* Conversions of single bf16 values; cpu/loops_bfloat16.h has the loops. Private to kernels/. */
 #ifndef FSDPD_KERNELS_BFLOAT16_H
 #define FSDPD_KERNELS_BFLOAT16_H
 
@@ -14,7 +13,7 @@ static inline float bfloat16_to_f32(uint16_t value)
     return result;
 }
 
-/* To nearest, ties to even; a NaN stays one. */
+/* Rounds to nearest, ties to even; a NaN stays a NaN. */
 static inline uint16_t bfloat16_from_f32(float value)
 {
     uint32_t bits;

@@ -1,6 +1,6 @@
 /*
- * What a prepared kernel is inside: a description and a function that runs it. Each library fills
- * one in; kernels.c owns it. Nothing outside kernels/ includes this.
+ * The inside of a prepared kernel: a description and a function that runs it. A library fills one
+ * in; kernels.c owns it. Private to kernels/.
  */
 #ifndef FSDPD_KERNELS_KERNEL_H
 #define FSDPD_KERNELS_KERNEL_H
@@ -11,34 +11,34 @@ struct kernel {
     struct op_desc desc;
     status_t (*run)(const struct kernel *kernel, const struct kernel_call *call);
     void (*release)(void *state); /* frees `state`; NULL if there is none */
-    void *state;                  /* of the library */
+    void *state;                  /* belongs to the library */
     uint64_t workspace_bytes, held_bytes;
     int threads;
 };
 
-/* Both set run, and what else they need, of a kernel whose desc is checked and threads are set. */
+/* Both set `run`, and all else it needs. The kernel's desc is checked and its threads are set. */
 status_t reference_prepare(struct kernel *kernel) FSDPD_MUST_USE;
 status_t cpu_prepare(struct kernel *kernel) FSDPD_MUST_USE;
 
 /* Whether any operand is bf16. */
 bool kernel_has_bf16(const struct op_desc *desc);
 
-/* The same for an op on bf16, by the library's f32 kernel and conversions. */
+/* Prepares an op on bf16 from the library's f32 kernel and conversions. */
 status_t mixed_prepare(enum kernel_library library, struct kernel *kernel) FSDPD_MUST_USE;
 
-/* Whether cpu_prepare takes this op on bf16 as it is. */
+/* Whether cpu_prepare runs this op on bf16 directly, without f32 copies. */
 bool cpu_runs_bf16(const struct op_desc *desc);
 
-/* What kernels_set_threads was last told. */
+/* The last argument of kernels_set_threads. */
 int kernels_threads(void);
 
-/* Name of the op that a kernel runs, for errors. */
+/* The name of the kernel's op, for errors. */
 static inline const char *kernel_name(const struct kernel *kernel)
 {
     return op_info_get(kernel->desc.kind)->name;
 }
 
-/* A tensor as rows of its last dimension. */
+/* The length of a row: a tensor's last dimension. */
 static inline int64_t kernel_columns(const struct tensor_type *type)
 {
     return type->dims[type->dim_count - 1];

@@ -1,7 +1,7 @@
 /*
- * The door of the kernel libraries: checks a description once, hands it to the library that was
- * asked for, and keeps the number of threads. OpenMP keeps its own number per calling thread, so it
- * is set again wherever a kernel runs.
+ * Entry points of the kernel libraries. They check a description once, pass it to the chosen
+ * library, and keep the number of threads. OpenMP stores its own number per calling thread, so
+ * every run of a kernel sets it again.
  */
 #include "kernels/kernels.h"
 
@@ -32,9 +32,9 @@ static void use_threads(int count)
 static status_t check_layout(const struct op_info *info, const char *operand, bool present,
                              const struct tensor_type *type)
 {
-    if (!present || type->layout == LAYOUT_PLAIN) return STATUS_OKAY;
+    if (!present || type->layout == LAYOUT_PLAIN) return NULL;
     if (type->layout == LAYOUT_CHANNELS_LAST && type->dim_count == 4 && info->channels_last)
-        return STATUS_OKAY;
+        return NULL;
     char shape[128];
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s cannot have layout %d", info->name,
                       operand, tensor_format_shape(type, shape), (int)type->layout);
@@ -47,7 +47,7 @@ static status_t check_layouts(const struct op_desc *desc)
         TRY(check_layout(info, info->input_names[i], desc->input_present[i], &desc->inputs[i]));
     for (int i = 0; i < info->output_count; i++)
         TRY(check_layout(info, info->output_names[i], desc->output_present[i], &desc->outputs[i]));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void reset(struct kernel *kernel)
@@ -86,7 +86,7 @@ status_t kernel_new(enum kernel_library library, const struct op_desc *desc, str
         return status;
     }
     *kernel = made;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void kernel_free(struct kernel *kernel)

@@ -11,23 +11,32 @@ libkernels_a_SOURCES = \
   %D%/rope.c %D%/rope.h \
   %D%/vector.c \
   %D%/reference/activation.c \
+  %D%/reference/arithmetic.c \
+  %D%/reference/columns.c \
   %D%/reference/attention.c \
   %D%/reference/conv.c \
   %D%/reference/element.c \
+  %D%/reference/element_loss.c \
   %D%/reference/embedding.c \
+  %D%/reference/group_norm.c \
   %D%/reference/head.c \
   %D%/reference/linear.c \
   %D%/reference/loss.c \
   %D%/reference/norm.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
+  %D%/reference/shape.c \
   %D%/cpu/attention.c \
+  %D%/cpu/avg_pool.c \
   %D%/cpu/cast.c \
+  %D%/cpu/columns.c \
   %D%/cpu/conv.c \
   %D%/cpu/cpu.c %D%/cpu/cpu.h \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \
+  %D%/cpu/element_loss.c \
   %D%/cpu/embedding.c \
+  %D%/cpu/group_norm.c \
   %D%/cpu/head.c \
   %D%/cpu/linear.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
@@ -44,6 +53,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_optimizer.h \
   %D%/cpu/loops_pool.h \
   %D%/cpu/loops_product.h \
+  %D%/cpu/loops_random.h \
   %D%/cpu/loops_softmax.h \
   %D%/cpu/loops_transpose.h \
   %D%/cpu/loops_winograd.h \
@@ -54,85 +64,29 @@ libkernels_a_SOURCES = \
   %D%/cpu/program.c %D%/cpu/program.h \
   %D%/cpu/reshape.c \
   %D%/cpu/rope.c \
+  %D%/cpu/shape.c \
   %D%/cpu/softmax.c \
   %D%/cpu/winograd.c %D%/cpu/winograd.h
-# Loops with square roots and comparisons only become vector code without errno and traps; neither
+# The compiler vectorises loops with square roots and comparisons only without errno and traps; neither
 # changes a result.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(OPENMP_CFLAGS) -fno-math-errno -fno-trapping-math
 
 if HAVE_CHECK
-kernel_test_libs = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) $(CHECK_LIBS) -lm
+kernel_test_libs = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) $(TEST_LIBS) -lm
 
-check_PROGRAMS += tests/unit/test_kernels
-TESTS += tests/unit/test_kernels
-tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
-tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_kernels_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_kernels_attention
-TESTS += tests/unit/test_kernels_attention
-tests_unit_test_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
-  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
-tests_unit_test_kernels_attention_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_kernels_attention_LDADD = $(kernel_test_libs)
+KERNEL_TESTS = tests/unit/test_kernels tests/unit/test_kernels_attention tests/unit/test_attention_numbers \
+  tests/unit/test_kernels_gradients tests/unit/test_kernels_sequence tests/unit/test_sequence_numbers \
+  tests/unit/test_sequence_gradients tests/unit/test_vision_gradients tests/unit/test_kernels_vision \
+  tests/unit/test_kernels_bfloat16 tests/unit/test_kernels_loops \
+  tests/unit/test_winograd tests/unit/test_ops
+check_PROGRAMS += $(KERNEL_TESTS)
+TESTS += $(KERNEL_TESTS)
+$(KERNEL_TESTS): private LDADD = $(kernel_test_libs)
+$(KERNEL_TESTS): $(filter %.a,$(kernel_test_libs))
 
 EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py \
   tests/parity/make_sequence_numbers.py tests/parity/sequence.txt
-check_PROGRAMS += tests/unit/test_attention_numbers
-TESTS += tests/unit/test_attention_numbers
-tests_unit_test_attention_numbers_SOURCES = tests/unit/test_attention_numbers.c \
-  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
-tests_unit_test_attention_numbers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_attention_numbers_LDADD = $(kernel_test_libs)
 
-check_PROGRAMS += tests/unit/test_kernels_gradients
-TESTS += tests/unit/test_kernels_gradients
-tests_unit_test_kernels_gradients_SOURCES = tests/unit/test_kernels_gradients.c
-tests_unit_test_kernels_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_kernels_gradients_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_kernels_sequence
-TESTS += tests/unit/test_kernels_sequence
-tests_unit_test_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
-tests_unit_test_kernels_sequence_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_kernels_sequence_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_sequence_numbers
-TESTS += tests/unit/test_sequence_numbers
-tests_unit_test_sequence_numbers_SOURCES = tests/unit/test_sequence_numbers.c
-tests_unit_test_sequence_numbers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_sequence_numbers_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_sequence_gradients
-TESTS += tests/unit/test_sequence_gradients
-tests_unit_test_sequence_gradients_SOURCES = tests/unit/test_sequence_gradients.c
-tests_unit_test_sequence_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_sequence_gradients_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_kernels_bfloat16
-TESTS += tests/unit/test_kernels_bfloat16
-tests_unit_test_kernels_bfloat16_SOURCES = tests/unit/test_kernels_bfloat16.c \
-  tests/unit/kernel_fixture.h
-tests_unit_test_kernels_bfloat16_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_kernels_bfloat16_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_kernels_loops
-TESTS += tests/unit/test_kernels_loops
-tests_unit_test_kernels_loops_SOURCES = tests/unit/test_kernels_loops.c
-tests_unit_test_kernels_loops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_kernels_loops_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_winograd
-TESTS += tests/unit/test_winograd
-tests_unit_test_winograd_SOURCES = tests/unit/test_winograd.c tests/unit/kernel_fixture.h
-tests_unit_test_winograd_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_winograd_LDADD = $(kernel_test_libs)
-
-check_PROGRAMS += tests/unit/test_ops
-TESTS += tests/unit/test_ops
-tests_unit_test_ops_SOURCES = tests/unit/test_ops.c
-tests_unit_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_ops_LDADD = $(kernel_test_libs)
 endif
 
 include kernels/cuda/local.mk

@@ -1,7 +1,7 @@
 /*
- * Ops on bf16 for whoever has only f32 kernels: operands in bf16 are converted to f32 in the
- * workspace, the f32 kernel runs, and what it made is rounded. Ops that treat every sample alike go
- * through the batch in slices, so that the workspace stays small and in the cache.
+ * Ops on bf16 for libraries with f32 kernels only: the operands in bf16 are converted to f32 in the
+ * workspace, the f32 kernel runs, and its results are rounded. Ops that treat every sample alike
+ * process the batch in slices, so that the workspace stays small and in the cache.
  *
  * The inner kernel belongs to the outer one's state.
  */
@@ -17,7 +17,7 @@ enum { SLICE_ELEMENTS = 16 * 1024, ALIGNMENT = 64 };
 struct mixed_operand {
     bool present, converted;
     size_t elements; /* of a slice */
-    size_t bytes;    /* of a slice, as the caller has it */
+    size_t bytes;    /* of a slice, in the caller's type */
     uint64_t offset; /* of the f32 copy in the workspace */
 };
 
@@ -44,13 +44,13 @@ static bool goes_by_sample(enum op_kind kind)
            kind == OP_ROPE_BACKWARD;
 }
 
-/* An operand of ADD may be without the batch dimension. */
+/* The second operand of ADD may lack the batch dimension. */
 static bool is_broadcast(const struct op_desc *desc)
 {
     return desc->kind == OP_ADD && desc->inputs[1].dim_count < desc->inputs[0].dim_count;
 }
 
-/* The most samples to a slice that divide the batch and make no slice too large. */
+/* Samples per slice: the most that divide the batch without making a slice too large. */
 static int64_t samples_of_slice(const struct op_desc *desc)
 {
     const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
@@ -116,7 +116,7 @@ static status_t run_mixed(const struct kernel *kernel, const struct kernel_call 
                                          (const float *)(workspace + output->offset));
         }
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void release_mixed(void *state)
@@ -145,5 +145,5 @@ status_t mixed_prepare(enum kernel_library library, struct kernel *kernel)
     kernel->workspace_bytes = end + kernel_workspace_bytes(mixed->inner);
     kernel->held_bytes = sizeof *mixed + kernel_held_bytes(mixed->inner);
     kernel->run = run_mixed;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,6 +1,7 @@
 /*
  * Philox4x32-10, the counter-based generator behind dropout (Salmon et al., "Parallel random
- * numbers: as easy as 1, 2, 3", SC 2011): four random words from a counter and a key, no state.
+ * numbers: as easy as 1, 2, 3", SC 2011): makes four random words from a counter and a key, without
+ * state.
  */
 #ifndef FSDPD_KERNELS_PHILOX_H
 #define FSDPD_KERNELS_PHILOX_H
@@ -37,7 +38,7 @@ PHILOX_ANYWHERE static inline void philox_block(const uint32_t counter[4], const
     words[0] = c0, words[1] = c1, words[2] = c2, words[3] = c3;
 }
 
-/* An element is kept when its word is at least this: word * 2^-32 >= p, exactly. At most 2^32. */
+/* The lowest random word that keeps an element: word * 2^-32 >= p, exactly. At most 2^32. */
 static inline uint64_t philox_threshold(double p)
 {
     return (uint64_t)ceil(p * 4294967296.0);

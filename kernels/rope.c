@@ -1,9 +1,10 @@
-/* Frequencies of rotary positions; see rope.h. Every step is rounded to f32, as tensors are. */
+/* Frequencies of rotary positions; see rope.h. Every step rounds to f32, as operations on tensors
+ * do. */
 #include "kernels/rope.h"
 
 #include <math.h>
 
-/* "llama3": low frequencies are divided by the factor, high ones kept, those between blended. */
+/* "llama3" divides low frequencies by the factor, keeps high ones, and blends those between. */
 static float scale_llama3(const struct op_desc *desc, float frequency)
 {
     float factor = (float)desc->attrs.rope.factor;
@@ -16,16 +17,53 @@ static float scale_llama3(const struct op_desc *desc, float frequency)
     return (1 - smooth) * frequency / factor + smooth * frequency;
 }
 
+int64_t rope_pairs(const struct op_desc *desc)
+{
+    int64_t rotary = desc->attrs.rope.rotary_dim;
+    return (rotary > 0 ? rotary : desc->attrs.rope.head_dim) / 2;
+}
+
+float rope_magnitude(const struct op_desc *desc)
+{
+    bool yarn = desc->attrs.rope.scaling == ROPE_SCALING_YARN;
+    return yarn ? (float)desc->attrs.rope.magnitude : 1;
+}
+
+/* The pair that turns `rotations` times within the original context. */
+static double yarn_pair(const struct op_desc *desc, double rotations)
+{
+    double context = (double)desc->attrs.rope.original_context,
+           columns = 2 * (double)rope_pairs(desc);
+    return columns * log(context / (rotations * 2 * M_PI)) / (2 * log(desc->attrs.rope.theta));
+}
+
+/* "yarn" divides the frequencies of pairs that turn rarely by the factor, keeps those that turn
+ * often, and blends those between along a ramp. */
+static float scale_yarn(const struct op_desc *desc, int64_t pair, float power)
+{
+    double low = floor(yarn_pair(desc, desc->attrs.rope.beta_fast));
+    double high = ceil(yarn_pair(desc, desc->attrs.rope.beta_slow));
+    low = low > 0 ? low : 0;
+    high = high < 2 * (double)rope_pairs(desc) - 1 ? high : 2 * (double)rope_pairs(desc) - 1;
+    if (low == high) high += 0.001;
+    float ramp = ((float)pair - (float)low) / (float)(high - low);
+    ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+    float kept = 1 - ramp, divided = 1 / ((float)desc->attrs.rope.factor * power);
+    return divided * (1 - kept) + 1 / power * kept;
+}
+
 void rope_frequencies(const struct op_desc *desc, float *frequencies)
 {
-    int64_t head = desc->attrs.rope.head_dim;
-    for (int64_t i = 0; i < head / 2; i++) {
-        float exponent = (float)(2 * i) / (float)head;
-        float frequency = 1 / (float)pow((float)desc->attrs.rope.theta, exponent);
+    int64_t pairs = rope_pairs(desc);
+    for (int64_t i = 0; i < pairs; i++) {
+        float exponent = (float)(2 * i) / (float)(2 * pairs);
+        float power = (float)pow((float)desc->attrs.rope.theta, exponent), frequency = 1 / power;
         if (desc->attrs.rope.scaling == ROPE_SCALING_LINEAR)
             frequency /= (float)desc->attrs.rope.factor;
         else if (desc->attrs.rope.scaling == ROPE_SCALING_LLAMA3)
             frequency = scale_llama3(desc, frequency);
+        else if (desc->attrs.rope.scaling == ROPE_SCALING_YARN)
+            frequency = scale_yarn(desc, i, power);
         frequencies[i] = frequency;
     }
 }

@@ -1,13 +1,13 @@
 /*
  * The part of kernels.h that works on flat memory without preparation: optimizers and the helpers
- * of communicators. Each is one loop, cut into a part per thread.
+ * of communicators. Each is one loop, split into one part per thread.
  */
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/kernel.h"
 #include "kernels/kernels.h"
 
-/* A thread is not worth waking for less. */
+/* With fewer elements, waking a thread does not pay. */
 enum { GRAIN = 16 * 1024 };
 
 struct adadelta_job {
@@ -71,6 +71,46 @@ void kernel_adam(size_t n, float *param, const float *grad, float *average, floa
     cpu_parallel(kernels_threads(), n, GRAIN, run_adam, &job);
 }
 
+struct lion_job {
+    float *param, *average;
+    const float *grad;
+    const struct lion_args *args;
+};
+
+static void run_lion(const void *argument, size_t begin, size_t end)
+{
+    const struct lion_job *job = argument;
+    cpu_loops_get()->lion(end - begin, job->param + begin, job->grad + begin, job->average + begin,
+                          job->args);
+}
+
+void kernel_lion(size_t n, float *param, const float *grad, float *average,
+                 const struct lion_args *args)
+{
+    struct lion_job job = {param, average, grad, args};
+    cpu_parallel(kernels_threads(), n, GRAIN, run_lion, &job);
+}
+
+struct adagrad_job {
+    float *param, *sum;
+    const float *grad;
+    const struct adagrad_args *args;
+};
+
+static void run_adagrad(const void *argument, size_t begin, size_t end)
+{
+    const struct adagrad_job *job = argument;
+    cpu_loops_get()->adagrad(end - begin, job->param + begin, job->grad + begin, job->sum + begin,
+                             job->args);
+}
+
+void kernel_adagrad(size_t n, float *param, const float *grad, float *sum,
+                    const struct adagrad_args *args)
+{
+    struct adagrad_job job = {param, sum, grad, args};
+    cpu_parallel(kernels_threads(), n, GRAIN, run_adagrad, &job);
+}
+
 double kernel_sum_squares(size_t n, const float *values)
 {
     double result;
@@ -90,7 +130,8 @@ void kernel_add(size_t n, float *to, const float *from)
     cpu_loops_get()->copy_add(n, to, from);
 }
 
-/* Communicators call these from their own lanes, beside a kernel that has the threads: no more. */
+/* These use one thread each: communicators call them from their own lanes, while a kernel has the
+ * other threads. */
 
 void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int part_count,
                         float scale)
@@ -117,4 +158,14 @@ void kernel_sum_ordered_bf16(size_t n, float *out, const uint16_t *const *parts,
 void kernel_scale(size_t n, float *values, float scale)
 {
     cpu_loops_get()->scale(n, values, scale);
+}
+
+void kernel_fused(size_t n, float *values, float factor, float offset)
+{
+    cpu_loops_get()->fused(n, values, factor, offset);
+}
+
+void kernel_box_muller(size_t blocks, float *values, float mean, float std)
+{
+    cpu_loops_get()->box_muller(blocks, values, mean, std);
 }

@@ -1,23 +1,37 @@
 # The API: generated C for the messages, and the descriptor set that reflection serves.
 PROTO_FILES = fsdpd/v1/control.proto fsdpd/v1/worker.proto \
-  grpc/health/v1/health.proto grpc/reflection/v1alpha/reflection.proto
-PROTO_C = $(PROTO_FILES:%.proto=%D%/%.pb-c.c)
-PROTO_H = $(PROTO_FILES:%.proto=%D%/%.pb-c.h)
+  grpc/health/v1/health.proto grpc/reflection/v1alpha/reflection.proto \
+  google/protobuf/any.proto google/rpc/status.proto google/rpc/error_details.proto
+PROTO_C = $(PROTO_FILES:%.proto=%D%/%.pb-c.c) %D%/fsdpd/v1/methods.c
+PROTO_H = $(PROTO_FILES:%.proto=%D%/%.pb-c.h) %D%/fsdpd/v1/methods.h
+# protoc-c reads copies of the .proto files; see optional.awk.
+PROTO_COPIES = $(PROTO_FILES:%=%D%/for-c/%)
+METHODS = $(AWK) -f $(srcdir)/%D%/methods.awk
+METHODS_FILES = $(addprefix $(srcdir)/%D%/fsdpd/v1/,control.proto worker.proto)
 
 noinst_LIBRARIES += libproto.a
 nodist_libproto_a_SOURCES = \
   %D%/fsdpd/v1/control.pb-c.c %D%/fsdpd/v1/control.pb-c.h \
   %D%/fsdpd/v1/worker.pb-c.c %D%/fsdpd/v1/worker.pb-c.h \
+  %D%/fsdpd/v1/methods.c %D%/fsdpd/v1/methods.h \
   %D%/grpc/health/v1/health.pb-c.c %D%/grpc/health/v1/health.pb-c.h \
   %D%/grpc/reflection/v1alpha/reflection.pb-c.c %D%/grpc/reflection/v1alpha/reflection.pb-c.h \
+  %D%/google/protobuf/any.pb-c.c %D%/google/protobuf/any.pb-c.h \
+  %D%/google/rpc/status.pb-c.c %D%/google/rpc/status.pb-c.h \
+  %D%/google/rpc/error_details.pb-c.c %D%/google/rpc/error_details.pb-c.h \
   %D%/descriptors.c
-libproto_a_SOURCES = %D%/descriptors.h
+libproto_a_SOURCES = %D%/descriptors.h %D%/message.c %D%/message.h
+libproto_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS)
 libproto_a_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
 
 $(PROTO_C) $(PROTO_H): %D%/generated.stamp
 	@test -f $@ || { rm -f $<; $(MAKE) $(AM_MAKEFLAGS) $<; }
-%D%/generated.stamp: $(addprefix $(srcdir)/%D%/,$(PROTO_FILES))
-	$(AM_V_GEN)$(MKDIR_P) %D% && $(PROTOC_C) --proto_path=$(srcdir)/%D% --c_out=%D% $(PROTO_FILES)
+%D%/generated.stamp: $(addprefix $(srcdir)/%D%/,$(PROTO_FILES) methods.awk optional.awk)
+	@for file in $(PROTO_FILES); do $(MKDIR_P) "$$(dirname %D%/for-c/$$file)" && \
+	  $(AWK) -f $(srcdir)/%D%/optional.awk $(srcdir)/%D%/$$file >%D%/for-c/$$file || exit 1; done
+	$(AM_V_GEN)$(MKDIR_P) %D% && $(PROTOC_C) --proto_path=%D%/for-c --c_out=%D% $(PROTO_FILES)
+	@$(METHODS) -v output=header $(METHODS_FILES) >%D%/fsdpd/v1/methods.h
+	@$(METHODS) -v output=source $(METHODS_FILES) >%D%/fsdpd/v1/methods.c
 	@touch $@
 
 # A C array without any tool that a minimal system lacks.
@@ -29,5 +43,5 @@ $(PROTO_C) $(PROTO_H): %D%/generated.stamp
 	  echo 'const unsigned long proto_descriptors_size = sizeof proto_descriptors;'; } > $@
 
 BUILT_SOURCES += $(PROTO_C) $(PROTO_H) %D%/descriptors.c
-CLEANFILES += $(PROTO_C) $(PROTO_H) %D%/descriptors.c %D%/descriptors.bin %D%/generated.stamp
-EXTRA_DIST += $(addprefix %D%/,$(PROTO_FILES))
+CLEANFILES += $(PROTO_C) $(PROTO_H) %D%/descriptors.c %D%/descriptors.bin %D%/generated.stamp $(PROTO_COPIES)
+EXTRA_DIST += $(addprefix %D%/,$(PROTO_FILES) methods.awk optional.awk)

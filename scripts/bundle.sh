@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes a tarball that runs where it is unpacked: bin, libraries that are neither glibc's nor NVIDIA's,
-# the CUDA module, examples, and the checks for a GPU. Wants a host with a glibc as old as the oldest
-# that it is to run on (2.36: Debian 12). Called by `make bundle`.
+# Makes a relocatable tarball: bin, all libraries except those of glibc and NVIDIA, the CUDA module,
+# examples, and the checks for a GPU. The build host's glibc must be as old as the oldest glibc that the
+# bundle supports (2.36: Debian 12). Called by `make bundle`.
 #
 #   bundle.sh BUILD_DIRECTORY NAME
 set -euo pipefail
@@ -21,7 +21,7 @@ cp -r "$source/examples" "$out/examples"
 install "$source/scripts/gpu-check.sh" "$source/scripts/gpu-gpt2.py" "$out/scripts/"
 cp "$source/LICENSE" "$source/README.md" "$out/"
 
-# What the programs and the module load, and what that loads.
+# The libraries that the programs and the module load, directly or indirectly.
 libraries=$(for file in "$out"/libexec/* "$out"/lib/fsdpd/*.so; do ldd "$file"; done |
   sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u)
 for library in $libraries; do
@@ -32,8 +32,8 @@ for library in $libraries; do
   esac
 done
 
-# Libraries are found by where the bundle is. The programs are in libexec, so that theirs is the module
-# in lib/fsdpd. NVIDIA's are the host's; what it lacks of them may be in the wheels that PyTorch came with.
+# The wrapper finds libraries relative to the bundle. The programs are in libexec, so that they find the
+# module in lib/fsdpd. NVIDIA's libraries are the host's; PyTorch's wheels may contain missing ones.
 cat >"$out/bin/with-libraries" <<'WRAPPER'
 #!/bin/sh
 here=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# The Debian packages, for real: builds them, has lintian look at them, installs them in a root that is
-# thrown away, boots systemd there, trains a job, reloads, has the watchdog bite, upgrades while a job
-# runs, removes and purges. Needs root, debhelper, lintian, mmdebstrap, systemd-container and a Debian
-# mirror; what is missing is said (SKIP), and what can be done without it is done. Takes minutes.
+# Tests the Debian packages end to end: builds them, runs lintian, installs them in a temporary root,
+# boots systemd there, trains a job, reloads, triggers the watchdog, upgrades while a job runs, removes
+# and purges. Needs root, debhelper, lintian, mmdebstrap, systemd-container and a Debian mirror; reports
+# missing ones (SKIP) and runs the checks that do not need them. Takes minutes.
 #
 # usage: scripts/check-package.sh [--build DIR] [--root TARBALL]
 #   DIR      a configured build tree, "build" by default; its deb/ is used if it has packages
@@ -64,7 +64,7 @@ eventually() { # SECONDS COMMAND...
 # ---- the packages ----
 
 if ! command -v dpkg-buildpackage >/dev/null || ! command -v dh >/dev/null; then
-  skip "everything: debhelper is not here (apt-get install debhelper)"
+  skip "everything: debhelper is not installed (apt-get install debhelper)"
   passed=1
   finish
 fi
@@ -76,7 +76,7 @@ if command -v lintian >/dev/null; then
   check "lintian finds no errors" lintian --allow-root --fail-on error "$deb" "$ctl" ${cuda:+"$cuda"}
   cat "$work/out"
 else
-  skip "lintian is not here (apt-get install lintian)"
+  skip "lintian is not installed (apt-get install lintian)"
 fi
 # shellcheck disable=SC2317
 has_files() {
@@ -90,14 +90,14 @@ has_files() {
 }
 check "everything is in them" has_files
 
-# ---- a root to throw away ----
+# ---- a temporary root ----
 
 if [ "$(id -u)" != 0 ]; then
   skip "installing: only root can" && finish
 fi
 if [ -z "$tarball" ]; then
   command -v mmdebstrap >/dev/null ||
-    { skip "installing: mmdebstrap is not here (apt-get install mmdebstrap)" && finish; }
+    { skip "installing: mmdebstrap is not installed (apt-get install mmdebstrap)" && finish; }
   tarball=$work/root.tar
   mmdebstrap --variant=minbase --include=systemd,systemd-sysv --skip=cleanup/apt/lists bookworm \
     "$tarball" >"$work/mmdebstrap.log" 2>&1 ||
@@ -113,7 +113,7 @@ dpkg-deb -R "$deb" "$work/later" && sed -i 's/^Version: .*/&+later/' "$work/late
   dpkg-deb --root-owner-group -b "$work/later" "$root/root/later.deb" >/dev/null
 
 inside=(chroot "$root")
-run() { # a shell command in the root, in the booted system once there is one
+run() { # a shell command in the root, in the booted system once it runs
   "${inside[@]}" env DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -xc "$1"
 }
 # shellcheck disable=SC2317
@@ -124,7 +124,7 @@ chrooted_apt() {
 must "install" chrooted_apt "/root/$(basename "$deb") /root/$(basename "$ctl")"
 check "both programs start" run "fsdpd --version && fsdpctl --version && fsdpd config check"
 if [ -n "$cuda" ]; then
-  # It comes and goes without touching the rest, and without NVIDIA's libraries it says what is missing.
+  # It installs and uninstalls without affecting the rest, and reports missing libraries of NVIDIA.
   check "fsdpd-cuda is installed" chrooted_apt "/root/$(basename "$cuda")"
   check "fsdpd devices says what is missing" run \
     "fsdpd devices >/root/devices 2>&1 || true; cat /root/devices; grep -q 'cpu' /root/devices &&
@@ -136,7 +136,7 @@ check "the user was made" run "getent passwd fsdpd | grep -q nologin"
 # ---- booted ----
 
 if ! command -v systemd-nspawn >/dev/null; then
-  skip "booting: systemd-nspawn is not here (apt-get install systemd-container)"
+  skip "booting: systemd-nspawn is not installed (apt-get install systemd-container)"
 else
   systemd-nspawn -q -D "$root" --register=no --keep-unit --private-users=no --boot --console=pipe \
     --machine=fsdpd-package >"$work/boot.log" 2>&1 &
@@ -184,7 +184,7 @@ if [ -n "$nspawn" ]; then
     FSDPD_STATE=SUCCEEDED -o json | grep -q '\"PRIORITY\":\"6\"'"
 check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl reload fsdpd &&
     sleep 1 && journalctl -u fsdpd --no-pager | grep -q 'reloaded file=/etc/fsdpd/fsdpd.yaml changed=log_level'"
-  check "a mistake is refused, and fsdpd goes on" run "echo 'log_levle: x' >/etc/fsdpd/fsdpd.yaml &&
+  check "a mistake is refused, and fsdpd continues" run "echo 'log_levle: x' >/etc/fsdpd/fsdpd.yaml &&
     systemctl reload fsdpd && sleep 1 && journalctl -u fsdpd --no-pager | grep -q 'did you mean log_level' &&
     systemctl is-active --quiet fsdpd"
   check "a restart keeps the socket" run "echo >/etc/fsdpd/fsdpd.yaml && ls -i /run/fsdpd/fsdpd.sock >/root/a &&
@@ -219,7 +219,7 @@ check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl 
     systemctl is-active --quiet fsdpd"
 fi
 
-# ---- away with it ----
+# ---- removal ----
 
 check "remove" run "apt-get remove -y fsdpd && test ! -e /usr/bin/fsdpd && test -e /etc/fsdpd/fsdpd.yaml"
 [ -z "$nspawn" ] || check "nothing runs any more" run \

@@ -1,19 +1,25 @@
 #!/usr/bin/env bash
-# Everything that must hold: installs what is missing, builds with warnings as errors, runs every test,
-# runs the unit and engine tests again under AddressSanitizer and UndefinedBehaviorSanitizer, fuzzes every
-# parser for FSDPD_FUZZ_SECONDS (60), and builds and tests the release tarball. With FSDPD_SANITIZE_CUDA=1
-# the tests of the CUDA backend are among those under sanitizers. The last line is
-# "N passed, N failed, N skipped".
+# Builds fsdpd with warnings as errors and runs every unit, engine, parity and system test once.
+#
+#   --all         does so in the release tarball (make distcheck), then runs the unit and engine tests under
+#                 AddressSanitizer and UndefinedBehaviorSanitizer, and fuzzes every parser for
+#                 FSDPD_FUZZ_SECONDS (20). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
+#                 under sanitizers. Continuous integration runs this form.
+#   --no-install  installs nothing, and lists missing packages.
+#
+# The last line is "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/common.sh
 
-install=yes
-case ${1:-} in
-  '') ;;
-  --no-install) install=no ;;
-  *) say "usage: scripts/check.sh [--no-install]" && exit 2 ;;
-esac
+install=yes all=no
+for argument; do
+  case $argument in
+    --all) all=yes ;;
+    --no-install) install=no ;;
+    *) say "usage: scripts/check.sh [--all] [--no-install]" && exit 2 ;;
+  esac
+done
 
 passed=0 failed=0 skipped=0
 finish() {
@@ -21,7 +27,7 @@ finish() {
   [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
   exit
 }
-step() { # NAME COMMAND...: counts as one test; nothing goes on if it fails
+step() { # NAME COMMAND...: counts as one test; a failure ends the run
   local name=$1
   shift
   echo "== $name"
@@ -36,12 +42,12 @@ step() { # NAME COMMAND...: counts as one test; nothing goes on if it fails
 result_of() { # FILE.trs
   sed -n 's/^:test-result: \([A-Z]*\).*/\1/p' "$1"
 }
-show_failure() { # FILE.trs LINES: the end of its log, and then what failed, also if that stands before
+show_failure() { # FILE.trs LINES: prints the end of its log, then the failures in the whole log
   local log=${1%.trs}.log
   echo "---- $log"
   tail -n "$2" "$log"
   echo "---- what failed in ${log##*/}:"
-  # unittest's headings and last words; Check's "file:line:F:..." (or E); a sanitizer's; a script's
+  # unittest's headings and exceptions; Check's "file:line:F:..." (or E); messages of sanitizers, scripts
   grep -aE '^(FAIL|ERROR|FAILED)\b|^[A-Za-z_.]*(Error|Exception|Expired): |:[0-9]+:[FE]:|Sanitizer|runtime error:' "$log" |
     cut -c 1-300 | tail -n 20
 }
@@ -49,7 +55,7 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   local dir=$1 trs result made before=$failed
   shift
   find "$dir" -name '*.trs' -delete
-  make -C "$dir" --quiet check "$@"
+  make -C "$dir" --quiet -j"$(nproc)" -k check "$@"
   made=$?
   [ -n "$(find "$dir" -name '*.trs' -print -quit)" ] || { failed=$((failed + 1)); return; }
   while read -r trs; do
@@ -90,21 +96,30 @@ fuzz() { # counts every target; needs clang, which may be missing on another sys
       FAIL:*) failed=$((failed + 1)) ;;
     esac
   done < <(make -C build-fuzz --quiet --no-print-directory fuzz \
-    FUZZ_SECONDS="${FSDPD_FUZZ_SECONDS:-60}" 2>&1)
+    FUZZ_SECONDS="${FSDPD_FUZZ_SECONDS:-20}" 2>&1)
   [ $((passed + failed)) -gt $((before + 1)) ] || failed=$((failed + 1))
 }
 
-# shellcheck disable=SC2317 # called through step
-release_tarball() { # its build directory stays where it was if a test fails there
-  local trs
-  FSDPD_QUICK=1 make -C build --quiet distcheck && return
+# Builds and tests the tarball from read-only sources; its directory stays if a test fails there.
+release_tarball() {
+  local trs log=build/distcheck.log before=$failed
+  step "configure" configure_tree build --enable-werror
+  make -C build --quiet -j"$(nproc)" distcheck DISTCHECK_CONFIGURE_FLAGS=--enable-werror 2>&1 | tee "$log"
+  local made=${PIPESTATUS[0]}
+  # the summary of `make check`; missing if make failed earlier
+  passed=$((passed + $(sed -n 's/^# PASS: *//p' "$log" | tail -n 1 | grep . || echo 0)))
+  skipped=$((skipped + $(sed -n 's/^# SKIP: *//p' "$log" | tail -n 1 | grep . || echo 0)))
   while read -r trs; do
     case $(result_of "$trs") in
       PASS | SKIP) ;;
-      *) show_failure "$trs" 30 ;;
+      *)
+        failed=$((failed + 1))
+        show_failure "$trs" 80
+        ;;
     esac
   done < <(find build/fsdpd-*/_build -name '*.trs' 2>/dev/null | sort)
-  return 1
+  # whatever else made it fail is a failure too
+  [ "$made" = 0 ] || [ "$failed" -gt "$before" ] || failed=$((failed + 1))
 }
 
 export PYTHONDONTWRITEBYTECODE=1
@@ -112,11 +127,23 @@ export PYTHONDONTWRITEBYTECODE=1
 need_packages "$install" $CHECK_PACKAGES || exit 1
 # shellcheck disable=SC2086
 want_packages "$install" $WANTED_PACKAGES
-step "build" build_tree build --enable-werror
-echo "== tests"
-run_tests build
+# Tests expect data beside the sources; the tarball's sources are elsewhere.
+for data in FSDPD_MNIST=mnist FSDPD_SHAKESPEARE=text/tinyshakespeare.txt; do
+  name=${data%%=*} path=$PWD/../shared/data/${data#*=}
+  [ -n "${!name:-}" ] || [ ! -e "$path" ] || export "$name=$path"
+done
 
-# The tests of the CUDA device over the stub of its runtime take much longer than all others together.
+if [ "$all" = no ]; then
+  step "build" build_tree build --enable-werror
+  echo "== tests"
+  run_tests build
+  finish
+fi
+
+echo "== release tarball and its tests"
+release_tarball
+
+# The CUDA device's tests on the stub runtime take much longer than all others together.
 sanitizer_options=(--enable-werror --enable-sanitizers)
 [ -z "${FSDPD_SANITIZE_CUDA:-}" ] || sanitizer_options+=(--with-cuda)
 step "build with sanitizers" build_tree build-sanitizers "${sanitizer_options[@]}"
@@ -126,7 +153,4 @@ run_tests build-sanitizers \
 
 echo "== fuzzing"
 fuzz
-
-# The slow tests have just run; this is about what the tarball contains.
-step "release tarball" release_tarball
 finish

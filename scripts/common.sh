@@ -1,20 +1,20 @@
-# What the scripts share. To be sourced, from the top of the source tree.
+# Shared functions of the scripts. Source it from the top of the source tree.
 # shellcheck shell=bash
 
 BUILD_PACKAGES="autoconf automake make pkg-config gcc g++ protobuf-compiler protobuf-c-compiler
   libprotobuf-c-dev libgrpc-dev libuv1-dev libyaml-dev libjansson-dev libsqlite3-dev zlib1g-dev
   libdnnl-dev libgloo-dev libmicrohttpd-dev libssl-dev"
-# shellcheck disable=SC2034 # used by those who source this
+# shellcheck disable=SC2034 # used by the scripts that source this
 QUICKSTART_PACKAGES="$BUILD_PACKAGES ca-certificates curl"
 # shellcheck disable=SC2034
 CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python3-grpcio
   python3-grpc-tools python3-protobuf xz-utils clang libclang-rt-14-dev"
 
-# Without a good BLAS, PyTorch runs on Debian's reference BLAS, twice as slow as it can be.
+# Without an optimized BLAS, PyTorch runs on Debian's reference BLAS, at half its possible speed.
 # shellcheck disable=SC2034
 BENCH_PACKAGES="$BUILD_PACKAGES python3 python3-torch python3-numpy libopenblas0-openmp"
 
-# Some tests use these, and say SKIP where they are not to be had.
+# Optional dependencies of tests, which print SKIP without them.
 # shellcheck disable=SC2034
 WANTED_PACKAGES="man-db mandoc fish zsh chromium openssl systemd util-linux iproute2 libfaketime"
 
@@ -24,7 +24,7 @@ die() {
   exit 1
 }
 
-missing_packages() { # PACKAGE...: those that are not installed
+missing_packages() { # PACKAGE...: prints those that are not installed
   local package
   for package in "$@"; do
     dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
@@ -32,12 +32,12 @@ missing_packages() { # PACKAGE...: those that are not installed
   done
 }
 
-# need_packages INSTALL PACKAGE...: installs what is missing, or with INSTALL=no says what is.
+# need_packages INSTALL PACKAGE...: installs missing packages, or with INSTALL=no reports them.
 need_packages() {
   local install=$1 missing as_root=()
   shift
   command -v dpkg-query >/dev/null ||
-    die "this is no Debian system: install the counterparts of these packages yourself: $*"
+    die "this is not a Debian system: install the counterparts of these packages yourself: $*"
   missing=$(missing_packages "$@")
   [ -n "$missing" ] || return 0
   # shellcheck disable=SC2086
@@ -55,7 +55,7 @@ need_packages() {
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null
 }
 
-# want_packages INSTALL PACKAGE...: the same of what one can do without: never fails.
+# want_packages INSTALL PACKAGE...: the same for optional packages: never fails.
 want_packages() {
   (need_packages "$@") || say "going on without: $(shift && missing_packages "$@" | xargs)"
 }

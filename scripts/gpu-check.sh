@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What is to be seen on a host with an NVIDIA GPU, in at most 8 minutes: every op and gradient against the
-# CPU reference, jobs through the daemon, GPT-2 against PyTorch. Run it in a build directory, or from what
-# `make bundle` made. Each check has a limit of its own; what there is no time for, or no device, says so.
+# Checks fsdpd on a host with an NVIDIA GPU, in at most 8 minutes: every op and gradient against the CPU
+# reference, jobs through the daemon, GPT-2 against PyTorch. Run it in a build directory, or from the bundle
+# of `make bundle`. Each check has a time limit; a check without time or without a device is reported as such.
 # After every check it writes gpu-check.md and gpu-check.json, so that being cut off loses nothing: what was
 # seen is to be committed to docs/gpu-results.md, nothing else is. Exits with 1 if a check failed, 77 if
 # there is no such device.
@@ -41,7 +41,7 @@ started=$SECONDS
 
 # ---- the table ----
 
-# What there is to see, in the order of docs/gpu-results.md: name, seconds at most, function and arguments.
+# The checks, in the order of docs/gpu-results.md: name, limit in seconds, function and arguments.
 kernels='kernels kernels_sequence kernels_attention kernels_bfloat16 attention'
 checks=()
 for name in $kernels; do checks+=("ops against the reference: $name|90|ops $name"); done
@@ -72,7 +72,7 @@ field() { # NUMBER FIELD
   printf '%s' "${parts[$2 - 1]-}"
 }
 plain() { tr -c '[:print:]' ' ' | tr -d '\\"|' | sed 's/  *$//' | cut -c1-400; }
-in_short() { # FILE: its last line that says something
+in_short() { # FILE: its last line with content
   grep -v '^[[:space:]]*$' "$1" | tail -n 1 | plain
 }
 save() {
@@ -105,7 +105,7 @@ all_not_run() { # WHY
   sed -n '/^| /p' "$out/gpu-check.md"
 }
 
-# ---- one check at a time, in a process group of its own that ends with its limit ----
+# ---- one check at a time, in its own process group, which is killed at the limit ----
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/fsdpd-gpu-check.XXXXXX") daemon='' group=''
 end_group() {
@@ -134,7 +134,7 @@ trap stop EXIT
 trap 'exit 143' TERM
 trap 'exit 130' INT HUP
 
-# What a check returns besides 0 and an error: the host lacks what it needs.
+# Exit status of a check whose requirements the host lacks, besides 0 and errors.
 LACKS=77
 check() { # NUMBER
   local what limit command begin=$SECONDS left log=$work/log code
@@ -156,7 +156,7 @@ check() { # NUMBER
   : >"$log"
   notes[$1]='cut off before its end'
   save
-  set -m # a group for it and whatever it starts
+  set -m # a process group for it and its children
   # shellcheck disable=SC2086 # a function and its arguments
   (set +m && trap stop_workers EXIT && trap 'exit 143' TERM && $command) >"$log" 2>&1 </dev/null &
   group=$!
@@ -183,7 +183,7 @@ check() { # NUMBER
 
 # ---- kernels ----
 
-# Random inputs are others in every run: the seed repeats them.
+# Random inputs differ in every run; the seed reproduces them.
 ops() { # NAME [TF32]
   local seed=$RANDOM$RANDOM code
   FSDPD_TEST_SEED=$seed FSDPD_CUDA_TF32=${2:-0} run "$tests/gpu_$1"
@@ -191,7 +191,7 @@ ops() { # NAME [TF32]
   echo "$(in_short "$work/log") (FSDPD_TEST_SEED=$seed)"
   return $code
 }
-sanitized() { # many times slower: what limits a test is multiplied
+sanitized() { # many times slower: multiplies the limits of tests
   local log=$work/sanitizer
   command -v compute-sanitizer >/dev/null || { echo 'compute-sanitizer is not installed'; return $LACKS; }
   CK_TIMEOUT_MULTIPLIER=20 run compute-sanitizer --error-exitcode 9 --target-processes all "$tests/gpu_$1" \
@@ -219,7 +219,7 @@ until_true() { # SECONDS COMMAND...
   local end=$((SECONDS + $1))
   shift
   until "$@" >/dev/null 2>&1; do
-    [ "$SECONDS" -lt "$end" ] || { echo "waited in vain for: $*"; return 1; }
+    [ "$SECONDS" -lt "$end" ] || { echo "timed out waiting for: $*"; return 1; }
     sleep 0.1
   done
 }
@@ -244,7 +244,7 @@ submit() { # NAME SETTING...: to train the MNIST network
   for setting in "name=$1" "data.dir=$work/digits" "${@:2}"; do settings+=(--set "$setting"); done
   "$bin/fsdpctl" submit "$examples/mnist/job.yaml" "${settings[@]}"
 }
-wait_for() { # JOB: until it has succeeded
+wait_for() { # JOB: waits until it has succeeded
   local code
   timeout 150 "$bin/fsdpctl" watch "$1" >"$work/watched"
   code=$?
@@ -262,8 +262,8 @@ mnist() { # DEVICE WORKERS: trains, leaves the accuracy in $work/accuracy, the t
   sed -n 's/.*Accuracy: .*(\([0-9.]*\)%).*/\1/p' "$work/watched" | tail -n 1 >"$work/accuracy"
   [ -s "$work/accuracy" ]
 }
-# The same job on the device and on CPU workers: of the same accuracy, within a point, and files with the
-# same tensors.
+# Runs the same job on the device and on CPU workers. The accuracy must be within a point of the CPU's,
+# and both files must have the same tensors.
 as_on_the_cpu() { # WORKERS FLAG...: of the device's workers
   local count=$1 cpu gpu seconds held i
   for ((i = 0; i < count; i++)); do start_worker "cuda:$device" "${@:2}"; done
@@ -277,15 +277,15 @@ as_on_the_cpu() { # WORKERS FLAG...: of the device's workers
   echo "accuracy $gpu % after $seconds s, on CPU workers $cpu % after $(cat "$work/seconds") s; pulled: $held"
   awk -v a="$gpu" -v b="$cpu" 'BEGIN { exit !(a >= b - 1 && a > 50) }'
 }
-# One of two that share the device dies in the middle of a job: the job's reason names its rank, and the
-# next job runs on the other one and on one that takes its place.
+# Kills one of two workers that share the device in the middle of a job: the job's reason must name its
+# rank, and the next job must run on the other worker and a replacement.
 one_is_killed() {
   local i
   for i in 1 2; do start_worker "cuda:$device" --share-device; done
   until_true 60 attached 2 &&
     submit killed train.epochs=1000 retry.machine_failures=0 workers=2 device=cuda &&
     until_true 60 is killed-1 RUNNING || return 1
-  sleep 2 # somewhere in its steps
+  sleep 2 # at any of its steps
   kill -9 "${workers[1]}"
   wait "${workers[1]}" 2>/dev/null
   until_true 60 is killed-1 FAILED && is killed-1 'rank [01]' || return 1
@@ -293,7 +293,8 @@ one_is_killed() {
   until_true 60 attached 2 && submit next train.epochs=1 workers=2 device=cuda && wait_for next-1 &&
     "$bin/fsdpctl" list | grep killed-1
 }
-# The same job with and without graphs: the weights' bits, and that each worker did what it says.
+# Runs the same job with and without graphs: compares the weights bit by bit, and checks that each worker
+# ran in its mode.
 trained() { # NAME
   submit "$1" train.epochs=1 workers=1 device=cuda && wait_for "$1-1" && pull "$1-1"
 }
@@ -314,8 +315,8 @@ captured_and_not() {
   cmp "$work/captured-1.safetensors" "$work/plain-1.safetensors" && echo "the same weights, to the bit"
 }
 
-# Between what a job needs of the device and what it needs offloaded: the one is refused, the other trains
-# to the same weights.
+# Limits the device's memory to a value between a job's needs with and without offload: the job without
+# it must be refused, the job with it must train to the same weights.
 planned_bytes() { # SETTING...
   local settings=() setting
   for setting in data.dir="$work/digits" device=cuda workers=1 "$@"; do settings+=(--set "$setting"); done
@@ -343,7 +344,7 @@ offloaded() {
 # ---- GPT-2 ----
 
 python=${PYTHON:-python3}
-# To try this script where there is no GPU, with a CUDA module that is a stub:
+# To try this script without a GPU, with a stub as the CUDA module:
 size=${GPU_CHECK_SIZE:-124m} torch_device=${GPU_CHECK_TORCH_DEVICE:-cuda:$device}
 rate_steps=${GPU_CHECK_STEPS:-60} times_batch=16
 gpt2() { "$python" "$here/gpu-gpt2.py" "$@"; }
@@ -353,7 +354,7 @@ need_torch() {
   echo "$python has no PyTorch that sees the device: $(tail -n 1 <<<"$why")"
   return $LACKS
 }
-# Trains GPT-2 on a new worker, and leaves the metrics in $work/NAME.csv.
+# Trains GPT-2 on a new worker and writes the metrics to $work/NAME.csv.
 train_gpt2() { # NAME SETTING...
   local name=$1 settings=() setting
   for setting in "name=$1" device=cuda "${@:2}"; do settings+=(--set "$setting"); done
@@ -369,7 +370,7 @@ gpt2_losses() { # DTYPE BOUND: relative
   gpt2 train "$work/gpt2" --dtype "$1" --device "$torch_device" --steps 50 >"$work/torch.csv" || return 1
   gpt2 compare "$work/losses-$1.csv" "$work/torch.csv" --bound "$2"
 }
-# Runs of this and of PyTorch in turns, PyTorch's in one process that compiles once.
+# Alternates runs of fsdpd and of PyTorch, whose single process compiles once.
 gpt2_speed() { # BATCH
   local batch=$1 round kind said
   need_torch || return
@@ -399,7 +400,7 @@ gpt2_speed() { # BATCH
   said=$(cat "$work/served")
   gpt2 rates "$work"/rate-ours-*.csv "$work"/rate-torch-*.csv --size "$size" --batch "$batch" --said "$said"
 }
-# By the instructions of steps that are enqueued one by one, each between two times that the host takes.
+# Times each instruction of a few steps: they are enqueued one by one, each between two host timestamps.
 gpt2_times() {
   need_torch || return
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
@@ -436,7 +437,7 @@ gelu_both() {
   train_gpt2 passes train.max_steps=30 precision.param_dtype=bf16 || return 1
   gpt2 compare "$work/fused.csv" "$work/passes.csv" --bound 1e-2 --times
 }
-# The arenas are as planned to the byte; what the driver counts has the libraries' memory in it, too.
+# The arenas match the plan to the byte; the driver's figure includes the libraries' memory, too.
 used() { nvidia-smi -i "$device" --query-gpu=memory.used --format=csv,noheader,nounits; }
 memory_as_planned() {
   local before most=0 now planned
@@ -457,7 +458,7 @@ memory_as_planned() {
   gpt2 memory "$work/memory.csv" --planned "$planned" --used $(((most - before) * 1048576))
 }
 
-# ---- all of it ----
+# ---- all checks ----
 
 : >"$work/worker.log"
 echo '{}' >"$work/devices.json"

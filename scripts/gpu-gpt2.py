@@ -86,7 +86,7 @@ def write_safetensors(path, weights):
 
 
 def prepare(options):
-    """Phrases that come again and again, so that there is something to learn."""
+    """A text of repeated phrases, so that a model can learn it."""
     if os.path.exists(os.path.join(options.directory, "job.yaml")):
         return
     size = SIZES[options.size]
@@ -119,7 +119,7 @@ def attend(q, k, v):
 
 
 def forward(weights, size, tokens):
-    """GPT2LMHeadModel as the paper and the published configuration have it; logits in f32."""
+    """GPT2LMHeadModel as in the paper and the published configuration; logits in f32."""
     import torch
     from torch.nn import functional as F
     width, heads = size["n_embd"], size["n_head"]
@@ -171,7 +171,7 @@ class Training:
         self.loss_of = loss_of
 
     def step(self, loss_of):
-        """Of the next windows in their order, from the start again after the last; its loss, on the device."""
+        """Trains on the next windows in order, wrapping around at the end; returns the loss, on the device."""
         import torch
         windows = []
         for row in range(self.batch):
@@ -198,7 +198,7 @@ def train(options):
 
 
 def seconds_of(device, work, times):
-    """The best of some rounds."""
+    """The time of one call of `work`, in the best of several rounds."""
     import torch
     wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
     work()
@@ -214,7 +214,7 @@ def seconds_of(device, work, times):
 
 
 def best_attention(options, size):
-    """The context of the backend that is fastest forward and backward at this shape, and its name."""
+    """The context of the fastest backend for forward and backward at this shape, and its name."""
     import contextlib
     import torch
     from torch.nn import functional as F
@@ -236,7 +236,7 @@ def best_attention(options, size):
                 found.append((seconds_of(options.device, lambda: torch.autograd.grad(
                     F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), dy), 3), name, backend))
         except RuntimeError:
-            continue # not for this device or shape
+            continue # unsupported on this device or for this shape
     if not found:
         return contextlib.nullcontext, "its default attention"
     _, name, backend = min(found, key=lambda each: each[0])
@@ -244,7 +244,7 @@ def best_attention(options, size):
 
 
 def multiplied(options):
-    """Floating-point operations per second of a large product in bf16."""
+    """The rate of a large matrix product in bf16, in floating-point operations per second."""
     import torch
     n = 8192 if options.device.startswith("cuda") else 256
     a, b = (torch.randn((n, n), device=options.device).to(torch.bfloat16) for _ in range(2))
@@ -267,16 +267,16 @@ def serve(options):
         kind, steps = line.split()
         rounds[kind] += 1
         with attention():
-            for _ in range(3 if rounds[kind] == 1 else 1): # compiles, and fills caches
+            for _ in range(3 if rounds[kind] == 1 else 1): # warm-up: compiles, and fills caches
                 training.step(kinds[kind]).item()
             rows = []
-            for _ in range(6): # as often as the other side says what a step took
+            for _ in range(6): # as many reports as fsdpd's run has
                 started = time.perf_counter()
                 for _ in range(max(int(steps) // 6, 1)):
                     loss = training.step(kinds[kind])
                 value = loss.item()
                 rows.append((training.taken, value, (time.perf_counter() - started) / max(int(steps) // 6, 1)))
-        torch.cuda.empty_cache() # the other side's turn
+        torch.cuda.empty_cache() # fsdpd runs next
         path = f"{options.output}-{kind}-{rounds[kind]}.csv"
         with open(path + ".new", "w") as file:
             print("step,loss,step_seconds", file=file)
@@ -286,14 +286,14 @@ def serve(options):
 
 
 def read(path):
-    """Steps' losses and seconds, by step."""
+    """The loss, the seconds and the row of each step."""
     with open(path) as file:
         rows = [row for row in csv.DictReader(file) if row.get("kind", "step") == "step"]
     return {int(row["step"]): (float(row["loss"]), float(row["step_seconds"] or 0), row) for row in rows}
 
 
 def median(table):
-    """Of the steps after those in which libraries load, compile and choose."""
+    """The median over the second half of the steps: in the first, libraries load, compile and tune."""
     last = sorted(table)[len(table) // 2:]
     return statistics.median(table[step][1] for step in last)
 
@@ -331,15 +331,15 @@ def rates(options):
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     peaks = [peak for model, peak in PEAK_BF16 if model in name]
 
-    def told(kind):
+    def rate_text(kind):
         text = f"{tokens / seconds[kind]:,.0f} tokens/s"
         if peaks:
             text += f", MFU {100 * flops / seconds[kind] / peaks[0]:.1f} %"
         return text + f", {100 * flops / seconds[kind] / said['multiplies']:.1f} % of products"
 
     best = min(("eager", "compiled"), key=lambda kind: seconds[kind])
-    text = (f"{told('ours')}; PyTorch {said['torch']} {said['attention']}: compiled {told('compiled')}; eager "
-            f"{told('eager')}; ratio {seconds[best] / seconds['ours']:.2f}; products of 8192: "
+    text = (f"{rate_text('ours')}; PyTorch {said['torch']} {said['attention']}: compiled {rate_text('compiled')}; eager "
+            f"{rate_text('eager')}; ratio {seconds[best] / seconds['ours']:.2f}; products of 8192: "
             f"{said['multiplies'] / 1e12:.4g} TFLOP/s; medians of {len(runs['ours'])} alternating runs")
     print(text)
     if seconds[best] / seconds["ours"] < 1:
@@ -347,7 +347,7 @@ def rates(options):
 
 
 def tensors(options):
-    """Names, types and shapes; and that no value is infinite or not a number."""
+    """Checks names, types and shapes, and that all values are finite."""
     held = []
     for path in options.tables:
         with open(path, "rb") as file:

@@ -1,11 +1,11 @@
-# Makes a man page of one of docs/*.md, which are written for people and use little of Markdown:
-# headings, paragraphs, lists, tables, indented and fenced blocks, `code`, **bold**, [links](to).
+# Converts one of docs/*.md to a man page. These pages use only a part of Markdown: headings,
+# paragraphs, lists, tables, indented and fenced blocks, `code`, **bold**, [links](to).
 #
 #   awk -f md2man.awk -v name=fsdpd.yaml -v section=5 -v about="..." -v version=0.1.0 FILE
 #   awk -f md2man.awk -v name=fsdpctl-pull -v section=1 -v verb=pull ... FILE
 #
-# With `verb`, the page is that verb's section ("## fsdpctl VERB ..."); with verbs=list, the sections of
-# verbs become a list of them. Without `about`, it is the first sentence of the text.
+# With `verb`, the page is that verb's section ("## fsdpctl VERB ..."); with verbs=list, the verbs'
+# sections are replaced by a list of the verbs. The default of `about` is the text's first sentence.
 
 function escape(text)
 {
@@ -26,7 +26,7 @@ function page_of(target, text)
     return target
 }
 
-# Links, code and bold; what is code keeps its dashes and nothing in it means anything.
+# Converts links, code and bold; code is literal and keeps its dashes.
 function inline(text, out, i, part, label, target, rest)
 {
     out = ""
@@ -57,7 +57,7 @@ function inline_label(label)
     return escape(label)
 }
 
-# A line of running text may not look like a request.
+# Prints a line of running text, escaped so that it cannot be taken for a request.
 function put(text)
 {
     if (text ~ /^[.']/) text = "\\&" text
@@ -128,7 +128,7 @@ function block_line(text)
     put(text)
 }
 
-# A row: its first cell is a term, its last what that means, those between are said in italics.
+# Prints a row: its first cell is a term, its last cell the definition, with the cells between above it.
 function table_row(line, cells, count, i, middle, cell)
 {
     gsub(/\\\|/, "\001", line)
@@ -161,7 +161,7 @@ function table_row(line, cells, count, i, middle, cell)
     need_break = 1
 }
 
-# The first sentence of the text, without marks.
+# The first sentence of the text, without markup.
 function first_sentence(text)
 {
     gsub(/\[/, "", text)
@@ -204,7 +204,7 @@ function add_synopsis(text)
 
 { lines[++line_count] = $0 }
 
-# The paragraph that starts at line i, as one text.
+# The paragraph that starts at line i, joined to one line.
 function paragraph_at(i, text)
 {
     for (text = ""; i <= line_count && lines[i] != "" && lines[i] !~ /^[#|]/; i++)

@@ -2,13 +2,26 @@
 TEST_EXTENSIONS = .py .sh
 PY_LOG_COMPILER = $(PYTHON3)
 
-dist_check_SCRIPTS += %D%/check_layers.sh %D%/check_cuda_kernels.sh
-TESTS += %D%/check_layers.sh %D%/check_cuda_kernels.sh
+# The one main of the Check programs.
+if HAVE_CHECK
+TEST_LIBS = %D%/libtesting.a $(CHECK_LIBS)
+check_LIBRARIES += %D%/libtesting.a
+%C%_libtesting_a_SOURCES = %D%/testing.c %D%/testing.h
+# Any test may include a generated header.
+$(patsubst $(srcdir)/%,%,$(patsubst %.c,%.$(OBJEXT),$(wildcard $(srcdir)/tests/unit/*.c $(srcdir)/tests/engine/*.c))): | proto/generated.stamp
+endif
+
+RULE_TESTS = %D%/check_layers.sh %D%/check_circles.py %D%/check_structs.py %D%/check_proto.py %D%/check_docs.sh %D%/check_english.py %D%/check_dialect.sh %D%/check_cuda_kernels.sh %D%/test_rules.py
+dist_check_SCRIPTS += $(RULE_TESTS)
+EXTRA_DIST += %D%/english.txt
+TESTS += $(RULE_TESTS)
 
 PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_backup.py \
+  %D%/system/test_store_damage.py \
   %D%/system/test_bad_input.py \
+  %D%/system/test_bit_flips.py \
   %D%/system/test_chaos.py \
   %D%/system/test_checkpoint.py \
   %D%/system/test_clock.py \
@@ -18,6 +31,7 @@ SYSTEM_TESTS = \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
   %D%/system/test_gpu_check.py \
+  %D%/system/test_api.py \
   %D%/system/test_grpc_client.py \
   %D%/system/test_hf.py \
   %D%/system/test_jobs.py \
@@ -26,33 +40,58 @@ SYSTEM_TESTS = \
   %D%/system/test_manual.py \
   %D%/system/test_metrics.py \
   %D%/system/test_mnist.py \
+  %D%/system/test_orders.py \
   %D%/system/test_pause.py \
+  %D%/system/test_pictures.py \
+  %D%/system/test_images.py \
+  %D%/system/test_memory.py \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
+  %D%/system/test_prepare.py \
+  %D%/system/test_prepare_kinds.py \
+  %D%/system/test_python_client.py \
+  %D%/system/test_published_templates.py \
   %D%/system/test_pull.py \
   %D%/system/test_pull_checkpoint.py \
   %D%/system/test_queue.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
+  %D%/system/test_side_groups.py \
+  %D%/system/test_stopping.py \
   %D%/system/test_cuda_offload.py \
   %D%/system/test_shared_device.py \
+  %D%/system/test_shares.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \
   %D%/system/test_tls.py \
   %D%/system/test_trace.py \
   %D%/system/test_two_hosts.py \
   %D%/system/test_units.py \
+  %D%/system/test_not_begun.py \
   %D%/system/test_retry.py \
   %D%/system/test_views.py \
   %D%/system/test_reattach.py \
   %D%/system/test_refusals.py \
+  %D%/system/test_silent_streams.py \
+  %D%/system/test_strangers.py \
+  %D%/system/test_modes.py \
   %D%/system/test_restart.py \
+  %D%/system/test_resume.py \
+  %D%/system/test_saving.py \
   %D%/system/test_weights.py \
   %D%/system/test_wire_fuzz.py \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
-EXTRA_DIST += %D%/system/harness.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/chaos_check.py %D%/parity/reference.py
+# Makes system calls of the daemons fail (harness.Faults): loaded by LD_PRELOAD, so without sanitizers.
+%D%/system/faults.so: %D%/system/faults.c
+	$(AM_V_CCLD)$(MKDIR_P) $(@D) && $(CC) -D_GNU_SOURCE -I$(srcdir)/common -O1 -Wall -shared -fPIC \
+	  -o $@ $< -ldl
+check_DATA = %D%/system/faults.so
+CLEANFILES += %D%/system/faults.so
+EXTRA_DIST += %D%/system/faults.c
+
+EXTRA_DIST += %D%/system/harness.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/chaos_check.py %D%/parity/reference.py %D%/parity/lion.py
 
 # These start daemons and training processes of two threads each: alone, timings mean something.
 %D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))

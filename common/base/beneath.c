@@ -23,7 +23,7 @@ void beneath_walk_always(bool walk)
     walks = walk;
 }
 
-/* Where the rest of `path` begins if it is `root` or below it by its letters; NULL if it is not. */
+/* If `path` lexically is `root` or lies below it, returns its remainder; otherwise NULL. */
 static const char *strip_root(const char *root, const char *path)
 {
     size_t length = strlen(root);
@@ -35,7 +35,7 @@ static const char *strip_root(const char *root, const char *path)
     return path;
 }
 
-/* One component after the other, none of which may be a link. */
+/* Opens one component after the other; none may be a link. */
 static int open_walking(int root, const char *relative, int flags)
 {
     char *copy = mem_strdup(relative), *rest = copy;
@@ -63,15 +63,15 @@ static int open_relative(int root, const char *relative, int flags)
                                RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_SYMLINKS};
     if (relative[0] == '\0') relative = ".";
     long fd = walks ? (errno = ENOSYS, -1) : syscall(SYS_openat2, root, relative, &how, sizeof how);
-    /* A filter of system calls that does not know it says EPERM. */
+    /* A system call filter that does not know openat2 returns EPERM. */
     if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return (int)fd;
     if (strcmp(relative, ".") == 0) return openat(root, ".", flags);
     return open_walking(root, relative, flags);
 }
 
-/* What an absolute path's beginning leads to once it is below the root, and where its rest begins;
- * NULL if it never is. Nobody may go back ("..") on the way there: whether that could be done would
- * tell what is outside. */
+/* Follows the beginning of an absolute path until it is below the root; returns where the remainder
+ * begins, or NULL if it never gets there. ".." is refused on the way: whether it succeeds would
+ * reveal what exists outside. */
 static char *enter(const char *real_root, const char *path, const char **rest)
 {
     for (size_t end = 0;;) {
@@ -88,16 +88,16 @@ static char *enter(const char *real_root, const char *path, const char **rest)
     }
 }
 
-/* A walk from one component to the next, all of whose places are below the root. */
+/* Walks from one component to the next; every place visited is below the root. */
 struct walk {
     const char *real_root;
-    const char *path; /* what is resolved: errors name it */
-    char *at;         /* where it is, without links */
-    char *rest;       /* what is to come */
+    const char *path; /* the path as given, for errors */
+    char *at;         /* the place reached, without links */
+    char *rest;       /* what remains to be walked */
     int links;
 };
 
-/* Goes on with `path`, absolute or not, and the rest behind it. False: that leads outside. */
+/* Continues with `path`, absolute or not, followed by what remains. False: it leads outside. */
 static bool lead(struct walk *walk, const char *path)
 {
     char *whole = mem_printf("%s%s", path, walk->rest);
@@ -119,7 +119,7 @@ static bool go_back(struct walk *walk)
     return true;
 }
 
-/* Goes to `name`, or where it leads. */
+/* Enters `name`, or what the link leads to. */
 static status_t go_to(struct walk *walk, const char *name, bool *outside)
 {
     char *next = mem_printf("%s/%s", walk->at, name), target[PATH_MAX];
@@ -134,7 +134,7 @@ static status_t go_to(struct walk *walk, const char *name, bool *outside)
     status_t status = NULL;
     if (error && strcmp(next, walk->path) == 0)
         status = status_from_errno(error, "cannot resolve %s", next);
-    else if (error) /* on the way, or where a link leads */
+    else if (error) /* an intermediate component, or a link's target */
         status = status_from_errno(error, "cannot resolve %s: %s", walk->path, next);
     if (status == NULL && link) {
         target[length] = '\0';
@@ -149,14 +149,14 @@ static status_t go_to(struct walk *walk, const char *name, bool *outside)
 }
 
 /*
- * The path without links, or why not. realpath could say it, were it not that nothing may be told
- * of what is outside but that it is: not even what can only be seen by going out and coming back.
- * So the walk ends where it would leave the root.
+ * Resolves the path without links. realpath is no alternative: a caller must learn nothing about
+ * what is outside, not even what shows only by leaving the root and coming back. So the walk ends
+ * where it would leave the root.
  */
 static status_t resolve(const char *real_root, const char *root, const char *path, char **real)
 {
     char *joined = file_path_join(real_root, path);
-    if (strcmp(real_root, "/") == 0) { /* nothing is outside */
+    if (strcmp(real_root, "/") == 0) { /* everything is inside */
         *real = realpath(joined, NULL);
         status_t status =
             *real == NULL ? status_from_errno(errno, "cannot resolve %s", joined) : NULL;
@@ -197,7 +197,7 @@ static status_t open_resolved(const char *real_root, const char *real, const cha
 {
     int root = open(real_root, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0) return status_from_errno(errno, "cannot open the root %s", real_root);
-    /* Not blocking: a pipe under this name must not hold anybody up. */
+    /* O_NONBLOCK: a FIFO under this name must not block the open. */
     int flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
     int opened = open_relative(root, strip_root(real_root, real), flags);
     int error = errno;

@@ -10,7 +10,7 @@
 #include "base/status.h"
 
 struct buf {
-    char *data; /* NULL while nothing was ever added; use buf_text to read it as a string */
+    char *data; /* NULL until something is added; use buf_text to read it as a string */
     size_t length;
     size_t capacity;
 };

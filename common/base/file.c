@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "base/unfinished.h"
 
 static status_t read_all(int fd, const char *path, size_t limit, struct buf *out)
 {
@@ -91,7 +92,10 @@ static status_t put_in_place(const char *temporary, const char *path, bool repla
 static status_t write_durably(const char *path, const void *bytes, size_t size, mode_t mode,
                               bool replace)
 {
-    char *temporary = mem_printf("%s.tmp.XXXXXX", path);
+    const char *slash = strrchr(path, '/');
+    int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
+    char *temporary =
+        mem_printf("%.*s" UNFINISHED_WRITING "%s-XXXXXX", folder, path, path + folder);
     int fd = mkostemp(temporary, O_CLOEXEC);
     if (fd < 0) {
         status_t status = status_from_errno(errno, "cannot make %s", temporary);
@@ -128,7 +132,9 @@ status_t file_make_directory(const char *path, mode_t mode)
         char end = *slash;
         if (end != '/' && end != '\0') continue;
         *slash = '\0';
-        if (mkdir(partial, end == '\0' ? mode : 0755) != 0 && errno != EEXIST) {
+        int made = mkdir(partial, mode);
+        if (made == 0) made = chmod(partial, mode);
+        if (made != 0 && errno != EEXIST) {
             status_t status = status_from_errno(errno, "cannot make the directory %s", partial);
             free(partial);
             return status;
@@ -146,7 +152,7 @@ status_t file_make_directory(const char *path, mode_t mode)
 
 status_t file_lock(const char *path, int *fd)
 {
-    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0640);
     if (lock < 0) return status_from_errno(errno, "cannot open the lock file %s", path);
     if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
         int error = errno;

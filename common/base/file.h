@@ -12,11 +12,11 @@
 #include "base/buf.h"
 #include "base/status.h"
 
-/* Reads all of `path` into `*out` (replacing what it held); RESOURCE_EXHAUSTED above `limit` bytes.
- */
+/* Reads all of `path` into `*out`, replacing its content; RESOURCE_EXHAUSTED above `limit`
+ * bytes. */
 status_t file_read(const char *path, size_t limit, struct buf *out) FSDPD_MUST_USE;
 
-/* The same of a descriptor that is open at the beginning; `path` stands in messages. */
+/* The same for an open descriptor at offset 0; `path` is for messages. */
 status_t file_read_descriptor(int fd, const char *path, size_t limit,
                               struct buf *out) FSDPD_MUST_USE;
 
@@ -25,23 +25,23 @@ status_t file_read_descriptor(int fd, const char *path, size_t limit,
 status_t file_write_atomic(const char *path, const void *bytes, size_t size,
                            mode_t mode) FSDPD_MUST_USE;
 
-/* The same where there is nothing of that name yet; ALREADY_EXISTS, and nothing changed, if there
- * is, even since a moment ago. */
+/* The same, but only if nothing of that name exists. Otherwise ALREADY_EXISTS, and nothing changes,
+ * even if it was created a moment ago. */
 status_t file_write_new(const char *path, const void *bytes, size_t size,
                         mode_t mode) FSDPD_MUST_USE;
 
-/* What was made, renamed or removed in the directory is on the disk when this returns. */
+/* Syncs the directory: entries created, renamed or removed in it are on disk when this returns. */
 status_t file_sync_directory(const char *path) FSDPD_MUST_USE;
-/* The same of the directory that `path` is in. */
+/* The same for the directory that contains `path`. */
 status_t file_sync_parent(const char *path) FSDPD_MUST_USE;
 
-/* mkdir -p; the last directory gets `mode` if it is made. */
+/* mkdir -p; every directory created gets `mode`, whatever the umask. */
 status_t file_make_directory(const char *path, mode_t mode) FSDPD_MUST_USE;
 
 /*
- * Takes an exclusive lock on `path` (made if missing), held until the process ends or *fd is
- * closed, and writes the process id into it. FAILED_PRECONDITION, naming the holder's process id,
- * if somebody else holds it.
+ * Takes an exclusive lock on `path` (created if missing), held until the process ends or *fd is
+ * closed, and writes the process id into it. FAILED_PRECONDITION, with the holder's process id, if
+ * another process holds it.
  */
 status_t file_lock(const char *path, int *fd) FSDPD_MUST_USE;
 
@@ -55,10 +55,10 @@ char *file_path_directory(const char *path);
 char *file_path_expand_home(const char *path);
 
 /*
- * Resolves `path` (relative ones start at `root`) with symbolic links followed, and requires the
- * result to be `root` itself or below it. PERMISSION_DENIED if it is outside, NOT_FOUND if it does
- * not exist. What it names may be another file by the time that it is opened: beneath.h opens.
- * *resolved is the caller's to free.
+ * Resolves `path` (relative paths start at `root`), following symbolic links, and requires the
+ * result to be `root` or below it. PERMISSION_DENIED if it is outside, NOT_FOUND if it does not
+ * exist. By the time it is opened it may name another file: open it with beneath.h. The caller
+ * frees *resolved.
  */
 status_t file_resolve_under(const char *root, const char *path, char **resolved) FSDPD_MUST_USE;
 

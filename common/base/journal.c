@@ -49,7 +49,7 @@ static void add_field(struct buf *out, const char *key, const char *value, size_
     buf_add_char(out, '\n');
 }
 
-/* What log_quote made of a value, undone; returns what follows it. */
+/* Reverses log_quote for one value; returns what follows it. */
 static const char *read_value(const char *at, struct buf *value)
 {
     if (*at != '"') {

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/journal.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 static atomic_int minimum_level = LOG_INFO;
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,7 +64,7 @@ void log_set_tap(log_tap *tap, void *user)
     pthread_mutex_unlock(&tap_lock);
 }
 
-static void tell_tap(enum log_level level, const char *event, const char *fields)
+static void call_tap(enum log_level level, const char *event, const char *fields)
 {
     pthread_mutex_lock(&tap_lock);
     if (tap_function != NULL) tap_function(tap_user, level, event, fields);
@@ -79,21 +80,25 @@ const char *log_level_name(enum log_level level)
 char *log_quote(const char *text)
 {
     bool plain = text[0] != '\0';
-    for (const char *c = text; *c; c++)
-        if ((unsigned char)*c <= ' ' || *c == '"' || *c == '=' || *c == '\\' || *c == 0x7f)
-            plain = false;
-    if (plain) return mem_strdup(text);
     struct buf quoted = {0};
     buf_add_char(&quoted, '"');
-    for (const char *c = text; *c; c++) {
-        if (*c == '"' || *c == '\\') buf_printf(&quoted, "\\%c", *c);
-        else if (*c == '\n') buf_add_text(&quoted, "\\n");
-        else if ((unsigned char)*c < ' ' || *c == 0x7f)
-            buf_printf(&quoted, "\\x%02x", (unsigned char)*c);
-        else buf_add_char(&quoted, *c);
+    for (int length; *text != '\0'; text += length) {
+        uint32_t character = 0;
+        int valid = utf8_decode(text, &character);
+        bool hidden = valid == 0 || utf8_is_control(character);
+        length = valid > 0 ? valid : 1;
+        if (hidden || strchr(" \"=\\", *text) != NULL) plain = false;
+        if (*text == '"' || *text == '\\') buf_printf(&quoted, "\\%c", *text);
+        else if (*text == '\n') buf_add_text(&quoted, "\\n");
+        else if (!hidden) buf_add(&quoted, text, (size_t)length);
+        else
+            for (int i = 0; i < length; i++) buf_printf(&quoted, "\\x%02x", (unsigned char)text[i]);
     }
     buf_add_char(&quoted, '"');
-    return buf_take(&quoted);
+    char *result = plain ? mem_strndup(quoted.data + 1, quoted.length - 2) : NULL;
+    if (result == NULL) return buf_take(&quoted);
+    buf_deinit(&quoted);
+    return result;
 }
 
 void log_event(enum log_level level, const char *event, const char *format, ...)
@@ -109,7 +114,7 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     if (vasprintf(&own, format, args) >= 0 && own[0])
         buf_printf(&fields, "%s%s", fields.length > 0 ? " " : "", own);
     va_end(args);
-    tell_tap(level, event, own != NULL ? own : "");
+    call_tap(level, event, own != NULL ? own : "");
     free(own);
     if (!send_to_journal(level, event, buf_text(&fields))) {
         char when[32];

@@ -4,8 +4,8 @@
  *     2026-01-31T12:34:56.789Z INFO job_finished job=mnist-1 state=SUCCEEDED seconds=41.2
  *
  * Under systemd the same goes to the journal, with every field as a field of the entry (journal.h).
- * Only the top level of a role (daemon/, client/) logs; libraries return a status. Lines are
- * written with one write(2) each, so processes that share stderr do not mix theirs. Thread-safe.
+ * Only the top level of a role (daemon/, client/) logs; libraries return a status. Each line is one
+ * write(2), so processes that share stderr do not mix their lines. Thread-safe.
  */
 #ifndef FSDPD_BASE_LOG_H
 #define FSDPD_BASE_LOG_H
@@ -18,8 +18,8 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
 void log_set_level(enum log_level level);
 
 /*
- * From now on, lines go to the journal's socket at `path` as entries with fields; to stderr as ever
- * when it does not take them. NULL: to systemd's journal, if that is where stderr goes.
+ * From now on, sends lines to the journal's socket at `path` as entries with fields; lines that it
+ * does not accept go to stderr. NULL: systemd's journal, if stderr is connected to it.
  */
 void log_use_journal(const char *path);
 
@@ -33,8 +33,8 @@ void log_set_context(const char *fields);
 void log_event(enum log_level level, const char *event, const char *format, ...) FSDPD_PRINTF(3, 4);
 
 /*
- * From now on, what is logged is told to `tap` too (NULL: to nobody), without the context's fields.
- * It is called by whichever thread logs, one at a time, and must not log. The strings are valid
+ * From now on, also passes every line to `tap`, without the context's fields; NULL stops that. The
+ * logging thread calls `tap`, one thread at a time; `tap` must not log. The strings are valid
  * during the call.
  */
 typedef void log_tap(void *user, enum log_level level, const char *event, const char *fields);

@@ -47,12 +47,18 @@ void *mem_dup(const void *bytes, size_t size)
     return copy;
 }
 
+char *mem_vprintf(const char *format, va_list args)
+{
+    char *text = NULL;
+    if (vasprintf(&text, format, args) < 0) abort();
+    return text;
+}
+
 char *mem_printf(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = NULL;
-    if (vasprintf(&text, format, args) < 0) abort();
+    char *text = mem_vprintf(format, args);
     va_end(args);
     return text;
 }

@@ -1,12 +1,12 @@
 /*
- * Heap memory for our own bookkeeping. These functions never return NULL: for the small, bounded
- * structures that they serve there is nothing sensible to do when memory is gone, so they abort.
- * A size that comes from outside must be bounded before it gets here; memory for tensors comes from
- * devices, never from here.
+ * Heap memory for our own bookkeeping. These functions never return NULL: without memory for such
+ * small, bounded structures the process cannot continue, so they abort. Bound every size that comes
+ * from outside before passing it here. Memory for tensors comes from devices, never from here.
  */
 #ifndef FSDPD_BASE_MEM_H
 #define FSDPD_BASE_MEM_H
 
+#include <stdarg.h>
 #include <stddef.h>
 
 #include "base/status.h"
@@ -24,6 +24,7 @@ char *mem_strdup(const char *text);
 char *mem_strndup(const char *text, size_t length);
 void *mem_dup(const void *bytes, size_t size);
 char *mem_printf(const char *format, ...) FSDPD_PRINTF(1, 2);
+char *mem_vprintf(const char *format, va_list args) FSDPD_PRINTF(1, 0);
 
 /*
  * Makes room for one more element at the end of a growing array:

@@ -6,13 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 enum { STATUS_MESSAGE_MAX = 4096 };
 
 struct status {
     enum status_code code;
+    bool lacks, answer;
     char *message;
+    char *reason, *subject, *field; /* see struct status_details */
+    int line;
 };
 
 static char *message_format(const char *format, va_list args)
@@ -71,6 +75,7 @@ status_t status_from_errno(int error, const char *format, ...)
     va_start(args, format);
     status_t status = status_new_v(code_from_errno(error), format, args);
     va_end(args);
+    status->lacks = error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENFILE;
     char *joined = mem_printf("%s: %s", status->message, strerror(error));
     free(status->message);
     status->message = joined;
@@ -94,7 +99,51 @@ status_t status_wrap(status_t status, const char *format, ...)
 status_t status_copy(status_t status)
 {
     if (status == NULL) return NULL;
-    return status_new(status->code, "%s", status->message);
+    status_t copy = status_new(status->code, "%s", status->message);
+    copy->lacks = status->lacks;
+    copy->answer = status->answer;
+    return status_with(copy, status_about(status));
+}
+
+static void set_text(char **slot, const char *text)
+{
+    if (*slot == NULL && text != NULL) *slot = mem_strdup(text);
+}
+
+status_t status_with(status_t status, struct status_details about)
+{
+    if (status == NULL) return NULL;
+    set_text(&status->reason, about.reason);
+    set_text(&status->subject, about.subject);
+    set_text(&status->field, about.field);
+    if (status->line == 0) status->line = about.line;
+    return status;
+}
+
+struct status_details status_about(status_t status)
+{
+    if (status == NULL) return (struct status_details){0};
+    return (struct status_details){status->reason, status->subject, status->field, status->line};
+}
+
+bool status_lacks(status_t status)
+{
+    return status != NULL && status->lacks;
+}
+
+bool status_is_answer(status_t status)
+{
+    return status != NULL && status->answer;
+}
+
+void status_set_answer(status_t status, bool answer)
+{
+    if (status != NULL) status->answer = answer;
+}
+
+void status_set_lacks(status_t status, bool lacks)
+{
+    if (status != NULL) status->lacks = lacks;
 }
 
 enum status_code status_code(status_t status)
@@ -128,7 +177,7 @@ const char *status_code_name(enum status_code code)
         "DATA_LOSS",
         "UNAUTHENTICATED",
     };
-    if ((unsigned)code >= sizeof names / sizeof names[0]) return "UNKNOWN";
+    if ((unsigned)code >= COUNT_OF(names)) return "UNKNOWN";
     return names[code];
 }
 
@@ -136,6 +185,9 @@ void status_free(status_t status)
 {
     if (status == NULL) return;
     free(status->message);
+    free(status->reason);
+    free(status->subject);
+    free(status->field);
     free(status);
 }
 

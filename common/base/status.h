@@ -1,8 +1,8 @@
 /*
- * Errors. A function that can fail returns a status_t: NULL means it succeeded; anything else is one
- * error on the heap that the caller owns and must hand on, wrap or free. Codes are gRPC's canonical
- * codes, so an error keeps its meaning from a kernel to the shell. Messages say what was expected,
- * what was found, and where. On failure a function leaves its outputs untouched.
+ * Errors. A function that can fail returns a status_t: NULL means it succeeded; anything else is
+ * one error on the heap that the caller owns and must hand on, wrap or free. Codes are gRPC's
+ * canonical codes, so an error keeps its meaning from a kernel to the shell. Messages say what was
+ * expected, what was found, and where. On failure a function leaves its outputs untouched.
  *
  * Thread safety: a status_t may be handed from one thread to another; it is never shared.
  */
@@ -11,6 +11,7 @@
 
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 enum status_code {
     STATUS_OK = 0,
@@ -35,7 +36,6 @@ enum status_code {
 struct status;
 typedef struct status *status_t;
 
-#define STATUS_OKAY ((status_t)0)
 #define FSDPD_MUST_USE __attribute__((warn_unused_result))
 #define FSDPD_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 
@@ -43,7 +43,8 @@ typedef struct status *status_t;
 status_t status_new(enum status_code code, const char *format, ...) FSDPD_PRINTF(2, 3);
 status_t status_new_v(enum status_code code, const char *format, va_list args);
 
-/* A new error whose message ends in the text of `error` (a value of errno), its code chosen to fit. */
+/* A new error whose message ends in the text of `error` (an errno value); its code is chosen to
+ * fit. */
 status_t status_from_errno(int error, const char *format, ...) FSDPD_PRINTF(2, 3);
 
 /* Puts "<text>: " before the message of `status` and returns it; NULL stays NULL. */
@@ -55,16 +56,38 @@ status_t status_copy(status_t status);
 /* STATUS_OK for NULL. */
 enum status_code status_code(status_t status);
 
+/* Whether a host ran out of space or descriptors, so that a later attempt may succeed. Set by
+ * errors made from errno; copies and wrapped errors keep it. */
+bool status_lacks(status_t status);
+void status_set_lacks(status_t status, bool lacks); /* accepts NULL */
+
+/* Whether it is the answer of the other side of a call, rather than a failure on the way there;
+ * copies and wrapped errors keep it. */
+bool status_is_answer(status_t status);
+void status_set_answer(status_t status, bool answer); /* accepts NULL */
+
 /* "ok" for NULL; otherwise valid until the status is wrapped or freed. */
 const char *status_message(status_t status);
 
-/* "INVALID_ARGUMENT" and so on; "UNKNOWN" for a number that is no code. */
+/* What programs read of an error, beside its code. Copies and wrapped errors keep it. */
+struct status_details {
+    const char *reason;  /* "JOB_IS_NOT_RUNNING"; NULL: nothing more than the code says */
+    const char *subject; /* what the error is about, "mnist-1"; NULL: unknown */
+    const char *field;   /* of the request or of a file, "train.epochs"; NULL: none */
+    int line;            /* of the file; 0: none */
+};
+
+/* Sets what is not known yet of `status`, and returns it; NULL stays NULL. Texts are copied. */
+status_t status_with(status_t status, struct status_details about);
+struct status_details status_about(status_t status);
+
+/* "INVALID_ARGUMENT" etc.; "UNKNOWN" for a number that is not a code. */
 const char *status_code_name(enum status_code code);
 
 /* Accepts NULL. */
 void status_free(status_t status);
 
-/* Keeps the first of two errors and frees the other: for clean-up paths that can fail too. */
+/* Keeps the first of two errors and frees the other: for clean-up paths that can also fail. */
 status_t status_first(status_t first, status_t second);
 
 /* Returns from the calling function if `expression` is an error. */

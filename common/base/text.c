@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+
 bool text_parse_i64(const char *text, int64_t *value)
 {
     const char *digits = text[0] == '-' || text[0] == '+' ? text + 1 : text;
@@ -39,13 +41,45 @@ char *text_format_bytes(uint64_t bytes, char text[static 32])
     static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
     double value = (double)bytes;
     size_t unit = 0;
-    while (value >= 999.5 && unit + 1 < sizeof units / sizeof units[0]) {
+    while (value >= 999.5 && unit + 1 < COUNT_OF(units)) {
         value /= 1000;
         unit++;
     }
     if (unit == 0) snprintf(text, 32, "%llu B", (unsigned long long)bytes);
-    else snprintf(text, 32, "%.*f %s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, units[unit]);
+    else
+        snprintf(text, 32, "%.*f %s",
+                 value < 9.995   ? 2
+                 : value < 99.95 ? 1
+                                 : 0,
+                 value, units[unit]);
     return text;
+}
+
+bool text_parse_bytes(const char *text, uint64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"B", 1},        {"kB", 1e3},    {"KB", 1e3},
+                 {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},   {"KiB", 1024},
+                 {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+    size_t length = strlen(text);
+    while (length > 0 && isalpha((unsigned char)text[length - 1])) length--;
+    const char *unit = text + length;
+    while (length > 0 && text[length - 1] == ' ') length--;
+    char number[32];
+    double value;
+    if (length == 0 || length >= sizeof number) return false;
+    memcpy(number, text, length);
+    number[length] = '\0';
+    if (!text_parse_f64(number, &value) || !(value >= 0)) return false;
+    for (size_t i = 0; i < COUNT_OF(units); i++) {
+        if (strcmp(unit, units[i].name) != 0) continue;
+        if (value * units[i].bytes >= 0x1p63) return false;
+        *bytes = (uint64_t)(value * units[i].bytes);
+        return true;
+    }
+    return false;
 }
 
 char *text_format_count(uint64_t count, char text[static 32])
@@ -111,7 +145,7 @@ static size_t edit_distance(const char *a, const char *b)
 const char *text_nearest(const char *word, const char *const *candidates, size_t count)
 {
     const char *nearest = NULL;
-    size_t best = strlen(word) / 3 + 2; /* further than this is a different word */
+    size_t best = strlen(word) / 3 + 2; /* at a larger distance it is a different word */
     for (size_t i = 0; i < count; i++) {
         size_t distance = edit_distance(word, candidates[i]);
         if (distance < best) {

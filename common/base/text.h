@@ -1,4 +1,4 @@
-/* Text for and from people: strict numbers in, byte sizes and durations out. */
+/* Text from and for people: strict parsing of numbers; formatting of byte sizes and durations. */
 #ifndef FSDPD_BASE_TEXT_H
 #define FSDPD_BASE_TEXT_H
 
@@ -13,13 +13,18 @@ bool text_parse_f64(const char *text, double *value);
 /* "4.8 MB", "320 B" (powers of 1000). `text` holds at least 32 bytes; returns it. */
 char *text_format_bytes(uint64_t bytes, char text[static 32]);
 
+/* The reverse, with any number and a unit of B, kB, MB, GB, TB (powers of 1000), KiB, MiB, GiB, TiB
+ * or none: "80GB", "1.5 GiB", "4e9". False, with *bytes unchanged, for other texts. */
+bool text_parse_bytes(const char *text, uint64_t *bytes);
+
 /* "1,199,882". `text` holds at least 32 bytes; returns it. */
 char *text_format_count(uint64_t count, char text[static 32]);
 
 /* "41.3s", "2m05s", "3h12m". `text` holds at least 32 bytes; returns it. */
 char *text_format_seconds(double seconds, char text[static 32]);
 
-/* Also short ones: "41.3 s", "1.25 ms", "40 us". `text` holds at least 32 bytes; returns it. */
+/* For short durations too: "41.3 s", "1.25 ms", "40 us". `text` holds at least 32 bytes; returns
+ * it. */
 char *text_format_duration(double seconds, char text[static 32]);
 
 /* Whether `name` matches the shell pattern `glob` (* ? [...]); '*' crosses dots. */

@@ -1,4 +1,4 @@
-/* Directories with what is in them; see tree.h. */
+/* Removal of directory trees; see tree.h. */
 #include "base/tree.h"
 
 #include <dirent.h>
@@ -10,7 +10,7 @@
 
 enum { DEPTH_MAX = 64 };
 
-/* Takes `fd`, a directory. */
+/* Takes ownership of `fd`, a directory. */
 static status_t empty(int fd, const char *path, int depth)
 {
     DIR *directory = fdopendir(fd);

@@ -1,4 +1,4 @@
-/* Directories that were cut off; see unfinished.h. */
+/* Directories left unfinished; see unfinished.h. */
 #include "base/unfinished.h"
 
 #include <dirent.h>

@@ -1,6 +1,8 @@
 /* UTF-8; see utf8.h. */
 #include "base/utf8.h"
 
+#include <string.h>
+
 static int announced_length(unsigned char first)
 {
     if (first < 0x80) return 1;
@@ -18,12 +20,21 @@ int utf8_decode(const char *text, uint32_t *character)
     if (length == 0) return 0;
     uint32_t value = length == 1 ? bytes[0] : bytes[0] & (0x7Fu >> length);
     for (int i = 1; i < length; i++) {
-        if ((bytes[i] & 0xC0) != 0x80) return 0; /* the NUL at the end stops here too */
+        if ((bytes[i] & 0xC0) != 0x80) return 0; /* the terminating NUL stops here too */
         value = value << 6 | (bytes[i] & 0x3Fu);
     }
     bool surrogate = value >= 0xD800 && value < 0xE000;
     if (value < smallest[length] || value > 0x10FFFF || surrogate) return 0;
     *character = value;
+    return length;
+}
+
+size_t utf8_cut(const char *text, size_t most)
+{
+    size_t length = strnlen(text, most + 1);
+    if (length <= most) return length;
+    length = most;
+    while (length > 0 && ((unsigned char)text[length] & 0xc0) == 0x80) length--;
     return length;
 }
 

@@ -1,42 +1,42 @@
-/* config.json, read key by key, and which architecture it is; see hf.h and config.h. */
-#include "hf/config.h"
-
+/* config.json, read as a family file says, and the model file that it becomes; see hf.h. */
+#include <jansson.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "hf/family.h"
 
-enum { FOUND_MAX = 60 };
+enum { FOUND_MAX = 60, LIST_MAX = 4096, LITERALS = 3 };
 
-static const struct {
-    const char *name;         /* model_type */
-    const char *architecture; /* that is trained */
-    const char *others[3];    /* whose files have the same weights, or these and more */
-    void (*write)(struct config *config, struct buf *out, bool *tied);
-} types[] = {
-    [HF_GPT2] = {"gpt2", "GPT2LMHeadModel", {"GPT2Model"}, gpt2_write},
-    [HF_LLAMA] = {"llama", "LlamaForCausalLM", {"LlamaModel"}, llama_write},
-    [HF_BERT] = {"bert", "BertForMaskedLM", {"BertForPreTraining", "BertModel"}, bert_write},
+/*
+ * A configuration that is being read: the values of the family's keys so far, behind true, false
+ * and null. The first mistake is kept in `status`; from then on nothing more is looked at.
+ */
+struct config {
+    const struct hf_family *family;
+    const char *file;
+    json_t *root;
+    status_t status;
+    const char **names;
+    struct constant *values;
+    struct environment environment;
+    const char **labels;     /* by key: the path that it was found under, for messages */
+    struct constant **lists; /* by key: elements of one that is a list */
 };
-enum { TYPE_COUNT = sizeof types / sizeof types[0] };
 
-const char *hf_type_name(enum hf_type type)
-{
-    return types[type].name;
-}
-
-void config_refuse(struct config *config, enum status_code code, const char *key,
+FSDPD_PRINTF(4, 5)
+static void refuse(struct config *config, enum status_code code, const char *label,
                    const char *format, ...)
 {
-    if (*config->status != NULL) return;
+    if (config->status != NULL) return;
     va_list args;
     va_start(args, format);
     status_t status = status_new_v(code, format, args);
     va_end(args);
-    *config->status = status_wrap(status, "%s: %s%s", config->file, config->section, key);
+    config->status = status_wrap(status, "%s: %s", config->file, label);
 }
 
 /* The value of a key, as JSON, cut where it is long. */
@@ -55,161 +55,309 @@ static void format_found(const json_t *value, char text[static FOUND_MAX + 4])
     snprintf(text, FOUND_MAX, "%s", words[json_typeof(value)]);
 }
 
-static void refuse_value(struct config *config, const char *key, const json_t *value,
+static void refuse_value(struct config *config, const char *label, const json_t *value,
                          const char *expected)
 {
     char found[FOUND_MAX + 4];
     format_found(value, found);
-    config_refuse(config, STATUS_INVALID_ARGUMENT, key, "expected %s, found %s", expected, found);
+    refuse(config, STATUS_INVALID_ARGUMENT, label, "expected %s, found %s", expected, found);
 }
 
-/* NULL if it is not there, or null. */
-static json_t *find(const struct config *config, const char *key)
+/* ---- Expressions of the family ---- */
+
+static bool evaluate(struct config *config, const struct family_expression *expression,
+                     struct constant *value)
 {
-    json_t *value = json_object_get(config->root, key);
-    return json_is_null(value) ? NULL : value;
+    if (config->status != NULL) return false;
+    status_t status = constant_evaluate(expression->expression, &config->environment, value);
+    if (status == NULL) return true;
+    char *path = yamldoc_path(expression->node);
+    config->status = status_wrap(status, "%s:%d: key '%s'", expression->node->file,
+                                 expression->node->line, path);
+    free(path);
+    return false;
 }
 
-bool config_has(const struct config *config, const char *key)
+static bool holds(struct config *config, const struct family_expression *expression)
 {
-    return find(config, key) != NULL;
+    struct constant value;
+    if (!evaluate(config, expression, &value)) return false;
+    if (value.kind == CONSTANT_BOOLEAN) return value.integer != 0;
+    config->status = yamldoc_key_error(expression->node, "a condition is True or False");
+    return false;
 }
 
-int64_t config_integer(struct config *config, const char *key, int64_t low, int64_t high,
-                       int64_t fallback)
+static double bound_of(struct config *config, const struct family_expression *bound,
+                       double otherwise)
 {
-    const json_t *value = find(config, key);
-    if (value == NULL || *config->status != NULL) return fallback;
-    if (json_is_integer(value) && json_integer_value(value) >= low &&
-        json_integer_value(value) <= high)
-        return json_integer_value(value);
+    struct constant value;
+    if (bound->expression == NULL || !evaluate(config, bound, &value)) return otherwise;
+    if (value.kind == CONSTANT_INTEGER) return (double)value.integer;
+    return value.kind == CONSTANT_REAL ? value.real : otherwise;
+}
+
+/* A value in a message: as constant_format, a text without its quotes. */
+static void add_value(struct buf *out, const struct constant *value)
+{
+    char text[64];
+    if (value->kind == CONSTANT_TEXT) buf_printf(out, "%.60s", value->text);
+    else buf_add_text(out, constant_format(value, text));
+}
+
+/* A family's sentence, with the values of {names} in it. */
+static char *fill_in(const struct config *config, const char *text)
+{
+    struct buf out = {0};
+    while (*text != '\0') {
+        size_t length = strcspn(text, "{");
+        buf_add(&out, text, length);
+        text += length;
+        const char *end = strchr(text, '}');
+        if (*text == '\0' || end == NULL) break;
+        char *name = mem_strndup(text + 1, (size_t)(end - text) - 1);
+        const struct constant *value = environment_find(&config->environment, name);
+        if (value != NULL) add_value(&out, value);
+        free(name);
+        text = end + 1;
+    }
+    return buf_take(&out);
+}
+
+/* ---- Keys ---- */
+
+/* The value at "rope_scaling.factor"; NULL if it is missing or null. *inside is whether the object
+ * that would hold it exists. */
+static json_t *find(struct config *config, const char *path, bool *inside)
+{
+    json_t *at = config->root;
+    char *copy = mem_strdup(path), *rest = NULL;
+    *inside = true;
+    for (char *part = strtok_r(copy, ".", &rest); part != NULL && at != NULL;) {
+        at = json_object_get(at, part);
+        if (json_is_null(at)) at = NULL;
+        size_t length = (size_t)(part - copy) + strlen(part);
+        part = strtok_r(NULL, ".", &rest);
+        if (part == NULL) break;
+        *inside = at != NULL;
+        if (at == NULL || json_is_object(at)) continue;
+        char *label = mem_strndup(path, length);
+        refuse_value(config, label, at, "an object");
+        free(label);
+        at = NULL;
+    }
+    free(copy);
+    return at;
+}
+
+/* Of several objects that may hold a key, only the first that exists is searched. */
+static json_t *find_key(struct config *config, const struct family_key *key, const char **label)
+{
+    const char *object = NULL;
+    int count = key->paths != NULL ? family_text_count(key->paths) : 1;
+    *label = NULL;
+    for (int i = 0; i < count; i++) {
+        const char *path = key->paths != NULL ? family_text(key->paths, i) : key->name;
+        const char *dot = strrchr(path, '.');
+        size_t length = dot != NULL ? (size_t)(dot - path) : 0;
+        bool inside, nested = length > 0;
+        if (nested && object != NULL && strncmp(object, path, length + 1) != 0) continue;
+        json_t *value = find(config, path, &inside);
+        if (nested && inside) object = path;
+        if (value == NULL && (!inside || *label != NULL)) continue;
+        *label = path;
+        if (value != NULL) return value;
+    }
+    if (*label == NULL) *label = family_text(key->paths, 0);
+    return NULL;
+}
+
+static bool scalar_of(const json_t *json, struct constant *value)
+{
+    if (json_is_integer(json))
+        *value = (struct constant){.kind = CONSTANT_INTEGER, .integer = json_integer_value(json)};
+    else if (json_is_boolean(json))
+        *value = (struct constant){.kind = CONSTANT_BOOLEAN, .integer = json_is_true(json)};
+    else if (json_is_string(json))
+        *value = (struct constant){.kind = CONSTANT_TEXT, .text = json_string_value(json)};
+    else return false;
+    return true;
+}
+
+static void read_list(struct config *config, int index, const json_t *json, const char *label)
+{
+    const struct family_key *key = &config->family->keys[index];
+    size_t count = json_array_size(json);
+    if (!json_is_array(json) || count > LIST_MAX) {
+        refuse_value(config, label, json, "an array");
+        return;
+    }
+    struct constant *items = mem_alloc_array(count + 1, sizeof *items), length;
+    config->lists[index] = items;
+    for (size_t i = 0; i < count; i++)
+        if (!scalar_of(json_array_get(json, i), &items[i]))
+            refuse_value(config, label, json_array_get(json, i), "a text, an integer or a boolean");
+    if (key->length.expression != NULL && evaluate(config, &key->length, &length) &&
+        (length.kind != CONSTANT_INTEGER || length.integer != (int64_t)count)) {
+        char expected[80], text[64];
+        snprintf(expected, sizeof expected, "an array of %s elements",
+                 constant_format(&length, text));
+        refuse_value(config, label, json, expected);
+    }
+    config->values[config->environment.count] =
+        (struct constant){.kind = CONSTANT_LIST, .integer = (int64_t)count, .items = items};
+}
+
+static void read_integer(struct config *config, const struct family_key *key, const json_t *json,
+                         const char *label, struct constant *value)
+{
+    double low = key->type == FAMILY_SIZE ? 1 : bound_of(config, &key->from, INT32_MIN);
+    double high = bound_of(config, &key->to, INT32_MAX);
+    double number = (double)json_integer_value(json);
     char expected[80];
-    snprintf(expected, sizeof expected, "an integer from %lld to %lld", (long long)low,
-             (long long)high);
-    refuse_value(config, key, value, expected);
-    return fallback;
+    snprintf(expected, sizeof expected, "an integer from %.0f to %.0f", low, high);
+    if (!json_is_integer(json) || !(number >= low && number <= high))
+        refuse_value(config, label, json, expected);
+    *value = (struct constant){.kind = CONSTANT_INTEGER, .integer = json_integer_value(json)};
 }
 
-int64_t config_size(struct config *config, const char *key, int64_t fallback)
+static void read_number(struct config *config, const struct family_key *key, const json_t *json,
+                        const char *label, struct constant *value)
 {
-    return config_integer(config, key, 1, INT32_MAX, fallback);
-}
-
-double config_number(struct config *config, const char *key, double low, double high,
-                     double fallback)
-{
-    const json_t *value = find(config, key);
-    if (value == NULL || *config->status != NULL) return fallback;
-    double number = json_number_value(value);
-    if (json_is_number(value) && number >= low && number <= high) return number;
+    bool probability = key->type == FAMILY_PROBABILITY;
+    double low = probability ? 0 : bound_of(config, &key->from, -1e30);
+    double high = probability ? 1 : bound_of(config, &key->to, 1e30);
+    double number = json_number_value(json);
     char expected[80];
     snprintf(expected, sizeof expected, "a number from %g to %g", low, high);
-    refuse_value(config, key, value, expected);
-    return fallback;
+    if (!json_is_number(json) || !(number >= low && number <= high))
+        refuse_value(config, label, json, expected);
+    if (probability && number == 1) refuse_value(config, label, json, "a number below 1");
+    *value = (struct constant){.kind = CONSTANT_REAL, .real = number};
 }
 
-double config_probability(struct config *config, const char *key, double fallback)
+static void read_value(struct config *config, int index, const json_t *json, const char *label)
 {
-    double p = config_number(config, key, 0, 1, fallback);
-    if (p == 1)
-        config_refuse(config, STATUS_INVALID_ARGUMENT, key, "expected a number below 1, found 1");
-    return p;
-}
-
-bool config_boolean(struct config *config, const char *key, bool fallback)
-{
-    const json_t *value = find(config, key);
-    if (value == NULL || *config->status != NULL) return fallback;
-    if (!json_is_boolean(value)) refuse_value(config, key, value, "true or false");
-    return json_is_true(value);
-}
-
-const char *config_text(struct config *config, const char *key, const char *fallback)
-{
-    const json_t *value = find(config, key);
-    if (value == NULL || *config->status != NULL) return fallback;
-    if (json_is_string(value)) return json_string_value(value);
-    refuse_value(config, key, value, "a text");
-    return fallback;
-}
-
-void config_refuse_true(struct config *config, const char *key)
-{
-    if (config_boolean(config, key, false))
-        config_refuse(config, STATUS_UNIMPLEMENTED, key, "true is not supported");
-}
-
-struct config config_inside(struct config *config, const char *key, const char *section)
-{
-    json_t *inside = find(config, key);
-    if (inside != NULL && !json_is_object(inside)) refuse_value(config, key, inside, "an object");
-    return (struct config){.root = inside,
-                           .file = config->file,
-                           .section = section,
-                           .status = config->status};
-}
-
-const char *config_activation(struct config *config, const char *key, const char *fallback)
-{
-    static const struct {
-        const char *name, *module;
-    } known[] = {
-        {"gelu", "GELU()"},
-        {"gelu_new", "GELU(approximate='tanh')"},
-        {"gelu_pytorch_tanh", "GELU(approximate='tanh')"},
-        {"relu", "ReLU()"},
-        {"silu", "SiLU()"},
-        {"swish", "SiLU()"},
-    };
-    const char *name = config_text(config, key, fallback);
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-        if (strcmp(known[i].name, name) == 0) return known[i].module;
-    config_refuse(config, STATUS_UNIMPLEMENTED, key,
-                  "the activation '%.60s' is not supported; gelu, gelu_new, gelu_pytorch_tanh, "
-                  "relu and silu are",
-                  name);
-    return "";
-}
-
-const char *config_format(double value, char text[static 32])
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, 32, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
+    const struct family_key *key = &config->family->keys[index];
+    struct constant *value = &config->values[config->environment.count];
+    switch (key->type) {
+    case FAMILY_SIZE:
+    case FAMILY_INTEGER: read_integer(config, key, json, label, value); return;
+    case FAMILY_NUMBER:
+    case FAMILY_PROBABILITY: read_number(config, key, json, label, value); return;
+    case FAMILY_BOOLEAN:
+        if (!json_is_boolean(json)) refuse_value(config, label, json, "true or false");
+        break;
+    case FAMILY_TEXT:
+        if (!json_is_string(json)) refuse_value(config, label, json, "a text");
+        break;
+    case FAMILY_LIST: read_list(config, index, json, label); return;
+    case FAMILY_COUNT:
+        if (!json_is_object(json) || json_object_size(json) == 0)
+            refuse_value(config, label, json, "an object with entries");
+        *value =
+            (struct constant){.kind = CONSTANT_INTEGER, .integer = (int64_t)json_object_size(json)};
+        return;
     }
-    if (value == floor(value) && fabs(value) < 1e15) snprintf(text, 32, "%.1f", value);
-    return text;
+    if (config->status == NULL) scalar_of(json, value);
 }
 
-/* model_type, or what the architectures say. */
-static int find_type(struct config *config)
+/* The value of a missing key. */
+static void take_default(struct config *config, const struct family_key *key, const char *label)
 {
-    const char *name = config_text(config, "model_type", NULL);
-    for (int t = 0; t < TYPE_COUNT && name != NULL; t++)
-        if (strcmp(types[t].name, name) == 0) return t;
-    if (*config->status != NULL) return -1;
-    if (name == NULL)
-        config_refuse(config, STATUS_INVALID_ARGUMENT, "model_type",
-                      "is missing; gpt2, llama and bert are supported");
-    else
-        config_refuse(config, STATUS_UNIMPLEMENTED, "model_type",
-                      "'%.60s' is not supported; gpt2, llama and bert are", name);
-    return -1;
+    struct constant *value = &config->values[config->environment.count];
+    if (key->needed.expression != NULL && holds(config, &key->needed)) {
+        char *why = key->why != NULL ? fill_in(config, key->why) : NULL;
+        refuse(config, STATUS_INVALID_ARGUMENT, label, "is missing%s%s", why ? "; " : "",
+               why ? why : "");
+        free(why);
+    }
+    *value = (struct constant){.kind = CONSTANT_NONE};
+    if (key->type == FAMILY_TEXT && key->text != NULL)
+        *value = (struct constant){.kind = CONSTANT_TEXT, .text = key->text};
+    if (key->standard.expression != NULL) evaluate(config, &key->standard, value);
 }
 
-static bool is_architecture(int type, const char *name)
+static bool is_supported_value(const struct constant *value, const struct yamldoc_node *word)
 {
-    bool known = strcmp(name, types[type].architecture) == 0;
-    for (int i = 0; i < 3 && types[type].others[i] != NULL; i++)
-        known = known || strcmp(name, types[type].others[i]) == 0;
-    return known;
+    int64_t integer;
+    double real;
+    switch (value->kind) {
+    case CONSTANT_NONE: return yamldoc_is_null(word);
+    case CONSTANT_BOOLEAN: return strcmp(word->text, value->integer ? "true" : "false") == 0;
+    case CONSTANT_INTEGER: return text_parse_i64(word->text, &integer) && integer == value->integer;
+    case CONSTANT_REAL: return text_parse_f64(word->text, &real) && real == value->real;
+    case CONSTANT_TEXT: return strcmp(word->text, value->text) == 0;
+    case CONSTANT_PAIR:
+    case CONSTANT_LIST: break;
+    }
+    return false;
 }
 
-static void check_architectures(struct config *config, int type)
+static void check_supported(struct config *config, const struct family_key *key,
+                            const struct constant *value, const char *label)
 {
-    const json_t *list = find(config, "architectures"), *item;
+    if (config->status != NULL || key->supported == NULL) return;
+    int count = key->supported->item_count;
+    for (int i = 0; i < count; i++)
+        if (is_supported_value(value, key->supported->items[i])) return;
+    struct buf text = {0};
+    if (value->kind == CONSTANT_TEXT) buf_printf(&text, "'%.60s'", value->text);
+    else if (value->kind == CONSTANT_BOOLEAN)
+        buf_add_text(&text, value->integer ? "true" : "false");
+    else add_value(&text, value);
+    buf_add_text(&text, " is not supported; ");
+    for (int i = 0; i < count; i++)
+        buf_printf(&text, "%s%s",
+                   i == 0          ? ""
+                   : i + 1 < count ? ", "
+                                   : " and ",
+                   key->supported->items[i]->text);
+    buf_add_text(&text, count == 1 ? " is" : " are");
+    if (key->why != NULL) buf_printf(&text, ": %s", key->why);
+    refuse(config, STATUS_UNIMPLEMENTED, label, "%s", buf_text(&text));
+    buf_deinit(&text);
+}
+
+static void read_key(struct config *config, int index)
+{
+    const struct family_key *key = &config->family->keys[index];
+    struct environment *environment = &config->environment;
+    struct constant *value = &config->values[environment->count];
+    const json_t *json = find_key(config, key, &config->labels[index]);
+    const char *label = config->labels[index];
+    if (config->status != NULL) return;
+    *value = (struct constant){.kind = CONSTANT_NONE};
+    bool null = key->null && json_is_null(json_object_get(config->root, key->name));
+    if (json != NULL) read_value(config, index, json, label);
+    else if (!null) take_default(config, key, label);
+    if (value->kind == CONSTANT_LIST)
+        for (int64_t i = 0; i < value->integer; i++)
+            check_supported(config, key, &value->items[i], label);
+    else if (json != NULL || key->text != NULL || key->standard.expression != NULL)
+        check_supported(config, key, value, label);
+    config->names[environment->count++] = key->name;
+}
+
+static void check(struct config *config, const struct family_check *check)
+{
+    if (holds(config, &check->that) || config->status != NULL) return;
+    struct buf found = {0};
+    add_value(&found, &config->values[LITERALS + check->key]);
+    char *expected = fill_in(config, check->expected);
+    refuse(config, STATUS_INVALID_ARGUMENT, config->labels[check->key], "expected %s, found %s",
+           expected, buf_text(&found));
+    buf_deinit(&found);
+    free(expected);
+}
+
+/* ---- The whole ---- */
+
+static void check_architectures(struct config *config)
+{
+    const struct hf_family *family = config->family;
+    const json_t *list = json_object_get(config->root, "architectures"), *item;
     size_t index;
-    if (list == NULL) return;
+    if (list == NULL || json_is_null(list)) return;
     if (!json_is_array(list)) refuse_value(config, "architectures", list, "an array of texts");
     json_array_foreach((json_t *)list, index, item)
     {
@@ -218,26 +366,30 @@ static void check_architectures(struct config *config, int type)
             return;
         }
         const char *name = json_string_value(item);
-        if (is_architecture(type, name)) continue;
-        config_refuse(config, STATUS_UNIMPLEMENTED, "architectures",
-                      "'%.60s' is not supported; of %s, %s is", name, types[type].name,
-                      types[type].architecture);
+        if (strcmp(name, family->architecture) == 0 || family_has_text(family->also, name))
+            continue;
+        refuse(config, STATUS_UNIMPLEMENTED, "architectures",
+               "'%.60s' is not supported; of %s, %s is", name, family->name, family->architecture);
     }
 }
 
-/* What no architecture here can have. */
+/* Features that no supported architecture has. */
 static void check_common(struct config *config)
 {
-    config_refuse_true(config, "is_encoder_decoder");
-    config_refuse_true(config, "add_cross_attention");
-    config_refuse_true(config, "is_decoder");
-    if (find(config, "quantization_config") != NULL)
-        config_refuse(config, STATUS_UNIMPLEMENTED, "quantization_config",
-                      "quantized weights are not supported");
-    const json_t *pruned = find(config, "pruned_heads");
+    static const char *const flags[] = {"is_encoder_decoder", "add_cross_attention", "is_decoder"};
+    for (size_t i = 0; i < COUNT_OF(flags); i++) {
+        const json_t *value = json_object_get(config->root, flags[i]);
+        if (value == NULL || json_is_null(value) || json_is_false(value)) continue;
+        if (!json_is_true(value)) refuse_value(config, flags[i], value, "true or false");
+        refuse(config, STATUS_UNIMPLEMENTED, flags[i], "true is not supported");
+    }
+    const json_t *quantized = json_object_get(config->root, "quantization_config");
+    if (quantized != NULL && !json_is_null(quantized))
+        refuse(config, STATUS_UNIMPLEMENTED, "quantization_config",
+               "quantized weights are not supported");
+    const json_t *pruned = json_object_get(config->root, "pruned_heads");
     if (json_object_size(pruned) > 0 || json_array_size(pruned) > 0)
-        config_refuse(config, STATUS_UNIMPLEMENTED, "pruned_heads",
-                      "pruned heads are not supported");
+        refuse(config, STATUS_UNIMPLEMENTED, "pruned_heads", "pruned heads are not supported");
 }
 
 static status_t load(const char *json, size_t length, const char *file, json_t **root)
@@ -255,32 +407,110 @@ static status_t load(const char *json, size_t length, const char *file, json_t *
     return status_new(STATUS_INVALID_ARGUMENT, "%s: expected a JSON object", file);
 }
 
-static int read_type(struct config *config)
+status_t hf_config_type(const char *json, size_t length, const char *file, char **model_type)
 {
-    int type = find_type(config);
-    if (type < 0) return type;
-    check_architectures(config, type);
-    check_common(config);
-    return type;
+    json_t *root;
+    TRY(load(json, length, file, &root));
+    struct config config = {.file = file, .root = root};
+    const json_t *value = json_object_get(root, "model_type");
+    if (value == NULL || json_is_null(value))
+        refuse(&config, STATUS_INVALID_ARGUMENT, "model_type", "is missing");
+    else if (!json_is_string(value)) refuse_value(&config, "model_type", value, "a text");
+    if (config.status == NULL) *model_type = mem_strdup(json_string_value(value));
+    json_decref(root);
+    return config.status;
 }
 
-status_t hf_config_to_model(const char *json, size_t length, const char *file,
-                            struct hf_model *model)
+static void check_type(struct config *config)
 {
-    status_t status = NULL;
-    struct config config = {.file = file, .section = "", .status = &status};
-    TRY(load(json, length, file, &config.root));
-    struct buf text = {0};
-    bool tied = false;
-    int type = read_type(&config);
-    if (status == NULL) types[type].write(&config, &text, &tied);
-    json_decref(config.root);
-    if (status != NULL) {
-        buf_deinit(&text);
-        return status;
-    }
-    *model = (struct hf_model){.type = (enum hf_type)type, .tied = tied, .text = buf_take(&text)};
+    const json_t *value = json_object_get(config->root, "model_type");
+    const char *name = json_string_value(value);
+    if (name == NULL || !family_has_text(config->family->model_types, name))
+        refuse(config, STATUS_UNIMPLEMENTED, "model_type", "'%.60s' is not of the family %s",
+               name != NULL ? name : "", config->family->name);
+}
+
+static status_t config_open(struct config *config, const struct hf_family *family, const char *json,
+                            size_t length, const char *file)
+{
+    static const char *const literals[LITERALS] = {"true", "false", "null"};
+    size_t count = (size_t)family->key_count;
+    *config = (struct config){.family = family, .file = file};
+    TRY(load(json, length, file, &config->root));
+    config->names = mem_alloc_array(count + LITERALS, sizeof *config->names);
+    config->values = mem_alloc_array(count + LITERALS, sizeof *config->values);
+    config->labels = mem_alloc_array(count + 1, sizeof *config->labels);
+    config->lists = mem_alloc_array(count + 1, sizeof *config->lists);
+    for (int i = 0; i < LITERALS; i++) config->names[i] = literals[i];
+    config->values[0] = (struct constant){.kind = CONSTANT_BOOLEAN, .integer = true};
+    config->values[1] = (struct constant){.kind = CONSTANT_BOOLEAN};
+    config->environment =
+        (struct environment){.names = config->names, .values = config->values, .count = LITERALS};
+    check_type(config);
+    check_architectures(config);
+    check_common(config);
     return NULL;
+}
+
+static void config_close(struct config *config)
+{
+    for (int i = 0; i < config->family->key_count && config->lists != NULL; i++)
+        free(config->lists[i]);
+    free(config->lists);
+    free(config->labels);
+    free(config->values);
+    free(config->names);
+    json_decref(config->root);
+}
+
+static void add_argument(struct buf *out, const struct constant *value)
+{
+    char text[64];
+    if (value->kind == CONSTANT_LIST) {
+        buf_add_char(out, '[');
+        for (int64_t i = 0; i < value->integer; i++) {
+            if (i > 0) buf_add_text(out, ", ");
+            add_argument(out, &value->items[i]);
+        }
+        buf_add_char(out, ']');
+    } else if (value->kind == CONSTANT_TEXT) {
+        json_t *json = json_string(value->text);
+        char *quoted = json_dumps(json, JSON_ENCODE_ANY);
+        buf_add_text(out, quoted);
+        free(quoted);
+        json_decref(json);
+    } else {
+        buf_add_text(out, constant_format(value, text));
+    }
+}
+
+static void write_model(const struct config *config, struct hf_model *model)
+{
+    struct buf out = {0};
+    buf_printf(&out, "%s\nargs:\n", config->family->model);
+    for (int i = 0; i < config->family->key_count; i++) {
+        buf_printf(&out, "  %s: ", config->family->keys[i].name);
+        add_argument(&out, &config->values[LITERALS + i]);
+        buf_add_char(&out, '\n');
+    }
+    model->text = buf_take(&out);
+}
+
+status_t hf_config_to_model(const struct hf_family *family, const char *json, size_t length,
+                            const char *file, struct hf_model *model)
+{
+    struct config config;
+    TRY(config_open(&config, family, json, length, file));
+    struct hf_model made = {0};
+    for (int i = 0; i < family->key_count && config.status == NULL; i++) read_key(&config, i);
+    for (int i = 0; i < family->check_count && config.status == NULL; i++)
+        check(&config, &family->checks[i]);
+    for (int i = 0; i < family->left_out_count && config.status == NULL; i++)
+        made.left_out[i] = holds(&config, &family->left_out[i].when);
+    if (config.status == NULL) write_model(&config, &made);
+    if (config.status == NULL) *model = made;
+    config_close(&config);
+    return config.status;
 }
 
 void hf_model_deinit(struct hf_model *model)
@@ -305,9 +535,10 @@ static bool is_short(json_t *value)
     return true;
 }
 
-static void write_export(struct config *config, int type, const char *dtype, struct buf *out)
+static void write_export(struct config *config, const char *dtype, struct buf *out)
 {
-    json_object_set_new(config->root, "architectures", json_pack("[s]", types[type].architecture));
+    json_object_set_new(config->root, "architectures",
+                        json_pack("[s]", config->family->architecture));
     /* newer versions of transformers write "dtype"; all of them read "torch_dtype" */
     bool newer = json_object_get(config->root, "dtype") != NULL;
     json_object_del(config->root, newer ? "torch_dtype" : "dtype");
@@ -319,13 +550,12 @@ static void write_export(struct config *config, int type, const char *dtype, str
     free(text);
 }
 
-status_t hf_config_export(const char *json, size_t length, const char *dtype, struct buf *out)
+status_t hf_config_export(const struct hf_family *family, const char *json, size_t length,
+                          const char *dtype, struct buf *out)
 {
-    status_t status = NULL;
-    struct config config = {.file = "config.json", .section = "", .status = &status};
-    TRY(load(json, length, config.file, &config.root));
-    int type = read_type(&config);
-    if (status == NULL) write_export(&config, type, dtype, out);
-    json_decref(config.root);
-    return status;
+    struct config config;
+    TRY(config_open(&config, family, json, length, "config.json"));
+    if (config.status == NULL) write_export(&config, dtype, out);
+    config_close(&config);
+    return config.status;
 }

@@ -1,6 +1,7 @@
 /*
  * Directories of Hugging Face's transformers: config.json as a model file, the names that their
- * weights have, and config.json as it goes back. Pure; config.json is hostile input.
+ * weights have, and config.json as it goes back. What is particular to an architecture is data, a
+ * family file (docs/families.md). Both files are hostile input. All but families.c is pure.
  *
  * Nothing else knows about Hugging Face: a model that came this way is a model file like any other,
  * whose parameters have the names of transformers' state_dict.
@@ -14,35 +15,53 @@
 #include "base/buf.h"
 #include "base/status.h"
 
-enum hf_type { HF_GPT2, HF_LLAMA, HF_BERT };
-
 /* Limits on what comes from outside, in bytes. */
-enum { HF_CONFIG_MAX = 1 << 20, HF_INDEX_MAX = 64 << 20 };
+enum { HF_CONFIG_MAX = 1 << 20, HF_INDEX_MAX = 64 << 20, HF_FAMILY_MAX = 1 << 18 };
+
+struct hf_family;
+
+/* Reads a family file. `file` is for messages, which are INVALID_ARGUMENT, "FILE:LINE: ...". */
+status_t hf_family_parse(const char *text, size_t length, const char *file,
+                         struct hf_family **family) FSDPD_MUST_USE;
+void hf_family_free(struct hf_family *family); /* accepts NULL */
+
+const char *hf_family_name(const struct hf_family *family);
+
+/* Text `index` of a list of the family, from 0; NULL after the last. Architectures: first the one
+ * that is trained. Keys: those of config.json that it understands. */
+enum hf_family_list { HF_FAMILY_MODEL_TYPES, HF_FAMILY_ARCHITECTURES, HF_FAMILY_KEYS };
+const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index);
+
+/* The value of model_type in a config.json, for the caller to free; its mistakes are those of
+ * hf_config_to_model. */
+status_t hf_config_type(const char *json, size_t length, const char *file,
+                        char **model_type) FSDPD_MUST_USE;
+
+enum { HF_LEFT_OUT_MAX = 16 };
 
 struct hf_model {
-    enum hf_type type;
-    bool tied;  /* the output layer has the weights of the word embeddings */
-    char *text; /* the model file (docs/model-file.md) */
+    char *text;                     /* the model file (docs/model-file.md) */
+    bool left_out[HF_LEFT_OUT_MAX]; /* for hf_export_name: what holds of this configuration */
 };
 
 /*
  * The model file of a config.json. `file` is for messages, which are INVALID_ARGUMENT, "FILE: KEY:
  * expected ..., found ...", or UNIMPLEMENTED, naming what is not supported: an architecture, an
- * option that would change the arithmetic. Other keys than those of the architecture are ignored,
- * as transformers does.
+ * option that would change the arithmetic. Other keys than those of the family are ignored, as
+ * transformers does.
  */
-status_t hf_config_to_model(const char *json, size_t length, const char *file,
-                            struct hf_model *model) FSDPD_MUST_USE;
+status_t hf_config_to_model(const struct hf_family *family, const char *json, size_t length,
+                            const char *file, struct hf_model *model) FSDPD_MUST_USE;
 void hf_model_deinit(struct hf_model *model);
 
 /*
  * The config.json of weights that are exported from a job with this one: its architecture is the
  * one that was trained, its dtype ("float32", "bfloat16") that of the files.
  */
-status_t hf_config_export(const char *json, size_t length, const char *dtype,
-                          struct buf *out) FSDPD_MUST_USE;
+status_t hf_config_export(const struct hf_family *family, const char *json, size_t length,
+                          const char *dtype, struct buf *out) FSDPD_MUST_USE;
 
-/* A tensor's name in files, seen from a model of this type. */
+/* A tensor's name in files, seen from a model of this family. */
 enum hf_tensor {
     HF_TENSOR_PARAMETER, /* of the model, if it has one of that name */
     HF_TENSOR_COPY,   /* the same under a second name; if both are there, this one does not count */
@@ -54,13 +73,41 @@ enum hf_tensor {
  * The parameter that the tensor `name` is, with the prefixes that files may leave out and the old
  * names that they may have, for the caller to free. NULL if it is none.
  */
-char *hf_parameter_name(enum hf_type type, const char *name, enum hf_tensor *kind);
+char *hf_parameter_name(const struct hf_family *family, const char *name, enum hf_tensor *kind);
 
 /* The name under which a parameter is exported; NULL if its values go under another one's, as
  * transformers leaves out what is tied. */
-const char *hf_export_name(enum hf_type type, bool tied, const char *parameter);
+const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
+                           const char *parameter);
 
-/* "gpt2" */
-const char *hf_type_name(enum hf_type type);
+/* ---- families.c: directories of family files ---- */
+
+/* A file in one of them, valid during a visit. */
+struct hf_family_file {
+    const char *path;
+    const char *text; /* `length` bytes; "" if it cannot be read */
+    size_t length;
+    const struct hf_family *family; /* NULL if it cannot be used */
+};
+
+/* `error` says why the file cannot be used, NULL if it can; the visitor owns it. A status ends the
+ * visits and is their result; `*done` also ends them. */
+typedef status_t hf_family_visit(void *user, const struct hf_family_file *file, status_t error,
+                                 bool *done);
+
+/*
+ * Visits the family files of the directories, then those that came with the program, in the order
+ * in which they are searched. A directory that is not there is an error only if it is one of
+ * `dirs`.
+ */
+status_t hf_families_each(const char *const *dirs, int dir_count, hf_family_visit *visit,
+                          void *user) FSDPD_MUST_USE;
+
+/*
+ * The text of the first family file that serves `model_type`, for the caller to free;
+ * UNIMPLEMENTED if there is none. Those before it must be correct.
+ */
+status_t hf_family_find(const char *const *dirs, int dir_count, const char *model_type,
+                        char **text) FSDPD_MUST_USE;
 
 #endif

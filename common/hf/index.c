@@ -13,7 +13,7 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* A file of the same directory: nothing that leads elsewhere, or that is no weights. */
+/* Accepts only file names of weights in the same directory. */
 static bool is_file_name(const char *name)
 {
     static const char end[] = ".safetensors";

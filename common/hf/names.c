@@ -1,94 +1,71 @@
 /*
  * The names of tensors in files; see hf.h. Files of the bare model leave the prefix out, old ones
- * have names that were changed since, and there are buffers and heads that nothing here needs.
+ * have names that were changed since, and there are buffers and heads that nothing here needs. All
+ * of it is in the family's file.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "hf/hf.h"
+#include "hf/family.h"
 
-enum { NAMES_MAX = 8 };
-
-static const struct {
-    const char *prefix;             /* of the bare model's tensors in the whole one */
-    const char *bare[NAMES_MAX];    /* how these begin where it is left out */
-    const char *buffers[NAMES_MAX]; /* patterns */
-    const char *heads[NAMES_MAX];   /* patterns */
-    const char *output;             /* has the word embeddings when they are tied */
-} types[] = {
-    [HF_GPT2] = {.prefix = "transformer.",
-                 .bare = {"wte.", "wpe.", "h.", "ln_f."},
-                 .buffers = {"*.attn.bias", "*.attn.masked_bias"},
-                 .heads = {"score.*", "multiple_choice_head.*"},
-                 .output = "lm_head.weight"},
-    [HF_LLAMA] = {.prefix = "model.",
-                  .bare = {"embed_tokens.", "layers.", "norm."},
-                  .buffers = {"*.rotary_emb.inv_freq"},
-                  .heads = {"score.*"},
-                  .output = "lm_head.weight"},
-    [HF_BERT] = {.prefix = "bert.",
-                 .bare = {"embeddings.", "encoder.", "pooler."},
-                 .buffers = {"*embeddings.position_ids", "*embeddings.token_type_ids"},
-                 .heads = {"bert.pooler.*", "pooler.*", "cls.seq_relationship.*", "classifier.*",
-                           "qa_outputs.*"},
-                 .output = "cls.predictions.decoder.weight"},
-};
-
-/* Bert's output bias is registered twice, and kept in files under the first of its names. */
-static const char bias_in_files[] = "cls.predictions.bias";
-static const char bias_in_models[] = "cls.predictions.decoder.bias";
-
-static bool matches(const char *const patterns[NAMES_MAX], const char *name)
+static bool matches(const struct yamldoc_node *patterns, const char *name)
 {
-    for (int i = 0; i < NAMES_MAX && patterns[i] != NULL; i++)
-        if (text_glob_match(patterns[i], name)) return true;
+    for (int i = 0; i < family_text_count(patterns); i++)
+        if (text_glob_match(family_text(patterns, i), name)) return true;
     return false;
 }
 
-static bool is_bare(enum hf_type type, const char *name)
+static bool is_bare(const struct hf_family *family, const char *name)
 {
-    const char *const *bare = types[type].bare;
-    for (int i = 0; i < NAMES_MAX && bare[i] != NULL; i++)
-        if (strncmp(name, bare[i], strlen(bare[i])) == 0) return true;
+    for (int i = 0; i < family_text_count(family->bare); i++) {
+        const char *start = family_text(family->bare, i);
+        if (strncmp(name, start, strlen(start)) == 0) return true;
+    }
     return false;
 }
 
-/* TensorFlow's names of a LayerNorm's parameters, which old files have. */
-static void modernise(char **name)
+/* "*LayerNorm.gamma": its end becomes that of "*LayerNorm.weight". */
+static void modernise(const struct hf_family *family, char **name)
 {
-    static const struct {
-        const char *old, *new;
-    } ends[] = {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}};
     size_t length = strlen(*name);
-    for (int i = 0; i < 2; i++) {
-        size_t old = strlen(ends[i].old);
-        if (length < old || strcmp(*name + length - old, ends[i].old) != 0) continue;
-        char *modern = mem_printf("%.*s%s", (int)(length - old), *name, ends[i].new);
+    for (int i = 0; family->old_names != NULL && i < family->old_names->item_count; i++) {
+        const struct yamldoc_node *pair = family->old_names->items[i];
+        size_t old = strlen(pair->key) - 1;
+        if (length < old || strcmp(*name + length - old, pair->key + 1) != 0) continue;
+        char *modern = mem_printf("%.*s%s", (int)(length - old), *name, pair->text + 1);
         free(*name);
         *name = modern;
         return;
     }
 }
 
-char *hf_parameter_name(enum hf_type type, const char *name, enum hf_tensor *kind)
+char *hf_parameter_name(const struct hf_family *family, const char *name, enum hf_tensor *kind)
 {
-    *kind = matches(types[type].buffers, name) ? HF_TENSOR_BUFFER
-            : matches(types[type].heads, name) ? HF_TENSOR_OTHER_HEAD
-                                               : HF_TENSOR_PARAMETER;
+    *kind = matches(family->buffers, name)       ? HF_TENSOR_BUFFER
+            : matches(family->other_heads, name) ? HF_TENSOR_OTHER_HEAD
+                                                 : HF_TENSOR_PARAMETER;
     if (*kind != HF_TENSOR_PARAMETER) return NULL;
-    if (type == HF_BERT && strcmp(name, bias_in_files) == 0) return mem_strdup(bias_in_models);
-    if (type == HF_BERT && strcmp(name, bias_in_models) == 0) *kind = HF_TENSOR_COPY;
+    for (int i = 0; family->names != NULL && i < family->names->item_count; i++) {
+        const struct yamldoc_node *pair = family->names->items[i];
+        if (strcmp(name, pair->key) == 0) return mem_strdup(pair->text);
+        if (strcmp(name, pair->text) == 0) *kind = HF_TENSOR_COPY;
+    }
     char *full =
-        is_bare(type, name) ? mem_printf("%s%s", types[type].prefix, name) : mem_strdup(name);
-    if (type == HF_BERT) modernise(&full);
+        is_bare(family, name) ? mem_printf("%s%s", family->prefix, name) : mem_strdup(name);
+    modernise(family, &full);
     return full;
 }
 
-const char *hf_export_name(enum hf_type type, bool tied, const char *parameter)
+const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
+                           const char *parameter)
 {
-    if (tied && strcmp(parameter, types[type].output) == 0) return NULL;
-    if (type == HF_BERT && strcmp(parameter, bias_in_models) == 0) return bias_in_files;
+    for (int i = 0; i < family->left_out_count; i++)
+        if (model->left_out[i] && strcmp(parameter, family->left_out[i].parameter) == 0)
+            return NULL;
+    for (int i = 0; family->names != NULL && i < family->names->item_count; i++)
+        if (strcmp(parameter, family->names->items[i]->text) == 0)
+            return family->names->items[i]->key;
     return parameter;
 }

@@ -1,5 +1,5 @@
-/* The safetensors format; see safetensors.h. JSON is written by hand, because the order of the
- * entries is ours to choose, and read with jansson. */
+/* The safetensors format; see safetensors.h. JSON is written by hand, because we choose the order
+ * of the entries, and read with jansson. */
 #include "hf/safetensors.h"
 
 #include <inttypes.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 enum { PREFIX = 8, HEADER_MAX = 100000000 };
@@ -20,10 +21,10 @@ static const struct {
     {"F64", 8},  {"I64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"U64", 8},
 };
 
-/* 0 for a name that is no dtype. */
+/* 0 for an unknown dtype. */
 static unsigned element_size(const char *dtype)
 {
-    for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(dtypes); i++)
         if (strcmp(dtypes[i].name, dtype) == 0) return dtypes[i].size;
     return 0;
 }

@@ -18,12 +18,12 @@ struct safetensors_entry {
     uint64_t begin, end; /* bytes, relative to the data's start */
 };
 
-struct safetensors_metadata { /* one pair of __metadata__ */
+struct safetensors_metadata { /* one entry of __metadata__ */
     const char *key, *value;
 };
 
-/* Appends the size and the header for entries whose data follows in the given order (begin and end
- * are computed and stored). */
+/* Appends the size and the header for entries whose data follows in this order (computes and stores
+ * begin and end). */
 void safetensors_write_header(struct buf *out, struct safetensors_entry *entries, int count,
                               const struct safetensors_metadata *metadata, int metadata_count);
 
@@ -35,8 +35,8 @@ struct safetensors_header {
 
 /*
  * Reads the header from the first bytes of a file of `file_size` bytes; `bytes` must hold at least
- * 8 + header size bytes (else OUT_OF_RANGE, and *needed says how many). The input is hostile: gaps,
- * overlaps, sizes over the file, duplicate names and wrong shapes are INVALID_ARGUMENT.
+ * 8 + header size bytes (otherwise OUT_OF_RANGE, with the number in *needed). The input is hostile:
+ * gaps, overlaps, sizes beyond the file, duplicate names and wrong shapes are INVALID_ARGUMENT.
  */
 status_t safetensors_read_header(const void *bytes, size_t size, uint64_t file_size,
                                  struct safetensors_header *header,

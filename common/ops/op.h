@@ -21,6 +21,13 @@
  *                                                      shape of y: winner's position in its window
  *                                                      (row-major, first of equals, NaN wins)
  *   MAX_POOL2D_BACKWARD      dy, indices               dx               attrs.pool
+ *   AVG_POOL2D               x                         y                attrs.avg_pool; see below
+ *   AVG_POOL2D_BACKWARD      dy                        dx               attrs.avg_pool
+ *   GROUP_NORM               x (n, c, ..), weight? (c), y,              attrs.group_norm
+ *                            bias? (c)                 mean? (n, groups),
+ *                                                      rstd? (n, groups)
+ *   GROUP_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.group_norm
+ *                            rstd                      dbias?
  *   DROPOUT                  x                         y                attrs.dropout; see below
  *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
  *   RESHAPE                  x                         y                same elements, plain order
@@ -33,6 +40,9 @@
  *                                                      y (.., c)        NLL_LOSS in one
  *   CROSS_ENTROPY_BACKWARD   y, target                 dx               attrs.loss;
  *                                                      (softmax - onehot) * scale
+ *   ELEMENT_LOSS             x (n, ..), reference,     loss (1)         attrs.element_loss; see
+ * below target? (n) i32 ELEMENT_LOSS_BACKWARD    x, reference, target?     dx attrs.element_loss;
+ *                                                                       d(loss) = 1
  *   COUNT_CORRECT            y (.., c), target         correct (1)      rows whose first maximum is
  *                                                      the target (NaN is the largest)
  *
@@ -44,20 +54,48 @@
  *   ADD                      a, b                      y                b may have only the last
  *                                                                       dimensions of a
  *   SUM_LEADING              dy                        db               sum over dims db lacks
- *   MUL                      a, b                      y                same shapes
+ *   MUL, DIV                 a, b                      y                b as that of ADD
+ *   DIV_BACKWARD             dy, y, b                  db               -dy y / b, shape of y;
+ *                                                                       RECIPROCAL's, too
+ *   SCALE                    x                         y                x * factor + offset;
+ *                                                                       attrs.scale
+ *   RECIPROCAL               x                         y                factor / x; attrs.scale
  *   GELU                     x                         y                attrs.gelu
  *   GELU_BACKWARD            dy, x                     dx               attrs.gelu
  *   SILU                     x                         y                x * sigmoid(x)
  *   SILU_BACKWARD            dy, x                     dx
  *   SILU_MUL                 gate, x                   y                silu(gate) * x
  *   SILU_MUL_BACKWARD        dy, gate, x               dgate, dx
+ *   GELU_MUL                 gate, x                   y                gelu(gate) * x; attrs.gelu
+ *   GELU_MUL_BACKWARD        dy, gate, x               dgate, dx        attrs.gelu
+ *   TANH, SIGMOID            x                         y
+ *   TANH_BACKWARD,           dy, y                     dx               y is the forward's output
+ *   SIGMOID_BACKWARD
+ *   SQUARED_RELU             x                         y                max(x, 0)^2
+ *   SQUARED_RELU_BACKWARD    dy, x                     dx
+ *   NARROW                   x (.., c)                 y (.., n)        attrs.narrow: n columns
+ *   NARROW_BACKWARD          dy (.., n), other?        dx (.., c)       other or 0, plus dy in
+ *                            (.., c)                                    its columns
+ *   TRANSPOSE                x                         y                attrs.transpose; its own
+ *                                                                       gradient
+ *   SLICE                    x                         y                attrs.slice; y may lack a
+ *                                                                       dimension of length 1
+ *   SLICE_BACKWARD           dy                        dx               attrs.slice: 0 elsewhere
+ *   CONCAT                   a, b                      y                attrs.concat; without the
+ *                                                                       first dimensions of y, a
+ *                                                                       or b is repeated
+ *   MEAN                     x                         y                attrs.mean; y lacks that
+ *                                                                       dimension
+ *   MEAN_BACKWARD            dy                        dx               attrs.mean
  *   SOFTMAX                  x (.., c)                 y                over the last dimension
  *   SOFTMAX_BACKWARD         dy, y                     dx
  *   EMBEDDING                indices (..) i32,         y (.., c)        attrs.embedding
  *                            weight (v, c)
  *   EMBEDDING_BACKWARD       indices, dy               dweight          attrs.embedding
- *   ARANGE                   x (.., t) i32             y (t) i32        start + i * step
+ *   ARANGE                   x (.., t) i32, starts?    y (t) i32, or    start + i * step
+ *                                                      (b, t)
  *   PADDING_MASK             tokens (..) i32           mask (..) u8     0 where it is attrs' id
+ *   TOKEN_POSITIONS          tokens (b, t) i32         y (b, t) i32     attrs.padding_mask; below
  *   LAYER_NORM               x (.., c), weight? (c),   y, mean? (rows), attrs.norm; see below
  *                            bias? (c), residual?      rstd? (rows), sum?
  *   LAYER_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.norm; see below
@@ -65,12 +103,13 @@
  *   RMS_NORM                 x, weight?, residual?     y, rstd?, sum?   likewise
  *   RMS_NORM_BACKWARD        dy, x, weight?, rstd,     dx?, dweight?
  *                            other?
- *   ROPE                     x (b, t, h d)             y                attrs.rope
- *   ROPE_BACKWARD            dy                        dx               attrs.rope: turned back
+ *   ROPE                     x (b, t, h d), starts?    y                attrs.rope
+ *   ROPE_BACKWARD            dy, starts?               dx               attrs.rope: turned back
  *   ATTENTION                q (b, t, h d), k?, v?     y (b, t, h d),   attrs.attention
  *                            (b, t, g d), mask? (b, t) lse? (b, h, t)
+ *                            starts?
  *   ATTENTION_BACKWARD       dy, q, k?, v?, y, lse,    dq, dk?, dv?     attrs.attention
- *                            mask?
+ *                            mask?, starts?
  *   LINEAR_CROSS_ENTROPY     x (.., c), weight (v, c), loss (1),        attrs.loss; LINEAR and
  *                            bias? (v), target (..)    correct? (1)     CROSS_ENTROPY in one
  *   LINEAR_CROSS_ENTROPY_    x, weight, bias?, target  loss (1), dx?,   attrs.loss; forward and
@@ -78,8 +117,8 @@
  *
  * LINEAR with GELU_TANH also says, if asked, what the activation was given. LINEAR_BACKWARD_DATA
  * with GELU_TANH goes one op further back: x was made by that activation from `preactivation`, and
- * dx is the gradient of this. Neither adds to what is there. Products in bf16 may be rounded before
- * GELU, or its gradient, sees them.
+ * dx is the gradient of this. Neither adds to existing values. Products in bf16 may be rounded
+ * before GELU, or its gradient, sees them.
  *
  * The norms normalise x or, with a residual, x + residual, and then say it in `sum`. Their
  * _BACKWARD takes what was normalised for x, and adds `other`, a gradient that x has from
@@ -88,15 +127,24 @@
  * ATTENTION is softmax(q k^T scale + mask) v by head, h = attrs.heads query heads of d columns and
  * g = attrs.kv_heads of k and v, each of which serves h / g neighbouring query heads. Without k and
  * v, q is all three side by side: (b, t, (h + 2 g) d), and so is dq. A causal row sees the keys up
- * to its own position. Keys whose mask is 0 are seen by nobody; a row that sees no key gives 0. lse
+ * to its own position; with a window, only the last `window` of these, and blocks of keys that no
+ * row sees cost nothing. Keys whose mask is 0 are ignored; a row that sees no key gives 0. With a
+ * softcap, a score s becomes softcap tanh(s / softcap) (Gemma 2). lse
  * is the logarithm of the sum of the exponentials, and -infinity for such a row. The probabilities
  * have dropout as DROPOUT has it, of element i = ((batch * h + head) * t + row) * t + column. No
  * tensor of (t, t) elements is ever held: Rabe and Staats, "Self-attention does not need O(n^2)
  * memory", 2021; Dao et al., "FlashAttention", 2022.
  *
- * ROPE turns the pairs (i, i + d/2) of a head's d columns by position * frequency[i], frequency[i]
- * = theta^(-2 i / d), changed by the scaling: LINEAR divides it by `factor`; LLAMA3 as Hugging
- * Face's rope_type "llama3" (Su et al., "RoFormer", 2021; the rotate-half form).
+ * starts (b, t) i32 divides rows of t tokens into documents: the index of the first token of each
+ * token's document, 0 <= starts[i] <= i, never falling. A token then attends only to its own
+ * document, and its position is i - starts[i], for ROPE as for ARANGE. What no token sees is not
+ * computed. Without starts, a row is one document.
+ *
+ * ROPE turns the pairs (i, i + d/2) of a head's first d = rotary_dim columns by position *
+ * frequency[i], frequency[i] = theta^(-2 i / d), changed by the scaling: LINEAR divides it by
+ * `factor`; LLAMA3 and YARN as Hugging Face's rope_types "llama3" and "yarn" (Su et al.,
+ * "RoFormer", 2021, the rotate-half form; Peng et al., "YaRN", 2023). YARN also multiplies the
+ * turned columns by `magnitude`. The other columns of a head stay what they are.
  *
  * LINEAR_CROSS_ENTROPY never holds the logits of all rows at once. In training only its _BACKWARD
  * is run, which gives the loss too: the loss's gradient is 1, so nothing has to wait.
@@ -105,13 +153,31 @@
  * bf16, all of an op alike; statistics (mean, rstd, lse), losses and the gradients of parameters
  * are f32 always. Ops compute in f32 and round once, at the end.
  *
- * Indices outside of 0 ... v - 1 are refused by whoever reads the data, not by kernels.
+ * TOKEN_POSITIONS numbers the tokens of a row other than `id`, from id + 1 on; those that are `id`
+ * get id (RoBERTa).
+ *
+ * Indices outside of 0 ... v - 1 are refused by the data's readers, not by kernels; starts are the
+ * readers' own.
  *
  * A target below 0 is a row to ignore: no loss, no gradient, never correct (short last batches are
- * filled up with such rows); the MEAN over no rows is 0. A target >= c is refused by whoever reads
- * the data, not by kernels.
+ * filled up with such rows). MEAN divides by all rows, those to ignore included: how many count is
+ * known only when all ranks' batches of a step are, and the end of the step makes up for the
+ * difference (runtime/device.h). Kernels do not check that targets are below c: the
+ * readers of the data do.
  *
- * Outputs marked in `accumulate` are added to what is there, the others overwritten.
+ * CROSS_ENTROPY with label smoothing s takes a share s of a row's loss evenly from all classes.
+ *
+ * ELEMENT_LOSS compares every element of x with its element of the reference. An element whose
+ * reference is NaN does not count, nor does a row whose target, if there are targets, is below 0.
+ * MEAN divides by all rows if there are targets, otherwise by all elements, those that do not count
+ * included. Every element also has a weight, with which a mean over rows becomes one over elements.
+ * The binary cross-entropy is that of the sigmoid of x.
+ *
+ * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements
+ * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n
+ * are the mean of the rows i * height / n, rounded down, up to (i + 1) * height / n, rounded up.
+ *
+ * Outputs marked in `accumulate` are added to the existing values, the others overwritten.
  *
  * DROPOUT keeps element i (its index in plain logical order, whatever the layout) when
  * uniform(seed, stream, step, rank, i) >= p, scaled by 1/(1-p); the generator is Philox4x32-10 with
@@ -172,14 +238,52 @@ enum op_kind {
     OP_ATTENTION_BACKWARD,
     OP_LINEAR_CROSS_ENTROPY,
     OP_LINEAR_CROSS_ENTROPY_BACKWARD,
+    OP_TANH,
+    OP_TANH_BACKWARD,
+    OP_SCALE,
+    OP_RECIPROCAL,
+    OP_DIV,
+    OP_DIV_BACKWARD,
+    OP_SIGMOID,
+    OP_SIGMOID_BACKWARD,
+    OP_SQUARED_RELU,
+    OP_SQUARED_RELU_BACKWARD,
+    OP_NARROW,
+    OP_NARROW_BACKWARD,
+    OP_ELEMENT_LOSS,
+    OP_ELEMENT_LOSS_BACKWARD,
+    OP_TOKEN_POSITIONS,
+    OP_TRANSPOSE,
+    OP_SLICE,
+    OP_SLICE_BACKWARD,
+    OP_CONCAT,
+    OP_MEAN,
+    OP_MEAN_BACKWARD,
+    OP_GELU_MUL,
+    OP_GELU_MUL_BACKWARD,
+    OP_AVG_POOL2D,
+    OP_AVG_POOL2D_BACKWARD,
+    OP_GROUP_NORM,
+    OP_GROUP_NORM_BACKWARD,
     OP_KIND_COUNT
 };
 
-enum { OP_MAX_INPUTS = 7, OP_MAX_OUTPUTS = 4 };
+enum { OP_MAX_INPUTS = 8, OP_MAX_OUTPUTS = 4 };
 
 enum op_activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU_TANH };
 enum op_reduction { REDUCTION_SUM, REDUCTION_MEAN };
-enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
+enum rope_scaling {
+    ROPE_SCALING_NONE,
+    ROPE_SCALING_LINEAR,
+    ROPE_SCALING_LLAMA3,
+    ROPE_SCALING_YARN
+};
+enum op_difference {
+    DIFFERENCE_SQUARED,
+    DIFFERENCE_ABSOLUTE,
+    DIFFERENCE_HUBER,
+    DIFFERENCE_BINARY_CROSS_ENTROPY,
+};
 
 union op_attrs {
     struct {
@@ -189,21 +293,54 @@ union op_attrs {
     } conv;
     struct {
         enum op_activation activation;
-        bool transposed; /* the weight, and its gradient, is (in, out): Conv1D of transformers */
+        bool transposed; /* the weight and its gradient are (in, out), as Conv1D of transformers */
     } linear;
     struct {
         int64_t kernel[2], stride[2], padding[2]; /* kernel area at most 255 */
     } pool;
     struct {
+        int64_t kernel[2], stride[2], padding[2]; /* 0 if adaptive */
+        bool adaptive, count_include_pad;
+    } avg_pool;
+    struct {
+        int64_t groups; /* divides the channels; a group's are neighbours */
+        double eps;
+    } group_norm;
+    struct {
         double p;        /* probability of zeroing, 0 <= p < 1 */
         uint32_t stream; /* one per dropout call in the model, in forward order */
     } dropout;
     struct {
-        enum op_reduction reduction; /* MEAN divides by the number of rows that count */
+        enum op_reduction reduction; /* MEAN divides by the number of rows */
+        double label_smoothing;      /* CROSS_ENTROPY only; 0 <= s < 1 */
     } loss;
+    struct {
+        enum op_reduction reduction; /* at the same place as in `loss` */
+        enum op_difference difference;
+        double delta;  /* HUBER: where the square ends */
+        double weight; /* of every element, besides: above 0 */
+    } element_loss;
+    struct {
+        int64_t dims[2]; /* the two dimensions that change places, ascending */
+    } transpose;
+    struct {
+        int64_t dim, start; /* of the longer tensor */
+    } slice;
+    struct {
+        int64_t dim; /* of y */
+    } concat;
+    struct {
+        int64_t dim; /* of the tensor that has it */
+    } mean;
     struct {
         bool tanh; /* the tanh approximation, else erf */
     } gelu;
+    struct {
+        double factor, offset; /* no offset of RECIPROCAL */
+    } scale;
+    struct {
+        int64_t start; /* the first column */
+    } narrow;
     struct {
         int64_t padding_index; /* its row gets no gradient; -1: none */
     } embedding;
@@ -214,19 +351,24 @@ union op_attrs {
         int32_t id;
     } padding_mask;
     struct {
-        double eps; /* added to the variance, or the mean of squares, before the root is taken */
+        double eps;    /* added to the variance, or the mean of squares, before the root is taken */
+        bool one_plus; /* the weight, if there is one, counts as 1 + weight */
     } norm;
     struct {
-        int64_t head_dim; /* even; divides the last dimension */
+        int64_t head_dim;   /* even; divides the last dimension */
+        int64_t rotary_dim; /* even, at most head_dim; 0: head_dim */
         double theta;
         enum rope_scaling scaling;
-        double factor;                            /* LINEAR, LLAMA3 */
+        double factor;                            /* all but NONE */
         double low_freq_factor, high_freq_factor; /* LLAMA3 */
-        int64_t original_context;                 /* LLAMA3 */
+        int64_t original_context;                 /* LLAMA3, YARN */
+        double beta_fast, beta_slow, magnitude;   /* YARN */
     } rope;
     struct {
         int64_t heads, kv_heads; /* kv_heads divides heads */
         bool causal;
+        int64_t window;  /* of a causal row; 0: all */
+        double softcap;  /* of scores; 0: none */
         double scale;    /* 0: 1 / sqrt(head dimension) */
         double p;        /* of the dropout of probabilities, 0 <= p < 1 */
         uint32_t stream; /* of it; as DROPOUT's */
@@ -253,7 +395,8 @@ enum operand_type {
 
 /* Fixed facts of an op kind. */
 struct op_info {
-    const char *name; /* "conv2d_backward_data" */
+    const char *name;                      /* "conv2d_backward_data" */
+    const struct op_attribute *attributes; /* see op_attributes.h; NULL: none */
     int input_count, output_count;
     unsigned optional_inputs, optional_outputs; /* bit masks */
     bool channels_last;                         /* four-dimensional operands may be CHANNELS_LAST */
@@ -266,7 +409,7 @@ const struct op_info *op_info_get(enum op_kind kind);
 
 /*
  * Checks an op_desc's shapes and dtypes against the table above (parameters' shapes, attribute
- * ranges, output sizes), layouts aside. INVALID_ARGUMENT names the op and both shapes.
+ * ranges, output sizes), but not layouts. INVALID_ARGUMENT names the op and both shapes.
  */
 status_t op_desc_check(const struct op_desc *desc) FSDPD_MUST_USE;
 
@@ -275,11 +418,53 @@ int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t p
                          int64_t dilation);
 
 /* Floating-point operations of one run: 2 per multiply-add of convolutions, matmuls and attention
- * (of causal attention the half that is not masked), else 0. */
+ * (of these only where a row sees a key), otherwise 0. */
 double op_desc_flops(const struct op_desc *desc);
 
-/* Bytes that one run must at least read and write: every operand once, but of an embedding's table
- * only the rows that tokens can name. */
+/* Bytes that one run must at least read and write: every operand once; of an embedding's table only
+ * the rows that tokens can select. */
 uint64_t op_desc_bytes(const struct op_desc *desc);
+
+/* A tensor around one of its dimensions: `outer` x `count` x `inner` elements, in plain order. */
+struct op_dim {
+    int64_t outer, count, inner;
+};
+static inline struct op_dim op_dim_of(const struct tensor_type *type, int64_t dim)
+{
+    struct op_dim view = {1, type->dims[dim], 1};
+    for (int64_t i = 0; i < dim; i++) view.outer *= type->dims[i];
+    for (int64_t i = dim + 1; i < type->dim_count; i++) view.inner *= type->dims[i];
+    return view;
+}
+
+/* The rows (axis 0) or columns (1) that output `at` of an average pool is made of, inside of an
+ * image of `size`, and its factor of the divisor. */
+struct op_span {
+    int64_t begin, end, divisor;
+};
+static inline struct op_span op_average_span(const union op_attrs *attrs, int axis, int64_t at,
+                                             int64_t size, int64_t outputs)
+{
+    struct op_span span;
+    if (attrs->avg_pool.adaptive) {
+        span.begin = at * size / outputs;
+        span.end = ((at + 1) * size + outputs - 1) / outputs;
+        span.divisor = span.end - span.begin;
+        return span;
+    }
+    span.begin = at * attrs->avg_pool.stride[axis] - attrs->avg_pool.padding[axis];
+    span.end = span.begin + attrs->avg_pool.kernel[axis];
+    span.divisor = attrs->avg_pool.kernel[axis];
+    if (span.begin < 0) span.begin = 0;
+    if (span.end > size) span.end = size;
+    if (!attrs->avg_pool.count_include_pad) span.divisor = span.end - span.begin;
+    return span;
+}
+
+/* The factor for the loss of each of its `rows`. */
+static inline double op_loss_scale(const struct op_desc *desc, int64_t rows)
+{
+    return desc->attrs.loss.reduction == REDUCTION_SUM ? 1 : 1.0 / (double)rows;
+}
 
 #endif

@@ -1,10 +1,12 @@
 /*
- * The one place that checks an op's operands. Model files are hostile until they passed here, so no
- * product of sizes is formed before its factors are bounded. Pure functions; any thread.
+ * The only place that checks an op's operands. Model files are hostile until checked here, so every
+ * factor is bounded before sizes are multiplied. Pure functions; any thread.
  */
 #include "ops/op_check.h"
 
-/* bf16 if the first of the operands that are alike is: a backward op may only write them. */
+#include "ops/op_attributes.h"
+
+/* bf16 if the first of the operands with a common type is: a backward op may only write them. */
 static enum dtype find_real_dtype(const struct op_desc *desc, const struct op_info *info)
 {
     for (int i = 0; i < info->input_count; i++)
@@ -13,7 +15,7 @@ static enum dtype find_real_dtype(const struct op_desc *desc, const struct op_in
     return DTYPE_F32;
 }
 
-/* What an operand must be. */
+/* Requirements for an operand. */
 static enum dtype expected_dtype(enum operand_type type, enum dtype real,
                                  const struct tensor_type *found)
 {
@@ -45,13 +47,13 @@ static status_t check_type(const struct op_info *info, const char *operand,
                           info->name, operand, tensor_format_shape(type, shape),
                           known ? dtype_name(type->dtype) : "unknown", dtype_name(expected));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_presence(const struct op_info *info, const char *operand, bool present,
                                bool optional)
 {
-    if (present || optional) return STATUS_OKAY;
+    if (present || optional) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s is missing", info->name, operand);
 }
 
@@ -81,13 +83,13 @@ static status_t check_operands(const struct op_desc *desc, const struct op_info 
             return status_new(STATUS_INVALID_ARGUMENT, "%s: %s cannot be accumulated", info->name,
                               operand);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t op_check_rank(const struct op_info *info, const char *operand,
                        const struct tensor_type *type, int dim_count)
 {
-    if (type->dim_count == dim_count) return STATUS_OKAY;
+    if (type->dim_count == dim_count) return NULL;
     char shape[128];
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have %d dimensions", info->name,
                       operand, tensor_format_shape(type, shape), dim_count);
@@ -97,7 +99,7 @@ status_t op_check_shape(const struct op_info *info, const char *operand,
                         const struct tensor_type *found, const struct tensor_type *expected,
                         const char *source_name, const struct tensor_type *source)
 {
-    if (tensor_same_shape(found, expected)) return STATUS_OKAY;
+    if (tensor_same_shape(found, expected)) return NULL;
     char found_text[128], expected_text[128], source_text[128];
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s is %s, but with %s %s it must be %s",
                       info->name, operand, tensor_format_shape(found, found_text), source_name,
@@ -126,13 +128,13 @@ status_t op_check_same_shapes(const struct op_desc *desc, const struct op_info *
     for (int i = 0; i < info->output_count; i++)
         TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i], first.type, first.name,
                            first.type));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_reshape(const struct op_desc *desc, const struct op_info *info)
 {
     const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
-    if (tensor_element_count(x) == tensor_element_count(y)) return STATUS_OKAY;
+    if (tensor_element_count(x) == tensor_element_count(y)) return NULL;
     char x_text[128], y_text[128];
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s: input %s has %lld elements, but output %s has %lld", info->name,
@@ -172,19 +174,22 @@ static op_check_function *const functions[OP_KIND_COUNT] = {
     [OP_COUNT_CORRECT] = op_check_loss,
     [OP_CAST] = check_cast,
     [OP_SUM_LEADING] = op_check_broadcast,
-    [OP_MUL] = op_check_same_shapes,
+    [OP_MUL] = op_check_broadcast,
     [OP_GELU] = op_check_same_shapes,
     [OP_GELU_BACKWARD] = op_check_same_shapes,
     [OP_SILU] = op_check_same_shapes,
     [OP_SILU_BACKWARD] = op_check_same_shapes,
     [OP_SILU_MUL] = op_check_same_shapes,
     [OP_SILU_MUL_BACKWARD] = op_check_same_shapes,
+    [OP_GELU_MUL] = op_check_same_shapes,
+    [OP_GELU_MUL_BACKWARD] = op_check_same_shapes,
     [OP_SOFTMAX] = op_check_norm,
     [OP_SOFTMAX_BACKWARD] = op_check_norm,
     [OP_EMBEDDING] = op_check_embedding,
     [OP_EMBEDDING_BACKWARD] = op_check_embedding,
     [OP_ARANGE] = op_check_arange,
     [OP_PADDING_MASK] = op_check_same_shapes,
+    [OP_TOKEN_POSITIONS] = op_check_token_positions,
     [OP_LAYER_NORM] = op_check_norm,
     [OP_LAYER_NORM_BACKWARD] = op_check_norm,
     [OP_RMS_NORM] = op_check_norm,
@@ -195,6 +200,30 @@ static op_check_function *const functions[OP_KIND_COUNT] = {
     [OP_ATTENTION_BACKWARD] = op_check_attention,
     [OP_LINEAR_CROSS_ENTROPY] = op_check_head,
     [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = op_check_head,
+    [OP_TANH] = op_check_same_shapes,
+    [OP_TANH_BACKWARD] = op_check_same_shapes,
+    [OP_NARROW] = op_check_narrow,
+    [OP_NARROW_BACKWARD] = op_check_narrow,
+    [OP_SCALE] = op_check_scale,
+    [OP_RECIPROCAL] = op_check_scale,
+    [OP_DIV] = op_check_broadcast,
+    [OP_DIV_BACKWARD] = op_check_broadcast,
+    [OP_SIGMOID] = op_check_same_shapes,
+    [OP_SIGMOID_BACKWARD] = op_check_same_shapes,
+    [OP_SQUARED_RELU] = op_check_same_shapes,
+    [OP_SQUARED_RELU_BACKWARD] = op_check_same_shapes,
+    [OP_AVG_POOL2D] = op_check_avg_pool,
+    [OP_AVG_POOL2D_BACKWARD] = op_check_avg_pool,
+    [OP_GROUP_NORM] = op_check_group_norm,
+    [OP_GROUP_NORM_BACKWARD] = op_check_group_norm,
+    [OP_TRANSPOSE] = op_check_transpose,
+    [OP_SLICE] = op_check_slice,
+    [OP_SLICE_BACKWARD] = op_check_slice,
+    [OP_CONCAT] = op_check_concat,
+    [OP_MEAN] = op_check_mean,
+    [OP_MEAN_BACKWARD] = op_check_mean,
+    [OP_ELEMENT_LOSS] = op_check_element_loss,
+    [OP_ELEMENT_LOSS_BACKWARD] = op_check_element_loss,
 };
 
 status_t op_desc_check(const struct op_desc *desc)
@@ -203,5 +232,6 @@ status_t op_desc_check(const struct op_desc *desc)
         return status_new(STATUS_INVALID_ARGUMENT, "op kind %d is unknown", (int)desc->kind);
     const struct op_info *info = op_info_get(desc->kind);
     TRY(check_operands(desc, info));
+    TRY(op_attributes_check(desc->kind, &desc->attrs));
     return functions[desc->kind](desc, info);
 }

@@ -1,5 +1,5 @@
 /*
- * Parts of op_desc_check: op_check.c looks at every operand by itself, and these functions at the
+ * Parts of op_desc_check: op_check.c checks every operand by itself, these functions check the
  * operands of one family of ops against each other. Messages name the op, the operand and both
  * shapes. Private to libops.
  */
@@ -8,7 +8,7 @@
 
 #include "ops/op.h"
 
-/* An operand by its role, whichever op it belongs to. */
+/* An operand by its role, in any op. */
 struct operand {
     const char *name;
     const struct tensor_type *type; /* NULL: absent */
@@ -19,7 +19,7 @@ struct operand op_check_output(const struct op_desc *desc, int index);
 status_t op_check_rank(const struct op_info *info, const char *operand,
                        const struct tensor_type *type, int dim_count) FSDPD_MUST_USE;
 
-/* `source` is the operand that says what `operand` must be. */
+/* `source` is the operand that determines what `operand` must be. */
 status_t op_check_shape(const struct op_info *info, const char *operand,
                         const struct tensor_type *found, const struct tensor_type *expected,
                         const char *source_name, const struct tensor_type *source) FSDPD_MUST_USE;
@@ -30,8 +30,12 @@ status_t op_check_same_shapes(const struct op_desc *desc,
 
 typedef status_t op_check_function(const struct op_desc *desc, const struct op_info *info);
 
-op_check_function op_check_conv, op_check_linear, op_check_pool, op_check_dropout, op_check_loss;
-op_check_function op_check_broadcast, op_check_embedding, op_check_arange, op_check_norm,
-    op_check_rope, op_check_attention, op_check_head;
+op_check_function op_check_conv, op_check_linear, op_check_pool, op_check_dropout, op_check_loss,
+    op_check_element_loss;
+op_check_function op_check_avg_pool, op_check_group_norm, op_check_transpose, op_check_slice,
+    op_check_concat, op_check_mean;
+op_check_function op_check_broadcast, op_check_scale, op_check_narrow, op_check_token_positions,
+    op_check_embedding, op_check_arange, op_check_norm, op_check_rope, op_check_attention,
+    op_check_head;
 
 #endif

@@ -22,48 +22,49 @@ static status_t check_attribute(const struct op_info *info, const char *name,
                               "%s: %s (%lld, %lld) must be between %lld and %d", info->name, name,
                               (long long)values[0], (long long)values[1], (long long)least,
                               INT32_MAX);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_activation(const struct op_info *info, enum op_activation activation,
                                  bool possible)
 {
-    if (activation == ACTIVATION_NONE || possible) return STATUS_OKAY;
+    if (activation == ACTIVATION_NONE || possible) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: activation %d is not possible here", info->name,
                       (int)activation);
 }
 
 /* The four tensors of a convolution or linear layer, or their gradients: same shapes. */
-struct layer {
+struct checked_layer {
     struct operand x, weight, bias, y;
 };
 
-static struct layer layer_of(const struct op_desc *desc)
+static struct checked_layer layer_of(const struct op_desc *desc)
 {
     switch (desc->kind) {
     case OP_CONV2D_BACKWARD_DATA:
     case OP_LINEAR_BACKWARD_DATA:
-        return (struct layer){.x = op_check_output(desc, 0),
-                              .weight = op_check_input(desc, 1),
-                              .bias = {"bias", NULL},
-                              .y = op_check_input(desc, 0)};
+        return (struct checked_layer){.x = op_check_output(desc, 0),
+                                      .weight = op_check_input(desc, 1),
+                                      .bias = {"bias", NULL},
+                                      .y = op_check_input(desc, 0)};
     case OP_CONV2D_BACKWARD_WEIGHTS:
     case OP_LINEAR_BACKWARD_WEIGHTS:
-        return (struct layer){.x = op_check_input(desc, 0),
-                              .weight = op_check_output(desc, 0),
-                              .bias = op_check_output(desc, 1),
-                              .y = op_check_input(desc, 1)};
+        return (struct checked_layer){.x = op_check_input(desc, 0),
+                                      .weight = op_check_output(desc, 0),
+                                      .bias = op_check_output(desc, 1),
+                                      .y = op_check_input(desc, 1)};
     default:
-        return (struct layer){.x = op_check_input(desc, 0),
-                              .weight = op_check_input(desc, 1),
-                              .bias = op_check_input(desc, 2),
-                              .y = op_check_output(desc, 0)};
+        return (struct checked_layer){.x = op_check_input(desc, 0),
+                                      .weight = op_check_input(desc, 1),
+                                      .bias = op_check_input(desc, 2),
+                                      .y = op_check_output(desc, 0)};
     }
 }
 
-static status_t check_bias(const struct op_info *info, const struct layer *layer, int64_t out)
+static status_t check_bias(const struct op_info *info, const struct checked_layer *layer,
+                           int64_t out)
 {
-    if (layer->bias.type == NULL) return STATUS_OKAY;
+    if (layer->bias.type == NULL) return NULL;
     struct tensor_type expected = tensor_type_make(DTYPE_F32, 1, &out);
     return op_check_shape(info, layer->bias.name, layer->bias.type, &expected, layer->weight.name,
                           layer->weight.type);
@@ -86,12 +87,12 @@ static status_t check_window(const struct op_info *info, const struct operand *x
                           tensor_format_shape(x->type, shape), (long long)padding[0],
                           (long long)padding[1]);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t op_check_conv(const struct op_desc *desc, const struct op_info *info)
 {
-    struct layer layer = layer_of(desc);
+    struct checked_layer layer = layer_of(desc);
     TRY(check_attribute(info, "stride", desc->attrs.conv.stride, 1));
     TRY(check_attribute(info, "padding", desc->attrs.conv.padding, 0));
     TRY(check_attribute(info, "dilation", desc->attrs.conv.dilation, 1));
@@ -119,9 +120,9 @@ status_t op_check_conv(const struct op_desc *desc, const struct op_info *info)
     return op_check_shape(info, layer.y.name, layer.y.type, &expected, layer.x.name, layer.x.type);
 }
 
-/* GELU's operand, which has the shape of what it makes: the layer's output, or its input. */
+/* GELU's operand, with the shape of the layer's output, or of its input. */
 static status_t check_preactivation(const struct op_desc *desc, const struct op_info *info,
-                                    const struct layer *layer)
+                                    const struct checked_layer *layer)
 {
     bool forward = desc->kind == OP_LINEAR, data = desc->kind == OP_LINEAR_BACKWARD_DATA;
     enum op_activation activation = desc->attrs.linear.activation;
@@ -138,13 +139,13 @@ static status_t check_preactivation(const struct op_desc *desc, const struct op_
                           gelu ? "gelu's preactivation is missing"
                                : "a preactivation without gelu");
     const struct operand *made = forward ? &layer->y : &layer->x;
-    if (before.type == NULL) return STATUS_OKAY;
+    if (before.type == NULL) return NULL;
     return op_check_shape(info, before.name, before.type, made->type, made->name, made->type);
 }
 
 status_t op_check_linear(const struct op_desc *desc, const struct op_info *info)
 {
-    struct layer layer = layer_of(desc);
+    struct checked_layer layer = layer_of(desc);
     TRY(check_preactivation(desc, info, &layer));
     TRY(op_check_rank(info, layer.weight.name, layer.weight.type, 2));
     const struct tensor_type *x = layer.x.type;
@@ -177,7 +178,7 @@ status_t op_check_pool(const struct op_desc *desc, const struct op_info *info)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: the kernel (%lld, %lld) covers more than 255 elements", info->name,
                           (long long)kernel[0], (long long)kernel[1]);
-    /* So that every window holds at least one element. */
+    /* Every window must hold at least one element. */
     if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: padding (%lld, %lld) is more than half of the kernel (%lld, %lld)",
@@ -191,8 +192,66 @@ status_t op_check_pool(const struct op_desc *desc, const struct op_info *info)
         tensor_type_make(DTYPE_F32, 4,
                          (int64_t[]){x.type->dims[0], x.type->dims[1], output[0], output[1]});
     TRY(op_check_shape(info, y.name, y.type, &expected, x.name, x.type));
-    if (indices.type == NULL) return STATUS_OKAY;
+    if (indices.type == NULL) return NULL;
     return op_check_shape(info, indices.name, indices.type, &expected, x.name, x.type);
+}
+
+status_t op_check_avg_pool(const struct op_desc *desc, const struct op_info *info)
+{
+    bool forward = desc->kind == OP_AVG_POOL2D;
+    struct operand x = forward ? op_check_input(desc, 0) : op_check_output(desc, 0);
+    struct operand y = forward ? op_check_output(desc, 0) : op_check_input(desc, 0);
+    const int64_t *kernel = desc->attrs.avg_pool.kernel, *padding = desc->attrs.avg_pool.padding;
+    TRY(op_check_rank(info, x.name, x.type, 4));
+    TRY(op_check_rank(info, y.name, y.type, 4));
+    struct tensor_type expected = *x.type;
+    if (desc->attrs.avg_pool.adaptive) {
+        expected.dims[2] = y.type->dims[2];
+        expected.dims[3] = y.type->dims[3];
+        return op_check_shape(info, y.name, y.type, &expected, x.name, x.type);
+    }
+    TRY(check_attribute(info, "kernel", kernel, 1));
+    TRY(check_attribute(info, "stride", desc->attrs.avg_pool.stride, 1));
+    TRY(check_attribute(info, "padding", padding, 0));
+    if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: padding (%lld, %lld) is more than half of the kernel (%lld, %lld)",
+                          info->name, (long long)padding[0], (long long)padding[1],
+                          (long long)kernel[0], (long long)kernel[1]);
+    TRY(check_window(info, &x, kernel, desc->attrs.avg_pool.stride, padding, (int64_t[]){1, 1},
+                     expected.dims + 2));
+    return op_check_shape(info, y.name, y.type, &expected, x.name, x.type);
+}
+
+status_t op_check_group_norm(const struct op_desc *desc, const struct op_info *info)
+{
+    bool forward = desc->kind == OP_GROUP_NORM;
+    struct operand x = op_check_input(desc, forward ? 0 : 1);
+    int64_t groups = desc->attrs.group_norm.groups;
+    char shape[128];
+    if (x.type->dim_count < 2 || groups < 1 || x.type->dims[1] % groups != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %lld groups do not divide the channels of %s", info->name,
+                          (long long)groups, tensor_format_shape(x.type, shape));
+    if (!(desc->attrs.group_norm.eps >= 0))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: eps is %g, expected at least 0", info->name,
+                          desc->attrs.group_norm.eps);
+    struct tensor_type channel = tensor_type_make(DTYPE_F32, 1, x.type->dims + 1);
+    struct tensor_type statistic =
+        tensor_type_make(DTYPE_F32, 2, (int64_t[]){x.type->dims[0], groups});
+    const struct tensor_type *inputs[] = {x.type, forward ? &channel : x.type, &channel, &statistic,
+                                          &statistic};
+    const struct tensor_type *outputs[] = {x.type, forward ? &statistic : &channel,
+                                           forward ? &statistic : &channel};
+    for (int i = 0; i < info->input_count; i++)
+        if (desc->input_present[i])
+            TRY(op_check_shape(info, info->input_names[i], &desc->inputs[i], inputs[i], x.name,
+                               x.type));
+    for (int i = 0; i < info->output_count; i++)
+        if (desc->output_present[i])
+            TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i], outputs[i], x.name,
+                               x.type));
+    return NULL;
 }
 
 status_t op_check_dropout(const struct op_desc *desc, const struct op_info *info)
@@ -213,19 +272,15 @@ status_t op_check_dropout(const struct op_desc *desc, const struct op_info *info
 static status_t check_has_classes(const struct op_info *info, struct operand scores)
 {
     char shape[128];
-    if (scores.type->dim_count >= 2) return STATUS_OKAY;
+    if (scores.type->dim_count >= 2) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have rows and classes", info->name,
                       scores.name, tensor_format_shape(scores.type, shape));
 }
 
-/* A score per row and class, a target per row; `single` is the loss or count, if there is one. */
-static status_t check_rows(const struct op_desc *desc, const struct op_info *info,
-                           struct operand scores, struct operand target, struct operand single)
+/* A score per row and class, a target per row; `single` is the loss or count, if any. */
+static status_t check_rows(const struct op_info *info, struct operand scores, struct operand target,
+                           struct operand single)
 {
-    enum op_reduction reduction = desc->attrs.loss.reduction;
-    if (desc->kind != OP_COUNT_CORRECT && reduction != REDUCTION_SUM && reduction != REDUCTION_MEAN)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: reduction %d is unknown", info->name,
-                          (int)reduction);
     TRY(check_has_classes(info, scores));
     struct tensor_type expected = *scores.type;
     int64_t classes = expected.dims[--expected.dim_count];
@@ -236,28 +291,62 @@ static status_t check_rows(const struct op_desc *desc, const struct op_info *inf
                           info->name, scores.name, tensor_format_shape(scores.type, shape));
     }
     TRY(op_check_shape(info, target.name, target.type, &expected, scores.name, scores.type));
-    if (single.type == NULL) return STATUS_OKAY;
+    if (single.type == NULL) return NULL;
     expected = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
     return op_check_shape(info, single.name, single.type, &expected, scores.name, scores.type);
+}
+
+static status_t check_label_smoothing(const struct op_desc *desc, const struct op_info *info)
+{
+    double smoothing = desc->attrs.loss.label_smoothing;
+    bool can = desc->kind == OP_CROSS_ENTROPY || desc->kind == OP_CROSS_ENTROPY_BACKWARD;
+    if (can ? smoothing >= 0 && smoothing < 1 : smoothing == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: label_smoothing is %g, expected %s", info->name,
+                      smoothing, can ? "0 <= label_smoothing < 1" : "0");
+}
+
+status_t op_check_element_loss(const struct op_desc *desc, const struct op_info *info)
+{
+    const struct tensor_type *x = &desc->inputs[0];
+    const char *name = info->input_names[0];
+    char shape[128];
+    if (x->dim_count < 1)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have rows", info->name, name,
+                          tensor_format_shape(x, shape));
+    double delta = desc->attrs.element_loss.delta, weight = desc->attrs.element_loss.weight;
+    if (desc->attrs.element_loss.difference == DIFFERENCE_HUBER && !(delta > 0))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: delta is %g, expected more than 0",
+                          info->name, delta);
+    if (!(weight > 0))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: weight is %g, expected more than 0",
+                          info->name, weight);
+    TRY(op_check_shape(info, info->input_names[1], &desc->inputs[1], x, name, x));
+    struct tensor_type rows = tensor_type_make(DTYPE_I32, 1, x->dims);
+    if (desc->input_present[2])
+        TRY(op_check_shape(info, info->input_names[2], &desc->inputs[2], &rows, name, x));
+    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    return op_check_shape(info, info->output_names[0], &desc->outputs[0],
+                          desc->kind == OP_ELEMENT_LOSS ? &one : x, name, x);
 }
 
 status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
 {
     struct operand none = {NULL, NULL};
+    if (info->attributes != NULL) TRY(check_label_smoothing(desc, info));
     switch (desc->kind) {
     case OP_NLL_LOSS:
     case OP_COUNT_CORRECT:
-        return check_rows(desc, info, op_check_input(desc, 0), op_check_input(desc, 1),
+        return check_rows(info, op_check_input(desc, 0), op_check_input(desc, 1),
                           op_check_output(desc, 0));
     case OP_NLL_LOSS_BACKWARD:
-        return check_rows(desc, info, op_check_output(desc, 0), op_check_input(desc, 0), none);
+        return check_rows(info, op_check_output(desc, 0), op_check_input(desc, 0), none);
     case OP_CROSS_ENTROPY:
-        TRY(check_rows(desc, info, op_check_input(desc, 0), op_check_input(desc, 1),
+        TRY(check_rows(info, op_check_input(desc, 0), op_check_input(desc, 1),
                        op_check_output(desc, 0)));
         return op_check_shape(info, info->output_names[1], &desc->outputs[1], &desc->inputs[0],
                               info->input_names[0], &desc->inputs[0]);
     case OP_CROSS_ENTROPY_BACKWARD:
-        TRY(check_rows(desc, info, op_check_input(desc, 0), op_check_input(desc, 1), none));
+        TRY(check_rows(info, op_check_input(desc, 0), op_check_input(desc, 1), none));
         return op_check_shape(info, info->output_names[0], &desc->outputs[0], &desc->inputs[0],
                               info->input_names[0], &desc->inputs[0]);
     default: /* log_softmax and its gradient */

@@ -1,9 +1,9 @@
-/* Checks of what transformers are made of: embeddings, norms, positions, attention, the head. */
+/* Checks of the parts of transformers: embeddings, norms, positions, attention, the head. */
 #include <math.h>
 
 #include "ops/op_check.h"
 
-/* The dimensions but the last; `x` has one. */
+/* All dimensions but the last; `x` has at least one. */
 static struct tensor_type rows_of(const struct tensor_type *x)
 {
     struct tensor_type rows = *x;
@@ -19,32 +19,34 @@ static int64_t last_of(const struct tensor_type *x)
 static status_t check_has_last(const struct op_info *info, struct operand x)
 {
     char shape[128];
-    if (x.type->dim_count >= 1) return STATUS_OKAY;
+    if (x.type->dim_count >= 1) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have a last dimension", info->name,
                       x.name, tensor_format_shape(x.type, shape));
 }
 
-/* An operand that may be absent, against the shape it must have because of `source`. */
+/* Checks an optional operand against the shape required by `source`. */
 static status_t check_optional(const struct op_info *info, struct operand operand,
                                const struct tensor_type *expected, struct operand source)
 {
-    if (operand.type == NULL) return STATUS_OKAY;
+    if (operand.type == NULL) return NULL;
     return op_check_shape(info, operand.name, operand.type, expected, source.name, source.type);
 }
 
 static status_t check_range(const struct op_info *info, const char *name, double value, bool valid)
 {
-    if (valid) return STATUS_OKAY;
+    if (valid) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s is %g, which is not possible", info->name,
                       name, value);
 }
 
-/* ADD's second operand, or SUM_LEADING's output: the last dimensions of the other one. */
+/* The last operand of a sum, a product or a quotient, or SUM_LEADING's output: the last dimensions
+ * of the other operands. */
 status_t op_check_broadcast(const struct op_desc *desc, const struct op_info *info)
 {
     bool sum = desc->kind == OP_SUM_LEADING;
     struct operand whole = op_check_input(desc, 0);
-    struct operand part = sum ? op_check_output(desc, 0) : op_check_input(desc, 1);
+    struct operand part =
+        sum ? op_check_output(desc, 0) : op_check_input(desc, desc->input_count - 1);
     int missing = whole.type->dim_count - part.type->dim_count;
     struct tensor_type expected = *whole.type;
     if (missing > 0) {
@@ -53,9 +55,39 @@ status_t op_check_broadcast(const struct op_desc *desc, const struct op_info *in
             expected.dims[i] = whole.type->dims[i + missing];
     }
     TRY(op_check_shape(info, part.name, part.type, &expected, whole.name, whole.type));
-    if (sum) return STATUS_OKAY;
+    if (sum) return NULL;
+    if (desc->kind == OP_DIV_BACKWARD)
+        TRY(op_check_shape(info, info->input_names[1], &desc->inputs[1], whole.type, whole.name,
+                           whole.type));
     return op_check_shape(info, info->output_names[0], &desc->outputs[0], whole.type, whole.name,
                           whole.type);
+}
+
+status_t op_check_scale(const struct op_desc *desc, const struct op_info *info)
+{
+    double factor = desc->attrs.scale.factor, offset = desc->attrs.scale.offset;
+    bool scale = desc->kind == OP_SCALE;
+    TRY(check_range(info, "factor", factor, isfinite((float)factor)));
+    TRY(check_range(info, "offset", offset, scale ? isfinite((float)offset) : offset == 0));
+    return op_check_same_shapes(desc, info);
+}
+
+status_t op_check_narrow(const struct op_desc *desc, const struct op_info *info)
+{
+    bool forward = desc->kind == OP_NARROW;
+    struct operand part = forward ? op_check_output(desc, 0) : op_check_input(desc, 0);
+    struct operand whole = forward ? op_check_input(desc, 0) : op_check_output(desc, 0);
+    TRY(check_has_last(info, whole));
+    struct tensor_type expected = *whole.type;
+    int64_t start = desc->attrs.narrow.start, columns = last_of(whole.type);
+    if (part.type->dim_count == whole.type->dim_count)
+        expected.dims[expected.dim_count - 1] = last_of(part.type);
+    TRY(op_check_shape(info, part.name, part.type, &expected, whole.name, whole.type));
+    if (start < 0 || start > columns - last_of(part.type))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: of %lld columns, %lld from %lld on",
+                          info->name, (long long)columns, (long long)last_of(part.type),
+                          (long long)start);
+    return forward ? NULL : check_optional(info, op_check_input(desc, 1), whole.type, whole);
 }
 
 status_t op_check_embedding(const struct op_desc *desc, const struct op_info *info)
@@ -79,6 +111,17 @@ status_t op_check_embedding(const struct op_desc *desc, const struct op_info *in
     return op_check_shape(info, y.name, y.type, &expected, indices.name, indices.type);
 }
 
+/* The first two dimensions are those of `x`. */
+static status_t check_starts(const struct op_info *info, struct operand starts, struct operand x)
+{
+    if (starts.type == NULL) return NULL;
+    struct tensor_type expected = *x.type;
+    expected.dtype = DTYPE_I32;
+    expected.dim_count = 2;
+    if (x.type->dim_count < 2) return op_check_rank(info, x.name, x.type, 2);
+    return check_optional(info, starts, &expected, x);
+}
+
 status_t op_check_arange(const struct op_desc *desc, const struct op_info *info)
 {
     struct operand x = op_check_input(desc, 0);
@@ -87,11 +130,26 @@ status_t op_check_arange(const struct op_desc *desc, const struct op_info *info)
     double end = desc->attrs.arange.start + (double)desc->attrs.arange.step * (double)(time - 1);
     TRY(check_range(info, "the last element", end, end >= INT32_MIN && end <= INT32_MAX));
     struct tensor_type expected = tensor_type_make(DTYPE_I32, 1, &time);
+    struct operand starts = op_check_input(desc, 1);
+    if (starts.type != NULL) {
+        TRY(check_starts(info, starts, x));
+        expected = *starts.type;
+    }
     return op_check_shape(info, info->output_names[0], &desc->outputs[0], &expected, x.name,
                           x.type);
 }
 
-/* Operands of a norm by role; those that an op does not have are absent. */
+status_t op_check_token_positions(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand tokens = op_check_input(desc, 0);
+    TRY(op_check_rank(info, tokens.name, tokens.type, 2));
+    double id = desc->attrs.padding_mask.id, end = id + (double)tokens.type->dims[1];
+    TRY(check_range(info, "id", id, id >= 0));
+    TRY(check_range(info, "the last position", end, end <= INT32_MAX));
+    return op_check_same_shapes(desc, info);
+}
+
+/* Operands of a norm by role; absent where the op does not have them. */
 struct norm {
     struct operand x, y, weight, bias, mean, rstd, first_other, second_other;
 };
@@ -134,13 +192,13 @@ static struct norm norm_of(const struct op_desc *desc)
     }
 }
 
-/* A sum comes of a residual, and the gradient of x takes up the other one. */
+/* A sum requires a residual; the gradient of x includes the other gradient. */
 static status_t check_pair(const struct op_desc *desc, const struct op_info *info,
                            const struct norm *norm)
 {
     bool forward = desc->kind == OP_LAYER_NORM || desc->kind == OP_RMS_NORM;
     bool first = norm->first_other.type != NULL, second = norm->second_other.type != NULL;
-    if (forward ? first == second : second || !first) return STATUS_OKAY;
+    if (forward ? first == second : second || !first) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s without %s", info->name,
                       first ? norm->first_other.name : norm->second_other.name,
                       first ? norm->second_other.name : norm->first_other.name);
@@ -176,23 +234,34 @@ status_t op_check_rope(const struct op_desc *desc, const struct op_info *info)
     int64_t head = desc->attrs.rope.head_dim;
     TRY(check_range(info, "head_dim", (double)head,
                     head >= 2 && head % 2 == 0 && x.type->dims[2] % head == 0));
+    int64_t rotary = desc->attrs.rope.rotary_dim;
+    TRY(check_range(info, "rotary_dim", (double)rotary,
+                    rotary >= 0 && rotary % 2 == 0 && rotary <= head));
     double theta = desc->attrs.rope.theta, factor = desc->attrs.rope.factor;
     TRY(check_range(info, "theta", theta, theta > 0 && isfinite(theta)));
     enum rope_scaling scaling = desc->attrs.rope.scaling;
-    TRY(check_range(info, "scaling", scaling,
-                    scaling == ROPE_SCALING_NONE || scaling == ROPE_SCALING_LINEAR ||
-                        scaling == ROPE_SCALING_LLAMA3));
     if (scaling != ROPE_SCALING_NONE)
         TRY(check_range(info, "factor", factor, factor > 0 && isfinite(factor)));
     if (scaling == ROPE_SCALING_LLAMA3) {
         double low = desc->attrs.rope.low_freq_factor, high = desc->attrs.rope.high_freq_factor;
-        int64_t context = desc->attrs.rope.original_context;
         TRY(check_range(info, "low_freq_factor", low, low > 0 && isfinite(low)));
         TRY(check_range(info, "high_freq_factor", high, high > low && isfinite(high)));
+    }
+    if (scaling == ROPE_SCALING_YARN) {
+        double fast = desc->attrs.rope.beta_fast, slow = desc->attrs.rope.beta_slow;
+        double magnitude = desc->attrs.rope.magnitude;
+        TRY(check_range(info, "theta", theta, theta > 1));
+        TRY(check_range(info, "beta_slow", slow, slow > 0 && isfinite(slow)));
+        TRY(check_range(info, "beta_fast", fast, fast >= slow && isfinite(fast)));
+        TRY(check_range(info, "magnitude", magnitude, magnitude > 0 && isfinite((float)magnitude)));
+    }
+    int64_t context = desc->attrs.rope.original_context;
+    if (scaling == ROPE_SCALING_LLAMA3 || scaling == ROPE_SCALING_YARN)
         TRY(check_range(info, "original_context", (double)context,
                         context >= 1 && context <= INT32_MAX));
-    }
-    return op_check_same_shapes(desc, info);
+    TRY(check_starts(info, op_check_input(desc, 1), x));
+    struct operand y = op_check_output(desc, 0);
+    return op_check_shape(info, y.name, y.type, x.type, x.name, x.type);
 }
 
 /* Operands of attention by role, forward or backward; the gradients have the same shapes. */
@@ -206,12 +275,17 @@ static status_t check_heads(const struct op_desc *desc, const struct op_info *in
     double scale = desc->attrs.attention.scale, p = desc->attrs.attention.p;
     TRY(check_range(info, "scale", scale, scale >= 0 && isfinite(scale)));
     TRY(check_range(info, "p", p, p >= 0 && p < 1));
+    double softcap = desc->attrs.attention.softcap;
+    int64_t window = desc->attrs.attention.window;
+    TRY(check_range(info, "softcap", softcap, softcap >= 0 && isfinite((float)softcap)));
+    TRY(check_range(info, "window", (double)window,
+                    window == 0 || (window > 0 && desc->attrs.attention.causal)));
     TRY(op_check_rank(info, q.name, q.type, 3));
     double scores =
         (double)q.type->dims[0] * (double)heads * (double)q.type->dims[1] * (double)q.type->dims[1];
-    /* Of dropout's generator, as in check_dropout. */
+    /* For dropout's generator, as in check_dropout. */
     if (p > 0) TRY(check_range(info, "the number of probabilities", scores, scores <= 0x1p34));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t op_check_attention(const struct op_desc *desc, const struct op_info *info)
@@ -254,15 +328,16 @@ status_t op_check_attention(const struct op_desc *desc, const struct op_info *in
     expected = tensor_type_make(DTYPE_F32, 3, (int64_t[]){q.type->dims[0], heads, q.type->dims[1]});
     TRY(check_optional(info, lse, &expected, q));
     expected = tensor_type_make(DTYPE_U8, 2, q.type->dims);
-    return check_optional(info, mask, &expected, q);
+    TRY(check_optional(info, mask, &expected, q));
+    return check_starts(info, op_check_input(desc, forward ? 4 : 7), q);
 }
 
 status_t op_check_head(const struct op_desc *desc, const struct op_info *info)
 {
     struct operand x = op_check_input(desc, 0), weight = op_check_input(desc, 1);
-    enum op_reduction reduction = desc->attrs.loss.reduction;
-    TRY(check_range(info, "reduction", reduction,
-                    reduction == REDUCTION_SUM || reduction == REDUCTION_MEAN));
+    if (desc->attrs.loss.label_smoothing != 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: label_smoothing is %g, expected 0",
+                          info->name, desc->attrs.loss.label_smoothing);
     TRY(check_has_last(info, x));
     TRY(op_check_rank(info, weight.name, weight.type, 2));
     int64_t classes = weight.type->dims[0];

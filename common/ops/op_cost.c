@@ -1,4 +1,4 @@
-/* What one run of an op costs, from its operands' shapes alone. */
+/* The cost of one run of an op, from its operands' shapes alone. */
 #include "ops/op.h"
 
 /* Every element of the output (or its gradient) meets every weight of its channel once. */
@@ -9,19 +9,22 @@ static double layer_flops(const struct tensor_type *y, const struct tensor_type 
     return per_output * (double)tensor_element_count(y);
 }
 
-/* A weight that is (in, out) has as many elements as one that is (out, in). */
+/* A weight of (in, out) has as many elements as one of (out, in). */
 static double linear_flops(const struct tensor_type *x, const struct tensor_type *weight)
 {
     double rows = (double)tensor_element_count(x) / (double)x->dims[x->dim_count - 1];
     return 2 * rows * (double)tensor_element_count(weight);
 }
 
-/* Two products of (t, d) with (d, t) or the like per head; `y` is (b, t, h d). */
+/* Two products of (t, d) with (d, t) or similar per head; `y` is (b, t, h d). */
 static double attention_flops(const struct op_desc *desc, const struct tensor_type *y)
 {
     double t = (double)y->dims[1];
-    double flops = 4 * (double)tensor_element_count(y) * t;
-    return desc->attrs.attention.causal ? flops * (t + 1) / (2 * t) : flops;
+    double flops = 4 * (double)tensor_element_count(y),
+           window = (double)desc->attrs.attention.window;
+    if (!desc->attrs.attention.causal) return flops * t;
+    if (window == 0 || window > t) window = t;
+    return flops * window * (2 * t - window + 1) / (2 * t);
 }
 
 double op_desc_flops(const struct op_desc *desc)
@@ -35,7 +38,7 @@ double op_desc_flops(const struct op_desc *desc)
     case OP_LINEAR_BACKWARD_DATA: return linear_flops(&out[0], &in[1]);
     case OP_LINEAR_BACKWARD_WEIGHTS: return linear_flops(&in[0], &out[0]);
     case OP_ATTENTION: return attention_flops(desc, &out[0]);
-    /* The probabilities again, and the gradients of these, of q, k and v. */
+    /* The probabilities recomputed, and the gradients of these, of q, k and v. */
     case OP_ATTENTION_BACKWARD: return 2.5 * attention_flops(desc, &in[0]);
     case OP_LINEAR_CROSS_ENTROPY: return linear_flops(&in[0], &in[1]);
     case OP_LINEAR_CROSS_ENTROPY_BACKWARD:
@@ -45,8 +48,8 @@ double op_desc_flops(const struct op_desc *desc)
     }
 }
 
-/* An embedding reads the rows that its tokens name, and adds to these; but a gradient that is not
- * added to is zeroed as a whole. */
+/* An embedding reads the rows of its tokens, and its gradient adds to these; a gradient that is not
+ * accumulated is zeroed as a whole. */
 static uint64_t table_bytes(const struct op_desc *desc)
 {
     bool forward = desc->kind == OP_EMBEDDING;

@@ -1,6 +1,6 @@
 /*
- * What a tensor is: element type, shape, memory layout. No data. Shapes are always written in
- * PyTorch's logical order, (batch, channels, height, width) for images, whatever the layout.
+ * Tensor metadata: element type, shape, memory layout. No data. Shapes are always in PyTorch's
+ * logical order, (batch, channels, height, width) for images, whatever the layout.
  */
 #ifndef FSDPD_OPS_TENSOR_H
 #define FSDPD_OPS_TENSOR_H
@@ -24,7 +24,7 @@ enum layout {
 
 enum { TENSOR_MAX_DIMS = 6 };
 
-/* An element count above this is refused as input, so byte sizes never overflow. */
+/* Inputs with more elements are refused, so byte sizes never overflow. */
 #define TENSOR_MAX_ELEMENTS ((int64_t)1 << 40)
 
 struct tensor_type {
@@ -47,7 +47,7 @@ uint64_t tensor_bytes(const struct tensor_type *type);
 
 bool tensor_same_shape(const struct tensor_type *a, const struct tensor_type *b);
 
-#ifndef __cplusplus /* kernels of a GPU take types from here, and have no text */
+#ifndef __cplusplus /* CUDA kernels include this file for the types, and have no text */
 /* "(64, 1, 28, 28)"; `text` holds at least 128 bytes; returns it. */
 char *tensor_format_shape(const struct tensor_type *type, char text[static 128]);
 #endif

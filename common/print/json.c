@@ -7,9 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/utf8.h"
 
-/* Fields that mean nothing unless another one is true, or, of a uint64, is not 0. */
+/* Fields that are meaningful only if another field is true or, for a uint64, not 0. */
 static const struct {
     const char *message, *flag, *fields[6];
 } conditional[] = {
@@ -138,8 +139,8 @@ static size_t element_size(ProtobufCType type)
     }
 }
 
-/* protobuf-c knows no maps: they are lists of a message that the compiler made, "<Field>Entry" with
- * key and value. */
+/* protobuf-c has no maps: they are lists of a generated message "<Field>Entry" with key and
+ * value. */
 static bool is_map(const ProtobufCFieldDescriptor *field)
 {
     if (field->type != PROTOBUF_C_TYPE_MESSAGE) return false;
@@ -191,7 +192,7 @@ static bool is_left_out(const ProtobufCMessage *message, const ProtobufCFieldDes
     const char *bytes = (const char *)message;
     if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
         return *(const uint32_t *)(const void *)(bytes + field->quantifier_offset) != field->id;
-    for (size_t i = 0; i < sizeof conditional / sizeof conditional[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(conditional); i++) {
         if (strcmp(conditional[i].message, message->descriptor->name) != 0) continue;
         const ProtobufCFieldDescriptor *flag =
             protobuf_c_message_descriptor_get_field_by_name(message->descriptor,

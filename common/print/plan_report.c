@@ -6,12 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
+#include "base/mem.h"
 #include "base/text.h"
+#include "print/fold.h"
 #include "print/table.h"
 
 enum {
     ELEMENT_BYTES = 4,   /* parameters are f32 */
-    SCHEDULE_LINES = 48, /* of a program without --dump */
+    SCHEDULE_LINES = 48, /* lines of a program without --dump */
 };
 
 static void end_line(struct buf *out)
@@ -25,28 +28,91 @@ void report_tree(const Fsdpd__V1__Plan *plan, struct buf *out)
     end_line(out);
 }
 
-void report_units(Fsdpd__V1__Unit *const *units, size_t count, int width, struct buf *out)
+/* Units of the same size whose names differ in one number only share a row. */
+static bool is_equal(const Fsdpd__V1__Unit *a, const Fsdpd__V1__Unit *b)
+{
+    return a->parameters == b->parameters && a->padded == b->padded &&
+           a->shard_bytes == b->shard_bytes && a->n_modules == b->n_modules;
+}
+
+/* Moves the units that belong to units[0] next to it, in their order; returns how many they are. */
+static size_t gather_group(const Fsdpd__V1__Unit **units, size_t count)
+{
+    int number = -1;
+    size_t members = 1;
+    for (size_t i = 1; i < count; i++) {
+        int difference = fold_difference(units[0]->name, units[i]->name);
+        if (difference < 0 || (number >= 0 && difference != number)) continue;
+        if (!is_equal(units[0], units[i])) continue;
+        number = difference;
+        const Fsdpd__V1__Unit *unit = units[i];
+        memmove(&units[members + 1], &units[members], (i - members) * sizeof *units);
+        units[members++] = unit;
+    }
+    return members;
+}
+
+static const char *module_name(const Fsdpd__V1__Unit *unit, size_t m)
+{
+    return unit->modules[m][0] != '\0' ? unit->modules[m] : "(root)";
+}
+
+/* Appends names as one, or one after the other if they differ in more than numbers. */
+static void add_folded(struct buf *text, const char **names, size_t count)
+{
+    bool same = true;
+    for (size_t i = 1; i < count; i++) same = same && fold_is_same(names[0], names[i]);
+    for (size_t i = 0; !same && i < count; i++)
+        buf_printf(text, "%s%s", i > 0 ? ", " : "", names[i]);
+    if (same) fold_add(text, names, count);
+}
+
+static void add_units(struct table *table, const Fsdpd__V1__Unit **units, size_t count)
+{
+    const char **names = mem_alloc_array(count, sizeof *names);
+    struct buf text = {0};
+    for (size_t i = 0; i < count; i++) names[i] = units[i]->name;
+    fold_add(&text, names, count);
+    table_add(table, buf_text(&text));
+    if (count > 1) table_addf(table, "%zu x", count);
+    else table_add(table, "");
+    table_add_count(table, units[0]->parameters);
+    table_add_count(table, units[0]->padded);
+    table_add_bytes(table, units[0]->padded * ELEMENT_BYTES);
+    table_add_bytes(table, units[0]->shard_bytes);
+    buf_clear(&text);
+    for (size_t m = 0; m < units[0]->n_modules; m++) {
+        if (m > 0) buf_add_text(&text, ", ");
+        for (size_t i = 0; i < count; i++) names[i] = module_name(units[i], m);
+        add_folded(&text, names, count);
+    }
+    table_add(table, buf_text(&text));
+    buf_deinit(&text);
+    free(names);
+}
+
+void report_units(Fsdpd__V1__Unit *const *given, size_t count, int width, struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"UNIT", false}, {"PARAMETERS", true},  {"PADDED", true},
-        {"BYTES", true}, {"SHARD BYTES", true}, {"MODULES", false},
+        {.title = "UNIT"},
+        {.title = "TIMES", .right = true, .optional = true},
+        {.title = "PARAMETERS", .right = true},
+        {.title = "PADDED", .right = true, .drop = 2},
+        {.title = "BYTES", .right = true, .drop = 1},
+        {.title = "SHARD BYTES", .right = true},
+        {.title = "MODULES"},
     };
-    struct table table = {.columns = columns, .column_count = 6};
-    for (size_t i = 0; i < count; i++) {
-        struct buf modules = {0};
-        for (size_t m = 0; m < units[i]->n_modules; m++)
-            buf_printf(&modules, "%s%s", m ? ", " : "",
-                       units[i]->modules[m][0] ? units[i]->modules[m] : "(root)");
-        table_add(&table, units[i]->name);
-        table_add_count(&table, units[i]->parameters);
-        table_add_count(&table, units[i]->padded);
-        table_add_bytes(&table, units[i]->padded * ELEMENT_BYTES);
-        table_add_bytes(&table, units[i]->shard_bytes);
-        table_add(&table, buf_text(&modules));
-        buf_deinit(&modules);
+    struct table table = {.columns = columns, .column_count = COUNT_OF(columns), .whole = true};
+    const Fsdpd__V1__Unit **units = mem_alloc_array(count, sizeof *units);
+    for (size_t i = 0; i < count; i++) units[i] = given[i];
+    for (size_t i = 0; i < count;) {
+        size_t members = gather_group(units + i, count - i);
+        add_units(&table, units + i, members);
+        i += members;
     }
     table_print(&table, width, 0, out);
     table_deinit(&table);
+    free(units);
 }
 
 static void report_communication(const Fsdpd__V1__Plan *plan, struct buf *out)
@@ -66,7 +132,8 @@ static void report_communication(const Fsdpd__V1__Plan *plan, struct buf *out)
 /* An older daemon sends the rows of one program only. */
 static void report_plain_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
-    static const struct table_column columns[] = {{"MEMORY PER RANK", false}, {"BYTES", true}};
+    static const struct table_column columns[] = {{.title = "MEMORY PER RANK"},
+                                                  {.title = "BYTES", .right = true}};
     struct table table = {.columns = columns, .column_count = 2};
     for (size_t i = 0; i < plan->n_memory; i++) {
         table_add(&table, plan->memory[i]->name);
@@ -90,19 +157,19 @@ static size_t program_count(const Fsdpd__V1__Plan *plan)
     return plan->n_programs < PROGRAMS_MAX ? plan->n_programs : PROGRAMS_MAX;
 }
 
-/* A table with a column for each program. The titles must live as long as it. */
+/* A table with a column for each program. The titles must outlive it. */
 static void start_programs(struct table *table, struct table_column columns[1 + PROGRAMS_MAX],
                            char *titles[PROGRAMS_MAX], const Fsdpd__V1__Plan *plan,
                            const char *title)
 {
     size_t count = program_count(plan);
-    columns[0] = (struct table_column){title, false};
+    columns[0] = (struct table_column){.title = title};
     for (size_t k = 0; k < count; k++) {
         struct buf text = {0};
         output_clean(&text, plan->programs[k]->name, false);
         titles[k] = buf_take(&text);
         for (char *c = titles[k]; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
-        columns[1 + k] = (struct table_column){titles[k], true};
+        columns[1 + k] = (struct table_column){.title = titles[k], .right = true};
     }
     *table = (struct table){.columns = columns, .column_count = 1 + (int)count};
 }
@@ -123,7 +190,7 @@ static const Fsdpd__V1__MemoryClass *find_class(const Fsdpd__V1__PlanProgram *pr
     return NULL;
 }
 
-/* A row for every class of any program, in the order of the first that has it. */
+/* A row for every class of any program, in the order of the first program that has it. */
 static void add_classes(struct table *table, const Fsdpd__V1__Plan *plan)
 {
     size_t count = program_count(plan);
@@ -153,7 +220,7 @@ static void add_share(struct buf *out, double part, uint64_t whole)
                text_format_bytes(whole, bytes));
 }
 
-/* Of the host's memory: copies have some, too, and all ranks on a host divide it. */
+/* The host's memory: copies use some too, and all ranks on a host share it. */
 static void report_offloaded(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     char bytes[32];
@@ -168,7 +235,7 @@ static void report_offloaded(const Fsdpd__V1__Plan *plan, struct buf *out)
     buf_add_text(out, ".\n");
 }
 
-/* What is allocated, how much of the device that is, and which program decides. */
+/* Allocated memory, its fraction of the device, and the program that determines it. */
 static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     char bytes[32];
@@ -197,6 +264,22 @@ static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
     }
 }
 
+/* What a worker's process needs besides, and the process as a whole. */
+static void add_outside(struct table *table, const Fsdpd__V1__Plan *plan)
+{
+    uint64_t outside = 0;
+    for (size_t i = 0; i < plan->n_outside; i++) {
+        outside += plan->outside[i]->bytes;
+        table_addf(table, "outside: %s", plan->outside[i]->name);
+        for (size_t k = 0; k < program_count(plan); k++)
+            table_add_bytes(table, plan->outside[i]->bytes);
+    }
+    if (outside == 0) return;
+    table_add(table, "process");
+    for (size_t k = 0; k < program_count(plan); k++)
+        table_add_bytes(table, plan->programs[k]->bytes + outside);
+}
+
 void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     char count[32];
@@ -214,13 +297,14 @@ void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
         table_add(&table, "in all");
         for (size_t k = 0; k < program_count(plan); k++)
             table_add_bytes(&table, plan->programs[k]->bytes);
+        add_outside(&table, plan);
         end_programs(&table, titles, out);
         report_allocated(plan, out);
     }
     report_communication(plan, out);
 }
 
-/* --- Times --- */
+/* ---- Times ---- */
 
 static void table_add_duration(struct table *table, double seconds)
 {
@@ -242,9 +326,12 @@ static void add_estimate_row(struct table *table, const Fsdpd__V1__Plan *plan, c
 
 static void report_collectives(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
-    static const struct table_column columns[] = {{"COLLECTIVE", false}, {"STEP", false},
-                                                  {"COUNT", true},       {"SENT", true},
-                                                  {"TAKES", true},       {"EXPOSED", true}};
+    static const struct table_column columns[] = {{.title = "COLLECTIVE"},
+                                                  {.title = "STEP"},
+                                                  {.title = "COUNT", .right = true},
+                                                  {.title = "SENT", .right = true},
+                                                  {.title = "TAKES", .right = true},
+                                                  {.title = "EXPOSED", .right = true}};
     struct table table = {.columns = columns, .column_count = 6};
     for (size_t k = 0; k < plan->n_programs; k++) {
         const Fsdpd__V1__PlanProgram *program = plan->programs[k];
@@ -310,41 +397,6 @@ void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
                    text_format_duration((double)plan->steps * seconds, (char[32]){0}));
 }
 
-void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, struct buf *out)
-{
-    static const struct table_column columns[] = {{"", true},       {"AT", true},
-                                                  {"TAKES", true},  {"LANE", false},
-                                                  {"DOES", false},  {"SENDS", true},
-                                                  {"EXPOSED", true}};
-    for (size_t k = 0; k < plan->n_programs; k++) {
-        const Fsdpd__V1__PlanProgram *program = plan->programs[k];
-        if (program->n_schedule == 0) continue;
-        struct table table = {.columns = columns, .column_count = 7};
-        size_t shown = limit > 0 && program->n_schedule > limit ? limit : program->n_schedule;
-        for (size_t i = 0; i < shown; i++) {
-            const Fsdpd__V1__ScheduleLine *line = program->schedule[i];
-            char at[32];
-            if (line->last > line->first) table_addf(&table, "%u-%u", line->first, line->last);
-            else table_addf(&table, "%u", line->first);
-            table_add(&table, text_format_duration(line->start_seconds, at));
-            table_add_duration(&table, line->seconds);
-            table_add(&table, line->lane);
-            table_addf(&table, "%s %s", line->kind, line->subject);
-            if (line->bytes > 0) table_add_bytes(&table, line->bytes);
-            else table_add(&table, "");
-            if (line->exposed_seconds > 0) table_add_duration(&table, line->exposed_seconds);
-            else table_add(&table, "");
-        }
-        buf_add_text(out, k > 0 ? "\n" : "");
-        output_clean(out, program->name, false);
-        buf_printf(out, ": %u instructions\n", program->instructions);
-        table_print(&table, 0, 2, out);
-        table_deinit(&table);
-        size_t left = program->n_schedule - shown + program->schedule_left_out;
-        if (left > 0) buf_printf(out, "  and %zu more; --dump shows all\n", left);
-    }
-}
-
 void report_advice(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     for (size_t i = 0; i < plan->n_advice; i++) {
@@ -371,9 +423,25 @@ static void add_part(struct buf *out, void (*part)(const Fsdpd__V1__Plan *plan, 
     buf_deinit(&text);
 }
 
-static void report_compact_schedule(const Fsdpd__V1__Plan *plan, struct buf *out)
+static void report_choices(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
-    report_schedule(plan, plan->dump != NULL && plan->dump[0] != '\0' ? 0 : SCHEDULE_LINES, out);
+    static const struct table_column columns[] = {{.title = "CHOICE", .right = true},
+                                                  {.title = "STEP", .right = true},
+                                                  {.title = "MEMORY", .right = true},
+                                                  {.title = "ON THE HOST", .right = true},
+                                                  {.title = "SETTINGS"}};
+    struct table table = {.columns = columns, .column_count = 5, .whole = true};
+    for (size_t i = 0; i < plan->n_choices; i++) {
+        const Fsdpd__V1__PlanChoice *choice = plan->choices[i];
+        char text[32];
+        table_add_count(&table, i + 1);
+        table_add(&table, text_format_duration(choice->step_seconds, text));
+        table_add_bytes(&table, choice->peak_bytes);
+        table_add_bytes(&table, choice->host_bytes);
+        table_add(&table, choice->description);
+    }
+    table_print(&table, 0, 0, out);
+    table_deinit(&table);
 }
 
 void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
@@ -383,9 +451,14 @@ void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
     report_units(plan->units, plan->n_units, width, out);
     add_part(out, report_memory, plan);
     add_part(out, report_estimate, plan);
-    add_part(out, report_compact_schedule, plan);
+    bool dumped = plan->dump != NULL && plan->dump[0] != '\0';
+    struct buf schedule = {0};
+    report_schedule(plan, dumped ? 0 : SCHEDULE_LINES, width, &schedule);
+    if (schedule.length > 0) buf_printf(out, "\n%s", buf_text(&schedule));
+    buf_deinit(&schedule);
+    if (plan->n_choices > 0) add_part(out, report_choices, plan);
     add_part(out, report_advice, plan);
-    if (plan->dump == NULL || plan->dump[0] == '\0') return;
+    if (!dumped) return;
     buf_add_char(out, '\n');
     output_clean(out, plan->dump, true);
 }

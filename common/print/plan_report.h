@@ -8,25 +8,27 @@
 #include "base/buf.h"
 #include "fsdpd/v1/control.pb-c.h"
 
-/* The wrapped module tree as the daemon printed it, cleaned. */
+/* The daemon's printed module tree, sanitised. */
 void report_tree(const Fsdpd__V1__Plan *plan, struct buf *out);
 
-/* The table of units: modules, parameters, padded, bytes, shard bytes. */
+/* The table of units: modules, parameters, padded, bytes, shard bytes. Equal units whose names
+ * differ in a number, as a model's layers do, share a row. */
 void report_units(Fsdpd__V1__Unit *const *units, size_t count, int width, struct buf *out);
 
 /* Memory per rank at each program's peak, by class, and what a step sends. */
 void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out);
 
-/* What a step takes, by estimate, and each kind of collective; nothing if it was not estimated. */
+/* Estimated times of a step and of each kind of collective; nothing without an estimate. */
 void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out);
 
-/* What runs when, a table for each program: at most `limit` lines of each, 0: all. */
-void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, struct buf *out);
+/* The schedule, a table for each program: at most `limit` rows of each, where repeated lines share
+ * a row; 0: every line. */
+void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, int width, struct buf *out);
 
-/* Advice and notes, a line each. */
+/* Advice and notes, one per line. */
 void report_advice(const Fsdpd__V1__Plan *plan, struct buf *out);
 
-/* All of it, as `fsdpctl plan` and `fsdpd plan` print it; the dump, too, if the plan has one. */
+/* Everything, as `fsdpctl plan` and `fsdpd plan` print it; with the dump if the plan has one. */
 void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out);
 
 #endif

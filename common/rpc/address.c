@@ -1,7 +1,6 @@
 /*
- * Addresses: what people write, its normal form, and the form that a gRPC channel wants. Pure, but
- * for rpc_address_probe, which finds out why an address could not be bound (gRPC only logs the
- * reason).
+ * Addresses: what people write, its normal form, and the form that a gRPC channel expects. Pure,
+ * except rpc_address_listen, which binds one.
  */
 #include <arpa/inet.h>
 #include <ctype.h>
@@ -17,19 +16,18 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "rpc/internal.h"
+#include "rpc/address.h"
 
 static status_t parse_unix(const char *address, const char *path, char **normal)
 {
     if (strncmp(path, "//", 2) == 0) {
-        /* unix:///path is the same as unix:/path; a host makes no sense. */
+        /* unix:///path equals unix:/path; a host is invalid here. */
         path += 2;
         if (path[0] != '/')
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "address \"%s\": after unix:// an absolute path is expected",
-                              address);
+                              "address \"%s\": expected an absolute path after unix://", address);
     }
-    while (path[0] == '/' && path[1] == '/') path++; /* two would stand for a host again */
+    while (path[0] == '/' && path[1] == '/') path++; /* two slashes would again introduce a host */
     if (path[0] == '\0')
         return status_new(STATUS_INVALID_ARGUMENT,
                           "address \"%s\" has no path after unix:", address);
@@ -47,8 +45,8 @@ static status_t parse_unix(const char *address, const char *path, char **normal)
     status_t status = NULL;
     if (strlen(absolute) > longest)
         status = status_new(STATUS_INVALID_ARGUMENT,
-                            "address \"%s\": the path of a Unix socket is at most %zu bytes long, "
-                            "this one has %zu",
+                            "address \"%s\": the path of a Unix socket may have at most %zu "
+                            "bytes; this one has %zu",
                             address, longest, strlen(absolute));
     else *normal = mem_printf("unix:%s", absolute);
     free(absolute);
@@ -85,8 +83,7 @@ status_t rpc_address_parse(const char *address, char **normal)
     size_t length = (size_t)(colon - address);
     if (length == 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "address \"%s\" has no host (0.0.0.0 stands for every interface)",
-                          address);
+                          "address \"%s\" has no host (0.0.0.0 means every interface)", address);
     int64_t port;
     if (!isdigit((unsigned char)colon[1]) || !text_parse_i64(colon + 1, &port) || port > 65535)
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -97,14 +94,14 @@ status_t rpc_address_parse(const char *address, char **normal)
         valid = address[length - 1] == ']' && host_is_ipv6(address + 1, length - 2);
     else if (memchr(address, ':', length))
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "address \"%s\": an IPv6 address stands in brackets, as in [::1]:%d",
-                          address, (int)port);
+                          "address \"%s\": an IPv6 address needs brackets, as in [::1]:%d", address,
+                          (int)port);
     else valid = host_is_plausible(address, length);
     if (!valid)
-        return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": \"%.*s\" is no host", address,
-                          (int)length, address);
+        return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": \"%.*s\" is not a valid host",
+                          address, (int)length, address);
     *normal = mem_printf("%.*s:%d", (int)length, address, (int)port);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 const char *rpc_address_unix_path(const char *normal)
@@ -122,7 +119,7 @@ void rpc_address_split(const char *normal, char **host, int *port)
 
 char *rpc_address_target(const char *normal)
 {
-    /* A target is a URI: what a path may hold beyond its plain characters is percent-encoded. */
+    /* A target is a URI: every character of the path except plain ones is percent-encoded. */
     struct buf target = {0};
     const char *path = rpc_address_unix_path(normal);
     const char *rest = normal;
@@ -147,37 +144,75 @@ char *rpc_address_target(const char *normal)
     return buf_take(&target);
 }
 
-static int try_bind(int family, const struct sockaddr *address, socklen_t length)
+/* Opens, binds and listens; returns 0 or the errno. */
+static int open_listener(const struct addrinfo *info, int *fd_out)
 {
-    int fd = socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int fd = socket(info->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (fd < 0) return errno;
     int one = 1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    int error = bind(fd, address, length) < 0 || listen(fd, 1) < 0 ? errno : 0;
-    close(fd);
-    return error;
-}
-
-int rpc_address_probe(const char *normal)
-{
-    const char *path = rpc_address_unix_path(normal);
-    if (path) {
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        memcpy(address.sun_path, path, strlen(path));
-        int error = try_bind(AF_UNIX, (struct sockaddr *)&address, sizeof address);
-        if (error == 0) unlink(path);
+    const struct sockaddr_in6 *v6 = (const void *)info->ai_addr;
+    /* [::] includes all IPv4 addresses; any other IPv6 address is only itself. */
+    if (info->ai_family == AF_INET6 && !IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr))
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &one, sizeof one);
+    if (bind(fd, info->ai_addr, info->ai_addrlen) < 0 || listen(fd, RPC_BACKLOG) < 0) {
+        int error = errno;
+        close(fd);
         return error;
     }
+    *fd_out = fd;
+    return 0;
+}
+
+/* The port of an IPv4 or IPv6 socket address. */
+static in_port_t *port_of(struct sockaddr *address)
+{
+    if (address->sa_family == AF_INET6) return &((struct sockaddr_in6 *)(void *)address)->sin6_port;
+    return &((struct sockaddr_in *)(void *)address)->sin_port;
+}
+
+static int listen_at_all(struct addrinfo *list, int *fds, int most, int *count)
+{
+    in_port_t port = 0; /* port of the first socket, for the others: 0 let the kernel pick it */
+    int error = EADDRNOTAVAIL;
+    for (struct addrinfo *i = list; i != NULL && *count < most; i = i->ai_next) {
+        if (i->ai_family != AF_INET && i->ai_family != AF_INET6) continue;
+        if (*count > 0) *port_of(i->ai_addr) = port;
+        int failed = open_listener(i, &fds[*count]);
+        if (failed == EADDRINUSE || failed == EACCES) return failed;
+        if (failed != 0) {
+            error = failed;
+            continue;
+        }
+        struct sockaddr_storage bound;
+        socklen_t size = sizeof bound;
+        if (getsockname(fds[(*count)++], (struct sockaddr *)&bound, &size) != 0) return errno;
+        port = *port_of((struct sockaddr *)&bound);
+    }
+    return *count > 0 ? 0 : error;
+}
+
+status_t rpc_address_listen(const char *normal, int *fds, int most, int *count, int *port)
+{
     char *host;
-    int port;
-    rpc_address_split(normal, &host, &port);
+    int wanted;
+    rpc_address_split(normal, &host, &wanted);
     char service[8];
-    snprintf(service, sizeof service, "%d", port);
+    snprintf(service, sizeof service, "%d", wanted);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
-    int error = getaddrinfo(host, service, &hints, &list) == 0 ? 0 : EADDRNOTAVAIL;
-    for (struct addrinfo *i = list; i && error == 0; i = i->ai_next)
-        error = try_bind(i->ai_family, i->ai_addr, i->ai_addrlen);
-    if (list) freeaddrinfo(list);
+    int unknown = getaddrinfo(host, service, &hints, &list);
     free(host);
-    return error;
+    *count = 0;
+    int error = unknown == 0 ? listen_at_all(list, fds, most, count) : 0;
+    if (list != NULL) freeaddrinfo(list);
+    if (unknown != 0 || error != 0) {
+        while (*count > 0) close(fds[--*count]);
+        return status_new(STATUS_UNAVAILABLE, "cannot listen on %s: %s", normal,
+                          unknown != 0 ? gai_strerror(unknown) : strerror(error));
+    }
+    struct sockaddr_storage bound;
+    socklen_t size = sizeof bound;
+    if (port != NULL && getsockname(fds[0], (struct sockaddr *)&bound, &size) == 0)
+        *port = ntohs(*port_of((struct sockaddr *)&bound));
+    return NULL;
 }

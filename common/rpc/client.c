@@ -1,7 +1,7 @@
 /*
- * Channels and unary calls. A channel owns its gRPC channel and knows its open calls; it goes when
- * it was closed and the last of them has ended. A unary call owns itself and goes after `done`.
- * Everything runs on the loop's thread.
+ * Channels and unary calls. A channel owns its gRPC channel and tracks its open calls; it is freed
+ * once it is closed and its last call has ended. A unary call owns itself and is freed after
+ * `done`. Everything runs on the loop's thread.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/grpc_security.h>
@@ -12,13 +12,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/array.h"
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/address.h"
+#include "rpc/client_internal.h"
+#include "rpc/message.h"
+#include "rpc/tls_internal.h"
 
 enum {
-    LOOKAHEAD_BYTES = 64 << 10, /* read ahead of the caller, per stream: backpressure is real */
+    LOOKAHEAD_BYTES = 64 << 10, /* bytes read ahead of the caller per stream: this makes
+                                 * backpressure work */
     BACKOFF_FIRST_MS = 100,
-    BACKOFF_MAX_MS = 1000, /* a restarted server is found again within about a second */
+    BACKOFF_MAX_MS = 1000, /* finds a restarted server again within about a second */
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_MS = 30 * 1000, /* the server allows 10 s */
     KEEPALIVE_TIMEOUT_MS = 20 * 1000,
@@ -45,14 +50,14 @@ static grpc_channel *create_grpc_channel(const char *normal, grpc_channel_creden
         integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
         integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
         integer(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
-        /* Retrying is the caller's decision, and gRPC's retries buffer what is sent. */
+        /* Retries are the caller's decision; gRPC's retries would also buffer what is sent. */
         integer(GRPC_ARG_ENABLE_RETRIES, 0),
-        /* A channel's connection and backoff are its own. */
+        /* Do not share connections and backoff with other channels. */
         integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
         integer(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
         integer(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
-    grpc_channel_args args = {sizeof list / sizeof *list, list};
+    grpc_channel_args args = {COUNT_OF(list), list};
     char *target = rpc_address_target(normal);
     grpc_channel *channel = grpc_channel_create(target, credentials, &args);
     grpc_channel_credentials_release(credentials);
@@ -80,7 +85,7 @@ static void mark_files(const struct rpc_channel *channel, struct rpc_file_mark m
     }
 }
 
-/* Takes the files as they are now; what is wrong changes nothing. */
+/* Reads the files as they are now; on error, nothing changes. */
 static status_t take_tls(struct rpc_channel *channel)
 {
     struct rpc_file_mark marks[3];
@@ -93,26 +98,26 @@ static status_t take_tls(struct rpc_channel *channel)
     if (channel->channel) grpc_channel_destroy(channel->channel);
     channel->channel = fresh;
     memcpy(channel->tls_marks, marks, sizeof marks);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* A certificate that was renewed counts from the next connection on; while calls are open there is
- * one, and nothing to gain. */
+/* A renewed certificate takes effect with the next connection. While calls are open the connection
+ * stays, so there is nothing to reload. */
 static void renew_tls(struct rpc_channel *channel)
 {
     struct rpc_file_mark marks[3];
     if (!channel->uses_tls || channel->calls != NULL || channel->closing) return;
     mark_files(channel, marks);
     if (memcmp(marks, channel->tls_marks, sizeof marks) == 0) return;
-    status_free(take_tls(channel)); /* half of a renewal: the next call looks again */
+    status_free(take_tls(channel)); /* a renewal in progress: the next call checks again */
 }
 
-/* Whether the address can be spoken to at all, and how. */
+/* Whether the address can be reached at all, and with which security. */
 static status_t choose_security(const char *address, const char *normal,
                                 const struct rpc_channel_security *security, bool *tls)
 {
     *tls = false;
-    if (rpc_address_unix_path(normal)) return STATUS_OKAY;
+    if (rpc_address_unix_path(normal)) return NULL;
     char *host;
     int port;
     rpc_address_split(normal, &host, &port);
@@ -121,11 +126,11 @@ static status_t choose_security(const char *address, const char *normal,
         return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": port 0 cannot be reached",
                           address);
     *tls = security && rpc_tls_is_given(&security->tls);
-    if (*tls || (security && security->insecure_tcp)) return STATUS_OKAY;
+    if (*tls || (security && security->insecure_tcp)) return NULL;
     return status_new(STATUS_PERMISSION_DENIED,
-                      "address \"%s\": TCP needs TLS (a CA, a certificate and its key); without, "
-                      "nobody knows who is at the other end and everybody reads along: "
-                      "--insecure-tcp if that is what you want",
+                      "address \"%s\": TCP needs TLS (a CA, a certificate and its key); without "
+                      "it the connection is neither encrypted nor authenticated: pass "
+                      "--insecure-tcp to accept that",
                       address);
 }
 
@@ -258,25 +263,36 @@ grpc_op rpc_client_call_trailing(struct rpc_client_call *call)
     return op;
 }
 
-/* Texts of gRPC's own for a connection that ended under a call. */
+/* gRPC's own texts for a connection that ended during a call. */
 static bool means_lost_connection(const char *text)
 {
     static const char *const beginnings[] = {
         "Socket closed", "GOAWAY received",  "Cancelling all calls",      "recvmsg:",
         "sendmsg",       "Connection reset", "keepalive watchdog timeout"};
-    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+    for (size_t i = 0; i < COUNT_OF(beginnings); i++)
         if (strncmp(text, beginnings[i], strlen(beginnings[i])) == 0) return true;
     return false;
 }
 
+/* Whether the server's handler ended the call, with a reason of its own. */
+static bool is_answer(const struct rpc_client_call *call, const char *text)
+{
+    static const char going[] = "is shutting down";
+    size_t length = strlen(text);
+    bool goes =
+        length >= sizeof going - 1 && strcmp(text + length - (sizeof going - 1), going) == 0;
+    return !goes && call->error_string != NULL &&
+           strstr(call->error_string, "Error received from peer") != NULL;
+}
+
 /*
- * What gRPC says by itself names neither the server nor, at first sight, the reason; what a
- * server's handler said stays as it is.
+ * gRPC's own messages name neither the server nor a clear reason; messages of a server's handler
+ * stay as they are.
  */
 status_t rpc_client_call_status(const struct rpc_client_call *call)
 {
     static const char unreachable[] = "failed to connect to all addresses";
-    if (call->code == GRPC_STATUS_OK) return STATUS_OKAY;
+    if (call->code == GRPC_STATUS_OK) return NULL;
     enum status_code code = call->code > 0 && (int)call->code <= STATUS_UNAUTHENTICATED
                                 ? (enum status_code)call->code
                                 : STATUS_UNKNOWN;
@@ -290,17 +306,19 @@ status_t rpc_client_call_status(const struct rpc_client_call *call)
     } else if (code == STATUS_UNAVAILABLE && means_lost_connection(text)) {
         status = status_new(code, "the connection to %s was lost: %s%s", address, text,
                             call->channel->uses_tls
-                                ? "; if that was at once, it may not have liked our certificate"
+                                ? "; if that happened at once, the server may have rejected our "
+                                  "certificate"
                                 : "");
     } else if (code == STATUS_CANCELLED && strcmp(text, "CANCELLED") == 0) {
-        /* gRPC's answer, at the server, to a call that arrives while the server closes. Nobody here
-         * cancelled it: that reads otherwise. */
+        /* The answer of a gRPC server to a call that arrives during its shutdown. "Cancelled" would
+         * mislead: the caller did not cancel. */
         status = status_new(STATUS_UNAVAILABLE, "the server at %s is shutting down", address);
     } else if (code == STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
         status = status_new(code, "no answer from %s within %lld ms", address,
                             (long long)call->deadline_ms);
     } else {
         status = status_new(code, "%s", text[0] ? text : status_code_name(code));
+        status_set_answer(status, is_answer(call, text));
     }
     gpr_free(text);
     return status;
@@ -316,7 +334,7 @@ struct unary {
 
 static void on_unary_done(struct rpc_tag *tag, bool ok)
 {
-    (void)ok; /* a batch that receives the status succeeds; the status tells */
+    (void)ok; /* a batch that receives the status always succeeds; the status has the result */
     struct unary *unary = tag->owner;
     const struct rpc_method *method = unary->base.method;
     status_t status = rpc_client_call_status(&unary->base);
@@ -324,7 +342,7 @@ static void on_unary_done(struct rpc_tag *tag, bool ok)
     if (status == NULL && unary->response)
         response = rpc_message_unpack(method->response, unary->response);
     if (status == NULL && response == NULL)
-        status = status_new(STATUS_INTERNAL, "%s: the answer of %s is no valid %s message",
+        status = status_new(STATUS_INTERNAL, "%s: the answer of %s is not a valid %s message",
                             method->path, unary->base.channel->address, method->response->name);
     grpc_byte_buffer_destroy(unary->request);
     if (unary->response) grpc_byte_buffer_destroy(unary->response);

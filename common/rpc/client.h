@@ -1,8 +1,8 @@
 /*
  * The client side of gRPC on a libuv loop: unary calls and streams over one channel. Channels
- * connect by themselves and reconnect after failures; a call to an unreachable server ends with
- * UNAVAILABLE (at once, unless `wait_for_ready`, then at its deadline). HTTP proxies from the
- * environment are never used.
+ * connect automatically and reconnect after failures. A call to an unreachable server ends with
+ * UNAVAILABLE: at once, or with `wait_for_ready` at its deadline. HTTP proxies from the environment
+ * are never used.
  */
 #ifndef FSDPD_RPC_CLIENT_H
 #define FSDPD_RPC_CLIENT_H
@@ -13,24 +13,24 @@
 struct rpc_channel;
 struct rpc_stream;
 
-/* How a TCP address may be spoken to; a Unix socket needs neither. */
+/* Security of TCP addresses; a Unix socket needs none. */
 struct rpc_channel_security {
     struct rpc_tls_files tls;
-    bool insecure_tcp; /* without TLS, if its files are not given */
+    bool insecure_tcp; /* allow TCP without TLS if the files are not given */
 };
 
 /*
- * `security` may be NULL for a Unix socket; it is copied. PERMISSION_DENIED: a TCP address without
- * TLS that was not asked for. TLS's files are checked here; when they have changed, they are read
- * again before a call that finds no other one open, so that a certificate can be renewed while a
+ * `security` is copied; it may be NULL for a Unix socket. PERMISSION_DENIED: a TCP address without
+ * TLS and without `insecure`. TLS files are checked here. If they change, they are read again
+ * before a call that starts while no other call is open, so a certificate can be renewed while a
  * worker runs.
  */
 status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
                          const struct rpc_channel_security *security,
                          struct rpc_channel **channel) FSDPD_MUST_USE;
 
-/* Cancels every call that is still open (their callbacks run first, with CANCELLED), then frees the
- * channel and calls `closed` (may be NULL). */
+/* Cancels every open call (their callbacks run first, with CANCELLED), then frees the channel and
+ * calls `closed` (may be NULL). */
 void rpc_channel_close(struct rpc_channel *channel, void (*closed)(void *user), void *user);
 
 /*
@@ -44,18 +44,19 @@ void rpc_channel_call(struct rpc_channel *channel, const struct rpc_method *meth
                       rpc_unary_done *done, void *user);
 
 /*
- * A stream of any kind but unary. The stream is the library's; the pointer is valid until on_closed
+ * A stream of any kind but unary. The library owns the stream; the pointer is valid until on_closed
  * returns. No callback runs before rpc_stream_open returns.
  */
 struct rpc_stream_callbacks {
-    /* A message that rpc_stream_read asked for; valid during the callback. The end of the stream is
-     * told by on_closed alone. */
+    /* A message requested by rpc_stream_read; valid during the callback. Only on_closed signals the
+     * end of the stream. */
     void (*on_message)(struct rpc_stream *stream, const ProtobufCMessage *message, void *user);
     /* A message was accepted; rpc_stream_queued has gone down. Not after rpc_stream_finish_sending.
      * May be NULL. */
     void (*on_writable)(struct rpc_stream *stream, void *user);
-    /* The call's end: status NULL for OK, else an error that the callback owns. Exactly once, last.
-     * A server's status comes behind its messages: it waits until they have all been read. */
+    /* The call has ended: `status` is NULL for OK, otherwise an error that the callback owns.
+     * Called exactly once, last. A server's status follows its messages: it is delivered after all
+     * of them have been read. */
     void (*on_closed)(struct rpc_stream *stream, status_t status, void *user);
 };
 
@@ -68,11 +69,11 @@ struct rpc_stream *rpc_stream_open(struct rpc_channel *channel, const struct rpc
 void rpc_stream_send(struct rpc_stream *stream, const ProtobufCMessage *message);
 int rpc_stream_queued(const struct rpc_stream *stream);
 
-/* No more messages from this side, after what is queued. For CLIENT_STREAM the response then comes
- * through on_message if rpc_stream_read asked for it. */
+/* No more messages from this side after the queued ones. For CLIENT_STREAM the response then
+ * arrives in on_message if rpc_stream_read requested it. */
 void rpc_stream_finish_sending(struct rpc_stream *stream);
 
-/* Asks for one more message; at most one request is outstanding, a second one does nothing. */
+/* Requests one more message. At most one request is outstanding; a second one has no effect. */
 void rpc_stream_read(struct rpc_stream *stream);
 
 /* on_closed follows with CANCELLED. */

@@ -1,7 +1,7 @@
 /*
- * The index of a FileDescriptorSet; see descriptors.h. A small walker over protobuf's wire format
- * reads just the fields of google/protobuf/descriptor.proto that carry names; every length is
- * checked against what is left, and nesting has a limit.
+ * The index of a FileDescriptorSet; see descriptors.h. A small parser of protobuf's wire format
+ * reads only the fields of google/protobuf/descriptor.proto that carry names. It checks every
+ * length against the remaining bytes and limits nesting.
  */
 #include "rpc/descriptors.h"
 
@@ -17,7 +17,7 @@ struct descriptors {
     uint8_t *bytes;
     struct descriptors_file *files;
     int file_count, file_capacity;
-    struct descriptors_symbol *symbols; /* sorted by name once all are there */
+    struct descriptors_symbol *symbols; /* sorted by name once complete */
     int symbol_count, symbol_capacity;
 };
 
@@ -49,7 +49,7 @@ static bool skip(struct wire *wire, uint64_t count)
     return true;
 }
 
-/* False at the end and on malformed input; *valid tells which. */
+/* False at the end and on malformed input; *valid distinguishes the two. */
 static bool next_field(struct wire *wire, struct wire_field *field, bool *valid)
 {
     if (wire->at == wire->end) return false;
@@ -105,7 +105,8 @@ static void add_symbol(struct descriptors *descriptors, char *name, enum descrip
                                     .file = descriptors->file_count - 1};
 }
 
-/* Every descriptor has its name in field 1. Returns the full one, for the scope inside, or NULL. */
+/* Every descriptor has its name in field 1. Returns the full name, the scope of nested descriptors,
+ * or NULL. */
 static char *add_named(struct descriptors *descriptors, struct wire wire, const char *scope,
                        enum descriptors_kind kind, bool *valid)
 {
@@ -117,7 +118,8 @@ static char *add_named(struct descriptors *descriptors, struct wire wire, const 
     return full;
 }
 
-/* Enums and services: named members in field 2. Values of an enum live beside it, not inside. */
+/* Enums and services: named members in field 2. Enum values are in the enclosing scope, not inside
+ * the enum. */
 static void add_members(struct descriptors *descriptors, struct wire wire, const char *scope,
                         enum descriptors_kind kind, bool *valid)
 {
@@ -190,14 +192,15 @@ status_t descriptors_new(const uint8_t *bytes, size_t size, struct descriptors *
         if (field.delimited && field.number == 1) add_file(descriptors, field.value, &valid);
     if (!valid) {
         descriptors_free(descriptors);
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "the descriptor set for reflection is no serialised FileDescriptorSet");
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "the descriptor set for reflection is not a serialised FileDescriptorSet");
     }
     if (descriptors->symbol_count > 0)
         qsort(descriptors->symbols, (size_t)descriptors->symbol_count, sizeof *descriptors->symbols,
               compare_symbols);
     *descriptors_out = descriptors;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void descriptors_free(struct descriptors *descriptors)

@@ -1,6 +1,6 @@
 /*
- * An index of a serialised FileDescriptorSet: its files by name, the symbols that they define, and
- * what they import. It keeps its own copy of the bytes. Pure; nothing changes after it was made.
+ * An index of a serialised FileDescriptorSet: its files by name, the symbols they define, and their
+ * imports. Keeps its own copy of the bytes. Pure; immutable once made.
  */
 #ifndef FSDPD_RPC_DESCRIPTORS_H
 #define FSDPD_RPC_DESCRIPTORS_H
@@ -33,7 +33,7 @@ struct descriptors_file {
     int import_count, import_capacity;
 };
 
-/* INVALID_ARGUMENT if the bytes are no FileDescriptorSet. An empty set is fine. */
+/* INVALID_ARGUMENT if the bytes are not a FileDescriptorSet. An empty set is valid. */
 status_t descriptors_new(const uint8_t *bytes, size_t size,
                          struct descriptors **descriptors) FSDPD_MUST_USE;
 void descriptors_free(struct descriptors *descriptors);
@@ -46,8 +46,8 @@ int descriptors_find_file(const struct descriptors *descriptors, const char *nam
 const struct descriptors_symbol *descriptors_find_symbol(const struct descriptors *descriptors,
                                                          const char *name);
 
-/* Writes `file` and all that it imports, directly or not, to `order` (descriptors_file_count long);
- * returns how many. */
+/* Writes `file` and its direct and indirect imports to `order` (descriptors_file_count long);
+ * returns their number. */
 int descriptors_closure(const struct descriptors *descriptors, int file, int *order);
 
 #endif

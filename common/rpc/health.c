@@ -1,14 +1,15 @@
 /*
- * The standard health service. One entry per service and one for the server as a whole (""); each
- * watcher gets the state at once and then every change, the newest only if it reads slowly.
- * Watchers belong to their calls. Everything runs on the loop's thread.
+ * The standard health service. One entry per service and one for the server as a whole (""). A
+ * watcher receives the current state at once and then every change; a slow reader receives only the
+ * newest. Watchers belong to their calls. Everything runs on the loop's thread.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "grpc/health/v1/health.pb-c.h"
-#include "rpc/internal.h"
+#include "rpc/server_internal.h"
 
 typedef Grpc__Health__V1__HealthCheckRequest Request;
 typedef Grpc__Health__V1__HealthCheckResponse Response;
@@ -16,22 +17,22 @@ typedef Grpc__Health__V1__HealthCheckResponse__ServingStatus State;
 
 #define STATE(name) GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__##name
 
-struct entry {
+struct health_entry {
     char *service;
     State state;
 };
 
-struct watcher {
+struct health_watcher {
     struct rpc_call *call;
-    const struct entry *entry; /* NULL: a service that does not exist */
-    int sent;                  /* the last state sent; -1 before the first */
-    struct watcher *next, **link;
+    const struct health_entry *entry; /* NULL: a service that does not exist */
+    int sent;                         /* the last state sent; -1 before the first */
+    struct health_watcher *next, **link;
 };
 
 struct rpc_health {
-    struct entry *entries;
+    struct health_entry *entries;
     int count;
-    struct watcher *watchers;
+    struct health_watcher *watchers;
 };
 
 struct rpc_health *rpc_health_new(const struct rpc_service *services, int count)
@@ -41,8 +42,8 @@ struct rpc_health *rpc_health_new(const struct rpc_service *services, int count)
     health->entries = mem_alloc_array((size_t)health->count, sizeof *health->entries);
     for (int i = 0; i < health->count; i++)
         health->entries[i] =
-            (struct entry){.service = mem_strdup(i == 0 ? "" : services[i - 1].name),
-                           .state = STATE(NOT_SERVING)};
+            (struct health_entry){.service = mem_strdup(i == 0 ? "" : services[i - 1].name),
+                                  .state = STATE(NOT_SERVING)};
     return health;
 }
 
@@ -54,16 +55,16 @@ void rpc_health_free(struct rpc_health *health)
     free(health);
 }
 
-static const struct entry *find(const struct rpc_health *health, const char *service)
+static const struct health_entry *find(const struct rpc_health *health, const char *service)
 {
     for (int i = 0; i < health->count; i++)
         if (strcmp(health->entries[i].service, service) == 0) return &health->entries[i];
     return NULL;
 }
 
-/* Sends the present state unless the watcher has it. While an older one waits to be read this waits
- * for on_writable, but for the last. */
-static void tell(struct watcher *watcher, bool last)
+/* Sends the current state unless the watcher has it. While an older state is still queued this
+ * waits for on_writable, except for the last state. */
+static void send_state(struct health_watcher *watcher, bool last)
 {
     State state = watcher->entry ? watcher->entry->state : STATE(SERVICE_UNKNOWN);
     if (watcher->sent == (int)state || (!last && rpc_call_queued(watcher->call) > 0)) return;
@@ -78,23 +79,23 @@ void rpc_health_set(struct rpc_health *health, const char *service, bool serving
     for (int i = 0; i < health->count; i++)
         if (service == NULL || strcmp(health->entries[i].service, service) == 0)
             health->entries[i].state = serving ? STATE(SERVING) : STATE(NOT_SERVING);
-    for (struct watcher *watcher = health->watchers; watcher; watcher = watcher->next)
-        tell(watcher, false);
+    for (struct health_watcher *watcher = health->watchers; watcher; watcher = watcher->next)
+        send_state(watcher, false);
 }
 
 void rpc_health_end(struct rpc_health *health)
 {
     for (int i = 0; i < health->count; i++) health->entries[i].state = STATE(NOT_SERVING);
-    for (struct watcher *watcher = health->watchers; watcher; watcher = watcher->next)
-        tell(watcher, true);
+    for (struct health_watcher *watcher = health->watchers; watcher; watcher = watcher->next)
+        send_state(watcher, true);
 }
 
 static void on_check(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Request *request = (const Request *)message;
-    const struct entry *entry = find(service, request->service);
+    const struct health_entry *entry = find(service, request->service);
     if (entry == NULL) {
-        rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "no service is named \"%s\"",
+        rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "there is no service \"%s\"",
                                          request->service));
         return;
     }
@@ -107,7 +108,7 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
 {
     struct rpc_health *health = service;
     const Request *request = (const Request *)message;
-    struct watcher *watcher = mem_alloc(sizeof *watcher);
+    struct health_watcher *watcher = mem_alloc(sizeof *watcher);
     watcher->call = call;
     watcher->entry = find(health, request->service);
     watcher->sent = -1;
@@ -116,20 +117,20 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
     watcher->link = &health->watchers;
     health->watchers = watcher;
     rpc_call_set_user(call, watcher);
-    tell(watcher, false);
+    send_state(watcher, false);
 }
 
 static void on_watch_writable(struct rpc_call *call, void *service)
 {
     (void)service;
-    tell(rpc_call_user(call), false);
+    send_state(rpc_call_user(call), false);
 }
 
 static void on_watch_closed(struct rpc_call *call, bool cancelled, void *service)
 {
     (void)cancelled;
     (void)service;
-    struct watcher *watcher = rpc_call_user(call);
+    struct health_watcher *watcher = rpc_call_user(call);
     *watcher->link = watcher->next;
     if (watcher->next) watcher->next->link = watcher->link;
     free(watcher);
@@ -156,4 +157,4 @@ const struct rpc_handler rpc_health_handlers[] = {
      .on_writable = on_watch_writable,
      .on_closed = on_watch_closed},
 };
-const int rpc_health_handler_count = sizeof rpc_health_handlers / sizeof *rpc_health_handlers;
+const int rpc_health_handler_count = COUNT_OF(rpc_health_handlers);

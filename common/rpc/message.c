@@ -1,8 +1,8 @@
 /*
- * Messages between protobuf-c and gRPC byte buffers, and the queue of those that wait to be sent.
- * What comes from the wire is hostile: decoding has a memory budget, because two bytes on the wire
- * can stand for hundreds in memory, and strings must be UTF-8, because clients in other languages
- * fail on anything else that we would hand back to them.
+ * Messages between protobuf-c and gRPC byte buffers, and the queue of outgoing messages. Bytes from
+ * the wire are hostile: decoding has a memory budget, because two bytes on the wire can become
+ * hundreds in memory, and strings must be UTF-8, because clients in other languages reject any
+ * other bytes that we would pass on.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/byte_buffer_reader.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/message.h"
 
-/* Decoded, a message may take this much memory. */
+/* Memory budget of a decoded message. */
 enum { DECODED_MAX = 4 * RPC_MESSAGE_MAX };
 
 struct rpc_outbox_item {
@@ -57,7 +57,7 @@ static bool text_is_utf8(const char *text)
                    : *c >= 0xf0 && *c < 0xf5 ? 3
                                              : 0;
         if (more == 0) return false;
-        /* Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte. */
+        /* The second byte reveals overlong forms, surrogates and values beyond U+10FFFF. */
         unsigned char low = *c == 0xe0 ? 0xa0 : *c == 0xf0 ? 0x90 : 0x80;
         unsigned char high = *c == 0xed ? 0x9f : *c == 0xf4 ? 0x8f : 0xbf;
         if (c[1] < low || c[1] > high) return false;
@@ -81,7 +81,7 @@ static bool strings_are_utf8(const ProtobufCMessage *message)
             values = *(const void *const *const *)member;
             memcpy(&count, (const char *)message + field->quantifier_offset, sizeof count);
         } else if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
-            /* The member is a union: only the chosen field may be looked at. */
+            /* The member is a union: only the selected field may be read. */
             uint32_t chosen;
             memcpy(&chosen, (const char *)message + field->quantifier_offset, sizeof chosen);
             if (chosen != field->id) continue;

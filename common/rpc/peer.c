@@ -1,4 +1,4 @@
-/* Identities of peers; see peer.h. From sockets, from gRPC's calls, from certificates' URIs. */
+/* Identities of peers; see peer.h. Sources: sockets, gRPC calls, URIs in certificates. */
 #include "rpc/peer.h"
 
 #include <ctype.h>
@@ -10,15 +10,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/peer_internal.h"
 
 enum {
     NAME_MAX_LENGTH = 64,
     GROUPS_MAX = 65536,
-    ENTRY_MAX = 4 << 20, /* of a user in the system's database, in bytes */
+    ENTRY_MAX = 4 << 20, /* bytes for a user's entry in the system database */
 };
 
 char *rpc_roles_text(unsigned roles, const char *joint)
@@ -44,7 +45,7 @@ unsigned rpc_peer_parse_uri(const char *uri, const char **name)
         {"fsdpd://operator/", RPC_USER | RPC_OPERATOR},
         {"fsdpd://worker/", RPC_WORKER},
     };
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         size_t length = strlen(kinds[i].prefix);
         if (strncmp(uri, kinds[i].prefix, length) != 0) continue;
         const char *rest = uri + length;
@@ -60,8 +61,8 @@ unsigned rpc_peer_parse_uri(const char *uri, const char **name)
     return 0;
 }
 
-/* Whether the process that connected was in the group, by its own list: no look-up that can hang.
- */
+/* Whether the connecting process was in the group, by its own group list: no lookup that can
+ * hang. */
 static bool peer_is_in_group(int fd, gid_t primary, gid_t group)
 {
     if (primary == group) return true;
@@ -79,7 +80,7 @@ static bool peer_is_in_group(int fd, gid_t primary, gid_t group)
     return found;
 }
 
-/* What getpwuid_r answers where there is no such user, besides 0. */
+/* Results of getpwuid_r for an unknown user, besides 0. */
 static bool is_unknown(int error)
 {
     return error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;

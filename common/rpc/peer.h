@@ -1,11 +1,11 @@
 /*
- * Who is at the other end of a call, and what that allows.
+ * The peer of a call, and its roles.
  *
- * A Unix socket's peer is known from the kernel: the user and the groups of the process that
- * connected (SO_PEERCRED, SO_PEERGROUPS), which nobody can make up. A TLS peer is known from its
- * certificate: the URIs fsdpd://ROLE/NAME among its subject's alternative names, ROLE being user,
- * operator or worker. Of plaintext TCP nothing is known, so that everything is allowed to
- * everybody; it exists only where the operator has asked for it with a flag that says insecure.
+ * The kernel identifies the peer of a Unix socket: the user and the groups of the process that
+ * connected (SO_PEERCRED, SO_PEERGROUPS), which cannot be forged. A certificate identifies a TLS
+ * peer: the URIs fsdpd://ROLE/NAME among its subject alternative names, where ROLE is user,
+ * operator or worker. A plaintext TCP peer is unidentified and may do everything; plaintext exists
+ * only where the operator enabled it with a flag named "insecure".
  */
 #ifndef FSDPD_RPC_PEER_H
 #define FSDPD_RPC_PEER_H
@@ -13,33 +13,38 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* What a peer may be; a set of bits. */
+/* The roles of a peer; a set of bits. */
 enum rpc_role {
     RPC_USER = 1,     /* submits jobs, sees all, changes its own */
-    RPC_OPERATOR = 2, /* changes anybody's */
-    RPC_WORKER = 4,   /* attaches and runs what it is given */
+    RPC_OPERATOR = 2, /* changes the jobs of all users */
+    RPC_WORKER = 4,   /* attaches and runs assigned jobs */
     RPC_ANY_ROLE = RPC_USER | RPC_OPERATOR | RPC_WORKER,
+};
+
+/* The Unix group whose members have the role operator; `known` is false if there is none. */
+struct rpc_operators {
+    gid_t group;
+    bool known;
 };
 
 enum rpc_peer_kind { RPC_PEER_UNIX, RPC_PEER_TLS, RPC_PEER_INSECURE };
 
 struct rpc_peer {
     enum rpc_peer_kind kind;
-    /* Of a Unix peer the user's name, "uid:1234" if the system knows none; of a certificate NAME;
-     * "anonymous" of plaintext TCP. A name of one kind means the same person as that name of
-     * another. */
+    /* For a Unix peer the user's name, "uid:1234" if the system has none; for a certificate NAME;
+     * "anonymous" for plaintext TCP. Equal names of different kinds mean the same person. */
     const char *name;
-    uid_t uid;      /* of Unix peers; else (uid_t)-1 */
-    unsigned roles; /* 0: a certificate that names no identity of fsdpd */
+    uid_t uid;      /* for Unix peers; otherwise (uid_t)-1 */
+    unsigned roles; /* 0: a certificate without an fsdpd identity */
 };
 
 /* "user", "user and worker" with `joint` "and", "no role". Caller frees. */
 char *rpc_roles_text(unsigned roles, const char *joint);
 
 /*
- * The identity in "fsdpd://ROLE/NAME": the role's bits (an operator is a user too), and where in
- * `uri` the name begins. 0 if it is no such URI. A name is 1 to 64 of letters, digits and "._-@",
- * and begins with a letter, a digit or "_".
+ * Parses the identity "fsdpd://ROLE/NAME": returns the role's bits (an operator is also a user) and
+ * where the name begins in `uri`; 0 if it is not such a URI. A name has 1 to 64 letters, digits and
+ * "._-@", and begins with a letter, a digit or "_".
  */
 unsigned rpc_peer_parse_uri(const char *uri, const char **name);
 

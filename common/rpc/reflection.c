@@ -1,16 +1,17 @@
 /*
- * The standard reflection service, under its v1alpha and v1 names (they differ in nothing else). It
- * answers from an index of the descriptor set that the server was made with; see descriptors.c. A
- * stream is answered request by request: the next one is read when the last answer has left, so a
- * client that does not read makes nothing pile up. Everything runs on the loop's thread.
+ * The standard reflection service, under its v1alpha and v1 names (otherwise identical). It answers
+ * from an index of the server's descriptor set; see descriptors.c. It reads a stream's next request
+ * only after the last answer has been sent, so a client that does not read cannot make answers pile
+ * up. Everything runs on the loop's thread.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "grpc/reflection/v1alpha/reflection.pb-c.h"
 #include "rpc/descriptors.h"
-#include "rpc/internal.h"
+#include "rpc/server_internal.h"
 
 typedef Grpc__Reflection__V1alpha__ServerReflectionRequest Request;
 typedef Grpc__Reflection__V1alpha__ServerReflectionResponse Response;
@@ -40,7 +41,7 @@ status_t rpc_reflection_new(const char *const *services, int count, const uint8_
             reflection->services[reflection->service_count++] = symbol->name;
     }
     *reflection_out = reflection;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void rpc_reflection_free(struct rpc_reflection *reflection)
@@ -66,7 +67,7 @@ static void send_error(struct rpc_call *call, Response *response, enum status_co
 static void send_not_found(struct rpc_call *call, Response *response, const char *what,
                            const char *name)
 {
-    char *text = mem_printf("no %s is named \"%s\"", what, name);
+    char *text = mem_printf("there is no %s \"%s\"", what, name);
     send_error(call, response, STATUS_NOT_FOUND, text);
     free(text);
 }
@@ -116,7 +117,7 @@ static void send_services(struct rpc_reflection *reflection, struct rpc_call *ca
     free(services);
 }
 
-/* proto3 has no extensions of its own messages, so every known message has none. */
+/* proto3 messages have no extensions, so the list is empty for every known message. */
 static void send_extensions(struct rpc_reflection *reflection, struct rpc_call *call,
                             Response *response, const char *type)
 {
@@ -161,7 +162,7 @@ static void answer(struct rpc_reflection *reflection, struct rpc_call *call, con
         return;
     case REQUEST(LIST_SERVICES): send_services(reflection, call, &response); return;
     default:
-        send_error(call, &response, STATUS_INVALID_ARGUMENT, "the request asks for nothing known");
+        send_error(call, &response, STATUS_INVALID_ARGUMENT, "the request has no known field");
         return;
     }
 }
@@ -209,5 +210,4 @@ const struct rpc_handler rpc_reflection_handlers[] = {
      .on_message = on_message,
      .on_writable = on_writable},
 };
-const int rpc_reflection_handler_count =
-    sizeof rpc_reflection_handlers / sizeof *rpc_reflection_handlers;
+const int rpc_reflection_handler_count = COUNT_OF(rpc_reflection_handlers);

@@ -1,7 +1,7 @@
 /*
- * gRPC on a libuv loop: what servers and clients share. gRPC's C core appears nowhere outside
- * common/rpc. One poller thread hands completed operations to the loop; every function here is
- * called on the loop's thread and every callback runs there, unless a comment says otherwise.
+ * gRPC on a libuv loop: the parts shared by servers and clients. Only common/rpc uses gRPC's C
+ * core. One poller thread passes completed operations to the loop; call every function on the
+ * loop's thread; every callback runs there, unless a comment states otherwise.
  *
  * Addresses: "unix:/absolute/path", "unix:relative/path" (made absolute when parsed), "host:port"
  * (IPv6 in brackets).
@@ -26,20 +26,19 @@ struct rpc_runtime;
 status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime) FSDPD_MUST_USE;
 
 /*
- * Ends the poller and closes the wake-up handle; the loop must keep running until `closed` is
- * called (it may be NULL), after which the runtime is gone. All servers and channels must have been
- * closed before (their own `closed` callbacks run).
+ * Stops the poller and closes the wake-up handle. Keep the loop running until `closed` (may be
+ * NULL) is called, after which the runtime is freed. All servers and channels must be closed before
+ * (their own `closed` callbacks have run).
  */
 void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), void *user);
 
 /*
- * Whether gRPC makes progress: asks its queue for an event that comes back through the poller and
- * the loop, and tells whether the one that was asked for before has come. To be called now and
- * then.
+ * Whether gRPC makes progress: requests an event that returns through gRPC's queue, the poller and
+ * the loop, and returns whether the previously requested one has arrived. Call it periodically.
  */
 bool rpc_runtime_is_alive(struct rpc_runtime *runtime);
 
-/* One method of a service. Tables of these are constant and outlive everything. */
+/* One method of a service. Tables of methods are constant and outlive all users. */
 enum rpc_kind { RPC_UNARY, RPC_SERVER_STREAM, RPC_CLIENT_STREAM, RPC_BIDIRECTIONAL };
 struct rpc_method {
     const char *path; /* "/fsdpd.v1.Control/SubmitJob" */
@@ -48,8 +47,7 @@ struct rpc_method {
     const ProtobufCMessageDescriptor *response;
 };
 
-/* Normalises and checks an address; *normal is the caller's to free. INVALID_ARGUMENT says why not.
- */
+/* Checks and normalises an address; the caller frees *normal. INVALID_ARGUMENT gives the reason. */
 status_t rpc_address_parse(const char *address, char **normal) FSDPD_MUST_USE;
 
 #endif

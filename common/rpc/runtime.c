@@ -1,7 +1,7 @@
 /*
  * The gRPC side of a uv loop. A poller thread waits on the completion queue (gRPC does its I/O
- * there) and hands finished tags to the loop through a locked list and a uv_async. The loop's
- * thread owns everything else. The runtime's memory goes when the wake-up handle has closed.
+ * there) and passes finished tags to the loop through a locked list and a uv_async. The loop's
+ * thread owns everything else. The runtime is freed when the wake-up handle has closed.
  */
 #include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/runtime.h"
 
 struct rpc_runtime {
     uv_loop_t *loop;
@@ -23,8 +23,8 @@ struct rpc_runtime {
     pthread_t poller;
     pthread_mutex_t lock; /* guards the list and `drained` */
     struct rpc_tag *first, *last;
-    bool drained;                /* the poller has seen the queue's end */
-    grpc_channel *probe_channel; /* never connects; its watches are the probes */
+    bool drained;                /* the poller has reached the queue's end */
+    grpc_channel *probe_channel; /* never connects; watching its state serves as the probe */
     struct rpc_tag probe;
     bool probing;
     void (*closed)(void *user);
@@ -56,7 +56,7 @@ static void *poll_queue(void *argument)
         } else {
             runtime->drained = true;
         }
-        /* Under the lock: once the loop has seen `drained` it may close the handle. */
+        /* Under the lock: the loop may close the handle once it has seen `drained`. */
         uv_async_send(&runtime->wake);
         pthread_mutex_unlock(&runtime->lock);
     }
@@ -83,7 +83,8 @@ static void on_wake(uv_async_t *handle)
     bool drained = runtime->drained;
     pthread_mutex_unlock(&runtime->lock);
     while (tag) {
-        /* The tag's memory may be gone, or the tag in flight again, once done has run. */
+        /* Do not touch the tag after `done`: its memory may be freed, or the tag in flight
+         * again. */
         struct rpc_tag *next = tag->next;
         tag->done(tag, tag->ok);
         tag = next;
@@ -95,7 +96,7 @@ static void on_wake(uv_async_t *handle)
     }
 }
 
-/* gRPC's own log explains what happened inside it; what a user must know comes as a status. */
+/* gRPC's own log, for debugging; users see errors as a status. */
 static void log_grpc(gpr_log_func_args *args)
 {
     const char *file = strrchr(args->file, '/');
@@ -118,13 +119,13 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
     runtime->wake.data = runtime;
     pthread_mutex_init(&runtime->lock, NULL);
 
-    /* Signals are the main thread's business: gRPC's threads and ours are born with all blocked. */
+    /* The main thread handles signals: gRPC's threads and ours start with all signals blocked. */
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     gpr_set_log_function(log_grpc);
-    /* Names resolve as everywhere else on the machine (getaddrinfo): gRPC's default, c-ares, knows
-     * nothing of nsswitch.conf and leaks. There is no other way to say so. */
+    /* Resolve names with getaddrinfo, like the rest of the system: gRPC's default, c-ares, ignores
+     * nsswitch.conf and leaks memory. The environment variable is the only way to select it. */
     setenv("GRPC_DNS_RESOLVER", "native", 0);
     grpc_init();
     runtime->queue = grpc_completion_queue_create_for_next(NULL);
@@ -139,7 +140,7 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
         return status_from_errno(error, "cannot start gRPC's poller thread");
     }
     *runtime_out = runtime;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), void *user)
@@ -153,7 +154,7 @@ void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), 
 static void on_probe(struct rpc_tag *tag, bool ok)
 {
     struct rpc_runtime *runtime = tag->owner;
-    (void)ok; /* it has come back, which is all that it was to do */
+    (void)ok; /* the event has returned; nothing else to do */
     runtime->probing = false;
 }
 

@@ -1,7 +1,7 @@
 /*
- * A server's life: its methods, where it listens, and how it ends. The server owns its doors and
- * goes when gRPC has shut them down, every armed request has come back, every call is over and the
- * timer of the grace period has closed. Everything runs on the loop's thread.
+ * A server's life: its methods, its addresses and its shutdown. The server owns its per-peer
+ * servers. It is freed when gRPC has shut them down, every armed request has completed, every call
+ * has ended and the timer of the grace period has closed. Everything runs on the loop's thread.
  */
 #include <errno.h>
 #include <grpc/grpc_security.h>
@@ -10,15 +10,21 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/address.h"
+#include "rpc/server_internal.h"
 
 enum {
-    PATIENCE_MS = 100, /* for the statuses of calls that a closing server ends */
+    PATIENCE_MS = 100, /* for sending the statuses of calls that a closing server ends */
+    CONNECTIONS = 4096,
+    WAITING = 64,
+    RESERVED = 64,
     CONNECTIONS_PER_USER = 256,
+    CONNECTIONS_PER_ADDRESS = 1024,
     CALLS_PER_USER = 1024,
     USERS = 1024,
-    OWN_MESSAGE_MAX = 64 << 10, /* to health and reflection: a name */
+    OWN_MESSAGE_MAX = 64 << 10, /* its name for health and reflection */
 };
 
 static void add_slots(struct rpc_server *server, const struct rpc_handler *handlers, int count,
@@ -38,10 +44,12 @@ static void add_slots(struct rpc_server *server, const struct rpc_handler *handl
 
 static void server_free(struct rpc_server *server)
 {
-    for (struct rpc_door *door = server->doors, *next; door; door = next) {
-        next = door->next;
-        rpc_door_free(door);
+    for (struct rpc_peer_server *peer_server = server->peer_servers, *next; peer_server;
+         peer_server = next) {
+        next = peer_server->next;
+        rpc_peer_server_free(peer_server);
     }
+    rpc_acceptors_free(server);
     free(server->slots);
     rpc_health_free(server->health);
     rpc_reflection_free(server->reflection);
@@ -56,10 +64,10 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
     static const char *const own_services[] = {"grpc.health.v1.Health",
                                                "grpc.reflection.v1alpha.ServerReflection",
                                                "grpc.reflection.v1.ServerReflection"};
-    enum { OWN_COUNT = sizeof own_services / sizeof *own_services };
+    enum { OWN_COUNT = COUNT_OF(own_services) };
     for (int i = 0; i < service_count; i++)
         if (services[i].roles == 0)
-            return status_new(STATUS_INVALID_ARGUMENT, "service %s says nobody may call it",
+            return status_new(STATUS_INVALID_ARGUMENT, "service %s allows no role to call it",
                               services[i].name);
     const char **names = mem_alloc_array((size_t)service_count + OWN_COUNT, sizeof *names);
     for (int i = 0; i < service_count; i++) names[i] = services[i].name;
@@ -92,11 +100,20 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
             return status_new(STATUS_ALREADY_EXISTS, "method %s has two handlers", path);
         }
 
-    server->limits = (struct rpc_limits){.connections_per_user = CONNECTIONS_PER_USER,
+    const struct rpc_lobby_options lobby = {.most = WAITING,
+                                            .deadline_ms = RPC_HANDSHAKE_MS,
+                                            .has_room = rpc_acceptor_has_room,
+                                            .admit = rpc_acceptor_admit};
+    server->lobby = rpc_lobby_new(rpc_runtime_loop(runtime), &lobby);
+    server->limits = (struct rpc_limits){.connections = CONNECTIONS,
+                                         .connections_waiting = WAITING,
+                                         .connections_reserved = RESERVED,
+                                         .connections_per_user = CONNECTIONS_PER_USER,
+                                         .connections_per_address = CONNECTIONS_PER_ADDRESS,
                                          .calls_per_user = CALLS_PER_USER,
                                          .users = USERS};
     *server_out = server;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t listen_unix(struct rpc_server *server, const char *normal, int mode)
@@ -106,39 +123,14 @@ static status_t listen_unix(struct rpc_server *server, const char *normal, int m
     if (lstat(path, &info) == 0) {
         if (!S_ISSOCK(info.st_mode))
             return status_new(STATUS_UNAVAILABLE,
-                              "cannot listen on %s: a file that is no socket is in the way",
+                              "cannot listen on %s: a file that is not a socket is in the way",
                               normal);
         if (unlink(path) < 0 && errno != ENOENT)
             return status_new(STATUS_UNAVAILABLE,
-                              "cannot listen on %s: the old socket cannot be removed: %s", normal,
+                              "cannot listen on %s: the stale socket cannot be removed: %s", normal,
                               strerror(errno));
     }
     return rpc_acceptor_bind(server, path, mode ? mode : 0660);
-}
-
-/* Releases the credentials. */
-static status_t listen_tcp(struct rpc_server *server, const struct rpc_peer *peer,
-                           grpc_server_credentials *credentials, const char *normal, int *port)
-{
-    struct rpc_door *door = rpc_door_open(server, peer);
-    int bound = grpc_server_add_http2_port(door->grpc, normal, credentials);
-    grpc_server_credentials_release(credentials);
-    if (bound == 0) {
-        int error = rpc_address_probe(normal);
-        return status_new(STATUS_UNAVAILABLE, "cannot listen on %s: %s", normal,
-                          error ? strerror(error) : "gRPC refused it");
-    }
-    if (port) *port = bound;
-    return STATUS_OKAY;
-}
-
-static status_t listen_insecure(struct rpc_server *server, const char *normal, int *port)
-{
-    static const struct rpc_peer anybody = {.kind = RPC_PEER_INSECURE,
-                                            .name = "anonymous",
-                                            .uid = (uid_t)-1,
-                                            .roles = RPC_ANY_ROLE};
-    return listen_tcp(server, &anybody, grpc_insecure_server_credentials_create(), normal, port);
 }
 
 status_t rpc_server_set_tls(struct rpc_server *server, const struct rpc_tls_files *files)
@@ -147,12 +139,21 @@ status_t rpc_server_set_tls(struct rpc_server *server, const struct rpc_tls_file
     TRY(rpc_pems_read(files, true, &pems));
     if (server->tls == NULL) server->tls = rpc_server_tls_new();
     rpc_server_tls_set(server->tls, &pems);
-    return STATUS_OKAY;
+    return NULL;
+}
+
+static status_t listen_tls(struct rpc_server *server, const char *normal, int *port)
+{
+    static const struct rpc_peer certified = {.kind = RPC_PEER_TLS, .name = "", .uid = (uid_t)-1};
+    struct rpc_peer_server *peer_server = rpc_peer_server_open(server, &certified);
+    if (peer_server->external == NULL &&
+        !rpc_peer_server_use_tls(peer_server, rpc_server_tls_credentials(server->tls)))
+        return status_new(STATUS_UNAVAILABLE, "cannot listen on %s: gRPC refused TLS", normal);
+    return rpc_acceptor_bind_tcp(server, normal, peer_server, port);
 }
 
 status_t rpc_server_listen_tls(struct rpc_server *server, const char *address, int *port)
 {
-    static const struct rpc_peer certified = {.kind = RPC_PEER_TLS, .name = "", .uid = (uid_t)-1};
     char *normal;
     TRY(rpc_address_parse(address, &normal));
     status_t status;
@@ -160,9 +161,7 @@ status_t rpc_server_listen_tls(struct rpc_server *server, const char *address, i
         status = status_new(STATUS_FAILED_PRECONDITION, "%s: TLS has no certificate yet", normal);
     else if (rpc_address_unix_path(normal))
         status = status_new(STATUS_INVALID_ARGUMENT, "%s: a Unix socket needs no TLS", normal);
-    else
-        status =
-            listen_tcp(server, &certified, rpc_server_tls_credentials(server->tls), normal, port);
+    else status = listen_tls(server, normal, port);
     free(normal);
     return status;
 }
@@ -171,8 +170,9 @@ status_t rpc_server_listen(struct rpc_server *server, const char *address, int m
 {
     char *normal;
     TRY(rpc_address_parse(address, &normal));
-    status_t status = rpc_address_unix_path(normal) ? listen_unix(server, normal, mode)
-                                                    : listen_insecure(server, normal, port);
+    status_t status = rpc_address_unix_path(normal)
+                          ? listen_unix(server, normal, mode)
+                          : rpc_acceptor_bind_tcp(server, normal, NULL, port);
     free(normal);
     return status;
 }
@@ -185,6 +185,7 @@ void rpc_server_set_operators(struct rpc_server *server, const struct rpc_operat
 void rpc_server_set_limits(struct rpc_server *server, const struct rpc_limits *limits)
 {
     server->limits = *limits;
+    rpc_lobby_set_most(server->lobby, limits->connections_waiting);
 }
 
 status_t rpc_server_start(struct rpc_server *server)
@@ -192,10 +193,12 @@ status_t rpc_server_start(struct rpc_server *server)
     if (server->started || server->closing)
         return status_new(STATUS_FAILED_PRECONDITION, "the server was started or closed before");
     server->started = true;
-    for (struct rpc_door *door = server->doors; door; door = door->next) rpc_door_start(door);
-    rpc_acceptors_start(server);
+    for (struct rpc_peer_server *peer_server = server->peer_servers; peer_server;
+         peer_server = peer_server->next)
+        rpc_peer_server_start(peer_server);
+    rpc_lobby_start(server->lobby);
     rpc_health_set(server->health, NULL, true);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void rpc_server_set_serving(struct rpc_server *server, const char *service, bool serving)
@@ -212,10 +215,10 @@ static void on_grace_closed(uv_handle_t *handle)
     if (closed) closed(user);
 }
 
-void rpc_server_settle(struct rpc_server *server)
+void rpc_server_maybe_free(struct rpc_server *server)
 {
-    if (!server->closing || server->doors_open > 0 || server->armed > 0) return;
-    if (server->calls || server->acceptors || server->timer_closing) return;
+    if (!server->closing || server->servers_open > 0 || server->armed > 0) return;
+    if (server->calls || server->lobby || server->timer_closing) return;
     server->timer_closing = true;
     uv_close((uv_handle_t *)&server->grace, on_grace_closed);
 }
@@ -223,13 +226,14 @@ void rpc_server_settle(struct rpc_server *server)
 static void on_patience_over(uv_timer_t *timer)
 {
     struct rpc_server *server = timer->data;
-    for (struct rpc_door *door = server->doors; door; door = door->next)
-        grpc_server_cancel_all_calls(door->grpc);
-    rpc_server_settle(
-        server); /* one without doors has nobody else who would tell that it is over */
+    for (struct rpc_peer_server *peer_server = server->peer_servers; peer_server;
+         peer_server = peer_server->next)
+        grpc_server_cancel_all_calls(peer_server->grpc);
+    rpc_server_maybe_free(
+        server); /* without per-peer servers no shutdown completes later, so end here */
 }
 
-/* Clients are told why their calls end; those that do not read are cut off a moment later. */
+/* Calls end with a reason; clients that do not read it are disconnected a moment later. */
 static void on_grace_over(uv_timer_t *timer)
 {
     struct rpc_server *server = timer->data;
@@ -247,7 +251,9 @@ void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(vo
     rpc_health_end(server->health);
     rpc_call_finish_all(server, true);
     rpc_acceptors_close(server);
-    for (struct rpc_door *door = server->doors; door; door = door->next) rpc_door_shutdown(door);
+    for (struct rpc_peer_server *peer_server = server->peer_servers; peer_server;
+         peer_server = peer_server->next)
+        rpc_peer_server_shutdown(peer_server);
     uv_timer_init(rpc_runtime_loop(server->runtime), &server->grace);
     server->grace.data = server;
     if (grace_ms > 0) uv_timer_start(&server->grace, on_grace_over, (uint64_t)grace_ms, 0);

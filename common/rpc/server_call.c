@@ -1,7 +1,7 @@
 /*
- * One incoming call, from the moment it is asked for (armed) to its end. A call owns its gRPC call,
- * its queue of outgoing messages and its tags; it goes when it is closed and every tag has come
- * back. One send and one read are in flight at most. All of it runs on the loop's thread.
+ * One incoming call, from being armed (requested from gRPC) to its end. A call owns its gRPC call,
+ * its queue of outgoing messages and its tags; it is freed when it has closed and every tag has
+ * completed. At most one send and one read are in flight. Everything runs on the loop's thread.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
@@ -9,27 +9,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/message.h"
+#include "rpc/peer_internal.h"
+#include "rpc/server_internal.h"
 
-/* An error's text travels in the trailing metadata, where each unprintable byte takes three and
- * common clients accept 8 KiB in all; a longer one would replace the error by another. */
-enum { STATUS_TEXT_MAX = 6 << 10 };
+/* An error's text travels in the trailing metadata, where each unprintable byte takes three. Common
+ * clients accept 8 KiB in all and replace a longer error by another. */
+enum { STATUS_TEXT_MAX = 6 << 10, METADATA_MAX = 7 << 10 };
 
 struct rpc_call {
     struct rpc_server *server;
-    struct rpc_door *door;       /* that it came through */
-    const struct rpc_slot *slot; /* NULL: no such method */
+    struct rpc_peer_server *peer_server; /* that it arrived at */
+    const struct rpc_slot *slot;         /* NULL: an unknown method */
     grpc_call *call;
     void *user;
     struct rpc_peer peer;
-    char *peer_name; /* what peer.name points to, where it is the call's own */
+    char *peer_name; /* storage of peer.name, if the call owns it */
     struct rpc_call *next, **link;
 
     struct rpc_tag arrival_tag, close_tag, send_tag, read_tag;
     int pending; /* tags in flight */
 
-    /* What arrival fills in. */
+    /* filled in by gRPC when the call arrives */
     grpc_metadata_array metadata;
     grpc_call_details details; /* for unknown methods */
     gpr_timespec deadline;
@@ -37,16 +40,18 @@ struct rpc_call {
 
     struct rpc_outbox outbox;
     grpc_byte_buffer *sending;  /* the message in flight */
-    grpc_byte_buffer *received; /* where a read ends up */
-    status_t status;            /* what the call ends with, once `finished` */
+    grpc_byte_buffer *received; /* receives a read message */
+    status_t status;            /* the status to end with, once `finished` */
     int cancelled;              /* written by gRPC before close_tag comes back */
-    bool starting;              /* inside on_start: what it sends leaves in one batch */
-    bool started;               /* the handler knows of the call and will get on_closed */
-    bool metadata_sent, sending_now, reading, ended; /* ended: the client sends no more */
+    int patience_ms;            /* deadline for a requested message; 0: none */
+    uint64_t asked_at;          /* ms of the loop */
+    bool starting;              /* inside on_start: everything it sends leaves in one batch */
+    bool started;               /* the handler has seen the call and will get on_closed */
+    bool metadata_sent, sending_now, reading, ended; /* end of stream: the client sends no more */
     bool finished, status_sent;
-    bool forced; /* ended by the server's closing: cancelled, for the handler */
+    bool forced; /* ended by the server's shutdown: cancelled, for the handler */
     bool broken; /* nothing can be sent any more */
-    bool closed; /* close_tag has come back */
+    bool closed; /* close_tag has completed */
 };
 
 static bool is_streaming(enum rpc_kind kind)
@@ -60,20 +65,34 @@ static void start(struct rpc_call *call, const grpc_op *ops, size_t count, struc
     rpc_batch_start(call->call, ops, count, tag);
 }
 
-/* The longest beginning of `text` that fits, cut between characters. */
-static size_t status_text_length(const char *text)
+/* The longest prefix of `text` that fits, cut at a character boundary; its size when sent. */
+static size_t status_text_length(const char *text, size_t *encoded)
 {
-    size_t length = 0, encoded = 0;
+    size_t length = 0;
+    *encoded = 0;
     for (size_t i = 0; text[i]; i++) {
         unsigned char c = (unsigned char)text[i];
         if ((c & 0xc0) != 0x80) length = i;
-        encoded += c >= ' ' && c < 0x7f && c != '%' ? 1 : 3;
-        if (encoded > STATUS_TEXT_MAX) return length;
+        *encoded += c >= ' ' && c < 0x7f && c != '%' ? 1 : 3;
+        if (*encoded > STATUS_TEXT_MAX) return length;
     }
     return strlen(text);
 }
 
-/* Sends what can be sent now: the next message, and the status with the last one. */
+/* Reads the status's details, if the client gets them, into the operation that sends the status. */
+static bool add_details(const struct rpc_call *call, size_t text, size_t encoded,
+                        grpc_metadata *details, grpc_op *op)
+{
+    if (call->status == NULL || encoded >= METADATA_MAX ||
+        !rpc_details_pack(call->status, text, METADATA_MAX - encoded, &details->value))
+        return false;
+    details->key = grpc_slice_from_static_string("grpc-status-details-bin");
+    op->data.send_status_from_server.trailing_metadata = details;
+    op->data.send_status_from_server.trailing_metadata_count = 1;
+    return true;
+}
+
+/* Sends what can be sent now: the next message, with the status after the last one. */
 static void pump(struct rpc_call *call)
 {
     if (call->sending_now || call->starting || call->broken || call->status_sent) return;
@@ -81,7 +100,8 @@ static void pump(struct rpc_call *call)
     size_t count = 0;
     bool stream = call->slot && call->slot->handler->method->kind != RPC_UNARY;
     if (!call->metadata_sent) {
-        /* A stream's client learns at once that it was accepted. */
+        /* Sends the initial metadata at once, so that a stream's client learns that it was
+         * accepted. */
         if (!stream && !call->finished) return;
         ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
     }
@@ -90,22 +110,28 @@ static void pump(struct rpc_call *call)
         ops[count].op = GRPC_OP_SEND_MESSAGE;
         ops[count++].data.send_message.send_message = call->sending;
     }
-    grpc_slice details;
+    grpc_slice text_slice;
+    grpc_metadata details = {0};
+    bool with_details = false;
     bool with_status = call->finished && call->outbox.count == 0;
     if (with_status) {
         const char *text = call->status ? status_message(call->status) : "";
-        details = grpc_slice_from_copied_buffer(text, status_text_length(text));
+        size_t encoded;
+        size_t length = status_text_length(text, &encoded);
+        text_slice = grpc_slice_from_copied_buffer(text, length);
+        with_details = add_details(call, length, encoded, &details, &ops[count]);
         ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
         ops[count].data.send_status_from_server.status =
             (grpc_status_code)status_code(call->status);
-        ops[count++].data.send_status_from_server.status_details = &details;
+        ops[count++].data.send_status_from_server.status_details = &text_slice;
     }
     if (count == 0) return;
     call->metadata_sent = true;
     call->sending_now = true;
     call->status_sent = with_status;
     start(call, ops, count, &call->send_tag);
-    if (with_status) grpc_slice_unref(details);
+    if (with_status) grpc_slice_unref(text_slice);
+    if (with_details) grpc_slice_unref(details.value);
 }
 
 static void call_free(struct rpc_call *call)
@@ -120,20 +146,20 @@ static void call_free(struct rpc_call *call)
     free(call);
 }
 
-/* The end of every tag's callback: the call is over when it is closed and nothing is in flight. */
-static void settle(struct rpc_call *call)
+/* Every tag's callback ends here: frees the call when it has closed and nothing is in flight. */
+static void maybe_end(struct rpc_call *call)
 {
     if (!call->closed || call->pending > 0) return;
     struct rpc_server *server = call->server;
-    struct rpc_door *door = call->door;
+    struct rpc_peer_server *peer_server = call->peer_server;
     *call->link = call->next;
     if (call->next) call->next->link = call->link;
     if (call->started && call->slot->handler->on_closed)
         call->slot->handler->on_closed(call, call->cancelled || call->forced, call->slot->service);
     call_free(call);
-    door->calls--;
-    rpc_door_settle(door);
-    rpc_server_settle(server);
+    peer_server->calls--;
+    rpc_peer_server_maybe_free(peer_server);
+    rpc_server_maybe_free(server);
 }
 
 static void break_off(struct rpc_call *call)
@@ -149,7 +175,7 @@ static void on_close(struct rpc_tag *tag, bool ok)
     call->closed = true;
     if (!ok) call->cancelled = 1;
     if (call->cancelled) break_off(call);
-    settle(call);
+    maybe_end(call);
 }
 
 static void on_sent(struct rpc_tag *tag, bool ok)
@@ -165,12 +191,12 @@ static void on_sent(struct rpc_tag *tag, bool ok)
     if (ok && message && call->started && !call->finished && !call->broken &&
         call->slot->handler->on_writable)
         call->slot->handler->on_writable(call, call->slot->service);
-    settle(call);
+    maybe_end(call);
 }
 
 static status_t undecodable(const ProtobufCMessageDescriptor *descriptor)
 {
-    return status_new(STATUS_INVALID_ARGUMENT, "the bytes received are no valid %s message",
+    return status_new(STATUS_INVALID_ARGUMENT, "the bytes received are not a valid %s message",
                       descriptor->name);
 }
 
@@ -179,7 +205,7 @@ static status_t too_large(const struct rpc_slot *slot, const grpc_byte_buffer *b
     size_t size = grpc_byte_buffer_length((grpc_byte_buffer *)buffer);
     if (slot->message_max == 0 || size <= slot->message_max) return NULL;
     return status_new(STATUS_RESOURCE_EXHAUSTED,
-                      "%s: a message of %zu bytes; at most %zu are taken",
+                      "%s: a message of %zu bytes; at most %zu are accepted",
                       slot->handler->method->path, size, slot->message_max);
 }
 
@@ -191,8 +217,8 @@ static void on_read(struct rpc_tag *tag, bool ok)
     call->reading = false;
     grpc_byte_buffer *received = call->received;
     call->received = NULL;
-    /* No message is the client's regular end only if the call did not fail; a failure is told by
-     * on_closed, so that half an upload is never taken for a whole one. */
+    /* A missing message is the regular end only if the call did not fail. on_closed reports a
+     * failure, so that half an upload is never taken for a whole one. */
     bool failed = !ok || (received == NULL && grpc_call_failed_before_recv_message(call->call));
     call->ended = received == NULL;
     if (!failed && !call->finished && !call->broken) {
@@ -212,15 +238,15 @@ static void on_read(struct rpc_tag *tag, bool ok)
         }
     }
     if (received) grpc_byte_buffer_destroy(received);
-    settle(call);
+    maybe_end(call);
 }
 
-/* The peer's calls that are open, this one included. */
+/* Number of open calls of the peer, including this one. */
 static int count_calls(const struct rpc_call *call)
 {
     int count = 0;
     for (const struct rpc_call *i = call->server->calls; i != NULL; i = i->next)
-        count += i->door == call->door && strcmp(i->peer.name, call->peer.name) == 0;
+        count += i->peer_server == call->peer_server && strcmp(i->peer.name, call->peer.name) == 0;
     return count;
 }
 
@@ -232,15 +258,14 @@ static status_t refusal(const struct rpc_call *call)
     const char *path = slot->handler->method->path;
     if (peer->roles == 0 && !slot->own)
         return status_new(STATUS_UNAUTHENTICATED,
-                          "the certificate names no identity of fsdpd: one URI fsdpd://user/NAME, "
-                          "fsdpd://operator/NAME or fsdpd://worker/NAME is expected among its "
-                          "subject's alternative names");
+                          "the certificate has no identity of fsdpd: expected one URI "
+                          "fsdpd://user/NAME, fsdpd://operator/NAME or fsdpd://worker/NAME among "
+                          "its subject alternative names");
     if ((peer->roles & slot->roles) == 0 && !slot->own) {
         char *needed = rpc_roles_text(slot->roles, "or"), *has = rpc_roles_text(peer->roles, "and");
         const char *name = strrchr(path, '/');
         status_t status = status_new(STATUS_PERMISSION_DENIED,
-                                     "%s: only who has the role %s may do that, and you are %s, "
-                                     "with the role %s",
+                                     "%s: requires the role %s; you are %s, with the role %s",
                                      name != NULL ? name + 1 : path, needed, peer->name, has);
         free(needed);
         free(has);
@@ -268,7 +293,7 @@ static void begin(struct rpc_call *call)
     }
     if (!is_streaming(method->kind)) {
         if (call->payload == NULL) {
-            /* Too large a message gets here too; gRPC has then answered with its own status. */
+            /* Too large a message ends here too; gRPC has already answered with its own status. */
             rpc_call_finish(call, status_new(STATUS_INVALID_ARGUMENT, "%s needs a request message",
                                              method->path));
             return;
@@ -298,20 +323,21 @@ static void on_arrival(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
     struct rpc_server *server = call->server;
-    struct rpc_door *door = call->door;
+    struct rpc_peer_server *peer_server = call->peer_server;
     server->armed--;
-    door->armed--;
+    peer_server->armed--;
     if (!ok) { /* shutting down */
         call_free(call);
-        rpc_door_settle(door);
-        rpc_server_settle(server);
+        rpc_peer_server_maybe_free(peer_server);
+        rpc_server_maybe_free(server);
         return;
     }
-    door->calls++;
-    if (!server->closing && !door->retiring) rpc_call_arm(call->door, call->slot);
-    call->peer = call->door->peer;
+    peer_server->calls++;
+    if (!server->closing && !peer_server->retiring) rpc_call_arm(call->peer_server, call->slot);
+    call->peer = call->peer_server->peer;
     if (call->peer.kind == RPC_PEER_TLS)
         call->peer_name = rpc_peer_of_call(call->call, &call->peer);
+    rpc_peer_server_prove(peer_server, call->call);
     call->next = server->calls;
     if (call->next) call->next->link = &call->next;
     call->link = &server->calls;
@@ -331,12 +357,12 @@ static void on_arrival(struct rpc_tag *tag, bool ok)
     }
 }
 
-void rpc_call_arm(struct rpc_door *door, const struct rpc_slot *slot)
+void rpc_call_arm(struct rpc_peer_server *peer_server, const struct rpc_slot *slot)
 {
-    struct rpc_server *server = door->server;
+    struct rpc_server *server = peer_server->server;
     struct rpc_call *call = mem_alloc(sizeof *call);
     call->server = server;
-    call->door = door;
+    call->peer_server = peer_server;
     call->slot = slot;
     call->arrival_tag = (struct rpc_tag){.done = on_arrival, .owner = call};
     call->close_tag = (struct rpc_tag){.done = on_close, .owner = call};
@@ -347,19 +373,19 @@ void rpc_call_arm(struct rpc_door *door, const struct rpc_slot *slot)
     grpc_completion_queue *queue = rpc_runtime_queue(server->runtime);
     grpc_call_error error;
     if (slot == NULL) {
-        error = grpc_server_request_call(door->grpc, &call->call, &call->details, &call->metadata,
-                                         queue, queue, &call->arrival_tag);
+        error = grpc_server_request_call(peer_server->grpc, &call->call, &call->details,
+                                         &call->metadata, queue, queue, &call->arrival_tag);
     } else {
         bool payload = !is_streaming(slot->handler->method->kind);
-        void *registered = door->registered[slot - server->slots];
-        error = grpc_server_request_registered_call(door->grpc, registered, &call->call,
+        void *registered = peer_server->registered[slot - server->slots];
+        error = grpc_server_request_registered_call(peer_server->grpc, registered, &call->call,
                                                     &call->deadline, &call->metadata,
                                                     payload ? &call->payload : NULL, queue, queue,
                                                     &call->arrival_tag);
     }
-    if (error != GRPC_CALL_OK) abort(); /* only wrong arguments fail */
+    if (error != GRPC_CALL_OK) abort(); /* fails only for wrong arguments */
     server->armed++;
-    door->armed++;
+    peer_server->armed++;
 }
 
 void rpc_call_finish_all(struct rpc_server *server, bool own_only)
@@ -390,9 +416,35 @@ void rpc_call_read(struct rpc_call *call)
 {
     if (call->reading || call->ended || call->finished || call->broken) return;
     call->reading = true;
+    call->asked_at = uv_now(rpc_runtime_loop(call->server->runtime));
     grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
     op.data.recv_message.recv_message = &call->received;
     start(call, &op, 1, &call->read_tag);
+}
+
+void rpc_call_expect(struct rpc_call *call, int ms)
+{
+    call->patience_ms = ms;
+}
+
+static bool is_silent(const struct rpc_call *call, uint64_t now)
+{
+    return call->reading && call->patience_ms > 0 && !call->finished &&
+           now - call->asked_at > (uint64_t)call->patience_ms;
+}
+
+void rpc_server_end_silent(struct rpc_server *server)
+{
+    uint64_t now = uv_now(rpc_runtime_loop(server->runtime));
+    for (struct rpc_call *call = server->calls; call != NULL; call = call->next) {
+        if (!is_silent(call, now)) continue;
+        const char *path = call->slot->handler->method->path;
+        double seconds = call->patience_ms / 1000.0;
+        log_event(LOG_WARNING, "silent_stream_closed", "method=%s peer=%s seconds=%g", path,
+                  call->peer.name, seconds);
+        rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "%s: no message arrived for %g s",
+                                         path, seconds));
+    }
 }
 
 void rpc_call_finish(struct rpc_call *call, status_t status)

@@ -1,13 +1,14 @@
 /*
- * Streams from the client's side. A stream owns its gRPC call, its queue and its tags; it goes
- * after on_closed, which comes when the status is there and every tag has come back. One send and
- * one read are in flight at most. Everything runs on the loop's thread.
+ * The client side of streams. A stream owns its gRPC call, its queue and its tags; it is freed
+ * after on_closed, which is called when the status has arrived and every tag has completed. At most
+ * one send and one read are in flight. Everything runs on the loop's thread.
  */
 #include <grpc/byte_buffer.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/client_internal.h"
+#include "rpc/message.h"
 
 struct rpc_stream {
     struct rpc_client_call base;
@@ -18,12 +19,12 @@ struct rpc_stream {
     struct rpc_outbox outbox;
     grpc_byte_buffer *sending, *received;
     bool wait_for_ready;
-    bool opened; /* the initial metadata is on its way */
+    bool opened; /* the initial metadata is pending */
     bool sending_now, reading, ended;
     bool finished, close_sent;
     bool broken;    /* nothing can be sent any more */
-    bool cancelled; /* by the caller: only on_closed follows */
-    bool over;      /* the status is there */
+    bool cancelled; /* cancelled by the caller: only on_closed follows */
+    bool over;      /* the status has arrived */
 };
 
 static void start(struct rpc_stream *stream, const grpc_op *ops, size_t count, struct rpc_tag *tag)
@@ -51,7 +52,7 @@ static void pump(struct rpc_stream *stream)
     start(stream, ops, count, &stream->send_tag);
 }
 
-static void settle(struct rpc_stream *stream)
+static void maybe_end(struct rpc_stream *stream)
 {
     if (!stream->over || stream->pending > 0) return;
     status_t status = stream->cancelled
@@ -75,7 +76,7 @@ static void on_initial(struct rpc_tag *tag, bool ok)
     (void)ok;
     struct rpc_stream *stream = tag->owner;
     stream->pending--;
-    settle(stream);
+    maybe_end(stream);
 }
 
 static void on_status(struct rpc_tag *tag, bool ok)
@@ -85,7 +86,7 @@ static void on_status(struct rpc_tag *tag, bool ok)
     stream->pending--;
     stream->over = true;
     break_off(stream);
-    settle(stream);
+    maybe_end(stream);
 }
 
 static void on_sent(struct rpc_tag *tag, bool ok)
@@ -101,7 +102,7 @@ static void on_sent(struct rpc_tag *tag, bool ok)
     if (ok && message && !stream->cancelled && !stream->finished && !stream->broken &&
         stream->callbacks.on_writable)
         stream->callbacks.on_writable(stream, stream->user);
-    settle(stream);
+    maybe_end(stream);
 }
 
 static void on_read(struct rpc_tag *tag, bool ok)
@@ -121,11 +122,11 @@ static void on_read(struct rpc_tag *tag, bool ok)
         } else {
             stream->ended = true;
             grpc_call_cancel_with_status(stream->base.call, GRPC_STATUS_INTERNAL,
-                                         "a message of the server could not be decoded", NULL);
+                                         "a message from the server could not be decoded", NULL);
         }
     }
     if (received) grpc_byte_buffer_destroy(received);
-    settle(stream);
+    maybe_end(stream);
 }
 
 struct rpc_stream *rpc_stream_open(struct rpc_channel *channel, const struct rpc_method *method,

@@ -1,7 +1,7 @@
 /*
- * TLS's files, and the credentials that are made of them; see tls.h and internal.h. A server's are
- * asked for by gRPC's threads whenever a peer connects, so that what is current lies under a lock;
- * everything else runs on the loop's thread.
+ * TLS files and the credentials made from them; see tls.h and internal.h. gRPC's threads request a
+ * server's credentials whenever a peer connects, so a lock guards the current ones; everything else
+ * runs on the loop's thread.
  */
 #include "rpc/tls.h"
 
@@ -13,7 +13,8 @@
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/peer.h"
+#include "rpc/tls_internal.h"
 #include "x509/x509.h"
 
 bool rpc_tls_is_given(const struct rpc_tls_files *files)
@@ -47,7 +48,7 @@ static status_t check_key_mode(const char *path)
     if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
     if ((info.st_mode & 0007) == 0) return NULL;
     return status_new(STATUS_PERMISSION_DENIED,
-                      "%s: everybody may use this private key (mode %03o); chmod o= it", path,
+                      "%s: every user may use this private key (mode %03o); chmod o= it", path,
                       (unsigned)(info.st_mode & 0777));
 }
 
@@ -96,16 +97,37 @@ long long rpc_tls_end(const struct rpc_tls_files *files)
     return end;
 }
 
+char *rpc_tls_worker_name(const struct rpc_tls_files *files)
+{
+    static const char prefix[] = "URI:";
+    if (files->certificate == NULL) return NULL;
+    char *text = NULL, *name = NULL;
+    struct x509_facts facts = {0};
+    status_t status = x509_read_pem(files->certificate, &text);
+    if (status == NULL) status = x509_describe(text, &facts);
+    for (char *next = facts.names, *entry; name == NULL && (entry = strsep(&next, ",")) != NULL;) {
+        entry += strspn(entry, " ");
+        const char *worker;
+        if (strncmp(entry, prefix, sizeof prefix - 1) == 0 &&
+            rpc_peer_parse_uri(entry + sizeof prefix - 1, &worker) == RPC_WORKER)
+            name = mem_strdup(worker);
+    }
+    status_free(status); /* the connection reports it */
+    x509_facts_deinit(&facts);
+    free(text);
+    return name;
+}
+
 /* ---- the server's ---- */
 
 struct rpc_server_tls {
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     struct rpc_pems pems;
-    unsigned generation; /* counts what has been set */
+    unsigned generation; /* incremented whenever credentials are set */
     struct listening *listening;
 };
 
-/* One listening address: gRPC asks each for its own. */
+/* One listening address: gRPC requests credentials for each one separately. */
 struct listening {
     struct rpc_server_tls *tls;
     unsigned given; /* the generation that gRPC has */
@@ -142,7 +164,7 @@ void rpc_server_tls_set(struct rpc_server_tls *tls, struct rpc_pems *pems)
     rpc_pems_deinit(&before);
 }
 
-/* On a thread of gRPC's. */
+/* Runs on a gRPC thread. */
 static grpc_ssl_certificate_config_reload_status give(void *user,
                                                       grpc_ssl_server_certificate_config **config)
 {

@@ -1,7 +1,7 @@
 /*
- * Job files: from YAML, overrides and defaults to a complete JobSpec. The tree of the document is
- * laid over the table of keys first (which refuses unknown keys), then every row takes its value.
- * Types are read before the keys that depend on them.
+ * Job files: from YAML, overrides and defaults to a complete JobSpec. First the document's tree is
+ * matched with the table of keys, which rejects unknown keys; then every row takes its value. Types
+ * are read before the keys that depend on them.
  */
 #include <math.h>
 #include <stdio.h>
@@ -10,14 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "spec/internal.h"
 #include "yaml/yaml.h"
 
-struct reader {
+struct file_reader {
     const char *file;
+    const Fsdpd__V1__JobFile *sent; /* by a client; NULL: the files are this machine's */
     const struct yamldoc_node *
         *given; /* by row; NULL: not given. Rows of one key share the node. */
     Fsdpd__V1__JobSpec *spec;
@@ -34,24 +36,71 @@ static const char *last_word(const char *key)
     return dot ? dot + 1 : key;
 }
 
-/* The key that somebody who wrote `path` may have meant: the same word in another section first,
- * then a similar word. NULL if there is none. */
-static const char *nearest_key(const char *path)
+const char *spec_key_of_word(const char *word)
 {
     for (size_t i = 0; i < spec_key_count; i++)
-        if (strcmp(last_word(spec_keys[i].key), last_word(path)) == 0) return spec_keys[i].key;
+        if (strcmp(last_word(spec_keys[i].key), word) == 0) return spec_keys[i].key;
+    return NULL;
+}
+
+static bool has_siblings(const char *path, size_t section)
+{
+    for (size_t i = 0; i < spec_key_count && section > 0; i++)
+        if (strncmp(spec_keys[i].key, path, section) == 0) return true;
+    return false;
+}
+
+/* The key of the same section whose last word is similar. Any two short words are, so those must
+ * begin alike. */
+static const char *nearest_sibling(const char *path)
+{
+    const char *word = last_word(path), *nearest = NULL;
+    size_t section = (size_t)(word - path), count = 0;
+    const char **words = mem_alloc_array(spec_key_count, sizeof *words);
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const char *key = spec_keys[i].key;
+        bool sibling = strncmp(key, path, section) == 0 && last_word(key) == key + section;
+        if (sibling && (strlen(word) > 4 || last_word(key)[0] == word[0]))
+            words[count++] = last_word(key);
+    }
+    const char *best = text_nearest(word, words, count);
+    for (size_t i = 0; i < spec_key_count && best != NULL; i++)
+        if (last_word(spec_keys[i].key) == best) nearest = spec_keys[i].key;
+    free(words);
+    return nearest;
+}
+
+/* Appends "; the keys of train are epochs, batch_size" if there is such a section. */
+static void add_siblings(struct buf *out, const char *path)
+{
+    size_t section = (size_t)(last_word(path) - path), count = 0;
+    for (size_t i = 0; i < spec_key_count && section > 0; i++) {
+        const char *key = spec_keys[i].key;
+        if (strncmp(key, path, section) != 0 || last_word(key) != key + section) continue;
+        size_t first = 0; /* a key has a row for each type that it belongs to */
+        while (strcmp(spec_keys[first].key, key) != 0) first++;
+        if (first < i) continue;
+        if (count++ == 0) buf_printf(out, "; the keys of %.*s are ", (int)section - 1, path);
+        else buf_add_text(out, ", ");
+        buf_add_text(out, key + section);
+    }
+}
+
+/* Suggests a key for `path`: the same last word in another section first, then a similar word. NULL
+ * if there is none. */
+static const char *nearest_key(const char *path)
+{
+    const char *same = spec_key_of_word(last_word(path));
+    if (same) return same;
     const char **keys = mem_alloc_array(spec_key_count, sizeof *keys);
     const char **words = mem_alloc_array(spec_key_count, sizeof *words);
     size_t section = (size_t)(last_word(path) - path);
-    size_t siblings = 0;
-    for (size_t i = 0; i < spec_key_count; i++) {
-        keys[i] = spec_keys[i].key;
-        if (strncmp(keys[i], path, section) == 0) words[siblings++] = keys[i];
-    }
-    const char *nearest = text_nearest(path, words, siblings);
-    if (nearest == NULL) nearest = text_nearest(path, keys, spec_key_count);
+    const char *nearest = nearest_sibling(path);
+    for (size_t i = 0; i < spec_key_count; i++) keys[i] = spec_keys[i].key;
+    if (nearest == NULL && !has_siblings(path, section))
+        nearest = text_nearest(path, keys, spec_key_count);
     for (size_t i = 0; i < spec_key_count; i++) words[i] = last_word(keys[i]);
-    /* A short word is near to too many. */
+    /* Almost any word is similar to a short one. */
     bool guess = nearest == NULL && strlen(last_word(path)) > 4;
     const char *word = guess ? text_nearest(last_word(path), words, spec_key_count) : NULL;
     for (size_t i = 0; i < spec_key_count && word != NULL && nearest == NULL; i++)
@@ -85,12 +134,14 @@ static status_t unknown_key(const struct yamldoc_node *node, const char *path)
     char shown[72];
     struct yamldoc_node at_key = *node;
     at_key.line = node->key_line ? node->key_line : node->line;
-    status_t status = nearest
-                          ? yamldoc_error(&at_key, "%s: unknown key; did you mean %s?",
-                                          yamldoc_excerpt(path, shown), nearest)
-                          : yamldoc_error(&at_key, "%s: unknown key", yamldoc_excerpt(path, shown));
+    struct buf hint = {0};
+    if (nearest != NULL) buf_printf(&hint, "; did you mean %s?", nearest);
+    else add_siblings(&hint, path);
+    status_t status =
+        yamldoc_error(&at_key, "%s: unknown key%s", yamldoc_excerpt(path, shown), buf_text(&hint));
+    buf_deinit(&hint);
     free(section);
-    return status;
+    return status_with(status, (struct status_details){.field = path});
 }
 
 static bool is_section(const char *path)
@@ -102,7 +153,7 @@ static bool is_section(const char *path)
     return false;
 }
 
-static bool take_node(struct reader *reader, const char *path, const struct yamldoc_node *node)
+static bool take_node(struct file_reader *reader, const char *path, const struct yamldoc_node *node)
 {
     bool known = false;
     for (size_t i = 0; i < spec_key_count; i++) {
@@ -122,8 +173,8 @@ static char *describe_node(const struct yamldoc_node *node)
     return mem_printf("%s'%s'", node->quoted ? "the text " : "", yamldoc_excerpt(node->text, text));
 }
 
-static status_t lay_over(struct reader *reader, const struct yamldoc_node *mapping,
-                         const char *prefix)
+static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_node *mapping,
+                              const char *prefix)
 {
     for (int i = 0; i < mapping->item_count; i++) {
         const struct yamldoc_node *item = mapping->items[i];
@@ -133,8 +184,8 @@ static status_t lay_over(struct reader *reader, const struct yamldoc_node *mappi
         } else if (!is_section(path)) {
             status = unknown_key(item, path);
         } else if (item->kind == YAMLDOC_MAPPING) {
-            status = lay_over(reader, item, path);
-        } else if (!yamldoc_is_null(item)) { /* "train:" with nothing below it says nothing */
+            status = apply_mapping(reader, item, path);
+        } else if (!yamldoc_is_null(item)) { /* "train:" with nothing below it sets nothing */
             char *found = describe_node(item);
             status = yamldoc_error(item, "%s: expected a mapping of keys, found %s", path, found);
             free(found);
@@ -163,22 +214,26 @@ static bool is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* Whether it names a directory, or else a file, of the workers' hosts. */
-static bool is_data_path(const char *key, bool *directory)
+/* Whether the key names a directory, or else a file, on the workers' hosts. */
+static bool is_data_path(const struct file_reader *reader, const char *key, bool *directory)
 {
+    const Fsdpd__V1__DataSpec *data = reader->spec->data; /* NULL before its first key */
+    bool path = strcmp(key, "data.path") == 0;
+    bool dataset = path && data != NULL && strcmp(data->format, "dataset") == 0;
     *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0 ||
-                 strcmp(key, "checkpoint.directory") == 0;
-    return *directory || strcmp(key, "data.path") == 0 ||
-           strcmp(key, "data.validation_path") == 0 || strcmp(key, "model.weights") == 0;
+                 strcmp(key, "checkpoint.directory") == 0 || dataset;
+    return *directory || path || strcmp(key, "data.validation_path") == 0 ||
+           strcmp(key, "model.weights") == 0;
 }
 
-/* data.dir and the like: see spec_read_file. */
-static char *resolve_text(const struct spec_key *key, const struct yamldoc_node *node)
+/* data.dir and similar keys: see spec_read_file. */
+static char *resolve_text(const struct file_reader *reader, const struct spec_key *key,
+                          const struct yamldoc_node *node)
 {
-    char *path = file_path_expand_home(node->text);
+    char *path = spec_expand_home(reader->sent, node->text);
     bool directory;
-    if (!is_data_path(key->key, &directory) || !is_override(node) || path[0] == '/' ||
-        access(path, F_OK) != 0 || is_directory(path) != directory)
+    if (reader->sent != NULL || !is_data_path(reader, key->key, &directory) || !is_override(node) ||
+        path[0] == '/' || access(path, F_OK) != 0 || is_directory(path) != directory)
         return path;
     char *absolute = realpath(path, NULL);
     if (absolute == NULL) return path;
@@ -186,54 +241,22 @@ static char *resolve_text(const struct spec_key *key, const struct yamldoc_node 
     return absolute;
 }
 
-/* Where the model file is: beside the job file; one from the command line may also be given as seen
- * from the shell. */
-static char *find_model(const struct reader *reader, const struct yamldoc_node *node)
-{
-    char *path = file_path_expand_home(node->text);
-    struct stat info;
-    if (is_override(node) && stat(path, &info) == 0) return path;
-    char *directory = file_path_directory(reader->file);
-    char *joined = strcmp(directory, ".") == 0 ? mem_strdup(path) : file_path_join(directory, path);
-    free(directory);
-    free(path);
-    return joined;
-}
-
-static status_t read_model(struct reader *reader, const struct yamldoc_node *node)
-{
-    char *path = find_model(reader, node);
-    struct buf text = {0};
-    status_t status = file_read(path, SPEC_MODEL_MAX, &text);
-    if (status == NULL && text.length == 0)
-        status = status_new(STATUS_INVALID_ARGUMENT, "%s is empty", path);
-    if (status == NULL && strlen(buf_text(&text)) != text.length)
-        status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a text file", path);
-    free(path);
-    if (status == NULL) {
-        Fsdpd__V1__ModelSpec *model = reader->spec->model;
-        if (model->text != (char *)protobuf_c_empty_string) free(model->text);
-        model->text = buf_take(&text);
-    }
-    buf_deinit(&text);
-    return status;
-}
-
-static status_t read_text(struct reader *reader, const struct spec_key *key,
+static status_t read_text(struct file_reader *reader, const struct spec_key *key,
                           const struct yamldoc_node *node, struct spec_field field)
 {
     bool empty_is_fine = key->fallback != NULL && key->fallback[0] == '\0';
     if (node->kind != YAMLDOC_SCALAR || (yamldoc_is_null(node) && !empty_is_fine))
         return unexpected_node(key, node);
-    char *text = key->type == SPEC_TEXT ? resolve_text(key, node) : mem_strdup(node->text);
+    char *text = key->type == SPEC_TEXT ? resolve_text(reader, key, node) : mem_strdup(node->text);
     status_t status = spec_check_text(key, text);
     if (status == NULL) spec_field_set_text(field, text);
     free(text);
-    if (status == NULL && key->type == SPEC_MODEL) status = read_model(reader, node);
+    if (status == NULL && key->type == SPEC_MODEL)
+        status = spec_read_model(reader->file, reader->sent, node, reader->spec->model);
     return status;
 }
 
-/* "1e8" is a fine way to write an integer. */
+/* Accept "1e8" as an integer. */
 static status_t read_number(const struct spec_key *key, const struct yamldoc_node *node,
                             struct spec_field field)
 {
@@ -294,19 +317,19 @@ static const char *const unit_keys[] = {"modules",     "strategy",
 
 static status_t refuse_unit_key(const char *key)
 {
-    /* What it is called elsewhere. */
+    /* The key's name elsewhere. */
     static const char *const other[][2] = {{"precision", "param_dtype"},
                                            {"mixed_precision", "param_dtype"},
                                            {"offload", "cpu_offload"}};
-    const char *nearest = text_nearest(key, unit_keys, sizeof unit_keys / sizeof unit_keys[0]);
-    for (size_t k = 0; k < sizeof other / sizeof other[0]; k++)
+    const char *nearest = text_nearest(key, unit_keys, COUNT_OF(unit_keys));
+    for (size_t k = 0; k < COUNT_OF(other); k++)
         if (strcmp(key, other[k][0]) == 0) nearest = other[k][1];
     char shown[72];
     return status_new(STATUS_INVALID_ARGUMENT, "%s: unknown key%s%s%s", yamldoc_excerpt(key, shown),
                       nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* A unit's own `key`, with the choices of the job's key of that name. */
+/* A unit's own `key`, with the same choices as the job's key of that name. */
 static status_t read_unit_choice(const struct yamldoc_node *item, const char *key, char **word)
 {
     if (item->kind != YAMLDOC_SCALAR || yamldoc_is_null(item))
@@ -359,12 +382,12 @@ static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUn
 
 static bool is_unit_key(const char *key)
 {
-    for (size_t k = 0; k < sizeof unit_keys / sizeof unit_keys[0]; k++)
+    for (size_t k = 0; k < COUNT_OF(unit_keys); k++)
         if (strcmp(key, unit_keys[k]) == 0) return true;
     return false;
 }
 
-/* Modules, or a mapping of them and what the unit has for itself. */
+/* Modules, or a mapping of them and of the unit's own settings. */
 static status_t read_unit(const struct yamldoc_node *node, Fsdpd__V1__WrapUnit *unit)
 {
     if (node->kind != YAMLDOC_MAPPING) {
@@ -379,7 +402,7 @@ static status_t read_unit(const struct yamldoc_node *node, Fsdpd__V1__WrapUnit *
     return NULL;
 }
 
-static status_t read_units(struct reader *reader, const struct spec_key *key,
+static status_t read_units(struct file_reader *reader, const struct spec_key *key,
                            const struct yamldoc_node *node)
 {
     if (!is_units(node)) return unexpected_node(key, node);
@@ -406,24 +429,10 @@ static status_t read_list(const struct spec_key *key, const struct yamldoc_node 
     return spec_check_list(key, items, count);
 }
 
-static void set_default_list(const struct spec_key *key, struct spec_field field)
-{
-    for (const char *item = key->fallback; *item != '\0';) {
-        size_t length = strcspn(item, ",");
-        char *text = mem_strndup(item, length);
-        spec_field_add_text(field, text);
-        free(text);
-        item += length;
-        item += strspn(item, ", ");
-    }
-}
-
-/* What a group says of itself. What it leaves out is that of the optimizer, which may not be read
- * yet: not a number stands for it, which no file can write. */
+/* A group's settings. Those that it leaves out come from the optimizer, which may not be read yet.
+ */
 static status_t read_group(const struct yamldoc_node *node, Fsdpd__V1__OptimizerGroup *group)
 {
-    group->weight_decay = NAN;
-    group->lr_scale = 1;
     for (int i = 0; i < node->item_count; i++) {
         const struct yamldoc_node *item = node->items[i];
         char text[72];
@@ -434,22 +443,23 @@ static status_t read_group(const struct yamldoc_node *node, Fsdpd__V1__Optimizer
             group->match = mem_strdup(item->text);
             continue;
         }
-        double *number = strcmp(item->key, "weight_decay") == 0 ? &group->weight_decay
-                         : strcmp(item->key, "lr_scale") == 0   ? &group->lr_scale
-                                                                : NULL;
-        if (number == NULL)
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field_by_name(group->base.descriptor, item->key);
+        double number;
+        if (field == NULL)
             return status_new(STATUS_INVALID_ARGUMENT,
                               "%s: unknown key; expected match, weight_decay or lr_scale",
                               yamldoc_excerpt(item->key, text));
-        if (!scalar || item->quoted || !text_parse_f64(item->text, number) || isnan(*number))
+        if (!scalar || item->quoted || !text_parse_f64(item->text, &number) || isnan(number))
             return status_new(STATUS_INVALID_ARGUMENT, "%s: expected a number%s%s", item->key,
                               scalar ? ", found " : "",
                               scalar ? yamldoc_excerpt(item->text, text) : "");
+        spec_field_set_number((struct spec_field){field, (char *)group + field->offset}, number);
     }
     return NULL;
 }
 
-static status_t read_groups(struct reader *reader, const struct spec_key *key,
+static status_t read_groups(struct file_reader *reader, const struct spec_key *key,
                             const struct yamldoc_node *node)
 {
     bool list = node->kind == YAMLDOC_SEQUENCE;
@@ -467,7 +477,7 @@ static status_t read_groups(struct reader *reader, const struct spec_key *key,
     return NULL;
 }
 
-static status_t read_value(struct reader *reader, const struct spec_key *key,
+static status_t read_value(struct file_reader *reader, const struct spec_key *key,
                            const struct yamldoc_node *node)
 {
     struct spec_field field = spec_field_find(reader->spec, key, true);
@@ -477,33 +487,12 @@ static status_t read_value(struct reader *reader, const struct spec_key *key,
     case SPEC_BOOLEAN: return read_boolean(key, node, field);
     case SPEC_UNITS: return read_units(reader, key, node);
     case SPEC_GROUPS: return read_groups(reader, key, node);
+    case SPEC_SOURCES: return spec_read_sources(key, node, reader->sent, reader->spec->data);
     case SPEC_JOBS: return spec_read_jobs(node, field);
     case SPEC_LABELS: return spec_read_labels(node, reader->spec);
     case SPEC_GLOBS:
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);
-    }
-}
-
-static void set_default(struct reader *reader, const struct spec_key *key)
-{
-    struct spec_field field = spec_field_find(reader->spec, key, true);
-    double value = 0;
-    switch (key->type) {
-    case SPEC_INTEGER:
-    case SPEC_NUMBER:
-        if (!text_parse_f64(key->fallback, &value)) abort(); /* a test reads every default */
-        spec_field_set_number(field, value);
-        break;
-    case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
-    case SPEC_JOBS:
-    case SPEC_LABELS:
-    case SPEC_GROUPS: break; /* none */
-    case SPEC_GLOBS:
-    case SPEC_TYPES: set_default_list(key, field); break;
-    default:
-        if (key->fallback[0] != '\0') spec_field_set_text(field, key->fallback);
-        break;
     }
 }
 
@@ -515,7 +504,7 @@ static size_t row_of(const char *name)
 }
 
 /* Whether some row for this key belongs to the spec as its types now stand. */
-static bool key_has_place(const struct reader *reader, const char *name)
+static bool key_has_place(const struct file_reader *reader, const char *name)
 {
     for (size_t i = 0; i < spec_key_count; i++)
         if (strcmp(spec_keys[i].key, name) == 0 && spec_key_applies(&spec_keys[i], reader->spec))
@@ -523,20 +512,22 @@ static bool key_has_place(const struct reader *reader, const char *name)
     return false;
 }
 
-/* A key of another type. If the file wrote it and the command line chose the type, it is let go. */
-static status_t refuse_misplaced(const struct reader *reader, const struct spec_key *key,
+/* A key of another type. If the file has it and the command line selects the type, ignore it. */
+static status_t refuse_misplaced(const struct file_reader *reader, const struct spec_key *key,
                                  const struct yamldoc_node *node)
 {
     const struct yamldoc_node *chosen = reader->given[row_of(key->with_key)];
     if (!is_override(node) && chosen != NULL && is_override(chosen)) return NULL;
     struct spec_field field =
         spec_field_find(reader->spec, &spec_keys[row_of(key->with_key)], false);
-    return yamldoc_error(node, "%s: belongs to %s %s%s%s, but here it is %s", key->key,
-                         key->with_key, key->with_value, key->or_value ? " or " : "",
-                         key->or_value ? key->or_value : "", spec_field_text(field));
+    char *place = spec_key_place(key);
+    status_t status = yamldoc_error(node, "%s: belongs to %s, but here it is %s", key->key, place,
+                                    spec_field_text(field));
+    free(place);
+    return status_with(status, (struct status_details){.field = key->key});
 }
 
-static status_t read_row(struct reader *reader, size_t row)
+static status_t read_row(struct file_reader *reader, size_t row)
 {
     const struct spec_key *key = &spec_keys[row];
     const struct yamldoc_node *node = reader->given[row];
@@ -548,17 +539,17 @@ static status_t read_row(struct reader *reader, size_t row)
         status_t status = status_wrap(read_value(reader, key, node), "%s", key->key);
         if (status == NULL) return NULL;
         status_t placed = yamldoc_error(node, "%s", status_message(status));
-        /* A model file that cannot be read is no mistake in the text that names it. */
+        /* A model file that cannot be read is not an error in the text that names it. */
         if (key->type == SPEC_MODEL && status_code(status) != STATUS_INVALID_ARGUMENT) {
             status_t unread = status_new(status_code(status), "%s", status_message(placed));
             status_free(placed);
             placed = unread;
         }
         status_free(status);
-        return placed;
+        return status_with(placed, (struct status_details){.field = key->key});
     }
     if (key->fallback != NULL) {
-        set_default(reader, key);
+        spec_field_set_default(spec_field_find(reader->spec, key, true), key);
         return NULL;
     }
     struct buf expected = {0};
@@ -566,26 +557,24 @@ static status_t read_row(struct reader *reader, size_t row)
     status_t status = status_new(STATUS_INVALID_ARGUMENT, "%s: %s: is missing; expected %s",
                                  reader->file, key->key, buf_text(&expected));
     buf_deinit(&expected);
-    return status;
+    return status_with(status, (struct status_details){.field = key->key});
 }
 
-/* When everything is read: groups take what they do not say from the optimizer. */
-static status_t complete_groups(struct reader *reader)
+/* After everything is read. */
+static status_t complete_groups(struct file_reader *reader)
 {
     Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
-    for (size_t i = 0; i < optimizer->n_groups; i++)
-        if (isnan(optimizer->groups[i]->weight_decay))
-            optimizer->groups[i]->weight_decay = optimizer->weight_decay;
+    spec_complete_groups(optimizer);
     status_t status = spec_check_groups(optimizer->groups, optimizer->n_groups);
     if (status == NULL) return NULL;
     status_t placed = yamldoc_error(reader->given[row_of("optimizer.groups")],
                                     "optimizer.groups: %s", status_message(status));
     status_free(status);
-    return placed;
+    return status_with(placed, (struct status_details){.field = "optimizer.groups"});
 }
 
-/* The model is a file or a directory. What the command line says lets go of what the file says. */
-static status_t choose_model(struct reader *reader)
+/* The model is a file or a directory; the command line's choice replaces the file's. */
+static status_t choose_model(struct file_reader *reader)
 {
     const struct yamldoc_node **file = &reader->given[row_of("model.file")];
     const struct yamldoc_node **hf = &reader->given[row_of("model.hf")];
@@ -594,16 +583,21 @@ static status_t choose_model(struct reader *reader)
     if (*file != NULL && *hf != NULL && is_override(*file) != is_override(*hf))
         *(is_override(*file) ? hf : file) = NULL;
     if (*file != NULL && *hf != NULL)
-        return yamldoc_error(*hf, "model.hf: expected this or model.file, found both");
+        return status_with(
+            yamldoc_error(*hf,
+                          "model: expected exactly one of model.file and model.hf, found both"),
+            (struct status_details){.field = "model.hf"});
     if (*file == NULL && *hf == NULL)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: model.file: is missing; expected the path of a model file, or "
-                          "model.hf",
-                          reader->file);
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "%s: model.file: is missing; expected the path of a model file, or "
+                       "model.hf",
+                       reader->file),
+            (struct status_details){.field = "model.file"});
     return NULL;
 }
 
-static status_t read_rows(struct reader *reader)
+static status_t read_rows(struct file_reader *reader)
 {
     TRY(choose_model(reader));
     for (size_t i = 0; i < spec_key_count; i++)
@@ -627,21 +621,34 @@ static status_t apply_override(struct yamldoc *document, const struct spec_overr
     return status;
 }
 
-static status_t read_document(struct yamldoc *document, const char *file,
-                              const struct spec_override *overrides, int count,
-                              Fsdpd__V1__JobSpec **spec)
+/* A job file has no key "modules", and a model file little else. */
+static bool is_model_file(const struct yamldoc_node *root)
 {
+    return yamldoc_get(root, "modules") && yamldoc_get(root, "forward") &&
+           !yamldoc_get(root, "model");
+}
+
+static status_t read_document(struct yamldoc *document, const char *file,
+                              const Fsdpd__V1__JobFile *sent, const struct spec_override *overrides,
+                              int count, Fsdpd__V1__JobSpec **spec)
+{
+    if (is_model_file(document->root))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: this is a model file; submit a job file that names it: "
+                          "model: {file: %s}",
+                          file, file);
     if (document->root->kind != YAMLDOC_MAPPING)
         return yamldoc_error(document->root,
                              "expected a mapping of keys, as docs/job-file.md has it");
     for (int i = 0; i < count; i++) TRY(apply_override(document, &overrides[i]));
-    struct reader reader = {
+    struct file_reader reader = {
         .file = file,
+        .sent = sent,
         .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
         .spec = mem_alloc(sizeof *reader.spec),
     };
     fsdpd__v1__job_spec__init(reader.spec);
-    status_t status = lay_over(&reader, document->root, "");
+    status_t status = apply_mapping(&reader, document->root, "");
     if (status == NULL) status = read_rows(&reader);
     free(reader.given);
     if (status != NULL) spec_free(reader.spec);
@@ -649,13 +656,35 @@ static status_t read_document(struct yamldoc *document, const char *file,
     return status;
 }
 
-status_t spec_read_text(const char *text, size_t length, const char *file,
-                        const struct spec_override *overrides, int count, Fsdpd__V1__JobSpec **spec)
+static status_t read_yaml(const char *text, size_t length, const char *file,
+                          const Fsdpd__V1__JobFile *sent, const struct spec_override *overrides,
+                          int count, Fsdpd__V1__JobSpec **spec)
 {
     struct yamldoc *document;
     TRY(yamldoc_parse(text, length, file, &document));
-    status_t status = read_document(document, file, overrides, count, spec);
+    status_t status = read_document(document, file, sent, overrides, count, spec);
     yamldoc_free(document);
+    return status;
+}
+
+status_t spec_read_text(const char *text, size_t length, const char *file,
+                        const struct spec_override *overrides, int count, Fsdpd__V1__JobSpec **spec)
+{
+    return read_yaml(text, length, file, NULL, overrides, count, spec);
+}
+
+status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spec)
+{
+    if (sent->n_overrides > SPEC_OVERRIDES_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "job_file.overrides: expected at most %d, found %zu", SPEC_OVERRIDES_MAX,
+                          sent->n_overrides);
+    struct spec_override *overrides = mem_alloc_array(sent->n_overrides + 1, sizeof *overrides);
+    for (size_t i = 0; i < sent->n_overrides; i++) overrides[i].text = sent->overrides[i];
+    status_t status =
+        read_yaml(sent->text, strlen(sent->text), sent->name[0] != '\0' ? sent->name : "job.yaml",
+                  sent, overrides, (int)sent->n_overrides, spec);
+    free(overrides);
     return status;
 }
 
@@ -669,7 +698,7 @@ status_t spec_read_file(const char *path, const struct spec_override *overrides,
     return status;
 }
 
-static status_t read_wrap_rows(struct reader *reader)
+static status_t read_wrap_rows(struct file_reader *reader)
 {
     for (int dependent = 0; dependent < 2; dependent++)
         for (size_t i = 0; i < spec_key_count; i++) {
@@ -688,11 +717,11 @@ status_t spec_read_wrap(const char *what, const struct spec_setting *settings, i
     status_t status = NULL;
     for (int i = 0; i < count && status == NULL; i++)
         status = yamldoc_set(document, settings[i].key, settings[i].value, settings[i].origin);
-    struct reader reader = {.file = what,
-                            .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
-                            .spec = mem_alloc(sizeof *reader.spec)};
+    struct file_reader reader = {.file = what,
+                                 .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
+                                 .spec = mem_alloc(sizeof *reader.spec)};
     fsdpd__v1__job_spec__init(reader.spec);
-    if (status == NULL) status = lay_over(&reader, document->root, "");
+    if (status == NULL) status = apply_mapping(&reader, document->root, "");
     if (status == NULL) status = read_wrap_rows(&reader);
     if (status == NULL) {
         *wrap = reader.spec->fsdp->wrap;

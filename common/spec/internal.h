@@ -1,4 +1,4 @@
-/* What the files of common/spec share; nobody else includes this. */
+/* Shared by the files of common/spec; private to this room. */
 #ifndef FSDPD_SPEC_INTERNAL_H
 #define FSDPD_SPEC_INTERNAL_H
 
@@ -8,18 +8,23 @@
 /* A place in the message: the field and the message that it lies in. */
 struct spec_field {
     const ProtobufCFieldDescriptor *descriptor;
-    void *member; /* NULL if a message on the way is missing */
+    void *member; /* NULL if a message along the path is missing */
 };
 
-/* The place of a key. `make` allocates the messages on the way. */
+/* The place of a key. `make` allocates messages along the path. */
 struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct spec_key *key,
                                   bool make);
 
-/* Reading and writing single fields, by the type that the descriptor says. */
+/* Read and write single fields, by the descriptor's type. */
 double spec_field_number(struct spec_field field);
 const char *spec_field_text(struct spec_field field);
 void spec_field_set_number(struct spec_field field, double value);
 void spec_field_set_text(struct spec_field field, const char *text);
+
+/* Whether the message has a value here; a number or a switch may be given as 0. */
+bool spec_field_is_given(struct spec_field field);
+/* Sets the key's default; it must have one. */
+void spec_field_set_default(struct spec_field field, const struct spec_key *key);
 
 /* The items of a repeated field of texts; `count` may be NULL. */
 char **spec_field_texts(struct spec_field field, size_t *count);
@@ -29,23 +34,44 @@ void spec_field_add_text(struct spec_field field, const char *text);
 /* Whether the key belongs to this spec (its type's key is set accordingly). */
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec);
 
+/* Where the key belongs, from all rows of its name: "optimizer.type adadelta, adam or adamw"; the
+ * caller frees it. */
+char *spec_key_place(const struct spec_key *key);
+
 /* Checks one value: "expected ..., found ...", without the key. */
 status_t spec_check_number(const struct spec_key *key, double value, const char *found);
 status_t spec_check_text(const struct spec_key *key, const char *text);
-/* Of a list of patterns or of types. */
+/* For a list of patterns or of types. */
 status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count);
 status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count);
-/* Checks a word against the choices of another key: that of a unit for itself. "" is fine. */
+/* Checks a word against the choices of another key, for a unit's own setting. "" is valid. */
 status_t spec_check_choice_of(const char *key, const char *text);
-/* The number of ranks that a choice is, if its key allows for one; 0 for a word. */
+/* The number of ranks in a choice, if its key allows one; 0 for a word. */
 uint32_t spec_choice_ranks(const char *text);
+/* Groups take what they leave out from the optimizer; a source's weight is 1. */
+void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer);
+void spec_complete_source(Fsdpd__V1__DataSource *source);
+status_t spec_check_sources(Fsdpd__V1__DataSource *const *sources, size_t count);
+/* For a path on the workers' hosts. */
+status_t spec_check_path(const char *path);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* queue.c: the values of SPEC_LABELS and SPEC_JOBS from a job file. */
 status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *spec);
+/* sources.c */
+status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node *node,
+                           const Fsdpd__V1__JobFile *sent, Fsdpd__V1__DataSpec *data);
+/* "~/x" below the home directory of the client that sent the file, or of the user (NULL). Caller
+ * frees. */
+char *spec_expand_home(const Fsdpd__V1__JobFile *sent, const char *path);
+/* Reads the text of the model file that `node` of the job file `file` names. */
+status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
+                         const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);
+/* A text as in YAML: plain or in double quotes. */
+void spec_print_text(struct buf *out, const char *text);
 status_t spec_read_jobs(const struct yamldoc_node *node, struct spec_field field);
 
-/* The rules that involve several keys. */
+/* Rules that involve several keys. */
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec);
 
 /* "an integer from 1 to 4096", "full_shard or no_shard", ... */

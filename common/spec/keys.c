@@ -1,4 +1,5 @@
 /* The table of keys; see spec.h. The order is that of the documentation. */
+#include "base/array.h"
 #include "spec/queue.h"
 #include "spec/spec.h"
 
@@ -10,17 +11,20 @@
 #define CHOICES(...) .choices = {__VA_ARGS__}
 #define UNIT(name) .unit = (name)
 #define FIELD(path) .field = (path)
-#define WITH(key, value) .with_key = (key), .with_value = (value)
-#define WITH_EITHER(key, value, other) WITH(key, value), .or_value = (other)
+#define WITH(key, ...) .with_key = (key), .with_values = {__VA_ARGS__}
 #define ADADELTA WITH("optimizer.type", "adadelta")
 #define SGD WITH("optimizer.type", "sgd")
 #define ADAM WITH("optimizer.type", "adam")
 #define ADAMW WITH("optimizer.type", "adamw")
-#define ADAMS WITH_EITHER("optimizer.type", "adam", "adamw")
-#define ANNEALED WITH_EITHER("schedule.type", "linear", "cosine")
+#define ADAMS WITH("optimizer.type", "adam", "adamw")
+#define LION WITH("optimizer.type", "lion")
+#define ADAGRAD WITH("optimizer.type", "adagrad")
+#define ANNEALED WITH("schedule.type", "linear", "cosine")
 #define STEP WITH("schedule.type", "step")
-#define IDX WITH("data.format", "idx")
-#define TOKENS WITH_EITHER("data.format", "tokens", "text")
+#define IMAGES WITH("data.format", "idx", "images")
+#define FILES WITH("data.format", "tokens", "text")
+#define DATASET WITH("data.format", "dataset")
+#define TOKENS WITH("data.format", "tokens", "text", "dataset")
 #define MASKED WITH("data.objective", "masked")
 #define HYBRID WITH("fsdp.strategy", "hybrid_shard")
 #define SIZE WITH("fsdp.wrap.policy", "size")
@@ -35,15 +39,26 @@ const struct spec_key spec_keys[] = {
     {"model.hf", SPEC_TEXT, DEFAULT("")},
     {"model.weights", SPEC_TEXT, DEFAULT("")},
 
-    {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx", "tokens", "text")},
-    {"data.dir", SPEC_TEXT, REQUIRED, IDX},
+    {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx", "images", "tokens", "text", "dataset")},
+    {"data.dir", SPEC_TEXT, REQUIRED, IMAGES},
     {"data.normalize.mean", SPEC_NUMBER, DEFAULT("0"), RANGE(-1e6, 1e6),
-     FIELD("data.normalize_mean"), IDX},
+     FIELD("data.normalize_mean"), IMAGES},
     {"data.normalize.std", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1e6),
-     FIELD("data.normalize_std"), IDX},
-    {"data.path", SPEC_TEXT, REQUIRED, TOKENS},
-    {"data.validation_path", SPEC_TEXT, DEFAULT(""), TOKENS},
-    {"data.validation_fraction", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 0.99), TOKENS},
+     FIELD("data.normalize_std"), IMAGES},
+    {"data.resize.height", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 14), UNIT("pixels"),
+     FIELD("data.resize_height"), IMAGES},
+    {"data.resize.width", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 14), UNIT("pixels"),
+     FIELD("data.resize_width"), IMAGES},
+    {"data.augment.crop_padding", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 14), UNIT("pixels"),
+     FIELD("data.crop_padding"), IMAGES},
+    {"data.augment.flip", SPEC_BOOLEAN, DEFAULT("false"), FIELD("data.flip"), IMAGES},
+    {"data.path", SPEC_TEXT, REQUIRED, FILES},
+    {"data.path", SPEC_TEXT, DEFAULT(""), DATASET},
+    {"data.sources", SPEC_SOURCES, DEFAULT(""), DATASET},
+    {"data.windows", SPEC_CHOICE, DEFAULT("continuous"), CHOICES("continuous", "document", "packed"),
+     DATASET},
+    {"data.validation_path", SPEC_TEXT, DEFAULT(""), FILES},
+    {"data.validation_fraction", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 0.99), FILES},
     {"data.context", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 24), UNIT("tokens"), TOKENS},
     {"data.encoding", SPEC_CHOICE, DEFAULT("auto"), CHOICES("auto", "llm.c", "uint16", "uint32"),
      WITH("data.format", "tokens")},
@@ -53,12 +68,12 @@ const struct spec_key spec_keys[] = {
     {"data.mask_probability", SPEC_NUMBER, DEFAULT("0.15"), RANGE(0.001, 1), MASKED},
     {"data.mask_token", SPEC_INTEGER, REQUIRED, RANGE(0, 2147483647.0), MASKED},
 
-    {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs"), IDX},
+    {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs"), IMAGES},
     {"train.epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs"), TOKENS},
     {"train.batch_size", SPEC_INTEGER, DEFAULT("64"), RANGE(1, 1 << 20), UNIT("samples per rank")},
     {"train.batch_tokens", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e15), UNIT("tokens"), TOKENS},
     {"train.test_batch_size", SPEC_INTEGER, DEFAULT("1000"), RANGE(1, 1 << 20),
-     UNIT("samples per rank"), IDX},
+     UNIT("samples per rank"), IMAGES},
     {"train.seed", SPEC_INTEGER, DEFAULT("1"), RANGE(0, LARGEST_SEED)},
     {"train.log_interval", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("steps")},
     {"train.trace_interval", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("steps")},
@@ -79,19 +94,26 @@ const struct spec_key spec_keys[] = {
      TOKENS},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
-     CHOICES("adadelta", "sgd", "adam", "adamw")},
+     CHOICES("adadelta", "sgd", "adam", "adamw", "lion", "adagrad")},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("1"), RANGE(0, 1e6), ADADELTA},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), SGD},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), ADAMS},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.0001"), RANGE(0, 1e6), LION},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAGRAD},
+    {"optimizer.lr_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAGRAD},
     {"optimizer.rho", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 1), ADADELTA},
-    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-06"), RANGE(0, 1), ADADELTA},
+    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-06"), RANGE(1e-30, 1), ADADELTA},
     {"optimizer.beta1", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 0.999999), ADAMS},
+    {"optimizer.beta1", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 0.999999), LION},
     {"optimizer.beta2", SPEC_NUMBER, DEFAULT("0.999"), RANGE(0, 0.999999), ADAMS},
-    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-08"), RANGE(0, 1), ADAMS},
+    {"optimizer.beta2", SPEC_NUMBER, DEFAULT("0.99"), RANGE(0, 0.999999), LION},
+    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-08"), RANGE(1e-30, 1), ADAMS},
+    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-10"), RANGE(1e-30, 1), ADAGRAD},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6),
-     WITH_EITHER("optimizer.type", "adadelta", "sgd")},
+     WITH("optimizer.type", "adadelta", "sgd", "adagrad")},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAM},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), LION},
     {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.dampening", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("false"), SGD},
@@ -116,8 +138,10 @@ const struct spec_key spec_keys[] = {
      CHOICES("auto", "none", "size", "type", "match", "units")},
     {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15),
      UNIT("elements"), SIZE},
-    {"fsdp.wrap.force_leaf", SPEC_TYPES, DEFAULT("MultiheadAttention"), SIZE},
-    {"fsdp.wrap.exclude", SPEC_TYPES, DEFAULT("ModuleList, ModuleDict"), SIZE},
+    {"fsdp.wrap.force_leaf", SPEC_TYPES, DEFAULT("MultiheadAttention"),
+     FIELD("fsdp.wrap.force_leaf.types"), SIZE},
+    {"fsdp.wrap.exclude", SPEC_TYPES, DEFAULT("ModuleList, ModuleDict"),
+     FIELD("fsdp.wrap.exclude.types"), SIZE},
     {"fsdp.wrap.types", SPEC_TYPES, REQUIRED, TYPE},
     {"fsdp.wrap.modules", SPEC_GLOBS, REQUIRED, MATCH},
     {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
@@ -128,6 +152,7 @@ const struct spec_key spec_keys[] = {
 
     {"fsdp.cpu_offload", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.register_buffers", SPEC_BOOLEAN, DEFAULT("false")},
+    {"fsdp.transport", SPEC_CHOICE, DEFAULT(""), CHOICES("gloo")},
 
     {"precision.param_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
      .late = true},
@@ -161,4 +186,4 @@ const struct spec_key spec_keys[] = {
 };
 /* clang-format on */
 
-const size_t spec_key_count = sizeof spec_keys / sizeof spec_keys[0];
+const size_t spec_key_count = COUNT_OF(spec_keys);

@@ -1,14 +1,16 @@
 /*
- * The JobSpec message seen through the table of keys: finding a key's field by the descriptors that
- * protoc-c made, reading it, setting it, checking it. Pure functions, any thread.
+ * The JobSpec message by the table of keys: finds a key's field through the descriptors generated
+ * by protoc-c, reads it, sets it, checks it. Pure functions, any thread.
  */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "proto/message.h"
 #include "spec/internal.h"
 #include "spec/queue.h"
 #include "spec/time.h"
@@ -46,12 +48,39 @@ double spec_field_number(struct spec_field field)
     case PROTOBUF_C_TYPE_UINT64: return (double)*(const uint64_t *)field.member;
     case PROTOBUF_C_TYPE_DOUBLE: return *(const double *)field.member;
     case PROTOBUF_C_TYPE_BOOL: return *(const protobuf_c_boolean *)field.member != 0;
-    default: abort(); /* a row of the table that a test must have refused */
+    default: abort(); /* a test rejects such rows of the table */
     }
+}
+
+static size_t *field_count(struct spec_field field)
+{
+    char *message = (char *)field.member - field.descriptor->offset;
+    return (size_t *)(void *)(message + field.descriptor->quantifier_offset);
+}
+
+/* Of an optional field, which is a oneof in C: the number of its member that is given. */
+static uint32_t *field_case(struct spec_field field)
+{
+    char *message = (char *)field.member - field.descriptor->offset;
+    return (uint32_t *)(void *)(message + field.descriptor->quantifier_offset);
+}
+
+static bool is_optional(struct spec_field field)
+{
+    return (field.descriptor->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) != 0;
+}
+
+bool spec_field_is_given(struct spec_field field)
+{
+    if (field.member == NULL) return false;
+    if (is_optional(field)) return *field_case(field) == field.descriptor->id;
+    if (field.descriptor->label == PROTOBUF_C_LABEL_REPEATED) return *field_count(field) > 0;
+    return spec_field_text(field)[0] != '\0';
 }
 
 void spec_field_set_number(struct spec_field field, double value)
 {
+    if (is_optional(field)) *field_case(field) = field.descriptor->id;
     switch (field.descriptor->type) {
     case PROTOBUF_C_TYPE_INT32: *(int32_t *)field.member = (int32_t)value; break;
     case PROTOBUF_C_TYPE_UINT32: *(uint32_t *)field.member = (uint32_t)value; break;
@@ -73,12 +102,6 @@ void spec_field_set_text(struct spec_field field, const char *text)
     char **slot = field.member;
     if (*slot != (const char *)protobuf_c_empty_string) free(*slot);
     *slot = mem_strdup(text);
-}
-
-static size_t *field_count(struct spec_field field)
-{
-    char *message = (char *)field.member - field.descriptor->offset;
-    return (size_t *)(void *)(message + field.descriptor->quantifier_offset);
 }
 
 char **spec_field_texts(struct spec_field field, size_t *count)
@@ -108,8 +131,26 @@ bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec
     struct spec_field field = spec_field_find(spec, key_find(key->with_key), false);
     if (field.member == NULL) return false;
     const char *found = spec_field_text(field);
-    return strcmp(found, key->with_value) == 0 ||
-           (key->or_value != NULL && strcmp(found, key->or_value) == 0);
+    for (int i = 0; i < SPEC_WITH_MAX && key->with_values[i] != NULL; i++)
+        if (strcmp(found, key->with_values[i]) == 0) return true;
+    return false;
+}
+
+char *spec_key_place(const struct spec_key *key)
+{
+    const char *values[16];
+    size_t count = 0;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *row = &spec_keys[i];
+        if (strcmp(row->key, key->key) != 0) continue;
+        for (int v = 0; v < SPEC_WITH_MAX && row->with_values[v] != NULL; v++)
+            if (count < COUNT_OF(values)) values[count++] = row->with_values[v];
+    }
+    struct buf text = {0};
+    buf_printf(&text, "%s ", key->with_key);
+    for (size_t i = 0; i < count; i++)
+        buf_printf(&text, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", values[i]);
+    return buf_take(&text);
 }
 
 char *spec_format_number(double value, char text[static 32])
@@ -118,7 +159,7 @@ char *spec_format_number(double value, char text[static 32])
         snprintf(text, 32, "%.*g", digits, value);
         if (strtod(text, NULL) == value) break;
     }
-    /* 64 rather than 6e+01, as long as a person can read the zeros. */
+    /* 64 rather than 6e+01, as long as the zeros are readable. */
     if (value == floor(value) && fabs(value) < 1e16) snprintf(text, 32, "%.0f", value);
     return text;
 }
@@ -156,6 +197,9 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_GROUPS:
         buf_add_text(out, "a list of groups, such as [{match: '*.bias', weight_decay: 0}]");
         break;
+    case SPEC_SOURCES:
+        buf_add_text(out, "a list of dataset directories, such as [{path: chat, weight: 2}]");
+        break;
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
     case SPEC_JOBS: buf_add_text(out, "a job's id or a list of them, such as [mnist-1]"); break;
@@ -187,7 +231,7 @@ status_t spec_check_number(const struct spec_key *key, double value, const char 
 {
     char text[32];
     if (found == NULL) found = spec_format_number(value, text);
-    /* Written so that a NaN fails too. */
+    /* Written so that NaN fails too. */
     if (!(value >= key->min && value <= key->max)) return unexpected(key, "%s", found);
     if (key->type == SPEC_INTEGER && value != floor(value)) return unexpected(key, "%s", found);
     return NULL;
@@ -243,6 +287,15 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
     }
 }
 
+status_t spec_check_path(const char *path)
+{
+    size_t length = strlen(path);
+    if (length >= 1 && length <= SPEC_TEXT_MAX && is_plain(path)) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected 1 to %d characters, found %zu%s",
+                      SPEC_TEXT_MAX, length,
+                      is_plain(path) ? "" : " with control characters among them");
+}
+
 status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count)
 {
     const char *what = key->type == SPEC_TYPES ? "type" : "pattern";
@@ -294,7 +347,7 @@ status_t spec_check_choice_of(const char *key, const char *text)
     return text[0] == '\0' ? NULL : spec_check_text(key_find(key), text);
 }
 
-/* What a unit has for itself. */
+/* A unit's own settings. */
 static status_t check_unit_settings(const Fsdpd__V1__WrapUnit *unit)
 {
     TRY(status_wrap(spec_check_choice_of("precision.param_dtype", unit->param_dtype),
@@ -323,8 +376,8 @@ status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
 {
     size_t total = 0;
     if (count == 0)
-        return status_new(STATUS_INVALID_ARGUMENT, "expected at least one unit, found none; for no "
-                                                   "units say fsdp.wrap.policy: none");
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at least one unit, found none; use "
+                                                   "fsdp.wrap.policy: none for no units");
     for (size_t i = 0; i < count; i++) {
         if (units[i]->n_modules == 0)
             return status_new(STATUS_INVALID_ARGUMENT,
@@ -351,19 +404,22 @@ status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
 static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
 {
     if (train->epochs == 0 && train->max_steps == 0)
-        return status_new(
-            STATUS_INVALID_ARGUMENT,
-            "train.max_steps: is missing; tokens are trained on for so many steps, or "
-            "for train.epochs");
+        return status_with(
+            status_new(
+                STATUS_INVALID_ARGUMENT,
+                "train.max_steps: is missing; it or train.epochs must limit training on tokens"),
+            (struct status_details){.field = "train.max_steps"});
     if (train->batch_tokens > 0 && train->accumulation_steps > 1)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "train.accumulation_steps: train.batch_tokens (%llu) says how many there "
-                          "are; expected 1, found %u",
-                          (unsigned long long)train->batch_tokens, train->accumulation_steps);
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "train.accumulation_steps: train.batch_tokens (%llu) says how many there "
+                       "are; expected 1, found %u",
+                       (unsigned long long)train->batch_tokens, train->accumulation_steps),
+            (struct status_details){.field = "train.accumulation_steps"});
     return NULL;
 }
 
-/* Smaller groups must make up the group that something is sharded over. */
+/* Smaller groups must evenly divide the group that something is sharded over. */
 static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, const char *strategy,
                                  uint32_t shard_size, const char *reshard)
 {
@@ -381,44 +437,72 @@ static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, const char *str
                       hybrid ? "shard_size" : "workers", sharded, ranks);
 }
 
+/* One directory, or several with weights. */
+static bool spec_has_images(const Fsdpd__V1__DataSpec *data)
+{
+    return strcmp(data->format, "idx") == 0 || strcmp(data->format, "images") == 0;
+}
+
+static status_t check_dataset(const Fsdpd__V1__DataSpec *data)
+{
+    if ((data->path[0] != '\0') != (data->n_sources > 0)) return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                  data->n_sources > 0
+                                      ? "data.sources: expected no data.path beside it"
+                                      : "data.path: is missing"),
+                       (struct status_details){.field = data->n_sources > 0 ? "data.sources"
+                                                                            : "data.path"});
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
-    if (strcmp(spec->data->format, "idx") != 0) TRY(check_token_training(spec->train));
+    if (strcmp(spec->data->format, "dataset") == 0) TRY(check_dataset(spec->data));
+    if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));
     const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
     if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
-        return status_new(
-            STATUS_INVALID_ARGUMENT,
-            "optimizer.nesterov: expected a momentum above 0 and no dampening with it, "
-            "found momentum %g and dampening %g",
-            optimizer->momentum, optimizer->dampening);
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "optimizer.nesterov: expected a momentum above 0 and no dampening with it, "
+                       "found momentum %g and dampening %g",
+                       optimizer->momentum, optimizer->dampening),
+            (struct status_details){.field = "optimizer.nesterov"});
     const Fsdpd__V1__ScheduleSpec *schedule = spec->schedule;
     if (schedule->total_steps > 0 && schedule->total_steps <= schedule->warmup_steps)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "schedule.total_steps: expected more than schedule.warmup_steps, which "
-                          "are part of them: %llu, found %llu",
-                          (unsigned long long)schedule->warmup_steps,
-                          (unsigned long long)schedule->total_steps);
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "schedule.total_steps: expected more than schedule.warmup_steps, which "
+                       "are part of them: %llu, found %llu",
+                       (unsigned long long)schedule->warmup_steps,
+                       (unsigned long long)schedule->total_steps),
+            (struct status_details){.field = "schedule.total_steps"});
     if (spec->fsdp->shard_size > 0 && spec->workers % spec->fsdp->shard_size != 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "fsdp.shard_size: expected a divisor of workers (%u), found %u",
-                          spec->workers, spec->fsdp->shard_size);
-    TRY(status_wrap(check_resharding(spec, spec->fsdp->strategy, spec->fsdp->shard_size,
-                                     spec->fsdp->reshard_after_forward),
-                    "fsdp.reshard_after_forward"));
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "fsdp.shard_size: expected a divisor of workers (%u), found %u",
+                       spec->workers, spec->fsdp->shard_size),
+            (struct status_details){.field = "fsdp.shard_size"});
+    TRY(status_with(status_wrap(check_resharding(spec, spec->fsdp->strategy, spec->fsdp->shard_size,
+                                                 spec->fsdp->reshard_after_forward),
+                                "fsdp.reshard_after_forward"),
+                    (struct status_details){.field = "fsdp.reshard_after_forward"}));
     const Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
     for (size_t i = 0; i < wrap->n_units; i++) {
         const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
         if (unit->shard_size > 0 && spec->workers % unit->shard_size != 0)
-            return status_new(
-                STATUS_INVALID_ARGUMENT,
-                "fsdp.wrap.units: unit %zu: shard_size: expected a divisor of workers (%u), "
-                "found %u",
-                i + 1, spec->workers, unit->shard_size);
+            return status_with(
+                status_new(
+                    STATUS_INVALID_ARGUMENT,
+                    "fsdp.wrap.units: unit %zu: shard_size: expected a divisor of workers (%u), "
+                    "found %u",
+                    i + 1, spec->workers, unit->shard_size),
+                (struct status_details){.field = "fsdp.wrap.units"});
         bool own = unit->strategy[0] != '\0';
-        TRY(status_wrap(check_resharding(spec, own ? unit->strategy : spec->fsdp->strategy,
+        TRY(status_with(
+            status_wrap(check_resharding(spec, own ? unit->strategy : spec->fsdp->strategy,
                                          own ? unit->shard_size : spec->fsdp->shard_size,
                                          unit->reshard_after_forward),
-                        "fsdp.wrap.units: unit %zu: reshard_after_forward", i + 1));
+                        "fsdp.wrap.units: unit %zu: reshard_after_forward", i + 1),
+            (struct status_details){.field = "fsdp.wrap.units"}));
     }
     return NULL;
 }
@@ -441,6 +525,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
         return spec_check_list(key, items, count);
     }
     case SPEC_GROUPS: return spec_check_groups(spec->optimizer->groups, spec->optimizer->n_groups);
+    case SPEC_SOURCES: return spec_check_sources(spec->data->sources, spec->data->n_sources);
     case SPEC_LABELS: return spec_check_labels(spec->labels, spec->n_labels);
     case SPEC_JOBS: {
         char *const *jobs = spec_field_texts(field, &count);
@@ -454,7 +539,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     }
 }
 
-/* Whether another row for the same key belongs to this spec. */
+/* Whether another row of the same key belongs to this spec. */
 static bool applies_otherwise(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
 {
     for (size_t i = 0; i < spec_key_count; i++)
@@ -463,16 +548,27 @@ static bool applies_otherwise(const struct spec_key *key, const Fsdpd__V1__JobSp
     return false;
 }
 
+static status_t is_missing(const struct spec_key *key)
+{
+    struct buf expected = {0};
+    spec_key_expected(key, &expected);
+    status_t status =
+        status_new(STATUS_INVALID_ARGUMENT, "is missing; expected %s", buf_text(&expected));
+    buf_deinit(&expected);
+    return status;
+}
+
 static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
 {
     struct spec_field field = spec_field_find(spec, key, false);
-    if (field.member == NULL && key->late) return NULL;
-    if (field.member == NULL) return status_new(STATUS_INVALID_ARGUMENT, "is missing");
-    if (spec_key_applies(key, spec)) return check_field(key, spec, field);
-    if (applies_otherwise(key, spec) || is_unset(field)) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s %s%s%s only", key->with_key,
-                      key->with_value, key->or_value ? " or " : "",
-                      key->or_value ? key->or_value : "");
+    bool given = field.member != NULL && (!is_optional(field) || spec_field_is_given(field));
+    if (spec_key_applies(key, spec))
+        return given ? check_field(key, spec, field) : key->late ? NULL : is_missing(key);
+    if (!given || applies_otherwise(key, spec) || is_unset(field)) return NULL;
+    char *place = spec_key_place(key);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT, "belongs to %s only", place);
+    free(place);
+    return status;
 }
 
 static status_t check_model(const Fsdpd__V1__ModelSpec *model)
@@ -480,40 +576,51 @@ static status_t check_model(const Fsdpd__V1__ModelSpec *model)
     size_t length = strlen(model->text), config = strlen(model->hf_config);
     bool file = model->file_name[0] != '\0', hf = model->hf[0] != '\0';
     if (file == hf)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "model.hf: expected this or model.file, found %s",
-                          file ? "both" : "neither");
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "model: expected exactly one of model.file and model.hf, found %s",
+                       file ? "both" : "neither"),
+            (struct status_details){.field = "model.hf"});
     if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0))
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "model.hf_config: expected the config.json that model.text is of, found "
-                          "%zu bytes",
-                          config);
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "model.hf_config: expected the config.json that model.text is of, found "
+                       "%zu bytes",
+                       config),
+            (struct status_details){.field = "model.hf_config"});
+    if (strlen(model->hf_family) > SPEC_MODEL_MAX || (model->hf_family[0] != '\0' && config == 0))
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "model.hf_family: expected the family file by which model.text was made, "
+                       "found %zu bytes",
+                       strlen(model->hf_family)),
+            (struct status_details){.field = "model.hf_family"});
     if ((length == 0 && file) || length > SPEC_MODEL_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "model.text: expected 1 to %d bytes, found %zu",
-                          SPEC_MODEL_MAX, length);
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "model.text: expected 1 to %d bytes, found %zu",
+                                      SPEC_MODEL_MAX, length),
+                           (struct status_details){.field = "model.text"});
     return NULL;
 }
 
 status_t spec_validate(const Fsdpd__V1__JobSpec *spec)
 {
-    for (size_t i = 0; i < spec_key_count; i++)
-        TRY(status_wrap(check_key(&spec_keys[i], spec), "%s", spec_keys[i].key));
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        const char *field = key->field != NULL ? key->field : key->key;
+        TRY(status_with(status_wrap(check_key(key, spec), "%s", key->key),
+                        (struct status_details){.field = field}));
+    }
     TRY(check_model(spec->model));
     return spec_check_together(spec);
 }
 
 Fsdpd__V1__JobSpec *spec_copy(const Fsdpd__V1__JobSpec *spec)
 {
-    size_t size = protobuf_c_message_get_packed_size(&spec->base);
-    uint8_t *bytes = mem_alloc(size + 1);
-    protobuf_c_message_pack(&spec->base, bytes);
-    ProtobufCMessage *copy = protobuf_c_message_unpack(spec->base.descriptor, NULL, size, bytes);
-    free(bytes);
-    if (copy == NULL) abort(); /* our own bytes: memory is gone */
-    return (Fsdpd__V1__JobSpec *)(void *)copy;
+    return message_copy(spec);
 }
 
 void spec_free(Fsdpd__V1__JobSpec *spec)
 {
-    if (spec != NULL) protobuf_c_message_free_unpacked(&spec->base, NULL);
+    message_free(spec);
 }

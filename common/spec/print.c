@@ -1,11 +1,12 @@
-/* A JobSpec as the job file that says the same; see spec.h. */
+/* A JobSpec as an equivalent job file; see spec.h. */
 #include <ctype.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "spec/internal.h"
 
-/* Plain where YAML reads the same text back as text, in double quotes otherwise. */
-static void add_text(struct buf *out, const char *text)
+/* Plain where YAML reads the text back unchanged, otherwise in double quotes. */
+void spec_print_text(struct buf *out, const char *text)
 {
     bool plain = isalpha((unsigned char)text[0]) || text[0] == '/' || text[0] == '_';
     for (const char *c = text; *c != '\0' && plain; c++)
@@ -39,16 +40,15 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
                      {"reduce_dtype", unit->reduce_dtype},
                      {"cpu_offload", unit->cpu_offload}};
         bool own = false;
-        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            own = own || words[k].value[0] != '\0';
+        for (size_t k = 0; k < COUNT_OF(words); k++) own = own || words[k].value[0] != '\0';
         if (i > 0) buf_add_text(out, ", ");
         buf_add_text(out, own ? "{modules: [" : "[");
         for (size_t j = 0; j < unit->n_modules; j++) {
             if (j > 0) buf_add_text(out, ", ");
-            add_text(out, unit->modules[j]);
+            spec_print_text(out, unit->modules[j]);
         }
         buf_add_char(out, ']');
-        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
+        for (size_t k = 0; k < COUNT_OF(words); k++) {
             if (words[k].value[0] != '\0')
                 buf_printf(out, ", %s: %s", words[k].key, words[k].value);
             if (k == 0 && unit->shard_size > 0)
@@ -66,10 +66,22 @@ static void add_groups(struct buf *out, const Fsdpd__V1__OptimizerSpec *optimize
     for (size_t i = 0; i < optimizer->n_groups; i++) {
         const Fsdpd__V1__OptimizerGroup *group = optimizer->groups[i];
         buf_add_text(out, i ? ", {match: " : "{match: ");
-        add_text(out, group->match);
+        spec_print_text(out, group->match);
         buf_printf(out, ", weight_decay: %s, lr_scale: %s}",
                    spec_format_number(group->weight_decay, decay),
                    spec_format_number(group->lr_scale, scale));
+    }
+    buf_add_char(out, ']');
+}
+
+static void add_sources(struct buf *out, const Fsdpd__V1__DataSpec *data)
+{
+    char weight[32];
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < data->n_sources; i++) {
+        buf_add_text(out, i ? ", {path: " : "{path: ");
+        spec_print_text(out, data->sources[i]->path);
+        buf_printf(out, ", weight: %s}", spec_format_number(data->sources[i]->weight, weight));
     }
     buf_add_char(out, ']');
 }
@@ -81,7 +93,7 @@ static void add_globs(struct buf *out, struct spec_field field)
     buf_add_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i > 0) buf_add_text(out, ", ");
-        add_text(out, globs[i]);
+        spec_print_text(out, globs[i]);
     }
     buf_add_char(out, ']');
 }
@@ -91,7 +103,7 @@ static void add_labels(struct buf *out, const Fsdpd__V1__JobSpec *spec)
     buf_add_char(out, '{');
     for (size_t i = 0; i < spec->n_labels; i++) {
         buf_printf(out, "%s%s: ", i ? ", " : "", spec->labels[i]->key);
-        add_text(out, spec->labels[i]->value);
+        spec_print_text(out, spec->labels[i]->value);
     }
     buf_add_char(out, '}');
 }
@@ -108,15 +120,17 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_BOOLEAN: buf_add_text(out, spec_field_number(field) != 0 ? "true" : "false"); break;
     case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
     case SPEC_GROUPS: add_groups(out, spec->optimizer); break;
+    case SPEC_SOURCES: add_sources(out, spec->data); break;
     case SPEC_LABELS: add_labels(out, spec); break;
     case SPEC_GLOBS:
     case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
-    default: add_text(out, spec_field_text(field)); break;
+    default: spec_print_text(out, spec_field_text(field)); break;
     }
 }
 
-/* Opens the sections of `key` that are not open yet after `last`; returns the depth of its word. */
+/* Opens the sections of `key` that are not open after `last`; returns the depth of its last
+ * word. */
 static int open_sections(struct buf *out, const char *key, const char *last)
 {
     int depth = 0;
@@ -148,4 +162,39 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         buf_add_char(out, '\n');
         last = key->key;
     }
+}
+
+/* Prints nothing for a key that does not apply. */
+static void add_applied(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
+{
+    struct spec_field field = spec_field_find(spec, key, false);
+    if (field.member != NULL && spec_key_applies(key, spec)) add_value(out, key, spec, field);
+    else if (spec_key_applies(key, spec) && key->fallback != NULL)
+        spec_print_text(out, key->fallback);
+}
+
+static bool is_listed(const char *key, const char *const *keys)
+{
+    for (; *keys != NULL; keys++) {
+        size_t length = strlen(*keys);
+        bool section = (*keys)[length - 1] == '.';
+        if (section ? strncmp(key, *keys, length) == 0 : strcmp(key, *keys) == 0) return true;
+    }
+    return false;
+}
+
+const char *spec_find_change(const Fsdpd__V1__JobSpec *a, const Fsdpd__V1__JobSpec *b,
+                             const char *const *keys)
+{
+    for (size_t i = 0; i < spec_key_count; i++) {
+        if (!is_listed(spec_keys[i].key, keys)) continue;
+        struct buf first = {0}, second = {0};
+        add_applied(&first, &spec_keys[i], a);
+        add_applied(&second, &spec_keys[i], b);
+        bool same = strcmp(buf_text(&first), buf_text(&second)) == 0;
+        buf_deinit(&first);
+        buf_deinit(&second);
+        if (!same) return spec_keys[i].key;
+    }
+    return NULL;
 }

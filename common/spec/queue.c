@@ -1,7 +1,6 @@
 /*
- * What a spec says about its place in the queue: other jobs, deadlines, labels. The checks of
- * single values, which the command line and the daemon use too, and the readers of these keys'
- * values.
+ * The spec's settings for the queue: other jobs, deadlines, labels. Checks of single values, also
+ * for the command line and the daemon, and readers of these keys.
  */
 #include "spec/queue.h"
 
@@ -50,7 +49,7 @@ status_t spec_check_labels(Fsdpd__V1__JobSpec__LabelsEntry *const *labels, size_
         TRY(status_wrap(spec_check_label_value(labels[i]->value), "%s", labels[i]->key));
         for (size_t j = 0; j < i; j++)
             if (strcmp(labels[i]->key, labels[j]->key) == 0)
-                return status_new(STATUS_INVALID_ARGUMENT, "%s stands there twice", labels[i]->key);
+                return status_new(STATUS_INVALID_ARGUMENT, "%s appears twice", labels[i]->key);
     }
     return NULL;
 }
@@ -103,7 +102,7 @@ status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *s
     spec->labels = mem_alloc_array((size_t)node->item_count + 1, sizeof *spec->labels);
     for (int i = 0; i < node->item_count; i++) {
         const struct yamldoc_node *item = node->items[i];
-        /* "null" and "~" without quotes are nothing, and so an empty text. */
+        /* Unquoted "null" and "~" are null, which stands for an empty text. */
         if (!is_scalar(item) && !yamldoc_is_null(item))
             return status_new(STATUS_INVALID_ARGUMENT, "%s: expected a text, found a %s", item->key,
                               item->kind == YAMLDOC_SEQUENCE ? "list" : "mapping");

@@ -1,4 +1,4 @@
-/* Single values of the keys that are about the queue; for the command line and the daemon, too. */
+/* Single values of the queue's keys; also for the command line and the daemon. */
 #ifndef FSDPD_SPEC_QUEUE_H
 #define FSDPD_SPEC_QUEUE_H
 
@@ -10,20 +10,20 @@ enum {
     SPEC_LABEL_VALUE_MAX = 63,
     SPEC_AFTER_MAX = 64,
     SPEC_JOB_ID_MAX = 64,
-    SPEC_PRIORITY_MAX = 1000, /* and as far below 0 */
+    SPEC_PRIORITY_MAX = 1000, /* and its negative is the minimum */
 };
 
-/* [a-z][a-z0-9_-]*. All of these say "expected ..., found ...". */
+/* [a-z][a-z0-9_-]*. All errors read "expected ..., found ...". */
 status_t spec_check_label_key(const char *key) FSDPD_MUST_USE;
 /* Letters, digits and "._-+:/@"; may be empty. */
 status_t spec_check_label_value(const char *value) FSDPD_MUST_USE;
-/* Also that no key stands there twice. */
+/* Also refuses duplicate keys. */
 status_t spec_check_labels(Fsdpd__V1__JobSpec__LabelsEntry *const *labels,
                            size_t count) FSDPD_MUST_USE;
 status_t spec_check_job_id(const char *id) FSDPD_MUST_USE;
 status_t spec_check_jobs(char *const *jobs, size_t count) FSDPD_MUST_USE;
 
-/* By key, since a map has no order, and equal specs are to have equal bytes. */
+/* Sorted by key: maps have no order, and equal specs must have equal bytes. */
 void spec_sort_labels(Fsdpd__V1__JobSpec *spec);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/array.h"
 #include "spec/internal.h"
 
 static const int64_t LONGEST_MS = INT64_C(10) * 366 * 86400 * 1000;
@@ -34,7 +35,7 @@ static int days_of(int month, int year)
     return days[month - 1] + (month == 2 && leap);
 }
 
-/* A fraction is read to the millisecond; further digits are let go. */
+/* A fraction is read to the millisecond; further digits are ignored. */
 static bool take_fraction(const char **at, int *milliseconds)
 {
     *milliseconds = 0;
@@ -77,7 +78,7 @@ static bool parse_point(const char *text, int64_t *milliseconds)
         !take_digits(&at, 2, &parts.tm_sec) || !take_fraction(&at, &fraction) ||
         !take_offset(&at, &offset) || *at != '\0')
         return false;
-    /* 60: a leap second, which the next one stands for. */
+    /* 60: a leap second, read as the next second. */
     if (year < 1970 || month < 1 || month > 12 || parts.tm_mday < 1 ||
         parts.tm_mday > days_of(month, year) || parts.tm_hour > 23 || parts.tm_min > 59 ||
         parts.tm_sec > 60)
@@ -94,7 +95,7 @@ static bool parse_duration(const char *text, int64_t *milliseconds)
         char letter;
         int64_t ms;
     } units[] = {{'w', 604800000}, {'d', 86400000}, {'h', 3600000}, {'m', 60000}, {'s', 1000}};
-    size_t next = 0, count = sizeof units / sizeof units[0];
+    size_t next = 0, count = COUNT_OF(units);
     double total = 0;
     bool fraction = false;
     if (*text == '\0') return false;

@@ -1,4 +1,4 @@
-/* What certificates say, and whether TLS can work with them; see x509.h. */
+/* Reads certificates and checks whether TLS can use them; see x509.h. */
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
@@ -20,7 +20,7 @@ status_t x509_error(enum status_code code, const char *what)
     return status;
 }
 
-/* An encrypted key has a pass phrase that nobody is here to type. */
+/* Refuses an encrypted key: there is no terminal to ask for its passphrase. */
 static int no_pass_phrase(char *buffer, int size, int writes, void *user)
 {
     (void)buffer, (void)size, (void)writes, (void)user;
@@ -173,7 +173,7 @@ status_t x509_check_key(const char *certificate, const char *key)
         status =
             x509_error(STATUS_INVALID_ARGUMENT, "expected a PEM private key without a pass phrase");
     else if (X509_check_private_key(parsed, private_key) != 1)
-        status = status_new(STATUS_INVALID_ARGUMENT, "the key is not the certificate's");
+        status = status_new(STATUS_INVALID_ARGUMENT, "the key does not match the certificate");
     ERR_clear_error();
     EVP_PKEY_free(private_key);
     X509_free(parsed);
@@ -188,7 +188,7 @@ status_t x509_check_authorities(const char *authorities)
     for (X509 *one; status == NULL && (one = PEM_read_bio_X509(bio, NULL, no_pass_phrase, NULL));) {
         if (X509_check_ca(one) <= 0)
             status = status_new(STATUS_INVALID_ARGUMENT,
-                                "certificate %d is no certificate authority's", count + 1);
+                                "certificate %d is not a certificate authority's", count + 1);
         X509_free(one);
         count++;
     }

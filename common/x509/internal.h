@@ -1,4 +1,4 @@
-/* What the files of common/x509 share. */
+/* Shared by the files of common/x509. */
 #ifndef FSDPD_X509_INTERNAL_H
 #define FSDPD_X509_INTERNAL_H
 
@@ -11,7 +11,7 @@
 X509 *x509_read_certificate(const char *pem);
 EVP_PKEY *x509_read_key(const char *pem);
 
-/* `what`, with the reason that OpenSSL gave last, if any. Clears its queue of errors. */
+/* `what`, followed by OpenSSL's last error, if any. Clears OpenSSL's error queue. */
 status_t x509_error(enum status_code code, const char *what);
 
 #endif

@@ -1,4 +1,4 @@
-/* Makes certificates: an authority, and what it signs; see x509.h. */
+/* Issues certificates: an authority, and certificates signed by it; see x509.h. */
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <openssl/asn1.h>
@@ -49,7 +49,7 @@ static bool write_pair(X509 *certificate, EVP_PKEY *key, struct x509_pair *pair)
     return right;
 }
 
-/* Random, so that two authorities of one name never sign the same number. */
+/* Random, so that two authorities of one name never issue the same serial number. */
 static bool set_serial(X509 *certificate)
 {
     unsigned char bytes[SERIAL_BYTES];
@@ -77,7 +77,8 @@ static bool set_name(X509_NAME *name, const char *common)
                                       -1, 0) == 1;
 }
 
-/* Clocks of hosts differ a little: what was made now is valid everywhere now. */
+/* Backdated: hosts' clocks differ a little, and a new certificate must be valid everywhere at
+ * once. */
 static bool set_times(X509 *certificate, int days, const X509 *issuer)
 {
     if (X509_gmtime_adj(X509_getm_notBefore(certificate), -BACKDATE_SECONDS) == NULL) return false;
@@ -92,7 +93,7 @@ static bool set_times(X509 *certificate, int days, const X509 *issuer)
     return right;
 }
 
-/* A certificate with everything but its extensions and signature. NULL on failure. */
+/* A certificate with everything except its extensions and signature. NULL on failure. */
 static X509 *begin_certificate(const char *name, int days, EVP_PKEY *key, X509 *issuer)
 {
     X509 *certificate = X509_new();
@@ -115,7 +116,7 @@ static status_t check_name(const char *name)
     bool right = length > 0 && length <= NAME_MAX_BYTES;
     for (const char *c = name; right && *c; c++) right = (unsigned char)*c >= ' ' && *c != 0x7f;
     if (right) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT, "name: 1 to %d printable bytes expected",
+    return status_new(STATUS_INVALID_ARGUMENT, "name: expected 1 to %d printable bytes",
                       NAME_MAX_BYTES);
 }
 
@@ -153,8 +154,8 @@ static bool is_dns_name(const char *host)
     return label > 0;
 }
 
-/* The value of the extension: "URI:...,DNS:...,IP:...". Hosts hold nothing that it could mistake.
- */
+/* The extension's value: "URI:...,DNS:...,IP:...". Hosts contain no character that is special
+ * here. */
 static status_t list_names(const struct x509_request *request, struct buf *out)
 {
     if (request->uri != NULL) buf_printf(out, "URI:%s", request->uri);

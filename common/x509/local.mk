@@ -1,4 +1,4 @@
-# Certificates. Whoever links it also links libbase.a and CRYPTO_LIBS.
+# Certificates. Programs that link it also link libbase.a and CRYPTO_LIBS.
 noinst_LIBRARIES += libx509.a
 libx509_a_CPPFLAGS = $(AM_CPPFLAGS) $(CRYPTO_CFLAGS)
 libx509_a_SOURCES = \
@@ -11,7 +11,5 @@ libx509_a_SOURCES = \
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_x509
 TESTS += tests/unit/test_x509
-tests_unit_test_x509_SOURCES = tests/unit/test_x509.c
-tests_unit_test_x509_CPPFLAGS = $(AM_CPPFLAGS) $(CRYPTO_CFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_x509_LDADD = libx509.a libbase.a $(CRYPTO_LIBS) $(CHECK_LIBS)
+tests_unit_test_x509_LDADD = libx509.a libbase.a $(CRYPTO_LIBS) $(TEST_LIBS)
 endif

@@ -17,5 +17,5 @@ status_t x509_read_pem(const char *path, char **text)
         return NULL;
     }
     buf_deinit(&bytes);
-    return status_new(STATUS_INVALID_ARGUMENT, "%s: expected PEM, found bytes of zero", path);
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: expected PEM, found zero bytes", path);
 }

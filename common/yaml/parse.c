@@ -1,7 +1,7 @@
 /*
- * From libyaml's events to the tree of yaml.h, and changes to a tree from the command line. The
- * recursion over events is bounded by YAMLDOC_MAX_DEPTH, and libyaml is asked for one event at a
- * time, so a hostile text is refused before it costs more than its own length.
+ * From libyaml's events to the tree of yaml.h, and changes to a tree from the command line.
+ * YAMLDOC_MAX_DEPTH bounds the recursion, and events are requested from libyaml one at a time, so
+ * refusing a hostile text never costs more than its length.
  */
 #include "yaml/yaml.h"
 
@@ -63,10 +63,11 @@ static status_t place_error(const struct builder *builder, size_t line, const ch
     status_t status = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
     va_end(args);
     if (!builder->from_file) return status_wrap(status, "%s", builder->file);
+    status_with(status, (struct status_details){.line = (int)line + 1});
     return status_wrap(status, "%s:%zu", builder->file, line + 1);
 }
 
-/* What libyaml did not like, in one line. */
+/* libyaml's error, in one line. */
 static status_t parser_error(const struct builder *builder)
 {
     const yaml_parser_t *parser = &builder->parser;
@@ -132,7 +133,7 @@ static int compare_keys(const void *left, const void *right)
     return (a->key_line > b->key_line) - (a->key_line < b->key_line);
 }
 
-/* Sorting finds duplicates in reasonable time, also among the keys of a hostile file. */
+/* Sorts, to find duplicates in O(n log n) even among the keys of a hostile file. */
 static status_t check_duplicates(const struct builder *builder, const struct yamldoc_node *mapping)
 {
     size_t count = (size_t)mapping->item_count;
@@ -327,7 +328,7 @@ void yamldoc_free(struct yamldoc *document)
     free(document);
 }
 
-/* The child of `mapping` under `key`, made as an empty mapping if `make`; takes no ownership. */
+/* The child of `mapping` under `key`, created as an empty mapping if `make`; takes no ownership. */
 static struct yamldoc_node *step_into(struct yamldoc *document, struct yamldoc_node *mapping,
                                       const char *key, const char *origin)
 {
@@ -340,7 +341,7 @@ static struct yamldoc_node *step_into(struct yamldoc *document, struct yamldoc_n
         document->node_count++;
         node_append(mapping, next);
     }
-    next->kind = YAMLDOC_MAPPING; /* "train:" with nothing after it is as good as no key */
+    next->kind = YAMLDOC_MAPPING; /* "train:" with nothing after it counts as missing */
     return next;
 }
 
@@ -357,7 +358,7 @@ static void put_value(struct yamldoc_node *mapping, const char *key, struct yaml
     node_append(mapping, value);
 }
 
-/* Walks `path` (cut up in place), then puts `value` there; takes it only if it succeeds. */
+/* Walks `path` (modified in place), then stores `value` there; takes ownership only on success. */
 static status_t set_at_path(struct yamldoc *document, char *path, struct yamldoc_node *value,
                             const char *origin)
 {

@@ -60,6 +60,7 @@ char *yamldoc_path(const struct yamldoc_node *node)
 static status_t wrap_with_place(status_t status, const struct yamldoc_node *node)
 {
     if (node->line == 0) return status_wrap(status, "%s", node->file);
+    status_with(status, (struct status_details){.line = node->line});
     return status_wrap(status, "%s:%d", node->file, node->line);
 }
 
@@ -118,7 +119,7 @@ status_t yamldoc_expect_sequence(const struct yamldoc_node *node, const char *wh
     return yamldoc_expected(node, what ? what : "a list");
 }
 
-/* Says what was meant, or, where nothing is near, what there is. */
+/* Suggests the nearest name or, if nothing is near, lists the names. */
 static void add_suggestion(struct buf *text, const char *word, const char *const *words,
                            size_t count, const char *lead)
 {
@@ -147,6 +148,7 @@ status_t yamldoc_check_keys(const struct yamldoc_node *mapping, const char *cons
         free(path);
         buf_deinit(&hint);
         if (item->line == 0) return status_wrap(status, "%s", item->file);
+        status_with(status, (struct status_details){.line = item->key_line});
         return status_wrap(status, "%s:%d", item->file, item->key_line);
     }
     return NULL;

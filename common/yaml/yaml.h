@@ -1,9 +1,9 @@
 /*
- * YAML documents as trees whose nodes know where they stand, for the files that people write: job
+ * YAML documents as trees whose nodes know their position, for the files that people write: job
  * files and model files. A document is one mapping, list or scalar. Refused, with file and line:
  * duplicate keys, keys that are not scalars, anchors, aliases, tags, a second document, nesting
  * deeper than YAMLDOC_MAX_DEPTH, and texts above the limits below. So the memory of a tree is at
- * most a small multiple of its text, and walking it recursively is safe.
+ * most a small multiple of its text, and recursive walks are safe.
  *
  * Errors are INVALID_ARGUMENT. They begin with the place, "job.yaml:7: ", and name the key by its
  * path from the root: "job.yaml:7: key 'train.epochs': expected a positive integer, found 'abc'".
@@ -29,10 +29,11 @@ enum yamldoc_kind { YAMLDOC_SCALAR, YAMLDOC_SEQUENCE, YAMLDOC_MAPPING };
 
 struct yamldoc_node {
     enum yamldoc_kind kind;
-    const char *file; /* or whatever yamldoc_set was told; owned by the document */
+    const char *file; /* or the `origin` of yamldoc_set; owned by the document */
     int line, column; /* from 1; line 0: not from a file */
 
-    /* Where it hangs: key and key_line in a mapping, index in a sequence; NULL and -1 elsewhere. */
+    /* Position in the parent: key and key_line in a mapping, index in a sequence; otherwise NULL
+     * and -1. */
     struct yamldoc_node *parent;
     char *key;
     int key_line;
@@ -54,31 +55,31 @@ struct yamldoc {
     int node_count;
 };
 
-/* `file` is used in messages only and copied. A byte order mark (UTF-8) at the beginning is
+/* `file` is copied and used in messages only. A UTF-8 byte order mark at the beginning is
  * skipped. */
 status_t yamldoc_parse(const char *text, size_t length, const char *file,
                        struct yamldoc **document) FSDPD_MUST_USE;
 void yamldoc_free(struct yamldoc *document); /* accepts NULL */
 
 /*
- * Replaces or adds the value at `path` ("train.epochs"; mappings on the way are made) with `value`,
- * itself read as YAML. Messages about it name `origin` instead of file and line. The root must be a
- * mapping; so must every node on the way.
+ * Sets the value at `path` ("train.epochs"; creates mappings along the path) to `value`, itself
+ * parsed as YAML. Messages about it name `origin` instead of file and line. The root and every node
+ * along the path must be a mapping.
  */
 status_t yamldoc_set(struct yamldoc *document, const char *path, const char *value,
                      const char *origin) FSDPD_MUST_USE;
 
-/* The value of `key` in a mapping. NULL if there is none, or `mapping` is NULL or no mapping. */
+/* The value of `key` in a mapping. NULL if it is missing, or `mapping` is NULL or not a mapping. */
 struct yamldoc_node *yamldoc_get(const struct yamldoc_node *mapping, const char *key);
 
-/* A plain scalar that says nothing: "", "~" or "null". */
+/* A plain null scalar: "", "~" or "null". */
 bool yamldoc_is_null(const struct yamldoc_node *node);
 
 /* "train.epochs", "fsdp.wrap.modules[2]"; "" for the root. Caller frees. */
 char *yamldoc_path(const struct yamldoc_node *node);
 
-/* `text` shortened for a message: one line, at most 60 bytes of whole UTF-8 characters, "..." if
- * cut. Returns `out`. */
+/* `text` shortened for a message: one line, at most 60 bytes of whole UTF-8 characters, followed by
+ * "..." if cut. Returns `out`. */
 char *yamldoc_excerpt(const char *text, char out[static 72]);
 
 /* "<file>:<line>: <message>". */
@@ -88,20 +89,19 @@ status_t yamldoc_error(const struct yamldoc_node *node, const char *format, ...)
 status_t yamldoc_key_error(const struct yamldoc_node *node, const char *format, ...)
     FSDPD_PRINTF(2, 3);
 
-/* "<file>:<line>: key '<path>': expected <what>, found <what is there>". */
+/* "<file>:<line>: key '<path>': expected <what>, found <value>". */
 status_t yamldoc_expected(const struct yamldoc_node *node, const char *what);
 
-/* What kind a node must be. `what` says what for ("a list of module names"); NULL is "a list" or
- * "a mapping". */
+/* Requires a kind of node. `what` describes it ("a list of module names"); NULL is "a list" or "a
+ * mapping". */
 status_t yamldoc_expect_mapping(const struct yamldoc_node *node, const char *what) FSDPD_MUST_USE;
 status_t yamldoc_expect_sequence(const struct yamldoc_node *node, const char *what) FSDPD_MUST_USE;
 
-/* Requires a mapping with no other keys than these; an unknown one is named with its nearest match.
- */
+/* Requires a mapping with only these keys; the error for an unknown one suggests the nearest. */
 status_t yamldoc_check_keys(const struct yamldoc_node *mapping, const char *const *keys,
                             size_t count) FSDPD_MUST_USE;
 
-/* yamldoc_get, but a missing or null value is an error that names the mapping and the key. */
+/* Like yamldoc_get, but a missing or null value is an error that names the mapping and the key. */
 status_t yamldoc_require(const struct yamldoc_node *mapping, const char *key,
                          struct yamldoc_node **node) FSDPD_MUST_USE;
 
@@ -122,7 +122,7 @@ status_t yamldoc_read_bool(const struct yamldoc_node *node, bool *value) FSDPD_M
 status_t yamldoc_read_text(const struct yamldoc_node *node, const char *what,
                            const char **value) FSDPD_MUST_USE;
 
-/* One of `count` words; *index is its place. */
+/* One of `count` words; *index is its position. */
 status_t yamldoc_read_choice(const struct yamldoc_node *node, const char *const *words,
                              size_t count, int *index) FSDPD_MUST_USE;
 

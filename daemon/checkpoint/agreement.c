@@ -1,4 +1,4 @@
-/* What ranks tell each other; see agreement.h. */
+/* Messages between ranks; see agreement.h. */
 #include "checkpoint/agreement.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/mem.h"
 
 struct outcome {
-    uint32_t code;
+    uint32_t code, lacks;
     char text[1024];
 };
 
@@ -35,14 +35,17 @@ status_t agreement_share(const struct agreement *agreement, void *bytes, size_t 
 
 status_t agreement_share_outcome(const struct agreement *agreement, status_t *outcome, int root)
 {
-    struct outcome told = {.code = (uint32_t)status_code(*outcome)};
-    snprintf(told.text, sizeof told.text, "%s", status_message(*outcome));
-    TRY(agreement_share(agreement, &told, sizeof told, root));
+    struct outcome shared = {.code = (uint32_t)status_code(*outcome),
+                             .lacks = status_lacks(*outcome)};
+    snprintf(shared.text, sizeof shared.text, "%s", status_message(*outcome));
+    TRY(agreement_share(agreement, &shared, sizeof shared, root));
     if (agreement->comm == NULL) return NULL;
-    told.text[sizeof told.text - 1] = '\0';
+    shared.text[sizeof shared.text - 1] = '\0';
     status_free(*outcome);
     *outcome = NULL;
-    if (told.code != STATUS_OK) *outcome = status_new((enum status_code)told.code, "%s", told.text);
+    if (shared.code != STATUS_OK)
+        *outcome = status_new((enum status_code)shared.code, "%s", shared.text);
+    status_set_lacks(*outcome, shared.lacks != 0);
     return NULL;
 }
 

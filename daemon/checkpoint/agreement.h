@@ -1,9 +1,9 @@
 /*
- * What ranks tell each other between steps, so that all of them know the same before any of them
- * goes on: each call is one or two small collectives, and waits for them. Every rank calls the same
- * ones in the same order. A status that is returned is that of a collective: then the ranks may
- * know different things. The lane is closed then, and *lane NULL, as it might still use memory that
- * is about to be freed.
+ * Messages between ranks between steps, so that all of them have the same information before any of
+ * them continues: each call is one or two small collectives, and waits for them. Every rank makes
+ * the same calls in the same order. A returned status is that of a collective: then the ranks may
+ * have different information. The lane is closed then, and *lane NULL, as it might still use memory
+ * that is about to be freed.
  */
 #ifndef FSDPD_CHECKPOINT_AGREEMENT_H
 #define FSDPD_CHECKPOINT_AGREEMENT_H
@@ -24,12 +24,12 @@ struct agreement {
 /* Waits for a collective that was enqueued with this status. */
 status_t agreement_wait(const struct agreement *agreement, status_t enqueued) FSDPD_MUST_USE;
 
-/* The bytes of rank `root` are everybody's. */
+/* Distributes the bytes of rank `root` to all ranks. */
 status_t agreement_share(const struct agreement *agreement, void *bytes, size_t size,
                          int root) FSDPD_MUST_USE;
 
-/* *outcome of rank `root` becomes everybody's: its code, and the first 1,023 bytes of its message.
- */
+/* Distributes *outcome of rank `root` to all ranks: its code, and the first 1,023 bytes of its
+ * message. */
 status_t agreement_share_outcome(const struct agreement *agreement, status_t *outcome,
                                  int root) FSDPD_MUST_USE;
 

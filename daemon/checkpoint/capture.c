@@ -1,15 +1,15 @@
-/* What a rank saves, and its file; see capture.h. */
+/* The data that a rank saves, and its file; see capture.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/block_sums.h"
 #include "checkpoint/capture_internal.h"
 #include "hf/safetensors.h"
 
@@ -36,7 +36,6 @@ static void describe_entries(const struct plan *plan, int u, struct saved_unit *
     const struct model *model = plan->model;
     const struct flat_parameter *flat = &plan->units->units[u].flat;
     int capacity = 0;
-    saved->has_entries = true;
     for (int i = 0; i < model->parameter_count; i++) {
         if (plan->units->unit_of_parameter[i] != u) continue;
         const struct parameter *parameter = &model->parameters[i];
@@ -140,13 +139,14 @@ struct capture *capture_take(struct executor *executor, const struct capture_job
 
 /* The file. */
 
-struct writer {
+struct capture_writer {
     int fd;
     const char *path;
-    struct saved_file *file; /* counts on */
+    uint64_t written;
+    struct block_sums sums;
 };
 
-static status_t write_bytes(struct writer *writer, const void *bytes, size_t size)
+static status_t write_bytes(struct capture_writer *writer, const void *bytes, size_t size)
 {
     const char *at = bytes;
     while (size > 0) {
@@ -154,9 +154,8 @@ static status_t write_bytes(struct writer *writer, const void *bytes, size_t siz
         ssize_t count = write(writer->fd, at, piece);
         if (count < 0 && errno == EINTR) continue;
         if (count < 0) return status_from_errno(errno, "cannot write %s", writer->path);
-        writer->file->crc32 =
-            (uint32_t)crc32(writer->file->crc32, (const unsigned char *)at, (uInt)count);
-        writer->file->bytes += (uint64_t)count;
+        block_sums_add(&writer->sums, at, (size_t)count);
+        writer->written += (uint64_t)count;
         at += count;
         size -= (size_t)count;
     }
@@ -185,7 +184,7 @@ static void add_header(const struct capture *capture, struct buf *header)
     free(entries);
 }
 
-static status_t write_all(void *user, struct writer *writer)
+static status_t write_all(void *user, struct capture_writer *writer)
 {
     struct capture *capture = user;
     struct buf header = {0};
@@ -203,19 +202,22 @@ static status_t write_all(void *user, struct writer *writer)
 
 /* A new file, written by `write_out`, and synced; nothing is left of one that failed. */
 static status_t make_file(const struct folder *directory, const char *name, struct saved_file *file,
-                          status_t (*write_out)(void *user, struct writer *writer), void *user)
+                          status_t (*write_out)(void *user, struct capture_writer *writer),
+                          void *user)
 {
     char *path = file_path_join(directory->path, name);
     int fd =
         openat(directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
-    *file = (struct saved_file){.crc32 = (uint32_t)crc32(0, NULL, 0)};
-    struct writer writer = {.fd = fd, .path = path, .file = file};
+    struct capture_writer writer = {.fd = fd, .path = path};
+    block_sums_begin(&writer.sums);
     status_t status =
         fd < 0 ? status_from_errno(errno, "cannot make %s", path) : write_out(user, &writer);
+    block_sums_end(&writer.sums, &file->sum);
+    file->bytes = writer.written;
     if (status == NULL && fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", path);
     if (fd >= 0 && close(fd) != 0 && status == NULL)
         status = status_from_errno(errno, "cannot close %s", path);
-    /* its bytes may be what is missing elsewhere */
+    /* its bytes may be missing elsewhere */
     if (status != NULL && fd >= 0) unlinkat(directory->fd, name, 0);
     free(path);
     return status;
@@ -228,14 +230,14 @@ status_t capture_write(struct capture *capture, const struct folder *directory,
     return make_file(directory, manifest_file_name(capture->rank, name), file, write_all, capture);
 }
 
-static status_t write_text(void *user, struct writer *writer)
+static status_t write_text(void *user, struct capture_writer *writer)
 {
     const struct buf *bytes = user;
     return write_bytes(writer, bytes->data, bytes->length);
 }
 
-status_t capture_write_beside(const struct folder *directory, const char *name, struct buf *bytes,
-                              struct saved_file *file)
+status_t capture_write_file(const struct folder *directory, const char *name, struct buf *bytes,
+                            struct saved_file *file)
 {
     return make_file(directory, name, file, write_text, bytes);
 }

@@ -1,6 +1,6 @@
 /*
  * A checkpoint in the making: at a step boundary every rank copies what it keeps of parameters and
- * optimizer slots to host memory; training goes on; and another thread of every rank writes the
+ * optimizer slots to host memory; training continues; and another thread of every rank writes the
  * copy to the rank's file, agrees with the others that all files are on the disk, and rank 0
  * completes the checkpoint (manifest.h says what it is). See also folder.h.
  */
@@ -17,7 +17,7 @@ struct capture_job {
     uint32_t attempt;
 };
 
-/* Independent of the executor once taken. If there is no memory for the copy, saving it says so, to
+/* Independent of the executor once taken. If there is no memory for the copy, saving it fails on
  * all ranks. */
 struct capture *capture_take(struct executor *executor, const struct capture_job *job,
                              const struct saved_progress *progress);
@@ -25,14 +25,22 @@ void capture_free(struct capture *capture); /* accepts NULL */
 
 uint64_t capture_step(const struct capture *capture);
 
+/* Whether what made a save fail may pass, as a full disk does: it is worth another try. */
+static inline bool capture_may_succeed_later(status_t status)
+{
+    enum status_code code = status_code(status);
+    return code == STATUS_RESOURCE_EXHAUSTED || code == STATUS_INTERNAL ||
+           code == STATUS_UNAVAILABLE || code == STATUS_DEADLINE_EXCEEDED;
+}
+
 struct capture_target {
     const char *folder; /* of the job's checkpoints; made if it is missing */
     const char *root;   /* that it must be below; NULL: any. See folder_open */
     uint64_t number;    /* of the save within the attempt: the same on every rank */
-    uint32_t keep;      /* so many checkpoints of this run are kept, at least 1; 0: all */
-    /* Rank 0, when all files are on the disk: appends what the run has reported up to `step` and
-     * might be lost with this process. Kept beside the files and given back by
-     * saved_read_reports. NULL, or nothing appended: there is nothing. */
+    uint32_t keep;      /* number of checkpoints of this run to keep, at least 1; 0: all */
+    /* Rank 0, when all files are on disk: appends reports of the run up to `step` that might be
+     * lost with this process. They are stored beside the files, and saved_read_reports returns
+     * them. NULL, or nothing appended: there are none. */
     void (*pack_reports)(void *user, uint64_t step, struct buf *out);
     void *user;
 };

@@ -14,17 +14,17 @@ struct captured { /* of one unit, the parameters (slot -1) or an optimizer slot 
 struct capture {
     int rank;
     struct manifest manifest; /* files are filled in when they are written */
-    struct captured *arrays;  /* what this rank saves, in the order of its file */
+    struct captured *arrays;  /* this rank's arrays, in the order of its file */
     int array_count;
     status_t failed; /* copying; NULL: it did not */
 };
 
-/* Writes and syncs this rank's file in `directory`; on failure there is none. */
+/* Writes and syncs this rank's file in `directory`; on failure no file is left. */
 status_t capture_write(struct capture *capture, const struct folder *directory,
                        struct saved_file *file) FSDPD_MUST_USE;
 
 /* Likewise another file there, of these bytes. */
-status_t capture_write_beside(const struct folder *directory, const char *name, struct buf *bytes,
-                              struct saved_file *file) FSDPD_MUST_USE;
+status_t capture_write_file(const struct folder *directory, const char *name, struct buf *bytes,
+                            struct saved_file *file) FSDPD_MUST_USE;
 
 #endif

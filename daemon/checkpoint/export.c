@@ -16,7 +16,7 @@ struct export
     struct buf header;
     uint64_t bytes;
     size_t header_done;
-    int unit, entry; /* what is read next */
+    int unit, entry; /* position of the next read */
     int64_t done;    /* elements of it */
 };
 
@@ -38,19 +38,13 @@ const struct manifest *export_manifest(const struct export *export)
     return saved_manifest(export->saved);
 }
 
-/* What the file will have; a sum that only a forged manifest reaches is refused. */
+/* Counts the values and bytes of the file; a sum that only a forged manifest reaches is refused. */
 static status_t count_entries(const struct manifest *manifest, int *count, uint64_t *bytes)
 {
     *count = 0;
     *bytes = 0;
     for (int u = 0; u < manifest->unit_count; u++) {
         const struct saved_unit *unit = &manifest->units[u];
-        if (!unit->has_entries)
-            return status_new(STATUS_FAILED_PRECONDITION,
-                              "the checkpoint of step %" PRIu64 " was written by an older fsdpd, "
-                              "which did not note the shapes of parameters: once the job has gone "
-                              "on from it, it can be pulled",
-                              manifest->progress.step);
         for (int e = 0; e < unit->entry_count; e++) {
             *bytes += (uint64_t)saved_entry_elements(&unit->entries[e]) * sizeof(float);
             ++*count;
@@ -126,7 +120,7 @@ status_t export_read(struct export *export, void *bytes, size_t size, size_t *co
     char *to = bytes;
     const struct saved_entry *entry;
     *count = take_header(export, to, size);
-    /* a header is padded to 8 bytes, so what is left holds whole values */
+    /* a header is padded to 8 bytes, so the remainder holds whole values */
     while (size - *count >= sizeof(float) && (entry = find_next(export)) != NULL) {
         int64_t left = saved_entry_elements(entry) - export->done;
         int64_t room = (int64_t)((size - *count) / sizeof(float));

@@ -12,20 +12,19 @@ enum { EXPORT_MANIFEST_MAX = 16 << 20 }; /* bytes; for saved_open: a manifest in
 
 struct export;
 
-/* Takes `saved` over, also if it fails: FAILED_PRECONDITION for the checkpoint of an older fsdpd,
- * which did not note shapes. */
+/* Takes `saved` over, also if it fails. */
 status_t export_new(struct saved *saved, struct export **export) FSDPD_MUST_USE;
 void export_free(struct export *export); /* accepts NULL */
 
 uint64_t export_bytes(const struct export *export); /* of the whole file */
 const struct manifest *export_manifest(const struct export *export);
 
-/* Compares the sums of all files with the manifest, `bytes` of them at a time; *done: that was the
- * end. DATA_LOSS names the file that is damaged. */
+/* Compares the sums of all files with the manifest, about `bytes` of them at a time; *done: that
+ * was the end. DATA_LOSS names the file that is damaged. */
 status_t export_verify(struct export *export, uint64_t bytes, bool *done) FSDPD_MUST_USE;
 
-/* The next bytes, as many as there is room for; *count 0: there are no more. `size` is a multiple
- * of 8. */
+/* The next bytes, as many as fit; *count 0: the end. `size` is a multiple of 8. DATA_LOSS if a file
+ * has changed since it was compared. */
 status_t export_read(struct export *export, void *bytes, size_t size, size_t *count) FSDPD_MUST_USE;
 
 #endif

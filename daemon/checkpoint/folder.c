@@ -18,7 +18,7 @@
 #include "base/unfinished.h"
 
 /* "step-000000000100", "step-000000000100-2" */
-static bool parse_name(const char *name, struct folder_entry *entry)
+bool folder_parse_name(const char *name, struct folder_entry *entry)
 {
     char *end;
     if (strlen(name) >= FOLDER_NAME_MAX || strncmp(name, "step-", 5) != 0) return false;
@@ -39,7 +39,7 @@ static int newest_first(const void *a, const void *b)
     return x->number < y->number ? 1 : x->number > y->number ? -1 : 0;
 }
 
-/* What holds `path`, which is "DIRECTORY/NAME". */
+/* The directory that holds `path`, which is "DIRECTORY/NAME". */
 static status_t open_parent(const char *root, const char *path, int *parent)
 {
     char *above = file_path_directory(path);
@@ -126,7 +126,7 @@ status_t folder_list(const struct folder *folder, struct folder_entry **out, int
         return status;
     }
     for (struct dirent *item; (item = readdir(directory)) != NULL;) {
-        if (!parse_name(item->d_name, &entry)) continue;
+        if (!folder_parse_name(item->d_name, &entry)) continue;
         MEM_GROW(entries, found, capacity);
         entries[found++] = entry;
     }

@@ -1,7 +1,7 @@
 /*
- * The directory of a job's checkpoints. Each is a directory "step-000000000100" in it that came to
- * be by one rename, so what has such a name is complete. What is being written or removed has a
- * name by which the next attempt sweeps it away, or the coordinator when the job is over
+ * The directory of a job's checkpoints. Each is a directory "step-000000000100" in it, created by
+ * one rename, so a directory with such a name is complete. Directories being written or removed
+ * have a prefix by which the next attempt removes them, or the coordinator when the job is over
  * (base/unfinished.h). A second checkpoint of a step is called "step-000000000100-2"; it takes the
  * first one's place.
  */
@@ -22,8 +22,8 @@ struct folder_entry {
 };
 
 /*
- * A directory that is held open: what is done in it is done by its descriptor, so nobody who may
- * write above it can put another in its place meanwhile. `path` stands in messages.
+ * An open directory: all work in it uses its descriptor, so users who may write to the directories
+ * above cannot replace it meanwhile. `path` is for messages.
  */
 struct folder {
     int fd; /* -1: there is no such directory */
@@ -44,7 +44,11 @@ void folder_close(struct folder *folder); /* also one of zero bytes, or closed a
 status_t folder_enter(const struct folder *folder, const char *name,
                       struct folder *entry) FSDPD_MUST_USE;
 
-/* What is complete, newest first; nothing (no error) if there is no such directory. Caller frees.
+/* The step that the name of a checkpoint says; false: it is no such name. */
+bool folder_parse_name(const char *name, struct folder_entry *entry);
+
+/* The complete checkpoints, newest first; nothing (no error) if there is no such directory. Caller
+ * frees.
  */
 status_t folder_list(const struct folder *folder, struct folder_entry **entries,
                      int *count) FSDPD_MUST_USE;
@@ -58,7 +62,7 @@ status_t folder_begin(const struct folder *folder, uint32_t attempt, uint64_t nu
 status_t folder_commit(const struct folder *folder, const struct folder *temporary, uint64_t step,
                        char **name) FSDPD_MUST_USE;
 
-/* What folder_begin began comes to nothing. */
+/* Discards what folder_begin began. */
 status_t folder_abandon(const struct folder *folder, const struct folder *temporary) FSDPD_MUST_USE;
 
 /* Removes a checkpoint: first its name, so that no half of one is ever seen. */

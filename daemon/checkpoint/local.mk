@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libcheckpoint.a
 libcheckpoint_a_SOURCES = \
   %D%/agreement.c %D%/agreement.h \
+  %D%/block_sums.c %D%/block_sums.h \
   %D%/capture.c %D%/capture.h %D%/capture_internal.h \
   %D%/export.c %D%/export.h \
   %D%/folder.c %D%/folder.h \
@@ -11,14 +12,13 @@ libcheckpoint_a_SOURCES = \
   %D%/state_dict.c %D%/state_dict.h \
   %D%/state_header.c %D%/state_header.h \
   %D%/weights.c %D%/weights.h
-libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS)
+libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_weights
 TESTS += tests/unit/test_weights
-tests_unit_test_weights_SOURCES = tests/unit/test_weights.c
-tests_unit_test_weights_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_weights_LDADD = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
-  $(JANSSON_LIBS) $(YAML_LIBS) $(CHECK_LIBS) -lm
+  $(JANSSON_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
 endif

@@ -11,7 +11,15 @@
 #include "base/mem.h"
 
 #define FORMAT "fsdpd-checkpoint"
-enum { VERSION = 1, NAME_MAX_BYTES = 4096 };
+#define SEAL_BEGIN ",\n \"sha256\": \""
+#define SEAL_END "\"\n}\n"
+enum {
+    VERSION = 2,
+    NAME_MAX_BYTES = 4096,
+    SEAL_BEGIN_BYTES = sizeof SEAL_BEGIN - 1,
+    SEAL_BYTES = SEAL_BEGIN_BYTES + DIGEST_DIGITS + sizeof SEAL_END - 1,
+};
+#define FILE_BYTES_MAX (INT64_C(1) << 44)
 
 char *manifest_file_name(int rank, char name[static 32])
 {
@@ -75,10 +83,10 @@ static void put_number(json_t *object, const char *key, double value)
     put(object, key, json_real(isfinite(value) ? value : 0));
 }
 
-static void put_hex(json_t *object, const char *key, uint64_t value, int digits)
+static void put_hash(json_t *object, const char *key, uint64_t value)
 {
     char text[24];
-    snprintf(text, sizeof text, "%0*" PRIx64, digits, value);
+    snprintf(text, sizeof text, "%016" PRIx64, value);
     put(object, key, json_string(text));
 }
 
@@ -150,7 +158,7 @@ static json_t *write_unit(const struct saved_unit *unit)
         json_array_append_new(list, entry);
     }
     put(object, "parameters", list);
-    if (unit->has_entries) put(object, "state_dict", write_entries(unit));
+    put(object, "state_dict", write_entries(unit));
     return object;
 }
 
@@ -159,7 +167,8 @@ static json_t *write_file(const char *name, const struct saved_file *file)
     json_t *object = json_object();
     put(object, "name", json_string(name));
     put_count(object, "bytes", file->bytes);
-    put_hex(object, "crc32", file->crc32, 8);
+    char sum[DIGEST_DIGITS + 1];
+    put(object, "blocks_sha256", json_string(digest_format(&file->sum, sum)));
     return object;
 }
 
@@ -179,7 +188,7 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
     put(root, "job", json_string(manifest->job));
     put_count(root, "attempt", manifest->attempt);
     put_count(root, "time_ms", (uint64_t)manifest->time_ms);
-    put_hex(root, "plan_hash", manifest->plan_hash, 16);
+    put_hash(root, "plan_hash", manifest->plan_hash);
     put(root, "optimizer", json_string(manifest->optimizer));
     put_count(root, "world", (uint64_t)manifest->world);
     put(root, "progress", write_progress(&manifest->progress));
@@ -193,8 +202,17 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
     if (manifest->reports.bytes > 0)
         put(root, "reports", write_file(MANIFEST_REPORTS_FILE, &manifest->reports));
     json_dump_callback(root, add_text, out, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
-    buf_add_char(out, '\n');
     json_decref(root);
+    out->length -= strlen("\n}");
+    manifest_seal(out);
+}
+
+void manifest_seal(struct buf *text)
+{
+    struct digest sum;
+    char digits[DIGEST_DIGITS + 1];
+    digest_of(buf_text(text), text->length, &sum);
+    buf_printf(text, SEAL_BEGIN "%s" SEAL_END, digest_format(&sum, digits));
 }
 
 /* Reading. */
@@ -267,15 +285,28 @@ static status_t keep_text(const json_t *object, const char *key, char **value)
     return NULL;
 }
 
-static status_t get_hex(const json_t *object, const char *key, size_t digits, uint64_t *value)
+static status_t get_digits(const json_t *object, const char *key, size_t digits, const char **value)
 {
-    const char *text = NULL;
-    TRY(get_text(object, key, &text));
-    if (strlen(text) != digits || strspn(text, "0123456789abcdef") != digits)
+    TRY(get_text(object, key, value));
+    if (strlen(*value) != digits || strspn(*value, "0123456789abcdef") != digits)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: expected %zu hexadecimal digits", key,
                           digits);
+    return NULL;
+}
+
+static status_t get_hash(const json_t *object, const char *key, uint64_t *value)
+{
+    const char *text = NULL;
+    TRY(get_digits(object, key, 16, &text));
     *value = strtoull(text, NULL, 16);
     return NULL;
+}
+
+static status_t get_digest(const json_t *object, const char *key, struct digest *value)
+{
+    const char *text = NULL;
+    TRY(get_digits(object, key, DIGEST_DIGITS, &text));
+    return digest_parse(text, value) ? NULL : refuse(key, "expected a sum");
 }
 
 static status_t read_tally(const json_t *progress, const char *key, struct tally *tally)
@@ -343,7 +374,7 @@ static status_t read_entry(const json_t *object, struct saved_unit *unit)
         elements *= value;
         entry->dims[entry->dim_count++] = value;
     }
-    if (elements > whole) return refuse("shape", "expected no more than the unit has");
+    if (elements > whole) return refuse("shape", "expected at most the elements of the unit");
     TRY(get_integer(object, "offset", 0, whole - elements, &entry->offset));
     TRY(keep_text(object, "name", &entry->name));
     unit->entry_count++;
@@ -352,10 +383,8 @@ static status_t read_entry(const json_t *object, struct saved_unit *unit)
 
 static status_t read_entries(const json_t *list, struct saved_unit *unit)
 {
-    if (list == NULL) return NULL;
     if (!json_is_array(list)) return refuse("state_dict", "expected a list");
     size_t count = json_array_size(list);
-    unit->has_entries = true;
     unit->entries = mem_alloc_array(count + 1, sizeof *unit->entries);
     for (size_t e = 0; e < count; e++)
         TRY(status_wrap(read_entry(json_array_get(list, e), unit), "state_dict %zu", e));
@@ -381,7 +410,7 @@ static status_t read_unit(const json_t *object, int world, struct saved_unit *un
 static status_t read_units(const json_t *root, struct manifest *manifest)
 {
     const json_t *list = json_object_get(root, "units");
-    size_t count = json_array_size(list); /* 0 of what is no list */
+    size_t count = json_array_size(list); /* 0 if it is not a list */
     if (!json_is_array(list) || count > MANIFEST_UNITS_MAX)
         return refuse("units", "expected a list of units");
     manifest->units = mem_alloc_array(count + 1, sizeof *manifest->units);
@@ -395,14 +424,13 @@ static status_t read_units(const json_t *root, struct manifest *manifest)
 static status_t read_file(const json_t *object, const char *expected, struct saved_file *file)
 {
     const char *name = NULL;
-    uint64_t crc = 0;
+    int64_t bytes = 0;
     TRY(get_text(object, "name", &name));
     if (strcmp(name, expected) != 0)
         return status_new(STATUS_INVALID_ARGUMENT, "name: expected %s", expected);
-    TRY(get_count(object, "bytes", &file->bytes));
-    TRY(get_hex(object, "crc32", 8, &crc));
-    file->crc32 = (uint32_t)crc;
-    return file->bytes <= UINT64_C(1) << 60 ? NULL : refuse("bytes", "too many");
+    TRY(get_integer(object, "bytes", 1, FILE_BYTES_MAX, &bytes));
+    file->bytes = (uint64_t)bytes;
+    return get_digest(object, "blocks_sha256", &file->sum);
 }
 
 static status_t read_files(const json_t *root, struct manifest *manifest)
@@ -425,23 +453,14 @@ static status_t read_files(const json_t *root, struct manifest *manifest)
 
 static status_t read_root(const json_t *root, struct manifest *manifest)
 {
-    const char *format = NULL;
-    int version = 0;
     int64_t attempt = 0;
-    TRY(get_text(root, "format", &format));
-    if (strcmp(format, FORMAT) != 0) return refuse("format", "expected " FORMAT);
-    TRY(get_int(root, "version", 1, INT32_MAX, &version));
-    if (version > VERSION)
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "version: a newer fsdpd wrote this (%d, this one knows %d)", version,
-                          VERSION);
     TRY(keep_text(root, "run", &manifest->run));
     TRY(keep_text(root, "job", &manifest->job));
     TRY(keep_text(root, "optimizer", &manifest->optimizer));
     TRY(get_integer(root, "attempt", 0, UINT32_MAX, &attempt));
     manifest->attempt = (uint32_t)attempt;
     TRY(get_integer(root, "time_ms", 0, INT64_MAX, &manifest->time_ms));
-    TRY(get_hex(root, "plan_hash", 16, &manifest->plan_hash));
+    TRY(get_hash(root, "plan_hash", &manifest->plan_hash));
     TRY(get_int(root, "world", 1, MANIFEST_WORLD_MAX, &manifest->world));
     status_t status = read_files(root, manifest);
     if (status != NULL && manifest->files == NULL) manifest->world = 0;
@@ -451,14 +470,52 @@ static status_t read_root(const json_t *root, struct manifest *manifest)
     return read_units(root, manifest);
 }
 
+/* Whether the text ends with its sum, which is the only end that it can have. */
+static bool find_seal(const char *text, size_t length, struct digest *sum)
+{
+    if (length < SEAL_BYTES) return false;
+    const char *seal = text + length - SEAL_BYTES, *digits = seal + SEAL_BEGIN_BYTES;
+    return memcmp(seal, SEAL_BEGIN, SEAL_BEGIN_BYTES) == 0 && digest_parse(digits, sum) &&
+           memcmp(digits + DIGEST_DIGITS, SEAL_END, sizeof SEAL_END - 1) == 0;
+}
+
+/* For a text without a checksum, or with the right one. */
+static status_t check_version(const json_t *root, bool sealed)
+{
+    const char *format = NULL;
+    int version = 0;
+    TRY(get_text(root, "format", &format));
+    if (strcmp(format, FORMAT) != 0) return refuse("format", "expected " FORMAT);
+    TRY(get_int(root, "version", 1, INT32_MAX, &version));
+    if (version == VERSION)
+        return sealed ? NULL : refuse("sha256", "it is damaged: its checksum is not at its end");
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "version: %s fsdpd wrote this (%d, this one reads %d)",
+                      version > VERSION ? "a newer" : "an older", version, VERSION);
+}
+
+static status_t check_sum(const char *text, size_t length, bool sealed, struct manifest *manifest)
+{
+    struct digest sum;
+    char computed[DIGEST_DIGITS + 1], recorded[DIGEST_DIGITS + 1];
+    if (!sealed) return NULL; /* check_version reports it */
+    digest_of(text, length - SEAL_BYTES, &sum);
+    if (digest_equal(&sum, &manifest->sum)) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "it is damaged: its checksum is %s, not %s",
+                      digest_format(&sum, computed), digest_format(&manifest->sum, recorded));
+}
+
 status_t manifest_read(const char *text, size_t length, const char *file, struct manifest *out)
 {
+    struct manifest manifest = {0};
+    bool sealed = find_seal(text, length, &manifest.sum);
+    TRY(status_wrap(check_sum(text, length, sealed, &manifest), "%s", file));
     json_error_t error;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     if (root == NULL)
         return status_new(STATUS_INVALID_ARGUMENT, "%s:%d: %s", file, error.line, error.text);
-    struct manifest manifest = {0};
-    status_t status = read_root(root, &manifest);
+    status_t status = check_version(root, sealed);
+    if (status == NULL) status = read_root(root, &manifest);
     json_decref(root);
     if (status != NULL) {
         manifest_deinit(&manifest);

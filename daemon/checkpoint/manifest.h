@@ -4,7 +4,8 @@
  * per rank ("rank-00000.safetensors") and "manifest.json". In a file there is one run of f32 per
  * unit and array: "unit.3.parameters" and "unit.3.slot.0" are rank-th parts of the unit's flat
  * parameter and of what the optimizer keeps for it. A unit that several groups of ranks hold copies
- * of is saved by one of these groups, so that nothing is saved twice. Pure.
+ * of is saved by one of these groups, so that nothing is saved twice. The manifest has the sums of
+ * all files, and as its last member the SHA-256 of its own text up to there. Pure.
  */
 #ifndef FSDPD_CHECKPOINT_MANIFEST_H
 #define FSDPD_CHECKPOINT_MANIFEST_H
@@ -14,6 +15,7 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "digest/digest.h"
 #include "ops/tensor.h"
 
 enum {
@@ -37,7 +39,7 @@ struct tally {
     int64_t compute_ns, comm_ns, exposed_ns;
 };
 
-/* Where in its run a job was; what it needs besides parameters and slots to go on. */
+/* The job's position in its run, which it needs to continue besides parameters and slots. */
 struct saved_progress {
     uint64_t step;    /* training steps done */
     uint64_t rows;    /* that all ranks together have taken: of the epoch, or, of tokens, in all */
@@ -58,7 +60,7 @@ struct saved_parameter {
     int64_t elements, offset; /* in the unit's flat parameter */
 };
 
-/* What a state_dict calls values of a unit; a tied parameter's values have several names. */
+/* The names of a unit's values in a state_dict; a tied parameter's values have several names. */
 struct saved_entry {
     char *name;
     int dim_count;
@@ -69,22 +71,22 @@ struct saved_entry {
 struct saved_unit {
     char *name;
     int64_t shard;               /* elements of one rank's part */
-    int shard_world, first_rank; /* who saved it: so many ranks from this one on */
+    int shard_world, first_rank; /* the ranks that saved it: that many, starting with first_rank */
     int slots;
     struct saved_parameter *parameters;
     int parameter_count;
-    bool has_entries;            /* what an older fsdpd wrote has none */
     struct saved_entry *entries; /* in the order of a state_dict */
     int entry_count;
 };
 
 struct saved_file {
     uint64_t bytes;
-    uint32_t crc32; /* zlib's */
+    struct digest sum; /* see block_sums.h */
 };
 
 struct manifest {
-    char *run; /* names the job's run: a checkpoint of another one is nobody's business */
+    struct digest sum; /* of the text; set by manifest_read, and not written from here */
+    char *run;         /* names the job's run: no other run continues from its checkpoints */
     char *job, *optimizer;
     uint32_t attempt;
     int64_t time_ms; /* wall clock */
@@ -99,8 +101,12 @@ struct manifest {
 
 void manifest_write(const struct manifest *manifest, struct buf *out);
 
-/* Hostile input: what is read is consistent in itself, or INVALID_ARGUMENT says where it is not.
- * `file` is for messages. */
+/* Ends a text that manifest_write's JSON begins, up to its last brace, with its sum. */
+void manifest_seal(struct buf *text);
+
+/* Hostile input: the content must match its checksum and be consistent, otherwise INVALID_ARGUMENT
+ * names the place. FAILED_PRECONDITION: another version of fsdpd wrote it. `file` is for
+ * messages. */
 status_t manifest_read(const char *text, size_t length, const char *file,
                        struct manifest *manifest) FSDPD_MUST_USE;
 void manifest_deinit(struct manifest *manifest);

@@ -1,7 +1,7 @@
 /*
- * Completing a checkpoint, together; see capture.h. Ranks tell each other how their files went with
- * one gather; rank 0 then writes the manifest, renames, and tells the outcome with one broadcast.
- * So all ranks always know the same, and nobody waits for one that could not write.
+ * Completes a checkpoint on all ranks; see capture.h. One gather shares the outcome of every rank's
+ * file; rank 0 then writes the manifest, renames, and one broadcast shares the result. So all ranks
+ * always have the same information, and none waits for a rank that could not write.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -21,12 +21,34 @@ struct saving {
     struct agreement ranks;
     struct capture_result *result;
     struct folder folder;
-    struct folder temporary; /* what is being filled; no path: could not be made */
+    struct folder temporary; /* being filled; no path: could not be created */
     char *name;              /* of what was completed; NULL if nothing was, or not here */
 };
 
-/* What every rank tells of its file: how it went, its size and its checksum. */
-enum { BYTES_FLOATS = 4, CRC_FLOATS = 2, EACH = 1 + BYTES_FLOATS + CRC_FLOATS };
+/* A rank's message about its file: its outcome, size and checksum. */
+enum {
+    BYTES_FLOATS = 4,
+    WORD = 8, /* bytes of the sum that are packed together */
+    WORD_FLOATS = WORD / 2,
+    EACH = 1 + BYTES_FLOATS + DIGEST_BYTES / 2
+};
+
+static void pack_sum(const struct digest *sum, float *packed)
+{
+    for (size_t i = 0; i < DIGEST_BYTES / WORD; i++) {
+        uint64_t word;
+        memcpy(&word, sum->bytes + i * WORD, WORD);
+        agreement_pack(word, WORD_FLOATS, packed + i * WORD_FLOATS);
+    }
+}
+
+static void unpack_sum(const float *packed, struct digest *sum)
+{
+    for (size_t i = 0; i < DIGEST_BYTES / WORD; i++) {
+        uint64_t word = agreement_unpack(packed + i * WORD_FLOATS, WORD_FLOATS);
+        memcpy(sum->bytes + i * WORD, &word, WORD);
+    }
+}
 
 /* Every rank learns of every file; *mine becomes the first failure on any rank, on all. */
 static status_t gather(struct saving *saving, const struct saved_file *file, status_t *mine)
@@ -40,17 +62,15 @@ static status_t gather(struct saving *saving, const struct saved_file *file, sta
     float *all = mem_alloc_array((size_t)manifest->world * EACH, sizeof *all);
     own[0] = (float)status_code(*mine);
     agreement_pack(file->bytes, BYTES_FLOATS, own + 1);
-    agreement_pack(file->crc32, CRC_FLOATS, own + 1 + BYTES_FLOATS);
+    pack_sum(&file->sum, own + 1 + BYTES_FLOATS);
     status_t failed =
         agreement_wait(&saving->ranks,
                        comm_all_gather(saving->ranks.comm, *saving->ranks.lane, own, all, EACH));
     int culprit = -1;
     for (int r = 0; r < manifest->world && failed == NULL; r++) {
         const float *theirs = all + (size_t)r * EACH;
-        manifest->files[r] =
-            (struct saved_file){.bytes = agreement_unpack(theirs + 1, BYTES_FLOATS),
-                                .crc32 = (uint32_t)agreement_unpack(theirs + 1 + BYTES_FLOATS,
-                                                                    CRC_FLOATS)};
+        manifest->files[r].bytes = agreement_unpack(theirs + 1, BYTES_FLOATS);
+        unpack_sum(theirs + 1 + BYTES_FLOATS, &manifest->files[r].sum);
         if (theirs[0] != 0 && culprit < 0) culprit = r;
     }
     free(own);
@@ -71,8 +91,8 @@ static status_t check_files(const struct saving *saving)
                              AT_SYMLINK_NOFOLLOW) == 0;
         if (there && (uint64_t)info.st_size == manifest->files[r].bytes) continue;
         return status_new(STATUS_FAILED_PRECONDITION,
-                          "rank 0 does not find what rank %d wrote in %s: the directory of "
-                          "checkpoints must be one that all workers' hosts share",
+                          "rank 0 cannot find the files of rank %d in %s: all workers' hosts must "
+                          "share the checkpoint directory",
                           r, saving->target->folder);
     }
     return NULL;
@@ -86,8 +106,8 @@ static status_t write_reports(struct saving *saving)
         target->pack_reports(target->user, capture_step(saving->capture), &bytes);
     status_t status = NULL;
     if (bytes.length > 0 && bytes.length <= MANIFEST_REPORTS_MAX) {
-        status = capture_write_beside(&saving->temporary, MANIFEST_REPORTS_FILE, &bytes,
-                                      &saving->capture->manifest.reports);
+        status = capture_write_file(&saving->temporary, MANIFEST_REPORTS_FILE, &bytes,
+                                    &saving->capture->manifest.reports);
     }
     buf_deinit(&bytes);
     return status;
@@ -100,7 +120,7 @@ static status_t complete(struct saving *saving)
     struct buf text = {0};
     struct saved_file written;
     manifest_write(&saving->capture->manifest, &text);
-    status_t status = capture_write_beside(&saving->temporary, MANIFEST_FILE, &text, &written);
+    status_t status = capture_write_file(&saving->temporary, MANIFEST_FILE, &text, &written);
     buf_deinit(&text);
     if (status == NULL)
         status = folder_commit(&saving->folder, &saving->temporary, capture_step(saving->capture),
@@ -111,7 +131,8 @@ static status_t complete(struct saving *saving)
     return NULL;
 }
 
-/* Whether a checkpoint is of this run. One that cannot be read counts: it must not stay for ever.
+/* Whether a checkpoint belongs to this run. One that cannot be read counts: it must not stay
+ * without limit.
  */
 static bool is_ours(const struct folder *folder, const char *name, const char *run)
 {
@@ -124,10 +145,10 @@ static bool is_ours(const struct folder *folder, const char *name, const char *r
 }
 
 /*
- * What this checkpoint supersedes goes, newest first: those of later steps, which the run could not
- * read when it went on from an earlier one and has now overtaken; an earlier one of the same step;
- * and what is too old, counted from this one. This one stays, whatever else is there. That
- * something could not be removed is no failure of this checkpoint: the next one tries again.
+ * Removes superseded checkpoints, newest first: those of later steps, which the run could not read
+ * when it resumed from an earlier one and has now overtaken; an earlier one of the same step; and
+ * those beyond the number to keep, counted from this one. This one always stays. A failed removal
+ * does not fail this checkpoint: the next one tries again.
  */
 static void prune(struct saving *saving)
 {
@@ -180,8 +201,8 @@ static status_t save(struct saving *saving)
         broken = agreement_share_outcome(&saving->ranks, &mine, 0);
     }
     if (broken == NULL && mine == NULL) return NULL;
-    /* The directory may not be the same one for all ranks: each removes what it sees. But as long
-     * as rank 0 might be completing it, only rank 0 knows that nothing comes of it. */
+    /* The directory may differ between ranks: each removes what it sees. But while rank 0 might be
+     * completing it, only rank 0 knows that it was abandoned. */
     if (saving->temporary.path != NULL && (root || broken == NULL))
         status_free(folder_abandon(&saving->folder, &saving->temporary));
     return status_first(mine, broken);

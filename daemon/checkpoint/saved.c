@@ -10,13 +10,12 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "hf/safetensors.h"
 
-enum { PIECE_BYTES = 1 << 20, HEADER_GUESS = 1 << 16 };
+enum { HEADER_GUESS = 1 << 16 };
 
 static void close_file(struct saved *saved)
 {
@@ -24,11 +23,13 @@ static void close_file(struct saved *saved)
     saved->fd = -1;
     free(saved->starts);
     saved->starts = NULL;
+    saved->block_number = UINT64_MAX;
 }
 
 static void stop_sum(struct saved_sum *sum)
 {
     if (sum->fd >= 0) close(sum->fd);
+    free(sum->blocks);
     *sum = (struct saved_sum){.rank = sum->rank, .fd = -1};
 }
 
@@ -37,6 +38,9 @@ void saved_free(struct saved *saved)
     if (saved == NULL) return;
     close_file(saved);
     stop_sum(&saved->sum);
+    for (int r = 0; saved->blocks != NULL && r < saved->manifest.world; r++) free(saved->blocks[r]);
+    free(saved->blocks);
+    free(saved->block);
     manifest_deinit(&saved->manifest);
     free(saved->places);
     folder_close(&saved->directory);
@@ -48,7 +52,7 @@ const struct manifest *saved_manifest(const struct saved *saved)
     return &saved->manifest;
 }
 
-/* What is wrong with bytes that we wrote ourselves is damage. */
+/* Errors in bytes that we wrote ourselves are damage. */
 static status_t as_damage(status_t status)
 {
     enum status_code code = status_code(status);
@@ -92,19 +96,42 @@ static status_t read_manifest(struct saved *saved, size_t limit)
     return as_damage(status);
 }
 
+/* A directory that was renamed would take the job to another step than it says. */
+static status_t check_step(const struct saved *saved, const char *name)
+{
+    struct folder_entry entry;
+    uint64_t step = saved->manifest.progress.step;
+    if (folder_parse_name(name, &entry) && entry.step == step) return NULL;
+    return status_new(STATUS_DATA_LOSS,
+                      "%s is not the checkpoint of that step: " MANIFEST_FILE
+                      " is of step %" PRIu64,
+                      saved->directory.path, step);
+}
+
 status_t saved_open(const struct folder *folder, const char *name, size_t limit,
                     struct saved **result)
 {
     struct saved *saved = mem_alloc(sizeof *saved);
     saved->fd = saved->sum.fd = -1;
+    saved->block_number = UINT64_MAX;
     status_t status = folder_enter(folder, name, &saved->directory);
     status = status != NULL ? as_damage(status) : read_manifest(saved, limit);
+    if (status == NULL) status = check_step(saved, name);
     if (status != NULL) {
         saved_free(saved);
         return status;
     }
+    saved->blocks = mem_alloc_array((size_t)saved->manifest.world, sizeof(struct digest *));
     *result = saved;
     return NULL;
+}
+
+status_t saved_check_run(const struct saved *saved, const char *run)
+{
+    const struct manifest *manifest = &saved->manifest;
+    if (strcmp(manifest->run, run) == 0) return NULL;
+    return status_new(STATUS_FAILED_PRECONDITION, "%s belongs to another run, %s of job %s",
+                      saved->directory.path, manifest->run, manifest->job);
 }
 
 static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const char *path)
@@ -132,7 +159,10 @@ static status_t open_path(const struct saved *saved, int rank, const char *path,
         status =
             status_new(STATUS_DATA_LOSS, "%s has %lld bytes, not the %" PRIu64 " of %s", path,
                        (long long)info.st_size, saved->manifest.files[rank].bytes, MANIFEST_FILE);
-    if (status != NULL) close(*fd);
+    if (status != NULL) {
+        close(*fd);
+        *fd = -1;
+    }
     return status;
 }
 
@@ -148,8 +178,9 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
     if (file->bytes == 0) return NULL;
     struct buf bytes = {0};
     status_t status = read_file(saved, MANIFEST_REPORTS_FILE, MANIFEST_REPORTS_MAX, &bytes);
-    if (status == NULL && (bytes.length != file->bytes || crc32(0, (const Bytef *)buf_text(&bytes),
-                                                                (uInt)bytes.length) != file->crc32))
+    struct digest sum;
+    block_sums_of(buf_text(&bytes), bytes.length, &sum);
+    if (status == NULL && (bytes.length != file->bytes || !digest_equal(&sum, &file->sum)))
         status = status_new(STATUS_DATA_LOSS, "%s/" MANIFEST_REPORTS_FILE " is damaged",
                             saved->directory.path);
     if (status == NULL) buf_add(out, bytes.data, bytes.length);
@@ -157,25 +188,60 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
     return status;
 }
 
-/* Sums `limit` bytes more of a file; at its end the sum is compared, and the file closed. */
-static status_t go_on_summing(const struct saved *saved, struct saved_sum *sum, uint64_t limit,
-                              const char *path)
+static size_t block_count(const struct saved *saved, int rank)
+{
+    return (size_t)((saved->manifest.files[rank].bytes + BLOCK_BYTES - 1) / BLOCK_BYTES);
+}
+
+struct digest *saved_blocks(struct saved *saved, int rank, size_t *count)
+{
+    *count = block_count(saved, rank);
+    if (saved->blocks[rank] == NULL)
+        saved->blocks[rank] = mem_alloc_array(*count, sizeof(struct digest));
+    return saved->blocks[rank];
+}
+
+/* Of the block that starts at `at`: the file's last one may be shorter. */
+static size_t block_size(const struct saved *saved, int rank, uint64_t at)
+{
+    uint64_t left = saved->manifest.files[rank].bytes - at;
+    return left < BLOCK_BYTES ? (size_t)left : BLOCK_BYTES;
+}
+
+/* For a file that was read completely; the checksums of its blocks are kept. */
+static status_t compare_sum(struct saved *saved, struct saved_sum *sum, const char *path)
+{
+    const struct digest *expected = &saved->manifest.files[sum->rank].sum;
+    struct digest found;
+    char computed[DIGEST_DIGITS + 1], recorded[DIGEST_DIGITS + 1];
+    digest_of(sum->blocks, sum->count * sizeof *sum->blocks, &found);
+    if (!digest_equal(&found, expected))
+        return status_new(STATUS_DATA_LOSS, "%s is damaged: its checksum is %s, not %s", path,
+                          digest_format(&found, computed), digest_format(expected, recorded));
+    free(saved->blocks[sum->rank]);
+    saved->blocks[sum->rank] = sum->blocks;
+    sum->blocks = NULL;
+    return NULL;
+}
+
+/* Sums blocks of a file until `limit` bytes more are read; at its end the sum is compared. */
+static status_t continue_sum(struct saved *saved, struct saved_sum *sum, uint64_t limit,
+                             const char *path)
 {
     const struct saved_file *file = &saved->manifest.files[sum->rank];
-    unsigned char *piece = mem_alloc(PIECE_BYTES);
+    unsigned char *block = mem_alloc(BLOCK_BYTES);
     status_t status = NULL;
-    while (sum->at < file->bytes && limit > 0 && status == NULL) {
-        uint64_t left = file->bytes - sum->at < limit ? file->bytes - sum->at : limit;
-        size_t size = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
-        status = read_at(sum->fd, piece, size, sum->at, path);
-        if (status == NULL) sum->crc32 = (uint32_t)crc32(sum->crc32, piece, (uInt)size);
+    for (uint64_t until = limit < file->bytes - sum->at ? sum->at + limit : file->bytes;
+         sum->at < until && status == NULL;) {
+        size_t size = block_size(saved, sum->rank, sum->at);
+        status = read_at(sum->fd, block, size, sum->at, path);
+        if (status != NULL) break;
+        MEM_GROW(sum->blocks, sum->count, sum->capacity);
+        digest_of(block, size, &sum->blocks[sum->count++]);
         sum->at += size;
-        limit -= size;
     }
-    free(piece);
-    if (status == NULL && sum->at == file->bytes && sum->crc32 != file->crc32)
-        status = status_new(STATUS_DATA_LOSS, "%s is damaged: its sum is %08x, not %08x", path,
-                            sum->crc32, file->crc32);
+    free(block);
+    if (status == NULL && sum->at == file->bytes) status = compare_sum(saved, sum, path);
     return status;
 }
 
@@ -183,11 +249,8 @@ static status_t sum_file(struct saved *saved, struct saved_sum *sum, uint64_t li
 {
     char *path = path_of(saved, sum->rank);
     status_t status = NULL;
-    if (sum->fd < 0) {
-        status = open_path(saved, sum->rank, path, &sum->fd);
-        if (status != NULL) sum->fd = -1;
-    }
-    if (status == NULL) status = go_on_summing(saved, sum, limit, path);
+    if (sum->fd < 0) status = open_path(saved, sum->rank, path, &sum->fd);
+    if (status == NULL) status = continue_sum(saved, sum, limit, path);
     free(path);
     *done = status == NULL && sum->at == saved->manifest.files[sum->rank].bytes;
     if (*done || status != NULL) stop_sum(sum);
@@ -212,9 +275,48 @@ status_t saved_verify_next(struct saved *saved, uint64_t bytes, bool *done)
     return NULL;
 }
 
-static status_t read_header(int fd, uint64_t size, const char *path,
+/* The block of the open file that has this byte, as it was when the file was verified. */
+static status_t need_block(struct saved *saved, uint64_t number, size_t *size, const char *path)
+{
+    struct digest found;
+    int rank = saved->open_rank;
+    uint64_t at = number * BLOCK_BYTES;
+    *size = block_size(saved, rank, at);
+    if (saved->block_number == number) return NULL;
+    if (saved->block == NULL) saved->block = mem_alloc(BLOCK_BYTES);
+    saved->block_number = UINT64_MAX;
+    TRY(read_at(saved->fd, saved->block, *size, at, path));
+    digest_of(saved->block, *size, &found);
+    if (!digest_equal(&found, &saved->blocks[rank][number]))
+        return status_new(STATUS_DATA_LOSS,
+                          "%s has changed since it was verified, in the %zu bytes from byte "
+                          "%" PRIu64 " on",
+                          path, *size, at);
+    saved->block_number = number;
+    return NULL;
+}
+
+/* Of the open file; what is read lies in it. */
+static status_t read_proved(struct saved *saved, void *bytes, size_t size, uint64_t offset,
+                            const char *path)
+{
+    char *to = bytes;
+    while (size > 0) {
+        size_t have, within = (size_t)(offset % BLOCK_BYTES);
+        TRY(need_block(saved, offset / BLOCK_BYTES, &have, path));
+        size_t count = have - within < size ? have - within : size;
+        memcpy(to, saved->block + within, count);
+        to += count;
+        offset += count;
+        size -= count;
+    }
+    return NULL;
+}
+
+static status_t read_header(struct saved *saved, const char *path,
                             struct safetensors_header *header)
 {
+    uint64_t size = saved->manifest.files[saved->open_rank].bytes;
     uint64_t needed = size < HEADER_GUESS ? size : HEADER_GUESS, have;
     status_t status = NULL;
     do {
@@ -225,7 +327,7 @@ static status_t read_header(int fd, uint64_t size, const char *path,
         if (bytes == NULL)
             return status_new(STATUS_RESOURCE_EXHAUSTED,
                               "no memory for a header of %" PRIu64 " bytes", have);
-        status = read_at(fd, bytes, (size_t)have, 0, path);
+        status = read_proved(saved, bytes, (size_t)have, 0, path);
         if (status == NULL)
             status = safetensors_read_header(bytes, (size_t)have, size, header, &needed);
         free(bytes);
@@ -269,25 +371,40 @@ static status_t find_arrays(struct saved *saved, int rank, struct safetensors_he
     return NULL;
 }
 
-static status_t need_file(struct saved *saved, int rank)
+static status_t open_rank(struct saved *saved, int rank, const char *path)
+{
+    struct safetensors_header header;
+    if (saved->blocks[rank] == NULL) TRY(saved_verify(saved, rank));
+    TRY(open_path(saved, rank, path, &saved->fd));
+    saved->open_rank = rank;
+    TRY(read_header(saved, path, &header));
+    status_t status = find_arrays(saved, rank, &header, path);
+    safetensors_header_deinit(&header);
+    return status;
+}
+
+static status_t need_file(struct saved *saved, int rank, const char *path)
 {
     if (saved->fd >= 0 && saved->open_rank == rank) return NULL;
     close_file(saved);
+    status_t status = open_rank(saved, rank, path);
+    if (status != NULL) close_file(saved);
+    return status;
+}
+
+/* Of one rank's part of the array, from its element `within` on. */
+static status_t read_part(struct saved *saved, int unit, int slot, int rank, int64_t within,
+                          int64_t count, float *values)
+{
     char *path = path_of(saved, rank);
-    struct safetensors_header header = {0};
-    int fd = -1;
-    status_t status = open_path(saved, rank, path, &fd);
+    status_t status = need_file(saved, rank, path);
     if (status == NULL) {
-        saved->fd = fd;
-        saved->open_rank = rank;
-        status = read_header(fd, saved->manifest.files[rank].bytes, path, &header);
-        if (status == NULL) {
-            status = find_arrays(saved, rank, &header, path);
-            safetensors_header_deinit(&header);
-        }
+        uint64_t start =
+            saved->starts[(size_t)unit * (MANIFEST_SLOTS_MAX + 1) + (size_t)(slot + 1)];
+        status = read_proved(saved, values, (size_t)count * sizeof *values,
+                             start + (uint64_t)within * sizeof *values, path);
     }
     free(path);
-    if (status != NULL) close_file(saved);
     return status;
 }
 
@@ -299,14 +416,7 @@ status_t saved_read_unit(struct saved *saved, int number, int slot, int64_t offs
         int64_t part = offset / unit->shard, within = offset % unit->shard;
         int64_t now = unit->shard - within < count ? unit->shard - within : count;
         int rank = unit->first_rank + (int)part;
-        TRY(need_file(saved, rank));
-        uint64_t start =
-            saved->starts[(size_t)number * (MANIFEST_SLOTS_MAX + 1) + (size_t)(slot + 1)];
-        char *path = path_of(saved, rank);
-        status_t status = read_at(saved->fd, values, (size_t)now * sizeof *values,
-                                  start + (uint64_t)within * sizeof *values, path);
-        free(path);
-        TRY(status);
+        TRY(read_part(saved, number, slot, rank, within, now, values));
         values += now;
         offset += now;
         count -= now;

@@ -1,7 +1,9 @@
 /*
  * A checkpoint that is read: opened by its directory, checked, and read by parameter and range of
- * elements, wherever these lie. How many ranks wrote it, with which units, is no matter. Files are
- * read in pieces, never mapped.
+ * elements, wherever these lie. How many ranks wrote it, with which units, does not matter. Files
+ * are read in pieces, never mapped. Nothing is used that was not proved: the first pass over a file
+ * compares its sum with the manifest's and keeps the sums of its blocks, and every later read
+ * compares the blocks that it reads with those (block_sums.h).
  */
 #ifndef FSDPD_CHECKPOINT_SAVED_H
 #define FSDPD_CHECKPOINT_SAVED_H
@@ -12,22 +14,32 @@
 struct model;
 struct saved;
 
-/* Reads the manifest of the checkpoint `name`, of at most `limit` bytes (MANIFEST_MAX is what is
- * written). What is damaged is DATA_LOSS. Independent of `folder` once open. */
+/* Reads the manifest of the checkpoint `name`, of at most `limit` bytes (MANIFEST_MAX for written
+ * ones). A damaged one, or a name that does not match the manifest's step, is DATA_LOSS; one by
+ * another version of fsdpd is FAILED_PRECONDITION. Independent of `folder` once open. */
 status_t saved_open(const struct folder *folder, const char *name, size_t limit,
                     struct saved **saved) FSDPD_MUST_USE;
 void saved_free(struct saved *saved); /* accepts NULL */
 
 const struct manifest *saved_manifest(const struct saved *saved);
 
+/* FAILED_PRECONDITION names the run that it belongs to, if that is not `run`. */
+status_t saved_check_run(const struct saved *saved, const char *run) FSDPD_MUST_USE;
+
 /* Reads one rank's file whole and compares its size and its sum. DATA_LOSS if they differ. */
 status_t saved_verify(struct saved *saved, int rank) FSDPD_MUST_USE;
 
-/* Does so for all files, of which each call reads at most `bytes` more; *done: that was the end. */
+/* The checksums of the blocks of one rank's file, `*count` of them: known after saved_verify; a
+ * caller may also fill them in from one that verified. */
+struct digest *saved_blocks(struct saved *saved, int rank, size_t *count);
+
+/* Does so for all files, of which each call reads about `bytes` more: whole blocks, of one file;
+ * *done: that was the end. */
 status_t saved_verify_next(struct saved *saved, uint64_t bytes, bool *done) FSDPD_MUST_USE;
 
 /* `count` elements of a unit's flat parameter (slot -1) or of an optimizer slot, from element
- * `offset` on; the manifest says what is there. */
+ * `offset` on; the manifest lists the contents. A file whose blocks are not known yet is verified
+ * first. DATA_LOSS if a block has changed since. */
 status_t saved_read_unit(struct saved *saved, int unit, int slot, int64_t offset, int64_t count,
                          float *values) FSDPD_MUST_USE;
 
@@ -35,8 +47,8 @@ status_t saved_read_unit(struct saved *saved, int unit, int slot, int64_t offset
  * it is damaged, which harms nothing else. */
 status_t saved_read_reports(const struct saved *saved, struct buf *out) FSDPD_MUST_USE;
 
-/* Whether every parameter of the model that is not tied to another is in it, as large as the model
- * has it; finds them. FAILED_PRECONDITION names one that is not. */
+/* Checks that every parameter of the model that is not tied to another is in it with the right
+ * size, and finds them. FAILED_PRECONDITION names one that is not. */
 status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_USE;
 
 /* Slots that are saved for a parameter, after saved_match. */

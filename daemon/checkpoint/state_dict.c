@@ -1,7 +1,7 @@
 /*
  * The full state_dict, streamed; see state_dict.h. A snapshot copies everything that it needs,
  * shapes and names too, so it outlives the plan and the executor that it was taken from: it may be
- * streamed from another thread while training goes on or is already over.
+ * streamed from another thread while training continues or is already over.
  */
 #include "checkpoint/state_dict.h"
 
@@ -15,8 +15,8 @@
 
 enum { PIECE_BYTES = 1 << 20 };
 
-/* The communicator's own deadline ends a gather whose peers are gone; this one only bounds a lane
- * that never runs. */
+/* The communicator's own deadline ends a gather whose peers have failed; this one only bounds a
+ * lane that never runs. */
 enum { LANE_TIMEOUT_MS = 24 * 60 * 60 * 1000 };
 
 /* A state_dict entry and where its values lie in its unit's flat parameter. */
@@ -135,7 +135,7 @@ struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
     for (int i = 0; i < snapshot->part_count && status == NULL; i++)
         status = take_part(executor, plan, i, &snapshot->parts[i]);
     snapshot->failed = status_wrap(status, "rank %d", snapshot->rank);
-    /* What it did get was too much. */
+    /* The part that was allocated was too much. */
     for (int i = 0; i < snapshot->part_count && status != NULL; i++) {
         free(snapshot->parts[i].values);
         snapshot->parts[i].values = NULL;
@@ -207,7 +207,7 @@ static status_t allocate_unit(const struct snapshot *snapshot, float **flat)
 
 /* The communicators of a stream: one for units that are spread over all ranks, and the parts of it
  * for those that are not. */
-struct gathering {
+struct state_gathering {
     struct comm *all;
     struct comm_part {
         int ranks;
@@ -217,7 +217,7 @@ struct gathering {
 };
 
 /* Every rank makes its part, also where rank 0 is not in it and nothing will be gathered. */
-static status_t find_comm(struct gathering *gathering, int ranks, struct comm **comm)
+static status_t find_comm(struct state_gathering *gathering, int ranks, struct comm **comm)
 {
     *comm = gathering->all;
     if (ranks == comm_world(gathering->all)) return NULL;
@@ -236,9 +236,9 @@ static status_t find_comm(struct gathering *gathering, int ranks, struct comm **
     return NULL;
 }
 
-/* The unit as rank 0 then has it, in *whole, from it and those who share it; on the other ranks
- * *whole means nothing. */
-static status_t gather_part(struct gathering *gathering, struct lane_queue *lane,
+/* The unit as rank 0 then has it, in *whole, from itself and the ranks that share it; on the other
+ * ranks *whole is undefined. */
+static status_t gather_part(struct state_gathering *gathering, struct lane_queue *lane,
                             const struct part *part, float *flat, const float **whole)
 {
     *whole = part->values;
@@ -258,7 +258,7 @@ static status_t stream_sharded(const struct snapshot *snapshot, struct comm *com
     bool root = snapshot->rank == 0;
     status_t sink_status = root ? write_header(snapshot, job, sink) : NULL;
     status_t status = NULL;
-    struct gathering gathering = {.all = comm};
+    struct state_gathering gathering = {.all = comm};
     for (int i = 0; i < snapshot->part_count && status == NULL; i++) {
         const struct part *part = &snapshot->parts[i];
         if (part->elements == 0) continue;

@@ -1,6 +1,6 @@
 /*
  * The full state_dict of a sharded model, streamed: each rank copies its shards at a step boundary
- * (a snapshot), training goes on, and the snapshot's units are gathered one at a time on rank 0,
+ * (a snapshot), training continues, and the snapshot's units are gathered one at a time on rank 0,
  * which hands the bytes of a safetensors file to a sink. Rank 0 holds one unit beyond the shards.
  */
 #ifndef FSDPD_CHECKPOINT_STATE_DICT_H

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -22,7 +23,7 @@
 enum {
     HEADER_GUESS = 1 << 16, /* bytes that are read of a file at first */
     PIECE_BYTES = 1 << 20,
-    LISTED = 10,     /* tensors that a message names, of each kind of mistake */
+    LISTED = 10,     /* maximum number of tensors named in a message, per kind of error */
     NAME_SHOWN = 100 /* bytes of their names */
 };
 
@@ -73,7 +74,7 @@ const char *weights_note(const struct weights *weights)
     return weights->note;
 }
 
-/* A mistake of one kind, with the tensors that have it. */
+/* One kind of error, with its tensors. */
 struct complaint {
     struct buf names;
     int count;
@@ -159,7 +160,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-/* What goes on while the headers are read. */
+/* State while the headers are read. */
 struct matching {
     struct weights *weights;
     const struct model *model;
@@ -213,7 +214,7 @@ static status_t read_header(int fd, const char *name, uint64_t size,
     uint64_t needed = guess;
     status_t status = NULL;
     do {
-        /* what is needed is bounded by the file's size, and by the format */
+        /* the need is bounded by the file's size and by the format */
         status_free(status);
         size_t have = (size_t)needed;
         void *bytes = malloc(have + 1);
@@ -287,7 +288,7 @@ static void match_entry(struct matching *matching, const struct safetensors_entr
         kind = HF_TENSOR_PARAMETER;
         name = mem_strdup(entry->name);
     } else {
-        name = hf_parameter_name(source->type, entry->name, &kind);
+        name = hf_parameter_name(source->family, entry->name, &kind);
     }
     int parameter = name != NULL ? find_parameter(matching, name) : -1;
     free(name);
@@ -348,7 +349,7 @@ static status_t read_file(struct matching *matching, const struct hf_index *inde
 }
 
 /* Tied parameters have one tensor, under any of their names. */
-static void settle_ties(struct matching *matching)
+static void share_tied_tensors(struct matching *matching)
 {
     struct slot *slots = matching->weights->slots;
     for (int i = 0; i < matching->model->parameter_count; i++) {
@@ -389,7 +390,7 @@ static status_t match_files(struct weights *weights, const struct model *model,
     for (int i = 0; i < weights->file_count && status == NULL; i++)
         status = read_file(&matching, index, i);
     if (status == NULL) {
-        settle_ties(&matching);
+        share_tied_tensors(&matching);
         note_unused(&matching);
         char *where = weights->source->file != NULL
                           ? file_path_join(weights->source->dir, weights->source->file)
@@ -429,7 +430,7 @@ static status_t refuse_others(const char *dir)
 {
     static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
                                         "tf_model.h5", "flax_model.msgpack"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(names); i++)
         if (has_file(dir, names[i]))
             return status_new(
                 STATUS_UNIMPLEMENTED,
@@ -525,7 +526,7 @@ uint64_t weights_hash(const struct weights *weights)
         const uint64_t words[] = {slot->tensor != NULL, slot->dtype, slot->offset,
                                   slot->tensor != NULL ? (uint64_t)weights->files[slot->file].size
                                                        : 0};
-        for (size_t w = 0; w < sizeof words / sizeof words[0]; w++)
+        for (size_t w = 0; w < COUNT_OF(words); w++)
             hash = (hash ^ words[w]) * UINT64_C(0x100000001b3);
     }
     return hash;

@@ -1,8 +1,8 @@
 /*
  * A model's weights in files: a directory of Hugging Face's transformers, with one safetensors file
- * or several and an index, or a file that has them under the parameters' own names. A rank reads
- * only what it keeps. Files are read in pieces, never mapped:
- * a file that is cut while it is read is an error, not a signal.
+ * or several and an index, or one file that uses the parameters' own names. A rank reads only its
+ * part. Files are read in pieces, never mapped: a file truncated during the read is an error, not a
+ * signal.
  */
 #ifndef FSDPD_CHECKPOINT_WEIGHTS_H
 #define FSDPD_CHECKPOINT_WEIGHTS_H
@@ -15,16 +15,15 @@ struct weights_source {
     const char *root;  /* no link leads out of it */
     const char *file;  /* of the directory, which must be there; NULL: as transformers calls them */
     bool own_names;    /* tensors are called as parameters are; else as in transformers' files */
-    enum hf_type type; /* then: of this type */
+    const struct hf_family *family; /* then: of this family */
 };
 
 struct weights;
 
 /*
  * Reads the headers of the files and finds each parameter's tensor. *weights stays NULL if the
- * directory has no weights at all. What is missing, what the model does not have and what has
- * another shape or an unknown type is told all together, INVALID_ARGUMENT. The source must outlive
- * the weights.
+ * directory has no weights at all. Missing and unknown tensors, and those with another shape or an
+ * unknown type, are reported together as INVALID_ARGUMENT. The source must outlive the weights.
  */
 status_t weights_open(const struct weights_source *source, const struct model *model,
                       struct weights **weights) FSDPD_MUST_USE;
@@ -34,7 +33,7 @@ void weights_free(struct weights *weights); /* accepts NULL */
 status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
                       float *values) FSDPD_MUST_USE;
 
-/* Of where everything lies and how large the files are: ranks compare it. */
+/* A hash of the files' layout and sizes, which ranks compare. */
 uint64_t weights_hash(const struct weights *weights);
 
 /* Tensors that the model has no use for, as a sentence; NULL if there are none. */

@@ -1,10 +1,11 @@
-/* The coordinator's life: opening, the tick, draining, closing; see coordinator.h. */
+/* The coordinator's life cycle: opening, the tick, draining, closing; see coordinator.h. */
 #include "coordinator/coordinator.h"
 
 #include <grp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -12,25 +13,32 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/api.h"
-#include "coordinator/attempt.h"
-#include "coordinator/deadlines.h"
-#include "coordinator/drains.h"
-#include "coordinator/forget.h"
-#include "coordinator/http.h"
-#include "coordinator/logs.h"
+#include "base/unfinished.h"
+#include "coordinator/api/api.h"
+#include "coordinator/calls/job_call.h"
+#include "coordinator/core/reserve.h"
+#include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/retry.h"
+#include "coordinator/monitor/http.h"
 #include "coordinator/notify.h"
-#include "coordinator/planner.h"
-#include "coordinator/pulls.h"
-#include "coordinator/queue.h"
-#include "coordinator/rendezvous.h"
-#include "coordinator/retry.h"
-#include "coordinator/supervisor.h"
-#include "coordinator/sweeps.h"
-#include "coordinator/traces.h"
-#include "coordinator/uploads.h"
-#include "coordinator/watch.h"
+#include "coordinator/retention/forget.h"
+#include "coordinator/retention/sweeps.h"
+#include "coordinator/scheduler/admission.h"
+#include "coordinator/scheduler/deadlines.h"
+#include "coordinator/turn.h"
+#include "coordinator/workers/drains.h"
+#include "coordinator/workers/planner.h"
+#include "coordinator/workers/rendezvous.h"
+#include "coordinator/workers/supervisor.h"
 #include "proto/descriptors.h"
+
+/* File descriptors: the most that are counted, the range reserved for the coordinator's own work,
+ * and the most connections that may wait before they send their first bytes. */
+enum { FILES_MAX = 1 << 20, OWN_FILES_MIN = 96, OWN_FILES_MAX = 1024, WAITING_MAX = 256 };
+
+/* The end of a drain: the time after the jobs' checkpoints and the ranks' grace period, and the
+ * part of it for closing. */
+enum { DRAIN_REST_MS = 5000, CLOSE_MS = 1500 };
 
 enum { TICK_FAST_MS = 100, TICK_SLOW_MS = 1000, CLOSE_GRACE_MS = 500, RPC_STUCK_MS = 5000 };
 
@@ -63,6 +71,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .pulls_per_job = 16,
         .watchers = 1024,
         .connections_per_user = 256,
+        .connections_per_address = 1024,
         .calls_per_user = 1024,
         .users = 1024,
     };
@@ -98,59 +107,61 @@ char *coordinator_state_dict_path(const struct coordinator *c, const char *job)
 static void step_drain(struct coordinator *c);
 
 /*
- * The watchdog is fed by the tick that does the coordinator's work, and only while gRPC's side
- * answers too: a probe goes through its queue, the poller and the loop.
+ * The tick that does the coordinator's work also feeds the watchdog, and only while gRPC responds,
+ * too: a probe passes through its queue, the poller and the loop.
  */
 static void feed_watchdog(struct coordinator *c, int64_t now)
 {
     int period = notify_watchdog_ms();
     bool due =
-        now - c->told_watchdog >= (period < 2 * TICK_SLOW_MS ? period / 4 : TICK_SLOW_MS / 2);
+        now - c->watchdog_fed_at >= (period < 2 * TICK_SLOW_MS ? period / 4 : TICK_SLOW_MS / 2);
     if (c->runtime == NULL || c->closing || !due) return;
     if (rpc_runtime_is_alive(c->runtime)) {
         if (c->rpc_stuck) log_event(LOG_INFO, "rpc_moves_again", "%s", "");
         c->rpc_stuck = false;
-        c->heard_rpc = c->told_watchdog = now;
+        c->rpc_responded_at = c->watchdog_fed_at = now;
         if (period > 0) notify_send("WATCHDOG=1");
-    } else if (!c->rpc_stuck && now - c->heard_rpc > RPC_STUCK_MS) {
+    } else if (!c->rpc_stuck && now - c->rpc_responded_at > RPC_STUCK_MS) {
         c->rpc_stuck = true;
         log_event(LOG_ERROR, "rpc_stuck", "seconds=%d", RPC_STUCK_MS / 1000);
     }
 }
 
-static void tell_systemd(struct coordinator *c, int64_t now)
+static void notify_systemd(struct coordinator *c, int64_t now)
 {
     feed_watchdog(c, now);
     int queued = 0, running = 0;
     for (int i = 0; i < c->job_count; i++) {
         queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__QUEUED;
-        running += c->jobs[i]->ranks != NULL;
+        running += c->jobs[i]->attempt != NULL;
     }
     char *status =
         mem_printf("%s%d worker%s, %d job%s running, %d queued", c->draining ? "stopping: " : "",
                    c->worker_count, c->worker_count == 1 ? "" : "s", running,
                    running == 1 ? "" : "s", queued);
-    if (c->told_status == NULL || strcmp(status, c->told_status) != 0) {
+    if (c->sent_status == NULL || strcmp(status, c->sent_status) != 0) {
         notify_send("STATUS=%s", status);
-        free(c->told_status);
-        c->told_status = status;
+        free(c->sent_status);
+        c->sent_status = status;
     } else {
         free(status);
     }
-    /* Jobs end at a step boundary, which may be far: as long as we are at it, we may. */
-    if (c->draining && now - c->told_extend >= TICK_SLOW_MS) {
-        c->told_extend = now;
+    /* Jobs end at a step boundary, which may be far: request more time while the drain is in
+     * progress. */
+    if (c->draining && now - c->extended_at >= TICK_SLOW_MS) {
+        c->extended_at = now;
         notify_send("EXTEND_TIMEOUT_USEC=%d", 10 * 1000000);
     }
 }
 
-/* Whether something has a deadline that the slow tick would miss by much. */
+/* Whether any deadline would pass long before the slow tick. */
 static bool is_waiting(const struct coordinator *c)
 {
-    if (c->draining || c->plan_count > 0 || c->pull_count > 0) return true;
-    for (int i = 0; i < c->job_count; i++)
-        if (c->jobs[i]->ending || c->jobs[i]->cancel_ordered || retry_is_waiting(c->jobs[i]))
-            return true;
+    if (c->draining || c->plans.count > 0 || job_calls_are_waiting(c)) return true;
+    for (int i = 0; i < c->job_count; i++) {
+        const struct job *job = c->jobs[i];
+        if ((job->attempt != NULL && !attempt_is_active(job)) || retry_is_waiting(job)) return true;
+    }
     for (int i = 0; i < c->worker_count; i++)
         if (c->workers[i]->stop_at != 0) return true;
     return c->store_count > 0; /* an attempt: its ranks may wait for each other */
@@ -163,36 +174,52 @@ static int slow_tick_ms(void)
     return period > TICK_FAST_MS ? period : TICK_FAST_MS;
 }
 
+/* Detects a state directory that was removed, unmounted or replaced: writes to it would be lost. */
+static void check_store(struct coordinator *c)
+{
+    if (c->store == NULL) return; /* abandoned */
+    status_t status = store_check_files(c->store);
+    bool gone = status != NULL;
+    if (gone == c->store_gone || c->draining) {
+        status_free(status);
+        return;
+    }
+    c->store_gone = gone;
+    rpc_server_set_serving(c->server, NULL, !gone);
+    if (gone) log_status(LOG_ERROR, "store_gone", status);
+    else log_event(LOG_INFO, "store_is_back", "state_dir=%s", c->options.state_dir);
+}
+
 static void on_tick(uv_timer_t *timer)
 {
     struct coordinator *c = timer->data;
     int64_t now = coordinator_now();
-    bool late = now - c->last_tick > 3 * TICK_SLOW_MS; /* we slept, not the workers */
+    bool late = now - c->last_tick > 3 * TICK_SLOW_MS; /* we were suspended, not the workers */
     c->last_tick = now;
     c->ticking = false;
+    reserve_tick(c);
+    check_store(c);
     jobs_save_again(c);
-    for (int i = c->job_count - 1; i >= 0; i--)
-        if (i < c->job_count) attempt_tick(c->jobs[i], now);
+    for (int i = 0; i < c->job_count; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
+    if (!late && !c->closing) rpc_server_end_silent(c->server);
     planner_tick(c);
     rendezvous_tick(c);
-    pulls_tick(c);
-    traces_tick(c);
+    job_calls_tick(c);
     supervisor_tick(c);
     retry_tick(c);
     deadlines_tick(c);
     forget_tick(c, now);
     sweeps_tick(c, now);
-    queue_changed(c); /* whatever was missed is found now */
-    queue_place(c);
-    tell_systemd(c, now);
+    queue_changed(c); /* catches any change that was missed */
+    notify_systemd(c, now);
     if (c->draining) step_drain(c);
-    if (is_waiting(c)) coordinator_hurry(c);
+    if (is_waiting(c)) coordinator_tick_soon(c);
     else if (c->tick_open && !c->ticking)
         uv_timer_start(&c->tick, on_tick, (uint64_t)slow_tick_ms(), 0);
 }
 
-void coordinator_hurry(struct coordinator *c)
+void coordinator_tick_soon(struct coordinator *c)
 {
     if (!c->tick_open || c->ticking) return;
     c->ticking = true;
@@ -215,10 +242,14 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
         c->options.listen[i] = keep_text(c, options->listen[i]);
     for (int i = 0; i < options->data_root_count; i++)
         c->options.data_roots[i] = keep_text(c, options->data_roots[i]);
+    for (int i = 0; i < options->family_count; i++)
+        c->options.families[i] = keep_text(c, options->families[i]);
     c->options.local_device =
         keep_text(c, options->local_device != NULL ? options->local_device : "cpu");
     c->options.program = keep_text(c, options->program);
     c->options.log_level = keep_text(c, options->log_level);
+    c->options.cgroup_events = keep_text(c, options->cgroup_events);
+    c->options.vmstat = keep_text(c, options->vmstat);
     c->options.metrics_listen = keep_text(c, options->metrics_listen);
     c->options.operator_group = keep_text(c, options->operator_group);
     c->options.tls.ca = keep_text(c, options->tls.ca);
@@ -226,7 +257,8 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
     c->options.tls.key = keep_text(c, options->tls.key);
 }
 
-/* Makes the directory, takes the lock in it, and returns the directory's absolute path. */
+/* Creates the directory, takes its lock, removes the files that a crash left unfinished, and
+ * returns the directory's absolute path. */
 static status_t open_directory(struct coordinator *c, const char *path, mode_t mode,
                                const char *lock_name, const char **absolute, int *lock)
 {
@@ -238,10 +270,11 @@ static status_t open_directory(struct coordinator *c, const char *path, mode_t m
     char *name = file_path_join(*absolute, lock_name);
     status_t status = file_lock(name, lock);
     free(name);
+    if (status == NULL) status = unfinished_sweep(*absolute);
     return status;
 }
 
-/* Who starts fsdpd by hand as root lets the group fsdpd in, as the systemd unit does. */
+/* When root starts fsdpd by hand, gives the socket to group fsdpd, as the systemd unit does. */
 static void share_socket(const char *path)
 {
     if (geteuid() != 0) return;
@@ -264,18 +297,36 @@ static status_t find_operators(const struct coordinator_options *options,
     return NULL;
 }
 
-/* Tells the RPC server who is an operator, and what one user may hold. */
+/*
+ * Passes the operators and the clients' limits to the RPC server. A quarter of the process's
+ * descriptors is for its own work: the store, files of jobs, gRPC's own. Of the rest, a quarter is
+ * for connections that have not sent anything yet, and a quarter for workers on this host.
+ */
 static void apply_access(struct coordinator *c, const struct coordinator_options *options,
                          const struct rpc_operators *operators)
 {
-    struct rpc_limits limits = {.connections_per_user = options->limits.connections_per_user,
-                                .calls_per_user = options->limits.calls_per_user,
-                                .users = options->limits.users};
+    struct rlimit files = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &files);
+    int all = files.rlim_cur > FILES_MAX ? FILES_MAX : (int)files.rlim_cur;
+    int own = all / 4 < OWN_FILES_MAX ? all / 4 : OWN_FILES_MAX;
+    if (own < OWN_FILES_MIN) own = OWN_FILES_MIN;
+    int left = all > own ? all - own : 0;
+    int waiting = left / 4 < WAITING_MAX ? left / 4 : WAITING_MAX;
+    int reserved = left / 4;
+    struct rpc_limits limits = {
+        .connections = left - waiting - reserved,
+        .connections_waiting = waiting,
+        .connections_reserved = reserved,
+        .connections_per_user = options->limits.connections_per_user,
+        .connections_per_address = options->limits.connections_per_address,
+        .calls_per_user = options->limits.calls_per_user,
+        .users = options->limits.users,
+    };
     rpc_server_set_operators(c->server, operators);
     rpc_server_set_limits(c->server, &limits);
 }
 
-/* What systemd has bound. The first Unix socket is the one that local workers use. */
+/* Listens on the sockets that systemd has bound. Local workers use the first Unix socket. */
 static status_t listen_activated(struct coordinator *c)
 {
     for (int i = 0; i < c->options.socket_count; i++) {
@@ -286,17 +337,17 @@ static status_t listen_activated(struct coordinator *c)
         } address = {0};
         socklen_t size = sizeof address;
         if (getsockname(fd, &address.any, &size) != 0)
-            return status_new(STATUS_INVALID_ARGUMENT, "LISTEN_FDS: descriptor %d is no socket",
+            return status_new(STATUS_INVALID_ARGUMENT, "LISTEN_FDS: descriptor %d is not a socket",
                               fd);
         bool local = address.any.sa_family == AF_UNIX;
         if (!local && !c->options.insecure_tcp)
             return status_new(STATUS_PERMISSION_DENIED,
                               "LISTEN_FDS: descriptor %d is a TCP socket, which cannot be served "
-                              "with TLS (name the address in listen instead); say --insecure-tcp "
-                              "if it may be neither encrypted nor authenticated",
+                              "with TLS (name the address in listen instead); pass --insecure-tcp "
+                              "to serve it without encryption and authentication",
                               fd);
         TRY(status_wrap(rpc_server_listen_fd(c->server, fd), "LISTEN_FDS"));
-        c->options.sockets[i] = -1; /* the server's */
+        c->options.sockets[i] = -1; /* now owned by the server */
         if (local && c->address == NULL && address.local.sun_path[0] == '/')
             c->address = mem_printf("unix:%s", address.local.sun_path);
     }
@@ -333,8 +384,8 @@ static status_t listen_everywhere(struct coordinator *c)
         if (status == NULL && !local && !tls && !c->options.insecure_tcp)
             status = status_new(STATUS_PERMISSION_DENIED,
                                 "--listen %s: TCP needs TLS (tls.ca, tls.certificate, tls.key; "
-                                "fsdpd cert makes them); without, anybody who reaches it can run "
-                                "jobs: --insecure-tcp if that is what you want",
+                                "fsdpd cert makes them); without TLS, anyone who can connect can "
+                                "run jobs; pass --insecure-tcp to allow that",
                                 c->options.listen[i]);
         if (status == NULL && !local && tls)
             status = rpc_server_listen_tls(c->server, normal, NULL);
@@ -354,6 +405,7 @@ static status_t open_all(struct coordinator *c)
     status_t status = store_open(path, &c->store);
     free(path);
     TRY(status);
+    reserve_open(c);
     TRY(drains_load(c));
     TRY(jobs_recover(c));
     forget_recover(c);
@@ -392,15 +444,8 @@ static void free_all(struct coordinator *c)
     for (int i = 0; i < c->text_count; i++) free(c->texts[i]);
     free(c->texts);
     free(c->workers);
-    free(c->plans);
-    free(c->pulls);
-    free(c->traces);
-    free(c->checkpoints);
-    free(c->uploads);
-    free(c->watchers);
-    free(c->log_readers);
     free(c->address);
-    free(c->told_status);
+    free(c->sent_status);
     free(c);
 }
 
@@ -411,41 +456,43 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
 {
     struct coordinator *c = mem_alloc(sizeof *c);
     c->loop = loop;
+    c->clients = &turn_clients;
+    c->users = &turn_users;
     c->runtime_lock = c->state_lock = -1;
     c->started_ms = clock_wall_ms();
     uint64_t start = 0;
     if (getrandom(&start, sizeof start, 0) != sizeof start) start = (uint64_t)clock_monotonic_ns();
-    start >>= 16; /* room to count, and for languages whose integers are floats */
-    c->last_plan_request = c->last_pull = c->last_trace = c->last_wrap = start;
-    c->last_checkpoint = start;
+    start >>= 16; /* leaves room to count, and fits languages whose integers are floats */
+    c->last_number = start;
     c->last_tick = coordinator_now();
     copy_options(c, options);
     status_t status = open_all(c);
     if (status != NULL) {
-        /* The loop has to close what was opened; the coordinator frees itself behind it. */
+        /* The coordinator is freed once the loop has closed its handles. */
         coordinator_drain(c, NULL, NULL);
         return status;
     }
     uv_timer_init(loop, &c->tick);
     c->tick.data = c;
+    turn_begin(c);
     c->tick_open = true;
     if (c->options.local_workers > 0) supervisor_start(c);
     queue_changed(c);
-    queue_place(c);
-    coordinator_hurry(c);
+    turn_end(c);
+    coordinator_tick_soon(c);
     log_event(LOG_INFO, "serving", "address=%s state_dir=%s workers=%d jobs=%d", c->address,
               c->options.state_dir, c->options.local_workers, c->job_count);
     *out = c;
     return NULL;
 }
 
-/* Reads the certificate again, from where the options say now. Peers that connect see it. */
+/* Reloads the certificate, from the paths in the new options. It applies to new connections. */
 static status_t reload_tls(struct coordinator *c, const struct coordinator_options *options)
 {
     bool before = rpc_tls_is_given(&c->options.tls), now = rpc_tls_is_given(&options->tls);
     if (before != now)
         return status_new(STATUS_FAILED_PRECONDITION,
-                          "tls: whether there is TLS needs a restart to change");
+                          "tls: enabling or disabling TLS needs a restart");
     if (!now) return NULL;
     TRY(rpc_server_set_tls(c->server, &options->tls));
     char *quoted = log_quote(options->tls.certificate);
@@ -458,15 +505,15 @@ static status_t reload_tls(struct coordinator *c, const struct coordinator_optio
 status_t coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
 {
     struct rpc_operators operators;
-    TRY(find_operators(options, &operators)); /* all that may fail comes before the first change */
+    TRY(find_operators(options, &operators)); /* all that may fail comes first */
     TRY(reload_tls(c, options));
     apply_access(c, options, &operators);
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
-    forget_hurry(c);
+    forget_tick_soon(c);
     bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;
     if (!same) c->options.log_level = keep_text(c, level);
-    coordinator_hurry(c);
+    coordinator_tick_soon(c);
     return NULL;
 }
 
@@ -477,6 +524,12 @@ static void on_tick_closed(uv_handle_t *handle)
     struct coordinator *c = handle->data;
     c->tick_gone = true;
     finish_if_closed(c);
+}
+
+static void on_turn_closed(uv_handle_t *handle)
+{
+    struct coordinator *c = handle->data;
+    uv_close((uv_handle_t *)&c->tick, on_tick_closed);
 }
 
 static void on_runtime_closed(void *user)
@@ -493,7 +546,7 @@ static void on_server_closed(void *user)
     finish_if_closed(c);
 }
 
-/* Called whenever something has gone; the last to go takes the coordinator along. */
+/* Called whenever a part is gone; the last one frees the coordinator. */
 static void finish_if_closed(struct coordinator *c)
 {
     if (!c->closing || !c->server_gone || !c->supervisor_gone || c->disk_requests > 0) return;
@@ -507,7 +560,7 @@ static void finish_if_closed(struct coordinator *c)
     }
     if (c->tick_open) {
         c->tick_open = false;
-        uv_close((uv_handle_t *)&c->tick, on_tick_closed);
+        uv_close((uv_handle_t *)&c->turn_end, on_turn_closed);
         return;
     }
     if (!c->tick_gone) return;
@@ -520,19 +573,16 @@ static void finish_if_closed(struct coordinator *c)
 static void close_server(struct coordinator *c)
 {
     if (c->closing) return;
-    c->closing = true;
     if (c->store != NULL) jobs_sync(c);
+    turn_end(c); /* ended jobs are reported before the calls that wait for them are closed */
+    c->closing = true;
     http_close(c);
+    job_calls_close(c);
     planner_close(c);
-    watch_close(c);
-    logs_close(c);
-    pulls_close(c);
-    traces_close(c);
-    uploads_close(c);
     rendezvous_close(c);
     for (int i = c->worker_count - 1; i >= 0; i--)
-        worker_lose(c->workers[i], "was let go: the coordinator ends", true);
-    if (!c->tick_open) c->tick_gone = true; /* it was never started */
+        worker_lose(c->workers[i], "was released: the coordinator is shutting down", true);
+    if (!c->tick_open) c->tick_gone = true; /* it never started */
     if (c->server == NULL) on_server_closed(c);
     else rpc_server_close(c->server, CLOSE_GRACE_MS, on_server_closed, c);
 }
@@ -554,11 +604,29 @@ void coordinator_disk_done(struct coordinator *c)
     if (c->closing) finish_if_closed(c);
 }
 
-/* Jobs first, then workers, then the server: each has what it needs to end in order. */
+/* Jobs on local workers continue when fsdpd is back. */
+static void interrupt_jobs(struct coordinator *c, const char *how)
+{
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        if (!attempt_is_local(job)) continue;
+        retry_attempt_interrupted(job, "SHUTDOWN", "%s at step %llu", how,
+                                  (unsigned long long)job->message->step);
+    }
+}
+
+int64_t coordinator_drain_ms(const struct coordinator *c)
+{
+    return (int64_t)c->options.limits.save_ms + c->options.limits.kill_ms + DRAIN_REST_MS;
+}
+
+/* Ends jobs first, then workers, then the server: each needs the following ones to end in order. */
 static void step_drain(struct coordinator *c)
 {
+    if (coordinator_now() >= c->end_by - STOP_LAST_MS)
+        interrupt_jobs(c, "fsdpd stopped without waiting for the attempt's end");
     for (int i = 0; i < c->job_count; i++)
-        if (c->jobs[i]->ranks != NULL && attempt_is_local(c->jobs[i])) return;
+        if (attempt_is_local(c->jobs[i])) return;
     supervisor_stop(c);
 }
 
@@ -566,6 +634,7 @@ void coordinator_drain(struct coordinator *c, void (*closed)(void *user), void *
 {
     if (c->draining) return;
     c->draining = true;
+    c->end_by = coordinator_now() + coordinator_drain_ms(c) - CLOSE_MS;
     c->closed = closed;
     c->closed_user = user;
     if (c->tick_open) {
@@ -575,19 +644,14 @@ void coordinator_drain(struct coordinator *c, void (*closed)(void *user), void *
     }
     for (int i = 0; i < c->job_count; i++)
         if (attempt_is_local(c->jobs[i])) attempt_shut_down(c->jobs[i], "fsdpd is shutting down");
-    coordinator_hurry(c);
+    coordinator_tick_soon(c);
     step_drain(c);
 }
 
 void coordinator_abandon(struct coordinator *c)
 {
     supervisor_kill_all(c);
-    for (int i = c->job_count - 1; i >= 0; i--) {
-        struct job *job = c->jobs[i];
-        if (job->ranks == NULL || !attempt_is_local(job)) continue;
-        retry_attempt_interrupted(job, "SHUTDOWN", "fsdpd was stopped at once at step %llu",
-                                  (unsigned long long)job->message->step);
-    }
+    interrupt_jobs(c, "fsdpd was stopped at once");
     store_close(c->store);
     c->store = NULL;
 }

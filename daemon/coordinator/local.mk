@@ -1,147 +1,106 @@
-# The coordinator. Whoever links it also links COORDINATOR_LIBS.
+# The coordinator. Programs that link it also link COORDINATOR_LIBS.
 noinst_LIBRARIES += libcoordinator.a
 libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
-  $(MICROHTTPD_CFLAGS)
+  $(MICROHTTPD_CFLAGS) $(ZLIB_CFLAGS)
 libcoordinator_a_SOURCES = \
-  %D%/access.c %D%/access.h \
-  %D%/adopted.c %D%/adopted.h \
-  %D%/api.c %D%/api.h \
-  %D%/api_jobs.c %D%/api_jobs.h \
-  %D%/api_list.c %D%/api_list.h \
-  %D%/api_queue.c %D%/api_queue.h \
-  %D%/attach.c %D%/attach.h \
-  %D%/attempt.c %D%/attempt.h %D%/attempt_orders.c %D%/attempt_reports.c \
-  %D%/checkpoint_dirs.c %D%/checkpoint_dirs.h \
-  %D%/checkpoint_reader.c %D%/checkpoint_reader.h \
-  %D%/checkpoints.c %D%/checkpoints.h \
+  %D%/calls/access.c %D%/calls/access.h \
+  %D%/scheduler/admission.c %D%/scheduler/admission.h \
+  %D%/workers/adopted.c %D%/workers/adopted.h \
+  %D%/api/api.c %D%/api/api.h \
+  %D%/api/handlers.h \
+  %D%/api/api_families.c \
+  %D%/api/api_jobs.c \
+  %D%/api/api_list.c \
+  %D%/api/api_queue.c \
+  %D%/api/api_workers.c \
+  %D%/api/attach.c \
+  %D%/jobs/attempt.c %D%/jobs/attempt.h %D%/jobs/attempt_run.c %D%/jobs/attempt_run.h %D%/jobs/attempt_orders.c %D%/calls/attempt_reports.c \
+  %D%/jobs/checkpoint_dirs.c %D%/jobs/checkpoint_dirs.h \
+  %D%/jobs/checkpoint_place.c %D%/jobs/checkpoint_place.h \
+  %D%/calls/checkpoint_reader.c %D%/calls/checkpoint_reader.h \
+  %D%/calls/checkpoints.c %D%/calls/checkpoints.h \
   %D%/coordinator.c %D%/coordinator.h \
-  %D%/deadlines.c %D%/deadlines.h \
-  %D%/dependencies.c %D%/dependencies.h \
-  %D%/drains.c %D%/drains.h \
-  %D%/forget.c %D%/forget.h \
-  %D%/http.c %D%/http.h \
-  %D%/history.c %D%/history.h \
-  %D%/internal.h \
-  %D%/job_record.c %D%/job_record.h %D%/jobs.c %D%/jobs.h \
-  %D%/log_files.c %D%/log_files.h \
-  %D%/logs.c %D%/logs.h \
-  %D%/message.c %D%/message.h \
-  %D%/metrics.c %D%/metrics.h \
-  %D%/migrations.c %D%/migrations.h \
+  %D%/scheduler/deadlines.c %D%/scheduler/deadlines.h \
+  %D%/scheduler/dependencies.c %D%/scheduler/dependencies.h \
+  %D%/workers/drains.c %D%/workers/drains.h \
+  %D%/calls/final_weights.c %D%/calls/final_weights.h \
+  %D%/retention/forget.c %D%/retention/forget.h \
+  %D%/monitor/http.c %D%/monitor/http.h \
+  %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
+  %D%/core/internal.h %D%/core/settings.h \
+  %D%/calls/job_call.c %D%/calls/job_call.h \
+  %D%/jobs/job_log.c %D%/jobs/job_log.h \
+  %D%/jobs/job_totals.c %D%/jobs/job_totals.h \
+  %D%/jobs/job_record.c %D%/jobs/job_record.h %D%/jobs/jobs.c %D%/jobs/jobs.h \
+  %D%/jobs/log_files.c %D%/jobs/log_files.h \
+  %D%/calls/logs.c %D%/calls/logs.h \
+  %D%/store/message.c %D%/store/message.h \
+  %D%/monitor/metrics.c %D%/monitor/metrics.h \
+  %D%/store/migrations.c %D%/store/migrations.h \
   %D%/notify.c %D%/notify.h \
-  %D%/orders.c %D%/orders.h \
-  %D%/placement.c %D%/placement.h \
-  %D%/planner.c %D%/planner.h \
-  %D%/pulls.c %D%/pulls.h \
-  %D%/queue.c %D%/queue.h \
-  %D%/reattach.c %D%/reattach.h \
-  %D%/rendezvous.c %D%/rendezvous.h \
-  %D%/retry.c %D%/retry.h \
-  %D%/rewrap.c %D%/rewrap.h \
-  %D%/store.c %D%/store.h %D%/store_internal.h \
-  %D%/store_checkpoints.c %D%/store_backup.c \
-  %D%/store_events.c \
-  %D%/store_jobs.c \
-  %D%/store_queue.c \
-  %D%/sweeps.c %D%/sweeps.h \
-  %D%/supervisor.c %D%/supervisor.h \
-  %D%/tensorboard.c %D%/tensorboard.h \
-  %D%/traces.c %D%/traces.h \
-  %D%/uploads.c %D%/uploads.h \
-  %D%/verdict.c %D%/verdict.h \
-  %D%/watch.c %D%/watch.h \
-  %D%/workers.c %D%/workers.h
+  %D%/workers/oom.c %D%/workers/oom.h \
+  %D%/jobs/orders.c %D%/jobs/orders.h \
+  %D%/scheduler/placement.c %D%/scheduler/placement.h \
+  %D%/workers/planner.c %D%/workers/planner.h \
+  %D%/calls/pulls.c %D%/calls/pulls.h \
+  %D%/scheduler/queue.c %D%/scheduler/queue.h \
+  %D%/jobs/reattach.c %D%/jobs/reattach.h \
+  %D%/workers/rendezvous.c %D%/workers/rendezvous.h \
+  %D%/api/resume.c \
+  %D%/jobs/retry.c %D%/jobs/retry.h \
+  %D%/core/reserve.c %D%/core/reserve.h \
+  %D%/calls/rewrap.c %D%/calls/rewrap.h \
+  %D%/scheduler/room.c %D%/scheduler/room.h \
+  %D%/scheduler/unplanned.c %D%/scheduler/unplanned.h \
+  %D%/calls/saving.c %D%/calls/saving.h \
+  %D%/calls/shares.c %D%/calls/shares.h \
+  %D%/jobs/stalls.c %D%/jobs/stalls.h \
+  %D%/store/store.c %D%/store/store.h %D%/store/store_internal.h \
+  %D%/store/store_checkpoints.c %D%/store/store_backup.c \
+  %D%/store/store_events.c \
+  %D%/store/store_jobs.c \
+  %D%/store/store_log.c \
+  %D%/store/store_mark.c %D%/store/store_mark.h \
+  %D%/store/store_queue.c \
+  %D%/store/store_sums.c \
+  %D%/store/upgrade.c \
+  %D%/retention/sweeps.c %D%/retention/sweeps.h \
+  %D%/workers/supervisor.c %D%/workers/supervisor.h \
+  %D%/jobs/tensorboard.c %D%/jobs/tensorboard.h \
+  %D%/calls/traces.c %D%/calls/traces.h \
+  %D%/turn.c %D%/turn.h \
+  %D%/calls/uploads.c %D%/calls/uploads.h \
+  %D%/jobs/verdict.c %D%/jobs/verdict.h \
+  %D%/calls/watch.c %D%/calls/watch.h \
+  %D%/workers/workers.c %D%/workers/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
-COORDINATOR_LIBS = libcoordinator.a libcheckpoint.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
+COORDINATOR_LIBS = libcoordinator.a libcheckpoint.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
   libx509.a libproto.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK
-COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
-  $(CHECK_CFLAGS)
-COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordinator_world.h
 
 EXTRA_DIST += tests/unit/stores
 
-COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/test_queue \
-  tests/unit/test_queue_changes \
-  tests/unit/test_coordinator \
-  tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
-  tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
-  tests/unit/test_coordinator_checkpoints tests/unit/test_coordinator_reattach \
-  tests/unit/test_coordinator_devices tests/unit/test_coordinator_monitoring tests/unit/test_log_files \
-  tests/unit/test_coordinator_logs tests/unit/test_coordinator_pulls
+check_LIBRARIES += tests/unit/libcoordinatortest.a
+tests_unit_libcoordinatortest_a_SOURCES = \
+  tests/unit/test_coordinator_fake.c \
+  tests/unit/test_coordinator_world.c tests/unit/test_coordinator_world.h \
+  tests/unit/test_queue_world.c tests/unit/test_queue_world.h
+COORDINATOR_TEST_LIBS = tests/unit/libcoordinatortest.a $(COORDINATOR_LIBS) $(TEST_LIBS)
+COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/unit/test_migrations \
+  tests/unit/test_queue_changes tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_log_files \
+  tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
+  tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
+  tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \
+  tests/unit/test_coordinator_unplanned tests/unit/test_coordinator
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
+$(COORDINATOR_TESTS): private LDADD = $(COORDINATOR_TEST_LIBS)
+$(COORDINATOR_TESTS): $(filter %.a,$(COORDINATOR_TEST_LIBS))
 store_fixture = tests/unit/store_fixture.c tests/unit/store_fixture.h
 tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_fixture)
-tests_unit_test_store_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_store_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_store_damage_SOURCES = tests/unit/test_store_damage.c $(store_fixture)
 
 tests_unit_test_migrations_SOURCES = tests/unit/test_migrations.c $(store_fixture)
-tests_unit_test_migrations_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_migrations_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-QUEUE_WORLD = tests/unit/test_queue_world.c tests/unit/test_queue_world.h $(COORDINATOR_WORLD)
-tests_unit_test_queue_changes_SOURCES = tests/unit/test_queue_changes.c $(QUEUE_WORLD)
-tests_unit_test_queue_changes_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_queue_changes_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_queue_SOURCES = tests/unit/test_queue.c $(QUEUE_WORLD)
-tests_unit_test_queue_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_queue_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_logs_SOURCES = tests/unit/test_coordinator_logs.c $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_logs_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_logs_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_log_files_SOURCES = tests/unit/test_log_files.c
-tests_unit_test_log_files_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_log_files_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_ends_SOURCES = tests/unit/test_coordinator_ends.c $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_ends_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_ends_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_streams_SOURCES = tests/unit/test_coordinator_streams.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_streams_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_streams_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_checkpoints_SOURCES = tests/unit/test_coordinator_checkpoints.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_checkpoints_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_checkpoints_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_pulls_SOURCES = tests/unit/test_coordinator_pulls.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_pulls_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS) $(ZLIB_CFLAGS)
-tests_unit_test_coordinator_pulls_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_rewrap_SOURCES = tests/unit/test_coordinator_rewrap.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_rewrap_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_rewrap_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_devices_SOURCES = tests/unit/test_coordinator_devices.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_devices_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_devices_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-tests_unit_test_coordinator_monitoring_SOURCES = tests/unit/test_coordinator_monitoring.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_monitoring_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_monitoring_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_traces_SOURCES = tests/unit/test_coordinator_traces.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_traces_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_traces_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_reattach_SOURCES = tests/unit/test_coordinator_reattach.c \
-  $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_reattach_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_reattach_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
-
-tests_unit_test_coordinator_SOURCES = tests/unit/test_coordinator.c $(COORDINATOR_WORLD)
-tests_unit_test_coordinator_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
-tests_unit_test_coordinator_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 endif

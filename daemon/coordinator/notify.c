@@ -15,10 +15,10 @@
 #include "base/text.h"
 
 static struct sockaddr_un address;
-static socklen_t address_size; /* 0: nobody listens */
+static socklen_t address_size; /* 0: there is no socket */
 static int watchdog_ms;
 
-/* A variable as a number, which it then no longer is; 0 if it is none. */
+/* Reads a variable as a number, and removes it from the environment; 0 if it is not a number. */
 static int64_t take_number(const char *name)
 {
     const char *text = getenv(name);
@@ -74,7 +74,7 @@ void notify_send(const char *format, ...)
     if (fd < 0) return;
     ssize_t sent = sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT,
                           (struct sockaddr *)&address, address_size);
-    (void)sent; /* nobody to tell */
+    (void)sent; /* errors are ignored */
     close(fd);
 }
 

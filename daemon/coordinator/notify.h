@@ -1,26 +1,26 @@
-/* systemd's notification protocol: a few words to the socket that NOTIFY_SOCKET names. */
+/* systemd's notification protocol: short messages to the socket that NOTIFY_SOCKET names. */
 #ifndef FSDPD_COORDINATOR_NOTIFY_H
 #define FSDPD_COORDINATOR_NOTIFY_H
 
 #include "base/status.h"
 
-/* Reads NOTIFY_SOCKET, and takes it out of the environment so that children do not have it. */
+/* Reads NOTIFY_SOCKET, and removes it from the environment so that children do not inherit it. */
 void notify_init(void);
 
 /*
- * The sockets that systemd hands over (LISTEN_FDS): *first and the following, close-on-exec from
- * now on. 0 if there are none. Takes the variables out of the environment.
+ * Returns the number of sockets that systemd hands over (LISTEN_FDS), from *first on; 0 if there
+ * are none. They are close-on-exec from now on. Removes the variables from the environment.
  */
 int notify_take_sockets(int *first);
 
-/* How often the watchdog wants to hear, in milliseconds; 0: it does not (WATCHDOG_USEC). */
+/* The watchdog's period in milliseconds (WATCHDOG_USEC); 0: there is no watchdog. */
 int notify_watchdog_ms(void);
 
-/* Sends "READY=1", "STOPPING=1", "STATUS=...". Does nothing, and fails silently, without systemd.
- */
+/* Sends "READY=1", "STOPPING=1", "STATUS=...". Without systemd it does nothing; errors are
+ * ignored. */
 void notify_send(const char *format, ...) FSDPD_PRINTF(1, 2);
 
-/* Says that the configuration is being read again; "READY=1" says that this is over. */
+/* Notifies that the configuration is being reloaded; "READY=1" ends the reload. */
 void notify_reloading(void);
 
 #endif

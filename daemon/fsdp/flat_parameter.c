@@ -1,10 +1,10 @@
 /*
- * Flat parameters: where each parameter of a unit starts, and how long one rank's shard is. Pure
+ * Flat parameters: where each parameter of a unit starts, and the length of one rank's shard. Pure
  * functions; any thread.
  *
- * Every parameter starts at a multiple of FLAT_ALIGN_ELEMENTS, and so does every shard, because the
- * length of a shard is rounded up to one. With more ranks than elements the last shards hold
- * padding only; without elements all shards are empty.
+ * Every parameter starts at a multiple of FLAT_ALIGN_ELEMENTS, and so does every shard, because a
+ * shard's length is rounded up to one. With more ranks than elements the last shards hold padding
+ * only; without elements all shards are empty.
  */
 #include "fsdp/flat_parameter.h"
 

@@ -1,10 +1,10 @@
-/* How a unit's parameters lie end to end; see flat_parameter.c. Internal to this room. */
+/* The layout of a unit's parameters, end to end; see flat_parameter.c. Internal to this room. */
 #ifndef FSDPD_FSDP_FLAT_PARAMETER_H
 #define FSDPD_FSDP_FLAT_PARAMETER_H
 
 #include "fsdp/units.h"
 
-/* The parameter whose memory `parameter` uses: itself, or at the end of its ties. */
+/* The parameter whose memory `parameter` uses: itself, or the end of its chain of ties. */
 int flat_parameter_owner(const struct model *model, int parameter);
 
 /*

@@ -1,14 +1,17 @@
 noinst_LIBRARIES += libfsdp.a
 libfsdp_a_SOURCES = \
   %D%/flat_parameter.c %D%/flat_parameter.h \
+  %D%/optimizers.h \
   %D%/plan.h %D%/plan_internal.h \
   %D%/plan_build.c \
   %D%/plan_dump.c \
   %D%/plan_estimate.c %D%/plan_estimate.h \
   %D%/plan_hash.c \
   %D%/plan_memory.c \
+  %D%/plan_names.c \
   %D%/plan_order.c \
   %D%/plan_place.c \
+  %D%/plan_query.c \
   %D%/plan_ranges.c \
   %D%/plan_schedule.c \
   %D%/plan_simulate.c \
@@ -24,47 +27,14 @@ if HAVE_CHECK
 check_LIBRARIES += libfsdpfixture.a
 libfsdpfixture_a_SOURCES = tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
 
-check_PROGRAMS += tests/unit/test_units
-TESTS += tests/unit/test_units
-tests_unit_test_units_SOURCES = tests/unit/test_units.c
-tests_unit_test_units_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_units_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
+FSDP_TESTS = tests/unit/test_units tests/unit/test_plan tests/unit/test_plan_estimate \
+  tests/unit/test_plan_random tests/unit/test_plan_mutations tests/unit/test_plan_tokens \
+  tests/unit/test_plan_golden
+check_PROGRAMS += $(FSDP_TESTS)
+TESTS += $(FSDP_TESTS)
+$(FSDP_TESTS): private LDADD = libfsdpfixture.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
+$(FSDP_TESTS): $(filter %.a,libfsdpfixture.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm)
 
-check_PROGRAMS += tests/unit/test_plan
-TESTS += tests/unit/test_plan
-tests_unit_test_plan_SOURCES = tests/unit/test_plan.c
-tests_unit_test_plan_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
-
-check_PROGRAMS += tests/unit/test_plan_estimate
-TESTS += tests/unit/test_plan_estimate
-tests_unit_test_plan_estimate_SOURCES = tests/unit/test_plan_estimate.c
-tests_unit_test_plan_estimate_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_estimate_LDADD = libfsdpfixture.a libfsdp.a libmodel.a libops.a \
-  libyamldoc.a libbase.a $(YAML_LIBS) $(CHECK_LIBS) -lm
-
-check_PROGRAMS += tests/unit/test_plan_random
-TESTS += tests/unit/test_plan_random
-tests_unit_test_plan_random_SOURCES = tests/unit/test_plan_random.c
-tests_unit_test_plan_random_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_random_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
-
-check_PROGRAMS += tests/unit/test_plan_mutations
-TESTS += tests/unit/test_plan_mutations
-tests_unit_test_plan_mutations_SOURCES = tests/unit/test_plan_mutations.c
-tests_unit_test_plan_mutations_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_mutations_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) \
-  -lm
-
-check_PROGRAMS += tests/unit/test_plan_golden tests/unit/test_plan_tokens
-TESTS += tests/unit/test_plan_golden tests/unit/test_plan_tokens
-tests_unit_test_plan_tokens_SOURCES = tests/unit/test_plan_tokens.c
-tests_unit_test_plan_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_tokens_LDADD = $(tests_unit_test_plan_golden_LDADD)
-tests_unit_test_plan_golden_SOURCES = tests/unit/test_plan_golden.c
-tests_unit_test_plan_golden_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_golden_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \
-  $(YAML_LIBS) $(CHECK_LIBS) -lm
 endif
 
 check_PROGRAMS += tests/parity/dump_units

@@ -1,25 +1,25 @@
 /*
  * The plan: everything that one rank does in one step, and where every byte lies, computed before
- * the first step. The plan of every rank of a group is the same list (shard contents differ, not
- * sizes), so plans are compared by hash. Pure: no threads, no devices; sizes that depend on a
- * device come in as a `lowering`.
+ * the first step. All ranks of a group have the same plan (shard contents differ, not sizes), so
+ * plans are compared by hash. Pure: no threads, no devices; sizes that depend on a device are given
+ * as a `lowering`.
  *
  * A program is a list of instructions in issue order. Each runs on one lane; a lane runs its
- * instructions in list order; `waits` name instructions on other lanes that must be done before.
- * That partial order (happens-before) is all that the executor promises, and all that memory
- * sharing may rely on.
+ * instructions in list order; `waits` name instructions on other lanes that must finish first. This
+ * partial order (happens-before) is all that the executor guarantees, and all that memory sharing
+ * may rely on.
  *
- * Memory is two arenas per rank. The state arena holds what lives as long as the job: parameter
- * shards, optimizer state, the batch, statistics, and with no_shard the gradients. The work arena
- * holds everything else; two buffers share bytes only if every touch of one happens before every
- * touch of the other. The work arena is as large as the largest of the programs needs. Every offset
- * is a multiple of 64. Where units are offloaded there is a third, in the host's memory: their
- * shards and optimizer state, and the gradients on their way to the optimizer.
+ * Memory is two arenas per rank. The state arena holds data that lives as long as the job:
+ * parameter shards, optimizer state, the batch, statistics, and with no_shard the gradients. The
+ * work arena holds everything else; two buffers share bytes only if every access to one happens
+ * before every access to the other. The work arena has the size of the program that needs most.
+ * Every offset is a multiple of 64. If units are offloaded there is a third arena, in host memory:
+ * for their shards and optimizer state, and for gradients in transit to the optimizer.
  *
- * What an instruction works on, by kind (`source` -> `target`, buffers; units without parameters
+ * The operands of an instruction, by kind (`source` -> `target`, buffers; units without parameters
  * have neither instructions nor buffers):
  *
- *   COPY_BATCH      none: writes the values graph->input and graph->target, and the buffer STATS
+ *   COPY_BATCH      none: writes the graph's input, target and starts, and the buffer STATS
  *   ALL_GATHER      the unit's SHARD -> its GATHERED; in GROUP_RESHARD RESHARDED -> the same
  *   COMPUTE         none: the op's values, through buffer_of_value and offset_of_value
  *   RESHARD         GATHERED -> RESHARDED: this rank's part of it among fewer ranks
@@ -28,37 +28,37 @@
  *   ALL_REDUCE      GRADIENT -> the same
  *   REDUCE_STATS    STATS -> the same
  *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD, with the unit's OPTIMIZER buffers
+ *                   and STATS, which holds the gradient's scale
  *   NORM            what OPTIMIZER reads -> NORM
  *   REDUCE_NORM     NORM -> the same
- *   GATE            NORM -> STATS; OPTIMIZER then reads STATS too
+ *   GATE            NORM -> STATS
  *   ACCUMULATE      GRADIENT_SHARD (no_shard: GRADIENT) -> ACCUMULATED, which OPTIMIZER reads
- *   ZERO            none -> what adds up over micro-steps: ACCUMULATED, or the gradient that ops
+ *   ZERO            none -> the sums over micro-steps: ACCUMULATED, or the gradient that ops
  *                   write
  *   UPLOAD          SHARD (host) -> STAGED, which ALL_GATHER reads; GATHERED if no other rank has
  *                   a part of the unit
  *   DOWNLOAD        what OPTIMIZER would read -> HOST_GRADIENT, which it reads
- *   DOWNLOAD_STATS  STATS -> HOST_STATS, which OPTIMIZER then reads
+ *   DOWNLOAD_STATS  STATS -> HOST_STATS, which an offloaded unit's OPTIMIZER reads instead
  *
- * An offloaded unit (PyTorch's CPUOffload(offload_params=True)) is brought to the device for every
- * use, also when it is not sharded; its optimizer runs on the host, as soon as its gradient is
- * there and backward reads its parameters no more. What adds up over micro-steps stays on the
- * device.
+ * An offloaded unit (PyTorch's CPUOffload(offload_params=True)) is uploaded to the device for every
+ * use, even if it is not sharded; its optimizer runs on the host, as soon as its gradient is
+ * available and backward no longer reads its parameters. Sums over micro-steps stay on the device.
  *
- * A unit whose shard world is the group is sharded over all ranks (full_shard, shard_grad_op); one
- * whose shard world is 1 is whole on every rank (no_shard), its gradient reduced in buckets, each
- * an ALL_REDUCE of a range; one in between (hybrid_shard) is sharded over neighbouring ranks, rank
- * r in group r / shard world, and the sums of the groups' gradient shards are added up by an
- * ALL_REDUCE GRADIENT_SHARD -> the same among the ranks that hold the same shard. So who wants to
- * count every parameter once over the ranks counts a unit's shard on ranks below its shard world
- * only.
+ * A unit whose shard world is the group is sharded over all ranks (full_shard, shard_grad_op). One
+ * whose shard world is 1 is whole on every rank (no_shard), and its gradient is reduced in buckets,
+ * each an ALL_REDUCE of a range. One in between (hybrid_shard) is sharded over neighbouring ranks,
+ * rank r in group r / shard world, and an ALL_REDUCE GRADIENT_SHARD -> the same among the ranks
+ * that hold the same shard adds up the groups' gradient shards. To count every parameter exactly
+ * once over the ranks, count a unit's shard only on ranks below its shard world.
  *
- * With one rank there are no collectives at all: parameters are used where they lie, in SHARD, and
- * gradients are written straight into GRADIENT_SHARD (no_shard: GRADIENT). Bytes between and after
- * the parameters of a flat parameter have no meaning, in gradients and shards alike.
+ * With one rank there are no collectives: parameters are used in place, in SHARD, and gradients are
+ * written directly into GRADIENT_SHARD (no_shard: GRADIENT). Bytes between and after the parameters
+ * of a flat parameter have no meaning, in gradients and shards alike.
  */
 #ifndef FSDPD_FSDP_PLAN_H
 #define FSDPD_FSDP_PLAN_H
 
+#include "fsdp/optimizers.h"
 #include "fsdp/units.h"
 #include "model/graph.h"
 
@@ -68,7 +68,7 @@ enum lane {
     LANE_COPY, /* to the device */
     /* With offloaded units only: */
     LANE_DOWNLOAD, /* from the device */
-    LANE_HOST,     /* arithmetic of the host; no other lane waits for it */
+    LANE_HOST,     /* host arithmetic; no other lane waits for it */
     LANE_COUNT
 };
 
@@ -81,24 +81,22 @@ enum strategy {
 };
 enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
 
-enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
-
 /*
- * How the gradients of several micro-steps come together before an optimizer step. The accumulate
- * program is all but the last of them, the train program the last.
+ * How the gradients of several micro-steps are combined before an optimizer step. The accumulate
+ * program runs for all micro-steps but the last, the train program for the last.
  */
 enum accumulation {
     ACCUMULATION_NONE,    /* one micro-step is a step */
-    ACCUMULATION_LOCAL,   /* unsharded gradients add up on each rank, and are reduced once: more
-                             memory. Ops that write parameters' gradients must accumulate */
-    ACCUMULATION_REDUCED, /* each micro-step's are reduced, and their shards add up: more
-                             communication. With more than one rank only */
+    ACCUMULATION_LOCAL,   /* unsharded gradients are summed on each rank and reduced once: uses more
+                           * memory. Ops that write parameters' gradients must accumulate */
+    ACCUMULATION_REDUCED, /* each micro-step's gradients are reduced and their shards summed: more
+                           * communication. Needs more than one rank */
 };
 
-/* Of all gradients together. */
+/* For all gradients together. */
 enum norm_kind { NORM_NONE, NORM_2, NORM_INF };
 
-/* Who takes part in a collective. */
+/* The participants of a collective. */
 enum plan_group {
     GROUP_WORLD,
     GROUP_SHARD,   /* the ranks that hold one copy of the unit together */
@@ -116,24 +114,25 @@ enum instruction_kind {
                                    (no_shard), its shard (hybrid_shard) */
     INSTRUCTION_REDUCE_STATS,   /* comm lane: sum over ranks of the statistics buffer, in place */
     INSTRUCTION_ACCUMULATE,     /* compute lane: the unit's reduced gradient is added to its sum */
-    INSTRUCTION_NORM,           /* compute lane: the gradient's part in the norm over all units */
+    INSTRUCTION_NORM,           /* compute lane: the gradient's contribution to the norm over all
+                                 * units */
     INSTRUCTION_REDUCE_NORM,    /* comm lane: every rank's part to every rank */
-    INSTRUCTION_GATE,           /* compute lane: norm, scale and whether to skip, into STATS */
-    INSTRUCTION_ZERO,           /* compute lane: the unit's sum of gradients starts anew */
+    INSTRUCTION_GATE,           /* compute lane: norm, scale and the decision to skip, into STATS */
+    INSTRUCTION_ZERO,           /* compute lane: zeroes the unit's sum of gradients */
     INSTRUCTION_OPTIMIZER,      /* compute lane (offloaded: host lane): the unit's shard from its
                                    gradient shard and state */
-    INSTRUCTION_RESHARD,        /* compute lane: before FREE, a larger shard is kept for backward */
+    INSTRUCTION_RESHARD,        /* compute lane: before FREE, keeps a larger shard for backward */
     INSTRUCTION_UPLOAD,         /* copy lane: an offloaded unit's shard to the device */
     INSTRUCTION_DOWNLOAD,       /* download lane: its reduced gradient to the host */
-    INSTRUCTION_DOWNLOAD_STATS, /* download lane: what GATE found, for optimizers of the host */
+    INSTRUCTION_DOWNLOAD_STATS, /* download lane: the statistics, for optimizers of the host */
 };
 
-/* What a buffer is for: the classes of the memory table. */
+/* The class of a buffer, as in the memory table. */
 enum buffer_class {
     BUFFER_SHARD, /* state: the unit's parameter shard (no_shard: its whole flat parameter) */
     BUFFER_GRADIENT_SHARD, /* work: from the reduction (one rank: the gradient) to the optimizer */
     BUFFER_OPTIMIZER,      /* state: one per unit and optimizer slot */
-    BUFFER_BATCH,          /* state: input, target */
+    BUFFER_BATCH,          /* state: input, target, starts */
     BUFFER_STATS,          /* state: PLAN_STATS_COUNT floats */
     BUFFER_GATHERED,       /* work: the unit's parameters, gathered */
     BUFFER_GRADIENT,       /* work: the unit's gradient, not yet reduced (no_shard: state) */
@@ -141,7 +140,7 @@ enum buffer_class {
     BUFFER_TEMPORARY,      /* work: backward's values */
     BUFFER_WORKSPACE,      /* work: an op's or a collective's scratch */
     BUFFER_ACCUMULATED,    /* state: sum of the unit's reduced gradients (ACCUMULATION_REDUCED) */
-    BUFFER_NORM,           /* work: each rank's part in the norm, a double each */
+    BUFFER_NORM,           /* work: each rank's contribution to the norm, a double each */
     BUFFER_RESHARDED,      /* work: the unit's larger shard from forward to backward, in the type
                               in which it is gathered */
     BUFFER_STAGED,         /* work: an offloaded unit's shard, from UPLOAD to ALL_GATHER */
@@ -150,7 +149,8 @@ enum buffer_class {
     BUFFER_CLASS_COUNT
 };
 
-/* Where a buffer lies. What is in the last two has its place for as long as the job. */
+/* The arena of a buffer. A buffer in either of the last two has its place for as long as the
+ * job. */
 enum plan_arena {
     ARENA_WORK,
     ARENA_STATE,
@@ -160,15 +160,23 @@ enum plan_arena {
 /* The statistics buffer: f32 each, summed over ranks at the end of every program. */
 enum plan_stat {
     PLAN_STAT_LOSS,    /* written by the graph */
-    PLAN_STAT_CORRECT, /* written by the graph of an evaluation, else 0 */
+    PLAN_STAT_CORRECT, /* written by the graph of an evaluation, otherwise 0 */
     PLAN_STAT_SAMPLES, /* set with the batch: rows that count */
-    PLAN_STAT_SIGNAL,  /* set with the batch: what the ranks tell each other at a step boundary */
-    /* Written by GATE, where there is one, the same on every rank: */
+    PLAN_STAT_SIGNAL,  /* set with the batch: the ranks' messages to each other at a step
+                        * boundary */
+    /* Written by GATE, if the plan has one, the same on every rank: */
     PLAN_STAT_NORM,    /* of the gradient, before it was clipped */
-    PLAN_STAT_SCALE,   /* what the optimizer multiplied gradients with */
-    PLAN_STAT_SKIPPED, /* 1 if nothing was updated, because loss or norm are not finite */
+    PLAN_STAT_SCALE,   /* the factor that the optimizer applied to gradients */
+    PLAN_STAT_SKIPPED, /* 1 if nothing was updated because the loss or the norm is not finite */
     /* Set with the batch: 1 from a rank whose device has this program recorded. */
     PLAN_STAT_RECORDED,
+    /*
+     * Set with a training batch. A gradient whose losses were divided by all targets of a batch,
+     * times the quotient of these two, is the mean over the targets that count, of all ranks and
+     * batches of the step. Where the loss is a sum the two are equal.
+     */
+    PLAN_STAT_TARGETS, /* of this batch, including those that do not count */
+    PLAN_STAT_COUNTED, /* that count, of the step's batches so far; 0 after the last: no update */
     PLAN_STATS_COUNT = 16
 };
 
@@ -181,8 +189,8 @@ struct plan_buffer {
     uint64_t bytes;  /* as used */
     uint64_t offset; /* in its arena */
     int first,
-        last; /* first and last instruction, in list order, that touches it; -1 if none. A
-                 gathered buffer may be dead in between, from its FREE to its next ALL_GATHER */
+        last; /* first and last instruction, in list order, that accesses it; -1 if none. A gathered
+               * buffer may be unused in between, from its FREE to its next ALL_GATHER */
 };
 
 struct plan_instruction {
@@ -195,8 +203,8 @@ struct plan_instruction {
     int workspace;         /* buffer, -1 if none */
     bool backward;         /* belongs to the backward pass */
     int64_t from, count;   /* a collective's elements: of each rank's part; ALL_REDUCE: `count`
-                              elements of the buffer from `from` on */
-    uint64_t communicated; /* bytes that this rank sends */
+                            * elements of the buffer, starting at `from` */
+    uint64_t communicated; /* bytes sent by this rank */
     int *waits;            /* instructions on other lanes, ascending */
     int wait_count;
 };
@@ -206,24 +214,24 @@ struct plan_program {
     struct graph *graph; /* borrowed */
     struct plan_instruction *instructions;
     int instruction_count;
-    int *clocks; /* [instruction * LANE_COUNT + lane]: the last instruction of that lane that is
-                    done when this one is, itself included; -1 if none */
+    int *clocks; /* [instruction * LANE_COUNT + lane]: the last instruction of that lane that has
+                  * finished when this one has, including itself; -1 if none */
     struct plan_buffer
         *buffers; /* state buffers (shared by the programs, same offsets), then work */
     int buffer_count;
     int *buffer_of_value; /* by graph value; the unit's buffer for parameters and their gradients */
     uint64_t *offset_of_value; /* of the value inside that buffer, bytes */
     uint64_t work_bytes;       /* arena bytes that this program needs */
-    uint64_t live_peak;   /* largest sum of buffers alive at once, state included, the host's not:
-                             <= planned bytes */
+    uint64_t live_peak;   /* largest sum of buffers alive at once, including state, excluding host
+                           * memory: <= planned bytes */
     int peak_instruction; /* where */
     uint64_t class_bytes_at_peak[BUFFER_CLASS_COUNT];
     uint64_t
         *live_bytes; /* by instruction: alive with it, in the order in which that peak occurs */
 };
 
-/* What a device says of a graph after lowering it; arrays are by op and owned by whoever made it.
- */
+/* A device's answers about a graph after lowering it; arrays are by op and owned by their
+ * creator. */
 struct lowering {
     const uint64_t *workspace_bytes; /* by op */
     const bool *view;     /* by op: output 0 is input 0 under another shape, nothing runs */
@@ -232,31 +240,35 @@ struct lowering {
 
 struct plan_options {
     int rank, world;
-    enum strategy strategy; /* of units that say nothing else */
-    enum reshard reshard;   /* whether units are freed after forward; RESHARD_DEFAULT: as the
-                               strategy has it */
+    enum strategy strategy; /* for units without their own setting */
+    enum reshard reshard;   /* whether units are freed after forward; RESHARD_DEFAULT: the strategy
+                             * decides */
     int reshard_ranks;      /* RESHARD_GROUP: neighbouring ranks that keep a copy together */
-    uint64_t bucket_bytes;  /* no_shard: gradients reduced at a time, at least; 0: 25 MiB */
+    uint64_t bucket_bytes;  /* no_shard: minimum size of a gradient bucket; 0: 25 MiB */
     enum prefetch backward_prefetch;
     bool forward_prefetch;
-    int gathered_limit; /* units gathered and not yet freed, not counted the root and those that
-                           stay gathered until backward; 0: 2, the default */
+    int gathered_limit; /* maximum of units gathered and not yet freed, without the root and those
+                         * that stay gathered until backward; 0: 2, the default */
     enum optimizer_kind optimizer;
-    int optimizer_slots; /* f32 buffers per shard: Adadelta and Adam 2, SGD 0 or 1 */
-    /* What is gathered (ops read it as it is): DTYPE_F32 or DTYPE_BF16; and what parts of gradients
-     * are rounded to on the wire. Shards, gradients and their sums are f32 always. */
+    int optimizer_slots; /* f32 buffers per shard, at most OPTIMIZER_MAX_SLOTS */
+    /* The type in which parameters are gathered (ops read it directly): DTYPE_F32 or DTYPE_BF16;
+     * and the type to which parts of gradients are rounded on the wire. Shards, gradients and their
+     * sums are always f32. */
     enum dtype gathered_dtype, reduce_dtype;
-    /* By parameter: which settings it has, 0 for the optimizer's own. Borrowed; NULL: all 0. */
+    /* By parameter: its settings group, 0 for the optimizer's own. Borrowed; NULL: all 0. */
     const int *group_of_parameter;
     enum accumulation accumulation;
     uint32_t micro_steps;                /* of a step, with accumulation */
     enum norm_kind norm;                 /* NORM_NONE: no NORM, no GATE */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
-    /* Of all units, whatever they say themselves. Without `host_apart`, on a device whose memory is
-     * the host's, nothing is offloaded. */
+    /* For all units, overriding their own setting. Without `host_apart`, on a device whose memory
+     * is the host's, nothing is offloaded. */
     bool cpu_offload, host_apart;
-    /* Collectives' buffers are registered with the communicator, and so must lie at the same places
-     * on every rank: the hash has them. */
+    /* For an estimate only: work buffers have no places, so `work_bytes` is a lower bound, and the
+     * plan is not checked. */
+    bool sketch;
+    /* The communicator registers the collectives' buffers, so their offsets must be the same on
+     * every rank: the hash includes them. */
     bool register_buffers;
 };
 
@@ -268,7 +280,7 @@ struct plan {
     uint64_t state_bytes;                            /* arena sizes */
     uint64_t work_bytes;
     uint64_t peak_bytes; /* state + work: what the runtime allocates per rank */
-    uint64_t host_bytes; /* the arena of offloaded units: what it allocates of the host's memory */
+    uint64_t host_bytes; /* the arena of offloaded units: host memory that the runtime allocates */
     uint64_t hash;       /* of everything that must be equal on all ranks */
 };
 
@@ -283,24 +295,27 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
 void plan_free(struct plan *plan); /* accepts NULL */
 
 /*
- * Checks a plan as if somebody else had made it: every read has an earlier, ordered writer; buffers
- * that share bytes are ordered; a unit is gathered when used, freed after its last use, gathered
- * units stay within the limit; every gradient is reduced once and used by the optimizer after; all
- * offsets are inside the arenas. INTERNAL names the instruction and the buffers.
+ * Checks a plan independently of how it was built: every read has an earlier, ordered writer;
+ * buffers that share bytes are ordered; a unit is gathered when used and freed after its last use,
+ * and gathered units stay within the limit; every gradient is reduced once and used by the
+ * optimizer afterwards; all offsets are inside the arenas. INTERNAL names the instruction and the
+ * buffers.
  */
 status_t plan_validate(const struct plan *plan) FSDPD_MUST_USE;
 
-/* RESOURCE_EXHAUSTED if `peak_bytes` is above `memory_bytes`, naming the largest unit and class. */
-status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_MUST_USE;
+/* RESOURCE_EXHAUSTED if `peak_bytes`, and the `outside_bytes` that the process needs beside the
+ * arenas, exceed `memory_bytes`; names the largest unit and class. */
+status_t plan_check_fits(const struct plan *plan, uint64_t outside_bytes,
+                         uint64_t memory_bytes) FSDPD_MUST_USE;
 
-/* The host's memory, and who takes of it. */
+/* The host's memory and its users. */
 struct plan_host {
-    uint64_t memory_bytes;  /* that it has for all of them */
-    uint64_t staging_bytes; /* that each pins beside the plan's host_bytes, for copies */
+    uint64_t memory_bytes;  /* available to all of them */
+    uint64_t staging_bytes; /* pinned by each for copies, besides the plan's host_bytes */
     int ranks;              /* of the job on this host; at least 1 */
 };
 
-/* The same of the host's memory, for what all ranks on it pin; naming what for. */
+/* The same for the host memory pinned by all ranks on the host; the message says what it is for. */
 status_t plan_check_host_fits(const struct plan *plan, const struct plan_host *host) FSDPD_MUST_USE;
 
 /* Whether instruction `a` is done before `b` starts, by lane order and waits. */
@@ -308,19 +323,20 @@ bool plan_happens_before(const struct plan_program *program, int a, int b);
 
 const char *plan_strategy_name(enum strategy strategy); /* "full_shard" */
 
-/* Whether some unit's parameters are spread over ranks, so that they must be gathered. */
+/* Whether some unit's parameters are spread over ranks and must be gathered. */
 bool plan_is_sharded(const struct plan *plan);
 
-/* How many neighbouring ranks hold the unit's parameters together between forward and backward: its
- * shard world, less with RESHARD_GROUP, 1 if they stay gathered. (The root stays so anyway.) */
-int plan_ranks_between(const struct plan *plan, int unit);
+/* The number of neighbouring ranks that hold the unit's parameters together between forward and
+ * backward: its shard world, fewer with RESHARD_GROUP, 1 if they stay gathered. (The root always
+ * stays gathered.) */
+int plan_reshard_world(const struct plan *plan, int unit);
 
-/* Whether the unit's shard and optimizer are the host's. */
+/* Whether the unit's shard and optimizer are on the host. */
 bool plan_offloads(const struct plan *plan, int unit);
-/* The same of any unit. */
+/* Whether any unit's are. */
 bool plan_has_offloaded(const struct plan *plan);
 
-/* What the unit is gathered as, where it is, and what its gradients are sent as. */
+/* The type in which the unit is gathered, if it is, and in which its gradients are sent. */
 enum dtype plan_param_dtype(const struct plan *plan, int unit);
 enum dtype plan_reduce_dtype(const struct plan *plan, int unit);
 
@@ -331,25 +347,24 @@ struct plan_range {
 };
 
 /*
- * The runs of values with one group in the unit's kept part, ascending; what lies between two
- * parameters has no meaning and is left out, unless `with_gaps` allows it within a run. Returns how
- * many; the caller frees *ranges.
+ * The runs of values of one settings group in the unit's kept part, ascending. Gaps between
+ * parameters have no meaning; they are omitted unless `with_gaps` allows them within a run. Returns
+ * the number of runs; the caller frees *ranges.
  */
 int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct plan_range **ranges);
 
 /* Bytes that this rank sends in an optimizer step with all its micro-steps. */
 uint64_t plan_communicated_per_step(const struct plan *plan);
 
-/* Whether this rank counts its part of the unit in the norm: each part is counted once over the
- * ranks, however many have it. */
+/* Whether this rank counts its part of the unit in the norm: each part is counted once, however
+ * many ranks have it. */
 bool plan_counts_in_norm(const struct plan *plan, int unit);
 
-/* The text that a person reads and golden tests compare; see docs/plan.md. Caller frees. */
+/* Human-readable text, which golden tests compare; see docs/plan.md. Caller frees. */
 char *plan_dump(const struct plan *plan);
 
 const char *plan_instruction_name(enum instruction_kind kind); /* "all_gather" */
 const char *plan_buffer_class_name(enum buffer_class class);   /* "parameters (shard)" */
 const char *plan_lane_name(enum lane lane);
-const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */
 
 #endif

@@ -10,12 +10,10 @@
 #include "base/text.h"
 #include "fsdp/plan_internal.h"
 
-enum { OPTIMIZER_SLOTS_MAX = 8 };
-
-/* Groups of equal size, or some ranks would have no part in one. */
+/* Groups must have equal sizes, otherwise some ranks would have no group. */
 static status_t check_shard_world(const char *what, int shard_world, int world)
 {
-    if (shard_world >= 1 && shard_world <= world && world % shard_world == 0) return STATUS_OKAY;
+    if (shard_world >= 1 && shard_world <= world && world % shard_world == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s sharded over %d ranks, but %d rank%s cannot be divided into groups of %d",
                       what, shard_world, world, world == 1 ? "" : "s", shard_world);
@@ -54,87 +52,42 @@ static status_t check_options(const struct plan_options *options, const struct u
     if (options->accumulation == ACCUMULATION_REDUCED && options->world == 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "one rank has nothing to reduce; its gradients accumulate locally");
-    if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_SLOTS_MAX)
+    if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_MAX_SLOTS)
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
-                          options->optimizer_slots, OPTIMIZER_SLOTS_MAX);
-    return STATUS_OKAY;
+                          options->optimizer_slots, OPTIMIZER_MAX_SLOTS);
+    return NULL;
 }
 
-int plan_ranks_between(const struct plan *plan, int unit)
-{
-    const struct unit *it = &plan->units->units[unit];
-    enum reshard reshard = it->reshard != RESHARD_DEFAULT ? it->reshard : plan->options.reshard;
-    int ranks = it->reshard != RESHARD_DEFAULT ? it->reshard_ranks : plan->options.reshard_ranks;
-    switch (reshard) {
-    case RESHARD_DEFAULT:
-        return plan->options.strategy == STRATEGY_SHARD_GRAD_OP ? 1 : it->shard_world;
-    case RESHARD_YES: return it->shard_world;
-    case RESHARD_NO: return 1;
-    case RESHARD_GROUP: return it->shard_world > 1 ? ranks : 1;
-    }
-    return it->shard_world;
-}
-
-enum dtype plan_param_dtype(const struct plan *plan, int unit)
-{
-    return unit_dtype_or(plan->units->units[unit].param_dtype, plan->options.gathered_dtype);
-}
-
-enum dtype plan_reduce_dtype(const struct plan *plan, int unit)
-{
-    return unit_dtype_or(plan->units->units[unit].reduce_dtype, plan->options.reduce_dtype);
-}
-
-/* The smaller groups must make up the ranks that a unit is sharded over. */
+/* The smaller groups must evenly divide the ranks that a unit is sharded over. */
 static status_t check_resharding(const struct plan *plan)
 {
     for (int u = 0; u < plan->units->unit_count; u++) {
         const struct unit *unit = &plan->units->units[u];
-        int ranks = plan_ranks_between(plan, u);
+        int ranks = plan_reshard_world(plan, u);
         if (ranks >= 1 && unit->shard_world % ranks == 0) continue;
         return status_new(STATUS_INVALID_ARGUMENT,
                           "unit %s is sharded over %d ranks, which cannot be resharded after "
                           "forward in groups of %d; expected a divisor",
                           unit->name, unit->shard_world, ranks);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-bool plan_offloads(const struct plan *plan, int unit)
-{
-    if (!plan->options.host_apart) return false;
-    return plan->options.cpu_offload || plan->units->units[unit].cpu_offload;
-}
-
-bool plan_has_offloaded(const struct plan *plan)
-{
-    for (int u = 0; u < plan->units->unit_count; u++)
-        if (plan_offloads(plan, u)) return true;
-    return false;
-}
-
-bool plan_is_sharded(const struct plan *plan)
-{
-    for (int u = 0; u < plan->units->unit_count; u++)
-        if (plan_gathers(plan, u)) return true;
-    return false;
-}
-
-/* Ops are prepared for one type of each parameter; it must be the one in which it will lie. */
+/* Ops are prepared for one type of each parameter: the type it will be gathered in. */
 static status_t check_dtype(const struct plan *plan, const struct graph *graph, int v)
 {
     const struct graph_value *value = &graph->values[v];
-    if (!plan_is_parameter(value)) return STATUS_OKAY;
+    if (!plan_is_parameter(value)) return NULL;
     int unit = plan_unit_of_value(plan, graph, v);
-    enum dtype lies = DTYPE_F32;
+    enum dtype stored = DTYPE_F32;
     if (value->kind == VALUE_PARAMETER && plan_gathers(plan, unit))
-        lies = plan_param_dtype(plan, unit);
-    if (value->type.dtype == lies) return STATUS_OKAY;
+        stored = plan_param_dtype(plan, unit);
+    if (value->type.dtype == stored) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "ops are prepared for %s as %s, but unit %s has it as %s; with bf16 a change "
                       "of policy cannot change whether a parameter is sharded",
                       value->name, dtype_name(value->type.dtype), plan->units->units[unit].name,
-                      dtype_name(lies));
+                      dtype_name(stored));
 }
 
 static status_t check_graph(const struct plan *plan, const struct graph *graph)
@@ -153,7 +106,7 @@ static status_t check_graph(const struct plan *plan, const struct graph *graph)
     }
     if (graph->input < 0 || graph->target < 0 || graph->loss < 0)
         return status_new(STATUS_INTERNAL, "the graph lacks an input, a target or a loss");
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void plan_program_deinit(struct plan_program *program)
@@ -184,41 +137,41 @@ struct building {
 };
 
 static status_t build_program(const struct building *building, struct graph *graph,
-                              const struct lowering *lowering, enum plan_role role, bool thrifty,
-                              struct plan_program *program)
+                              const struct lowering *lowering, enum plan_role role,
+                              bool no_prefetch, struct plan_program *program)
 {
     struct plan_program built = {0};
-    status_t status = plan_schedule(building->plan, graph, role, thrifty, &built);
-    if (status == STATUS_OKAY)
+    status_t status = plan_schedule(building->plan, graph, role, no_prefetch, &built);
+    if (status == NULL)
         status =
             plan_memory(building->plan, lowering, building->state, building->state_count, &built);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         plan_program_deinit(&built);
         static const char *const names[] = {"train", "accumulate", "evaluate"};
         return status_wrap(status, "%s", names[role]);
     }
     *program = built;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Evaluation is a small part of a job, so it must not decide how much memory the job takes: if its
- * prefetched gathers do, it gathers each unit only when it is needed. */
+/* Evaluation is a small part of a job and must not determine its memory: if its prefetched gathers
+ * would, it gathers each unit only when needed. */
 static status_t build_evaluate(const struct building *building, struct graph *graph,
                                const struct lowering *lowering)
 {
     struct plan *plan = building->plan;
     TRY(build_program(building, graph, lowering, ROLE_EVALUATE, false, &plan->evaluate));
     bool fetches = plan_is_sharded(plan) || plan_has_offloaded(plan);
-    if (!fetches || plan->evaluate.work_bytes <= plan->train.work_bytes) return STATUS_OKAY;
-    struct plan_program thrifty;
-    TRY(build_program(building, graph, lowering, ROLE_EVALUATE, true, &thrifty));
-    if (thrifty.work_bytes < plan->evaluate.work_bytes) {
+    if (!fetches || plan->evaluate.work_bytes <= plan->train.work_bytes) return NULL;
+    struct plan_program no_prefetch;
+    TRY(build_program(building, graph, lowering, ROLE_EVALUATE, true, &no_prefetch));
+    if (no_prefetch.work_bytes < plan->evaluate.work_bytes) {
         struct plan_program other = plan->evaluate;
-        plan->evaluate = thrifty;
-        thrifty = other;
+        plan->evaluate = no_prefetch;
+        no_prefetch = other;
     }
-    plan_program_deinit(&thrifty);
-    return STATUS_OKAY;
+    plan_program_deinit(&no_prefetch);
+    return NULL;
 }
 
 status_t plan_build(const struct model *model, const struct unit_set *units,
@@ -234,10 +187,9 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     built->model = model;
     built->units = units;
     status_t status = check_resharding(built);
-    if (status == STATUS_OKAY) status = check_graph(built, train_graph);
-    if (status == STATUS_OKAY && evaluate_graph != NULL)
-        status = check_graph(built, evaluate_graph);
-    if (status != STATUS_OKAY) {
+    if (status == NULL) status = check_graph(built, train_graph);
+    if (status == NULL && evaluate_graph != NULL) status = check_graph(built, evaluate_graph);
+    if (status != NULL) {
         plan_free(built);
         return status;
     }
@@ -249,33 +201,36 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     built->host_bytes = arenas[ARENA_HOST];
     status =
         build_program(&building, train_graph, train_lowering, ROLE_TRAIN, false, &built->train);
-    if (status == STATUS_OKAY && options->accumulation != ACCUMULATION_NONE)
+    if (status == NULL && options->accumulation != ACCUMULATION_NONE)
         status = build_program(&building, train_graph, train_lowering, ROLE_ACCUMULATE, false,
                                &built->accumulate);
-    if (status == STATUS_OKAY && evaluate_graph != NULL)
+    if (status == NULL && evaluate_graph != NULL)
         status = build_evaluate(&building, evaluate_graph, evaluate_lowering);
     free(building.state);
-    if (status == STATUS_OKAY) {
+    if (status == NULL) {
         built->work_bytes = built->train.work_bytes;
         if (built->accumulate.work_bytes > built->work_bytes)
             built->work_bytes = built->accumulate.work_bytes;
         if (built->evaluate.work_bytes > built->work_bytes)
             built->work_bytes = built->evaluate.work_bytes;
         built->peak_bytes = built->state_bytes + built->work_bytes;
-        built->hash = plan_compute_hash(built);
-        status = status_wrap(plan_validate(built), "the plan is wrong");
+        if (!options->sketch) {
+            built->hash = plan_compute_hash(built);
+            status = status_wrap(plan_validate(built), "the plan is wrong");
+        }
     }
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         plan_free(built);
         return status;
     }
     *plan = built;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes)
+status_t plan_check_fits(const struct plan *plan, uint64_t outside_bytes, uint64_t memory_bytes)
 {
-    if (plan->peak_bytes <= memory_bytes) return STATUS_OKAY;
+    if (plan->peak_bytes <= memory_bytes && outside_bytes <= memory_bytes - plan->peak_bytes)
+        return NULL;
     const struct plan_program *program = &plan->train;
     if (plan->evaluate.work_bytes > program->work_bytes) program = &plan->evaluate;
     int class = 0, unit = 0;
@@ -283,39 +238,41 @@ status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes)
         if (program->class_bytes_at_peak[c] > program->class_bytes_at_peak[class]) class = c;
     for (int u = 1; u < plan->units->unit_count; u++)
         if (plan->units->units[u].flat.padded > plan->units->units[unit].flat.padded) unit = u;
-    char needed[32], given[32], most[32], largest[32];
+    char needed[32], given[32], most[32], largest[32], own[32], outside[64] = "";
+    if (outside_bytes > 0)
+        snprintf(outside, sizeof outside, " and %s outside of it",
+                 text_format_bytes(outside_bytes, own));
     uint64_t unit_bytes = (uint64_t)plan->units->units[unit].flat.padded * sizeof(float);
-    return status_new(STATUS_RESOURCE_EXHAUSTED,
-                      "the plan needs %s of memory per rank, but %s are available; at the peak of "
-                      "%s most of it are %s (%s); the largest unit is %s with %s of parameters",
-                      text_format_bytes(plan->peak_bytes, needed),
-                      text_format_bytes(memory_bytes, given),
-                      program == &plan->train ? "training" : "evaluation",
-                      plan_buffer_class_name(class),
-                      text_format_bytes(program->class_bytes_at_peak[class], most),
-                      plan->units->units[unit].name, text_format_bytes(unit_bytes, largest));
+    return status_new(
+        STATUS_RESOURCE_EXHAUSTED,
+        "the plan needs %s of memory per rank%s, but %s are available; at the peak of "
+        "%s most of it are %s (%s); the largest unit is %s with %s of parameters",
+        text_format_bytes(plan->peak_bytes, needed), outside,
+        text_format_bytes(memory_bytes, given), program == &plan->train ? "training" : "evaluation",
+        plan_buffer_class_name(class), text_format_bytes(program->class_bytes_at_peak[class], most),
+        plan->units->units[unit].name, text_format_bytes(unit_bytes, largest));
 }
 
 status_t plan_check_host_fits(const struct plan *plan, const struct plan_host *host)
 {
     uint64_t rank = plan->host_bytes + host->staging_bytes, ranks = (uint64_t)host->ranks;
-    if (rank <= host->memory_bytes / ranks) return STATUS_OKAY;
+    if (rank <= host->memory_bytes / ranks) return NULL;
     bool offloads = plan->host_bytes > 0;
     uint64_t needed = rank > UINT64_MAX / ranks ? UINT64_MAX : rank * ranks;
-    char units[32], copies[32], all[32], given[32], who[48] = "";
+    char units[32], copies[32], all[32], given[32], per_host[48] = "";
     text_format_bytes(plan->host_bytes, units);
     text_format_bytes(host->staging_bytes, copies);
     if (ranks > 1)
-        snprintf(who, sizeof who, ", %s for the %d ranks of a host", text_format_bytes(needed, all),
-                 host->ranks);
+        snprintf(per_host, sizeof per_host, ", %s for the %d ranks of a host",
+                 text_format_bytes(needed, all), host->ranks);
     text_format_bytes(host->memory_bytes, given);
     if (!offloads)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "copies need %s of host memory per rank%s, but %s are available there",
-                          copies, who, given);
+                          copies, per_host, given);
     return status_new(
         STATUS_RESOURCE_EXHAUSTED,
         "offloaded units need %s of host memory per rank, and copies %s%s, but %s are "
         "available there; offload fewer units, or use more hosts",
-        units, copies, who, given);
+        units, copies, per_host, given);
 }

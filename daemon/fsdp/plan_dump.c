@@ -1,6 +1,6 @@
 /*
- * The plan as text: what a person reads and golden tests compare (docs/plan.md). Pure functions;
- * any thread.
+ * The plan as human-readable text, which golden tests compare (docs/plan.md). Pure functions; any
+ * thread.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -10,82 +10,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "fsdp/plan_internal.h"
-
-const char *plan_instruction_name(enum instruction_kind kind)
-{
-    switch (kind) {
-    case INSTRUCTION_COPY_BATCH: return "copy_batch";
-    case INSTRUCTION_ALL_GATHER: return "all_gather";
-    case INSTRUCTION_COMPUTE: return "compute";
-    case INSTRUCTION_FREE: return "free";
-    case INSTRUCTION_REDUCE_SCATTER: return "reduce_scatter";
-    case INSTRUCTION_ALL_REDUCE: return "all_reduce";
-    case INSTRUCTION_REDUCE_STATS: return "reduce_stats";
-    case INSTRUCTION_ACCUMULATE: return "accumulate";
-    case INSTRUCTION_NORM: return "norm";
-    case INSTRUCTION_REDUCE_NORM: return "reduce_norm";
-    case INSTRUCTION_GATE: return "gate";
-    case INSTRUCTION_ZERO: return "zero";
-    case INSTRUCTION_OPTIMIZER: return "optimizer";
-    case INSTRUCTION_RESHARD: return "reshard";
-    case INSTRUCTION_UPLOAD: return "upload";
-    case INSTRUCTION_DOWNLOAD: return "download";
-    case INSTRUCTION_DOWNLOAD_STATS: return "download_stats";
-    }
-    return "unknown";
-}
-
-const char *plan_strategy_name(enum strategy strategy)
-{
-    static const char *const names[STRATEGY_COUNT] = {
-        [STRATEGY_FULL_SHARD] = "full_shard",
-        [STRATEGY_NO_SHARD] = "no_shard",
-        [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op",
-        [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
-    };
-    return (unsigned)strategy < STRATEGY_COUNT ? names[strategy] : "unknown";
-}
-
-const char *plan_buffer_class_name(enum buffer_class class)
-{
-    switch (class) {
-    case BUFFER_SHARD: return "parameters (shard)";
-    case BUFFER_GRADIENT_SHARD: return "gradients (shard)";
-    case BUFFER_OPTIMIZER: return "optimizer state";
-    case BUFFER_BATCH: return "batch";
-    case BUFFER_STATS: return "statistics";
-    case BUFFER_GATHERED: return "parameters (gathered)";
-    case BUFFER_GRADIENT: return "gradients";
-    case BUFFER_ACTIVATION: return "activations";
-    case BUFFER_TEMPORARY: return "temporaries";
-    case BUFFER_WORKSPACE: return "workspace";
-    case BUFFER_ACCUMULATED: return "gradients (accumulated)";
-    case BUFFER_NORM: return "gradient norm";
-    case BUFFER_RESHARDED: return "parameters (resharded)";
-    case BUFFER_STAGED: return "parameters (uploaded)";
-    case BUFFER_HOST_GRADIENT: return "gradients (host)";
-    case BUFFER_HOST_STATS: return "statistics (host)";
-    case BUFFER_CLASS_COUNT: break;
-    }
-    return "unknown";
-}
-
-const char *plan_lane_name(enum lane lane)
-{
-    static const char *const names[LANE_COUNT] = {"compute", "comm", "copy", "download", "host"};
-    return (unsigned)lane < LANE_COUNT ? names[lane] : "unknown";
-}
-
-const char *plan_optimizer_name(enum optimizer_kind kind)
-{
-    switch (kind) {
-    case OPTIMIZER_ADADELTA: return "adadelta";
-    case OPTIMIZER_SGD: return "sgd";
-    case OPTIMIZER_ADAM: return "adam";
-    case OPTIMIZER_ADAMW: return "adamw";
-    }
-    return "unknown";
-}
 
 static void add_count(struct buf *out, int width, uint64_t count)
 {
@@ -144,7 +68,7 @@ static void dump_units(struct buf *out, const struct plan *plan)
         if (plan_fetches(plan, u) && plan_keeps(plan, u))
             buf_add_text(out, ", kept until backward");
         if (plan_reshards(plan, u) && unit->modules[0] != 0)
-            buf_printf(out, ", resharded to %d ranks", plan_ranks_between(plan, u));
+            buf_printf(out, ", resharded to %d ranks", plan_reshard_world(plan, u));
         if (plan_gathers(plan, u) && plan_param_dtype(plan, u) != plan->options.gathered_dtype)
             buf_printf(out, ", gathers %s", dtype_name(plan_param_dtype(plan, u)));
         if (plan_reduces(plan) && plan_reduce_dtype(plan, u) != plan->options.reduce_dtype)
@@ -178,7 +102,9 @@ static void dump_memory(struct buf *out, const struct plan *plan)
     for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
         uint64_t most = 0;
         for (int k = 0; k < count; k++) most |= programs[k]->class_bytes_at_peak[class];
-        if (class > BUFFER_WORKSPACE && most == 0) continue; /* of steps that this plan lacks */
+        if (class > BUFFER_WORKSPACE && most == 0)
+            continue; /* of kinds of steps that this plan
+                       * lacks */
         buf_printf(out, "  %-26s", plan_buffer_class_name(class));
         for (int k = 0; k < count; k++) add_count(out, 16, programs[k]->class_bytes_at_peak[class]);
         buf_add_char(out, '\n');
@@ -237,9 +163,10 @@ static void dump_instruction(struct buf *out, const struct plan *plan,
         buf_add_text(out, " ->");
         add_values(out, program, op->outputs, OP_MAX_OUTPUTS);
     } else if (it->kind == INSTRUCTION_COPY_BATCH) {
-        const int values[] = {program->graph->input, program->graph->target};
+        const struct graph *graph = program->graph;
+        const int values[] = {graph->input, graph->target, graph->starts};
         buf_add_text(out, " ->");
-        add_values(out, program, values, 2);
+        add_values(out, program, values, 3);
     } else {
         if (it->source >= 0) add_place(out, program, it->source, 0);
         if (it->target >= 0) buf_add_text(out, " ->");

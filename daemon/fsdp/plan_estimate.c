@@ -17,7 +17,7 @@ double plan_collective_seconds(enum instruction_kind kind, int ranks, uint64_t b
     double transfer = (double)bytes / link->bandwidth;
     if (kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_REDUCE_SCATTER)
         return (ranks - 1) * link->latency + transfer;
-    /* Up a tree and down again, all of the data in every step, cut into a pipeline. */
+    /* Up a tree and down again, with all of the data in every step, pipelined. */
     double ring = 2.0 * (ranks - 1) * link->latency + transfer;
     double tree = 2.0 * tree_depth(ranks) * link->latency + transfer * ranks / (double)(ranks - 1);
     return tree < ring ? tree : ring;
@@ -60,8 +60,15 @@ static uint64_t value_bytes(const struct plan_program *program, int value)
     return value >= 0 ? tensor_bytes(&program->graph->values[value].type) : 0;
 }
 
-/* Whether a group lies in one host. Ranks that shard a unit are neighbours, those that hold the
- * same shard are spread over the world. */
+static uint64_t batch_bytes(const struct plan_program *program)
+{
+    const struct graph *graph = program->graph;
+    return value_bytes(program, graph->input) + value_bytes(program, graph->target) +
+           value_bytes(program, graph->starts);
+}
+
+/* Whether a group is on one host. Ranks that shard a unit are neighbours; those that hold the same
+ * shard are spread over the world. */
 static bool in_one_host(const struct plan *plan, const struct plan_instruction *it, int ranks,
                         int devices_per_host)
 {
@@ -70,7 +77,7 @@ static bool in_one_host(const struct plan *plan, const struct plan_instruction *
     return neighbours && devices_per_host % ranks == 0;
 }
 
-/* A ring that spans hosts has links of both kinds. */
+/* A ring that spans hosts uses links of both kinds. */
 static double collective_seconds(const struct plan *plan, const struct plan_instruction *it,
                                  const struct plan_rates *rates)
 {
@@ -89,11 +96,9 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
     if (it->lane == LANE_COMM) return collective_seconds(plan, it, rates);
     switch (it->kind) {
     case INSTRUCTION_COMPUTE: return op_seconds(program, it->op, rates, flops);
-    case INSTRUCTION_COPY_BATCH:
-        return link_seconds(&rates->batch, value_bytes(program, program->graph->input) +
-                                               value_bytes(program, program->graph->target));
+    case INSTRUCTION_COPY_BATCH: return link_seconds(&rates->batch, batch_bytes(program));
     case INSTRUCTION_UPLOAD:
-    case INSTRUCTION_DOWNLOAD: /* as much is read as written */
+    case INSTRUCTION_DOWNLOAD: /* as many bytes are read as written */
         return link_seconds(&rates->batch, buffer_bytes(program, it->source));
     case INSTRUCTION_DOWNLOAD_STATS: return rates->batch.latency;
     case INSTRUCTION_FREE: return 0;
@@ -104,7 +109,7 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
     case INSTRUCTION_ACCUMULATE: /* two are read, one is written */
         return rates->op_seconds +
                3 * (double)buffer_bytes(program, it->source) / rates->memory_bandwidth;
-    case INSTRUCTION_RESHARD: /* as much as is kept is read, and written */
+    case INSTRUCTION_RESHARD: /* as many bytes are read as kept and written */
         return rates->op_seconds +
                2 * (double)buffer_bytes(program, it->target) / rates->memory_bandwidth;
     case INSTRUCTION_ZERO:
@@ -118,7 +123,7 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
         if (it->lane == LANE_HOST) return (double)bytes / rates->host_bandwidth;
         return rates->op_seconds + (double)bytes / rates->memory_bandwidth;
     }
-    default: /* other work on this rank: what it reads and writes */
+    default: /* other work on this rank: the bytes it reads and writes */
         return rates->op_seconds +
                (double)(buffer_bytes(program, it->source) + buffer_bytes(program, it->target)) /
                    rates->memory_bandwidth;

@@ -1,12 +1,12 @@
 /*
- * How long a step of a plan would take on a device of given rates: an estimate, made to compare
- * plans with each other and to see what waits for what, not to predict a benchmark.
+ * Estimates the duration of a plan's step on a device of given rates, to compare plans and to see
+ * what waits for what. It is not a prediction of a benchmark.
  *
  * An op takes the longer of its arithmetic and its memory traffic (every operand once), plus the
  * time to start it. A collective over n ranks is a ring: n - 1 steps for an all_gather or a
- * reduce_scatter, 2 (n - 1) for an all_reduce, each with the link's latency, and the bytes that a
- * rank sends over the link's bandwidth; a small all_reduce is a tree if that is faster. A ring that
- * leaves a host is as slow as its slowest link. Pure functions; any thread.
+ * reduce_scatter, 2 (n - 1) for an all_reduce, each with the link's latency, plus the bytes sent by
+ * a rank over the link's bandwidth; a small all_reduce is a tree if that is faster. A ring that
+ * spans hosts is as slow as its slowest link. Pure functions; any thread.
  */
 #ifndef FSDPD_FSDP_PLAN_ESTIMATE_H
 #define FSDPD_FSDP_PLAN_ESTIMATE_H
@@ -32,15 +32,15 @@ struct plan_rates {
 /* Of one instruction, in seconds from the step's start. */
 struct plan_timing {
     double start, seconds;
-    double exposed; /* of a collective: while nothing computes */
+    double exposed; /* of a collective: the part not overlapped by compute */
 };
 
 struct plan_estimate {
     double step_seconds;
-    double compute_seconds; /* the compute lane is busy, likewise the others */
+    double compute_seconds; /* busy time of the compute lane, likewise the others */
     double communication_seconds;
     double copy_seconds, download_seconds, host_seconds;
-    double exposed_seconds; /* communication while nothing computes */
+    double exposed_seconds; /* communication not overlapped by compute */
     double flops;           /* of the ops, without the optimizer */
 };
 
@@ -48,15 +48,15 @@ struct plan_estimate {
 double plan_collective_seconds(enum instruction_kind kind, int ranks, uint64_t bytes,
                                const struct plan_link *link);
 
-/* Fills in `seconds` of each instruction, the rest 0; returns the step's floating-point operations.
- * `timings` is by instruction. */
+/* Fills in `seconds` of each instruction and clears the rest; returns the step's floating-point
+ * operations. `timings` is by instruction. */
 double plan_estimate_instructions(const struct plan *plan, const struct plan_program *program,
                                   const struct plan_rates *rates, struct plan_timing *timings);
 
 /*
- * Runs the lanes with the given `seconds`: each instruction starts when the one before it on its
- * lane and those it waits for are done. Fills in `start` and `exposed`, and the estimate with no
- * `flops`.
+ * Simulates the lanes with the given `seconds`: each instruction starts when its predecessor on the
+ * lane and the ones it waits for have finished. Fills in `start` and `exposed`, and the estimate
+ * without `flops`.
  */
 void plan_simulate(const struct plan_program *program, struct plan_timing *timings,
                    struct plan_estimate *estimate);

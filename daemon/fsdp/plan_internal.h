@@ -1,7 +1,7 @@
 /*
  * How a plan is made, in the order of the files: the schedule lists the instructions and their
- * waits (plan_schedule.c, plan_order.c), the memory step gives them buffers (plan_memory.c) and the
- * buffers offsets (plan_place.c). Internal to this room.
+ * waits (plan_schedule.c, plan_order.c), the memory step creates buffers (plan_memory.c) and
+ * assigns their offsets (plan_place.c). Internal to this room.
  */
 #ifndef FSDPD_FSDP_PLAN_INTERNAL_H
 #define FSDPD_FSDP_PLAN_INTERNAL_H
@@ -11,7 +11,8 @@
 
 enum { PLAN_ALIGN = 64, PLAN_GATHERED_LIMIT = 2 };
 
-/* As PyTorch's DDP: buckets of 25 MiB, the first one small so that communication starts early. */
+/* As in PyTorch's DDP: buckets of 25 MiB, with a small first one so that communication starts
+ * early. */
 enum { PLAN_BUCKET_BYTES = 25 << 20, PLAN_FIRST_BUCKET_BYTES = 1 << 20 };
 
 static inline uint64_t plan_align(uint64_t bytes)
@@ -19,16 +20,16 @@ static inline uint64_t plan_align(uint64_t bytes)
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
-/* A double of each rank travels as its bits. */
+/* One double per rank, transferred as raw bits. */
 enum { PLAN_NORM_FLOATS = sizeof(double) / sizeof(float) };
 
-/* What follows from the options and the units. */
+/* Derived from the options and the units. */
 static inline bool plan_gathers(const struct plan *plan, int unit)
 {
     return plan->units->units[unit].shard_world > 1;
 }
 
-/* Whether ops read the unit in a buffer that it is brought to, and that is freed: from other ranks,
+/* Whether ops read the unit in a buffer that it is copied to and that is freed: from other ranks,
  * or from the host. */
 static inline bool plan_fetches(const struct plan *plan, int unit)
 {
@@ -45,17 +46,17 @@ static inline bool plan_replicates(const struct plan *plan, int unit)
 /* Whether the unit stays gathered from forward to backward. */
 static inline bool plan_keeps(const struct plan *plan, int unit)
 {
-    if (plan_gathers(plan, unit)) return plan_ranks_between(plan, unit) == 1;
+    if (plan_gathers(plan, unit)) return plan_reshard_world(plan, unit) == 1;
     enum reshard reshard = plan->units->units[unit].reshard;
     if (reshard == RESHARD_DEFAULT) reshard = plan->options.reshard;
     if (reshard == RESHARD_DEFAULT) return plan->options.strategy == STRATEGY_SHARD_GRAD_OP;
     return reshard == RESHARD_NO;
 }
 
-/* Whether it is freed but for a larger shard. */
+/* Whether it is freed except for a larger shard. */
 static inline bool plan_reshards(const struct plan *plan, int unit)
 {
-    int ranks = plan_ranks_between(plan, unit);
+    int ranks = plan_reshard_world(plan, unit);
     return ranks > 1 && ranks < plan->units->units[unit].shard_world;
 }
 
@@ -64,7 +65,7 @@ static inline int plan_group_ranks(const struct plan *plan, enum plan_group grou
     int world = plan->options.world;
     if (group == GROUP_WORLD) return world;
     int shard = plan->units->units[unit].shard_world;
-    if (group == GROUP_RESHARD) return plan_ranks_between(plan, unit);
+    if (group == GROUP_RESHARD) return plan_reshard_world(plan, unit);
     return group == GROUP_SHARD ? shard : world / shard;
 }
 
@@ -90,31 +91,31 @@ static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
     return plan->units->units[unit].flat.shard;
 }
 
-/* Bytes of an element of what ops read as the unit's parameters. */
+/* Bytes of an element of the unit's parameters as ops read them. */
 static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
 {
     return plan_gathers(plan, unit) ? dtype_size(plan_param_dtype(plan, unit)) : sizeof(float);
 }
 
-/* The same of what it keeps between forward and backward. */
+/* The same for what the unit keeps between forward and backward. */
 static inline int64_t plan_resharded_elements(const struct plan *plan, int unit)
 {
-    return plan->units->units[unit].flat.padded / plan_ranks_between(plan, unit);
+    return plan->units->units[unit].flat.padded / plan_reshard_world(plan, unit);
 }
 
-/* Where in the unit's flat parameter they start. */
+/* The offset in the unit's flat parameter. */
 static inline int64_t plan_kept_start(const struct plan *plan, int unit)
 {
     int parts = plan->units->units[unit].shard_world;
     return plan_kept_elements(plan, unit) * (plan->options.rank % parts);
 }
 
-/* --- plan_order.c --- */
+/* ---- plan_order.c ---- */
 
 /*
- * Appends `instruction` (its waits are computed here) to the program. `after` are the instructions,
- * on any lane and in any order, that it must come after; -1 is skipped. The array is sorted in
- * place. Returns its number.
+ * Appends `instruction` to the program and computes its waits. `after` lists the instructions that
+ * it must follow, on any lane and in any order; -1 is skipped. Sorts the array in place. Returns
+ * the instruction's number.
  */
 int plan_append(struct plan_program *program, int *capacity,
                 const struct plan_instruction *instruction, int *after, int after_count);
@@ -124,25 +125,25 @@ static inline bool plan_clock_before(const int *clocks, enum lane lane_a, int a,
     return a != b && clocks[b * LANE_COUNT + lane_a] >= a;
 }
 
-/* --- plan_schedule.c --- */
+/* ---- plan_schedule.c ---- */
 
 enum plan_role { ROLE_TRAIN, ROLE_ACCUMULATE, ROLE_EVALUATE };
 
 /*
- * Lists the instructions of one step of `graph`, waits and clocks included, buffers not. With
- * `thrifty` a forward gather starts only when the compute before its first use is done. The role
- * says whether gradients are reduced and used.
+ * Lists the instructions of one step of `graph`, with waits and clocks, without buffers. With
+ * `no_prefetch` a forward gather starts only when the compute before its first use has finished.
+ * The role determines whether gradients are reduced and used.
  */
 status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
-                       bool thrifty, struct plan_program *program) FSDPD_MUST_USE;
+                       bool no_prefetch, struct plan_program *program) FSDPD_MUST_USE;
 
-/* --- plan_memory.c --- */
+/* ---- plan_memory.c ---- */
 
-/* A span of a work buffer's life, from its first touch to its last, by lane and in list order. */
+/* A span of a work buffer's life, from its first access to its last, by lane and in list order. */
 struct live_range {
     int buffer;
     int begin, end;                          /* in list order */
-    int first[LANE_COUNT], last[LANE_COUNT]; /* -1 if that lane does not touch it */
+    int first[LANE_COUNT], last[LANE_COUNT]; /* -1 if that lane does not access it */
     int next;                                /* the buffer's next range, -1 */
 };
 
@@ -152,33 +153,35 @@ struct live_ranges {
     int *of_buffer; /* its first range, -1 for none */
 };
 
-/* The buffers that outlive a step, the same for all programs; `bytes` are the arenas' (by
+/* Creates the buffers that outlive a step, the same for all programs; `bytes` are the arenas' (by
  * plan_arena). */
 struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
                                        const struct graph *evaluate, int *count,
                                        uint64_t bytes[ARENA_HOST + 1]);
 
-/* Gives every value, unit and instruction its buffer, and places the work buffers. */
+/* Assigns a buffer to every value, unit and instruction, and places the work buffers. */
 status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                      const struct plan_buffer *state, int state_count,
                      struct plan_program *program) FSDPD_MUST_USE;
 
-/* --- plan_place.c --- */
+/* ---- plan_place.c ---- */
 
-/* Offsets for the work buffers, and the program's work_bytes. */
+/* Computes offsets for the work buffers, and the program's work_bytes. */
 void plan_place(struct plan_program *program, const struct live_ranges *live);
 
-/* live_peak, peak_instruction, class_bytes_at_peak. */
+/* Computes live_peak, peak_instruction, class_bytes_at_peak. */
 void plan_account(struct plan_program *program, const struct live_ranges *live);
 
-/* --- plan_hash.c --- */
+/* ---- plan_hash.c ---- */
 
 uint64_t plan_compute_hash(const struct plan *plan);
 
-/* Bytes that this rank sends: in all, as few as any algorithm can. */
+/* ---- plan_query.c ---- */
+
+/* Bytes sent by this rank: the minimum of any algorithm. */
 uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction);
 
-/* --- plan_build.c --- */
+/* ---- plan_build.c ---- */
 
 void plan_program_deinit(struct plan_program *program);
 

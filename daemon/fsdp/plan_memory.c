@@ -1,9 +1,9 @@
 /*
- * Which bytes exist: the state buffers, a buffer for every value, gathered unit, gradient and
- * scratch, and when each is alive. Pure functions; any thread.
+ * The buffers of a plan: state, and one for every value, gathered unit, gradient and scratch area,
+ * with their lifetimes. Pure functions; any thread.
  *
  * A view shares its input's buffer; an op that may run in place takes over its first input's buffer
- * if nobody reads that input later. Where the buffers lie is decided in plan_place.c.
+ * if no later op reads that input. plan_place.c decides where the buffers lie.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 
-/* --- State --- */
+/* ---- State ---- */
 
 struct state {
     struct plan_buffer *buffers;
@@ -34,8 +34,8 @@ static void add_state(struct state *state, enum plan_arena arena, enum buffer_cl
     state->end[arena] += plan_align(bytes);
 }
 
-/* What of a gradient lives on from one program to the next, or is the host's. A whole one that
- * leaves for the host in the same step needs no place of its own. */
+/* Creates the parts of a gradient that outlive a program or are on the host. A whole gradient that
+ * leaves for the host in the same step needs no lasting buffer. */
 static void add_state_gradient(const struct plan *plan, int u, struct state *state)
 {
     enum accumulation accumulation = plan->options.accumulation;
@@ -51,13 +51,25 @@ static void add_state_gradient(const struct plan *plan, int u, struct state *sta
     else if (local) add_state(state, ARENA_STATE, BUFFER_GRADIENT_SHARD, u, 0, kept);
 }
 
-static uint64_t batch_bytes(const struct graph *train, const struct graph *evaluate, bool target)
+static uint64_t value_bytes(const struct graph *graph, int value)
 {
-    uint64_t bytes = tensor_bytes(&train->values[target ? train->target : train->input].type);
-    if (evaluate == NULL) return bytes;
-    int value = target ? evaluate->target : evaluate->input;
-    uint64_t other = tensor_bytes(&evaluate->values[value].type);
-    return other > bytes ? other : bytes;
+    return graph == NULL || value < 0 ? 0 : tensor_bytes(&graph->values[value].type);
+}
+
+/* One buffer for each value of a batch, for training and evaluation. */
+static void add_state_batch(const struct graph *train, const struct graph *evaluate,
+                            struct state *state)
+{
+    const int trained[] = {train->input, train->target, train->starts};
+    for (int i = 0; i < 3; i++) {
+        if (trained[i] < 0) continue;
+        uint64_t bytes = value_bytes(train, trained[i]), other = 0;
+        if (evaluate != NULL)
+            other = value_bytes(evaluate, i == 0   ? evaluate->input
+                                          : i == 1 ? evaluate->target
+                                                   : evaluate->starts);
+        add_state(state, ARENA_STATE, BUFFER_BATCH, -1, 0, other > bytes ? other : bytes);
+    }
 }
 
 struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
@@ -66,7 +78,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
 {
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
     struct state state = {.end = bytes};
-    state.buffers = mem_alloc_array((size_t)unit_count * (4 + slots) + 4, sizeof *state.buffers);
+    state.buffers = mem_alloc_array((size_t)unit_count * (4 + slots) + 5, sizeof *state.buffers);
     memset(bytes, 0, (ARENA_HOST + 1) * sizeof *bytes);
     for (int kind = 0; kind < 3; kind++) {
         for (int u = 0; u < unit_count; u++) {
@@ -82,30 +94,29 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
         }
     }
     uint64_t stats = PLAN_STATS_COUNT * sizeof(float);
-    add_state(&state, ARENA_STATE, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, false));
-    add_state(&state, ARENA_STATE, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, true));
+    add_state_batch(train, evaluate, &state);
     add_state(&state, ARENA_STATE, BUFFER_STATS, -1, 0, stats);
-    if (plan_has_offloaded(plan) && plan->options.norm != NORM_NONE)
-        add_state(&state, ARENA_HOST, BUFFER_HOST_STATS, -1, 0, stats);
+    if (plan_has_offloaded(plan)) add_state(&state, ARENA_HOST, BUFFER_HOST_STATS, -1, 0, stats);
     *count = state.count;
     return state.buffers;
 }
 
-/* --- A program's buffers --- */
+/* ---- A program's buffers ---- */
 
 struct mapper {
     const struct plan *plan;
     const struct lowering *lowering;
     struct plan_program *program;
     int capacity;
-    /* Buffers by unit, -1. */
+    /* Buffers by unit, -1 if none. */
     int *shard, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
         *host_gradient;
-    int input, target, stats, norm, host_stats; /* buffers */
-    int *value_last;                            /* by value: the last op that touches it */
-    int *buffer_last; /* by buffer: the same over its values so far; work buffers of values only */
+    int input, target, starts, stats, norm, host_stats; /* buffers */
+    int *value_last;                                    /* by value: the last op that touches it */
+    int *buffer_last; /* by buffer: the last op over its values so far; only work buffers of
+                       * values */
     int buffer_last_capacity;
-    bool *viewed; /* by value: it is a view, or there is one of it */
+    bool *viewed; /* by value: it is a view, or a view of it exists */
 };
 
 static int add_buffer(struct mapper *mapper, enum buffer_class class, int unit, int value,
@@ -132,7 +143,7 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
     program->buffers = mem_alloc_array(mapper->capacity, sizeof *program->buffers);
     memcpy(program->buffers, state, state_count * sizeof *state);
     program->buffer_count = state_count;
-    mapper->input = mapper->target = -1;
+    mapper->input = mapper->target = mapper->starts = -1;
     for (int b = 0; b < state_count; b++) {
         switch (state[b].class) {
         case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
@@ -144,16 +155,18 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
         case BUFFER_HOST_STATS: mapper->host_stats = b; break;
         case BUFFER_BATCH:
             if (mapper->input < 0) mapper->input = b;
-            else mapper->target = b;
+            else if (mapper->target < 0) mapper->target = b;
+            else mapper->starts = b;
             break;
         default: break;
         }
     }
     program->buffers[mapper->input].value = program->graph->input;
     program->buffers[mapper->target].value = program->graph->target;
+    if (mapper->starts >= 0) program->buffers[mapper->starts].value = program->graph->starts;
 }
 
-/* Where the unit's gradient is when it is reduced, and with one rank when it is written. */
+/* Where the unit's gradient is when it is reduced or, with one rank, when it is written. */
 static int reduced_gradient(struct mapper *mapper, int u)
 {
     const struct plan *plan = mapper->plan;
@@ -165,7 +178,7 @@ static int reduced_gradient(struct mapper *mapper, int u)
     return *buffer;
 }
 
-/* What the optimizer reads. */
+/* The optimizer's inputs. */
 static int final_gradient(struct mapper *mapper, int u)
 {
     return mapper->accumulated[u] >= 0 ? mapper->accumulated[u] : reduced_gradient(mapper, u);
@@ -187,7 +200,7 @@ static int norm_buffer(struct mapper *mapper)
     return mapper->norm;
 }
 
-/* The buffers that instructions name. */
+/* Assigns the buffers named by instructions. */
 static void map_instructions(struct mapper *mapper)
 {
     const struct plan *plan = mapper->plan;
@@ -292,6 +305,7 @@ static void map_parameters(struct mapper *mapper)
         const struct graph_value *value = &graph->values[v];
         if (value->kind == VALUE_INPUT) program->buffer_of_value[v] = mapper->input;
         if (value->kind == VALUE_TARGET) program->buffer_of_value[v] = mapper->target;
+        if (value->kind == VALUE_STARTS) program->buffer_of_value[v] = mapper->starts;
         if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT) {
             int stat = value->kind == VALUE_LOSS ? PLAN_STAT_LOSS : PLAN_STAT_CORRECT;
             program->buffer_of_value[v] = mapper->stats;
@@ -366,7 +380,7 @@ static status_t check_view(const struct mapper *mapper, int o)
         return status_new(STATUS_INTERNAL,
                           "op %d (%s) is lowered to a view, but its output cannot be its input", o,
                           op->name);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t map_values(struct mapper *mapper)
@@ -408,17 +422,17 @@ static status_t map_values(struct mapper *mapper)
                         add_buffer(mapper, class, -1, v, tensor_bytes(&graph->values[v].type)));
         }
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* --- When buffers are alive --- */
+/* ---- When buffers are alive ---- */
 
 static void touch(struct plan_program *program, struct live_ranges *live, int buffer, int i,
-                  bool anew)
+                  bool is_new)
 {
     if (buffer < 0 || program->buffers[buffer].arena != ARENA_WORK) return;
     int r = live->of_buffer[buffer];
-    if (r < 0 || anew) {
+    if (r < 0 || is_new) {
         MEM_GROW(live->ranges, live->count, live->capacity);
         live->ranges[live->count] = (struct live_range){.buffer = buffer, .begin = i, .next = r};
         r = live->of_buffer[buffer] = live->count++;
@@ -440,10 +454,10 @@ static void find_live_ranges(struct plan_program *program, struct live_ranges *l
     for (int b = 0; b < program->buffer_count; b++) live->of_buffer[b] = -1;
     for (int i = 0; i < program->instruction_count; i++) {
         const struct plan_instruction *instruction = &program->instructions[i];
-        bool anew =
+        bool is_new =
             instruction->kind == INSTRUCTION_ALL_GATHER || instruction->kind == INSTRUCTION_UPLOAD;
         touch(program, live, instruction->source, i, false);
-        touch(program, live, instruction->target, i, anew);
+        touch(program, live, instruction->target, i, is_new);
         touch(program, live, instruction->workspace, i, false);
         if (instruction->kind != INSTRUCTION_COMPUTE) continue;
         const struct graph_op *op = &program->graph->ops[instruction->op];
@@ -454,6 +468,15 @@ static void find_live_ranges(struct plan_program *program, struct live_ranges *l
             if (op->outputs[k] >= 0)
                 touch(program, live, program->buffer_of_value[op->outputs[k]], i, false);
     }
+}
+
+/* Of the state arena, as plan_account counts it. */
+static uint64_t arena_bytes(const struct plan_program *program)
+{
+    uint64_t bytes = 0;
+    for (int b = 0; b < program->buffer_count; b++)
+        if (program->buffers[b].arena == ARENA_STATE) bytes += plan_align(program->buffers[b].bytes);
+    return bytes;
 }
 
 status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
@@ -482,11 +505,12 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     map_parameters(&mapper);
     find_last_touches(&mapper);
     status_t status = map_values(&mapper);
-    if (status == STATUS_OKAY) {
+    if (status == NULL) {
         struct live_ranges live = {0};
         find_live_ranges(program, &live);
-        plan_place(program, &live);
+        if (!plan->options.sketch) plan_place(program, &live);
         plan_account(program, &live);
+        if (plan->options.sketch) program->work_bytes = program->live_peak - arena_bytes(program);
         free(live.ranges);
         free(live.of_buffer);
     }

@@ -1,9 +1,9 @@
 /*
  * Happens-before of a plan's instructions. Pure functions; any thread.
  *
- * Every instruction has a vector clock: for each lane, the last instruction of that lane that is
- * done when this one is. Lanes run in list order, so one number per lane says it all, "a happens
- * before b" is one comparison, and a wait is needed only for what the clock does not imply yet.
+ * Every instruction has a vector clock: for each lane, the last instruction of that lane that has
+ * finished when this one has. Lanes run in list order, so one number per lane suffices, "a happens
+ * before b" is one comparison, and a wait is needed only if the clock does not already imply it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ int plan_append(struct plan_program *program, int *capacity,
         memcpy(clock, &program->clocks[i * LANE_COUNT], LANE_COUNT * sizeof *clock);
         break;
     }
-    /* Latest first: what an earlier one orders is implied by a later one, never the other way. */
+    /* Latest first: a later instruction implies the order of an earlier one, never the reverse. */
     if (after_count > 1) qsort(after, after_count, sizeof *after, compare_descending);
     for (int i = 0; i < after_count; i++) {
         int other = after[i];

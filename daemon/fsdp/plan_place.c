@@ -1,21 +1,22 @@
 /*
- * Where the work buffers lie, and how much is alive at once. Pure functions; any thread.
+ * Placement of the work buffers, and how much is alive at once. Pure functions; any thread.
  *
- * Two buffers may share bytes if every touch of one happens before every touch of the other.
- * Placing is greedy: buffers in some order, each at the lowest offset at which it meets no
- * conflicting one. That is a heuristic for a problem that is NP-hard (storage allocation for
- * interval graphs already is); two orders are tried, largest first and earliest first. Then, again
- * and again, the buffers that the arena's end is due to come first, which they did not find room
- * for where they were. The smallest arena is taken. The "greedy by size" order is from Pisarchyk
- * and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
+ * Two buffers may share bytes if every access to one happens before every access to the other.
+ * Placement is greedy: buffers in some order, each at the lowest offset without a conflict. That is
+ * a heuristic for an NP-hard problem (storage allocation for interval graphs already is). Two
+ * orders are tried, largest first and earliest first; then, repeatedly, the buffers that determine
+ * the arena's end are moved to the front, since they found no lower offset. The smallest arena
+ * wins. The "greedy by size" order is from Pisarchyk and Lee, "Efficient Memory Management for Deep
+ * Neural Net Inference", 2020.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 
-/* --- Offsets --- */
+/* ---- Offsets ---- */
 
 static bool range_before(const int *clocks, const struct live_range *a, const struct live_range *b)
 {
@@ -58,7 +59,7 @@ static int compare_size(const void *a, const void *b)
     return compare_begin(a, b);
 }
 
-/* Places the buffers in the order given, into `offsets` (by buffer); returns the arena's size. */
+/* Places the buffers in the given order, into `offsets` (by buffer); returns the arena's size. */
 static uint64_t place_in_order(const struct plan_program *program, const struct live_ranges *live,
                                const struct candidate *candidates, int count, uint64_t *offsets)
 {
@@ -85,7 +86,8 @@ static uint64_t place_in_order(const struct plan_program *program, const struct 
     return arena;
 }
 
-/* A further order: those at the arena's end come first. Whether there is a new order. */
+/* Makes another order: the buffers at the arena's end come first. Returns whether the order is
+ * new. */
 static bool promote(struct candidate *candidates, int count, const uint64_t *offsets,
                     uint64_t arena)
 {
@@ -103,7 +105,7 @@ static bool promote(struct candidate *candidates, int count, const uint64_t *off
 
 enum { PROMOTIONS = 12, MOST_COMPARISONS = 4 * 1024 * 1024 };
 
-/* Places the buffers in this order and in those that follow from it; keeps what is smallest. */
+/* Places the buffers in this order and in orders derived from it; keeps the smallest result. */
 static void place_and_improve(struct plan_program *program, const struct live_ranges *live,
                               struct candidate *candidates, int count, uint64_t *offsets)
 {
@@ -132,7 +134,7 @@ void plan_place(struct plan_program *program, const struct live_ranges *live)
     static int (*const orders[])(const void *, const void *) = {compare_size, compare_begin};
     uint64_t *offsets = mem_alloc_array(program->buffer_count, sizeof *offsets);
     program->work_bytes = UINT64_MAX;
-    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(orders); i++) {
         if (count > 1) qsort(candidates, count, sizeof *candidates, orders[i]);
         place_and_improve(program, live, candidates, count, offsets);
     }
@@ -140,18 +142,18 @@ void plan_place(struct plan_program *program, const struct live_ranges *live)
     free(candidates);
 }
 
-/* --- What is alive at once --- */
+/* ---- What is alive at once ---- */
 
 /*
- * One way in which the lanes could run: when each instruction starts and ends, one
- * instruction ending with every tick. What is alive at one moment of it needs memory of its own, so
- * the most of any of these runs is a lower bound for every placing.
+ * One possible execution of the lanes: when each instruction starts and ends, with one instruction
+ * ending per tick. What is alive at one moment needs separate memory, so the largest sum over these
+ * executions is a lower bound for every placement.
  */
-struct run {
-    int *start, *end; /* by instruction; -1 while not known */
+struct place_run {
+    int *start, *end; /* by instruction; -1 while unknown */
 };
 
-static bool is_ready(const struct plan_program *program, const struct run *run, int i)
+static bool is_ready(const struct plan_program *program, const struct place_run *run, int i)
 {
     const struct plan_instruction *instruction = &program->instructions[i];
     for (int k = 0; k < instruction->wait_count; k++)
@@ -167,19 +169,18 @@ static int next_on_lane(const struct plan_program *program, enum lane lane, int 
     return i;
 }
 
-/* Whether there is an instruction `i`, and it waits for nothing but the one before it. */
-static bool follows(const struct plan_program *program, const struct run *run, int i)
+/* Whether instruction `i` exists and waits for nothing except its predecessor. */
+static bool follows(const struct plan_program *program, const struct place_run *run, int i)
 {
     return i < program->instruction_count && is_ready(program, run, i);
 }
 
 /*
- * Runs the program with communication that takes no time, each as early as it can be (`slow`
- * false), or that starts as early and ends as late as it can, when nothing else can go on (true).
- * So gathers and their buffers come early, and gradients stay as long as a slow network may keep
- * them.
+ * Runs the program with instantaneous communication, each as early as possible (`slow` false), or
+ * with communication that starts early and ends only when nothing else can proceed (true). So
+ * gathers and their buffers come early, and gradients stay as long as a slow network may keep them.
  */
-static void simulate(const struct plan_program *program, bool slow, struct run *run)
+static void simulate(const struct plan_program *program, bool slow, struct place_run *run)
 {
     int count = program->instruction_count, next[LANE_COUNT], tick = 0;
     for (int i = 0; i < count; i++) run->start[i] = run->end[i] = -1;
@@ -204,9 +205,9 @@ static void simulate(const struct plan_program *program, bool slow, struct run *
     }
 }
 
-/* Updates the program's peak with the largest sum over the run's time. */
+/* Updates the program's peak with the largest sum during this execution. */
 static void account_run(struct plan_program *program, const struct live_ranges *live,
-                        const struct run *run)
+                        const struct place_run *run)
 {
     int count = program->instruction_count;
     int64_t(*change)[BUFFER_CLASS_COUNT] = mem_alloc_array((size_t)count + 1, sizeof *change);
@@ -258,8 +259,8 @@ static void account_run(struct plan_program *program, const struct live_ranges *
 void plan_account(struct plan_program *program, const struct live_ranges *live)
 {
     int count = program->instruction_count;
-    struct run run = {.start = mem_alloc_array(count, sizeof(int)),
-                      .end = mem_alloc_array(count, sizeof(int))};
+    struct place_run run = {.start = mem_alloc_array(count, sizeof(int)),
+                            .end = mem_alloc_array(count, sizeof(int))};
     program->live_peak = 0;
     for (int i = 0; i < count; i++) run.start[i] = run.end[i] = i;
     account_run(program, live, &run);

@@ -1,6 +1,6 @@
 /*
- * Where in the part of a flat parameter that a rank keeps the parameters lie, and which settings
- * each has. Pure functions; any thread.
+ * Maps a rank's part of a flat parameter to the settings of its parameters. Pure functions;
+ * any thread.
  */
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
@@ -31,9 +31,4 @@ int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct p
     }
     *ranges = found;
     return count;
-}
-
-bool plan_counts_in_norm(const struct plan *plan, int unit)
-{
-    return plan->options.rank < plan->units->units[unit].shard_world;
 }

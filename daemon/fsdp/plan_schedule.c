@@ -1,61 +1,64 @@
 /*
- * The schedule: which instructions one step consists of, in which order they are issued, and what
- * waits for what. Pure functions; any thread.
+ * The schedule: the instructions of one step, their issue order, and their dependencies. Pure
+ * functions; any thread.
  *
- * Lanes run ahead of each other as far as waits allow, so where a gather stands in the list says
- * only before which other communication it comes. When it may start is said by its waits:
+ * Lanes run ahead of each other as far as waits allow, so a gather's place in the list only decides
+ * which other communication it precedes. Its waits decide when it may start:
  *
- *   - the limiter: at most `gathered_limit` units (the root not counted) are gathered and not yet
+ *   - the limiter: at most `gathered_limit` units (not counting the root) are gathered and not yet
  *     freed, unless more are needed at the same time; a gather waits for the FREE that makes room;
  *   - forward: nothing else, so the next unit is gathered while this one computes, as FSDP1 does on
- * a device whose host runs ahead; `forward_prefetch` only moves the gather up in the list;
- *   - backward, prefetch pre: listed before the gradients of the unit before, thus before that
- * unit's reduce-scatter; post: starts when that unit's gradients are computed, before its
- *     reduce-scatter; none: starts when the compute before its first use is done.
+ *     a device whose host runs ahead; `forward_prefetch` only moves the gather up in the list;
+ *   - backward, prefetch pre: listed before the gradients of the preceding unit, thus before that
+ *     unit's reduce-scatter; post: starts when that unit's gradients are computed, before its
+ *     reduce-scatter; none: starts when the compute before its first use has finished.
  *
  * A unit is freed after its last use in forward and gathered again in backward, from the first to
  * the last op there that reads its parameters (a unit that backward does not read is not gathered
  * again). If it is resharded to a smaller group, a larger shard is kept for that, and the second
- * gather is one of fewer ranks. Exceptions: the root, and units that are to stay gathered until
- * backward, are gathered once and freed after their last use; and the unit that is the last to be
- * freed in forward and the first to be gathered in backward is not freed in between: nothing could
- * have used its memory.
+ * gather involves fewer ranks. Exceptions: the root, and units that stay gathered until backward,
+ * are gathered once and freed after their last use; and the unit that is the last to be freed in
+ * forward and the first to be gathered in backward is not freed in between: nothing could have used
+ * its memory.
  *
- * An offloaded unit's shard is uploaded for every gather but one of a resharded unit, as early as
- * the gather may start, and waits there for its turn. Its gradient is downloaded when it is
- * reduced, and the host's optimizer runs when backward has fetched the unit for the last time: the
- * next units go on meanwhile. Only a norm makes it wait for the end of backward.
+ * An offloaded unit's shard is uploaded for every gather except the second one of a resharded unit,
+ * as early as the gather may start, and then waits for the gather. Its gradient is downloaded when
+ * it is reduced, and the host's optimizer runs when backward has fetched the unit for the last
+ * time, while the next units continue. Only a norm makes it wait for the end of backward.
  *
- * A unit's gradient is reduced when it is complete. Where every rank has the whole of it, it is cut
- * into buckets from its end to its start, as backward comes upon the parameters in about the
- * reverse of the order of their registration, and each bucket is reduced when it is complete.
+ * The statistics are reduced as soon as the loss is known, before any gradient, so no optimizer
+ * waits for them.
+ *
+ * A unit's gradient is reduced when it is complete. If every rank has the whole gradient, it is cut
+ * into buckets from its end to its start, because backward reaches the parameters in about the
+ * reverse order of their registration, and each bucket is reduced when it is complete.
  */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 
-/* What one pass (forward or backward) does with a unit. */
+/* The uses of a unit in one pass (forward or backward). */
 struct use {
     int unit;
     int first, last; /* ops that read its parameters */
-    int begin, end;  /* the same with the ops that write its gradient */
+    int begin, end;  /* the same including the ops that write its gradient */
 };
 
 struct pass {
-    struct use *uses; /* of gathered units, by first */
+    struct use *uses; /* gathered units, by first use */
     int count;
-    int *of_unit; /* the unit's use, -1 */
-    int next;     /* uses before this one are gathered */
-    int wanted;   /* and these may be */
+    int *of_unit;       /* the unit's use, -1 */
+    int next;           /* units with uses before this one must be gathered */
+    int prefetch_until; /* prefetch is allowed up to this use */
 };
 
 struct unit_state {
     bool gathered, resharded;
     int gather, free, reduce; /* latest instructions, -1 */
     int upload, download;     /* the same */
-    int optimize_op;          /* after which an offloaded unit is optimized, if nothing else is to
-                                 be waited for; -1 */
+    int optimize_op;          /* an offloaded unit is optimized after it, if it need not wait for
+                               * anything else; -1 */
     int last_gradient_op;     /* -1 */
     int bucket_begin, bucket_end; /* of the scheduler's buckets */
     int reduce_op;                /* the op after which the gradient is reduced, -1 */
@@ -66,10 +69,10 @@ struct in_flight {
     int freed; /* its FREE, -1 while gathered */
 };
 
-/* A piece of a unit's gradient that is reduced at a time. */
+/* A piece of a unit's gradient that is reduced in one collective. */
 struct bucket {
     int64_t from, count;
-    int ready_op; /* the last to write into it */
+    int ready_op; /* the last instruction that writes into it */
 };
 
 struct scheduler {
@@ -79,22 +82,24 @@ struct scheduler {
     enum plan_role role;
     bool train;   /* there are gradients */
     bool reduces; /* and they are reduced */
-    bool thrifty, backward;
+    bool no_prefetch, backward;
     int limit;
     int capacity;
     struct unit_state *units;
-    struct in_flight *window; /* units that count for the limiter, oldest first */
+    struct in_flight *window; /* units counted by the limiter, oldest first */
     int window_count;
     int room;              /* the last FREE that made room in the window, -1 */
     struct pass passes[2]; /* forward, backward */
     int kept;              /* the unit that stays gathered from forward to backward, -1 */
-    int copy, last_compute, stats_op, reduce_stats;
+    int copy, last_compute, stats_op;
+    int stats;              /* after it the statistics are those of all ranks, -1 */
+    int host_stats;         /* after it the host's optimizers have them, -1 */
     int *gradient_op;       /* by owning parameter: the last op that writes its gradient, -1 */
     struct bucket *buckets; /* by unit */
     int bucket_count, bucket_capacity;
     int *completed; /* units in the order of their last gradients */
     int completed_count;
-    int normed_count; /* of these, whose norm is taken */
+    int normed_count; /* number of these whose norm has been computed */
     bool norms_early; /* before all gradients are complete */
 };
 
@@ -123,7 +128,7 @@ static int append(struct scheduler *s, enum instruction_kind kind, enum lane lan
     return append_instruction(s, instruction, after, after_count);
 }
 
-/* A collective over `group` on `count` elements from `from` on, after instruction `after`. */
+/* A collective over `group` on `count` elements starting at `from`, after instruction `after`. */
 static int append_collective(struct scheduler *s, enum instruction_kind kind, int unit,
                              enum plan_group group, int64_t from, int64_t count, int *after,
                              int after_count)
@@ -145,7 +150,7 @@ static enum plan_group shard_group(const struct scheduler *s, int unit)
                                                                              : GROUP_SHARD;
 }
 
-/* --- Looking at the graph --- */
+/* ---- Looking at the graph ---- */
 
 static int add_unit_once(int *units, int count, int unit)
 {
@@ -155,7 +160,7 @@ static int add_unit_once(int *units, int count, int unit)
     return count + 1;
 }
 
-/* The distinct units whose parameters `op` reads; with `written`, or whose gradient it writes. */
+/* The distinct units whose parameters `op` reads or, with `written`, whose gradient it writes. */
 static int units_of_op(const struct scheduler *s, const struct graph_op *op, bool written,
                        int units[static OP_UNITS_MAX])
 {
@@ -173,7 +178,8 @@ static int units_of_op(const struct scheduler *s, const struct graph_op *op, boo
     return count;
 }
 
-/* Every trainable parameter must get a gradient, else its unit's would be partly undefined. */
+/* Every trainable parameter must have a gradient, otherwise its unit's would be partly
+ * undefined. */
 static status_t check_gradients(const struct scheduler *s)
 {
     const struct model *model = s->plan->model;
@@ -185,8 +191,8 @@ static status_t check_gradients(const struct scheduler *s)
                 has[flat_parameter_owner(model, s->graph->values[v].parameter)] = true;
         }
     }
-    status_t status = STATUS_OKAY;
-    for (int p = 0; p < model->parameter_count && status == STATUS_OKAY; p++) {
+    status_t status = NULL;
+    for (int p = 0; p < model->parameter_count && status == NULL; p++) {
         const struct parameter *parameter = &model->parameters[p];
         if (parameter->tied_to >= 0 || parameter->trainable == has[p]) continue;
         if (has[p])
@@ -203,7 +209,7 @@ static status_t check_gradients(const struct scheduler *s)
     return status;
 }
 
-/* Fills in what the pass of ops `from` to `to` - 1 does with each unit. */
+/* Computes the uses of each unit in the pass of ops `from` to `to` - 1. */
 static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
 {
     int unit_count = s->plan->units->unit_count;
@@ -247,7 +253,7 @@ static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
     free(begin);
 }
 
-/* --- Gathering and freeing --- */
+/* ---- Gathering and freeing ---- */
 
 /* Whether the unit is gathered in forward and stays so until backward is done with it. */
 static bool stays(const struct scheduler *s, int unit)
@@ -255,14 +261,14 @@ static bool stays(const struct scheduler *s, int unit)
     return s->passes[1].of_unit[unit] >= 0 && (is_root(s, unit) || plan_keeps(s->plan, unit));
 }
 
-/* Whether the unit counts for the limiter. */
+/* Whether the limiter counts the unit. */
 static bool is_limited(const struct scheduler *s, int unit)
 {
     return !is_root(s, unit) && !stays(s, unit);
 }
 
-/* Drops freed units from the window until there is room, remembering the last FREE that this took.
- * False if there is no room before another unit is freed. */
+/* Drops freed units from the window until there is room, remembering the last FREE needed for that.
+ * False if there is no room until another unit is freed. */
 static bool make_room(struct scheduler *s)
 {
     while (s->window_count >= s->limit) {
@@ -282,7 +288,7 @@ static bool make_room(struct scheduler *s)
     return true;
 }
 
-/* False if there is no room; what is needed now is gathered all the same. */
+/* False if there is no room; a unit that is needed now is gathered regardless. */
 static bool gather(struct scheduler *s, int unit, bool needed)
 {
     struct unit_state *state = &s->units[unit];
@@ -291,11 +297,11 @@ static bool gather(struct scheduler *s, int unit, bool needed)
         if (!make_room(s) && !needed) return false;
         s->window[s->window_count++] = (struct in_flight){.unit = unit, .freed = -1};
     }
-    bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->thrifty;
+    bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->no_prefetch;
     int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1, -1};
     state->gathered = true;
     if (plan_offloads(s->plan, unit) && !state->resharded) {
-        /* What is staged does not touch what was gathered before. */
+        /* Staging does not touch what was gathered before. */
         int freed = plan_gathers(s->plan, unit) ? -1 : after[1];
         int before[] = {after[0], freed, after[2]};
         state->upload = after[3] = append(s, INSTRUCTION_UPLOAD, LANE_COPY, unit, -1, before, 3);
@@ -309,13 +315,13 @@ static bool gather(struct scheduler *s, int unit, bool needed)
     return true;
 }
 
-/* Gathers what is needed by `op`, and then what is wanted and fits. */
+/* Gathers the units needed by `op`, then prefetches those that fit. */
 static void gather_until(struct scheduler *s, struct pass *pass, int op)
 {
     for (; pass->next < pass->count; pass->next++) {
         const struct use *use = &pass->uses[pass->next];
         bool needed = use->first <= op;
-        if (!needed && pass->next >= pass->wanted) return;
+        if (!needed && pass->next >= pass->prefetch_until) return;
         if (s->units[use->unit].gathered) continue;
         if (!gather(s, use->unit, needed)) return;
     }
@@ -333,27 +339,27 @@ static void release(struct scheduler *s, int unit)
         if (s->window[i].unit == unit && s->window[i].freed < 0) s->window[i].freed = state->free;
 }
 
-/* Whether `unit`, whose last use in this pass is over, is needed no more before its next gather. */
+/* Whether `unit`, after its last use in this pass, is not needed before its next gather. */
 static bool may_release(const struct scheduler *s, int unit)
 {
     return s->backward || (!stays(s, unit) && unit != s->kept);
 }
 
-/* --- One op after the other --- */
+/* ---- One op after the other ---- */
 
-/* Allows the pass to gather what it uses next after `use`. In backward those are passed over that
- * stayed gathered from forward on. */
+/* Allows the pass to prefetch its next use after `use`. In backward, units that stayed gathered
+ * since forward are skipped. */
 static void want_next(const struct scheduler *s, struct pass *pass, int use)
 {
     int next = use + 1;
     while (s->backward && next < pass->count && stays(s, pass->uses[next].unit)) next++;
-    if (next + 1 > pass->wanted) pass->wanted = next + 1;
+    if (next + 1 > pass->prefetch_until) pass->prefetch_until = next + 1;
 }
 
 static void before_op(struct scheduler *s, struct pass *pass, int o)
 {
     bool ahead = s->backward ? s->plan->options.backward_prefetch == PREFETCH_PRE
-                             : s->plan->options.forward_prefetch && !s->thrifty;
+                             : s->plan->options.forward_prefetch && !s->no_prefetch;
     int units[OP_UNITS_MAX];
     int count = units_of_op(s, &s->graph->ops[o], true, units);
     for (int i = 0; ahead && i < count; i++) {
@@ -371,8 +377,8 @@ static void compute(struct scheduler *s, int o)
     for (int i = 0; i < read; i++) after[after_count++] = s->units[units[i]].gather;
     bool batch = false;
     for (int i = 0; i < OP_MAX_INPUTS; i++)
-        batch = batch || (op->inputs[i] >= 0 &&
-                          (op->inputs[i] == s->graph->input || op->inputs[i] == s->graph->target));
+        batch =
+            batch || (op->inputs[i] >= 0 && graph_is_batch(s->graph->values[op->inputs[i]].kind));
     for (int i = 0; i < OP_MAX_OUTPUTS; i++)
         batch = batch || (op->outputs[i] >= 0 && (op->outputs[i] == s->graph->loss ||
                                                   op->outputs[i] == s->graph->correct));
@@ -380,7 +386,7 @@ static void compute(struct scheduler *s, int o)
     append(s, INSTRUCTION_COMPUTE, LANE_COMPUTE, -1, o, after, after_count);
 }
 
-/* Reduces what `o` has completed of the unit's gradient. */
+/* Reduces the parts of the unit's gradient that `o` has completed. */
 static void reduce(struct scheduler *s, int unit, int o, int computed)
 {
     struct unit_state *state = &s->units[unit];
@@ -401,34 +407,34 @@ static void reduce(struct scheduler *s, int unit, int o, int computed)
 }
 
 /* The optimizer of an offloaded unit, on the host. */
-static void optimize_on_host(struct scheduler *s, int unit, int stats)
+static void optimize_on_host(struct scheduler *s, int unit)
 {
     const struct unit_state *state = &s->units[unit];
-    int after[] = {state->download, state->upload, stats};
+    int after[] = {state->download, state->upload, s->host_stats};
     append(s, INSTRUCTION_OPTIMIZER, LANE_HOST, unit, -1, after, 3);
 }
 
-/* The unit's gradient, now that it is what the optimizer reads, goes to the host. */
+/* Downloads the unit's gradient once it is what the optimizer reads. */
 static void download(struct scheduler *s, int unit, int ready)
 {
     struct unit_state *state = &s->units[unit];
     state->download = append(s, INSTRUCTION_DOWNLOAD, LANE_DOWNLOAD, unit, -1, &ready, 1);
 }
 
-/* What an offloaded unit does before the end of the step: `o` is done, `computed` its instruction.
- */
+/* The end-of-step work of an offloaded unit that need not wait: `o` has finished, `computed` is its
+ * instruction. */
 static void offload(struct scheduler *s, int unit, int o, int computed)
 {
     struct unit_state *state = &s->units[unit];
     const struct plan_options *options = &s->plan->options;
     if (s->role != ROLE_TRAIN || !plan_offloads(s->plan, unit)) return;
-    if (options->accumulation == ACCUMULATION_REDUCED) return; /* it is not all there */
+    if (options->accumulation == ACCUMULATION_REDUCED) return; /* the gradient is not complete */
     if (state->reduce_op == o) download(s, unit, state->reduce >= 0 ? state->reduce : computed);
-    if (state->optimize_op == o && options->norm == NORM_NONE) optimize_on_host(s, unit, -1);
+    if (state->optimize_op == o && options->norm == NORM_NONE) optimize_on_host(s, unit);
 }
 
-/* With offloaded units: the norm of the gradient that was complete before the last one, so that its
- * memory is not kept for the end; by then its reduction had a unit's backward to be done in. */
+/* With offloaded units: computes the norm of the gradient completed before the last one, so that
+ * its memory is not kept until the end; by then its reduction could overlap a unit's backward. */
 static void take_norms(struct scheduler *s, int until)
 {
     for (; s->normed_count < until; s->normed_count++) {
@@ -436,6 +442,27 @@ static void take_norms(struct scheduler *s, int until)
         int after[] = {s->units[unit].reduce, s->units[unit].gather};
         append(s, INSTRUCTION_NORM, LANE_COMPUTE, unit, -1, after, 2);
     }
+}
+
+/* If an optimizer on the host reads them. */
+static void download_stats(struct scheduler *s)
+{
+    bool host_optimizes = false;
+    for (int u = 0; u < s->plan->units->unit_count; u++)
+        host_optimizes =
+            host_optimizes || (plan_offloads(s->plan, u) && s->units[u].last_gradient_op >= 0);
+    if (host_optimizes && s->role == ROLE_TRAIN)
+        s->host_stats = append(s, INSTRUCTION_DOWNLOAD_STATS, LANE_DOWNLOAD, -1, -1, &s->stats, 1);
+}
+
+/* Before all gradients. With a norm, the gate writes the statistics last. */
+static void reduce_stats(struct scheduler *s, int computed)
+{
+    s->stats = computed;
+    if (plan_reduces(s->plan))
+        s->stats = append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0,
+                                     PLAN_STATS_COUNT, &computed, 1);
+    if (s->plan->options.norm == NORM_NONE) download_stats(s);
 }
 
 static void after_op(struct scheduler *s, struct pass *pass, int o)
@@ -450,15 +477,13 @@ static void after_op(struct scheduler *s, struct pass *pass, int o)
         if (post && pass->uses[use].end == o && !stays(s, units[i])) want_next(s, pass, use);
     }
     gather_until(s, pass, o);
+    if (o == s->stats_op) reduce_stats(s, computed);
     for (int i = 0; i < count && s->train; i++) {
         if (s->reduces) reduce(s, units[i], o, computed);
         offload(s, units[i], o, computed);
         if (s->units[units[i]].reduce_op == o) s->completed[s->completed_count++] = units[i];
     }
     if (s->norms_early && s->completed_count > 0) take_norms(s, s->completed_count - 1);
-    if (o == s->stats_op && plan_reduces(s->plan))
-        s->reduce_stats = append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0,
-                                            PLAN_STATS_COUNT, &computed, 1);
 }
 
 static void start_backward(struct scheduler *s)
@@ -467,53 +492,51 @@ static void start_backward(struct scheduler *s)
     if (s->plan->options.backward_prefetch == PREFETCH_PRE) want_next(s, &s->passes[1], -1);
 }
 
-/* An instruction on the compute lane for every unit whose gradient is complete, in that order. */
+/* An instruction on the compute lane for every unit with a complete gradient, in that order. */
 static void for_each_unit(struct scheduler *s, enum instruction_kind kind)
 {
     for (int i = 0; i < s->completed_count; i++) {
         struct unit_state *state = &s->units[s->completed[i]];
         if (kind == INSTRUCTION_OPTIMIZER && plan_offloads(s->plan, s->completed[i])) continue;
-        int after[] = {state->reduce, state->gather, state->download};
-        append(s, kind, LANE_COMPUTE, s->completed[i], -1, after, 3);
+        int after[] = {state->reduce, state->gather, state->download, s->stats};
+        append(s, kind, LANE_COMPUTE, s->completed[i], -1, after,
+               kind == INSTRUCTION_OPTIMIZER ? 4 : 3);
     }
 }
 
-/* What is left of the offloaded units: all of it where gradients are added up, the optimizers where
- * there is a norm. `gate`: -1 if there is none. */
-static void end_offloaded(struct scheduler *s, int gate)
+/* The remaining work of offloaded units: all of it if gradients accumulate, the optimizers if there
+ * is a norm. */
+static void end_offloaded(struct scheduler *s)
 {
     const struct plan_options *options = &s->plan->options;
     bool sums = options->accumulation == ACCUMULATION_REDUCED;
-    int stats = -1;
-    if (!sums && gate < 0) return;
+    if (!sums && options->norm == NORM_NONE) return;
     for (int i = 0; i < s->completed_count; i++) {
         int unit = s->completed[i];
         if (!plan_offloads(s->plan, unit)) continue;
         if (sums) download(s, unit, s->last_compute);
-        if (gate >= 0 && stats < 0)
-            stats = append(s, INSTRUCTION_DOWNLOAD_STATS, LANE_DOWNLOAD, -1, -1, &gate, 1);
-        optimize_on_host(s, unit, stats);
+        optimize_on_host(s, unit);
     }
 }
 
-/* What comes of the gradients. Nothing here waits for the host: the gate decides, optimizers look.
- */
+/* End of step: clip, optimize, zero. Nothing waits for the host: the gate decides, and optimizers
+ * read its decision on the device. */
 static void end_step(struct scheduler *s)
 {
     const struct plan_options *options = &s->plan->options;
     if (options->accumulation == ACCUMULATION_REDUCED) for_each_unit(s, INSTRUCTION_ACCUMULATE);
     if (s->role != ROLE_TRAIN) return;
-    int gate = -1;
     if (options->norm != NORM_NONE && s->completed_count > 0) {
         take_norms(s, s->completed_count);
         int reduced = -1;
         if (plan_reduces(s->plan))
             reduced = append_collective(s, INSTRUCTION_REDUCE_NORM, -1, GROUP_WORLD, 0,
                                         PLAN_NORM_FLOATS, &s->last_compute, 1);
-        int after[] = {reduced, s->reduce_stats};
-        gate = append(s, INSTRUCTION_GATE, LANE_COMPUTE, -1, -1, after, 2);
+        int after[] = {reduced, s->stats};
+        s->stats = append(s, INSTRUCTION_GATE, LANE_COMPUTE, -1, -1, after, 2);
+        download_stats(s);
     }
-    end_offloaded(s, gate);
+    end_offloaded(s);
     for_each_unit(s, INSTRUCTION_OPTIMIZER);
     if (options->accumulation != ACCUMULATION_NONE) for_each_unit(s, INSTRUCTION_ZERO);
 }
@@ -532,8 +555,8 @@ static void list_instructions(struct scheduler *s)
     end_step(s);
 }
 
-/* A gradient is reduced as soon as it is complete; with prefetch post, where the next unit is
- * gathered first, when all of the unit's backward is done. */
+/* A gradient is reduced as soon as it is complete; with prefetch post, which gathers the next unit
+ * first, once all of the unit's backward has finished. */
 static void find_reductions(struct scheduler *s)
 {
     bool post = s->plan->options.backward_prefetch == PREFETCH_POST;
@@ -549,8 +572,8 @@ static void find_reductions(struct scheduler *s)
     }
 }
 
-/* Cuts the gradient of a unit that every rank has as a whole, from its end to its start, at a
- * parameter's start as soon as there is enough of it. */
+/* Cuts the gradient of a unit that is whole on every rank into buckets, from its end to its start,
+ * at the first parameter's start where a bucket is large enough. */
 static void cut_buckets(struct scheduler *s, int unit, bool first)
 {
     const struct flat_parameter *flat = &s->plan->units->units[unit].flat;
@@ -579,7 +602,7 @@ static void cut_buckets(struct scheduler *s, int unit, bool first)
 static void find_buckets(struct scheduler *s)
 {
     const struct unit_set *units = s->plan->units;
-    int first = -1; /* the unit whose gradients come first */
+    int first = -1; /* the unit whose gradients are complete first */
     for (int o = s->graph->forward_op_count; o < s->graph->op_count && first < 0; o++)
         for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
             int v = s->graph->ops[o].outputs[i];
@@ -609,7 +632,7 @@ static int find_kept(const struct scheduler *s)
 }
 
 status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
-                       bool thrifty, struct plan_program *program)
+                       bool no_prefetch, struct plan_program *program)
 {
     bool train = role != ROLE_EVALUATE;
     bool reduces = role == ROLE_TRAIN ||
@@ -621,14 +644,15 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
                           .role = role,
                           .train = train,
                           .reduces = reduces && plan_reduces(plan),
-                          .thrifty = thrifty,
+                          .no_prefetch = no_prefetch,
                           .norms_early = role == ROLE_TRAIN && plan->options.norm != NORM_NONE &&
                                          plan->options.accumulation != ACCUMULATION_REDUCED &&
                                          plan_has_offloaded(plan),
                           .limit = plan->options.gathered_limit,
                           .last_compute = -1,
                           .stats_op = -1,
-                          .reduce_stats = -1,
+                          .stats = -1,
+                          .host_stats = -1,
                           .room = -1,
                           .kept = -1};
     if (train) TRY(check_gradients(&s));
@@ -643,7 +667,7 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
                                          .optimize_op = -1,
                                          .last_gradient_op = -1};
     s.window =
-        mem_alloc_array(2 * (size_t)unit_count, sizeof *s.window); /* twice gathered at most */
+        mem_alloc_array(2 * (size_t)unit_count, sizeof *s.window); /* gathered at most twice */
     s.completed = mem_alloc_array(unit_count, sizeof *s.completed);
     s.gradient_op = mem_alloc_array(plan->model->parameter_count, sizeof *s.gradient_op);
     for (int p = 0; p < plan->model->parameter_count; p++) s.gradient_op[p] = -1;
@@ -665,5 +689,5 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
     free(s.completed);
     free(s.window);
     free(s.units);
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,13 +1,13 @@
 /*
- * The lanes of a step, run with given durations; see plan_estimate.h. One pass is enough: waits and
- * the order of a lane only ever point back in the list. Pure functions; any thread.
+ * Simulates the lanes of a step with given durations; see plan_estimate.h. One pass suffices: waits
+ * and a lane's order always refer to earlier instructions. Pure functions; any thread.
  */
 #include <stdlib.h>
 
 #include "fsdp/plan_estimate.h"
 
-/* How much of each collective passes while the compute lane is idle. Both lanes are in order, so
- * their intervals are walked side by side. */
+/* How much of each collective runs while the compute lane is idle. Both lanes are in order, so
+ * their intervals are walked in parallel. */
 static void find_exposed(const struct plan_program *program, struct plan_timing *timings,
                          struct plan_estimate *estimate)
 {
@@ -22,7 +22,7 @@ static void find_exposed(const struct plan_program *program, struct plan_timing 
             double from = compute->start > start ? compute->start : start;
             double to = compute_end < end ? compute_end : end;
             if (to > from) covered += to - from;
-            if (compute_end > end) break; /* it may cover the next collective, too */
+            if (compute_end > end) break; /* it may also overlap the next collective */
         }
         timings[i].exposed = timings[i].seconds - covered;
         if (timings[i].exposed < 1e-9 * end) timings[i].exposed = 0; /* rounding */

@@ -1,8 +1,8 @@
 /*
- * Checks a plan as if somebody else had made it. This file: the list of instructions, its order,
- * and what strategy and units ask for. plan_validate_memory.c: buffers. Neither uses what the
- * builder computed on the way (clocks, uses, lifetimes), only the plan, the graph and the units.
- * Pure functions; any thread.
+ * Checks a plan independently of the builder. This file: the list of instructions, its order, and
+ * the requirements of strategy and units. plan_validate_memory.c: buffers. Neither uses
+ * intermediate results of the builder (clocks, uses, lifetimes), only the plan, the graph and the
+ * units. Pure functions; any thread.
  */
 #include "fsdp/plan_validate.h"
 
@@ -39,7 +39,7 @@ int validate_owner(const struct validator *v, int value)
     return p;
 }
 
-/* --- What units are to be like --- */
+/* ---- What units are to be like ---- */
 
 static const struct unit *unit_of(const struct validator *v, int unit)
 {
@@ -100,7 +100,7 @@ bool validate_offloads(const struct validator *v, int unit)
     return options->host_apart && (options->cpu_offload || unit_of(v, unit)->cpu_offload);
 }
 
-/* Ranks that share a copy of the unit, and ranks that share a shard, are as many as there are. */
+/* The number of ranks that share a copy of the unit, and that share a shard. */
 static status_t check_groups(const struct validator *v)
 {
     int world = v->plan->options.world;
@@ -115,10 +115,10 @@ static status_t check_groups(const struct validator *v)
             return validate_fail(v, -1, "unit %s is to be kept by %d of %d ranks", unit->name,
                                  between, unit->shard_world);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* --- Form --- */
+/* ---- Form ---- */
 
 static bool kind_allowed(const struct validator *v, const struct plan_instruction *in)
 {
@@ -129,7 +129,7 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_FREE: return validate_fetches(v, in->unit);
     case INSTRUCTION_UPLOAD: return validate_offloads(v, in->unit);
     case INSTRUCTION_DOWNLOAD: return v->updates && validate_offloads(v, in->unit);
-    case INSTRUCTION_DOWNLOAD_STATS: return v->updates && v->plan->options.norm != NORM_NONE;
+    case INSTRUCTION_DOWNLOAD_STATS: return v->updates;
     case INSTRUCTION_RESHARD: return v->train && validate_reshards(v, in->unit);
     case INSTRUCTION_REDUCE_SCATTER:
         return validate_reduces_gradients(v) && validate_gathers(v, in->unit);
@@ -161,7 +161,7 @@ static bool was_resharded(const struct validator *v, int i)
     return false;
 }
 
-/* Who takes part, and with how many elements. */
+/* Checks the participants and the number of elements. */
 static status_t check_collective(const struct validator *v, int i)
 {
     const struct plan_instruction *in = &v->program->instructions[i];
@@ -185,7 +185,7 @@ static status_t check_collective(const struct validator *v, int i)
         group = parted ? GROUP_REPLICA : GROUP_WORLD;
         count = unit_of(v, in->unit)->flat.shard;
         if (sharded) break;
-        /* A bucket: any part of the whole. */
+        /* A bucket: any range of the whole. */
         if (in->from < 0 || in->count < 1 || in->from > count || in->count > count - in->from)
             return validate_fail(v, i, "reduces elements %lld and %lld more of %lld",
                                  (long long)in->from, (long long)in->count, (long long)count);
@@ -202,7 +202,7 @@ static status_t check_collective(const struct validator *v, int i)
                              "%lld on in group %d",
                              (long long)in->count, (long long)in->from, in->group, (long long)count,
                              (long long)from, group);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static enum lane lane_of(const struct validator *v, const struct plan_instruction *in)
@@ -231,14 +231,14 @@ static bool kind_has_unit(enum instruction_kind kind)
            kind == INSTRUCTION_UPLOAD || kind == INSTRUCTION_DOWNLOAD;
 }
 
-/* What this rank sends: everybody's part but its own to those who need it. */
+/* Bytes sent by this rank: every other rank's part to the ranks that need it. */
 static uint64_t expected_traffic(const struct validator *v,
                                  const struct plan_instruction *instruction)
 {
     uint64_t world = (uint64_t)v->plan->options.world, rank = (uint64_t)v->plan->options.rank;
     uint64_t elements = (uint64_t)instruction->count;
     if (instruction->group != GROUP_WORLD) {
-        /* Rank r is number r % S of the r / S'th group of S ranks. */
+        /* Rank r is number r % S of group r / S of S ranks. */
         uint64_t each = (uint64_t)unit_of(v, instruction->unit)->shard_world;
         rank = instruction->group == GROUP_SHARD ? rank % each : rank / each;
         world = instruction->group == GROUP_SHARD ? each : world / each;
@@ -258,7 +258,7 @@ static uint64_t expected_traffic(const struct validator *v,
     case INSTRUCTION_REDUCE_NORM: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
-        /* Each other rank gets its own part to sum, and the sum of ours. */
+        /* Each other rank receives its own part to sum, and our sum. */
         for (uint64_t other = 0; other < world; other++) {
             if (other == rank) continue;
             for (int k = 0; k < 2; k++) {
@@ -316,7 +316,7 @@ static status_t check_form(const struct validator *v)
     if (last_op != v->graph->op_count - 1)
         return validate_fail(v, -1, "%d of the graph's %d ops are run", last_op + 1,
                              v->graph->op_count);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_clocks(struct validator *v)
@@ -339,10 +339,10 @@ static status_t check_clocks(struct validator *v)
         if (memcmp(clock, &program->clocks[i * LANE_COUNT], LANE_COUNT * sizeof *clock) != 0)
             return validate_fail(v, i, "has a clock that its waits do not give");
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* --- What is in the list, and how often --- */
+/* ---- What is in the list, and how often ---- */
 
 enum { OP_UNITS_MAX = OP_MAX_INPUTS > OP_MAX_OUTPUTS ? OP_MAX_INPUTS : OP_MAX_OUTPUTS };
 
@@ -379,16 +379,16 @@ static status_t check_batch_and_stats(const struct validator *v)
     for (int i = 0; i < v->program->instruction_count; i++) {
         const struct plan_instruction *in = &v->program->instructions[i];
         if (in->kind == INSTRUCTION_COPY_BATCH) {
-            if (copy >= 0) return validate_fail(v, i, "is the second of its kind");
+            if (copy >= 0) return validate_fail(v, i, "appears twice");
             copy = i;
         }
         if (in->kind == INSTRUCTION_REDUCE_STATS) {
-            if (stats >= 0) return validate_fail(v, i, "is the second of its kind");
+            if (stats >= 0) return validate_fail(v, i, "appears twice");
             stats = i;
         }
     }
     if (copy < 0) return validate_fail(v, -1, "the batch is never copied");
-    if (!v->reduces) return STATUS_OKAY;
+    if (!v->reduces) return NULL;
     if (stats < 0) return validate_fail(v, -1, "the statistics are never reduced");
     for (int i = 0; i < v->program->instruction_count; i++) {
         const struct plan_instruction *in = &v->program->instructions[i];
@@ -400,20 +400,20 @@ static status_t check_batch_and_stats(const struct validator *v)
                 return validate_fail(v, i, "is not done when the statistics are reduced");
         }
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* How far a unit's gradient is. */
+/* The state of a unit's gradient. */
 struct reduction {
-    int *written;  /* by parameter of the unit: the last to write its gradient, -1 */
-    bool *reduced; /* by parameter of the unit: some of it */
+    int *written;  /* by parameter of the unit: the last instruction that writes its gradient, -1 */
+    bool *reduced; /* by parameter of the unit: some part of it is reduced */
     int scatter;   /* -1 */
     int last;      /* the last ALL_REDUCE, -1 */
-    int64_t done;  /* elements that ALL_REDUCEs were for */
+    int64_t done;  /* elements covered by ALL_REDUCEs */
 };
 
-/* The parameters of the unit that `from` to `from` + `count` - 1 hold some of are written, and from
- * now on may not be. */
+/* Checks that the unit's parameters in elements `from` to `from` + `count` - 1 are written, and
+ * forbids later writes. */
 static status_t reduce_range(const struct validator *v, struct reduction *of, int i, int64_t from,
                              int64_t count)
 {
@@ -427,7 +427,7 @@ static status_t reduce_range(const struct validator *v, struct reduction *of, in
                                  v->plan->model->parameters[flat->parameters[k]].name);
         of->reduced[k] = true;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_reduction(const struct validator *v, struct reduction *of, int i,
@@ -445,7 +445,7 @@ static status_t check_reduction(const struct validator *v, struct reduction *of,
         if (of->scatter < 0) return validate_fail(v, i, "adds up what is not reduced yet");
         of->last = i;
         of->done = in->count;
-        return STATUS_OKAY;
+        return NULL;
     }
     for (int k = of->last; k >= 0; k = earlier[k]) {
         const struct plan_instruction *other = &v->program->instructions[k];
@@ -457,7 +457,7 @@ static status_t check_reduction(const struct validator *v, struct reduction *of,
     return reduce_range(v, of, i, in->from, in->count);
 }
 
-/* The last of the unit's gradient to be waited for, -1 while it is not all there. */
+/* The last instruction of the unit's gradient to wait for, -1 while the gradient is incomplete. */
 static int gradient_ready(const struct validator *v, const struct reduction *of, int unit)
 {
     const struct flat_parameter *flat = &unit_of(v, unit)->flat;
@@ -492,7 +492,7 @@ static status_t check_gradient_writes(const struct validator *v, struct reductio
         if (value < 0 || v->graph->values[value].kind != VALUE_PARAMETER_GRADIENT) continue;
         int owner = validate_owner(v, value), unit = v->plan->units->unit_of_parameter[owner];
         if (!v->train || unit_of(v, unit)->frozen)
-            return validate_fail(v, i, "writes a gradient that nobody uses");
+            return validate_fail(v, i, "writes a gradient that nothing uses");
         int at = place_in_unit(&unit_of(v, unit)->flat, owner);
         if (at < 0)
             return validate_fail(v, i, "writes a gradient that is not in unit %s",
@@ -501,11 +501,11 @@ static status_t check_gradient_writes(const struct validator *v, struct reductio
             return validate_fail(v, i, "writes a gradient that was reduced before");
         of[unit].written[at] = i;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Every trainable unit: gradients written, all of it reduced once, each part after the last write
- * into it, optimized once after that; nothing of the kind for frozen ones. */
+/* Every trainable unit: its gradients are written, reduced exactly once, each part after the last
+ * write into it, and optimized once afterwards; none of this happens for frozen units. */
 static status_t walk_gradients(const struct validator *v, struct reduction *of, int *earlier)
 {
     int unit_count = v->plan->units->unit_count;
@@ -536,7 +536,7 @@ static status_t walk_gradients(const struct validator *v, struct reduction *of, 
         if (gradient_ready(v, &of[u], u) < 0)
             return validate_fail(v, -1, "the gradient of unit %s is never reduced", unit->name);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_gradients(const struct validator *v)
@@ -564,18 +564,18 @@ static status_t check_gradients(const struct validator *v)
     return status;
 }
 
-/* --- Gathered units --- */
+/* ---- Gathered units ---- */
 
 struct gathering {
     int gather; /* -1 while not gathered */
     bool used;
-    int free;    /* the FREE before, -1 */
+    int free;    /* the preceding FREE, -1 */
     int reshard; /* the RESHARD, -1 */
     int last;    /* the last gather, -1 */
     int upload;  /* the UPLOAD for the next gather, -1 */
 };
 
-/* The instruction that frees what `gather` gathers, and the first that uses it. */
+/* The instruction that frees the unit after `gather`, and the first that uses it. */
 static void find_end(const struct validator *v, int gather, int *first_use, int *freed)
 {
     int unit = v->program->instructions[gather].unit;
@@ -595,8 +595,8 @@ struct interval {
     int gather, first_use, freed; /* instructions; the program's end if there is none */
 };
 
-/* The limiter: when a gather may start, no more units than the limit, itself included, may be
- * gathered and not freed; more only if they are all still needed when this one is first used. */
+/* The limiter: when a gather may start, at most the limit of units, including its own, may be
+ * gathered and not freed; more only if all of them are still needed when this one is first used. */
 
 static status_t check_limit(const struct validator *v, const struct interval *intervals, int count)
 {
@@ -615,7 +615,7 @@ static status_t check_limit(const struct validator *v, const struct interval *in
                                  "may be the unit gathered as number %d; the limit is %d", at_once,
                                  limit);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_gathers(const struct validator *v)
@@ -629,8 +629,8 @@ static status_t check_gathers(const struct validator *v)
     struct interval *intervals = mem_alloc_array(count, sizeof *intervals);
     int interval_count = 0, turn = 0; /* the first instruction that computes in backward */
     while (turn < count && v->program->instructions[turn].op < v->graph->forward_op_count) turn++;
-    status_t status = STATUS_OKAY;
-    for (int i = 0; i < count && status == STATUS_OKAY; i++) {
+    status_t status = NULL;
+    for (int i = 0; i < count && status == NULL; i++) {
         const struct plan_instruction *in = &v->program->instructions[i];
         struct gathering *unit = in->unit >= 0 ? &of[in->unit] : NULL;
         switch (in->kind) {
@@ -647,18 +647,18 @@ static status_t check_gathers(const struct validator *v)
                     status = validate_fail(v, i, "gathers what is not uploaded");
                 unit->upload = -1;
             }
-            if (status != STATUS_OKAY) break;
+            if (status != NULL) break;
             if (unit->gather >= 0) status = validate_fail(v, i, "is gathered already");
             else if (unit->free >= 0 && !validate_before(v, unit->free, i))
                 status = validate_fail(v, i, "may overwrite what is not freed yet");
             else if (unit->free >= 0 && validate_reshards(v, in->unit) && unit->reshard < 0)
-                status = validate_fail(v, i, "gathers from all ranks what %d were to keep",
+                status = validate_fail(v, i, "gathers from all ranks, but %d were to keep it",
                                        validate_between(v, in->unit));
             unit->gather = unit->last = i;
             unit->used = false;
             struct interval interval = {.gather = i};
             find_end(v, i, &interval.first_use, &interval.freed);
-            /* One that stays until backward does not count. */
+            /* A unit that stays until backward does not count. */
             bool root = unit_of(v, in->unit)->modules[0] == 0;
             bool kept = validate_stays(v, in->unit) && i < turn && interval.freed > turn;
             if (kept && unit->free >= 0)
@@ -667,13 +667,16 @@ static status_t check_gathers(const struct validator *v)
             break;
         case INSTRUCTION_RESHARD:
             if (unit->gather < 0 || !validate_before(v, unit->gather, i))
-                status = validate_fail(v, i, "keeps of what is not gathered then");
+                status = validate_fail(v, i, "reshards a unit that is not gathered");
             else if (unit->reshard >= 0) status = validate_fail(v, i, "is the second of its unit");
             unit->reshard = i;
             break;
         case INSTRUCTION_FREE:
             if (unit->gather < 0) status = validate_fail(v, i, "frees what is not gathered");
-            else if (!unit->used) status = validate_fail(v, i, "frees what was gathered in vain");
+            else if (!unit->used)
+                status = validate_fail(v, i,
+                                       "frees a unit that was gathered "
+                                       "but never used");
             unit->gather = -1;
             unit->free = i;
             break;
@@ -690,15 +693,15 @@ static status_t check_gathers(const struct validator *v)
         default: break;
         }
     }
-    for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
+    for (int u = 0; u < unit_count && status == NULL; u++)
         if (of[u].gather >= 0)
             status = validate_fail(v, of[u].gather, "gathers what is never freed");
         else if (of[u].upload >= 0)
             status = validate_fail(v, of[u].upload, "uploads what is never gathered");
-    for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
+    for (int u = 0; u < unit_count && status == NULL; u++)
         if (of[u].reshard > of[u].last)
             status = validate_fail(v, of[u].reshard, "keeps what is not gathered again");
-    if (status == STATUS_OKAY) status = check_limit(v, intervals, interval_count);
+    if (status == NULL) status = check_limit(v, intervals, interval_count);
     free(intervals);
     free(of);
     return status;
@@ -739,5 +742,5 @@ status_t plan_validate(const struct plan *plan)
         return status_new(STATUS_INTERNAL, "the arenas are not as large as the programs say");
     if (plan->hash != plan_compute_hash(plan))
         return status_new(STATUS_INTERNAL, "the hash is not the plan's");
-    return STATUS_OKAY;
+    return NULL;
 }

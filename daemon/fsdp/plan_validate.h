@@ -1,4 +1,4 @@
-/* What the two halves of plan_validate share; see plan_validate.c. Internal to this room. */
+/* Shared by the two halves of plan_validate; see plan_validate.c. Internal to this room. */
 #ifndef FSDPD_FSDP_PLAN_VALIDATE_H
 #define FSDPD_FSDP_PLAN_VALIDATE_H
 
@@ -12,7 +12,7 @@ struct validator {
     bool train;       /* has gradients */
     bool updates;     /* is the train program: ends an optimizer step */
     bool reduces;
-    int *clocks; /* own ones, from the waits */
+    int *clocks; /* computed from the waits */
 };
 
 /* An INTERNAL error that names the program and instruction `i` (-1: none). */
@@ -25,37 +25,39 @@ static inline bool validate_before(const struct validator *v, int a, int b)
     return a != b && v->clocks[b * LANE_COUNT + v->program->instructions[a].lane] >= a;
 }
 
-/* What the plan's strategy and the unit ask for, told by its shard world alone. */
+/* Requirements of the plan's strategy and the unit, derived from its shard world alone. */
 bool validate_gathers(const struct validator *v, int unit);
 bool validate_replicates(const struct validator *v, int unit); /* whole on every rank */
-/* Ranks that keep a copy together between forward and backward; 1: none of it is freed. */
+/* The number of ranks that hold a copy together between forward and backward; 1: the unit stays
+ * gathered. */
 int validate_between(const struct validator *v, int unit);
-/* Whether it is freed for that time but for a shard among fewer ranks. */
+/* Whether it is freed in between except for a shard among fewer ranks. */
 bool validate_reshards(const struct validator *v, int unit);
 enum dtype validate_gathered_dtype(const struct validator *v, int unit);
 bool validate_stays(const struct validator *v, int unit);    /* gathered from forward to backward */
 bool validate_offloads(const struct validator *v, int unit); /* its shard is the host's */
 
-/* Whether ops read the unit where it is brought to, not where it lies between steps. */
+/* Whether ops read the unit in a temporary buffer, not in its place between steps. */
 static inline bool validate_fetches(const struct validator *v, int unit)
 {
     return validate_gathers(v, unit) || validate_offloads(v, unit);
 }
 
-/* The parameter that owns the memory of the parameter of a value. */
+/* The parameter that owns the memory of a value's parameter. */
 int validate_owner(const struct validator *v, int value);
 
-/* Whether the gradients of this program are reduced; with one rank nothing is. */
+/* Whether this program reduces gradients; with one rank none does. */
 static inline bool validate_reduces_gradients(const struct validator *v)
 {
     return v->reduces && v->train &&
            (v->updates || v->plan->options.accumulation == ACCUMULATION_REDUCED);
 }
 
-/* plan_validate_step.c: what happens with complete gradients, in order and once each. */
+/* plan_validate_step.c: the order of the operations on complete gradients, each exactly once. */
 status_t validate_step(const struct validator *v) FSDPD_MUST_USE;
 
-/* plan_validate_memory.c: buffers, places, sharing of bytes, order of reads and writes, figures. */
+/* plan_validate_memory.c: buffers, offsets, sharing of bytes, order of reads and writes,
+ * figures. */
 status_t validate_memory(const struct validator *v) FSDPD_MUST_USE;
 
 #endif

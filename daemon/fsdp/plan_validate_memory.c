@@ -1,12 +1,12 @@
 /*
- * The second half of plan_validate: every operand lies where it should and inside its arena, what
- * shares bytes is ordered, reads follow writes, and the figures are right. Pure functions; any
- * thread.
+ * The second half of plan_validate: every operand lies where it should and inside its arena,
+ * buffers that share bytes are ordered, reads follow writes, and the figures are right. Pure
+ * functions; any thread.
  *
- * It looks at storages: runs of bytes with one meaning from their first touch to their last. A
- * value is one (with its views), a gathered unit is one per gather, so are a unit's gradient, a
+ * It tracks storages: ranges of bytes with one meaning from their first access to their last. A
+ * value is one (with its views), a gathered unit is one per gather, and so are a unit's gradient, a
  * scratch buffer, and each piece of state. Two storages that share a byte must not overlap in time;
- * within a storage every write is ordered with every other touch.
+ * within a storage every write is ordered with every other access.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ struct storage {
     int buffer;
     uint64_t begin, end; /* bytes in the arena */
     enum plan_arena arena;
-    bool viewed;  /* more than one value is in it */
-    bool written; /* so far, while walking; state that lives on from step to step starts written */
+    bool viewed;  /* it contains more than one value */
+    bool written; /* so far during the walk; state that survives from step to step starts written */
     int write;    /* last write, -1 */
     int read[LANE_COUNT];                    /* last reads since then, -1 */
     int first[LANE_COUNT], last[LANE_COUNT]; /* touches, -1 */
@@ -30,8 +30,8 @@ struct storages {
     struct storage *items;
     int count, capacity;
     int *of_value;  /* activations and gradients, -1 before they are written */
-    int *of_buffer; /* everything else; of a gathered buffer, the latest gather's; of a gradient
-                       that is reduced in buckets, the first of theirs, which follow each other */
+    int *of_buffer; /* everything else; for a gathered buffer, the latest gather's; for a gradient
+                     * reduced in buckets, the first bucket's: they are consecutive */
 };
 
 static const char *storage_name(const struct validator *v, const struct storage *storage)
@@ -41,7 +41,7 @@ static const char *storage_name(const struct validator *v, const struct storage 
     return plan_buffer_class_name(buffer->class);
 }
 
-/* --- Places --- */
+/* ---- Places ---- */
 
 /* The class of the unit's gradient when it is reduced; with one rank, when it is written. */
 static enum buffer_class reduced_class(const struct validator *v, int unit)
@@ -62,8 +62,8 @@ static enum buffer_class final_class(const struct validator *v, int unit)
                                                                  : reduced_class(v, unit);
 }
 
-/* Whether a gradient outlives the step: what ops write, if it adds up over micro-steps; and whole
- * ones, unless their sum does. */
+/* Whether a gradient outlives the step: gradients written by ops, if they accumulate over
+ * micro-steps; and whole ones, unless their sum does. */
 static bool is_state_gradient(const struct validator *v, const struct plan_buffer *buffer)
 {
     if (buffer->class != BUFFER_GRADIENT && buffer->class != BUFFER_GRADIENT_SHARD) return false;
@@ -74,7 +74,7 @@ static bool is_state_gradient(const struct validator *v, const struct plan_buffe
            !validate_offloads(v, buffer->unit);
 }
 
-/* Where a buffer belongs. */
+/* The arena that a buffer belongs in. */
 static enum plan_arena arena_of(const struct validator *v, const struct plan_buffer *buffer)
 {
     switch (buffer->class) {
@@ -125,7 +125,7 @@ static status_t check_buffers(const struct validator *v)
             return validate_fail(v, -1, "buffer %d (%s) is in the wrong arena", b,
                                  plan_buffer_class_name(buffer->class));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit)
@@ -139,7 +139,7 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     return (uint64_t)elements * (low ? 2 : 4);
 }
 
-/* That `buffer` is the unit's buffer of this class, large enough. */
+/* Checks that `buffer` is the unit's buffer of this class and large enough. */
 static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
                                   enum buffer_class class, int unit)
 {
@@ -153,7 +153,7 @@ static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
         return validate_fail(v, i, "has %llu bytes for its %s; expected %llu",
                              (unsigned long long)found->bytes, plan_buffer_class_name(class),
                              (unsigned long long)bytes_of_class(v, class, unit));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_operands(const struct validator *v, int i)
@@ -226,11 +226,11 @@ static status_t check_operands(const struct validator *v, int i)
                                                              : final_class(v, in->unit),
                               in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_SHARD, in->unit);
-    default: return STATUS_OKAY;
+    default: return NULL;
     }
 }
 
-/* That a value lies in the right buffer, at the right place in it, and ends inside it. */
+/* Checks that a value is in the right buffer, at the right offset, and ends inside it. */
 static status_t check_value(const struct validator *v, int i, int value)
 {
     const struct graph_value *it = &v->graph->values[value];
@@ -245,7 +245,8 @@ static status_t check_value(const struct validator *v, int i, int value)
     uint64_t place = 0;
     switch (it->kind) {
     case VALUE_INPUT:
-    case VALUE_TARGET: expected = BUFFER_BATCH; break;
+    case VALUE_TARGET:
+    case VALUE_STARTS: expected = BUFFER_BATCH; break;
     case VALUE_LOSS:
     case VALUE_CORRECT:
         expected = BUFFER_STATS;
@@ -272,9 +273,9 @@ static status_t check_value(const struct validator *v, int i, int value)
         break;
     }
     case VALUE_ACTIVATION:
-    case VALUE_GRADIENT: return STATUS_OKAY;
+    case VALUE_GRADIENT: return NULL;
     }
-    bool batch = it->kind == VALUE_INPUT || it->kind == VALUE_TARGET;
+    bool batch = graph_is_batch(it->kind);
     if ((int)found->class != expected || found->unit != unit || offset != place ||
         (batch && found->value != value))
         return validate_fail(v, i,
@@ -283,10 +284,10 @@ static status_t check_value(const struct validator *v, int i, int value)
                              it->name, (unsigned long long)offset, buffer,
                              plan_buffer_class_name(found->class), (unsigned long long)place,
                              plan_buffer_class_name(expected));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* --- Storages and who touches them --- */
+/* ---- Storages and who touches them ---- */
 
 static int add_storage(const struct validator *v, struct storages *all, int buffer, uint64_t offset,
                        uint64_t bytes)
@@ -325,7 +326,7 @@ static status_t read_storage(const struct validator *v, struct storage *storage,
                              storage_name(v, storage), storage->write);
     storage->read[v->program->instructions[i].lane] = i;
     note_touch(v, storage, i);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t write_storage(const struct validator *v, struct storage *storage, int i)
@@ -341,11 +342,10 @@ static status_t write_storage(const struct validator *v, struct storage *storage
     storage->written = true;
     storage->write = i;
     note_touch(v, storage, i);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Reads or writes those storages of a buffer that hold some of its bytes from `from` to `to` - 1.
- */
+/* Reads or writes the storages of a buffer that overlap its bytes `from` to `to` - 1. */
 static status_t touch_buffer(const struct validator *v, struct storages *all, int i, int buffer,
                              uint64_t from, uint64_t to, bool write)
 {
@@ -356,7 +356,7 @@ static status_t touch_buffer(const struct validator *v, struct storages *all, in
         if (!whole && (storage->end <= start + from || storage->begin >= start + to)) continue;
         TRY(write ? write_storage(v, storage, i) : read_storage(v, storage, i));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static bool own_storage(const struct graph_value *value)
@@ -364,7 +364,7 @@ static bool own_storage(const struct graph_value *value)
     return value->kind == VALUE_ACTIVATION || value->kind == VALUE_GRADIENT;
 }
 
-/* The storage of a value that is read or was written before. */
+/* The storage of a value that is read, or was already written. */
 static struct storage *storage_of_value(const struct validator *v, struct storages *all, int value)
 {
     int buffer = v->program->buffer_of_value[value];
@@ -374,14 +374,14 @@ static struct storage *storage_of_value(const struct validator *v, struct storag
     return s >= 0 ? &all->items[s] : NULL;
 }
 
-/* Whether elements lie in plain order, whatever the layout is called. */
+/* Whether elements are in row-major order, whatever the layout is called. */
 static bool is_plain(const struct tensor_type *type)
 {
     return type->layout == LAYOUT_PLAIN || type->dim_count != 4 || type->dims[1] == 1 ||
            type->dims[2] * type->dims[3] == 1;
 }
 
-/* Whether a reshape from one to the other moves no byte. */
+/* Whether a reshape between the two moves no byte. */
 static bool same_bytes(const struct tensor_type *from, const struct tensor_type *to)
 {
     return (is_plain(from) && is_plain(to)) ||
@@ -429,7 +429,7 @@ static status_t walk_op(const struct validator *v, struct storages *all, int i, 
                                  it->name);
         if (op->accumulate[k] && !written[value] && !adds_up)
             return validate_fail(v, i, "adds to %s, which nothing has written", it->name);
-        if (it->kind == VALUE_PARAMETER || it->kind == VALUE_INPUT || it->kind == VALUE_TARGET)
+        if (it->kind == VALUE_PARAMETER || graph_is_batch(it->kind))
             return validate_fail(v, i, "writes %s", it->name);
         written[value] = true;
         if (own_storage(it) && all->of_value[value] < 0) {
@@ -455,7 +455,7 @@ static status_t walk_op(const struct validator *v, struct storages *all, int i, 
             return validate_fail(v, i, "writes %s, whose bytes are another value too", it->name);
         TRY(write_storage(v, storage, i));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t walk_instruction(const struct validator *v, struct storages *all, int i,
@@ -478,7 +478,7 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
             if (class == BUFFER_BATCH || class == BUFFER_STATS)
                 TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
         }
-        return STATUS_OKAY;
+        return NULL;
     case INSTRUCTION_UPLOAD:
     case INSTRUCTION_ALL_GATHER:
         all->of_buffer[in->target] =
@@ -497,8 +497,7 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         if (slots != expected) return validate_fail(v, i, "lacks buffers of optimizer state");
         for (int b = 0; b < v->program->buffer_count; b++)
             if (v->program->buffers[b].class ==
-                    (validate_offloads(v, in->unit) ? BUFFER_HOST_STATS : BUFFER_STATS) &&
-                v->plan->options.norm != NORM_NONE)
+                (validate_offloads(v, in->unit) ? BUFFER_HOST_STATS : BUFFER_STATS))
                 TRY(read_storage(v, &all->items[all->of_buffer[b]], i));
         break;
     }
@@ -514,10 +513,10 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         }
         TRY(touch_buffer(v, all, i, buffer, from, to, write));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* A gradient of which buckets are reduced is a storage per bucket; they are known to make it up. */
+/* A gradient reduced in buckets is one storage per bucket; the buckets are known to cover it. */
 static bool add_buckets(const struct validator *v, struct storages *all, int b)
 {
     bool found = false;
@@ -531,7 +530,7 @@ static bool add_buckets(const struct validator *v, struct storages *all, int b)
     return found;
 }
 
-/* Every buffer that is one storage as it stands: all but gathered units, values and scratch. */
+/* Every buffer that is a single storage: all except gathered units, values and scratch. */
 static void add_fixed_storages(const struct validator *v, struct storages *all)
 {
     for (int b = 0; b < v->program->buffer_count; b++) {
@@ -547,7 +546,7 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
     }
 }
 
-/* --- Sharing --- */
+/* ---- Sharing ---- */
 
 static bool storage_before(const struct validator *v, const struct storage *a,
                            const struct storage *b)
@@ -560,7 +559,7 @@ static bool storage_before(const struct validator *v, const struct storage *a,
     return true;
 }
 
-/* Whether `b` is what an element-wise op makes of `a`, in place, as the last to read it. */
+/* Whether `b` is the result of an element-wise op on `a`, in place, as the last reader of `a`. */
 static bool taken_over(const struct validator *v, const struct storages *all,
                        const struct storage *a, const struct storage *b)
 {
@@ -604,8 +603,8 @@ static status_t check_sharing(const struct validator *v, const struct storages *
         if (touched(&all->items[s]) && all->items[s].begin < all->items[s].end)
             sorted[count++] = &all->items[s];
     if (count > 1) qsort(sorted, count, sizeof *sorted, compare_storage);
-    status_t status = STATUS_OKAY;
-    for (int i = 0; i < count && status == STATUS_OKAY; i++) {
+    status_t status = NULL;
+    for (int i = 0; i < count && status == NULL; i++) {
         const struct storage *a = sorted[i];
         for (int k = i + 1; k < count; k++) {
             const struct storage *b = sorted[k];
@@ -624,7 +623,7 @@ static status_t check_sharing(const struct validator *v, const struct storages *
     return status;
 }
 
-/* --- Figures --- */
+/* ---- Figures ---- */
 
 static status_t check_figures(const struct validator *v)
 {
@@ -635,7 +634,7 @@ static status_t check_figures(const struct validator *v)
         const struct plan_buffer *buffer = &program->buffers[b];
         if (buffer->arena == ARENA_STATE) state += plan_align(buffer->bytes);
         if (buffer->arena == ARENA_HOST) host += plan_align(buffer->bytes);
-        /* Gathered buffers may be dead in between; the others give a lower bound. */
+        /* Gathered buffers may be unused in between; the others give a lower bound. */
         if (buffer->arena != ARENA_WORK || buffer->class == BUFFER_GATHERED || buffer->first < 0)
             continue;
         alive[buffer->first] += plan_align(buffer->bytes);
@@ -658,10 +657,10 @@ static status_t check_figures(const struct validator *v)
     if (classes != program->live_peak || program->peak_instruction < 0 ||
         program->peak_instruction >= program->instruction_count)
         return validate_fail(v, -1, "the memory table does not add up to its peak");
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* first and last of every work buffer, as the storages saw them. */
+/* The storages determine the first and last access of every work buffer. */
 static status_t check_touches(const struct validator *v, const struct storages *all)
 {
     int count = v->program->buffer_count;
@@ -678,8 +677,8 @@ static status_t check_touches(const struct validator *v, const struct storages *
             if (storage->last[lane] > last[b]) last[b] = storage->last[lane];
         }
     }
-    status_t status = STATUS_OKAY;
-    for (int b = 0; b < count && status == STATUS_OKAY; b++) {
+    status_t status = NULL;
+    for (int b = 0; b < count && status == NULL; b++) {
         const struct plan_buffer *buffer = &v->program->buffers[b];
         if (buffer->first != first[b] || buffer->last != last[b])
             status = validate_fail(v, -1,
@@ -701,12 +700,12 @@ status_t validate_memory(const struct validator *v)
     for (int value = 0; value < v->graph->value_count; value++) all.of_value[value] = -1;
     add_fixed_storages(v, &all);
     bool *written = mem_alloc_array(v->graph->value_count, sizeof *written);
-    status_t status = STATUS_OKAY;
-    for (int i = 0; i < v->program->instruction_count && status == STATUS_OKAY; i++)
+    status_t status = NULL;
+    for (int i = 0; i < v->program->instruction_count && status == NULL; i++)
         status = walk_instruction(v, &all, i, written);
-    if (status == STATUS_OKAY) status = check_sharing(v, &all);
-    if (status == STATUS_OKAY) status = check_touches(v, &all);
-    if (status == STATUS_OKAY) status = check_figures(v);
+    if (status == NULL) status = check_sharing(v, &all);
+    if (status == NULL) status = check_touches(v, &all);
+    if (status == NULL) status = check_figures(v);
     free(written);
     free(all.items);
     free(all.of_value);

@@ -1,23 +1,24 @@
 /*
- * The part of plan_validate that looks at the end of a step: what happens with the gradients of
- * trainable units once they are complete, each thing as often as it should, one after the other.
- * That gradients are complete then, plan_validate.c knows; that every operand is where it should
- * be, plan_validate_memory.c. Pure functions; any thread.
+ * The part of plan_validate for the end of a step: each operation on a trainable unit's complete
+ * gradient happens as often as it should and in order. plan_validate.c checks that gradients are
+ * complete; plan_validate_memory.c checks that every operand is where it should be. Pure functions;
+ * any thread.
  */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "fsdp/plan_validate.h"
 
-/* By unit, the instruction; -1 if there is none. */
+/* The instruction, by unit; -1 if none. */
 struct unit_end {
     int accumulate, norm, optimize, zero, download;
 };
 
-/* In the whole program; -1. */
+/* The instruction in the whole program; -1 if none. */
 struct end {
     struct unit_end *units;
     int reduce_stats, reduce_norm, gate, download_stats;
+    int loss; /* the op that writes it */
 };
 
 static status_t note(const struct validator *v, struct end *end, int i)
@@ -25,6 +26,10 @@ static status_t note(const struct validator *v, struct end *end, int i)
     const struct plan_instruction *in = &v->program->instructions[i];
     struct unit_end *unit = in->unit >= 0 ? &end->units[in->unit] : NULL;
     int *slot = NULL;
+    for (int k = 0; in->kind == INSTRUCTION_COMPUTE && k < OP_MAX_OUTPUTS; k++) {
+        int output = v->graph->ops[in->op].outputs[k];
+        if (output >= 0 && output == v->graph->loss) end->loss = i;
+    }
     switch (in->kind) {
     case INSTRUCTION_ACCUMULATE: slot = &unit->accumulate; break;
     case INSTRUCTION_NORM: slot = &unit->norm; break;
@@ -35,20 +40,20 @@ static status_t note(const struct validator *v, struct end *end, int i)
     case INSTRUCTION_GATE: slot = &end->gate; break;
     case INSTRUCTION_DOWNLOAD: slot = &unit->download; break;
     case INSTRUCTION_DOWNLOAD_STATS: slot = &end->download_stats; break;
-    default: return STATUS_OKAY;
+    default: return NULL;
     }
-    if (*slot >= 0) return validate_fail(v, i, "is the second of its kind");
+    if (*slot >= 0) return validate_fail(v, i, "appears twice");
     *slot = i;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Both are there, and `a` comes before `b`. */
+/* Both exist, and `a` comes before `b`. */
 static status_t check_order(const struct validator *v, int a, int b, const char *what)
 {
     if (a < 0 || b < 0) return validate_fail(v, -1, "%s is missing", what);
     if (!validate_before(v, a, b))
         return validate_fail(v, b, "does not come after instruction %d: %s", a, what);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_unit(const struct validator *v, const struct end *end, int u)
@@ -59,10 +64,10 @@ static status_t check_unit(const struct validator *v, const struct end *end, int
     if (reduced && unit->accumulate < 0)
         return validate_fail(v, -1, "the gradient of unit %s is never added up",
                              v->plan->units->units[u].name);
-    if (!v->updates) return STATUS_OKAY;
+    if (!v->updates) return NULL;
     if (unit->optimize < 0)
         return validate_fail(v, -1, "unit %s is never optimized", v->plan->units->units[u].name);
-    int taken = unit->optimize; /* the last that is made of the gradient on the device */
+    int taken = unit->optimize; /* the last operation on the gradient on the device */
     if (validate_offloads(v, u)) {
         taken = unit->download;
         TRY(check_order(v, taken, unit->optimize, "the gradient's way to the host"));
@@ -70,21 +75,24 @@ static status_t check_unit(const struct validator *v, const struct end *end, int
     if (reduced) TRY(check_order(v, unit->accumulate, taken, "the last micro-step"));
     if (options->accumulation != ACCUMULATION_NONE)
         TRY(check_order(v, taken, unit->zero, "the gradient's new start"));
-    if (options->norm == NORM_NONE) return STATUS_OKAY;
-    if (reduced) TRY(check_order(v, unit->accumulate, unit->norm, "the last micro-step"));
+    int stats = unit->optimize; /* the first that reads them */
     if (validate_offloads(v, u)) {
-        TRY(check_order(v, end->gate, end->download_stats, "the gate"));
-        TRY(check_order(v, end->download_stats, unit->optimize, "what the gate found"));
+        stats = end->download_stats;
+        TRY(check_order(v, stats, unit->optimize, "the statistics' way to the host"));
     }
-    TRY(check_order(v, unit->norm, v->reduces ? end->reduce_norm : end->gate, "a unit's norm"));
-    return check_order(v, end->gate, unit->optimize, "the gate");
+    TRY(check_order(v, end->loss, stats, "the loss"));
+    if (v->reduces) TRY(check_order(v, end->reduce_stats, stats, "the statistics over the ranks"));
+    if (options->norm == NORM_NONE) return NULL;
+    TRY(check_order(v, end->gate, stats, "the gate"));
+    if (reduced) TRY(check_order(v, unit->accumulate, unit->norm, "the last micro-step"));
+    return check_order(v, unit->norm, v->reduces ? end->reduce_norm : end->gate, "a unit's norm");
 }
 
 static status_t check(const struct validator *v, struct end *end)
 {
     for (int i = 0; i < v->program->instruction_count; i++) TRY(note(v, end, i));
-    if (!v->train) return STATUS_OKAY;
-    bool trains = false; /* a model may be frozen altogether */
+    if (!v->train) return NULL;
+    bool trains = false; /* all parameters may be frozen */
     for (int u = 0; u < v->plan->units->unit_count; u++) {
         const struct unit *unit = &v->plan->units->units[u];
         trains = trains || (!unit->frozen && unit->flat.parameter_count > 0);
@@ -95,18 +103,12 @@ static status_t check(const struct validator *v, struct end *end)
         TRY(check_order(v, end->reduce_norm, end->gate, "the norm over the ranks"));
         TRY(check_order(v, end->reduce_stats, end->gate, "the loss over the ranks"));
     }
-    for (int i = 0; i < v->program->instruction_count && end->gate >= 0; i++) {
-        const struct plan_instruction *in = &v->program->instructions[i];
-        for (int k = 0; in->kind == INSTRUCTION_COMPUTE && k < OP_MAX_OUTPUTS; k++)
-            if (v->graph->ops[in->op].outputs[k] >= 0 &&
-                v->graph->ops[in->op].outputs[k] == v->graph->loss)
-                TRY(check_order(v, i, end->gate, "the loss"));
-    }
+    if (end->gate >= 0) TRY(check_order(v, end->loss, end->gate, "the loss"));
     for (int u = 0; u < v->plan->units->unit_count; u++) {
         const struct unit *unit = &v->plan->units->units[u];
         if (!unit->frozen && unit->flat.parameter_count > 0) TRY(check_unit(v, end, u));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t validate_step(const struct validator *v)
@@ -116,7 +118,8 @@ status_t validate_step(const struct validator *v)
                       .reduce_stats = -1,
                       .reduce_norm = -1,
                       .gate = -1,
-                      .download_stats = -1};
+                      .download_stats = -1,
+                      .loss = -1};
     for (int u = 0; u < count; u++) end.units[u] = (struct unit_end){-1, -1, -1, -1, -1};
     status_t status = check(v, &end);
     free(end.units);

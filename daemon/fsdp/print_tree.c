@@ -25,7 +25,7 @@ static void indent(struct printing *printing, int depth)
     buf_printf(&printing->out, "%*s", depth * INDENT, "");
 }
 
-/* What the unit has for itself. */
+/* Appends the unit's own settings. */
 static void print_own(struct printing *printing, const struct unit *unit)
 {
     struct buf *out = &printing->out;
@@ -81,7 +81,8 @@ static void print_run(struct printing *printing, const struct module *list, int 
     else buf_printf(&printing->out, "): %s", text);
 }
 
-/* A ModuleList's neighbours that look alike are printed once, as PyTorch does since 2.0. */
+/* Consecutive modules of a ModuleList that look alike are printed once, as PyTorch does since
+ * 2.0. */
 static void print_list(struct printing *printing, const struct module *list, int depth)
 {
     char *previous = NULL;

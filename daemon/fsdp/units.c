@@ -14,17 +14,17 @@
 #include "fsdp/wrap_names.h"
 #include "fsdp/wrap_size.h"
 
-/* The policy's choice, before parameters are laid out. Groups are numbered as they were found; the
- * root's group is the last. */
+/* The policy's result, before parameters are laid out. Groups are numbered in the order of
+ * discovery; the root's group is last. */
 struct choice {
     const struct model *model;
-    int *group_of_module; /* of the modules that a group wraps: its number; others -1 */
-    int *nearest;         /* by module: the group of itself or the nearest ancestor that has one */
+    int *group_of_module; /* for modules that a group wraps: its number; otherwise -1 */
+    int *nearest;         /* by module: the group of itself or of its nearest ancestor with one */
     int group_count;      /* root included */
-    struct wrap_unit_spec *own; /* by group: what its unit has for itself */
+    struct wrap_unit_spec *own; /* by group: its unit's own settings */
 };
 
-/* Modules by path, for looking up many. */
+/* Modules by path, for many lookups. */
 struct path_index {
     const char *path;
     int module;
@@ -85,10 +85,9 @@ static status_t choose_listed(struct choice *choice, const struct wrap_policy *p
             int m = path_index_find(index, model, spec->modules[i]);
             if (m < 0) return unknown_module(model, u, spec->modules[i]);
             if (m == 0)
-                return status_new(STATUS_INVALID_ARGUMENT,
-                                  "wrap unit %d names the model itself, which always is the root "
-                                  "unit",
-                                  u + 1);
+                return status_new(
+                    STATUS_INVALID_ARGUMENT,
+                    "wrap unit %d names the model itself, which is always the root unit", u + 1);
             if (choice->group_of_module[m] >= 0)
                 return status_new(STATUS_INVALID_ARGUMENT,
                                   "the module '%s' is named twice, in wrap units %d and %d",
@@ -115,10 +114,10 @@ static status_t choose_listed(struct choice *choice, const struct wrap_policy *p
                                   model->modules[a].path, choice->group_of_module[a] + 1);
     }
     choice->group_count = policy->unit_count + 1;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Each of the modules in `wrapped` becomes a unit; returns how many. */
+/* Makes each of the modules in `wrapped` a unit; returns their number. */
 static int choose_each(struct choice *choice, const bool *wrapped)
 {
     int count = 0;
@@ -159,7 +158,7 @@ static status_t choose_by_size(struct choice *choice, const struct wrap_policy *
                    "no module but the model itself holds min_num_params = %s parameters: the root "
                    "is the only unit\n",
                    text_format_count(policy->min_num_params, wanted));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void choose_blocks(struct choice *choice, const int64_t *subtree, bool *wrapped,
@@ -170,7 +169,7 @@ static void choose_blocks(struct choice *choice, const int64_t *subtree, bool *w
     if (count == 0) return;
     choose_each(choice, wrapped);
     buf_printf(notes,
-               "no wrap policy was given: each of the %d blocks%s%s is a unit; say "
+               "no wrap policy was given: each of the %d blocks%s%s is a unit; set "
                "fsdp.wrap.policy: none for one unit\n",
                count, type != NULL ? " of the type " : "", type != NULL ? type : "");
 }
@@ -180,17 +179,17 @@ static status_t choose(struct choice *choice, const struct wrap_policy *policy,
 {
     const struct model *model = choice->model;
     switch (policy->kind) {
-    case WRAP_NONE: return STATUS_OKAY;
+    case WRAP_NONE: return NULL;
     case WRAP_SIZE: return choose_by_size(choice, policy, subtree, wrapped, notes);
     case WRAP_TYPE:
         TRY(wrap_by_type(model, subtree, policy->types.items, policy->types.count, wrapped));
         choose_each(choice, wrapped);
-        return STATUS_OKAY;
-    case WRAP_AUTO: choose_blocks(choice, subtree, wrapped, notes); return STATUS_OKAY;
+        return NULL;
+    case WRAP_AUTO: choose_blocks(choice, subtree, wrapped, notes); return NULL;
     case WRAP_MATCH:
         TRY(wrap_by_pattern(model, subtree, policy->modules.items, policy->modules.count, wrapped));
         choose_each(choice, wrapped);
-        return STATUS_OKAY;
+        return NULL;
     case WRAP_UNITS: {
         struct path_index *index = path_index_new(model);
         status_t status = choose_listed(choice, policy, subtree, index);
@@ -277,8 +276,8 @@ static void note_ties(const struct choice *choice, const int *group, const char 
     }
 }
 
-/* Things sorted into buckets, each bucket in ascending order: bucket b is items[begin[b]] to
- * items[begin[b + 1] - 1]. Things whose bucket is negative are left out. */
+/* Items sorted into buckets, each bucket in ascending order: bucket b is items[begin[b]] to
+ * items[begin[b + 1] - 1]. Items with a negative bucket are omitted. */
 struct buckets {
     int *items, *begin;
 };
@@ -310,11 +309,11 @@ static bool is_frozen(const struct model *model, int parameter)
 struct laying {
     const struct choice *choice;
     struct unit_set *set;
-    struct buckets modules;    /* wrapped ones, by group */
+    struct buckets modules;    /* wrapped modules, by group */
     struct buckets parameters; /* owners, by group, in registration order */
 };
 
-/* Adds the unit of `group` with those of its parameters that are frozen, or those that are not. */
+/* Adds the unit of `group` with its frozen or its trainable parameters. */
 static void add_unit(struct laying *laying, int group, const char *name, bool frozen)
 {
     const struct model *model = laying->choice->model;
@@ -345,7 +344,8 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
     set->unit_count++;
 }
 
-/* The group's unit, or units where it holds frozen and trainable parameters; returns the last. */
+/* Adds the group's unit, or two units if it has frozen and trainable parameters; returns the
+ * last. */
 static int add_group(struct laying *laying, int group, const char *name)
 {
     const struct model *model = laying->choice->model;
@@ -362,7 +362,8 @@ static int add_group(struct laying *laying, int group, const char *name)
     return laying->set->unit_count - 1;
 }
 
-static struct unit_set *lay_out(const struct choice *choice, int shard_world, struct buf *notes)
+static struct unit_set *layout_units(const struct choice *choice, int shard_world,
+                                     struct buf *notes)
 {
     const struct model *model = choice->model;
     int *group = assign_parameters(choice);
@@ -419,12 +420,12 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     bool *wrapped = mem_alloc_array(model->module_count, sizeof *wrapped);
     status_t status = choose(&choice, policy, subtree, wrapped, &notes);
     free(wrapped);
-    if (status == STATUS_OKAY) {
+    if (status == NULL) {
         choice.own = mem_alloc_array(choice.group_count, sizeof *choice.own);
         for (int u = 0; policy->kind == WRAP_UNITS && u < policy->unit_count; u++)
             choice.own[u] = policy->units[u];
         choice_number(&choice);
-        *units = lay_out(&choice, shard_world, &notes);
+        *units = layout_units(&choice, shard_world, &notes);
     }
     buf_deinit(&notes);
     free(choice.own);

@@ -1,14 +1,15 @@
 /*
  * FSDP units: which modules' parameters are gathered and freed together, and how a unit's
- * parameters lie in its flat parameter. Rules are those of PyTorch's size_based_auto_wrap_policy to
- * the letter (torch/distributed/fsdp/wrap.py; Zhao et al., VLDB 2023), except that tied parameters
- * always stay in one unit: the one that covers all their users, in practice the root.
+ * parameters lie in its flat parameter. The rules are exactly those of PyTorch's
+ * size_based_auto_wrap_policy (torch/distributed/fsdp/wrap.py; Zhao et al., VLDB 2023), except that
+ * tied parameters always stay in one unit: the one that covers all their users, in practice the
+ * root.
  *
- * Frozen and trainable parameters never share a flat parameter: where a policy's unit holds both,
- * the frozen ones get a unit of their own, "NAME (frozen)", right before the other.
+ * Frozen and trainable parameters never share a flat parameter: if a policy's unit holds both, the
+ * frozen ones get a unit of their own, "NAME (frozen)", directly before the other.
  *
- * Units are numbered in the order of their first module; the root unit, which owns what no other
- * unit does, is last and always exists, if need be without parameters.
+ * Units are numbered in the order of their first module; the root unit, which owns all remaining
+ * parameters, is last and always exists, if necessary without parameters.
  */
 #ifndef FSDPD_FSDP_UNITS_H
 #define FSDPD_FSDP_UNITS_H
@@ -22,13 +23,13 @@ enum wrap_kind {
     WRAP_UNITS,
     WRAP_TYPE,
     WRAP_MATCH,
-    /* WRAP_TYPE with the types of the modules of the model's largest ModuleList, if it is a model
-     * of tokens that has one with parameters; else WRAP_NONE. The notes say so. */
+    /* WRAP_TYPE with the module types of the model's largest ModuleList, if it is a token model
+     * that has one with parameters; otherwise WRAP_NONE. The notes report the choice. */
     WRAP_AUTO,
 };
 
 /* Whether a unit's gathered parameters are freed between forward and backward; with RESHARD_GROUP
- * they are, but for a larger shard that makes backward's gather one among fewer ranks. */
+ * they are, except for a larger shard that limits backward's gather to fewer ranks. */
 enum reshard { RESHARD_DEFAULT, RESHARD_YES, RESHARD_NO, RESHARD_GROUP };
 
 /* A unit's own choice of a type. */
@@ -43,8 +44,9 @@ static inline enum dtype unit_dtype_or(enum unit_dtype own, enum dtype otherwise
 struct wrap_unit_spec {
     const char *const *modules; /* paths */
     int module_count;
-    int shard_world;      /* over how many ranks this unit is sharded; 0: as many as the others */
-    enum reshard reshard; /* RESHARD_DEFAULT: what the plan's options say */
+    int shard_world;      /* the number of ranks that this unit is sharded over; 0: as for the
+                           * others */
+    enum reshard reshard; /* RESHARD_DEFAULT: use the plan's options */
     int reshard_ranks;    /* RESHARD_GROUP: neighbouring ranks that keep a copy together */
     enum unit_dtype param_dtype, reduce_dtype;
     bool cpu_offload;
@@ -60,16 +62,16 @@ struct wrap_policy {
     enum wrap_kind kind;
     uint64_t min_num_params;            /* WRAP_SIZE; at least 1 */
     struct wrap_names force_leaf;       /* WRAP_SIZE: types that are neither wrapped nor entered */
-    struct wrap_names exclude;          /* WRAP_SIZE: types that are entered, never wrapped; in both
-                                           NULL items stand for PyTorch's defaults */
+    struct wrap_names exclude;          /* WRAP_SIZE: types that are entered but never wrapped; in
+                                         * both, NULL items select PyTorch's defaults */
     const struct wrap_unit_spec *units; /* WRAP_UNITS */
     int unit_count;
     struct wrap_names types;   /* WRAP_TYPE: every instance of these becomes a unit */
-    struct wrap_names modules; /* WRAP_MATCH: patterns (text_glob_match) of paths; each takes the
-                                  outermost modules with parameters that it matches */
+    struct wrap_names modules; /* WRAP_MATCH: patterns (text_glob_match) of paths; each selects the
+                                * outermost modules with parameters that it matches */
 };
 
-/* Elements between the starts of two parameters in a flat parameter are a multiple of this, so that
+/* The distance between two parameters' starts in a flat parameter is a multiple of this, so that
  * every parameter starts at a 16-byte boundary. */
 enum { FLAT_ALIGN_ELEMENTS = 4 };
 
@@ -79,15 +81,16 @@ struct flat_parameter {
     int64_t *offsets; /* where each starts */
     int parameter_count;
     int64_t parameter_elements; /* sum of the parameters' own sizes */
-    int64_t padded; /* the whole length: a multiple of the unit's shard world (and 4 per shard) */
-    int64_t shard;  /* padded / shard world: what one rank keeps */
+    int64_t padded; /* the whole length: a multiple of the unit's shard world (and of 4 per
+                     * shard) */
+    int64_t shard;  /* padded / shard world: the part that one rank keeps */
 };
 
 struct unit {
     char *name;   /* path of its (first) module; "(root)" for the root */
     int *modules; /* wrapped modules; the root's is module 0 */
     int module_count;
-    bool frozen;     /* its parameters get no gradients: gathered, never reduced or optimized */
+    bool frozen;     /* its parameters have no gradients: gathered, never reduced or optimized */
     int shard_world; /* ranks that hold one copy together; 1: every rank has the whole */
     enum reshard reshard;
     int reshard_ranks; /* as in the spec, as are these: */
@@ -99,32 +102,32 @@ struct unit {
 struct unit_set {
     struct unit *units;
     int unit_count;         /* the root is units[unit_count - 1] */
-    int shard_world;        /* of units for which the policy says nothing else */
-    int *unit_of_parameter; /* by model parameter number; a tied one has its owner's */
-    int *unit_of_module; /* the unit whose wrapped module is the nearest ancestor or itself; where
-                            that is two units, the trainable one */
-    char *notes; /* what a user should know of the choice, a sentence per line; "" if nothing */
+    int shard_world;        /* for units without their own setting */
+    int *unit_of_parameter; /* by model parameter number; a tied parameter has its owner's */
+    int *unit_of_module;    /* the unit whose wrapped module is the module itself or its nearest
+                             * ancestor; of two such units, the trainable one */
+    char *notes;            /* notes on the choice for the user, a sentence per line; may be "" */
 };
 
 /*
  * INVALID_ARGUMENT for a policy that selects nothing (size: no module reaches min_num_params; use
- * "none"), names a module or a type that does not exist (with the nearest name that does), or, with
- * WRAP_UNITS, names one twice or inside another named one.
+ * "none"), names an unknown module or type (the message suggests the nearest), or, with WRAP_UNITS,
+ * names one twice or inside another named one.
  */
 status_t units_build(const struct model *model, const struct wrap_policy *policy, int shard_world,
                      struct unit_set **units) FSDPD_MUST_USE;
 void units_free(struct unit_set *units); /* accepts NULL */
 
 /*
- * For graph_options, of a job that computes in `param_dtype`: in which type each parameter lies for
- * the ops that read it (what is not gathered is f32), and in which type each module computes.
- * `*modules` is NULL where they all do in the same. The caller frees both.
+ * For graph_options, for a job that computes in `param_dtype`: the type of each parameter as ops
+ * read it (parameters that are not gathered are f32), and the type in which each module computes.
+ * `*modules` is NULL if it is the same for all. The caller frees both.
  */
 void units_find_dtypes(const struct unit_set *units, const struct model *model,
                        enum dtype param_dtype, enum dtype **parameters, enum dtype **modules);
 
-/* Elements from the flat parameter's start to the values of a parameter that is not tied to
- * another; -1 if it is not in here. */
+/* Elements from the flat parameter's start to the values of an untied parameter; -1 if it is not in
+ * this one. */
 int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter);
 
 /* The module tree with its units as PyTorch prints a wrapped model, each line of a unit followed by

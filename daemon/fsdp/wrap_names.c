@@ -2,9 +2,9 @@
  * The policies `type` (PyTorch's transformer_auto_wrap_policy: every instance of the listed types,
  * also inside one another) and `match` (patterns of modules' paths). Pure functions; any thread.
  *
- * Because '*' crosses dots, "layers.*" matches the layers and everything inside them. What is meant
- * are the layers: a pattern takes the outermost modules that it matches. To nest units, list a
- * pattern for each depth.
+ * Because '*' crosses dots, "layers.*" matches the layers and everything inside them, though only
+ * the layers are meant: a pattern selects the outermost modules that it matches. To nest units,
+ * list a pattern for each depth.
  */
 #include "fsdp/wrap_names.h"
 
@@ -27,7 +27,7 @@ static char *suggestion(const char *nearest)
     return nearest != NULL ? mem_printf("; did you mean '%s'?", nearest) : mem_strdup("");
 }
 
-/* Of the model's types, its own excepted, and the `known` ones. */
+/* Names of the model's types, except its own, and of the `known` ones. */
 static const char *nearest_type(const struct model *model, const char *type,
                                 const char *const *known, int known_count)
 {
@@ -53,7 +53,7 @@ static status_t unknown_type(const struct model *model, const char *what, const 
 {
     if (strcmp(type, model->modules[0].type) == 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s names '%s', the model itself, which always is the root unit", what,
+                          "%s names '%s', the model itself, which is always the root unit", what,
                           type);
     char *meant = suggestion(nearest_type(model, type, known, known_count));
     status_t status = status_new(STATUS_INVALID_ARGUMENT,
@@ -69,7 +69,7 @@ status_t wrap_check_types(const struct model *model, const char *what, const cha
     for (int i = 0; i < count; i++)
         if (!is_listed(types[i], known, known_count) && !has_type(model, types[i]))
             return unknown_type(model, what, types[i], known, known_count);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t wrap_by_type(const struct model *model, const int64_t *subtree, const char *const *types,
@@ -94,7 +94,7 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
                               "parameters to shard",
                               types[i]);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static int largest_list(const struct model *model, const int64_t *subtree)
@@ -154,8 +154,8 @@ status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
         return status_new(STATUS_INVALID_ARGUMENT,
                           "the wrap policy lists no patterns; use the policy none for one unit");
     bool *inside = mem_alloc_array((size_t)model->module_count, sizeof *inside);
-    status_t status = STATUS_OKAY;
-    for (int i = 0; i < count && status == STATUS_OKAY; i++) {
+    status_t status = NULL;
+    for (int i = 0; i < count && status == NULL; i++) {
         bool found = false, chosen = false;
         inside[0] = false;
         for (int m = 1; m < model->module_count; m++) {

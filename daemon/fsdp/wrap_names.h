@@ -1,5 +1,4 @@
-/* The policies that choose modules by name: of their types, or of themselves; see wrap_names.c.
- * Internal to this room. */
+/* The policies that select modules by type or by name; see wrap_names.c. Internal to this room. */
 #ifndef FSDPD_FSDP_WRAP_NAMES_H
 #define FSDPD_FSDP_WRAP_NAMES_H
 
@@ -8,22 +7,21 @@
 
 /*
  * Both mark in `wrapped` (by module, all false before) the modules that become units of their own.
- * INVALID_ARGUMENT names the type or the pattern that chooses none, and the nearest that would.
- * `subtree` comes from wrap_count_subtrees.
+ * INVALID_ARGUMENT names a type or pattern that selects none, and the nearest that would. `subtree`
+ * comes from wrap_count_subtrees.
  */
 status_t wrap_by_type(const struct model *model, const int64_t *subtree, const char *const *types,
                       int count, bool *wrapped) FSDPD_MUST_USE;
 status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
                          const char *const *patterns, int count, bool *wrapped) FSDPD_MUST_USE;
 
-/* Of a model of tokens, the modules of the types that those of its largest ModuleList have (the
- * blocks of a transformer). Returns how many, and their type, the model's, if it is a single one.
- */
+/* For a token model, the modules with the types found in its largest ModuleList (the blocks of a
+ * transformer). Returns their number, and their type, owned by the model, if there is only one. */
 int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped,
                 const char **type);
 
-/* INVALID_ARGUMENT if one of `types` is neither a type of the model's nor among `known`, which
- * models need not have. `what` is what the list is for. */
+/* INVALID_ARGUMENT if one of `types` is neither a type of the model's modules nor among `known`,
+ * which models need not have. `what` describes the list. */
 status_t wrap_check_types(const struct model *model, const char *what, const char *const *types,
                           int count, const char *const *known, int known_count) FSDPD_MUST_USE;
 

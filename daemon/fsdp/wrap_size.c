@@ -1,10 +1,10 @@
 /*
- * The size policy: PyTorch's size_based_auto_wrap_policy with its recursion, to the letter
+ * The size policy: exactly PyTorch's size_based_auto_wrap_policy with its recursion
  * (torch/distributed/fsdp/wrap.py). Pure functions; any thread.
  *
- * A visit to a module counts the distinct parameters of its whole subtree first, lets the children
- * take theirs, and wraps the module if what is left over is large enough. Because of "distinct", a
- * parameter tied across two children is taken off twice; PyTorch does the same.
+ * A visit to a module first counts the distinct parameters of its whole subtree, then lets the
+ * children take theirs, and wraps the module if the remainder is large enough. Because of
+ * "distinct", a parameter tied across two children is subtracted twice; PyTorch does the same.
  */
 #include "fsdp/wrap_size.h"
 
@@ -18,7 +18,7 @@ int64_t *wrap_count_subtrees(const struct model *model)
 {
     int64_t *counts = mem_alloc_array(model->module_count, sizeof *counts);
     int *seen = mem_alloc_array(model->module_count, sizeof *seen); /* parameter + 1 */
-    /* Users of one tied parameter must follow each other for the mark in `seen` to hold. */
+    /* The users of one tied parameter must be consecutive for the marks in `seen` to be correct. */
     int *next_user = mem_alloc_array(model->parameter_count, sizeof *next_user);
     int *last_user = mem_alloc_array(model->parameter_count, sizeof *last_user);
     for (int p = 0; p < model->parameter_count; p++) {

@@ -106,7 +106,9 @@ static const char *check_value(enum argument_kind kind, const struct constant *v
     case ARGUMENT_APPROXIMATE:
         return is_word(value, "none", "tanh") ? NULL : "\"none\" or \"tanh\"";
     case ARGUMENT_SCALING:
-        return none || is_word(value, "linear", "llama3") ? NULL : "\"linear\", \"llama3\" or None";
+        return none || is_word(value, "linear", "llama3") || is_word(value, "yarn", "yarn")
+                   ? NULL
+                   : "\"linear\", \"llama3\", \"yarn\" or None";
     case ARGUMENT_POSITIVE: return is_positive(value) ? NULL : "a number above 0";
     case ARGUMENT_MAYBE_POSITIVE:
         return none || is_positive(value) ? NULL : "a number above 0, or None";

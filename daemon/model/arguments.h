@@ -1,39 +1,12 @@
 /*
- * Calls against signatures: which argument goes where, and its value if it is a constant. Constants
- * are numbers, booleans, texts, None and pairs; in a block, its own arguments too, with arithmetic
- * on them. Messages begin with the call ("Conv2d(): ..."), without a place in the file.
+ * Binding of calls to signatures: which argument goes where, and its value if it is a constant.
+ * Constants are the model's arguments and, inside a block, the block's own. Messages begin with the
+ * call ("Conv2d(): ..."), without a place in the file.
  */
 #ifndef FSDPD_MODEL_ARGUMENTS_H
 #define FSDPD_MODEL_ARGUMENTS_H
 
-#include "model/expression.h"
-
-enum constant_kind {
-    CONSTANT_NONE,
-    CONSTANT_BOOLEAN, /* in `integer` */
-    CONSTANT_INTEGER,
-    CONSTANT_REAL,
-    CONSTANT_TEXT,
-    CONSTANT_PAIR, /* integer, second */
-};
-
-struct constant {
-    enum constant_kind kind;
-    int64_t integer, second;
-    double real;
-    const char *text; /* borrowed from the expression it was read from */
-};
-
-/* A block's arguments: names and values. */
-struct environment {
-    const char *const *names;
-    const struct constant *values;
-    int count;
-};
-
-status_t constant_evaluate(const struct expression *expression,
-                           const struct environment *environment,
-                           struct constant *constant) FSDPD_MUST_USE;
+#include "expression/constant.h"
 
 enum argument_kind {
     ARGUMENT_TENSOR,          /* left as an expression */
@@ -47,7 +20,7 @@ enum argument_kind {
     ARGUMENT_BOOLEAN,
     ARGUMENT_REDUCTION,      /* "sum" or "mean" */
     ARGUMENT_APPROXIMATE,    /* "none" or "tanh" */
-    ARGUMENT_SCALING,        /* of positions: "linear", "llama3" or None */
+    ARGUMENT_SCALING,        /* of positions: "linear", "llama3", "yarn" or None */
     ARGUMENT_POSITIVE,       /* a number above 0 */
     ARGUMENT_MAYBE_POSITIVE, /* the same, or None */
     ARGUMENT_EPSILON,        /* a number from 0 */
@@ -56,7 +29,7 @@ enum argument_kind {
     ARGUMENT_MAYBE_INDEX,    /* an integer of 32 bits, or None */
 };
 
-enum { ARGUMENTS_MAX = 10 };
+enum { ARGUMENTS_MAX = 16 };
 
 struct argument {
     const char *name;
@@ -78,7 +51,7 @@ struct bound {
     const struct expression *tensors[ARGUMENTS_MAX]; /* borrowed; NULL unless a tensor is given */
 };
 
-/* Fills `slots` (by argument; NULL where the call gives none) from a call's arguments. */
+/* Sorts a call's arguments into `slots`, by argument; NULL where the call gives none. */
 status_t arguments_place(const struct expression *call, const char *name, const char *const *names,
                          int count, const struct expression **slots) FSDPD_MUST_USE;
 
@@ -87,18 +60,14 @@ status_t arguments_bind(const struct expression *call, const struct signature *s
 
 bool argument_is_tensor(const struct argument *argument);
 
-/* The value of an argument that the signature has. */
+/* The value of an argument; the signature must have it. */
 const struct constant *bound_get(const struct bound *bound, const char *name);
 int64_t bound_integer(const struct bound *bound, const char *name);
-double bound_real(const struct bound *bound, const char *name); /* an integer, too */
+double bound_real(const struct bound *bound, const char *name); /* accepts an integer, too */
 bool bound_none(const struct bound *bound, const char *name);
 bool bound_boolean(const struct bound *bound, const char *name);
 
-/* An integer as a pair of equals. */
+/* Reads a pair; a single integer stands for two equal ones. */
 void bound_pair(const struct bound *bound, const char *name, int64_t pair[2]);
-
-/* As Python prints it: "3", "(2, 2)", "0.25", "True"; `text` holds at least 64 bytes; returns it.
- */
-char *constant_format(const struct constant *constant, char text[static 64]);
 
 #endif

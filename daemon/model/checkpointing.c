@@ -1,12 +1,12 @@
 /*
  * Activation checkpointing (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016): a
- * pass over a graph with gradients. The forward ops of a checkpointed module are a segment; what
- * happens between a segment's first and last op is not kept for the backward pass but computed
- * again, right before the segment's own backward ops. What enters a segment stays, and so does what
- * others need of it: the input of the next segment, say.
+ * pass over a graph with gradients. The forward ops of a checkpointed module form a segment. Values
+ * made within a segment are not kept for the backward pass; they are computed again right before
+ * the segment's own backward ops. The segment's inputs are kept, and so are values that ops outside
+ * of it read, such as the next segment's input.
  *
- * An op that runs again is the same op on the same bytes (dropout makes the same mask from its
- * counter), so the gradients have the same bits. Nothing is run again that is not needed.
+ * A repeated op is the same op on the same bytes (dropout makes the same mask from its counter), so
+ * the gradients have the same bits. Only ops whose results are needed are repeated.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,14 +25,14 @@ struct checkpointing {
     struct segment *segments;
     int segment_count;
     int *segment_of_op; /* by forward op; -1 */
-    bool *kept;         /* by value: it stays for the backward pass, though made in a segment */
-    bool *wanted;       /* by value: made in a segment, and to be made again */
-    bool *repeat;       /* by forward op: it runs again */
-    int *again;         /* by value: what stands for it in its segment's backward ops */
-    int values;         /* of the graph before the pass */
+    bool *kept;         /* by value: made in a segment, yet kept for the backward pass */
+    bool *wanted;       /* by value: made in a segment, and to be computed again */
+    bool *repeat;       /* by forward op: it is repeated */
+    int *again;         /* by value: the value that replaces it in its segment's backward ops */
+    int values;         /* number of values of the graph before the pass */
 };
 
-/* --- Which modules --- */
+/* ---- Selected modules ---- */
 
 static status_t unknown_glob(const struct model *model, const char *glob)
 {
@@ -69,32 +69,32 @@ const char *graph_checkpoint_owners(const struct model *model, const struct grap
     return unknown;
 }
 
-/* Neighbouring ops of one checkpointed module are a segment; a module that is called in several
- * places has several. */
+/* Groups neighbouring ops of one checkpointed module into a segment; a module that is called in
+ * several places has several segments. */
 static void find_segments(struct checkpointing *pass, const int *owner)
 {
     const struct graph *graph = pass->builder->graph;
     for (int i = 0; i < graph->forward_op_count; i++) {
         int module = owner[graph->ops[i].module];
-        bool goes_on = i > 0 && module == owner[graph->ops[i - 1].module];
+        bool continues = i > 0 && module == owner[graph->ops[i - 1].module];
         pass->segment_of_op[i] = -1;
         if (module < 0) continue;
-        if (!goes_on) pass->segments[pass->segment_count++].first = i;
+        if (!continues) pass->segments[pass->segment_count++].first = i;
         pass->segment_of_op[i] = pass->segment_count - 1;
         pass->segments[pass->segment_count - 1].last = i;
     }
 }
 
-/* Of the forward op that a backward op belongs to; a head that is fused with its loss has none. */
+/* The segment of the backward op's forward op; -1 for a head that is fused with its loss. */
 static int segment_of_backward(const struct checkpointing *pass, const struct graph_op *op)
 {
     return op->forward < pass->builder->graph->forward_op_count ? pass->segment_of_op[op->forward]
                                                                 : -1;
 }
 
-/* --- What is needed again --- */
+/* ---- Values to recompute ---- */
 
-/* The segment that makes the value in the forward pass, -1. */
+/* The segment that makes the value in the forward pass, or -1. */
 static int segment_of_value(const struct checkpointing *pass, int value)
 {
     if (value < 0 || value >= pass->values) return -1;
@@ -103,7 +103,7 @@ static int segment_of_value(const struct checkpointing *pass, int value)
     return pass->segment_of_op[it->producer];
 }
 
-/* A value that stays. What it is a reshape of stays with it: on most devices the same bytes. */
+/* Keeps the value, and the source of a RESHAPE with it: on most devices both are the same bytes. */
 static void keep(struct checkpointing *pass, int value)
 {
     const struct graph *graph = pass->builder->graph;
@@ -116,7 +116,7 @@ static void keep(struct checkpointing *pass, int value)
     }
 }
 
-/* Backward ops outside of a segment read what the forward pass made. */
+/* Keeps values of the forward pass that backward ops outside of their segment read. */
 static void keep_for_others(struct checkpointing *pass)
 {
     const struct graph *graph = pass->builder->graph;
@@ -140,7 +140,8 @@ static void want(struct checkpointing *pass, const struct graph_op *op, int segm
     }
 }
 
-/* Later segments first, as backward ops are: what they need of earlier ones is then known. */
+/* Goes from the last segment to the first, as backward ops do: a segment's needs from earlier ones
+ * are then known before those are visited. */
 static void find_wanted(struct checkpointing *pass)
 {
     const struct graph *graph = pass->builder->graph;
@@ -158,7 +159,7 @@ static void find_wanted(struct checkpointing *pass)
     }
 }
 
-/* --- The new list of ops --- */
+/* ---- The new list of ops ---- */
 
 static void read_again(const struct checkpointing *pass, struct graph_op *op, int segment)
 {
@@ -169,7 +170,7 @@ static void read_again(const struct checkpointing *pass, struct graph_op *op, in
     }
 }
 
-/* Statistics and indices, which only backward ops read, are made by the second run alone. */
+/* Statistics and indices, which only backward ops read, are written by the second run alone. */
 static void repeat_output(struct checkpointing *pass, struct graph_op *first,
                           struct graph_op *second, int slot)
 {
@@ -232,13 +233,13 @@ static void list_ops(struct checkpointing *pass)
 
 status_t graph_checkpoint(struct graph_builder *builder, const struct graph_options *options)
 {
-    if (options->checkpoint_count == 0) return STATUS_OKAY;
+    if (options->checkpoint_count == 0) return NULL;
     struct graph *graph = builder->graph;
     size_t values = (size_t)graph->value_count, ops = (size_t)graph->forward_op_count;
     int *owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
     const char *unknown = graph_checkpoint_owners(graph->model, options, owner);
-    status_t status = unknown != NULL ? unknown_glob(graph->model, unknown) : STATUS_OKAY;
-    if (status == STATUS_OKAY) {
+    status_t status = unknown != NULL ? unknown_glob(graph->model, unknown) : NULL;
+    if (status == NULL) {
         struct checkpointing pass = {.builder = builder,
                                      .segments = mem_alloc_array(ops, sizeof *pass.segments),
                                      .segment_of_op = mem_alloc_array(ops, sizeof(int)),

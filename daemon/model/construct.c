@@ -1,16 +1,17 @@
 /*
- * Builds the module tree as PyTorch's constructors would: depth first, in registration order, so
- * numbers of modules, parameters and of draws from the generator are PyTorch's. The recursion is
- * bounded by MODEL_MAX_DEPTH.
+ * Builds the module tree as PyTorch's constructors would: depth first, in registration order. So
+ * modules, parameters and draws from the generator have PyTorch's numbers. The recursion is bounded
+ * by MODEL_MAX_DEPTH.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "model/reader.h"
 
-/* Where a constructor stands: whose child it makes, and what its names mean. */
+/* A constructor's context: the parent of the module it makes, and the names it can use. */
 struct site {
     int parent;
     const char *name;
@@ -35,7 +36,7 @@ static char *join_path(const char *parent, const char *name)
     return *parent ? mem_printf("%s.%s", parent, name) : mem_strdup(name);
 }
 
-/* Adds an empty module; *index is its number. `name` and `type` are copied. */
+/* Adds an empty module; *index receives its number. `name` and `type` are copied. */
 static status_t add_module(struct reader *reader, const struct site *site, const char *type,
                            enum module_role role, int *index)
 {
@@ -127,18 +128,72 @@ static status_t construct_leaf(struct reader *reader, const struct site *site,
     return NULL;
 }
 
-/* The modules of a definition, as children of `module`. */
+static bool is_parameter(const struct expression *constructor)
+{
+    return constructor->kind == EXPRESSION_CALL &&
+           strcmp(skip_python_prefix(constructor->text), "Parameter") == 0;
+}
+
+/* Builds "Parameter(1, 4, width)", a parameter of the block itself. */
+static status_t construct_parameter(struct reader *reader, const struct site *site,
+                                    const struct expression *call)
+{
+    int64_t dims[TENSOR_MAX_DIMS] = {0};
+    if (call->item_count < 1 || call->item_count > TENSOR_MAX_DIMS)
+        return site_error(reader, site,
+                          status_new(STATUS_INVALID_ARGUMENT, "Parameter() takes 1 to %d sizes",
+                                     TENSOR_MAX_DIMS));
+    for (int i = 0; i < call->item_count; i++) {
+        struct constant size;
+        char found[64];
+        TRY(site_error(reader, site, constant_evaluate(call->items[i], site->environment, &size)));
+        if (call->keywords[i] || size.kind != CONSTANT_INTEGER || size.integer < 1 ||
+            size.integer > INT32_MAX)
+            return site_error(reader, site,
+                              status_new(STATUS_INVALID_ARGUMENT,
+                                         "Parameter(): expected a positive integer below 2^31, "
+                                         "found %s",
+                                         constant_format(&size, found)));
+        dims[i] = size.integer;
+    }
+    struct layer_parameter made = {.name = site->name,
+                                   .type = tensor_type_make(DTYPE_F32, call->item_count, dims),
+                                   .init = INIT_ZEROS};
+    return add_parameter(reader, site, site->parent, &made);
+}
+
+/* The constructor that a choice chooses. */
+static status_t chosen(const struct reader *reader, const struct site *site,
+                       const struct expression **constructor)
+{
+    while ((*constructor)->kind == EXPRESSION_CHOICE) {
+        bool first = false;
+        TRY(site_error(reader, site,
+                       constant_evaluate_condition((*constructor)->items[1], site->environment,
+                                                   &first)));
+        *constructor = (*constructor)->items[first ? 0 : 2];
+    }
+    return NULL;
+}
+
+/* Builds the modules of a definition as children of `module`; its own parameters come first, as in
+ * PyTorch's state_dict. */
 static status_t construct_parts(struct reader *reader, struct definition *definition, int module,
                                 int depth, const struct environment *environment)
 {
-    for (int i = 0; i < definition->module_count; i++) {
-        const struct definition_module *part = &definition->modules[i];
+    for (int i = 0; i < 2 * definition->module_count; i++) {
+        bool own = i < definition->module_count;
+        const struct definition_module *part = &definition->modules[i % definition->module_count];
+        const struct expression *constructor = part->constructor;
         struct site site = {.parent = module,
                             .name = part->name,
                             .line = part->line,
                             .depth = depth + 1,
                             .environment = environment};
-        TRY(construct(reader, &site, part->constructor));
+        TRY(chosen(reader, &site, &constructor));
+        if (is_parameter(constructor) != own) continue;
+        if (own) TRY(construct_parameter(reader, &site, constructor));
+        else TRY(construct(reader, &site, constructor));
     }
     return NULL;
 }
@@ -179,7 +234,8 @@ static status_t construct_block(struct reader *reader, const struct site *site,
     state->arguments = mem_dup(values, count * sizeof *values);
     struct environment environment = {.names = (const char *const *)definition->arguments,
                                       .values = state->arguments,
-                                      .count = definition->argument_count};
+                                      .count = definition->argument_count,
+                                      .outer = &reader->environment};
     definition->open = true;
     status_t status = construct_parts(reader, definition, index, site->depth, &environment);
     definition->open = false;
@@ -205,7 +261,7 @@ static status_t construct_child(struct reader *reader, const struct site *site, 
     return construct(reader, &inner, constructor);
 }
 
-/* "6 * Block(128)" as six children of `parent`. */
+/* Builds "6 * Block(128)" as six children of `parent`. */
 static status_t construct_copies(struct reader *reader, const struct site *site, int parent,
                                  const struct expression *repetition)
 {
@@ -224,6 +280,94 @@ static status_t construct_copies(struct reader *reader, const struct site *site,
     return NULL;
 }
 
+static status_t site_refuse(const struct reader *reader, const struct site *site, const char *text)
+{
+    return site_error(reader, site, status_new(STATUS_INVALID_ARGUMENT, "%s", text));
+}
+
+/* The values of "[... for NAME in values]": a list, or "range(N)", for which *list stays NULL. */
+static status_t each_of(const struct site *site, const struct expression *values,
+                        const struct constant **list, int64_t *count)
+{
+    struct constant value;
+    bool range = values->kind == EXPRESSION_CALL && strcmp(values->text, "range") == 0 &&
+                 values->item_count == 1 && !values->keywords[0];
+    TRY(constant_evaluate(range ? values->items[0] : values, site->environment, &value));
+    if (value.kind != (range ? CONSTANT_INTEGER : CONSTANT_LIST))
+        return status_new(STATUS_INVALID_ARGUMENT, "expected range(N) or a list behind 'in'");
+    if (value.integer < 0 || value.integer > MODEL_MAX_MODULES)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected 0 to %d modules, found %lld",
+                          MODEL_MAX_MODULES, (long long)value.integer);
+    *list = value.items;
+    *count = value.integer;
+    return NULL;
+}
+
+/* Builds "[Block(i) for i in range(6)]" as children of `parent`. */
+static status_t construct_each(struct reader *reader, const struct site *site, int parent,
+                               const struct expression *each)
+{
+    const struct constant *list = NULL;
+    const char *name = each->text;
+    int64_t count = 0;
+    TRY(site_error(reader, site, each_of(site, each->items[1], &list, &count)));
+    for (int64_t i = 0; i < count; i++) {
+        struct constant value = {.kind = CONSTANT_INTEGER, .integer = i};
+        if (list != NULL) value = list[i];
+        const struct environment environment = {.names = &name,
+                                                .values = &value,
+                                                .count = 1,
+                                                .outer = site->environment};
+        struct site inner = *site;
+        inner.environment = &environment;
+        TRY(construct_child(reader, &inner, parent, each->items[0]));
+    }
+    return NULL;
+}
+
+static status_t construct_choice(struct reader *reader, const struct site *site,
+                                 const struct expression *choice)
+{
+    bool first = false;
+    TRY(site_error(reader, site,
+                   constant_evaluate_condition(choice->items[1], site->environment, &first)));
+    return construct(reader, site, choice->items[first ? 0 : 2]);
+}
+
+/* Builds "ACT2FN[hidden_act]": a module by its name in transformers' configurations. */
+static status_t construct_activation(struct reader *reader, const struct site *site,
+                                     const struct expression *element)
+{
+    static const struct {
+        const char *name, *module;
+    } known[] = {
+        {"gelu", "GELU()"},
+        {"gelu_new", "GELU(approximate='tanh')"},
+        {"gelu_pytorch_tanh", "GELU(approximate='tanh')"},
+        {"relu", "ReLU()"},
+        {"silu", "SiLU()"},
+        {"swish", "SiLU()"},
+        {"tanh", "Tanh()"},
+        {"sigmoid", "Sigmoid()"},
+        {"relu2", "ReLUSquaredActivation()"},
+    };
+    struct constant value;
+    char found[64];
+    TRY(site_error(reader, site, constant_evaluate(element->items[1], site->environment, &value)));
+    const char *module = NULL;
+    for (size_t i = 0; i < COUNT_OF(known) && value.kind == CONSTANT_TEXT; i++)
+        if (strcmp(known[i].name, value.text) == 0) module = known[i].module;
+    if (!module)
+        return site_error(reader, site,
+                          status_new(STATUS_INVALID_ARGUMENT, "ACT2FN has no activation %s",
+                                     constant_format(&value, found)));
+    struct expression *constructor = NULL;
+    TRY(expression_parse(module, &constructor));
+    status_t status = construct(reader, site, constructor);
+    expression_free(constructor);
+    return status;
+}
+
 static status_t construct_container(struct reader *reader, const struct site *site,
                                     const struct expression *call, const char *type,
                                     enum module_role role)
@@ -237,6 +381,8 @@ static status_t construct_container(struct reader *reader, const struct site *si
                                          call->keywords[i]));
         if (is_repetition(call->items[i]))
             TRY(construct_copies(reader, site, index, call->items[i]));
+        else if (call->items[i]->kind == EXPRESSION_EACH)
+            TRY(construct_each(reader, site, index, call->items[i]));
         else TRY(construct_child(reader, site, index, call->items[i]));
     }
     return NULL;
@@ -267,11 +413,23 @@ static status_t construct(struct reader *reader, const struct site *site,
         TRY(add_module(reader, site, "ModuleList", ROLE_LIST, &index));
         return construct_copies(reader, site, index, constructor);
     }
+    if (constructor->kind == EXPRESSION_EACH) {
+        int index;
+        TRY(add_module(reader, site, "ModuleList", ROLE_LIST, &index));
+        return construct_each(reader, site, index, constructor);
+    }
+    if (constructor->kind == EXPRESSION_CHOICE) return construct_choice(reader, site, constructor);
+    if (constructor->kind == EXPRESSION_NONE) return NULL; /* no module */
+    if (constructor->kind == EXPRESSION_INDEX && constructor->items[0]->kind == EXPRESSION_NAME &&
+        strcmp(constructor->items[0]->text, "ACT2FN") == 0)
+        return construct_activation(reader, site, constructor);
     if (constructor->kind != EXPRESSION_CALL)
-        return site_error(reader, site,
-                          status_new(STATUS_INVALID_ARGUMENT,
-                                     "expected a constructor such as Conv2d(1, 32, 3)"));
+        return site_refuse(reader, site, "expected a constructor such as Conv2d(1, 32, 3)");
     const char *name = skip_python_prefix(constructor->text);
+    if (is_parameter(constructor))
+        return site_refuse(reader, site,
+                           "a Parameter belongs to a block or the model, not to a "
+                           "list of modules");
     if (strcmp(name, "Sequential") == 0)
         return construct_container(reader, site, constructor, name, ROLE_SEQUENTIAL);
     if (strcmp(name, "ModuleList") == 0)
@@ -291,5 +449,5 @@ status_t model_construct(struct reader *reader)
     int index;
     TRY(add_module(reader, &root, main->name, ROLE_BLOCK, &index));
     reader->states[index].definition = main;
-    return construct_parts(reader, main, index, 0, &(struct environment){0});
+    return construct_parts(reader, main, index, 0, &reader->environment);
 }

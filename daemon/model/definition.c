@@ -1,7 +1,8 @@
 /*
- * From the YAML tree to definitions: every constructor, forward line and block head is parsed here,
- * once, whatever how often a block is built. Names inside are looked up by the later stages.
+ * Turns the YAML tree into definitions. Every constructor, forward line and block head is parsed
+ * here, once, however often a block is built. Later stages resolve the names.
  */
+#include "base/array.h"
 #include "model/reader.h"
 
 #include <stdlib.h>
@@ -27,7 +28,7 @@ static status_t read_modules(struct reader *reader, struct definition *definitio
     for (int i = 0; i < modules->item_count; i++) {
         const struct yamldoc_node *node = modules->items[i];
         char found[72];
-        /* Attention modules of BERT have a module "self"; nothing else may be called so. */
+        /* BERT's attention modules have a module "self"; no other reserved name is allowed. */
         if (!name_is_valid(node->key) && strcmp(node->key, "self") != 0)
             return reader_error(reader, node->key_line,
                                 "'%s' cannot be the name of a module: expected letters, digits and "
@@ -153,8 +154,8 @@ static status_t read_parts(struct reader *reader, struct definition *definition,
     return read_forward(reader, definition, forward);
 }
 
-static status_t add_block_argument(struct definition *definition, const char *name,
-                                   const struct expression *standard)
+static status_t add_block_argument(const struct reader *reader, struct definition *definition,
+                                   const char *name, const struct expression *standard)
 {
     char found[72];
     if (definition->argument_count == MODEL_MAX_BLOCK_ARGUMENTS)
@@ -167,7 +168,7 @@ static status_t add_block_argument(struct definition *definition, const char *na
         if (strcmp(definition->arguments[i], name) == 0)
             return status_new(STATUS_INVALID_ARGUMENT, "argument '%s' is named twice", name);
     struct constant value = {.kind = CONSTANT_NONE};
-    if (standard) TRY(constant_evaluate(standard, &(struct environment){0}, &value));
+    if (standard) TRY(constant_evaluate(standard, &reader->environment, &value));
     int index = definition->argument_count++;
     definition->arguments[index] = mem_strdup(name);
     definition->required[index] = !standard;
@@ -176,7 +177,8 @@ static status_t add_block_argument(struct definition *definition, const char *na
 }
 
 /* "Residual(channels, p=0.1)", or only "Residual". */
-static status_t read_head(struct definition *definition, const char *text)
+static status_t read_head(const struct reader *reader, struct definition *definition,
+                          const char *text)
 {
     TRY(expression_parse(text, &definition->signature));
     const struct expression *head = definition->signature;
@@ -185,7 +187,7 @@ static status_t read_head(struct definition *definition, const char *text)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "expected a block's name and arguments such as Block(channels, p=0.1)");
     if (layer_find_module(head->text) || strcmp(head->text, "Sequential") == 0 ||
-        strcmp(head->text, "ModuleList") == 0)
+        strcmp(head->text, "Parameter") == 0 || strcmp(head->text, "ModuleList") == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "'%s' is a module of the library already",
                           head->text);
     definition->name = mem_strdup(head->text);
@@ -194,7 +196,8 @@ static status_t read_head(struct definition *definition, const char *text)
         const char *keyword = head->keywords[i];
         if (!keyword && item->kind != EXPRESSION_NAME)
             return status_new(STATUS_INVALID_ARGUMENT, "expected the name of an argument");
-        TRY(add_block_argument(definition, keyword ? keyword : item->text, keyword ? item : NULL));
+        TRY(add_block_argument(reader, definition, keyword ? keyword : item->text,
+                               keyword ? item : NULL));
     }
     return NULL;
 }
@@ -213,7 +216,7 @@ static status_t read_block(struct reader *reader, const struct yamldoc_node *nod
     static const char *const keys[] = {"inputs", "modules", "forward"};
     char found[72];
     struct definition *definition = add_definition(reader, node->key_line);
-    status_t status = read_head(definition, node->key);
+    status_t status = read_head(reader, definition, node->key);
     if (status)
         return reader_wrap(reader, node->key_line,
                            status_wrap(status, "block '%s'", yamldoc_excerpt(node->key, found)));
@@ -222,7 +225,7 @@ static status_t read_block(struct reader *reader, const struct yamldoc_node *nod
             return reader_error(reader, node->key_line,
                                 "block '%s' is defined twice; the first is on line %d",
                                 definition->name, reader->definitions[i].line);
-    TRY(yamldoc_check_keys(node, keys, sizeof keys / sizeof keys[0]));
+    TRY(yamldoc_check_keys(node, keys, COUNT_OF(keys)));
     TRY(read_inputs(reader, definition, yamldoc_get(node, "inputs")));
     return read_parts(reader, definition, node);
 }

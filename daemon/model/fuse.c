@@ -1,14 +1,16 @@
 /*
- * Fusions that every device can do: a ReLU into the convolution or linear before it, GELU by tanh
- * into the linear; log_softmax with nll_loss into cross_entropy (whose second output is the
- * log-probabilities); silu(gate) * x; a sum with the norm that reads it first (which also says the
- * sum); and, in models of tokens, the last linear layer with cross_entropy, so that not all logits
- * are held at once. But for the sum, a value that something else reads too is left alone.
+ * Fusions that every device supports: a ReLU into the convolution or linear layer before it; GELU
+ * by tanh into the linear layer, unless it is a gate; log_softmax with nll_loss into cross_entropy
+ * (whose second output is the log-probabilities); silu(gate) * x and gelu(gate) * x; a sum into the
+ * norm that reads it first (the norm also outputs the sum); and, in models of tokens, the last
+ * linear layer into cross_entropy, so that not all logits are in memory at once. Except for the
+ * sum, a value that has a second reader is not fused.
  *
- * A sum that leaves the module in whose forward lines it stands stays one: activation checkpointing
- * would otherwise have to keep both summands at a block's end instead of the sum, or fuse in
- * another way than without it and give other bits. A GELU that is computed again without its linear
- * layer, because a module that begins with it is checkpointed, stays an op for the same reason.
+ * A sum read outside of the module whose forward lines make it is not fused: activation
+ * checkpointing would have to keep both summands at a block's end instead of the sum, or fuse
+ * differently with and without checkpointing, which gives other bits. For the same reason a GELU
+ * stays an op if it is computed again without its linear layer, because a checkpointed module
+ * begins with it.
  */
 #include <stdlib.h>
 
@@ -16,7 +18,8 @@
 #include "model/graph_builder.h"
 
 struct readers {
-    /* By value, before anything is fused: how many operands it is, and of which op first. */
+    /* By value, before any fusion: its number of uses as an operand, and the first op that reads
+     * it. */
     int *uses, *first;
     int *checkpointed; /* by module: see graph_checkpoint_owners */
 };
@@ -38,7 +41,7 @@ static struct readers find_readers(const struct graph *graph, const struct graph
     return readers;
 }
 
-/* The op that makes input 0 of `op` for it alone, or -1. */
+/* The op that makes input 0 of `op`, if nothing else reads that value; otherwise -1. */
 static int only_source(const struct graph *graph, const struct graph_op *op, const int *uses)
 {
     int value = op->inputs[0];
@@ -69,12 +72,24 @@ static void fuse_relu(struct graph *graph, int relu, const int *uses, bool *dead
     dead[relu] = true;
 }
 
-/* What its gradient needs of the layer before it, the gradients ask for. */
+/* Whether the op's result is one factor of a product, as fuse_gate wants it. */
+static bool is_gate(const struct graph *graph, const struct graph_op *op,
+                    const struct readers *readers)
+{
+    int y = op->outputs[0];
+    if (readers->uses[y] != 1) return false;
+    const struct graph_op *product = &graph->ops[readers->first[y]];
+    return product->kind == OP_MUL && tensor_same_shape(&graph->values[product->inputs[0]].type,
+                                                        &graph->values[product->inputs[1]].type);
+}
+
+/* gradients.c adds the preactivation as an output where the gradient needs it. */
 static void fuse_gelu(struct graph *graph, int gelu, const struct readers *readers, bool *dead)
 {
     const struct graph_op *op = &graph->ops[gelu];
     int source = only_source(graph, op, readers->uses);
     if (source < 0 || graph->ops[source].kind != OP_LINEAR || !op->attrs.gelu.tanh) return;
+    if (is_gate(graph, op, readers)) return;
     struct graph_op *linear = &graph->ops[source];
     if (linear->attrs.linear.activation != ACTIVATION_NONE) return;
     if (readers->checkpointed[linear->module] != readers->checkpointed[op->module]) return;
@@ -98,9 +113,13 @@ static void fuse_gate(struct graph *graph, int product, const int *uses, bool *d
     struct graph_op *op = &graph->ops[product];
     for (int k = 0; k < 2; k++) {
         int gate = op->inputs[k], source = graph->values[gate].producer;
-        if (uses[gate] != 1 || source < 0 || graph->ops[source].kind != OP_SILU) continue;
+        if (uses[gate] != 1 || source < 0) continue;
+        bool gelu = graph->ops[source].kind == OP_GELU;
+        if (!gelu && graph->ops[source].kind != OP_SILU) continue;
         int other = op->inputs[1 - k];
-        op->kind = OP_SILU_MUL;
+        if (!tensor_same_shape(&graph->values[gate].type, &graph->values[other].type)) return;
+        op->kind = gelu ? OP_GELU_MUL : OP_SILU_MUL;
+        op->attrs = graph->ops[source].attrs;
         op->inputs[0] = graph->ops[source].inputs[0];
         op->inputs[1] = other;
         dead[source] = true;
@@ -114,11 +133,11 @@ static bool is_inside(const struct model *model, int module, int outer)
     return module == outer;
 }
 
-/* What reads a sum is never before what read it first: fusion only moves readers back. */
+/* Fusion moves readers only to later ops, so first[sum] stays the first reader. */
 static void fuse_residual(struct graph *graph, int norm, const int *first, bool *dead)
 {
     struct graph_op *op = &graph->ops[norm];
-    int residual = op->kind == OP_LAYER_NORM ? 3 : 2; /* the sum's slot, too */
+    int residual = op->kind == OP_LAYER_NORM ? 3 : 2; /* the sum's output has the same slot */
     int sum = op->inputs[0], source = graph->values[sum].producer;
     if (source < 0 || graph->ops[source].kind != OP_ADD) return;
     const struct graph_op *add = &graph->ops[source];
@@ -150,7 +169,8 @@ static void fuse_head(struct graph *graph, int loss, const int *uses, bool *dead
     dead[source] = true;
 }
 
-/* In training the head and the loss are a backward op that cannot count. */
+/* Not when training with a count: the head and the loss then become a backward op, which cannot
+ * count. */
 static bool may_fuse_head(const struct graph *graph, const struct graph_options *options)
 {
     return graph->model->tokens && !options->keep_logits &&
@@ -171,7 +191,8 @@ void graph_fuse(struct graph *graph, const struct graph_options *options, bool *
         case OP_RMS_NORM: fuse_residual(graph, i, readers.first, dead); break;
         default: break;
         }
-        if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options))
+        if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options) &&
+            graph->ops[i].attrs.loss.label_smoothing == 0)
             fuse_head(graph, i, uses, dead);
     }
     free(readers.uses);

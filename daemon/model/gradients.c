@@ -1,15 +1,15 @@
 /*
- * Reverse-mode differentiation: walks the forward ops from the loss back and appends what computes
- * the gradients of all trainable parameters that reach it. One rule per op. Nothing is computed
- * that no trainable parameter needs: not the gradient of the input, nor of what lies before frozen
- * parts.
+ * Reverse-mode differentiation: walks the forward ops back from the loss and appends the ops that
+ * compute the gradients of all trainable parameters that reach it. One rule per op. Only gradients
+ * that a trainable parameter needs are computed: the input has none, nor have values that depend on
+ * frozen parameters alone.
  *
- * A layer's backward is ordered: activation, then its parameters' gradient, then its input's. So a
- * unit's gradient is complete, and can be reduced on the other lane, as early as possible; the
- * price is that the incoming gradient lives for one more op.
+ * A layer's backward ops have an order: activation, then its parameters' gradient, then its
+ * input's. So a unit's gradient is complete, and can be reduced on the other lane, as early as
+ * possible; the price is that the incoming gradient lives for one more op.
  *
- * A value that several ops read has its gradient summed by ADD; a parameter that several ops read
- * accumulates in place.
+ * If several ops read a value, ADD sums its gradients; if several ops read a parameter, its
+ * gradient accumulates in place.
  */
 #include <stdlib.h>
 
@@ -19,16 +19,16 @@
 
 struct backward {
     struct graph_builder *builder;
-    bool *needed;  /* by forward value: a trainable parameter is behind it */
+    bool *needed;  /* by forward value: it depends on a trainable parameter */
     int *gradient; /* by forward value: its gradient so far, or -1 */
-    /* By forward value: its gradient is already that of what its activation was given. */
+    /* By forward value: its gradient has already passed the activation that made it. */
     bool *past_activation;
     int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
-    bool accumulate;         /* the first of a parameter's gradients, too */
-    int current;             /* the forward op that is differentiated */
+    bool accumulate;         /* even the first gradient of a parameter is added */
+    int current;             /* the forward op being differentiated */
 };
 
-/* A copy of the op that is differentiated: the graph's array moves while ops are added. */
+/* A copy of the op being differentiated: the graph's array moves while ops are added. */
 typedef struct graph_op forward_op;
 
 static struct graph_op *add_op(struct backward *backward, enum op_kind kind, const forward_op *of,
@@ -41,7 +41,7 @@ static struct graph_op *add_op(struct backward *backward, enum op_kind kind, con
     return op;
 }
 
-/* A new gradient of `value` as output `slot` of the last op. */
+/* Adds a gradient of `value` as output `slot` of the last op. */
 static int add_gradient_value(struct backward *backward, int value, int slot)
 {
     struct graph *graph = backward->builder->graph;
@@ -52,7 +52,7 @@ static int add_gradient_value(struct backward *backward, int value, int slot)
     return made;
 }
 
-/* Adds `gradient` to what `value` has. */
+/* Adds `gradient` to the gradient that `value` has so far. */
 static void contribute(struct backward *backward, int value, int gradient)
 {
     int old = backward->gradient[value];
@@ -61,7 +61,8 @@ static void contribute(struct backward *backward, int value, int gradient)
         return;
     }
     const struct graph *graph = backward->builder->graph;
-    forward_op producer = graph->ops[graph->values[value].producer];
+    int maker = graph->values[value].producer;
+    forward_op producer = graph->ops[maker >= 0 ? maker : backward->current];
     struct graph_op *sum = add_op(backward, OP_ADD, &producer, "sum_gradients");
     sum->attrs = (union op_attrs){0};
     sum->inputs[0] = old;
@@ -69,14 +70,14 @@ static void contribute(struct backward *backward, int value, int gradient)
     backward->gradient[value] = add_gradient_value(backward, value, 0);
 }
 
-/* The parameter's own value behind the one that an op read: it may have been cast for it. */
+/* The parameter's own value, even if the op read a cast of it. */
 static int parameter_behind(const struct graph *graph, int value)
 {
     int producer = graph->values[value].producer;
     return graph->values[value].kind == VALUE_PARAMETER ? value : graph->ops[producer].inputs[0];
 }
 
-/* The gradient of the parameter `value` as output `slot` of the last op. */
+/* Makes the gradient of the parameter `value` output `slot` of the last op. */
 static void add_parameter_gradient(struct backward *backward, int value, int slot)
 {
     struct graph *graph = backward->builder->graph;
@@ -96,7 +97,7 @@ static void add_parameter_gradient(struct backward *backward, int value, int slo
     builder_set_output(backward->builder, slot, *gradient);
 }
 
-/* An op of one gradient in and one out: dx = kind(dy). */
+/* Appends an op with one gradient as input and one as output: dx = kind(dy). */
 static struct graph_op *add_unary(struct backward *backward, enum op_kind kind,
                                   const forward_op *op, const char *suffix, int dy)
 {
@@ -105,7 +106,7 @@ static struct graph_op *add_unary(struct backward *backward, enum op_kind kind,
     return made;
 }
 
-/* Through a ReLU whose result, or the largest of several results, was `y`. */
+/* The gradient before a ReLU with the result `y`, or with `y` as the largest of several results. */
 static int pass_relu(struct backward *backward, const forward_op *op, int y, int dy)
 {
     struct graph_op *made = add_unary(backward, OP_RELU_BACKWARD, op, "backward_relu", dy);
@@ -114,8 +115,8 @@ static int pass_relu(struct backward *backward, const forward_op *op, int y, int
     return add_gradient_value(backward, y, 0);
 }
 
-/* The forward op now also says what only its gradient needs: where maxima were, statistics,
- * what an activation was given. */
+/* Adds an output to the forward op that only its gradient needs: the places of maxima, statistics,
+ * the activation's input. */
 static int add_forward_output(struct backward *backward, const forward_op *op, int slot,
                               struct tensor_type type, const char *suffix)
 {
@@ -137,7 +138,7 @@ static int preactivation_of(struct backward *backward, const forward_op *op)
     return add_forward_output(backward, op, 1, graph->values[op->outputs[0]].type, "preactivation");
 }
 
-/* Through the GELU of a linear layer. */
+/* The gradient before the GELU of a linear layer. */
 static int pass_gelu(struct backward *backward, const forward_op *op, int dy)
 {
     int before = preactivation_of(backward, op);
@@ -147,7 +148,7 @@ static int pass_gelu(struct backward *backward, const forward_op *op, int dy)
     return add_gradient_value(backward, before, 0);
 }
 
-/* Through the activation that a convolution or linear was fused with. */
+/* The gradient before the activation that a convolution or linear layer was fused with. */
 static int activation_gradient(struct backward *backward, const forward_op *op,
                                enum op_activation activation, int dy)
 {
@@ -162,7 +163,7 @@ static bool is_needed(const struct backward *backward, int value)
     return value >= 0 && backward->needed[value];
 }
 
-/* Of the op that makes the value, whether on its own or fused with a layer. */
+/* The activation that makes the op's result, on its own or fused with a layer. */
 static enum op_activation activation_of(const struct graph_op *op)
 {
     switch (op->kind) {
@@ -173,7 +174,7 @@ static enum op_activation activation_of(const struct graph_op *op)
     }
 }
 
-/* Whether that activation made the value, and one op alone reads it. */
+/* Whether that activation made the value and exactly one op reads it. */
 static bool is_activation_for_one(const struct graph *graph, int value,
                                   enum op_activation activation)
 {
@@ -184,8 +185,8 @@ static bool is_activation_for_one(const struct graph *graph, int value,
     return readers == 1;
 }
 
-/* What x was made from by the GELU of a linear layer, if nothing but the layer that is
- * differentiated reads x: then its gradient of x is taken through that GELU at once; -1. */
+/* If x is the GELU of a linear layer and only the layer being differentiated reads x, returns the
+ * GELU's input, so that the layer's gradient of x passes through the GELU at once; otherwise -1. */
 static int take_gelu(struct backward *backward, int x)
 {
     const struct graph *graph = backward->builder->graph;
@@ -195,7 +196,7 @@ static int take_gelu(struct backward *backward, int x)
     return preactivation_of(backward, &before);
 }
 
-/* Both of convolution and linear; `op` has no activation any more. */
+/* Serves convolution and linear; the activation of `op` is dealt with already. */
 static void layer_gradient(struct backward *backward, const forward_op *op, enum op_kind weights,
                            enum op_kind data, int dy)
 {
@@ -204,7 +205,7 @@ static void layer_gradient(struct backward *backward, const forward_op *op, enum
         struct graph_op *made = add_op(backward, weights, op, "backward_weights");
         made->inputs[0] = x;
         made->inputs[1] = dy;
-        /* The op always makes the weight's gradient; a frozen weight's goes nowhere. */
+        /* The op always makes the weight's gradient; that of a frozen weight is not used. */
         if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 0);
         else {
             int unused = add_gradient_value(backward, weight, 0);
@@ -256,9 +257,10 @@ static int add_pool_indices(struct backward *backward, const forward_op *op)
 }
 
 /*
- * Of a ReLU before the pool only the winners' gradients are not 0 anyhow, and whether ReLU let a
- * winner pass the pool's output says too. So ReLU's turn comes first: there are fewer elements, and
- * its whole output need not be kept. Every bit is the same.
+ * With a ReLU before the pool, only the winners' gradients can be other than 0, and the pool's
+ * output shows whether the ReLU let a winner pass. So the ReLU's gradient is taken first, at the
+ * pool's output: it has fewer elements, and the ReLU's whole output need not be kept. The bits are
+ * the same.
  */
 static void max_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
 {
@@ -284,13 +286,50 @@ static void reshape_gradient(struct backward *backward, const forward_op *op, in
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
+static bool is_parameter(const struct backward *backward, int value)
+{
+    return value >= 0 && backward->builder->graph->values[value].kind == VALUE_PARAMETER;
+}
+
+/* Writes the gradient of a parameter to its place. */
+static void place_gradient(struct backward *backward, const forward_op *op, int parameter, int dy)
+{
+    add_unary(backward, OP_CAST, op, "backward_parameter", dy)->attrs = (union op_attrs){0};
+    add_parameter_gradient(backward, parameter, 0);
+}
+
 static void cast_gradient(struct backward *backward, const forward_op *op, int dy)
 {
+    if (is_parameter(backward, op->inputs[0])) {
+        place_gradient(backward, op, op->inputs[0], dy);
+        return;
+    }
     add_unary(backward, OP_CAST, op, "backward", dy);
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
-/* Of a sum, which may have added the second operand to many of the first's parts. */
+static bool is_first_reader(const struct graph *graph, int op, int value)
+{
+    for (int i = 0; i < op; i++)
+        for (int k = 0; k < OP_MAX_INPUTS; k++)
+            if (graph->ops[i].inputs[k] == value) return false;
+    return true;
+}
+
+/* Ops other than layers give a parameter that they read a gradient like any value's; behind the
+ * last of them it is complete. */
+static void place_complete(struct backward *backward, const forward_op *op)
+{
+    for (int k = 0; k < OP_MAX_INPUTS; k++) {
+        int value = op->inputs[k];
+        if (!is_parameter(backward, value) || backward->gradient[value] < 0) continue;
+        if (!is_first_reader(backward->builder->graph, backward->current, value)) continue;
+        place_gradient(backward, op, value, backward->gradient[value]);
+        backward->gradient[value] = -1;
+    }
+}
+
+/* A sum may have broadcast the second operand over the first one's leading dimensions. */
 static void add_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     for (int i = 0; i < 2; i++) {
@@ -306,14 +345,135 @@ static void add_gradient(struct backward *backward, const forward_op *op, int dy
     }
 }
 
+/* Makes output 0 of the last op, of the shape of y, the gradient of an operand that may have been
+ * broadcast to this shape. */
+static void contribute_broadcast(struct backward *backward, const forward_op *op, int value)
+{
+    const struct graph *graph = backward->builder->graph;
+    const struct tensor_type whole = graph->values[op->outputs[0]].type;
+    bool same = tensor_same_shape(&graph->values[value].type, &whole);
+    int made = add_gradient_value(backward, value, 0);
+    if (!same) {
+        backward->builder->graph->values[made].type = whole;
+        add_unary(backward, OP_SUM_LEADING, op, "backward_sum", made)->attrs = (union op_attrs){0};
+        made = add_gradient_value(backward, value, 0);
+    }
+    contribute(backward, value, made);
+}
+
+static void transpose_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_TRANSPOSE, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void slice_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_SLICE_BACKWARD, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void mean_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_MEAN_BACKWARD, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void avg_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_AVG_POOL2D_BACKWARD, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void group_norm_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
+    int64_t dims[] = {backward->builder->graph->values[x].type.dims[0],
+                      op->attrs.group_norm.groups};
+    struct tensor_type type = tensor_type_make(DTYPE_F32, 2, dims);
+    int mean = add_forward_output(backward, op, 1, type, "mean");
+    int rstd = add_forward_output(backward, op, 2, type, "rstd");
+    struct graph_op *made = add_unary(backward, OP_GROUP_NORM_BACKWARD, op, "backward", dy);
+    made->inputs[1] = x;
+    made->inputs[2] = weight;
+    made->inputs[3] = mean;
+    made->inputs[4] = rstd;
+    int dx = is_needed(backward, x) ? add_gradient_value(backward, x, 0) : -1;
+    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 1);
+    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 2);
+    if (dx >= 0) contribute(backward, x, dx);
+}
+
+/* A part that is repeated over first dimensions has the sum over these as its gradient. */
+static void concat_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int64_t dim = op->attrs.concat.dim, start = 0;
+    for (int i = 0; i < 2; i++) {
+        const struct graph *graph = backward->builder->graph;
+        int value = op->inputs[i];
+        struct tensor_type part = graph->values[value].type, whole = graph->values[dy].type;
+        int64_t missing = whole.dim_count - part.dim_count, length = part.dims[dim - missing];
+        whole.dims[dim] = length;
+        if (is_needed(backward, value)) {
+            static const char *const suffixes[] = {"backward_first", "backward_second"};
+            struct graph_op *made = add_unary(backward, OP_SLICE, op, suffixes[i], dy);
+            made->attrs = (union op_attrs){.slice = {.dim = dim, .start = start}};
+            int cut = add_gradient_value(backward, value, 0);
+            backward->builder->graph->values[cut].type = whole;
+            if (missing > 0) {
+                add_unary(backward, OP_SUM_LEADING, op, "backward_sum", cut)->attrs =
+                    (union op_attrs){0};
+                cut = add_gradient_value(backward, value, 0);
+            }
+            contribute(backward, value, cut);
+        }
+        start += length;
+    }
+}
+
 static void mul_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     static const char *const suffixes[] = {"backward_input", "backward_other"};
     for (int i = 0; i < 2; i++) {
         if (!is_needed(backward, op->inputs[i])) continue;
         add_unary(backward, OP_MUL, op, suffixes[i], dy)->inputs[1] = op->inputs[1 - i];
-        contribute(backward, op->inputs[i], add_gradient_value(backward, op->inputs[i], 0));
+        contribute_broadcast(backward, op, op->inputs[i]);
     }
+}
+
+/* The gradient of a divisor. */
+static void divisor_gradient(struct backward *backward, const forward_op *op, int divisor, int dy)
+{
+    struct graph_op *made = add_unary(backward, OP_DIV_BACKWARD, op, "backward_other", dy);
+    made->attrs = (union op_attrs){0};
+    made->inputs[1] = op->outputs[0];
+    made->inputs[2] = divisor;
+    contribute_broadcast(backward, op, divisor);
+}
+
+static void div_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int a = op->inputs[0], b = op->inputs[1];
+    if (is_needed(backward, a)) {
+        add_unary(backward, OP_DIV, op, "backward_input", dy)->inputs[1] = b;
+        contribute(backward, a, add_gradient_value(backward, a, 0));
+    }
+    if (is_needed(backward, b)) divisor_gradient(backward, op, b, dy);
+}
+
+static void reciprocal_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    divisor_gradient(backward, op, op->inputs[0], dy);
+}
+
+static void scale_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    if (op->attrs.scale.factor == 1) {
+        contribute(backward, op->inputs[0], dy);
+        return;
+    }
+    add_unary(backward, OP_SCALE, op, "backward", dy)->attrs.scale.offset = 0;
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
 /* dx = kind(dy, x) */
@@ -334,7 +494,29 @@ static void silu_gradient(struct backward *backward, const forward_op *op, int d
     activation_rule(backward, op, OP_SILU_BACKWARD, dy);
 }
 
-/* Outputs of the last op, the first `count`, as gradients of `values`. */
+static void squared_relu_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    activation_rule(backward, op, OP_SQUARED_RELU_BACKWARD, dy);
+}
+
+/* dx = kind(dy, y) */
+static void output_rule(struct backward *backward, const forward_op *op, enum op_kind kind, int dy)
+{
+    add_unary(backward, kind, op, "backward", dy)->inputs[1] = op->outputs[0];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void tanh_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    output_rule(backward, op, OP_TANH_BACKWARD, dy);
+}
+
+static void sigmoid_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    output_rule(backward, op, OP_SIGMOID_BACKWARD, dy);
+}
+
+/* Makes the first `count` outputs of the last op gradients of `values`. */
 static void contribute_all(struct backward *backward, const int *values, int count)
 {
     int made[OP_MAX_OUTPUTS];
@@ -344,9 +526,10 @@ static void contribute_all(struct backward *backward, const int *values, int cou
         if (is_needed(backward, values[k])) contribute(backward, values[k], made[k]);
 }
 
-static void silu_mul_gradient(struct backward *backward, const forward_op *op, int dy)
+static void gate_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    struct graph_op *made = add_unary(backward, OP_SILU_MUL_BACKWARD, op, "backward", dy);
+    enum op_kind kind = op->kind == OP_SILU_MUL ? OP_SILU_MUL_BACKWARD : OP_GELU_MUL_BACKWARD;
+    struct graph_op *made = add_unary(backward, kind, op, "backward", dy);
     made->inputs[1] = op->inputs[0];
     made->inputs[2] = op->inputs[1];
     contribute_all(backward, op->inputs, 2);
@@ -354,13 +537,12 @@ static void silu_mul_gradient(struct backward *backward, const forward_op *op, i
 
 static void softmax_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_SOFTMAX_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    output_rule(backward, op, OP_SOFTMAX_BACKWARD, dy);
 }
 
 static void rope_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_ROPE_BACKWARD, op, "backward", dy);
+    add_unary(backward, OP_ROPE_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
@@ -372,7 +554,15 @@ static void embedding_gradient(struct backward *backward, const forward_op *op, 
     add_parameter_gradient(backward, op->inputs[1], 0);
 }
 
-/* The dimensions but the last, in f32. */
+/* The op adds the gradient that x has from elsewhere, as of its other columns. */
+static void narrow_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int x = op->inputs[0];
+    add_unary(backward, OP_NARROW_BACKWARD, op, "backward", dy)->inputs[1] = backward->gradient[x];
+    backward->gradient[x] = add_gradient_value(backward, x, 0);
+}
+
+/* All dimensions except the last, in f32. */
 static struct tensor_type rows_type(const struct backward *backward, int value)
 {
     struct tensor_type type = backward->builder->graph->values[value].type;
@@ -382,8 +572,8 @@ static struct tensor_type rows_type(const struct backward *backward, int value)
 }
 
 /*
- * Both norms. What x has of a gradient from elsewhere is taken up by the op, instead of an ADD.
- * With a residual the sum stands for x, and its gradient is that of both summands.
+ * Serves both norms. The op adds the gradient that x has from elsewhere, which saves an ADD. With a
+ * residual the sum takes the place of x, and its gradient is that of both summands.
  */
 static void norm_gradient(struct backward *backward, const forward_op *op, int dy)
 {
@@ -427,16 +617,16 @@ static void attention_gradient(struct backward *backward, const forward_op *op, 
     made->inputs[4] = op->outputs[0];
     made->inputs[5] = lse;
     made->inputs[6] = op->inputs[3];
+    made->inputs[7] = op->inputs[4];
     contribute_all(backward, op->inputs, 3);
 }
 
 static void log_softmax_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_LOG_SOFTMAX_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    output_rule(backward, op, OP_LOG_SOFTMAX_BACKWARD, dy);
 }
 
-/* The gradient of the loss itself is 1 and no value. */
+/* The gradient of the loss itself is 1 and has no value in the graph. */
 static void nll_loss_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     (void)dy;
@@ -452,9 +642,19 @@ static void cross_entropy_gradient(struct backward *backward, const forward_op *
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
+static void element_loss_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    (void)dy;
+    struct graph_op *made =
+        add_unary(backward, OP_ELEMENT_LOSS_BACKWARD, op, "backward", op->inputs[0]);
+    made->inputs[1] = op->inputs[1];
+    made->inputs[2] = op->inputs[2];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
 /*
- * The head that was fused with its loss becomes the first backward op and says the loss too: the
- * loss's gradient is known, so there is nothing to wait for.
+ * Makes the head that was fused with its loss the first backward op, which also outputs the loss:
+ * the loss's own gradient is known, so the op need not wait for it.
  */
 static void turn_head(struct backward *backward)
 {
@@ -484,20 +684,35 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_LOG_SOFTMAX] = log_softmax_gradient,
     [OP_NLL_LOSS] = nll_loss_gradient,
     [OP_CROSS_ENTROPY] = cross_entropy_gradient,
+    [OP_AVG_POOL2D] = avg_pool2d_gradient,
+    [OP_GROUP_NORM] = group_norm_gradient,
+    [OP_TRANSPOSE] = transpose_gradient,
+    [OP_SLICE] = slice_gradient,
+    [OP_CONCAT] = concat_gradient,
+    [OP_MEAN] = mean_gradient,
     [OP_CAST] = cast_gradient,
     [OP_MUL] = mul_gradient,
     [OP_GELU] = gelu_gradient,
     [OP_SILU] = silu_gradient,
-    [OP_SILU_MUL] = silu_mul_gradient,
+    [OP_TANH] = tanh_gradient,
+    [OP_NARROW] = narrow_gradient,
+    [OP_SIGMOID] = sigmoid_gradient,
+    [OP_SQUARED_RELU] = squared_relu_gradient,
+    [OP_SCALE] = scale_gradient,
+    [OP_RECIPROCAL] = reciprocal_gradient,
+    [OP_DIV] = div_gradient,
+    [OP_SILU_MUL] = gate_gradient,
+    [OP_GELU_MUL] = gate_gradient,
     [OP_SOFTMAX] = softmax_gradient,
     [OP_EMBEDDING] = embedding_gradient,
     [OP_LAYER_NORM] = norm_gradient,
     [OP_RMS_NORM] = norm_gradient,
     [OP_ROPE] = rope_gradient,
     [OP_ATTENTION] = attention_gradient,
+    [OP_ELEMENT_LOSS] = element_loss_gradient,
 };
 
-/* From the first op on: a value is needed if anything trainable goes into it. */
+/* Marks, from the first op on, every value that depends on something trainable. */
 static void mark_needed(struct backward *backward)
 {
     const struct graph *graph = backward->builder->graph;
@@ -527,6 +742,7 @@ static void differentiate(struct backward *backward)
         int dy = backward->gradient[y];
         if (!backward->needed[y] || (y != graph->loss && dy < 0)) continue;
         rules[op.kind](backward, &op, dy);
+        place_complete(backward, &op);
     }
 }
 

@@ -64,12 +64,13 @@ void graph_describe_op(const struct graph *graph, int index, struct op_desc *des
     }
 }
 
-/* Marks, from the last op back, what the loss and the count need. */
+/* Marks, from the last op back, all that the loss and the count need. */
 static void mark_needed(const struct graph *graph, const bool *dead, bool *op_needed,
                         bool *value_needed)
 {
     value_needed[graph->input] = value_needed[graph->target] = true;
     value_needed[graph->loss] = true;
+    if (graph->starts >= 0) value_needed[graph->starts] = true;
     if (graph->correct >= 0) value_needed[graph->correct] = true;
     for (int i = graph->op_count - 1; i >= 0; i--) {
         const struct graph_op *op = &graph->ops[i];
@@ -85,7 +86,7 @@ static void mark_needed(const struct graph *graph, const bool *dead, bool *op_ne
 
 struct numbering {
     struct graph_value *values;
-    int *number; /* by old value: the new one */
+    int *number; /* by old value: its new number */
     int count;
 };
 
@@ -136,6 +137,7 @@ void graph_compact(struct graph *graph, const bool *dead)
     for (size_t i = 0; i < values; i++) numbering.number[i] = -1;
     move_value(&numbering, graph, graph->input);
     move_value(&numbering, graph, graph->target);
+    if (graph->starts >= 0) move_value(&numbering, graph, graph->starts);
     move_parameters(&numbering, graph, value_needed);
     int kept = 0;
     for (int i = 0; i < graph->op_count; i++) {
@@ -154,6 +156,7 @@ void graph_compact(struct graph *graph, const bool *dead)
     graph->value_count = numbering.count;
     graph->input = numbering.number[graph->input];
     graph->target = numbering.number[graph->target];
+    if (graph->starts >= 0) graph->starts = numbering.number[graph->starts];
     graph->loss = numbering.number[graph->loss];
     if (graph->correct >= 0) graph->correct = numbering.number[graph->correct];
     free(numbering.values);

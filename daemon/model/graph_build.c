@@ -1,7 +1,7 @@
 /*
- * From the program to a graph: every call gets its shapes, is checked (op_desc_check), and becomes
- * an op; what does nothing at these options (dropout in evaluation, flatten of what is flat)
- * becomes none. Then fusion, dropping, gradients.
+ * Turns the program into a graph. Every call gets its shapes, is checked (op_desc_check), and
+ * becomes an op, unless it has no effect with these options (dropout in evaluation, flatten of a
+ * flat tensor). Fusion, the removal of unused ops, and gradients follow.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -29,14 +29,20 @@ static status_t wrap_call(const struct forward *forward, const struct program_ca
     return status_wrap(status, "%s:%d", forward->model->program->file_name, call->line);
 }
 
-static int parameter_value(struct forward *forward, int parameter)
+/* A block's own parameter is read `without_batch`: without a first dimension of 1, in whose place
+ * other operands have the batch. */
+static int parameter_value(struct forward *forward, int parameter, bool without_batch)
 {
     if (parameter < 0) return -1;
     const struct parameter *parameters = forward->model->parameters;
     if (parameters[parameter].tied_to >= 0) parameter = parameters[parameter].tied_to;
     int *value = &forward->value_of_parameter[parameter];
     if (*value < 0) {
-        *value = builder_add_value(&forward->builder, VALUE_PARAMETER, &parameters[parameter].type,
+        struct tensor_type type = parameters[parameter].type;
+        if (without_batch && type.dim_count > 1 && type.dims[0] == 1)
+            type = tensor_type_make(type.dtype, type.dim_count - 1,
+                                    parameters[parameter].type.dims + 1);
+        *value = builder_add_value(&forward->builder, VALUE_PARAMETER, &type,
                                    mem_strdup(parameters[parameter].name));
         forward->builder.graph->values[*value].parameter = parameter;
     }
@@ -52,10 +58,12 @@ static bool does_nothing(const struct forward *forward, const struct layer *laye
                          const struct tensor_type *x, const struct tensor_type *y)
 {
     if (layer->kind == OP_DROPOUT) return !drops(forward) || layer->attrs.dropout.p == 0;
+    if (layer->kind == OP_SCALE)
+        return layer->attrs.scale.factor == 1 && layer->attrs.scale.offset == 0;
     return layer->kind == OP_RESHAPE && tensor_same_shape(x, y);
 }
 
-/* As the op has them: probabilities are dropped only where anything is. */
+/* The op's attributes: those of dropout stay 0 unless the graph drops anything. */
 static union op_attrs attributes(const struct forward *forward, const struct layer *layer)
 {
     union op_attrs attrs = layer->attrs;
@@ -66,10 +74,24 @@ static union op_attrs attributes(const struct forward *forward, const struct lay
     return attrs;
 }
 
-/* The larger operand of a broadcasting sum comes first. */
+/* Gives an op whose result depends on the documents their starts. */
+static status_t add_starts(const struct graph *graph, const struct layer *layer, int *inputs)
+{
+    if (graph->starts < 0) return NULL;
+    if (layer->kind == OP_TOKEN_POSITIONS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "token_positions() counts through the window, so it cannot hold several "
+                          "documents (data.windows: packed)");
+    bool positions = layer->kind == OP_ARANGE && layer->attrs.arange.step != 0;
+    if (positions || layer->kind == OP_ROPE) inputs[1] = graph->starts;
+    if (layer->kind == OP_ATTENTION) inputs[4] = graph->starts;
+    return NULL;
+}
+
+/* Puts the larger operand of a broadcasting sum or product first. */
 static void order_operands(const struct graph *graph, enum op_kind kind, int *inputs)
 {
-    if (kind != OP_ADD ||
+    if ((kind != OP_ADD && kind != OP_MUL) ||
         graph->values[inputs[0]].type.dim_count >= graph->values[inputs[1]].type.dim_count)
         return;
     int smaller = inputs[0];
@@ -85,31 +107,77 @@ static status_t check_last_op(const struct forward *forward, const struct progra
     return wrap_call(forward, call, op_desc_check(&desc));
 }
 
+/* The largest index that a value can hold, -1 for a value of unknown origin. */
+static int64_t largest_index(const struct forward *forward, int value)
+{
+    const struct graph *graph = forward->builder.graph;
+    if (value == graph->input) return forward->model->class_count - 1;
+    const struct graph_op *op = &graph->ops[graph->values[value].producer];
+    const struct tensor_type *type = &graph->values[value].type;
+    int64_t last = type->dim_count > 0 ? type->dims[type->dim_count - 1] : 0;
+    if (op->kind == OP_ARANGE) return op->attrs.arange.start + op->attrs.arange.step * (last - 1);
+    if (op->kind == OP_TOKEN_POSITIONS) return op->attrs.padding_mask.id + last;
+    return -1;
+}
+
+/* Kernels do not check indices: every index must have a row. */
+static status_t check_indices(const struct forward *forward, const struct program_call *call,
+                              int indices)
+{
+    int64_t rows = forward->model->parameters[call->weight].type.dims[0];
+    int64_t largest = largest_index(forward, indices);
+    if (largest < rows) return NULL;
+    return wrap_call(forward, call,
+                     status_new(STATUS_INVALID_ARGUMENT,
+                                "embedding: weight has %lld rows, but indices reach %lld",
+                                (long long)rows, (long long)largest));
+}
+
+/* A slice of columns has an op of its own, whose gradients are added up in place. */
+static enum op_kind kind_of(const struct layer *layer, const struct tensor_type *x,
+                            const struct tensor_type *y, union op_attrs *attrs)
+{
+    bool columns = layer->kind == OP_SLICE && x->dim_count == y->dim_count &&
+                   attrs->slice.dim == x->dim_count - 1;
+    if (!columns) return layer->kind;
+    int64_t start = attrs->slice.start;
+    *attrs = (union op_attrs){.narrow = {.start = start}};
+    return OP_NARROW;
+}
+
 static status_t add_call(struct forward *forward, const struct program_call *call, int *result)
 {
     struct graph_builder *builder = &forward->builder;
     int inputs[OP_MAX_INPUTS];
+    if (call->reads) {
+        *result = parameter_value(forward, call->weight, true);
+        return NULL;
+    }
     for (int i = 0; i < OP_MAX_INPUTS; i++) inputs[i] = -1;
     for (int i = 0; i < LAYER_MAX_TENSORS; i++)
         if (call->inputs[i] >= 0) inputs[i] = forward->value_of[call->inputs[i]];
     order_operands(builder->graph, call->layer.kind, inputs);
+    TRY(wrap_call(forward, call, add_starts(builder->graph, &call->layer, inputs)));
     const struct tensor_type *types[LAYER_MAX_TENSORS];
     for (int i = 0; i < LAYER_MAX_TENSORS; i++)
         types[i] = inputs[i] >= 0 ? &builder->graph->values[inputs[i]].type : NULL;
     const struct tensor_type x = *types[0];
     struct tensor_type y;
-    TRY(wrap_call(forward, call, shape_infer(forward->model, call, types, &y)));
+    union op_attrs attrs = attributes(forward, &call->layer);
+    TRY(wrap_call(forward, call, shape_infer(forward->model, call, types, &attrs, &y)));
     if (does_nothing(forward, &call->layer, &x, &y)) {
         *result = inputs[0];
         return NULL;
     }
     if (call->weight >= 0) {
-        inputs[1] = parameter_value(forward, call->weight);
-        inputs[2] = parameter_value(forward, call->bias);
+        inputs[1] = parameter_value(forward, call->weight, false);
+        inputs[2] = parameter_value(forward, call->bias, false);
     }
-    union op_attrs attrs = attributes(forward, &call->layer);
+    if (call->layer.kind == OP_EMBEDDING && types[0]->dtype == DTYPE_I32)
+        TRY(check_indices(forward, call, inputs[0]));
+    enum op_kind kind = kind_of(&call->layer, &x, &y, &attrs);
     struct graph_op *op =
-        builder_add_op(builder, call->layer.kind, &attrs, call->module, mem_strdup(call->name));
+        builder_add_op(builder, kind, &attrs, call->module, mem_strdup(call->name));
     memcpy(op->inputs, inputs, sizeof inputs);
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
@@ -134,17 +202,35 @@ static status_t check_output(const struct forward *forward, const struct program
                                 tensor_format_shape(&expected, wanted)));
 }
 
+/*
+ * A loss of every element against the targets, or against the input; of samples that are ignored,
+ * the classes then say so. Its mean is over elements, and the end of a step corrects it by the
+ * targets that count: those are elements in the first case, and samples in the second.
+ */
+static void set_reference(const struct graph *graph, struct graph_op *op, bool against_input)
+{
+    op->inputs[1] = against_input ? graph->input : graph->target;
+    if (!against_input || graph->values[graph->target].type.dtype != DTYPE_I32) return;
+    const struct tensor_type *input = &graph->values[graph->input].type;
+    op->inputs[2] = graph->target;
+    if (op->attrs.element_loss.reduction == REDUCTION_MEAN)
+        op->attrs.element_loss.weight =
+            (double)input->dims[0] / (double)tensor_element_count(input);
+}
+
 static status_t add_loss(struct forward *forward, const struct program_call *call)
 {
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
     int input = forward->value_of[call->inputs[0]];
+    bool elements = call->layer.kind == OP_ELEMENT_LOSS;
     const struct tensor_type type = graph->values[input].type;
-    TRY(check_output(forward, call, &type));
+    if (!elements) TRY(check_output(forward, call, &type));
     struct graph_op *op =
         builder_add_op(builder, call->layer.kind, &call->layer.attrs, 0, mem_strdup(call->name));
     op->inputs[0] = input;
     op->inputs[1] = graph->target;
+    if (elements) set_reference(graph, op, call->inputs[1] == 0);
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
     graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
     builder_set_output(builder, 0, graph->loss);
@@ -155,16 +241,17 @@ static status_t add_loss(struct forward *forward, const struct program_call *cal
     return check_last_op(forward, call);
 }
 
-/* Counts on the log-probabilities, or whatever else the loss was given. */
+/* Counts correct rows from the log-probabilities, or from the loss's other input. */
 static void add_count(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
     int producer = graph->values[graph->loss].producer;
+    if (graph->ops[producer].kind == OP_ELEMENT_LOSS) return; /* nothing is correct or not */
     graph->correct = builder_add_value(builder, VALUE_CORRECT, &one, mem_strdup("correct"));
     struct graph_op *loss = &graph->ops[producer];
-    if (loss->kind == OP_LINEAR_CROSS_ENTROPY) { /* which never holds all of them */
+    if (loss->kind == OP_LINEAR_CROSS_ENTROPY) { /* this op never holds all log-probabilities */
         loss->outputs[1] = graph->correct;
         graph->values[graph->correct].producer = producer;
         return;
@@ -177,7 +264,7 @@ static void add_count(struct forward *forward)
     builder_set_output(builder, 0, graph->correct);
 }
 
-/* (batch, time) tokens, and as many targets. */
+/* Tokens and targets, both (batch, time). */
 static status_t add_token_inputs(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
@@ -196,6 +283,9 @@ static status_t add_token_inputs(struct forward *forward)
                           model->program->file_name, (long long)batch, (long long)time);
     builder->graph->input = builder_add_value(builder, VALUE_INPUT, &type, mem_strdup("input"));
     builder->graph->target = builder_add_value(builder, VALUE_TARGET, &type, mem_strdup("target"));
+    if (forward->options->documents)
+        builder->graph->starts =
+            builder_add_value(builder, VALUE_STARTS, &type, mem_strdup("starts"));
     return NULL;
 }
 
@@ -207,7 +297,14 @@ static status_t add_inputs(struct forward *forward)
     struct tensor_type input = {.dtype = sample->dtype, .dim_count = sample->dim_count + 1};
     input.dims[0] = forward->options->batch_size;
     memcpy(input.dims + 1, sample->dims, (size_t)sample->dim_count * sizeof *sample->dims);
-    if (tensor_element_count(&input) < 0) {
+    struct tensor_type target = tensor_type_make(DTYPE_I32, 1, input.dims);
+    const struct tensor_type *own = &forward->model->targets;
+    if (own->dim_count > 0) {
+        target = (struct tensor_type){.dtype = own->dtype, .dim_count = own->dim_count + 1};
+        target.dims[0] = input.dims[0];
+        memcpy(target.dims + 1, own->dims, (size_t)own->dim_count * sizeof *own->dims);
+    }
+    if (tensor_element_count(&input) < 0 || tensor_element_count(&target) < 0) {
         char shape[128];
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: a batch of %lld samples of %s: every dimension must be positive and "
@@ -216,7 +313,6 @@ static status_t add_inputs(struct forward *forward)
                           (long long)forward->options->batch_size,
                           tensor_format_shape(sample, shape));
     }
-    struct tensor_type target = tensor_type_make(DTYPE_I32, 1, input.dims);
     builder->graph->input = builder_add_value(builder, VALUE_INPUT, &input, mem_strdup("input"));
     builder->graph->target =
         builder_add_value(builder, VALUE_TARGET, &target, mem_strdup("target"));
@@ -233,8 +329,8 @@ static status_t build_forward(struct forward *forward)
         TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
     TRY(add_loss(forward, &program->calls[program->call_count - 1]));
 
-    /* Twice: what nothing needs must be gone before uses are counted, or it would prevent fusion.
-     */
+    /* The graph is compacted twice: unused values must be gone before uses are counted, or they
+     * would prevent fusion. */
     bool *dead = mem_alloc_array((size_t)graph->op_count + 1, sizeof *dead);
     graph_compact(graph, dead);
     graph_fuse(graph, forward->options, dead);
@@ -251,7 +347,7 @@ status_t graph_build(const struct model *model, const struct graph_options *opti
 {
     struct graph *made = mem_alloc(sizeof *made);
     made->model = model;
-    made->loss = made->correct = -1;
+    made->loss = made->correct = made->starts = -1;
     struct forward forward = {.builder = {.graph = made}, .model = model, .options = options};
     size_t values = (size_t)model->program->call_count + 1;
     size_t parameters = (size_t)model->parameter_count;

@@ -17,40 +17,41 @@ struct graph_builder {
     int value_capacity, op_capacity;
 };
 
-/* Takes `name`. Returns the value's number. */
+/* Takes ownership of `name`. Returns the value's number. */
 int builder_add_value(struct graph_builder *builder, enum value_kind kind,
                       const struct tensor_type *type, char *name);
 
-/* An op with no operands yet. Takes `name`. The pointer is good until the next op is added. */
+/* Adds an op with no operands yet. Takes ownership of `name`. The pointer is valid until the next
+ * op is added. */
 struct graph_op *builder_add_op(struct graph_builder *builder, enum op_kind kind,
                                 const union op_attrs *attrs, int module, char *name);
 
 /* Makes `value` output `slot` of the last op; sets its producer if it has none. */
 void builder_set_output(struct graph_builder *builder, int slot, int value);
 
-/* The type of a call's result; inputs that it does not have are NULL, the first is always there.
- * INVALID_ARGUMENT for what op_desc_check could not find wrong. */
+/* Infers the type of a call's result, and completes those attributes that depend on the inputs'
+ * shapes. Inputs that the call lacks are NULL; the first is always present. INVALID_ARGUMENT for
+ * errors that op_desc_check could not detect. */
 status_t shape_infer(const struct model *model, const struct program_call *call,
                      const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
-                     struct tensor_type *y) FSDPD_MUST_USE;
+                     union op_attrs *attrs, struct tensor_type *y) FSDPD_MUST_USE;
 
-/* Merges what every device can do as one op: see fuse.c. Marks the ops that are gone in `dead`, by
- * op. */
+/* Merges ops that every device can run as one: see fuse.c. Marks merged ops in `dead`, by op. */
 void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead);
 
-/* Drops dead ops, ops that neither the loss nor the count needs, and values that are left without a
- * use; renumbers: input, target, parameters in order, then the rest in order of production. */
+/* Drops dead ops, ops that neither the loss nor the count needs, and values that are left unused;
+ * renumbers: input, target, starts, parameters in order, then the rest in order of production. */
 void graph_compact(struct graph *graph, const bool *dead);
 
-/* With compute_dtype bf16: the forward ops compute in it, but for the loss. */
+/* With compute_dtype bf16: makes the forward ops compute in it, except for the loss. */
 void graph_lower_precision(struct graph_builder *builder, const struct graph_options *options);
 
 /* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
 status_t graph_add_gradients(struct graph_builder *builder,
                              const struct graph_options *options) FSDPD_MUST_USE;
 
-/* By module: the outermost one around it, or itself, that options->checkpoint selects; -1. Returns
- * the first pattern that selects none, or NULL. */
+/* By module: the outermost module that options->checkpoint selects, of itself and those around it,
+ * or -1. Returns the first pattern that selects none, or NULL. */
 const char *graph_checkpoint_owners(const struct model *model, const struct graph_options *options,
                                     int *owner);
 

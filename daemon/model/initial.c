@@ -2,26 +2,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "model/reader.h"
 
 enum { MAX_RULES = 64, MAX_GLOB_LENGTH = 256 };
 
-/* "zeros: true", or in braces only "zeros". */
-static status_t read_flag(const struct yamldoc_node *node)
+/* "zeros: true", or in braces just "zeros". An expression that is False disables the rule. */
+static status_t read_flag(const struct reader *reader, const struct yamldoc_node *node, bool *value)
 {
-    bool value = true;
-    if (!yamldoc_is_null(node)) TRY(yamldoc_read_bool(node, &value));
-    return value ? NULL : yamldoc_key_error(node, "expected true, or the rule left out");
+    *value = true;
+    if (yamldoc_is_null(node)) return NULL;
+    if (!node->quoted && node->text != NULL && strcmp(node->text, "false") == 0)
+        return yamldoc_key_error(node, "expected true, or the rule left out");
+    return reader_read_flag(reader, node, value);
 }
 
-/* One rule's values as an otherwise empty parameter's. */
-static status_t read_values(const struct yamldoc_node *rule, struct parameter *values)
+/* Reads one rule's values into an otherwise empty parameter; *holds is false if the rule is
+ * disabled. */
+static status_t read_values(const struct reader *reader, const struct yamldoc_node *rule,
+                            struct parameter *values, bool *holds)
 {
     static const char *const keys[] = {"match", "normal", "uniform", "zeros", "ones"};
     TRY(yamldoc_expect_mapping(rule, "a rule such as {match: \"*.bias\", zeros: true}"));
-    TRY(yamldoc_check_keys(rule, keys, sizeof keys / sizeof keys[0]));
+    TRY(yamldoc_check_keys(rule, keys, COUNT_OF(keys)));
     if (rule->item_count != 2 || !yamldoc_get(rule, "match"))
         return yamldoc_key_error(rule, "expected match and one of normal, uniform, zeros and ones");
     for (int i = 0; i < rule->item_count; i++) {
@@ -29,21 +34,24 @@ static status_t read_values(const struct yamldoc_node *rule, struct parameter *v
         if (strcmp(node->key, "match") == 0) continue;
         bool normal = strcmp(node->key, "normal") == 0, zeros = strcmp(node->key, "zeros") == 0;
         if (normal || strcmp(node->key, "uniform") == 0) {
-            TRY(yamldoc_read_f64(node, 0, 1e30, &values->bound));
+            TRY(reader_read_real(reader, node, 0, 1e30, &values->bound));
             values->init = normal ? INIT_NORMAL : INIT_UNIFORM;
         } else {
-            TRY(read_flag(node));
+            TRY(read_flag(reader, node, holds));
             values->init = zeros ? INIT_ZEROS : INIT_ONES;
         }
     }
     return NULL;
 }
 
-/* `set` says by parameter whether an earlier rule had it. */
-static status_t apply_rule(struct model *model, const struct yamldoc_node *rule, bool *set)
+/* `set`, by parameter: an earlier rule has set its initial values. */
+static status_t apply_rule(const struct reader *reader, const struct yamldoc_node *rule, bool *set)
 {
+    struct model *model = reader->model;
     struct parameter values = {.init = INIT_ZEROS};
-    TRY(read_values(rule, &values));
+    bool holds = true;
+    TRY(read_values(reader, rule, &values, &holds));
+    if (!holds) return NULL;
     const char *glob = NULL;
     const struct yamldoc_node *match = yamldoc_get(rule, "match");
     TRY(yamldoc_read_text(match, "a pattern such as *.bias", &glob));
@@ -63,8 +71,9 @@ static status_t apply_rule(struct model *model, const struct yamldoc_node *rule,
     return yamldoc_key_error(match, "no parameter matches '%s'", yamldoc_excerpt(glob, excerpt));
 }
 
-status_t model_set_init(struct model *model, const struct yamldoc_node *init)
+status_t model_set_init(struct reader *reader, const struct yamldoc_node *init)
 {
+    const struct model *model = reader->model;
     if (!init) return NULL;
     TRY(yamldoc_expect_sequence(init, "a list of rules such as {match: \"*.bias\", zeros: true}"));
     if (init->item_count > MAX_RULES)
@@ -72,7 +81,7 @@ status_t model_set_init(struct model *model, const struct yamldoc_node *init)
     bool *set = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *set);
     status_t status = NULL;
     for (int i = 0; i < init->item_count && !status; i++)
-        status = apply_rule(model, init->items[i], set);
+        status = apply_rule(reader, init->items[i], set);
     free(set);
     return status;
 }

@@ -1,17 +1,21 @@
 /*
- * See layers.h. Two constant tables and the small functions that they name; those for sequences are
- * in layers_sequence.c. Pure.
+ * See layers.h. Two constant tables and the small functions they name; the functions for sequences
+ * are in layers_sequence.c. Pure.
  */
+#include "model/layers.h"
+
+#include "model/layers_image.h"
+#include "model/layers_loss.h"
 #include "model/layers_sequence.h"
+#include "model/layers_shape.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
 
 #define TENSOR(argument)                                                                           \
     {                                                                                              \
@@ -47,8 +51,8 @@
     }
 
 /*
- * The bounds of PyTorch's reset_parameters, in its order of double operations, so that the doubles
- * are its own (He et al., "Delving deep into rectifiers", ICCV 2015, with a = sqrt(5)).
+ * The bounds of PyTorch's reset_parameters, computed in its order of double operations, so that the
+ * doubles are identical (He et al., "Delving deep into rectifiers", ICCV 2015, with a = sqrt(5)).
  */
 static double weight_bound(int64_t fan_in)
 {
@@ -60,7 +64,7 @@ static double weight_bound(int64_t fan_in)
 static int weight_and_bias(const struct tensor_type *weight, bool bias,
                            struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
 {
-    /* Products of what may be too large come out as -1 here and are refused by construct.c. */
+    /* Products that may be too large come out as -1 here; construct.c rejects them. */
     int64_t fan_in = tensor_element_count(weight) / weight->dims[0];
     parameters[0] = (struct layer_parameter){.name = "weight",
                                              .type = *weight,
@@ -238,6 +242,26 @@ static const struct layer_type modules[] = {
      .kind = OP_MAX_POOL2D,
      .make = make_max_pool2d,
      .print = max_pool2d_print},
+    {.signature = {"AvgPool2d",
+                   5,
+                   {REQUIRED("kernel_size", WINDOW), NONE("stride", STRIDE),
+                    INTEGER("padding", PADDING, 0), BOOLEAN("ceil_mode", false),
+                    BOOLEAN("count_include_pad", true)}},
+     .kind = OP_AVG_POOL2D,
+     .make = make_avg_pool2d,
+     .print = avg_pool2d_print},
+    {.signature = {"AdaptiveAvgPool2d", 1, {REQUIRED("output_size", WINDOW)}},
+     .kind = OP_AVG_POOL2D,
+     .make = make_adaptive_avg_pool2d,
+     .print = adaptive_avg_pool2d_print},
+    {.signature = {"GroupNorm",
+                   4,
+                   {REQUIRED("num_groups", SIZE), REQUIRED("num_channels", SIZE),
+                    REAL("eps", EPSILON, 1e-5), BOOLEAN("affine", true)}},
+     .kind = OP_GROUP_NORM,
+     .make = make_group_norm,
+     .print = group_norm_print,
+     .parameters = group_norm_parameters},
     {.signature = {"Flatten",
                    2,
                    {INTEGER("start_dim", INTEGER, 1), INTEGER("end_dim", INTEGER, -1)}},
@@ -267,7 +291,7 @@ static const struct layer_type modules[] = {
                     BOOLEAN("elementwise_affine", true), BOOLEAN("bias", true)}},
      .kind = OP_LAYER_NORM,
      .make = make_layer_norm,
-     .print = norm_print,
+     .print = layer_norm_print,
      .parameters = layer_norm_parameters},
     {.signature = {"RMSNorm",
                    3,
@@ -277,11 +301,19 @@ static const struct layer_type modules[] = {
      .make = make_rms_norm,
      .print = norm_print,
      .parameters = rms_norm_parameters},
+    {.signature = {"GemmaRMSNorm", 2, {REQUIRED("dim", SIZE), REAL("eps", EPSILON, 1e-6)}},
+     .kind = OP_RMS_NORM,
+     .make = make_gemma_norm,
+     .print = gemma_norm_print,
+     .parameters = gemma_norm_parameters},
     {.signature = {"GELU", 1, {WORD("approximate", APPROXIMATE, "none")}},
      .kind = OP_GELU,
      .make = make_gelu,
      .print = gelu_print},
     {.signature = {"SiLU", 1, {BOOLEAN("inplace", false)}}, .kind = OP_SILU, .print = silu_print},
+    {.signature = {"Tanh"}, .kind = OP_TANH, .print = nothing_print},
+    {.signature = {"Sigmoid"}, .kind = OP_SIGMOID, .print = nothing_print},
+    {.signature = {"ReLUSquaredActivation"}, .kind = OP_SQUARED_RELU, .print = nothing_print},
     {.signature = {"Softmax", 1, {REQUIRED("dim", INTEGER)}},
      .kind = OP_SOFTMAX,
      .make = make_dim,
@@ -308,6 +340,11 @@ static const struct layer_type functions[] = {
                     INTEGER("end_dim", INTEGER, -1)}},
      .kind = OP_RESHAPE,
      .make = make_flatten},
+    {.signature = {"unflatten",
+                   3,
+                   {TENSOR("input"), REQUIRED("dim", INTEGER), REQUIRED("sizes", WINDOW)}},
+     .kind = OP_RESHAPE,
+     .make = make_unflatten},
     {.signature = {"log_softmax", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
      .kind = OP_LOG_SOFTMAX,
      .make = make_dim},
@@ -317,30 +354,75 @@ static const struct layer_type functions[] = {
      .kind = OP_GELU,
      .make = make_gelu},
     {.signature = {"silu", 2, {TENSOR("input"), BOOLEAN("inplace", false)}}, .kind = OP_SILU},
+    {.signature = {"div", 2, {TENSOR("input"), TENSOR("other")}}, .kind = OP_DIV},
+    {.signature = {"tanh", 1, {TENSOR("input")}}, .kind = OP_TANH},
+    {.signature = {"sigmoid", 1, {TENSOR("input")}}, .kind = OP_SIGMOID},
     {.signature = {"softmax", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
      .kind = OP_SOFTMAX,
      .make = make_dim},
     {.signature = {"attention",
-                   9,
+                   11,
                    {TENSOR("query"), OPTIONAL_TENSOR("key"), OPTIONAL_TENSOR("value"),
                     OPTIONAL_TENSOR("mask"), REAL("dropout_p", PROBABILITY, 0),
                     BOOLEAN("is_causal", false), NONE("scale", MAYBE_POSITIVE),
-                    REQUIRED("num_heads", SIZE), NONE("num_kv_heads", MAYBE_SIZE)}},
+                    REQUIRED("num_heads", SIZE), NONE("num_kv_heads", MAYBE_SIZE),
+                    NONE("window", MAYBE_SIZE), NONE("softcap", MAYBE_POSITIVE)}},
      .kind = OP_ATTENTION,
      .make = make_attention},
     {.signature = {"rope",
-                   8,
+                   12,
                    {TENSOR("input"), REQUIRED("head_dim", SIZE), REAL("theta", POSITIVE, 10000),
                     NONE("scaling", SCALING), NONE("factor", MAYBE_POSITIVE),
                     REAL("low_freq_factor", POSITIVE, 1), REAL("high_freq_factor", POSITIVE, 4),
-                    NONE("original_context", MAYBE_SIZE)}},
+                    NONE("original_context", MAYBE_SIZE), NONE("rotary_dim", MAYBE_SIZE),
+                    REAL("beta_fast", POSITIVE, 32), REAL("beta_slow", POSITIVE, 1),
+                    NONE("attention_factor", MAYBE_POSITIVE)}},
      .kind = OP_ROPE,
      .make = make_rope},
     {.signature = {"positions", 1, {TENSOR("input")}}, .kind = OP_ARANGE, .make = make_positions},
     {.signature = {"zeros", 1, {TENSOR("input")}}, .kind = OP_ARANGE},
+    {.signature = {"token_positions", 2, {TENSOR("input"), REQUIRED("id", INTEGER)}},
+     .kind = OP_TOKEN_POSITIONS,
+     .make = make_padding_mask},
     {.signature = {"padding_mask", 2, {TENSOR("input"), REQUIRED("id", INTEGER)}},
      .kind = OP_PADDING_MASK,
      .make = make_padding_mask},
+    {.signature = {"avg_pool2d",
+                   6,
+                   {TENSOR("input"), REQUIRED("kernel_size", WINDOW), NONE("stride", STRIDE),
+                    INTEGER("padding", PADDING, 0), BOOLEAN("ceil_mode", false),
+                    BOOLEAN("count_include_pad", true)}},
+     .kind = OP_AVG_POOL2D,
+     .make = make_avg_pool2d},
+    {.signature = {"adaptive_avg_pool2d", 2, {TENSOR("input"), REQUIRED("output_size", WINDOW)}},
+     .kind = OP_AVG_POOL2D,
+     .make = make_adaptive_avg_pool2d},
+    {.signature = {"transpose",
+                   3,
+                   {TENSOR("input"), REQUIRED("dim0", INTEGER), REQUIRED("dim1", INTEGER)}},
+     .kind = OP_TRANSPOSE,
+     .make = make_transpose},
+    {.signature = {"narrow",
+                   4,
+                   {TENSOR("input"), REQUIRED("dim", INTEGER), REQUIRED("start", INTEGER),
+                    REQUIRED("length", SIZE)}},
+     .kind = OP_SLICE,
+     .make = make_narrow},
+    {.signature = {"select",
+                   3,
+                   {TENSOR("input"), REQUIRED("dim", INTEGER), REQUIRED("index", INTEGER)}},
+     .kind = OP_SLICE,
+     .make = make_select},
+    {.signature = {"chunk", /* the index stands behind the call */
+                   4,
+                   {TENSOR("input"), REQUIRED("chunks", SIZE), REQUIRED("dim", INTEGER),
+                    REQUIRED("index", INTEGER)}},
+     .kind = OP_SLICE,
+     .make = make_chunk},
+    {.signature = {"cat", 0, {{0}}}, .kind = OP_CONCAT}, /* of a list: see evaluate_cat */
+    {.signature = {"mean", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
+     .kind = OP_MEAN,
+     .make = make_dim},
     {.signature = {"nll_loss",
                    4,
                    {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
@@ -348,11 +430,33 @@ static const struct layer_type functions[] = {
      .kind = OP_NLL_LOSS,
      .make = make_cross_entropy},
     {.signature = {"cross_entropy",
+                   5,
+                   {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
+                    INTEGER("ignore_index", INTEGER, -100),
+                    REAL("label_smoothing", PROBABILITY, 0)}},
+     .kind = OP_CROSS_ENTROPY,
+     .make = make_smooth_cross_entropy},
+    {.signature = {"mse_loss",
+                   3,
+                   {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean")}},
+     .kind = OP_ELEMENT_LOSS,
+     .make = make_mse_loss},
+    {.signature = {"l1_loss",
+                   3,
+                   {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean")}},
+     .kind = OP_ELEMENT_LOSS,
+     .make = make_l1_loss},
+    {.signature = {"huber_loss",
                    4,
                    {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
-                    INTEGER("ignore_index", INTEGER, -100)}},
-     .kind = OP_CROSS_ENTROPY,
-     .make = make_cross_entropy},
+                    REAL("delta", POSITIVE, 1)}},
+     .kind = OP_ELEMENT_LOSS,
+     .make = make_huber_loss},
+    {.signature = {"binary_cross_entropy_with_logits",
+                   3,
+                   {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean")}},
+     .kind = OP_ELEMENT_LOSS,
+     .make = make_binary_cross_entropy},
 };
 
 static const struct layer_type *find(const struct layer_type *types, size_t count, const char *name)
@@ -372,25 +476,30 @@ const struct layer_type *layer_find_function(const char *name)
     return find(functions, COUNT_OF(functions), name);
 }
 
-static char *suggest(const struct layer_type *types, size_t type_count, const char *name,
-                     const char *const *others, size_t other_count)
+static char *suggest(const char *what, const struct layer_type *types, size_t type_count,
+                     const char *name, const char *const *others, size_t other_count)
 {
     const char **names = mem_alloc_array(type_count + other_count, sizeof *names);
     for (size_t i = 0; i < type_count; i++) names[i] = types[i].signature.name;
     for (size_t i = 0; i < other_count; i++) names[type_count + i] = others[i];
     const char *nearest = text_nearest(name, names, type_count + other_count);
+    struct buf hint = {0};
+    if (nearest) buf_printf(&hint, "; did you mean '%s'?", nearest);
+    else buf_printf(&hint, "; the %s are ", what);
+    for (size_t i = 0; i < type_count + other_count && !nearest; i++)
+        buf_printf(&hint, "%s%s", i ? ", " : "", names[i]);
     free(names);
-    return nearest ? mem_printf("; did you mean '%s'?", nearest) : mem_strdup("");
+    return buf_take(&hint);
 }
 
 char *layer_suggest_module(const char *name, const char *const *others, size_t count)
 {
-    return suggest(modules, COUNT_OF(modules), name, others, count);
+    return suggest("modules", modules, COUNT_OF(modules), name, others, count);
 }
 
 char *layer_suggest_function(const char *name, const char *const *others, size_t count)
 {
-    return suggest(functions, COUNT_OF(functions), name, others, count);
+    return suggest("functions and modules", functions, COUNT_OF(functions), name, others, count);
 }
 
 status_t layer_make(const struct layer_type *type, const struct bound *bound, struct layer *layer)

@@ -1,6 +1,6 @@
 /*
- * What layers of sequences have, print and do: embeddings, norms, attention, positions. Signatures
- * are in the tables of layers.c. Pure.
+ * Layers for sequences, with their registration and printing: embeddings, norms, attention,
+ * positions. The tables of layers.c have their signatures. Pure.
  */
 #include "model/layers_sequence.h"
 
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* --- Parameters --- */
+/* ---- Parameters ---- */
 
 int embedding_parameters(const struct bound *bound,
                          struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
@@ -63,7 +63,16 @@ int rms_norm_parameters(const struct bound *bound,
     return norm_parameters(bound, false, parameters);
 }
 
-/* --- As PyTorch, or transformers for its own module, prints them --- */
+int gemma_norm_parameters(const struct bound *bound,
+                          struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    int64_t size = bound_integer(bound, "dim");
+    struct tensor_type type = tensor_type_make(DTYPE_F32, 1, &size);
+    parameters[0] = (struct layer_parameter){.name = "weight", .type = type, .init = INIT_ZEROS};
+    return 1;
+}
+
+/* ---- Printing, as PyTorch, or transformers for its own modules, does ---- */
 
 void embedding_print(const struct bound *bound, struct buf *text)
 {
@@ -85,9 +94,28 @@ void norm_print(const struct bound *bound, struct buf *text)
     print_argument(bound, "elementwise_affine", text);
 }
 
+void gemma_norm_print(const struct bound *bound, struct buf *text)
+{
+    buf_printf(text, "(%lld,)", (long long)bound_integer(bound, "dim"));
+    print_argument(bound, "eps", text);
+}
+
+/* Prints as PyTorch 2 does; PyTorch 1 has no `bias`. */
+void layer_norm_print(const struct bound *bound, struct buf *text)
+{
+    norm_print(bound, text);
+    bool bias = bound_boolean(bound, "elementwise_affine") && bound_boolean(bound, "bias");
+    buf_printf(text, ", bias=%s", bias ? "True" : "False");
+}
+
 void gelu_print(const struct bound *bound, struct buf *text)
 {
     print_argument(bound, "approximate", text);
+}
+
+void nothing_print(const struct bound *bound, struct buf *text)
+{
+    (void)bound, (void)text;
 }
 
 void silu_print(const struct bound *bound, struct buf *text)
@@ -100,7 +128,7 @@ void softmax_print(const struct bound *bound, struct buf *text)
     print_argument(bound, "dim", text);
 }
 
-/* --- What a call does --- */
+/* ---- Layers of calls ---- */
 
 status_t make_embedding(const struct bound *bound, struct layer *layer)
 {
@@ -136,6 +164,13 @@ status_t make_rms_norm(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+status_t make_gemma_norm(const struct bound *bound, struct layer *layer)
+{
+    layer->attrs.norm.eps = bound_real(bound, "eps");
+    layer->attrs.norm.one_plus = true;
+    return NULL;
+}
+
 status_t make_gelu(const struct bound *bound, struct layer *layer)
 {
     layer->attrs.gelu.tanh = strcmp(bound_get(bound, "approximate")->text, "tanh") == 0;
@@ -148,12 +183,19 @@ status_t make_dim(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+status_t make_unflatten(const struct bound *bound, struct layer *layer)
+{
+    layer->dim = (int)bound_integer(bound, "dim");
+    bound_pair(bound, "sizes", layer->sizes);
+    return NULL;
+}
+
 status_t make_attention(const struct bound *bound, struct layer *layer)
 {
     int64_t heads = bound_integer(bound, "num_heads");
     int64_t kv_heads =
         bound_none(bound, "num_kv_heads") ? heads : bound_integer(bound, "num_kv_heads");
-    /* key and value stand second and third in the signature */
+    /* the signature has key and value second and third */
     if (!bound->tensors[1] != !bound->tensors[2])
         return status_new(STATUS_INVALID_ARGUMENT,
                           "attention(): needs key and value, or neither if query holds all three "
@@ -162,6 +204,14 @@ status_t make_attention(const struct bound *bound, struct layer *layer)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "attention(): num_kv_heads=%lld does not divide num_heads=%lld",
                           (long long)kv_heads, (long long)heads);
+    if (!bound_none(bound, "window")) {
+        if (!bound_boolean(bound, "is_causal"))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "attention(): a window needs is_causal=True");
+        layer->attrs.attention.window = bound_integer(bound, "window");
+    }
+    if (!bound_none(bound, "softcap"))
+        layer->attrs.attention.softcap = bound_real(bound, "softcap");
     layer->attrs.attention.heads = heads;
     layer->attrs.attention.kv_heads = kv_heads;
     layer->attrs.attention.causal = bound_boolean(bound, "is_causal");
@@ -170,39 +220,65 @@ status_t make_attention(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
-status_t make_rope(const struct bound *bound, struct layer *layer)
+static status_t make_rope_scaling(const struct bound *bound, struct layer *layer)
 {
-    bool scaled = !bound_none(bound, "scaling");
-    bool llama3 = scaled && strcmp(bound_get(bound, "scaling")->text, "llama3") == 0;
-    if (scaled == bound_none(bound, "factor"))
-        return status_new(STATUS_INVALID_ARGUMENT, "rope(): %s",
-                          scaled ? "scaling needs a factor" : "a factor needs a scaling");
-    if (llama3 == bound_none(bound, "original_context"))
-        return status_new(STATUS_INVALID_ARGUMENT, "rope(): %s",
-                          llama3 ? "scaling=\"llama3\" needs original_context"
-                                 : "original_context needs scaling=\"llama3\"");
-    if (bound_integer(bound, "head_dim") % 2)
-        return status_new(STATUS_INVALID_ARGUMENT, "rope(): head_dim=%lld is odd",
-                          (long long)bound_integer(bound, "head_dim"));
-    layer->attrs.rope.head_dim = bound_integer(bound, "head_dim");
-    layer->attrs.rope.theta = bound_real(bound, "theta");
-    layer->attrs.rope.scaling = llama3   ? ROPE_SCALING_LLAMA3
-                                : scaled ? ROPE_SCALING_LINEAR
-                                         : ROPE_SCALING_NONE;
-    if (scaled) layer->attrs.rope.factor = bound_real(bound, "factor");
-    if (!llama3) return NULL;
-    double low = bound_real(bound, "low_freq_factor"), high = bound_real(bound, "high_freq_factor");
-    if (!(high > low))
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "rope(): high_freq_factor=%g must be above low_freq_factor=%g", high,
-                          low);
-    layer->attrs.rope.low_freq_factor = low;
-    layer->attrs.rope.high_freq_factor = high;
-    layer->attrs.rope.original_context = bound_integer(bound, "original_context");
+    static const char *const names[] = {"linear", "llama3", "yarn"};
+    const char *name = bound_get(bound, "scaling")->text;
+    int which = 0;
+    while (strcmp(names[which], name) != 0) which++;
+    enum rope_scaling scaling = ROPE_SCALING_LINEAR + (enum rope_scaling)which;
+    bool context = scaling != ROPE_SCALING_LINEAR;
+    if (context == bound_none(bound, "original_context"))
+        return status_new(STATUS_INVALID_ARGUMENT, "rope(): scaling=\"%s\" %s original_context",
+                          name, context ? "needs" : "has no");
+    double factor = bound_real(bound, "factor");
+    layer->attrs.rope.scaling = scaling;
+    layer->attrs.rope.factor = factor;
+    if (context) layer->attrs.rope.original_context = bound_integer(bound, "original_context");
+    if (scaling == ROPE_SCALING_LLAMA3) {
+        double low = bound_real(bound, "low_freq_factor");
+        double high = bound_real(bound, "high_freq_factor");
+        if (!(high > low))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "rope(): high_freq_factor=%g must be above low_freq_factor=%g", high,
+                              low);
+        layer->attrs.rope.low_freq_factor = low;
+        layer->attrs.rope.high_freq_factor = high;
+    }
+    if (scaling == ROPE_SCALING_YARN) {
+        layer->attrs.rope.beta_fast = bound_real(bound, "beta_fast");
+        layer->attrs.rope.beta_slow = bound_real(bound, "beta_slow");
+        double usual = factor > 1 ? 0.1 * log(factor) + 1 : 1;
+        layer->attrs.rope.magnitude =
+            bound_none(bound, "attention_factor") ? usual : bound_real(bound, "attention_factor");
+    }
     return NULL;
 }
 
-/* Of positions(); zeros() leaves both at 0. */
+status_t make_rope(const struct bound *bound, struct layer *layer)
+{
+    bool scaled = !bound_none(bound, "scaling"), partial = !bound_none(bound, "rotary_dim");
+    int64_t head_dim = bound_integer(bound, "head_dim"),
+            rotary = bound_integer(bound, "rotary_dim");
+    if (scaled == bound_none(bound, "factor"))
+        return status_new(STATUS_INVALID_ARGUMENT, "rope(): %s",
+                          scaled ? "scaling needs a factor" : "a factor needs a scaling");
+    if (!scaled && !bound_none(bound, "original_context"))
+        return status_new(STATUS_INVALID_ARGUMENT, "rope(): original_context needs a scaling");
+    if (head_dim % 2)
+        return status_new(STATUS_INVALID_ARGUMENT, "rope(): head_dim=%lld is odd",
+                          (long long)head_dim);
+    if (partial && (rotary % 2 || rotary > head_dim))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "rope(): rotary_dim=%lld is not an even number up to head_dim=%lld",
+                          (long long)rotary, (long long)head_dim);
+    layer->attrs.rope.head_dim = head_dim;
+    layer->attrs.rope.rotary_dim = partial && rotary < head_dim ? rotary : 0;
+    layer->attrs.rope.theta = bound_real(bound, "theta");
+    return scaled ? make_rope_scaling(bound, layer) : NULL;
+}
+
+/* For positions(); zeros() leaves both at 0. */
 status_t make_positions(const struct bound *bound, struct layer *layer)
 {
     (void)bound;
@@ -213,17 +289,5 @@ status_t make_positions(const struct bound *bound, struct layer *layer)
 status_t make_padding_mask(const struct bound *bound, struct layer *layer)
 {
     layer->attrs.padding_mask.id = (int32_t)bound_integer(bound, "id");
-    return NULL;
-}
-
-status_t make_cross_entropy(const struct bound *bound, struct layer *layer)
-{
-    if (bound_integer(bound, "ignore_index") >= 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s(): ignore_index=%lld: only negative ones are supported; every "
-                          "negative target is ignored",
-                          bound->signature->name, (long long)bound_integer(bound, "ignore_index"));
-    bool sum = strcmp(bound_get(bound, "reduction")->text, "sum") == 0;
-    layer->attrs.loss.reduction = sum ? REDUCTION_SUM : REDUCTION_MEAN;
     return NULL;
 }

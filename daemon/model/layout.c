@@ -1,7 +1,7 @@
 /*
- * The choice of memory layouts for devices that prefer channels last. Convolutions and reshapes
- * convert between layouts as they run; all other ops need their four-dimensional operands to agree,
- * so one plain operand makes the others plain, until nothing changes.
+ * Chooses memory layouts for devices that prefer channels last. Convolutions and reshapes convert
+ * between layouts as they run; all other ops need their four-dimensional operands to agree. So one
+ * plain operand makes the others plain, and the pass repeats until nothing changes.
  */
 #include "model/graph.h"
 
@@ -14,7 +14,7 @@ static bool converts(enum op_kind kind)
 static bool may_change(const struct graph_value *value)
 {
     if (value->type.dim_count != 4) return false;
-    if (value->kind == VALUE_INPUT) return value->type.dims[1] == 1; /* both layouts are one */
+    if (value->kind == VALUE_INPUT) return value->type.dims[1] == 1; /* both layouts are the same */
     return value->kind == VALUE_ACTIVATION || value->kind == VALUE_GRADIENT;
 }
 
@@ -35,8 +35,8 @@ static bool has_plain_operand(const struct graph *graph, const int *values, int 
     return false;
 }
 
-/* Makes the operands of `op` plain if it cannot take them as they are. */
-static void settle_op(struct graph *graph, const struct graph_op *op, bool *changed)
+/* Makes the operands of `op` plain if it cannot take their layouts. */
+static void limit_op(struct graph *graph, const struct graph_op *op, bool *changed)
 {
     bool able = op_info_get(op->kind)->channels_last;
     if (able && (converts(op->kind) || (!has_plain_operand(graph, op->inputs, OP_MAX_INPUTS) &&
@@ -46,8 +46,8 @@ static void settle_op(struct graph *graph, const struct graph_op *op, bool *chan
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) set_plain(graph, op->outputs[i], changed);
 }
 
-/* What is computed again must be computed in the same way, to the bit. */
-static void settle_repeated(struct graph *graph, int value, bool *changed)
+/* A repeated op must compute in the same way, to the bit. */
+static void limit_repeated(struct graph *graph, int value, bool *changed)
 {
     int first = graph->values[value].repeats;
     if (first < 0) return;
@@ -61,8 +61,8 @@ void graph_use_channels_last(struct graph *graph)
         if (may_change(&graph->values[i])) graph->values[i].type.layout = LAYOUT_CHANNELS_LAST;
     for (bool changed = true; changed;) {
         changed = false;
-        for (int i = 0; i < graph->op_count; i++) settle_op(graph, &graph->ops[i], &changed);
-        for (int i = graph->op_count - 1; i >= 0; i--) settle_op(graph, &graph->ops[i], &changed);
-        for (int i = 0; i < graph->value_count; i++) settle_repeated(graph, i, &changed);
+        for (int i = 0; i < graph->op_count; i++) limit_op(graph, &graph->ops[i], &changed);
+        for (int i = graph->op_count - 1; i >= 0; i--) limit_op(graph, &graph->ops[i], &changed);
+        for (int i = 0; i < graph->value_count; i++) limit_repeated(graph, i, &changed);
     }
 }

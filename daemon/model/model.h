@@ -23,16 +23,17 @@ enum init_kind {
 
 struct parameter {
     char *name; /* "conv1.weight": PyTorch's state_dict name */
-    int module; /* that registers it */
+    int module; /* the module that registers it */
     struct tensor_type type;
     bool trainable;
-    int tied_to; /* the parameter whose memory this one shares (a smaller number), or -1 */
+    int tied_to; /* the parameter whose memory this one shares (its number is smaller), or -1 */
     enum init_kind init;
     double bound;
-    bool has_zero_row; /* of an embedding with padding: */
-    int64_t zero_row;  /* its row, which starts as zeros */
-    int init_order;    /* place among all draws from the generator, tied ones included; the owner of
-                        * tied memory has the place of the parameter whose values stay */
+    bool has_zero_row; /* an embedding with padding has a row of zeros */
+    int64_t zero_row;  /* the row that starts as zeros */
+    int init_order;    /* place among all draws from the generator, tied parameters included; the
+                        * owner of tied memory has the place of the parameter whose values are
+                        * used */
 };
 
 struct module {
@@ -44,7 +45,7 @@ struct module {
     int parent;  /* -1 for module 0 */
     int *children;
     int child_count;
-    int *parameters; /* own ones */
+    int *parameters; /* its own parameters, without its children's */
     int parameter_count;
 };
 
@@ -55,27 +56,38 @@ struct model {
     int module_count;
     struct parameter *parameters;
     int parameter_count;
-    struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32; of a
-                                 token model the longest window, (context) i32 */
-    int64_t class_count; /* targets are 0 ... class_count - 1; of a token model the vocabulary */
-    bool tokens;         /* "input: tokens": inputs are below class_count, targets per position */
-    int64_t context;     /* of a token model: the most positions of a window; else 0 */
+    struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32; with
+                               * tokens the longest window, (context) i32 */
+    int64_t class_count;      /* targets are 0 ... class_count - 1; with tokens, the vocabulary */
+    struct tensor_type targets; /* one sample's targets, f32, instead of a class (class_count is 0);
+                                 * dim_count 0: none */
+    bool tokens;     /* "input: tokens": inputs are below class_count, targets per position */
+    int64_t context; /* with tokens: the greatest length of a window; else 0 */
     struct model_program *program;
+};
+
+/* A value for one of the file's arguments, which replaces the file's own. */
+struct model_argument {
+    const char *name, *value;
 };
 
 /*
  * Reads a model file. `file_name` is used in messages only. Errors are INVALID_ARGUMENT and start
- * with "<file>:<line>: ". The text may be hostile: at most 1 MiB, 100,000 modules, 256 deep.
+ * with "<file>:<line>: ". The text may be hostile, so it is limited to 1 MiB, 100,000 modules and a
+ * depth of 256.
  */
 status_t model_parse(const char *text, size_t length, const char *file_name,
                      struct model **model) FSDPD_MUST_USE;
+status_t model_parse_with(const char *text, size_t length, const char *file_name,
+                          const struct model_argument *arguments, int argument_count,
+                          struct model **model) FSDPD_MUST_USE;
 void model_free(struct model *model); /* accepts NULL */
 
-/* -1 if there is none. */
+/* -1 if there is no such module. */
 int model_find_module(const struct model *model, const char *path);
 int model_find_parameter(const struct model *model, const char *name);
 
-/* Elements of all distinct parameters (tied ones once). */
+/* Elements of all distinct parameters (tied ones count once). */
 int64_t model_parameter_elements(const struct model *model);
 
 #endif

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "model/reader.h"
 
@@ -31,25 +32,26 @@ const char *skip_python_prefix(const char *text)
 {
     static const char *const prefixes[] = {
         "torch.nn.functional.", "nn.functional.", "torch.nn.", "torch.", "nn.", "F.", "self."};
-    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(prefixes); i++)
         if (strncmp(text, prefixes[i], strlen(prefixes[i])) == 0) return text + strlen(prefixes[i]);
     return text;
 }
 
-/* One sample of images, say: its shape. */
-static status_t read_shape(struct reader *reader, const struct yamldoc_node *input)
+/* Reads the shape of one sample, an image for example, or of its targets. */
+static status_t read_shape(struct reader *reader, const struct yamldoc_node *input,
+                           const char *expected, struct tensor_type *shape)
 {
-    TRY(yamldoc_expect_sequence(input, "one sample's shape such as [1, 28, 28], or tokens"));
+    TRY(yamldoc_expect_sequence(input, expected));
     if (input->item_count < 1 || input->item_count >= TENSOR_MAX_DIMS)
         return yamldoc_key_error(input, "expected 1 to %d dimensions, found %d",
                                  TENSOR_MAX_DIMS - 1, input->item_count);
     int64_t dims[TENSOR_MAX_DIMS] = {0};
     for (int i = 0; i < input->item_count; i++)
-        TRY(yamldoc_read_i64(input->items[i], 1, INT32_MAX, &dims[i]));
+        TRY(reader_read_size(reader, input->items[i], &dims[i]));
     struct tensor_type type = tensor_type_make(DTYPE_F32, input->item_count, dims);
     if (tensor_element_count(&type) < 0)
         return yamldoc_key_error(input, "one sample has more than 2^40 elements");
-    reader->model->input = type;
+    *shape = type;
     return NULL;
 }
 
@@ -59,11 +61,12 @@ static status_t refuse_key(const struct yamldoc_node *root, const char *key, con
     return node ? yamldoc_key_error(node, "%s", why) : NULL;
 }
 
-static status_t read_size(const struct yamldoc_node *root, const char *key, int64_t *value)
+static status_t read_size(const struct reader *reader, const struct yamldoc_node *root,
+                          const char *key, int64_t *value)
 {
     struct yamldoc_node *node = NULL;
     TRY(yamldoc_require(root, key, &node));
-    return yamldoc_read_i64(node, 1, INT32_MAX, value);
+    return reader_read_size(reader, node, value);
 }
 
 static status_t read_input(struct reader *reader, const struct yamldoc_node *root)
@@ -74,14 +77,20 @@ static status_t read_input(struct reader *reader, const struct yamldoc_node *roo
     model->tokens = input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
     if (!model->tokens) {
         static const char why[] = "is only for models with 'input: tokens'";
-        TRY(read_shape(reader, input));
+        TRY(read_shape(reader, input, "one sample's shape such as [1, 28, 28], or tokens",
+                       &model->input));
         TRY(refuse_key(root, "vocabulary", why));
         TRY(refuse_key(root, "context", why));
-        return read_size(root, "classes", &model->class_count);
+        const struct yamldoc_node *targets = yamldoc_get(root, "targets");
+        if (targets == NULL) return read_size(reader, root, "classes", &model->class_count);
+        TRY(refuse_key(root, "classes", "a model has either 'classes' or 'targets'"));
+        return read_shape(reader, targets, "the shape of one sample's targets such as [1]",
+                          &model->targets);
     }
     TRY(refuse_key(root, "classes", "models with 'input: tokens' have a 'vocabulary' instead"));
-    TRY(read_size(root, "vocabulary", &model->class_count));
-    TRY(read_size(root, "context", &model->context));
+    TRY(refuse_key(root, "targets", "models with 'input: tokens' have a 'vocabulary' instead"));
+    TRY(read_size(reader, root, "vocabulary", &model->class_count));
+    TRY(read_size(reader, root, "context", &model->context));
     model->input = tensor_type_make(DTYPE_I32, 1, &model->context);
     return NULL;
 }
@@ -98,20 +107,22 @@ static status_t read_loss(struct reader *reader, const struct yamldoc_node *root
                        status_wrap(expression_parse(text, &reader->loss->value), "loss"));
 }
 
-static status_t read_model(struct reader *reader, const struct yamldoc_node *root)
+static status_t read_model(struct reader *reader, const struct yamldoc_node *root,
+                           const struct model_argument *arguments, int argument_count)
 {
-    static const char *const keys[] = {"name",    "input",  "classes", "vocabulary",
-                                       "context", "blocks", "modules", "forward",
-                                       "loss",    "init",   "tie",     "freeze"};
+    static const char *const keys[] = {"name",    "input", "classes", "targets", "vocabulary",
+                                       "context", "args",  "blocks",  "modules", "forward",
+                                       "loss",    "init",  "tie",     "freeze"};
     TRY(yamldoc_expect_mapping(root, "a mapping with the keys name, input, classes, ..."));
-    TRY(yamldoc_check_keys(root, keys, sizeof keys / sizeof keys[0]));
+    TRY(yamldoc_check_keys(root, keys, COUNT_OF(keys)));
+    TRY(arguments_read(reader, yamldoc_get(root, "args"), arguments, argument_count));
     TRY(read_input(reader, root));
     TRY(definitions_read(reader, root));
     TRY(read_loss(reader, root));
     TRY(model_construct(reader));
     TRY(model_trace(reader));
-    TRY(model_set_init(reader->model, yamldoc_get(root, "init")));
-    TRY(model_tie(reader->model, yamldoc_get(root, "tie")));
+    TRY(model_set_init(reader, yamldoc_get(root, "init")));
+    TRY(model_tie(reader, yamldoc_get(root, "tie")));
     return model_freeze(reader->model, yamldoc_get(root, "freeze"));
 }
 
@@ -125,10 +136,19 @@ static void reader_deinit(struct reader *reader)
     free(reader->states);
     for (int i = 0; i < reader->definition_count; i++) definition_deinit(&reader->definitions[i]);
     free(reader->definitions);
+    for (int i = 0; i < reader->list_count; i++) free(reader->lists[i]);
+    free(reader->lists);
     statement_free(reader->loss);
 }
 
 status_t model_parse(const char *text, size_t length, const char *file_name, struct model **model)
+{
+    return model_parse_with(text, length, file_name, NULL, 0, model);
+}
+
+status_t model_parse_with(const char *text, size_t length, const char *file_name,
+                          const struct model_argument *arguments, int argument_count,
+                          struct model **model)
 {
     struct yamldoc *document = NULL;
     TRY(yamldoc_parse(text, length, file_name, &document));
@@ -136,7 +156,9 @@ status_t model_parse(const char *text, size_t length, const char *file_name, str
     made->program = mem_alloc(sizeof *made->program);
     made->program->file_name = mem_strdup(file_name);
     struct reader reader = {.file = file_name, .model = made};
-    status_t status = read_model(&reader, document->root);
+    reader.environment =
+        (struct environment){.names = reader.argument_names, .values = reader.argument_values};
+    status_t status = read_model(&reader, document->root, arguments, argument_count);
     reader_deinit(&reader);
     yamldoc_free(document);
     if (status) {

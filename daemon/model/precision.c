@@ -1,15 +1,14 @@
 /*
- * Mixed precision: a pass over the forward ops, before gradients are appended. What the
- * table of ops calls OPERAND_REAL becomes bf16; log_softmax, losses and statistics stay in f32.
- * Where a value of the one kind meets an op of the other a CAST comes between, once per value.
- * Gradients follow by the usual rules: that of a bf16 value is bf16, those of parameters are f32
- * always.
+ * Mixed precision: a pass over the forward ops, before gradients are appended. OPERAND_REAL in the
+ * table of ops becomes bf16; log_softmax, losses and statistics stay in f32. A CAST converts a
+ * value where an op needs the other type, once per value. Gradients follow by the usual rules: a
+ * bf16 value's gradient is bf16, a parameter's is always f32.
  *
  * Modules may be excepted (module_dtypes): they compute in a type of their own.
  *
- * A parameter is either gathered as bf16, then ops read it as it is, or it lies in f32 (nothing is
- * gathered on one rank, or without sharding), then it is cast like any value; its gradient is still
- * written where the parameter's belongs.
+ * A parameter is gathered as bf16, and ops read it directly; or it lies in f32 (nothing is gathered
+ * on one rank, or without sharding), and is cast like any value. Its gradient is written in the
+ * parameter's place either way.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,11 +21,11 @@ struct precision {
     const struct graph_options *options;
     struct graph_op *ops; /* the new list */
     int op_count, op_capacity;
-    int *cast; /* by value of before: the same as bf16, or as f32; -1 */
+    int *cast; /* by original value: its copy in the other type, bf16 or f32; -1 */
 };
 
-/* Of an operand of an op with `real` operands: what it is to be; anything but f32 and bf16 for one
- * that stays as it is. */
+/* The type that an operand must have in an op with `real` operands. DTYPE_I32 stands for an operand
+ * that stays unchanged. */
 static enum dtype wanted_dtype(enum operand_type type, enum dtype real)
 {
     switch (type) {
@@ -42,7 +41,7 @@ static struct graph_op *append(struct precision *pass)
     return &pass->ops[pass->op_count++];
 }
 
-/* The value as `dtype`, by a CAST in the name of `reader` if it is none yet. */
+/* The value as `dtype`. Adds a CAST in the module of `reader`, unless the value has one. */
 static int value_as(struct precision *pass, int value, enum dtype dtype,
                     const struct graph_op *reader)
 {
@@ -73,7 +72,7 @@ static enum dtype op_dtype(const struct precision *pass, const struct graph_op *
         if (op->inputs[k] < 0) continue;
         const struct graph_value *value = &pass->builder->graph->values[op->inputs[k]];
         if (value->kind == VALUE_PARAMETER) return own;
-        if (value->kind == VALUE_INPUT) continue; /* is converted once, as the model computes */
+        if (value->kind == VALUE_INPUT) continue; /* cast once, to the model's type */
         high = high || value->type.dtype == DTYPE_F32;
         low = low || value->type.dtype == DTYPE_BF16;
     }

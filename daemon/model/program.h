@@ -10,11 +10,13 @@
 
 struct program_call {
     struct layer layer;
-    int inputs[LAYER_MAX_TENSORS]; /* values; -1 where absent (the loss's target is not listed) */
+    int inputs[LAYER_MAX_TENSORS]; /* values; -1 where absent. The loss's target is not included,
+                                    * unless it is the input */
     int weight, bias;              /* parameters; -1 where absent */
-    int module; /* the leaf that is called, or the block whose forward has this line */
-    bool leaf;  /* a module's call, not a function's */
-    int line;   /* of the model file */
+    int module; /* the leaf that is called, or the block whose forward section has this line */
+    bool leaf;  /* the call is to a module, not a function */
+    bool reads; /* no call: the value is the parameter `weight`, a block's own */
+    int line;   /* line of the model file */
     char *name; /* unique: "conv1", "layers.0.relu", "relu_1" */
 };
 

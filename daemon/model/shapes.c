@@ -1,13 +1,15 @@
 /*
- * The shape of each call's result, from those of its inputs. Where an input cannot be taken at all
- * the result has some shape: the check of the whole op (op_desc_check) then says why. Pure.
+ * Infers the shape of each call's result from its inputs' shapes. For an input that the op cannot
+ * take, the result has some shape; the check of the whole op (op_desc_check) then reports the
+ * error. Pure.
  */
 #include <string.h>
 
 #include "model/graph_builder.h"
+#include "model/layers_shape.h"
 #include "model/program.h"
 
-/* A dimension counted from the end if negative; -1 if there is none such. */
+/* The index of a dimension; a negative one counts from the end. -1 if it is out of range. */
 static int normal_dim(int dim, int dim_count)
 {
     if (dim < 0) dim += dim_count;
@@ -39,6 +41,30 @@ static status_t flatten_shape(const struct layer *layer, const struct tensor_typ
     return NULL;
 }
 
+static status_t unflatten_shape(const struct layer *layer, const struct tensor_type *x,
+                                struct tensor_type *y)
+{
+    int dim = normal_dim(layer->dim, x->dim_count);
+    char shape[128];
+    if (dim <= 0 || x->dim_count == TENSOR_MAX_DIMS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          dim == 0
+                              ? "unflatten: dim=%d would split the batch dimension of %s"
+                              : "unflatten: dim=%d does not name a dimension of %s that can be "
+                                "split",
+                          layer->dim, tensor_format_shape(x, shape));
+    if (layer->sizes[0] * layer->sizes[1] != x->dims[dim])
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "unflatten: sizes=(%lld, %lld) do not make %lld, dimension %d of %s",
+                          (long long)layer->sizes[0], (long long)layer->sizes[1],
+                          (long long)x->dims[dim], layer->dim, tensor_format_shape(x, shape));
+    struct tensor_type made = {.dtype = x->dtype, .dim_count = x->dim_count + 1};
+    for (int i = 0; i < x->dim_count; i++) made.dims[i < dim ? i : i + 1] = x->dims[i];
+    for (int i = 0; i < 2; i++) made.dims[dim + i] = layer->sizes[i];
+    *y = made;
+    return NULL;
+}
+
 static struct tensor_type window_shape(const struct tensor_type *x, int64_t channels,
                                        const int64_t kernel[2], const int64_t stride[2],
                                        const int64_t padding[2], const int64_t dilation[2])
@@ -54,7 +80,7 @@ static struct tensor_type window_shape(const struct tensor_type *x, int64_t chan
     return y;
 }
 
-/* Of log_softmax and softmax. */
+/* For log_softmax and softmax. */
 static status_t check_last_dim(const struct layer *layer, const struct tensor_type *x)
 {
     char shape[128];
@@ -63,7 +89,7 @@ static status_t check_last_dim(const struct layer *layer, const struct tensor_ty
                       op_info_get(layer->kind)->name, layer->dim, tensor_format_shape(x, shape));
 }
 
-/* Rows of an embedding, one for each index. */
+/* One row of the embedding for each index. */
 static struct tensor_type embedding_shape(const struct tensor_type *x,
                                           const struct tensor_type *weight)
 {
@@ -73,7 +99,7 @@ static struct tensor_type embedding_shape(const struct tensor_type *x,
     return y;
 }
 
-/* As wide as the query's heads. */
+/* The result is as wide as the query's heads together. */
 static struct tensor_type attention_shape(const struct layer *layer, const struct tensor_type *x,
                                           bool packed)
 {
@@ -87,7 +113,7 @@ static struct tensor_type attention_shape(const struct layer *layer, const struc
 
 status_t shape_infer(const struct model *model, const struct program_call *call,
                      const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
-                     struct tensor_type *y)
+                     union op_attrs *attrs, struct tensor_type *y)
 {
     const struct layer *layer = &call->layer;
     const struct tensor_type *x = inputs[0];
@@ -95,6 +121,7 @@ status_t shape_infer(const struct model *model, const struct program_call *call,
         call->weight >= 0 ? &model->parameters[call->weight].type : NULL;
     struct tensor_type made = *x;
     if (made.dtype == DTYPE_I32 || made.dtype == DTYPE_U8) made.dtype = DTYPE_F32;
+    if (layer_has_shape(layer)) return layer_shape(layer, x, inputs[1], attrs, y);
     switch (layer->kind) {
     case OP_CONV2D:
         made = window_shape(x, weight->dims[0], weight->dims + 2, layer->attrs.conv.stride,
@@ -104,18 +131,31 @@ status_t shape_infer(const struct model *model, const struct program_call *call,
         made = window_shape(x, x->dims[1], layer->attrs.pool.kernel, layer->attrs.pool.stride,
                             layer->attrs.pool.padding, (int64_t[]){1, 1});
         break;
+    case OP_AVG_POOL2D:
+        made =
+            window_shape(x, x->dims[1], layer->attrs.avg_pool.kernel, layer->attrs.avg_pool.stride,
+                         layer->attrs.avg_pool.padding, (int64_t[]){1, 1});
+        for (int i = 0; i < 2 && layer->attrs.avg_pool.adaptive && x->dim_count == 4; i++)
+            made.dims[2 + i] = layer->sizes[i];
+        break;
     case OP_LINEAR:
         if (x->dim_count > 0)
             made.dims[x->dim_count - 1] = weight->dims[layer->attrs.linear.transposed];
         break;
-    case OP_RESHAPE: TRY(flatten_shape(layer, x, &made)); break;
+    case OP_RESHAPE:
+        if (layer->sizes[0] > 0) TRY(unflatten_shape(layer, x, &made));
+        else TRY(flatten_shape(layer, x, &made));
+        break;
     case OP_LOG_SOFTMAX:
     case OP_SOFTMAX: TRY(check_last_dim(layer, x)); break;
     case OP_EMBEDDING: made = embedding_shape(x, weight); break;
     case OP_ATTENTION: made = attention_shape(layer, x, inputs[1] == NULL); break;
     case OP_PADDING_MASK: made.dtype = DTYPE_U8; break;
+    case OP_TOKEN_POSITIONS: made.dtype = DTYPE_I32; break;
     case OP_ARANGE:
-        if (x->dim_count > 0) made = tensor_type_make(DTYPE_I32, 1, &x->dims[x->dim_count - 1]);
+        if (inputs[1] != NULL) made = *inputs[1];
+        else if (x->dim_count > 0)
+            made = tensor_type_make(DTYPE_I32, 1, &x->dims[x->dim_count - 1]);
         break;
     default: break;
     }

@@ -35,7 +35,7 @@ static int root_of(const struct model *model, int parameter)
     return tied_to < 0 ? parameter : tied_to;
 }
 
-/* Makes `root` the owner of the memory of everything that was `other`'s. */
+/* Makes `root` the owner of all memory that `other` owned. */
 static void join(struct model *model, int root, int other)
 {
     for (int i = 0; i < model->parameter_count; i++)
@@ -43,7 +43,7 @@ static void join(struct model *model, int root, int other)
             model->parameters[i].tied_to = root;
 }
 
-/* The initial value that stays is that of `from`, as after PyTorch's "a.weight = b.weight". */
+/* Keeps the initial value of `from`, as PyTorch's "a.weight = b.weight" does. */
 static void swap_initial_values(struct parameter *keeper, struct parameter *from)
 {
     struct parameter old = *keeper;
@@ -59,11 +59,10 @@ static void swap_initial_values(struct parameter *keeper, struct parameter *from
     from->init_order = old.init_order;
 }
 
-static status_t tie_one(struct model *model, const struct yamldoc_node *node)
+static status_t tie_parameters(struct model *model, const struct yamldoc_node *node,
+                               const char *source_name)
 {
-    const char *source_name = NULL;
-    TRY(yamldoc_read_text(node, "the name of a parameter", &source_name));
-    int target, source;
+    int target = -1, source = -1;
     TRY(find_parameter(model, node, node->key, &target));
     TRY(find_parameter(model, node, source_name, &source));
     struct parameter *a = &model->parameters[target], *b = &model->parameters[source];
@@ -85,12 +84,32 @@ static status_t tie_one(struct model *model, const struct yamldoc_node *node)
     return NULL;
 }
 
-status_t model_tie(struct model *model, const struct yamldoc_node *tie)
+/* "encoder.weight", or "encoder.weight if tied else None". */
+static status_t tie_one(const struct reader *reader, const struct yamldoc_node *node)
+{
+    const char *text = NULL;
+    struct constant value;
+    TRY(yamldoc_read_text(node, "the name of a parameter", &text));
+    const char *condition = strstr(text, " if ");
+    if (!condition) return tie_parameters(reader->model, node, text);
+    char *choice = mem_printf("True%s", condition);
+    status_t status = reader_evaluate(reader, node, choice, &value);
+    free(choice);
+    if (status || value.kind == CONSTANT_NONE) return status;
+    if (value.kind != CONSTANT_BOOLEAN || !value.integer)
+        return yamldoc_expected(node, "NAME if CONDITION else None");
+    char *name = mem_strndup(text, (size_t)(condition - text));
+    status = tie_parameters(reader->model, node, name);
+    free(name);
+    return status;
+}
+
+status_t model_tie(struct reader *reader, const struct yamldoc_node *tie)
 {
     if (!tie) return NULL;
     TRY(yamldoc_expect_mapping(tie, "a mapping from parameters to parameters"));
     if (tie->item_count > MAX_TIES) return yamldoc_key_error(tie, "more than %d entries", MAX_TIES);
-    for (int i = 0; i < tie->item_count; i++) TRY(tie_one(model, tie->items[i]));
+    for (int i = 0; i < tie->item_count; i++) TRY(tie_one(reader, tie->items[i]));
     return NULL;
 }
 
@@ -119,7 +138,7 @@ status_t model_freeze(struct model *model, const struct yamldoc_node *freeze)
     if (freeze->item_count > MAX_GLOBS)
         return yamldoc_key_error(freeze, "more than %d patterns", MAX_GLOBS);
     for (int i = 0; i < freeze->item_count; i++) TRY(freeze_matching(model, freeze->items[i]));
-    for (int i = 0; i < model->parameter_count; i++) /* who shares memory is frozen with it */
+    for (int i = 0; i < model->parameter_count; i++) /* tied parameters are frozen together */
         model->parameters[i].trainable = model->parameters[root_of(model, i)].trainable;
     return NULL;
 }

@@ -1,20 +1,22 @@
 /*
- * Runs the forward sections symbolically: every line is evaluated once per time that it would run,
- * and each arithmetic call is appended to the program. Work is bounded by MODEL_MAX_STEPS and
- * MODEL_MAX_RECURSION, whatever the file says.
+ * Runs the forward sections symbolically: every line is evaluated as often as it would run, and
+ * each arithmetic call is appended to the program. MODEL_MAX_STEPS and MODEL_MAX_RECURSION bound
+ * the work, whatever the file contains.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "model/layers_loss.h"
 #include "model/reader.h"
 
 struct variable {
     const char *name;
     int value;  /* -1 for a loop's variable */
-    int module; /* that a loop's variable stands for, else -1 */
+    int module; /* the module that a loop's variable stands for, else -1 */
 };
 
 /* One run of one forward section. */
@@ -55,7 +57,8 @@ static struct environment scope_environment(const struct scope *scope)
     const struct definition *definition = state->definition;
     return (struct environment){.names = (const char *const *)definition->arguments,
                                 .values = state->arguments,
-                                .count = definition->argument_count};
+                                .count = definition->argument_count,
+                                .outer = &scope->reader->environment};
 }
 
 static struct variable *find_variable(const struct scope *scope, const char *name, size_t length)
@@ -87,7 +90,7 @@ static int compare_names(const void *left, const void *right, void *modules)
     return strcmp(all[*(const int *)left].name, all[*(const int *)right].name);
 }
 
-/* The children of `module` by name, sorted when first asked for: models may have thousands. */
+/* The children of `module`, sorted by name on first use: models may have thousands. */
 static const int *sorted_children(struct reader *reader, int module)
 {
     struct module_state *state = &reader->states[module];
@@ -101,7 +104,7 @@ static const int *sorted_children(struct reader *reader, int module)
     return state->sorted_children;
 }
 
-/* The child called by the first `length` letters of `name`, or -1. */
+/* The child whose name is the first `length` characters of `name`, or -1. */
 static int find_child(struct reader *reader, int module, const char *name, size_t length)
 {
     const struct module *modules = reader->model->modules;
@@ -120,8 +123,8 @@ static int find_child(struct reader *reader, int module, const char *name, size_
 }
 
 /*
- * The module that "conv1", "layers.0.conv" or a loop's variable means here; *module is -1 if the
- * first part means none. A later part that is missing is an error.
+ * Resolves "conv1", "layers.0.conv" or a loop's variable to a module; *module is -1 if the first
+ * part names none. It is an error if a later part is missing.
  */
 static status_t resolve_module(const struct scope *scope, const char *path, int *module)
 {
@@ -147,7 +150,7 @@ static status_t resolve_module(const struct scope *scope, const char *path, int 
     return NULL;
 }
 
-/* A name that no other call of the model has. */
+/* Makes a name that is unique among the model's calls. */
 static status_t call_name(const struct scope *scope, const char *path, const char *function,
                           int uses, char **name)
 {
@@ -158,7 +161,7 @@ static status_t call_name(const struct scope *scope, const char *path, const cha
     return NULL;
 }
 
-/* Appends a call; takes `call->name`. */
+/* Appends a call; takes ownership of `call->name`. */
 static status_t emit(struct scope *scope, const struct program_call *call, int *value)
 {
     struct model_program *program = scope->reader->model->program;
@@ -197,7 +200,7 @@ static status_t call_leaf(struct scope *scope, int module, int input, int *value
 static status_t run_definition(struct reader *reader, int module, int depth, const int *inputs,
                                int *value);
 
-/* How many tensors the module is called with. */
+/* The number of tensors that the module is called with. */
 static int input_count(const struct scope *scope, int module)
 {
     const struct module_state *state = &scope->reader->states[module];
@@ -243,7 +246,7 @@ static status_t call_module(struct scope *scope, int module, const int *inputs, 
     return NULL;
 }
 
-/* "layer(x, mask)", or with names as of Python's keyword arguments. */
+/* Evaluates "layer(x, mask)", also with Python's keyword arguments. */
 static status_t evaluate_module_call(struct scope *scope, int module, const struct expression *call,
                                      int *value)
 {
@@ -258,6 +261,24 @@ static status_t evaluate_module_call(struct scope *scope, int module, const stru
     TRY(scope_wrap(scope, arguments_place(call, call->text, names, count, slots)));
     for (int i = 0; i < count; i++) TRY(evaluate(scope, slots[i], &inputs[i]));
     return call_module(scope, module, inputs, value);
+}
+
+/* The number of earlier calls of a function in the forward lines of a block. */
+static int use_of_function(struct module_state *state, enum op_kind kind)
+{
+    if (!state->function_uses)
+        state->function_uses = mem_alloc_array(OP_KIND_COUNT, sizeof *state->function_uses);
+    return state->function_uses[kind]++;
+}
+
+/* Names and appends the call of a function. */
+static status_t emit_function(struct scope *scope, const struct layer_type *function,
+                              struct program_call *made, int *value)
+{
+    struct module_state *state = &scope->reader->states[scope->module];
+    TRY(call_name(scope, scope->reader->model->modules[scope->module].path,
+                  function->signature.name, use_of_function(state, function->kind), &made->name));
+    return emit(scope, made, value);
 }
 
 static status_t call_function(struct scope *scope, const struct layer_type *function,
@@ -278,13 +299,7 @@ static status_t call_function(struct scope *scope, const struct layer_type *func
         int slot = tensors++;
         if (bound.tensors[i]) TRY(evaluate(scope, bound.tensors[i], &made.inputs[slot]));
     }
-
-    struct module_state *state = &scope->reader->states[scope->module];
-    if (!state->function_uses)
-        state->function_uses = mem_alloc_array(OP_KIND_COUNT, sizeof *state->function_uses);
-    TRY(call_name(scope, scope->reader->model->modules[scope->module].path,
-                  function->signature.name, state->function_uses[function->kind]++, &made.name));
-    return emit(scope, &made, value);
+    return emit_function(scope, function, &made, value);
 }
 
 static status_t unknown_function(const struct scope *scope, const char *name)
@@ -303,6 +318,41 @@ static status_t unknown_function(const struct scope *scope, const char *name)
     return status;
 }
 
+/* "cat([a, b, c], dim=1)" as cat(cat(a, b), c). */
+static status_t evaluate_cat(struct scope *scope, const struct layer_type *function,
+                             const struct expression *call, int *value)
+{
+    enum { PARTS_MAX = 16 };
+    const char *const names[] = {"tensors", "dim"};
+    const struct expression *slots[2];
+    TRY(scope_wrap(scope, arguments_place(call, "cat", names, COUNT_OF(names), slots)));
+    const struct expression *parts = slots[0];
+    if (!parts || (parts->kind != EXPRESSION_LIST && parts->kind != EXPRESSION_TUPLE) ||
+        parts->item_count < 2 || parts->item_count > PARTS_MAX || !slots[1])
+        return scope_error(scope,
+                           "cat(): expected 2 to %d tensors and a dimension, as in "
+                           "cat([x, y], dim=1)",
+                           PARTS_MAX);
+    struct environment environment = scope_environment(scope);
+    struct constant dim;
+    TRY(scope_wrap(scope, constant_evaluate(slots[1], &environment, &dim)));
+    if (dim.kind != CONSTANT_INTEGER || dim.integer < -TENSOR_MAX_DIMS ||
+        dim.integer >= TENSOR_MAX_DIMS)
+        return scope_error(scope, "cat(): argument 'dim': expected a dimension");
+    TRY(evaluate(scope, parts->items[0], value));
+    for (int i = 1; i < parts->item_count; i++) {
+        struct program_call made = {.layer = {.kind = OP_CONCAT, .dim = (int)dim.integer},
+                                    .inputs = {*value, -1, -1, -1},
+                                    .weight = -1,
+                                    .bias = -1,
+                                    .module = scope->module,
+                                    .line = scope->line};
+        TRY(evaluate(scope, parts->items[i], &made.inputs[1]));
+        TRY(emit_function(scope, function, &made, value));
+    }
+    return NULL;
+}
+
 static status_t evaluate_call(struct scope *scope, const struct expression *call, int *value)
 {
     const char *name = skip_python_prefix(call->text);
@@ -311,9 +361,40 @@ static status_t evaluate_call(struct scope *scope, const struct expression *call
     if (module >= 0) return evaluate_module_call(scope, module, call, value);
     const struct layer_type *function = layer_find_function(name);
     if (!function) return unknown_function(scope, name);
-    if (function->kind == OP_NLL_LOSS || function->kind == OP_CROSS_ENTROPY)
+    if (function->kind == OP_CONCAT) return evaluate_cat(scope, function, call, value);
+    if (strcmp(name, "chunk") == 0)
+        return scope_error(scope, "chunk() gives several tensors; take one of them, as in "
+                                  "chunk(x, 2, dim=1)[0]");
+    if (layer_is_loss(function->kind))
         return scope_error(scope, "%s() belongs under the key 'loss'", name);
     return call_function(scope, function, call, value);
+}
+
+/* The parameter of the block itself with that name, or -1. */
+static int find_own_parameter(const struct scope *scope, const char *name)
+{
+    const struct model *model = scope->reader->model;
+    const struct module *module = &model->modules[scope->module];
+    size_t prefix = *module->path ? strlen(module->path) + 1 : 0;
+    for (int i = 0; i < module->parameter_count; i++)
+        if (strcmp(model->parameters[module->parameters[i]].name + prefix, name) == 0)
+            return module->parameters[i];
+    return -1;
+}
+
+static status_t read_parameter(struct scope *scope, int parameter, int *value)
+{
+    struct program_call call = {.layer = {.kind = OP_RESHAPE},
+                                .inputs = {-1, -1, -1, -1},
+                                .weight = parameter,
+                                .bias = -1,
+                                .module = scope->module,
+                                .reads = true,
+                                .line = scope->line};
+    const char *name = scope->reader->model->parameters[parameter].name;
+    TRY(reader_count_name(scope->reader, scope->line, strlen(name)));
+    call.name = mem_strdup(name);
+    return emit(scope, &call, value);
 }
 
 static status_t evaluate_name(struct scope *scope, const char *name, int *value)
@@ -323,14 +404,18 @@ static status_t evaluate_name(struct scope *scope, const char *name, int *value)
         *value = variable->value;
         return NULL;
     }
+    int parameter = find_own_parameter(scope, skip_python_prefix(name));
+    if (parameter >= 0) return read_parameter(scope, parameter, value);
     int module;
     TRY(resolve_module(scope, skip_python_prefix(name), &module));
     if (module >= 0)
         return scope_error(scope, "'%s' is a module, not a tensor; call it: %s(x)", name, name);
     struct environment environment = scope_environment(scope);
-    for (int i = 0; i < environment.count; i++)
-        if (strcmp(environment.names[i], name) == 0)
-            return scope_error(scope, "'%s' is an argument of the block, not a tensor", name);
+    environment.outer = NULL;
+    bool own = environment_find(&environment, name) != NULL;
+    if (own || environment_find(&scope->reader->environment, name) != NULL)
+        return scope_error(scope, "'%s' is an argument of the %s, not a tensor", name,
+                           own ? "block" : "model");
     const char **names = mem_alloc_array((size_t)scope->variable_count, sizeof *names);
     for (int i = 0; i < scope->variable_count; i++) names[i] = scope->variables[i].name;
     const char *nearest = text_nearest(name, names, (size_t)scope->variable_count);
@@ -341,19 +426,136 @@ static status_t evaluate_name(struct scope *scope, const char *name, int *value)
                        nearest ? "'?" : "");
 }
 
+static status_t unsupported_sign(const struct scope *scope, char sign)
+{
+    return scope_error(scope, "tensors can be combined with + - * /; '%s' is not supported",
+                       sign == 'f' ? "//" : (const char[]){sign, 0});
+}
+
+/* Whether an expression is a number rather than a tensor. */
+static bool is_constant(const struct scope *scope, const struct expression *expression)
+{
+    if (expression->kind == EXPRESSION_INTEGER || expression->kind == EXPRESSION_REAL) return true;
+    if (expression->kind == EXPRESSION_NAME) {
+        struct environment environment = scope_environment(scope);
+        size_t length = strcspn(expression->text, ".");
+        if (find_variable(scope, expression->text, length)) return false;
+        char *name = mem_strndup(expression->text, length);
+        bool known = environment_find(&environment, name) != NULL;
+        free(name);
+        return known;
+    }
+    if (expression->kind == EXPRESSION_CALL && !constant_is_function(expression->text))
+        return false;
+    for (int i = 0; i < expression->item_count; i++)
+        if (expression->kind != EXPRESSION_CHOICE || i != 1)
+            if (!is_constant(scope, expression->items[i])) return false;
+    return expression->item_count > 0;
+}
+
+/* Appends a call of `kind` that no function of the language stands for, or one of two tensors. */
+static status_t emit_arithmetic(struct scope *scope, enum op_kind kind, const char *name,
+                                const union op_attrs *attrs, const int *inputs, int *value)
+{
+    struct module_state *state = &scope->reader->states[scope->module];
+    struct program_call call = {.layer = {.kind = kind, .attrs = *attrs},
+                                .inputs = {inputs[0], inputs[1], -1, -1},
+                                .weight = -1,
+                                .bias = -1,
+                                .module = scope->module,
+                                .line = scope->line};
+    TRY(call_name(scope, scope->reader->model->modules[scope->module].path, name,
+                  use_of_function(state, kind), &call.name));
+    return emit(scope, &call, value);
+}
+
+static status_t emit_scale(struct scope *scope, double factor, double offset, int x, int *value)
+{
+    union op_attrs attrs = {.scale = {factor, offset}};
+    return emit_arithmetic(scope, OP_SCALE, "scale", &attrs, (int[]){x, -1}, value);
+}
+
+/* "2 * x", "x - 1", "1 / x". */
+static status_t evaluate_with_number(struct scope *scope, const struct expression *binary,
+                                     bool number_first, int *value)
+{
+    struct environment environment = scope_environment(scope);
+    struct constant constant;
+    const struct expression *number = binary->items[number_first ? 0 : 1];
+    TRY(scope_wrap(scope, constant_evaluate(number, &environment, &constant)));
+    char found[64];
+    if (constant.kind != CONSTANT_INTEGER && constant.kind != CONSTANT_REAL)
+        return scope_error(scope, "expected a tensor or a number, found %s",
+                           constant_format(&constant, found));
+    double c = constant.kind == CONSTANT_INTEGER ? (double)constant.integer : constant.real;
+    int x;
+    TRY(evaluate(scope, binary->items[number_first ? 1 : 0], &x));
+    union op_attrs over = {.scale = {c, 0}};
+    switch (binary->sign) {
+    case '+': return emit_scale(scope, 1, c, x, value);
+    case '-': return emit_scale(scope, number_first ? -1 : 1, number_first ? c : -c, x, value);
+    case '*': return emit_scale(scope, c, 0, x, value);
+    case '/':
+        if (number_first)
+            return emit_arithmetic(scope, OP_RECIPROCAL, "reciprocal", &over, (int[]){x, -1},
+                                   value);
+        if (c == 0) return scope_error(scope, "division by zero");
+        return emit_scale(scope, 1 / c, 0, x, value);
+    default: return unsupported_sign(scope, binary->sign);
+    }
+}
+
 static status_t evaluate_binary(struct scope *scope, const struct expression *binary, int *value)
 {
-    if (binary->sign != '+' && binary->sign != '*')
-        return scope_error(
-            scope, "tensors can be added with + and multiplied with *; '%s' is not supported",
-            binary->sign == 'f' ? "//" : (const char[]){binary->sign, 0});
-    char *name = binary->sign == '+' ? (char[]){"add"} : (char[]){"mul"};
-    struct expression call = {.kind = EXPRESSION_CALL,
-                              .text = name,
-                              .items = binary->items,
-                              .keywords = (char *[]){NULL, NULL},
-                              .item_count = 2};
-    return call_function(scope, layer_find_function(name), &call, value);
+    bool first = is_constant(scope, binary->items[0]),
+         second = is_constant(scope, binary->items[1]);
+    if (first && second) return scope_error(scope, "expected a tensor, found a constant");
+    if (first || second) return evaluate_with_number(scope, binary, first, value);
+    union op_attrs none = {0};
+    int inputs[2];
+    if (strchr("+-*/", binary->sign) == NULL) return unsupported_sign(scope, binary->sign);
+    for (int i = 0; i < 2; i++) TRY(evaluate(scope, binary->items[i], &inputs[i]));
+    switch (binary->sign) {
+    case '*': return emit_arithmetic(scope, OP_MUL, "mul", &none, inputs, value);
+    case '/': return emit_arithmetic(scope, OP_DIV, "div", &none, inputs, value);
+    case '-': TRY(emit_scale(scope, -1, 0, inputs[1], &inputs[1])); break;
+    default: break;
+    }
+    return emit_arithmetic(scope, OP_ADD, "add", &none, inputs, value);
+}
+
+/* Evaluates "chunk(x, 3, dim=1)[0]": a call with one argument more. */
+static status_t evaluate_part(struct scope *scope, const struct expression *part, int *value)
+{
+    enum { ARGUMENTS = 3 };
+    const struct expression *call = part->items[0];
+    if (call->kind != EXPRESSION_CALL || strcmp(skip_python_prefix(call->text), "chunk") != 0 ||
+        call->item_count > ARGUMENTS)
+        return scope_error(scope, "only chunk(x, 2, dim=1) gives several tensors, of which one has "
+                                  "a place in [ ]");
+    struct expression *items[ARGUMENTS + 1];
+    char *keywords[ARGUMENTS + 1], index[] = "index";
+    for (int i = 0; i < call->item_count; i++) {
+        items[i] = call->items[i];
+        keywords[i] = call->keywords[i];
+    }
+    items[call->item_count] = part->items[1];
+    keywords[call->item_count] = index;
+    struct expression whole = {.kind = EXPRESSION_CALL,
+                               .text = call->text,
+                               .items = items,
+                               .keywords = keywords,
+                               .item_count = call->item_count + 1};
+    return call_function(scope, layer_find_function("chunk"), &whole, value);
+}
+
+/* Evaluates "norm(x) if normed else x"; the branch not taken is not evaluated. */
+static status_t evaluate_choice(struct scope *scope, const struct expression *choice, int *value)
+{
+    struct environment environment = scope_environment(scope);
+    bool first = false;
+    TRY(scope_wrap(scope, constant_evaluate_condition(choice->items[1], &environment, &first)));
+    return evaluate(scope, choice->items[first ? 0 : 2], value);
 }
 
 static status_t evaluate_kind(struct scope *scope, const struct expression *expression, int *value)
@@ -362,9 +564,13 @@ static status_t evaluate_kind(struct scope *scope, const struct expression *expr
     case EXPRESSION_NAME: return evaluate_name(scope, expression->text, value);
     case EXPRESSION_CALL: return evaluate_call(scope, expression, value);
     case EXPRESSION_BINARY: return evaluate_binary(scope, expression, value);
+    case EXPRESSION_CHOICE: return evaluate_choice(scope, expression, value);
+    case EXPRESSION_INDEX: return evaluate_part(scope, expression, value);
     case EXPRESSION_NEGATE:
-        return scope_error(scope, "tensors can be added with + and multiplied with *; '-' is not "
-                                  "supported");
+        if (is_constant(scope, expression))
+            return scope_error(scope, "expected a tensor, found a constant");
+        TRY(evaluate(scope, expression->items[0], value));
+        return emit_scale(scope, -1, 0, *value, value);
     default: return scope_error(scope, "expected a tensor, found a constant");
     }
 }
@@ -443,26 +649,42 @@ static status_t run_definition(struct reader *reader, int module, int depth, con
     return status;
 }
 
-/* The loss: nll_loss(output, target) or cross_entropy(output, target), the input being any sum of
- * calls over `output`. */
+/* The loss's target is the word target, or x, the model's input, for a loss of every element. */
+static status_t loss_target(const struct scope *scope, const struct layer_type *function,
+                            const struct expression *target, int *value)
+{
+    const char *word = target->kind == EXPRESSION_NAME ? target->text : "";
+    bool elements = function->kind == OP_ELEMENT_LOSS;
+    bool own = scope->reader->model->targets.dim_count > 0;
+    if (elements && strcmp(word, "x") == 0) {
+        *value = 0;
+        return NULL;
+    }
+    if (strcmp(word, "target") != 0)
+        return scope_error(scope, "%s(): argument 'target' must be target%s",
+                           function->signature.name, elements ? " or x" : "");
+    if (elements == own) return NULL;
+    return scope_error(scope, "%s() needs %s", function->signature.name,
+                       own ? "'classes' instead of 'targets'" : "'targets' instead of 'classes'");
+}
+
+/* Runs the loss, for instance cross_entropy(output, target). Its input may be any expression over
+ * `output`. */
 static status_t run_loss(struct scope *scope, const struct expression *loss)
 {
     const struct layer_type *function =
         loss->kind == EXPRESSION_CALL ? layer_find_function(skip_python_prefix(loss->text)) : NULL;
-    if (!function || (function->kind != OP_NLL_LOSS && function->kind != OP_CROSS_ENTROPY))
-        return scope_error(scope, "the loss must be nll_loss(output, target) or "
+    if (!function || !layer_is_loss(function->kind))
+        return scope_error(scope, "the loss must be a call such as nll_loss(output, target) or "
                                   "cross_entropy(output, target)");
-    struct environment environment = {0};
+    struct environment environment = scope->reader->environment;
     struct bound bound;
     struct program_call call = {.inputs = {-1, -1, -1, -1},
                                 .weight = -1,
                                 .bias = -1,
                                 .line = scope->line};
     TRY(scope_wrap(scope, arguments_bind(loss, &function->signature, &environment, &bound)));
-    const struct expression *target = bound.tensors[1];
-    if (target->kind != EXPRESSION_NAME || strcmp(target->text, "target") != 0)
-        return scope_error(scope, "%s(): argument 'target' must be target",
-                           function->signature.name);
+    TRY(loss_target(scope, function, bound.tensors[1], &call.inputs[1]));
     TRY(scope_wrap(scope, layer_make(function, &bound, &call.layer)));
     TRY(evaluate(scope, bound.tensors[0], &call.inputs[0]));
     TRY(call_name(scope, "", function->signature.name, 0, &call.name));

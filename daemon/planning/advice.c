@@ -1,7 +1,7 @@
 /*
- * Advice: other settings are planned like the job itself, and those that are better are told, with
- * by how much. How many are tried depends only on the size of the plan, never on a clock, so the
- * same job gets the same advice everywhere. No state; any thread.
+ * Advice: plans the job with other settings and reports those that improve it, with the gain. The
+ * number of settings tried depends only on the size of the plan, never on a clock, so the same job
+ * gets the same advice everywhere. No state; any thread.
  */
 #include "planning/advice.h"
 
@@ -10,17 +10,18 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "train/outside.h"
 
 enum {
     TRIES_MAX = 48,          /* for a small plan */
-    TRIES_MIN = 2,           /* for a large one */
-    TRIES_WORK = 200000,     /* instructions planned in all */
-    TRIES_IF_UNPLANNED = 24, /* the job's own plan was never made */
+    TRIES_MIN = 2,           /* for a large plan */
+    TRIES_WORK = 200000,     /* limit for the instructions planned in total */
+    TRIES_IF_UNPLANNED = 24, /* the job's own plan was not made */
     THRESHOLDS = 18,         /* size policies: five to six powers of ten */
-    FITS_MAX = 3,            /* ways to fit that are named */
+    FITS_MAX = 3,            /* number of fitting alternatives named */
 };
 
-/* Gains below these are not worth a sentence. */
+/* Smaller gains are not reported. */
 static const double GAIN_SECONDS = 0.03, GAIN_BYTES = 0.02, EXPOSED = 0.05;
 
 int advice_tries(int instruction_count)
@@ -42,17 +43,18 @@ status_t advisor_check_fits(const struct advisor *advisor, const struct train_jo
     const struct plan_host host = {.memory_bytes = advisor->host_memory_bytes,
                                    .staging_bytes = train_session_staging_bytes(session),
                                    .ranks = advisor_host_ranks(advisor, job)};
-    TRY(plan_check_fits(plan, advisor->memory_bytes));
-    return host.memory_bytes > 0 ? plan_check_host_fits(plan, &host) : STATUS_OKAY;
+    TRY(plan_check_fits(plan, train_session_outside_bytes(session), advisor->memory_bytes));
+    return host.memory_bytes > 0 ? plan_check_host_fits(plan, &host) : NULL;
 }
 
-struct outcome {
-    uint64_t peak, train;          /* bytes per rank: allocated, and what training needs of it */
-    struct plan_estimate estimate; /* of a training step */
+struct advice_outcome {
+    uint64_t peak, train;          /* bytes per rank: allocated, and the part that training needs */
+    struct plan_estimate estimate; /* seconds of a training step */
     double seconds;
 };
 
-static void judge(const struct advisor *advisor, const struct plan *plan, struct outcome *outcome)
+static void judge(const struct advisor *advisor, const struct plan *plan,
+                  struct advice_outcome *outcome)
 {
     struct plan_timing *timings = mem_alloc_array(plan->train.instruction_count, sizeof *timings);
     plan_estimate_program(plan, &plan->train, &advisor->profile->rates, timings,
@@ -64,13 +66,14 @@ static void judge(const struct advisor *advisor, const struct plan *plan, struct
 }
 
 /* Whether the job can be planned and fits. */
-static bool try_job(struct advisor *advisor, const struct train_job *job, struct outcome *outcome)
+static bool try_job(struct advisor *advisor, const struct train_job *job,
+                    struct advice_outcome *outcome)
 {
     if (advisor->tries <= 0) return false;
     advisor->tries--;
     struct train_session *session = NULL;
     struct train_job tried = *job;
-    tried.weights = NULL; /* their headers were read once, and need not be again */
+    tried.weights = NULL; /* their headers have been read already */
     status_t status = train_session_new(&tried, advisor->device, 0, true, &session);
     if (status == NULL) status = advisor_check_fits(advisor, job, session);
     bool fits = status == NULL;
@@ -89,14 +92,14 @@ static uint64_t round_below(uint64_t value)
     return value > 2 * power ? 2 * power : power;
 }
 
-/* The size policy that needs least memory for training; 0 if none can be planned. */
+/* The size policy with the lowest memory for training; 0 if none can be planned. */
 static uint64_t find_policy(struct advisor *advisor, struct train_job *job, uint64_t parameters,
-                            struct outcome *best)
+                            struct advice_outcome *best)
 {
     uint64_t found = 0;
     int thresholds = advisor->tries / 2 < THRESHOLDS ? advisor->tries / 2 : THRESHOLDS;
     for (uint64_t size = round_below(parameters); thresholds-- > 0; size = round_below(size)) {
-        struct outcome outcome;
+        struct advice_outcome outcome;
         if (job->wrap.kind != WRAP_SIZE) job->wrap = (struct wrap_policy){.kind = WRAP_SIZE};
         job->wrap.min_num_params = size;
         if (try_job(advisor, job, &outcome) && (found == 0 || outcome.train < best->train)) {
@@ -109,7 +112,7 @@ static uint64_t find_policy(struct advisor *advisor, struct train_job *job, uint
     return found;
 }
 
-/* --- Advice for a plan that fits --- */
+/* ---- Advice for a plan that fits ---- */
 
 /* "1.2 ms per step instead of 1.5 ms" */
 static void add_times(struct buf *out, double now, double then)
@@ -134,11 +137,11 @@ static void advise(Fsdpd__V1__Plan *message, struct buf *text)
     buf_deinit(text);
 }
 
-/* Says so if the job would be faster with `setting`. */
+/* Reports it if the job would be faster with `setting`. */
 static void offer_faster(struct advisor *advisor, const struct train_job *job, const char *setting,
-                         const struct outcome *now, Fsdpd__V1__Plan *message)
+                         const struct advice_outcome *now, Fsdpd__V1__Plan *message)
 {
-    struct outcome then;
+    struct advice_outcome then;
     struct buf text = {0};
     char a[32], b[32];
     if (!try_job(advisor, job, &then) || then.seconds > now->seconds * (1 - GAIN_SECONDS)) return;
@@ -154,42 +157,41 @@ static void offer_faster(struct advisor *advisor, const struct train_job *job, c
     advise(message, &text);
 }
 
-/* Settings that leave less communication exposed; those that cost least memory come first. */
-static void advise_faster(struct advisor *advisor, const struct outcome *now,
+/* Settings that leave less communication exposed; those with the lowest memory first. */
+static void advise_faster(struct advisor *advisor, const struct advice_outcome *now,
                           Fsdpd__V1__Plan *message)
 {
     if (now->estimate.exposed_seconds < EXPOSED * now->seconds) return;
     struct train_job job = *advisor->job;
     int per_host = advisor->profile->rates.devices_per_host;
-    if (job.strategy == STRATEGY_NO_SHARD) return;
-    if (job.backward_prefetch != PREFETCH_PRE) {
-        job.backward_prefetch = PREFETCH_PRE;
+    if (job.plan.strategy == STRATEGY_NO_SHARD) return;
+    if (job.plan.backward_prefetch != PREFETCH_PRE) {
+        job.plan.backward_prefetch = PREFETCH_PRE;
         offer_faster(advisor, &job, "fsdp.backward_prefetch=pre", now, message);
-        job.backward_prefetch = advisor->job->backward_prefetch;
+        job.plan.backward_prefetch = advisor->job->plan.backward_prefetch;
     }
     bool hosts = per_host > 1 && job.world > per_host && job.world % per_host == 0;
-    if (job.strategy == STRATEGY_FULL_SHARD && hosts &&
-        job.reshard_after_forward == RESHARD_DEFAULT) {
+    if (job.plan.strategy == STRATEGY_FULL_SHARD && hosts && job.plan.reshard == RESHARD_DEFAULT) {
         char *setting = mem_printf("fsdp.reshard_after_forward=%d (a host)", per_host);
-        job.reshard_after_forward = RESHARD_GROUP;
-        job.reshard_ranks = per_host;
+        job.plan.reshard = RESHARD_GROUP;
+        job.plan.reshard_ranks = per_host;
         offer_faster(advisor, &job, setting, now, message);
-        job.reshard_after_forward = RESHARD_DEFAULT;
+        job.plan.reshard = RESHARD_DEFAULT;
         free(setting);
     }
-    if (job.strategy == STRATEGY_FULL_SHARD) {
-        job.strategy = STRATEGY_SHARD_GRAD_OP;
+    if (job.plan.strategy == STRATEGY_FULL_SHARD) {
+        job.plan.strategy = STRATEGY_SHARD_GRAD_OP;
         offer_faster(advisor, &job, "fsdp.strategy=shard_grad_op", now, message);
     }
-    if (job.strategy != STRATEGY_HYBRID_SHARD && hosts) {
+    if (job.plan.strategy != STRATEGY_HYBRID_SHARD && hosts) {
         char *setting =
             mem_printf("fsdp.strategy=hybrid_shard with fsdp.shard_size=%d (a host)", per_host);
-        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.plan.strategy = STRATEGY_HYBRID_SHARD;
         job.shard_size = per_host;
         offer_faster(advisor, &job, setting, now, message);
         free(setting);
     }
-    job.strategy = STRATEGY_NO_SHARD;
+    job.plan.strategy = STRATEGY_NO_SHARD;
     offer_faster(advisor, &job, "fsdp.strategy=no_shard", now, message);
 }
 
@@ -202,8 +204,9 @@ static const struct unit *largest_unit(const struct unit_set *units)
     return largest;
 }
 
-/* Saved while training; what is allocated may be decided by evaluation. */
-static void add_saved(struct buf *out, const struct outcome *now, const struct outcome *then)
+/* Saved in training; evaluation may determine the allocated memory. */
+static void add_saved(struct buf *out, const struct advice_outcome *now,
+                      const struct advice_outcome *then)
 {
     char text[32];
     buf_printf(out, "would save %s per rank in training",
@@ -215,17 +218,18 @@ static void add_saved(struct buf *out, const struct outcome *now, const struct o
     add_times(out, now->seconds, then->seconds);
 }
 
-/* One unit that holds most of the parameters is most of the memory that is gathered at once. */
+/* One unit that holds most of the parameters dominates the gathered memory. */
 static void advise_smaller_units(struct advisor *advisor, const struct train_session *session,
-                                 const struct outcome *now, Fsdpd__V1__Plan *message)
+                                 const struct advice_outcome *now, Fsdpd__V1__Plan *message)
 {
     const struct unit_set *units = train_session_units(session);
     const struct unit *largest = largest_unit(units);
     uint64_t all = message->parameters, most = (uint64_t)largest->flat.parameter_elements;
-    if (advisor->job->world == 1 || advisor->job->strategy == STRATEGY_NO_SHARD || most * 2 <= all)
+    if (advisor->job->world == 1 || advisor->job->plan.strategy == STRATEGY_NO_SHARD ||
+        most * 2 <= all)
         return;
     struct train_job job = *advisor->job;
-    struct outcome then;
+    struct advice_outcome then;
     struct buf text = {0};
     bool root = largest == &units->units[units->unit_count - 1];
     buf_printf(&text, "%s holds %.0f%% of the parameters%s", largest->name,
@@ -245,14 +249,14 @@ static void advise_smaller_units(struct advisor *advisor, const struct train_ses
     buf_deinit(&text);
 }
 
-static void advise_sharding(struct advisor *advisor, const struct outcome *now,
+static void advise_sharding(struct advisor *advisor, const struct advice_outcome *now,
                             Fsdpd__V1__Plan *message)
 {
-    if (advisor->job->strategy != STRATEGY_NO_SHARD || advisor->job->world == 1) return;
+    if (advisor->job->plan.strategy != STRATEGY_NO_SHARD || advisor->job->world == 1) return;
     struct train_job job = *advisor->job;
-    struct outcome then;
+    struct advice_outcome then;
     struct buf text = {0};
-    job.strategy = STRATEGY_FULL_SHARD;
+    job.plan.strategy = STRATEGY_FULL_SHARD;
     if (!try_job(advisor, &job, &then) || then.train >= now->train || then.peak > now->peak ||
         (double)(now->train - then.train) < GAIN_BYTES * (double)now->train)
         return;
@@ -264,7 +268,7 @@ static void advise_sharding(struct advisor *advisor, const struct outcome *now,
 void advice_add(struct advisor *advisor, const struct train_session *session,
                 Fsdpd__V1__Plan *message)
 {
-    struct outcome now;
+    struct advice_outcome now;
     judge(advisor, train_session_plan(session), &now);
     advise_faster(advisor, &now, message);
     advise_sharding(advisor, &now, message);
@@ -274,17 +278,18 @@ void advice_add(struct advisor *advisor, const struct train_session *session,
                               "the plan is large, so not all alternatives have been tried");
 }
 
-/* --- A plan that does not fit --- */
+/* ---- A plan that does not fit ---- */
 
 struct ways {
     struct buf *out;
     int count;
 };
 
-static void add_way(struct ways *ways, const struct outcome *outcome, const char *format, ...)
-    FSDPD_PRINTF(3, 4);
+static void add_way(struct ways *ways, const struct advice_outcome *outcome, const char *format,
+                    ...) FSDPD_PRINTF(3, 4);
 
-static void add_way(struct ways *ways, const struct outcome *outcome, const char *format, ...)
+static void add_way(struct ways *ways, const struct advice_outcome *outcome, const char *format,
+                    ...)
 {
     char bytes[32];
     va_list args;
@@ -299,7 +304,7 @@ static void add_way(struct ways *ways, const struct outcome *outcome, const char
 
 static void try_batches(struct advisor *advisor, struct ways *ways)
 {
-    struct outcome outcome;
+    struct advice_outcome outcome;
     struct train_job job = *advisor->job;
     int tries = TRIES_IF_UNPLANNED;
     advisor->tries = tries;
@@ -321,13 +326,13 @@ static uint64_t count_parameters(const struct train_job *job)
     return count;
 }
 
-/* As it is, and in smaller units. */
+/* With the current policy, and with smaller units. */
 static void try_offload(struct advisor *advisor, struct ways *ways)
 {
-    struct outcome outcome;
+    struct advice_outcome outcome;
     struct train_job job = *advisor->job;
-    if (job.cpu_offload || device_is_host(advisor->device)) return;
-    job.cpu_offload = true;
+    if (job.plan.cpu_offload || device_is_host(advisor->device)) return;
+    job.plan.cpu_offload = true;
     advisor->tries = TRIES_IF_UNPLANNED;
     if (try_job(advisor, &job, &outcome)) {
         add_way(ways, &outcome, "fsdp.cpu_offload=true");
@@ -344,12 +349,12 @@ static void try_offload(struct advisor *advisor, struct ways *ways)
 void advice_what_fits(struct advisor *advisor, struct buf *out)
 {
     struct ways ways = {.out = out};
-    struct outcome outcome;
+    struct advice_outcome outcome;
     struct train_job job = *advisor->job;
     advisor->tries = TRIES_IF_UNPLANNED;
-    bool sharding = job.strategy != STRATEGY_NO_SHARD;
+    bool sharding = job.plan.strategy != STRATEGY_NO_SHARD;
     if (!sharding && job.world > 1) {
-        job.strategy = STRATEGY_FULL_SHARD;
+        job.plan.strategy = STRATEGY_FULL_SHARD;
         if (try_job(advisor, &job, &outcome)) add_way(&ways, &outcome, "fsdp.strategy=full_shard");
     }
     uint64_t size =

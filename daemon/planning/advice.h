@@ -1,5 +1,5 @@
-/* What would be faster or smaller than a plan, or would fit; see advice.c. Internal to this room.
- */
+/* Alternatives to a plan that would be faster or smaller, or would fit; see advice.c. Internal to
+ * this room. */
 #ifndef FSDPD_PLANNING_ADVICE_H
 #define FSDPD_PLANNING_ADVICE_H
 
@@ -11,9 +11,9 @@ struct advisor {
     struct device *device;
     const struct profile *profile;
     uint64_t memory_bytes;      /* of a device */
-    uint64_t host_memory_bytes; /* of a host; 0: not known */
+    uint64_t host_memory_bytes; /* of a host; 0: unknown */
     int host_workers;           /* on a host, at least 1 */
-    int tries;                  /* plans that may still be made */
+    int tries;                  /* number of plans that may still be made */
 };
 
 /* RESOURCE_EXHAUSTED if the plan of the job's session does not fit the device, or its ranks a host.
@@ -21,10 +21,10 @@ struct advisor {
 status_t advisor_check_fits(const struct advisor *advisor, const struct train_job *job,
                             const struct train_session *session) FSDPD_MUST_USE;
 
-/* As many ranks of a job, at most, are on one host. */
+/* The most ranks of a job on one host. */
 int advisor_host_ranks(const struct advisor *advisor, const struct train_job *job);
 
-/* How many alternatives may be planned for a plan of that many instructions. */
+/* The number of alternatives that may be planned for a plan with that many instructions. */
 int advice_tries(int instruction_count);
 
 /* Adds advice to the message of the session's plan. */

@@ -1,5 +1,5 @@
 /*
- * Plan -> message; see message.h. Messages are filled with malloc'ed memory throughout, so that
+ * Plan to message; see message.h. Messages are filled with malloc'ed memory throughout, so that
  * free_unpacked releases them. Pure functions; any thread.
  */
 #include "planning/message.h"
@@ -10,8 +10,9 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "train/outside.h"
 
-/* Lines of a schedule in a message; further ones are counted. */
+/* Maximum number of schedule lines in a message; further ones are only counted. */
 enum { SCHEDULE_MAX = 512 };
 
 double plan_message_round(double value)
@@ -23,7 +24,8 @@ double plan_message_round(double value)
 
 static void add_text(char ***texts, size_t *count, const char *format, va_list args)
 {
-    status_t text = status_new_v(STATUS_UNKNOWN, format, args); /* formats and bounds for us */
+    status_t text = status_new_v(STATUS_UNKNOWN, format, args); /* formats into `out` within
+                                                                 * bounds */
     *texts = mem_resize_array(*texts, *count + 1, sizeof **texts);
     (*texts)[(*count)++] = mem_strdup(status_message(text));
     status_free(text);
@@ -45,7 +47,7 @@ void plan_message_add_advice(Fsdpd__V1__Plan *plan, const char *format, ...)
     va_end(args);
 }
 
-/* --- Units --- */
+/* ---- Units ---- */
 
 static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct model *model)
 {
@@ -62,7 +64,7 @@ static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct m
     return message;
 }
 
-/* --- Memory --- */
+/* ---- Memory ---- */
 
 static Fsdpd__V1__MemoryClass *memory_class_new(const char *name, uint64_t bytes)
 {
@@ -73,7 +75,7 @@ static Fsdpd__V1__MemoryClass *memory_class_new(const char *name, uint64_t bytes
     return row;
 }
 
-/* What is alive at the program's peak, and the rest of `total`: the rows add up to it. */
+/* The buffers that are alive at the program's peak; the last row makes the sum equal `total`. */
 static Fsdpd__V1__MemoryClass **memory_rows(const struct plan_program *program, uint64_t total,
                                             size_t *count)
 {
@@ -105,7 +107,7 @@ static char *describe_peak(const struct plan *plan, const struct plan_program *p
                       what[0] != '\0' ? " " : "", what);
 }
 
-/* --- Communication --- */
+/* ---- Communication ---- */
 
 /* By kind, in the order of their first use. */
 static void add_collectives(Fsdpd__V1__PlanProgram *message, const struct plan_program *program,
@@ -147,9 +149,10 @@ static Fsdpd__V1__Collective *collective_copy(const Fsdpd__V1__Collective *from)
     return copy;
 }
 
-/* --- Schedule --- */
+/* ---- Schedule ---- */
 
-/* The last of the ops that follow `i` with nothing between them: one line of the schedule. */
+/* The last op that directly follows `i` without another instruction between: one line of the
+ * schedule. */
 static int last_of_run(const struct plan_program *program, int i)
 {
     if (program->instructions[i].kind != INSTRUCTION_COMPUTE) return i;
@@ -201,7 +204,7 @@ static void add_schedule(Fsdpd__V1__PlanProgram *message, const struct plan *pla
     }
 }
 
-/* --- Programs --- */
+/* ---- Programs ---- */
 
 static Fsdpd__V1__Estimate *estimate_message_new(const struct plan *plan,
                                                  const struct plan_program *program,
@@ -269,7 +272,8 @@ static void add_programs(Fsdpd__V1__Plan *message, const struct plan *plan,
     message->peak_at = mem_printf("%s, %s", names[largest], message->programs[at]->peak_at);
 }
 
-/* To a step's collectives, those of its earlier micro-steps, whose kinds are among the last's. */
+/* Adds the collectives of earlier micro-steps, whose kinds also occur in the last one, to those of
+ * the step. */
 static void add_micro_steps(Fsdpd__V1__Plan *message, uint32_t count)
 {
     const Fsdpd__V1__PlanProgram *earlier = message->programs[1];
@@ -294,6 +298,21 @@ static void add_unit_notes(Fsdpd__V1__Plan *message, const char *notes)
         if (length > 0) plan_message_add_note(message, "%.*s", (int)length, notes);
         notes += length + (notes[length] == '\n');
     }
+}
+
+static void add_outside(Fsdpd__V1__Plan *message, const struct train_session *session)
+{
+    struct train_outside outside;
+    train_session_outside(session, &outside);
+    message->outside = mem_alloc_array(OUTSIDE_KINDS, sizeof *message->outside);
+    for (int kind = 0; kind < OUTSIDE_KINDS; kind++) {
+        uint64_t bytes = outside.bytes[kind];
+        if (bytes == 0) continue;
+        message->outside[message->n_outside++] =
+            memory_class_new(outside_name((enum outside_kind)kind), bytes);
+        message->resident_bytes += bytes;
+    }
+    if (message->n_outside > 0) message->resident_bytes += message->peak_bytes;
 }
 
 Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
@@ -329,6 +348,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     message->micro_steps = plan->options.micro_steps > 1 ? plan->options.micro_steps : 1;
     message->device = mem_strdup(options->profile->name);
     message->device_memory_bytes = options->memory_bytes;
+    add_outside(message, session);
     add_unit_notes(message, units->notes);
     return message;
 }

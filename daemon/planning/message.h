@@ -12,8 +12,8 @@ struct plan_message_options {
     bool schedule, dump;
 };
 
-/* To be freed with fsdpd__v1__plan__free_unpacked. Times are rounded to four digits: they are
- * estimates, and so the same text comes from every compiler. */
+/* Free it with fsdpd__v1__plan__free_unpacked. Times are rounded to four digits: they are
+ * estimates, and all compilers produce the same text. */
 Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
                                   const struct plan_message_options *options);
 

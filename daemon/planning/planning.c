@@ -9,13 +9,14 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "planning/advice.h"
+#include "planning/choose.h"
 #include "planning/message.h"
 #include "runtime/comm.h"
 
-/* Units may have it for themselves. NULL: nobody has. */
+/* The first unit with its own setting, or NULL. */
 static const char *find_offload(const struct train_job *job)
 {
-    if (job->cpu_offload) return "fsdp.cpu_offload";
+    if (job->plan.cpu_offload) return "fsdp.cpu_offload";
     for (int u = 0; job->wrap.kind == WRAP_UNITS && u < job->wrap.unit_count; u++)
         if (job->wrap.units[u].cpu_offload) return "cpu_offload of a unit";
     return NULL;
@@ -53,26 +54,65 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               "%s has no effect on a CPU: parameters, gradients and optimizer "
                               "state are in host memory anyway",
                               offload);
-    if (job->param_dtype == DTYPE_BF16)
+    if (job->plan.gathered_dtype == DTYPE_BF16)
         plan_message_add_note(message,
                               "computes in bf16; shards, gradients, optimizer state and the loss "
                               "are f32");
-    if (job->reduce_dtype == DTYPE_BF16 && job->world > 1)
+    if (job->plan.reduce_dtype == DTYPE_BF16 && job->world > 1)
         plan_message_add_note(message,
                               "gradients are rounded to bf16 on their way and added in f32");
 }
 
-/* How ranks talk, and what of the host's memory is pinned, also by their copies. */
-static void add_communicator(Fsdpd__V1__Plan *message, const struct train_session *session,
-                             bool on_cpu, bool staged)
+/* Notes the size of an epoch of a dataset. */
+static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *job,
+                            const struct train_session *session)
 {
+    struct token_measure measure;
+    bool known = false;
+    char rows[32], tokens[32], counted[32], cut[32], packed[32];
+    TRY(train_session_measure(session, &measure, &known));
+    if (!known) return NULL;
+    double room = (double)measure.rows * (double)train_session_context(session);
+    double targets = measure.filled > 0 ? (double)measure.filled : 1;
+    bool documents = job->windows == WINDOWS_DOCUMENT;
+    plan_message_add_note(message,
+                          "an epoch of the dataset is %s %s with %s targets, of which %s count "
+                          "(%.1f %%); windows are %.1f %% full",
+                          text_format_count((uint64_t)measure.rows, rows),
+                          documents ? "documents" : "windows",
+                          text_format_count((uint64_t)measure.filled, tokens),
+                          text_format_count((uint64_t)measure.counted, counted),
+                          100.0 * (double)measure.counted / targets,
+                          100.0 * (double)measure.filled / room);
+    if (measure.packed > 0)
+        plan_message_add_note(message, "%s documents are packed into %s windows, %.1f in each",
+                              text_format_count((uint64_t)measure.packed, packed), rows,
+                              (double)measure.packed / (double)measure.rows);
+    if (measure.cut > 0)
+        plan_message_add_note(message, "%s documents are longer than a window, and are cut",
+                              text_format_count((uint64_t)measure.cut, cut));
+    return NULL;
+}
+
+/* How ranks communicate, and how much host memory is pinned, including by copies. Without workers
+ * to look at, the profile says how many ranks a host has. */
+static void add_communicator(Fsdpd__V1__Plan *message, const struct advisor *advisor,
+                             const struct train_session *session,
+                             const struct planning_options *options)
+{
+    const bool on_cpu = device_is_host(advisor->device);
+    const int host_ranks = options->host_workers > 0 ? options->host_workers
+                                                     : advisor->profile->rates.devices_per_host;
+    const bool together = advisor->job->world <= host_ranks;
+    bool staged = options->staged;
     char bytes[32];
     message->staging_bytes = train_session_staging_bytes(session);
     if (message->world < 2) return;
     staged = staged && !on_cpu;
-    message->communicator = mem_strdup(staged   ? "gloo through host memory"
-                                       : on_cpu ? "gloo"
-                                                : "nccl");
+    message->communicator = mem_strdup(staged    ? "gloo through host memory"
+                                       : !on_cpu ? "nccl"
+                                       : together && !advisor->job->gloo ? "shared memory"
+                                                                         : "gloo");
     if (!staged) return;
     plan_message_add_note(message,
                           "workers share a device, which NCCL refuses: collectives go through Gloo "
@@ -83,23 +123,24 @@ static void add_communicator(Fsdpd__V1__Plan *message, const struct train_sessio
 static bool registers(const struct train_job *job, const struct planning_options *options,
                       const struct device *device)
 {
-    return job->register_buffers && job->world > 1 && !device_is_host(device) && !options->staged;
+    return job->plan.register_buffers && job->world > 1 && !device_is_host(device) &&
+           !options->staged;
 }
 
 static void add_registration(Fsdpd__V1__Plan *message, const struct train_job *job,
                              const struct planning_options *options, const struct device *device)
 {
-    if (!job->register_buffers) return;
+    if (!job->plan.register_buffers) return;
     if (registers(job, options, device))
         plan_message_add_note(message,
-                              "NCCL works on registered buffers; what it allocates beyond them, by "
-                              "its granularity, is in no figure of this plan");
+                              "NCCL uses registered buffers; memory that it allocates beyond them, "
+                              "because of its granularity, is not in this plan");
     else
         plan_message_add_note(message, "fsdp.register_buffers has no effect %s",
                               device_is_host(device) ? "on a CPU: it is NCCL's"
                               : job->world < 2
-                                  ? "with one worker, which has nobody to talk to"
-                                  : "where workers share a device: NCCL takes no part");
+                                  ? "with one worker, which has no peers"
+                                  : "where workers share a device, as NCCL is not used");
 }
 
 static status_t does_not_fit(struct advisor *advisor, status_t status)
@@ -133,14 +174,21 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     *plan = plan_message_new(session, &message);
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
-    add_communicator(*plan, session, device_is_host(advisor->device), options->staged);
+    add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)
         (*plan)->host_ranks = (uint32_t)advisor_host_ranks(advisor, advisor->job);
     add_registration(*plan, advisor->job, options, advisor->device);
     for (int i = 0; device_note(advisor->device, i) != NULL; i++)
         plan_message_add_note(*plan, "%s", device_note(advisor->device, i));
-    if (options->details) {
+    status = add_dataset(*plan, advisor->job, session);
+    if (status != NULL) {
+        fsdpd__v1__plan__free_unpacked(*plan, NULL);
+        *plan = NULL;
+        train_session_free(session);
+        return status;
+    }
+    if (options->details && !options->choose) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);
     }
@@ -148,8 +196,20 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     return NULL;
 }
 
-/* That of a device of this process has its memory. `unknown` becomes a note if nothing is known
- * about what the device can do. */
+static status_t make_chosen(struct advisor *advisor, const struct planning_options *options,
+                            Fsdpd__V1__Plan **plan)
+{
+    struct chosen *chosen = NULL;
+    TRY(choose(advisor, &chosen));
+    advisor->job = chosen_job(chosen);
+    status_t status = make(advisor, options, plan);
+    if (status == NULL) chosen_add(chosen, *plan);
+    chosen_free(chosen);
+    return status;
+}
+
+/* The profile of a device of this process includes its memory. `unknown` becomes a note if the
+ * device's rates are unknown. */
 static status_t find_profile(const struct planning_options *options, const struct device *device,
                              struct profile *profile, char *unknown, size_t size)
 {
@@ -169,7 +229,7 @@ static status_t find_profile(const struct planning_options *options, const struc
     return NULL;
 }
 
-/* Of a profile's host nothing is known, and of a cpu its memory is the device's. */
+/* A profile describes no host; for a cpu the device's memory is the host's. */
 static uint64_t find_host_memory(const struct planning_options *options,
                                  const struct device *device)
 {
@@ -208,7 +268,8 @@ status_t planning_make(const struct train_job *job, const struct planning_option
                               .host_memory_bytes = find_host_memory(options, device),
                               .host_workers = options->host_workers > 0 ? options->host_workers : 1,
                               .tries = advice_tries(0)};
-    status_t status = make(&advisor, options, plan);
+    status_t status =
+        options->choose ? make_chosen(&advisor, options, plan) : make(&advisor, options, plan);
     if (status == NULL && unknown[0] != '\0') plan_message_add_note(*plan, "%s", unknown);
     device_close(device);
     return status;

@@ -1,7 +1,7 @@
 /*
- * A job's plan, judged: what it needs, what its steps would take on the profile's devices, and what
- * would be better. Nothing is allocated, no data is read but its headers. Alternatives are not
- * guessed: each one that is named has been planned.
+ * Evaluates a job's plan: its memory, the estimated times of its steps on the profile's devices,
+ * and better settings. It allocates no buffers and reads no data except headers. Every named
+ * alternative has been planned, not guessed.
  */
 #ifndef FSDPD_PLANNING_PLANNING_H
 #define FSDPD_PLANNING_PLANNING_H
@@ -12,23 +12,25 @@
 
 struct planning_options {
     const struct profile *profile; /* NULL: that of `device` */
-    /* The device of this process that the job would run on: its ops are prepared, its memory asked
-     * for. NULL: none, it is the profile's. */
+    /* The device of this process that the job would run on: prepares its ops and queries its
+     * memory. NULL: none; use the profile's. */
     const char *device;
-    uint64_t memory_bytes; /* of `device`; 0: what it has free now */
-    /* Of its host, when nothing ran there: what it has free now, if that is more. */
+    uint64_t memory_bytes; /* of `device`; 0: its free memory now */
+    /* The host's free memory when nothing ran there, or now if that is more. */
     uint64_t host_memory_bytes;
-    int host_workers; /* so many ranks at most would divide it; 0: 1 */
+    int host_workers; /* most ranks that would share it; 0: 1 */
     bool staged;      /* workers share devices: see backend_join */
     int threads;      /* per op of a cpu */
     bool details;     /* schedule and advice, too */
+    bool choose;      /* choose the job's settings first; the plan lists them as its choices */
     bool dump;
 };
 
 /*
- * Plans `job` (without data if it has no data_dir). RESOURCE_EXHAUSTED if the plan does not fit the
- * device or, of a device of this process, its host: what, and what would make it fit. Free *plan
- * with fsdpd__v1__plan__free_unpacked.
+ * Plans `job` (without data if it has no data_dir), or with `choose` the fastest settings that fit.
+ * RESOURCE_EXHAUSTED if the plan does not fit the device or, for a device of this process, its
+ * host; the message says what does not fit, and what would. Free *plan with
+ * fsdpd__v1__plan__free_unpacked.
  */
 status_t planning_make(const struct train_job *job, const struct planning_options *options,
                        Fsdpd__V1__Plan **plan) FSDPD_MUST_USE;

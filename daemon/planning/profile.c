@@ -7,24 +7,25 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "yaml/yaml.h"
 
-/* As the file has them: before efficiency is taken off the rates. */
+/* The file's values, before the efficiency is applied to the rates. */
 struct description {
     struct profile profile;
     double efficiency;
 };
 
 /*
- * What the vendors' data sheets say, one way where they add up both ways; plain f32 arithmetic,
- * as PyTorch's default for matmul. The efficiency is a rule of thumb. "cpu" is one thread of a
- * current server processor as our kernels use it, ranks linked by loopback TCP; its peak is that of
- * two 512-bit units that multiply and add (64 operations a clock on f32, 128 on bf16) at 4.4 GHz.
- * A host's memory is that of two sockets, divided by its devices.
+ * Vendors' data sheet values, one way where they add up both ways; plain f32 arithmetic, as
+ * PyTorch's default for matmul. The efficiency is a rule of thumb. "cpu" is one thread of a current
+ * server processor running our kernels, with ranks linked by loopback TCP; its peak assumes two
+ * 512-bit FMA units (64 operations a clock in f32, 128 in bf16) at 4.4 GHz. A host's memory is that
+ * of two sockets, divided by its devices.
  */
 static const struct description built_in[] = {
     {.profile = {.name = "cpu",
@@ -44,7 +45,7 @@ static const struct description built_in[] = {
     {.profile = {.name = "t4",
                  .memory_bytes = UINT64_C(16000000000),
                  .rates = {.flops_f32 = 8.1e12,
-                           .flops_bf16 = 8.1e12, /* no bf16 of its own */
+                           .flops_bf16 = 8.1e12, /* no native bf16 */
                            .memory_bandwidth = 320e9,
                            .host_bandwidth = 30e9,
                            .op_seconds = 5e-6,
@@ -90,7 +91,7 @@ static const struct description built_in[] = {
                            .devices_per_host = 8}},
      .efficiency = 0.6},
 };
-enum { BUILT_IN_COUNT = sizeof built_in / sizeof built_in[0] };
+enum { BUILT_IN_COUNT = COUNT_OF(built_in) };
 
 const char *profile_name(int index)
 {
@@ -112,7 +113,7 @@ static void finish(const struct description *description, struct profile *profil
     profile->rates.memory_bandwidth *= description->efficiency;
 }
 
-/* --- By name --- */
+/* ---- By name ---- */
 
 /* `name` is not NUL-terminated. */
 static const struct description *find_built_in(const char *name, size_t length)
@@ -134,19 +135,19 @@ static status_t unknown(const char *name, size_t length)
     }
     char *word = mem_strndup(name, length < 64 ? length : 64);
     const char *near = text_nearest(word, names, BUILT_IN_COUNT);
-    status_t status =
-        near != NULL ? status_new(STATUS_INVALID_ARGUMENT,
-                                  "the profile %s is not known; did you mean %s?", word, near)
-                     : status_new(STATUS_INVALID_ARGUMENT,
-                                  "the profile %s is not known; expected one of %s, one of them "
-                                  "with a number of ranks (h200x8), or a file (./my.yaml)",
-                                  word, buf_text(&known));
+    status_t status = near != NULL
+                          ? status_new(STATUS_INVALID_ARGUMENT,
+                                       "unknown profile %s; did you mean %s?", word, near)
+                          : status_new(STATUS_INVALID_ARGUMENT,
+                                       "unknown profile %s; expected one of %s, one of them "
+                                       "with a number of ranks (h200x8), or a file (./my.yaml)",
+                                       word, buf_text(&known));
     free(word);
     buf_deinit(&known);
     return status;
 }
 
-/* Where "x8" starts; the text's length if it ends in no number of ranks. */
+/* The position of "x8"; the text's length if it does not end in a number of ranks. */
 static size_t find_world(const char *text)
 {
     size_t length = strlen(text), at = length;
@@ -162,14 +163,14 @@ static status_t find_by_name(const char *text, struct profile *profile)
     if (found == NULL) return unknown(text, length);
     if (text[length] != '\0' &&
         (!text_parse_i64(text + length + 1, &world) || world < 1 || world > PROFILE_WORLD_MAX))
-        return status_new(STATUS_INVALID_ARGUMENT, "the profile %.80s: 1 to %d ranks expected",
+        return status_new(STATUS_INVALID_ARGUMENT, "the profile %.80s: expected 1 to %d ranks",
                           text, PROFILE_WORLD_MAX);
     finish(found, profile);
     profile->world = (int)world;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* A name is a word of the model's: "T4" is no part of "T400". */
+/* The device's model must contain the name as a word: "T4" does not match "T400". */
 bool profile_of_model(const char *model, struct profile *profile)
 {
     for (int i = 0; i < BUILT_IN_COUNT; i++) {
@@ -186,7 +187,7 @@ bool profile_of_model(const char *model, struct profile *profile)
     return false;
 }
 
-/* --- From a file --- */
+/* ---- From a file ---- */
 
 static const double RATE_MIN = 1e3, RATE_MAX = 1e18, SECONDS_MAX = 10;
 
@@ -198,11 +199,11 @@ static status_t read_required(const struct yamldoc_node *mapping, const char *ke
     return yamldoc_read_f64(node, minimum, maximum, value);
 }
 
-/* A link as a mapping; what it does not say stays. */
+/* Reads a link's mapping; keys that are missing keep their values. */
 static status_t read_link(const struct yamldoc_node *node, bool given, struct plan_link *link)
 {
     static const char *const keys[] = {"bandwidth", "latency"};
-    if (node == NULL) return STATUS_OKAY;
+    if (node == NULL) return NULL;
     TRY(yamldoc_expect_mapping(node, "a link's bandwidth and latency"));
     TRY(yamldoc_check_keys(node, keys, 2));
     TRY(read_required(node, "bandwidth", given, RATE_MIN, RATE_MAX, &link->bandwidth));
@@ -224,15 +225,15 @@ static status_t read_name(const struct yamldoc_node *root, char name[static 48])
     const struct yamldoc_node *node = yamldoc_get(root, "name");
     const char *text = NULL;
     TRY(yamldoc_read_text(node, "a name", &text));
-    if (text == NULL) return STATUS_OKAY;
+    if (text == NULL) return NULL;
     for (const char *c = text; *c != '\0'; c++)
         if ((unsigned char)*c < ' ' || (unsigned char)*c > '~' || strlen(text) > 40)
             return yamldoc_expected(node, "at most 40 printable characters");
     snprintf(name, 48, "%s", text);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Without `given`, from a built-in profile, the rates are still missing. */
+/* Without a built-in profile as the base (`given`), the rates are required. */
 static status_t read_rates(const struct yamldoc_node *root, bool given, struct plan_rates *rates)
 {
     struct yamldoc_node *flops = yamldoc_get(root, "flops"), *link = yamldoc_get(root, "link");
@@ -273,7 +274,7 @@ static status_t read_description(const struct yamldoc *document, struct descript
                                        "host_memory_bandwidth"};
     const struct yamldoc_node *root = document->root;
     TRY(yamldoc_expect_mapping(root, "a profile's keys, as docs/profiles.md has them"));
-    TRY(yamldoc_check_keys(root, keys, sizeof keys / sizeof keys[0]));
+    TRY(yamldoc_check_keys(root, keys, COUNT_OF(keys)));
     const struct yamldoc_node *like = yamldoc_get(root, "like");
     bool given = like != NULL;
     if (given) {
@@ -295,7 +296,7 @@ static status_t read_description(const struct yamldoc *document, struct descript
     profile->world = (int)world;
     profile->memory_bytes = (uint64_t)memory;
     profile->rates.devices_per_host = (int)devices;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t profile_parse(const char *text, size_t length, const char *file, struct profile *profile)
@@ -306,7 +307,7 @@ status_t profile_parse(const char *text, size_t length, const char *file, struct
     snprintf(description.profile.name, sizeof description.profile.name, "profile");
     status_t status = read_description(document, &description);
     yamldoc_free(document);
-    if (status == STATUS_OKAY) finish(&description, profile);
+    if (status == NULL) finish(&description, profile);
     return status;
 }
 

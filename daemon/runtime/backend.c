@@ -1,4 +1,4 @@
-/* Opening the CUDA module; see backend.h. */
+/* Loads the CUDA module; see backend.h. */
 #include "runtime/backend.h"
 
 #include <dlfcn.h>
@@ -16,7 +16,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static const struct backend_table *loaded;
 
-/* ../lib/fsdpd from where the program lies: of a tree that was unpacked somewhere. */
+/* ../lib/fsdpd relative to the program, for installations that can be moved. */
 static char *beside_program(void)
 {
     char *program = realpath("/proc/self/exe", NULL);
@@ -41,7 +41,7 @@ static status_t check(const struct backend_table *table, const char *path)
 {
     if (table != NULL && table->version == BACKEND_VERSION &&
         strcmp(table->package, PACKAGE_STRING) == 0)
-        return STATUS_OKAY;
+        return NULL;
     return status_new(STATUS_FAILED_PRECONDITION,
                       "%s is of another build of fsdpd (%s, interface %u; expected %s, interface "
                       "%d)",
@@ -63,23 +63,23 @@ static status_t load(const char *path)
     backend_function *function = NULL;
     *(void **)&function = dlsym(module, BACKEND_SYMBOL);
     if (function == NULL)
-        return status_new(STATUS_FAILED_PRECONDITION, "%s is no backend of fsdpd", path);
+        return status_new(STATUS_FAILED_PRECONDITION, "%s is not a backend of fsdpd", path);
     const struct backend_table *table = function();
     TRY(check(table, path));
     loaded = table;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t backend_load(const struct backend_table **table)
 {
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     pthread_mutex_lock(&lock);
     if (loaded == NULL) {
         char *path = find_module();
         status = load(path);
         free(path);
     }
-    if (status == STATUS_OKAY) *table = loaded;
+    if (status == NULL) *table = loaded;
     pthread_mutex_unlock(&lock);
     return status;
 }

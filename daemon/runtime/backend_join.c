@@ -1,4 +1,4 @@
-/* Which communicator goes with a device; see backend.h. */
+/* Selects the communicator for a device; see backend.h. */
 #include <string.h>
 
 #include "runtime/backend.h"
@@ -6,7 +6,7 @@
 
 status_t backend_join(struct device *device, int rank, int world, const char *address,
                       const char *prefix, const struct rendezvous *store, int64_t timeout_ms,
-                      bool staged, struct comm **comm)
+                      bool staged, bool shared, struct comm **comm)
 {
     const struct backend_table *backend = NULL;
     struct comm *host = NULL;
@@ -14,8 +14,9 @@ status_t backend_join(struct device *device, int rank, int world, const char *ad
     if (cuda) TRY(backend_load(&backend));
     if (cuda && !staged)
         return backend->comm_new(device, rank, world, prefix, store, timeout_ms, comm);
-    TRY(comm_gloo_new(rank, world, address, prefix, store, timeout_ms, &host));
-    if (cuda) return backend->comm_staged(device, host, comm);
-    *comm = host;
-    return STATUS_OKAY;
+    if (!cuda)
+        return comm_host_new(rank, world, address, prefix, store, timeout_ms, timeout_ms, shared,
+                             comm);
+    TRY(comm_gloo_new(rank, world, address, prefix, store, timeout_ms, timeout_ms, &host));
+    return backend->comm_staged(device, host, comm);
 }

@@ -1,7 +1,7 @@
 /*
- * Communicators, the part that all kinds share: collectives are numbered when they are enqueued and
- * run by the lane's thread; the first failure of a communicator sticks. The comm owns its call
- * records, which are reused, so that a steady state allocates nothing.
+ * Communicators, the part shared by all kinds: collectives are numbered when enqueued and run by
+ * the lane's thread; a communicator's first failure is sticky. The comm owns its call records and
+ * reuses them, so that the steady state allocates nothing.
  */
 #include "runtime/comm.h"
 
@@ -83,12 +83,12 @@ status_t comm_split(struct comm *comm, const int *ranks, int count, struct comm 
     pthread_mutex_unlock(&comm->lock);
     if (aborted) comm_abort(part, "the whole was");
     status_t status = comm_memory_share(comm, part);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         comm_free(part);
         return status;
     }
     *result = part;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void comm_count_sent(struct comm *comm, uint64_t bytes)
@@ -106,9 +106,14 @@ int comm_world(const struct comm *comm)
     return comm->world;
 }
 
+const char *comm_transport(const struct comm *comm)
+{
+    return comm->table->name;
+}
+
 /*
- * All pieces together take up 1 MiB: on two ranks, pieces of 512 KiB keep the messages few, and
- * their cost is in the plan of every job. A piece is at least 4 KiB.
+ * All pieces together take up 1 MiB: on two ranks, pieces of 512 KiB keep the number of messages
+ * small, at a cost that the plan of every job includes. A piece is at least 4 KiB.
  */
 size_t comm_chunk_elements(int world)
 {
@@ -170,7 +175,8 @@ static void mark_aborted(struct comm *comm, const char *why)
         comm->failure = status_new(STATUS_ABORTED, "the group was aborted: %s", why);
 }
 
-/* Everybody knows why before the first one is woken. Parts come and go only under the lock. */
+/* Sets every part's reason before waking the first one. Parts are added and removed only under the
+ * lock. */
 void comm_abort(struct comm *comm, const char *why)
 {
     pthread_mutex_lock(&comm->lock);
@@ -198,7 +204,7 @@ static void pack(float *values, size_t count)
     }
 }
 
-/* The way back, from the end. */
+/* Converts back to f32, from the end. */
 static void unpack(float *values, size_t count, float scale)
 {
     for (size_t i = count; i-- > 0;) {
@@ -210,7 +216,7 @@ static void unpack(float *values, size_t count, float scale)
     }
 }
 
-/* Of one rank only: no peers, no waiting. */
+/* For a group of one rank: no peers, no waiting. */
 static void run_alone_bf16(const struct comm_call *call)
 {
     if (call->kind == COMM_ALL_GATHER) return;
@@ -218,7 +224,7 @@ static void run_alone_bf16(const struct comm_call *call)
     if (call->in != call->out) memcpy(call->out, call->in, call->count * sizeof(float));
 }
 
-/* What the table is to see of a collective on bf16. */
+/* Prepares a collective on bf16 for the table: rounds `in`. */
 static void round_input(const struct comm *comm, struct comm_call *call)
 {
     if (call->kind == COMM_ALL_GATHER) {
@@ -232,7 +238,7 @@ static void round_input(const struct comm *comm, struct comm_call *call)
     }
 }
 
-/* Of one rank only: no peers, no waiting. */
+/* For a group of one rank: no peers, no waiting. */
 static void run_alone(const struct comm_call *call)
 {
     size_t bytes = call->count * sizeof(float);
@@ -257,12 +263,12 @@ static void run_alone(const struct comm_call *call)
     }
 }
 
-/* A failed collective: the first one's reason stays, and this rank takes no further part. */
+/* A failed collective: keeps the first reason; this rank takes no further part. */
 static status_t keep_failure(struct comm *comm, status_t status)
 {
     pthread_mutex_lock(&comm->lock);
     if (comm->failure != NULL) {
-        /* Aborted meanwhile: that is the reason, whatever the transport says. */
+        /* If it was aborted meanwhile, that is the reason, not the transport's error. */
         status_free(status);
         status = status_copy(comm->failure);
     } else {
@@ -297,17 +303,26 @@ static status_t run_unnamed(struct comm *comm, const struct comm_call *queued)
     pthread_mutex_lock(&comm->lock);
     status_t status = status_copy(comm->failure);
     pthread_mutex_unlock(&comm->lock);
-    if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return STATUS_OKAY;
+    if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return NULL;
     if (status == NULL && call->dtype == DTYPE_BF16) round_input(comm, call);
     if (status == NULL && comm->world == 1) {
         run_alone(call);
-        return STATUS_OKAY;
+        return NULL;
     }
     if (status == NULL) {
+        struct comm *whole = comm->whole != NULL ? comm->whole : comm;
+        atomic_fetch_add(&whole->begun, 1);
+        atomic_store(&whole->waits, true);
         status = comm->table->run(comm, call);
+        atomic_store(&whole->waits, false);
         if (status != NULL) status = keep_failure(comm, status);
     }
     return status;
+}
+
+struct comm_progress comm_progress(struct comm *comm)
+{
+    return (struct comm_progress){atomic_load(&comm->begun), atomic_load(&comm->waits)};
 }
 
 status_t comm_run(struct comm *comm, const struct comm_call *wanted)
@@ -345,17 +360,17 @@ static void log_call(struct comm *comm, const struct comm_call *call)
     pthread_mutex_unlock(&whole->lock);
 }
 
-/* On a lane that is a device's stream. */
+/* For a lane that is a device's stream. */
 static status_t enqueue_on_device(struct comm *comm, struct lane_queue *lane,
                                   const struct comm_call *call)
 {
     pthread_mutex_lock(&comm->lock);
     status_t status = status_copy(comm->failure);
     pthread_mutex_unlock(&comm->lock);
-    if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return STATUS_OKAY;
+    if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return NULL;
     if (status == NULL) {
         status = comm->table->enqueue(comm, lane, call);
-        if (status == NULL) return STATUS_OKAY;
+        if (status == NULL) return NULL;
         status = keep_failure(comm, status);
     }
     return comm_name_call(comm, call, status);
@@ -385,17 +400,17 @@ void comm_reserve(struct comm *comm, int calls)
     pthread_mutex_unlock(&comm->lock);
 }
 
-/* Nothing is carried out: it is not counted, and an error is the recording's alone. */
+/* A dry run: not counted, and an error affects only the recording. */
 static status_t rehearse(struct comm *comm, struct lane_queue *lane, const struct comm_call *call)
 {
-    if (call->count == 0 && call->kind != COMM_BARRIER) return STATUS_OKAY;
+    if (call->count == 0 && call->kind != COMM_BARRIER) return NULL;
     status_t status = comm->table->enqueue(comm, lane, call);
-    return status != STATUS_OKAY ? comm_name_call(comm, call, status) : status;
+    return status != NULL ? comm_name_call(comm, call, status) : status;
 }
 
 static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
 {
-    if (lane_rehearses(lane)) {
+    if (lane_is_dry_run(lane)) {
         wanted.comm = comm;
         return rehearse(comm, lane, &wanted);
     }
@@ -508,7 +523,7 @@ status_t comm_all_reduce_bf16(struct comm *comm, struct lane_queue *lane, float 
 
 static status_t check_root(const struct comm *comm, const char *what, int root)
 {
-    if (root >= 0 && root < comm->world) return STATUS_OKAY;
+    if (root >= 0 && root < comm->world) return NULL;
     return status_new(STATUS_INTERNAL, "%s: root %d; expected 0 to %d", what, root,
                       comm->world - 1);
 }

@@ -1,8 +1,8 @@
 /*
- * The gloo communicator: collectives between processes as plain exchanges of messages, every rank
- * with every other. Data goes straight from and to the caller's buffers; only what is to be added
- * goes through the workspace, in chunks, two in flight per peer. Sums are made in rank order by the
- * rank that owns the slice, so they have the same bits everywhere.
+ * The gloo communicator: collectives between processes as plain message exchanges, every rank with
+ * every other. Data moves directly between the callers' buffers; only addends use the workspace, in
+ * chunks, two in flight per peer. The rank that owns a slice sums it in rank order, so sums have
+ * the same bits everywhere.
  *
  * Runs on the lane's thread; gloo_quit on any.
  */
@@ -36,20 +36,13 @@ struct gloo_comm {
     struct gloo_peer *peers; /* (world); open only during a collective */
     const float **parts;     /* (world): scratch for kernel_sum_ordered, and of bf16 */
     const uint16_t **low_parts;
-    char token;   /* what a barrier sends */
+    char token;   /* payload that a barrier sends */
     char *tokens; /* (world): what it receives */
 };
 
 static struct gloo_comm *gloo_comm(struct comm *comm)
 {
     return (struct gloo_comm *)comm;
-}
-
-/* Messages are told apart by the part of the group, the collective, its phase and chunk. */
-static uint64_t tag_of(const struct comm_call *call, unsigned phase, size_t chunk)
-{
-    return (uint64_t)call->comm->number << 56 | (call->sequence & UINT32_MAX) << 24 |
-           (uint64_t)phase << 23 | (uint64_t)chunk;
 }
 
 static size_t least(size_t a, size_t b)
@@ -67,7 +60,7 @@ static size_t chunk_start_bytes(const struct gloo_comm *comm, size_t chunk)
     return chunk * comm->chunk * sizeof(float);
 }
 
-/* Of the chunk'th chunk of `elements`. */
+/* The size of chunk number `chunk` of `elements`, in bytes. */
 static size_t chunk_bytes(const struct gloo_comm *comm, size_t elements, size_t chunk)
 {
     return least(elements - chunk * comm->chunk, comm->chunk) * sizeof(float);
@@ -87,13 +80,13 @@ static status_t send_to(struct gloo_comm *comm, struct gloo_buffer *buffer, uint
     return gloo_send(buffer, tag, offset, bytes);
 }
 
-/* The peers in the order in which this rank serves them: each starts with another one. */
+/* The peers in the order in which this rank serves them; every rank starts with a different one. */
 static int nth_peer(const struct gloo_comm *comm, int i)
 {
     return (comm->base.rank + i) % comm->base.world;
 }
 
-/* Where a peer's even or odd chunk goes. */
+/* The destination of a peer's even or odd chunk. */
 static char *scratch_of(const struct gloo_comm *comm, const struct comm_call *call, int peer,
                         size_t chunk)
 {
@@ -110,13 +103,13 @@ static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
         TRY(open_buffer(comm, p, (char *)call->out + bytes * (size_t)p, bytes, &peer->result));
-        TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, bytes));
+        TRY(gloo_receive(peer->result, comm_tag(call, 0, 0), 0, bytes));
     }
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
         TRY(open_buffer(comm, p, (void *)call->in, bytes, &peer->data));
-        TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
+        TRY(send_to(comm, peer->data, comm_tag(call, 0, 0), 0, bytes));
     }
     char *own = (char *)call->out + bytes * (size_t)rank;
     if (own != (const char *)call->in) memcpy(own, call->in, bytes);
@@ -124,60 +117,60 @@ static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
     for (int i = 1; i < world; i++)
         TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /*
- * A reduction: rank r adds up slice r of everybody's `in`. In a reduce_scatter the sum is for
- * itself; in an all_reduce (`share`) every chunk goes to all peers as soon as it is there, into
- * their `call->out`, whose old contents this rank had before.
+ * A reduction: rank r sums slice r of every rank's `in`. A reduce_scatter keeps the sum; an
+ * all_reduce (`share`) sends every chunk to all peers as soon as it is complete, into their
+ * `call->out`, whose old contents this rank has received before.
  */
-struct reduction {
+struct gloo_reduction {
     const struct comm_call *call;
     bool share, slices; /* slices: of one buffer (an all_reduce), the last ones shorter */
     size_t size;        /* of a part's element */
     size_t each;        /* elements of a whole slice */
     size_t mine;        /* of this rank's slice */
-    float *out;         /* where this rank's sum goes */
+    float *out;         /* destination of this rank's sum */
     int64_t deadline_ns;
 };
 
-static size_t slice_start(const struct reduction *r, int rank)
+static size_t slice_start(const struct gloo_reduction *r, int rank)
 {
     return r->slices ? least(r->each * (size_t)rank, r->call->count) : r->each * (size_t)rank;
 }
 
-static size_t slice_count(const struct reduction *r, int rank)
+static size_t slice_count(const struct gloo_reduction *r, int rank)
 {
     return r->slices ? least(r->call->count - slice_start(r, rank), r->each) : r->each;
 }
 
 /* Offers chunk `chunk` of their slices to the peers. */
-static status_t offer_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+static status_t offer_chunk(struct gloo_comm *comm, const struct gloo_reduction *r, size_t chunk)
 {
     for (int i = 1; i < comm->base.world; i++) {
         int p = nth_peer(comm, i);
         size_t count = slice_count(r, p), start = slice_start(r, p);
         if (chunk >= chunks_of(comm, count)) continue;
-        TRY(send_to(comm, comm->peers[p].data, tag_of(r->call, 0, chunk),
+        TRY(send_to(comm, comm->peers[p].data, comm_tag(r->call, 0, chunk),
                     (start + chunk * comm->chunk) * r->size,
                     chunk_bytes(comm, count, chunk) / sizeof(float) * r->size));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /* Makes room for chunk `chunk` of this rank's slice from every peer. */
-static status_t expect_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+static status_t expect_chunk(struct gloo_comm *comm, const struct gloo_reduction *r, size_t chunk)
 {
-    if (chunk >= chunks_of(comm, r->mine)) return STATUS_OKAY;
+    if (chunk >= chunks_of(comm, r->mine)) return NULL;
     for (int i = 1; i < comm->base.world; i++)
-        TRY(gloo_receive(comm->peers[nth_peer(comm, i)].scratch, tag_of(r->call, 0, chunk),
+        TRY(gloo_receive(comm->peers[nth_peer(comm, i)].scratch, comm_tag(r->call, 0, chunk),
                          chunk_start_bytes(comm, chunk % 2),
                          chunk_bytes(comm, r->mine, chunk) / sizeof(float) * r->size));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static void sum_low_parts(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+static void sum_low_parts(struct gloo_comm *comm, const struct gloo_reduction *r, size_t chunk)
 {
     int rank = comm->base.rank;
     size_t start = chunk * comm->chunk;
@@ -190,7 +183,7 @@ static void sum_low_parts(struct gloo_comm *comm, const struct reduction *r, siz
                             comm->low_parts, comm->base.world, r->call->scale);
 }
 
-static status_t sum_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+static status_t sum_chunk(struct gloo_comm *comm, const struct gloo_reduction *r, size_t chunk)
 {
     int rank = comm->base.rank;
     size_t start = chunk * comm->chunk;
@@ -198,18 +191,18 @@ static status_t sum_chunk(struct gloo_comm *comm, const struct reduction *r, siz
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].scratch, r->deadline_ns));
     if (r->call->dtype == DTYPE_BF16) {
         sum_low_parts(comm, r, chunk);
-        return STATUS_OKAY;
+        return NULL;
     }
     for (int p = 0; p < comm->base.world; p++)
         comm->parts[p] = p == rank ? r->call->in + slice_start(r, rank) + start
                                    : (const float *)scratch_of(comm, r->call, p, chunk);
     kernel_sum_ordered(chunk_bytes(comm, r->mine, chunk) / sizeof(float), r->out + start,
                        comm->parts, comm->base.world, r->call->scale);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Shares chunk `chunk` of this rank's sum, and makes room for those of the peers. */
-static status_t share_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+/* Sends chunk `chunk` of this rank's sum, and receives those of the peers. */
+static status_t share_chunk(struct gloo_comm *comm, const struct gloo_reduction *r, size_t chunk)
 {
     int rank = comm->base.rank;
     for (int i = 1; i < comm->base.world; i++) {
@@ -217,18 +210,18 @@ static status_t share_chunk(struct gloo_comm *comm, const struct reduction *r, s
         struct gloo_buffer *data = comm->peers[p].data;
         size_t count = slice_count(r, p);
         if (chunk < chunks_of(comm, count))
-            TRY(gloo_receive(data, tag_of(r->call, 1, chunk),
+            TRY(gloo_receive(data, comm_tag(r->call, 1, chunk),
                              slice_start(r, p) * sizeof(float) + chunk_start_bytes(comm, chunk),
                              chunk_bytes(comm, count, chunk)));
         if (chunk < chunks_of(comm, r->mine))
-            TRY(send_to(comm, data, tag_of(r->call, 1, chunk),
+            TRY(send_to(comm, data, comm_tag(r->call, 1, chunk),
                         slice_start(r, rank) * sizeof(float) + chunk_start_bytes(comm, chunk),
                         chunk_bytes(comm, r->mine, chunk)));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t in_elements)
+static status_t reduce(struct gloo_comm *comm, const struct gloo_reduction *r, size_t in_elements)
 {
     const struct comm_call *call = r->call;
     int world = comm->base.world;
@@ -259,22 +252,22 @@ static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t
         while (received-- > 0) TRY(gloo_wait_received(comm->peers[p].data, r->deadline_ns));
         while (sent-- > 0) TRY(gloo_wait_sent(comm->peers[p].data, r->deadline_ns));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t gloo_reduce_scatter(struct gloo_comm *comm, const struct comm_call *call,
                                     int64_t deadline_ns)
 {
-    struct reduction r = {.call = call,
-                          .size = dtype_size(call->dtype),
-                          .each = call->count,
-                          .mine = call->count,
-                          .out = call->out,
-                          .deadline_ns = deadline_ns};
+    struct gloo_reduction r = {.call = call,
+                               .size = dtype_size(call->dtype),
+                               .each = call->count,
+                               .mine = call->count,
+                               .out = call->out,
+                               .deadline_ns = deadline_ns};
     return reduce(comm, &r, call->count * (size_t)comm->base.world);
 }
 
-/* Few elements: everybody sends everything to everybody, in one round. */
+/* For few elements: all ranks send everything to all ranks, in one round. */
 static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call *call,
                                  int64_t deadline_ns)
 {
@@ -284,9 +277,9 @@ static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call 
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
         TRY(open_buffer(comm, p, scratch_of(comm, call, p, 0), bytes, &peer->scratch));
-        TRY(gloo_receive(peer->scratch, tag_of(call, 0, 0), 0, bytes));
+        TRY(gloo_receive(peer->scratch, comm_tag(call, 0, 0), 0, bytes));
         TRY(open_buffer(comm, p, call->out, bytes, &peer->data));
-        TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
+        TRY(send_to(comm, peer->data, comm_tag(call, 0, 0), 0, bytes));
     }
     for (int p = 0; p < world; p++) comm->parts[p] = (const float *)scratch_of(comm, call, p, 0);
     comm->parts[comm->base.rank] = call->out;
@@ -296,23 +289,23 @@ static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call 
         TRY(gloo_wait_sent(peer->data, deadline_ns));
     }
     kernel_sum_ordered(call->count, call->out, comm->parts, world, call->scale);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /*
- * The parts are in the lower half of the buffer. This rank's sum is made in the upper half; when
- * every part has left, it goes to its place, and all ranks exchange their sums.
+ * The parts are in the lower half of the buffer. This rank's sum is computed in the upper half;
+ * when every part has been sent, it is moved into place, and all ranks exchange their sums.
  */
 static status_t all_reduce_bf16(struct gloo_comm *comm, const struct comm_call *call,
                                 int64_t deadline_ns)
 {
     int world = comm->base.world, rank = comm->base.rank;
-    struct reduction r = {.call = call,
-                          .slices = true,
-                          .size = dtype_size(call->dtype),
-                          .each = (call->count + (size_t)world - 1) / (size_t)world,
-                          .out = comm_upper_half(call),
-                          .deadline_ns = deadline_ns};
+    struct gloo_reduction r = {.call = call,
+                               .slices = true,
+                               .size = dtype_size(call->dtype),
+                               .each = (call->count + (size_t)world - 1) / (size_t)world,
+                               .out = comm_upper_half(call),
+                               .deadline_ns = deadline_ns};
     r.mine = slice_count(&r, rank);
     TRY(reduce(comm, &r, call->count));
     size_t start = slice_start(&r, rank) * sizeof(float), bytes = r.mine * sizeof(float);
@@ -322,15 +315,16 @@ static status_t all_reduce_bf16(struct gloo_comm *comm, const struct comm_call *
         struct gloo_buffer *data = comm->peers[p].data;
         size_t theirs = slice_count(&r, p) * sizeof(float);
         if (theirs > 0)
-            TRY(gloo_receive(data, tag_of(call, 1, 0), slice_start(&r, p) * sizeof(float), theirs));
-        if (bytes > 0) TRY(send_to(comm, data, tag_of(call, 1, 0), start, bytes));
+            TRY(gloo_receive(data, comm_tag(call, 1, 0), slice_start(&r, p) * sizeof(float),
+                             theirs));
+        if (bytes > 0) TRY(send_to(comm, data, comm_tag(call, 1, 0), start, bytes));
     }
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         if (slice_count(&r, p) > 0) TRY(gloo_wait_received(comm->peers[p].data, deadline_ns));
         if (bytes > 0) TRY(gloo_wait_sent(comm->peers[p].data, deadline_ns));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t gloo_all_reduce(struct gloo_comm *comm, const struct comm_call *call,
@@ -339,13 +333,13 @@ static status_t gloo_all_reduce(struct gloo_comm *comm, const struct comm_call *
     if (call->dtype == DTYPE_BF16) return all_reduce_bf16(comm, call, deadline_ns);
     if (call->count <= SMALL_ELEMENTS) return all_reduce_small(comm, call, deadline_ns);
     size_t world = (size_t)comm->base.world;
-    struct reduction r = {.call = call,
-                          .share = true,
-                          .slices = true,
-                          .size = sizeof(float),
-                          /* a multiple of 16 elements: slices start on cache lines */
-                          .each = ((call->count + world - 1) / world + 15) / 16 * 16,
-                          .deadline_ns = deadline_ns};
+    struct gloo_reduction r = {.call = call,
+                               .share = true,
+                               .slices = true,
+                               .size = sizeof(float),
+                               /* a multiple of 16 elements: slices start on cache lines */
+                               .each = ((call->count + world - 1) / world + 15) / 16 * 16,
+                               .deadline_ns = deadline_ns};
     r.mine = slice_count(&r, comm->base.rank);
     r.out = call->out + slice_start(&r, comm->base.rank);
     return reduce(comm, &r, call->count);
@@ -360,12 +354,12 @@ static status_t gloo_broadcast(struct gloo_comm *comm, const struct comm_call *c
         struct gloo_buffer **data = &comm->peers[p].data;
         if (!root && p != call->root) continue;
         TRY(open_buffer(comm, p, call->out, call->count, data));
-        if (root) TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, call->count));
-        else TRY(gloo_receive(*data, tag_of(call, 0, 0), 0, call->count));
+        if (root) TRY(send_to(comm, *data, comm_tag(call, 0, 0), 0, call->count));
+        else TRY(gloo_receive(*data, comm_tag(call, 0, 0), 0, call->count));
     }
     for (int i = 1; i < comm->base.world && root; i++)
         TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
-    return root ? STATUS_OKAY : gloo_wait_received(comm->peers[call->root].data, deadline_ns);
+    return root ? NULL : gloo_wait_received(comm->peers[call->root].data, deadline_ns);
 }
 
 static status_t gloo_gather(struct gloo_comm *comm, const struct comm_call *call,
@@ -375,20 +369,20 @@ static status_t gloo_gather(struct gloo_comm *comm, const struct comm_call *call
     if (comm->base.rank != call->root) {
         struct gloo_buffer **data = &comm->peers[call->root].data;
         TRY(open_buffer(comm, call->root, (void *)call->in, bytes, data));
-        TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, bytes));
+        TRY(send_to(comm, *data, comm_tag(call, 0, 0), 0, bytes));
         return gloo_wait_sent(*data, deadline_ns);
     }
     for (int i = 1; i < comm->base.world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_buffer **result = &comm->peers[p].result;
         TRY(open_buffer(comm, p, call->out + call->count * (size_t)p, bytes, result));
-        TRY(gloo_receive(*result, tag_of(call, 0, 0), 0, bytes));
+        TRY(gloo_receive(*result, comm_tag(call, 0, 0), 0, bytes));
     }
     float *own = call->out + call->count * (size_t)call->root;
     if (own != call->in) memcpy(own, call->in, bytes);
     for (int i = 1; i < comm->base.world; i++)
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t gloo_barrier(struct gloo_comm *comm, const struct comm_call *call,
@@ -398,22 +392,22 @@ static status_t gloo_barrier(struct gloo_comm *comm, const struct comm_call *cal
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
         TRY(open_buffer(comm, p, &comm->tokens[p], 1, &peer->result));
-        TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, 1));
+        TRY(gloo_receive(peer->result, comm_tag(call, 0, 0), 0, 1));
         TRY(open_buffer(comm, p, &comm->token, 1, &peer->data));
-        TRY(gloo_send(peer->data, tag_of(call, 0, 0), 0, 1));
+        TRY(gloo_send(peer->data, comm_tag(call, 0, 0), 0, 1));
     }
     for (int i = 1; i < comm->base.world; i++) {
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
         TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t gloo_run(struct comm *base, const struct comm_call *call)
 {
     struct gloo_comm *comm = gloo_comm(base);
     int64_t deadline_ns = clock_monotonic_ns() + base->timeout_ms * 1000000;
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     switch (call->kind) {
     case COMM_ALL_GATHER: status = gloo_all_gather(comm, call, deadline_ns); break;
     case COMM_REDUCE_SCATTER: status = gloo_reduce_scatter(comm, call, deadline_ns); break;
@@ -422,7 +416,7 @@ static status_t gloo_run(struct comm *base, const struct comm_call *call)
     case COMM_GATHER: status = gloo_gather(comm, call, deadline_ns); break;
     case COMM_BARRIER: status = gloo_barrier(comm, call, deadline_ns); break;
     }
-    /* Unfinished transfers may hold on to memory until their connection is closed. */
+    /* Unfinished transfers may refer to memory until their connection is closed. */
     if (status != NULL) gloo_link_quit(comm->link);
     for (int p = 0; p < base->world; p++) {
         gloo_buffer_free(comm->peers[p].data);
@@ -457,10 +451,8 @@ static status_t gloo_split(struct comm *comm, const int *ranks, int count, int r
 
 static struct gloo_comm *gloo_new(struct gloo_link *link, int rank, int world, int64_t timeout_ms)
 {
-    static const struct comm_table table = {.run = gloo_run,
-                                            .quit = gloo_quit,
-                                            .free = gloo_free,
-                                            .split = gloo_split};
+    static const struct comm_table table = {
+        .name = "gloo", .run = gloo_run, .quit = gloo_quit, .free = gloo_free, .split = gloo_split};
     struct gloo_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->link = link;
@@ -475,31 +467,23 @@ static struct gloo_comm *gloo_new(struct gloo_link *link, int rank, int world, i
 static status_t gloo_split(struct comm *comm, const int *ranks, int count, int rank, int number,
                            struct comm **result)
 {
-    (void)number; /* is in the tags */
+    (void)number; /* it is part of the tags */
     struct gloo_comm *part = gloo_new(gloo_comm(comm)->link, rank, count, comm->timeout_ms);
     part->link_ranks = mem_dup(ranks, (size_t)count * sizeof *ranks);
     *result = &part->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-status_t comm_gloo_new(int rank, int world, const char *address, const char *prefix,
-                       const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
+status_t comm_gloo_new(int rank, int world, const char *address, const char *group,
+                       const struct rendezvous *store, int64_t join_ms, int64_t timeout_ms,
+                       struct comm **result)
 {
     if (world < 1 || rank < 0 || rank >= world)
         return status_new(STATUS_INVALID_ARGUMENT, "rank %d of %d", rank, world);
-    if (timeout_ms < 1)
+    if (timeout_ms < 1 || join_ms < 1)
         return status_new(STATUS_INVALID_ARGUMENT, "a group's timeout must be positive");
     struct gloo_link *link = NULL;
-    if (world > 1) TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
-    struct gloo_comm *comm = gloo_new(link, rank, world, timeout_ms);
-    /* A connected rank may be gone again while others still connect: nobody goes before all are in.
-     */
-    struct comm_call everybody_is_here = {.comm = &comm->base, .kind = COMM_BARRIER};
-    status_t status = world > 1 ? gloo_run(&comm->base, &everybody_is_here) : STATUS_OKAY;
-    if (status != NULL) {
-        gloo_free(&comm->base);
-        return status_wrap(status, "rank %d of %d cannot join group %s", rank, world, prefix);
-    }
-    *result = &comm->base;
-    return STATUS_OKAY;
+    if (world > 1) TRY(gloo_link_new(rank, world, address, group, store, join_ms, &link));
+    *result = &gloo_new(link, rank, world, timeout_ms)->base;
+    return NULL;
 }

@@ -1,18 +1,17 @@
 /*
  * The local communicator: ranks are threads of one process that read each other's memory. Every
  * collective is a few phases between barriers; a rank leaves a phase only when all have arrived. A
- * rank that fails waits until nobody reads its memory any more before it returns.
+ * failing rank waits until no peer reads its memory before it returns.
  *
- * The group is shared by its ranks and goes with the last of them. One thread at a time runs a
- * rank's collectives; comm_local_quit may come from any.
+ * The ranks share the group, and the last one frees it. One thread at a time runs a rank's
+ * collectives; comm_local_quit may be called from any.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "runtime/comm_table.h"
@@ -21,12 +20,12 @@ struct local_rank {
     const struct comm_call *call; /* the collective it is in; valid once it arrived */
     bool arrived;                 /* at the barrier */
     bool busy;  /* between the barriers of a collective: may be reading its peers' memory */
-    char *lost; /* why it takes no further part; NULL while it does */
+    char *lost; /* the reason why it takes no further part; NULL while it does */
 };
 
 struct local_group;
 
-/* A part of the group that not all of its ranks have come for yet. */
+/* A part of the group that some of its ranks have not created yet. */
 struct local_part {
     int number, first_rank;
     int missing; /* ranks */
@@ -74,7 +73,7 @@ static status_t wrong_peer(const struct local_group *group, const struct comm_ca
                               comm_kind_name(peer->call->kind), peer->call->sequence,
                               peer->call->count);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t expired(const struct local_group *group, int64_t timeout_ms)
@@ -89,7 +88,7 @@ static status_t expired(const struct local_group *group, int64_t timeout_ms)
     return status;
 }
 
-/* Nobody may be reading this rank's memory when it leaves a collective in the middle. */
+/* No peer may be reading this rank's memory when it leaves a collective early. */
 static void wait_for_readers(struct local_group *group, int self)
 {
     for (int r = 0; r < group->world; r++)
@@ -102,9 +101,7 @@ static status_t barrier(struct local_comm *comm, const struct comm_call *call, b
 {
     struct local_group *group = comm->group;
     struct local_rank *self = &group->ranks[comm->base.rank];
-    struct timespec deadline = {.tv_sec = deadline_ns / 1000000000,
-                                .tv_nsec = deadline_ns % 1000000000};
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     pthread_mutex_lock(&group->lock);
     uint64_t generation = group->generation;
     if (self->call != call) self->call = call; /* peers may still be reading it */
@@ -128,8 +125,7 @@ static status_t barrier(struct local_comm *comm, const struct comm_call *call, b
         if (self->lost != NULL) status = status_new(STATUS_ABORTED, "%s", self->lost);
         else if ((status = wrong_peer(group, call)) == NULL && late)
             status = expired(group, comm->base.timeout_ms);
-        else if (status == NULL)
-            late = pthread_cond_timedwait(&group->changed, &group->lock, &deadline) == ETIMEDOUT;
+        else if (status == NULL) late = !condition_wait(&group->changed, &group->lock, deadline_ns);
     }
     if (status != NULL) {
         if (self->lost == NULL) self->lost = mem_strdup(status_message(status));
@@ -195,7 +191,7 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
         slice_of(call, world, rank, &start, &count);
         sum_parts(comm, call, start, count, low ? comm_upper_half(call) : call->out + start);
         TRY(barrier(comm, call, true, deadline_ns));
-        if (low) { /* all parts are read: the sum may go to its place */
+        if (low) { /* all parts have been read: the sum may overwrite them */
             memmove(call->out + start, comm_upper_half(call), count * sizeof(float));
             TRY(barrier(comm, call, true, deadline_ns));
         }
@@ -215,11 +211,11 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
             copy(call->out + n * (size_t)r, peer_call(comm, r)->in, n * sizeof(float));
         sent = rank != call->root ? n * sizeof(float) : 0;
         break;
-    case COMM_BARRIER: return STATUS_OKAY;
+    case COMM_BARRIER: return NULL;
     }
     TRY(barrier(comm, call, false, deadline_ns));
     comm_count_sent(base, sent);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void local_quit(struct comm *comm, const char *why)
@@ -237,7 +233,7 @@ static status_t local_split(struct comm *comm, const int *ranks, int count, int 
 
 static void group_free(struct local_group *group)
 {
-    /* Parts end before the whole: whoever came for these is gone again. */
+    /* Parts end before the whole: ranks that joined these have left them. */
     for (struct local_part *part = group->parts, *next; part != NULL; part = next) {
         next = part->next;
         group_free(part->group);
@@ -269,17 +265,14 @@ static struct local_group *group_new(int world)
     group->world = world;
     group->members = world;
     pthread_mutex_init(&group->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&group->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    condition_init(&group->changed);
     return group;
 }
 
 static struct comm *local_new(struct local_group *group, int rank, int64_t timeout_ms)
 {
-    static const struct comm_table table = {.run = local_run,
+    static const struct comm_table table = {.name = "local",
+                                            .run = local_run,
                                             .quit = local_quit,
                                             .free = local_free,
                                             .split = local_split};
@@ -291,7 +284,7 @@ static struct comm *local_new(struct local_group *group, int rank, int64_t timeo
     return &comm->base;
 }
 
-/* The first rank to come makes the part's group, the last one takes it off the whole's list. */
+/* The first rank creates the part's group; the last one removes it from the whole's list. */
 static status_t local_split(struct comm *comm, const int *ranks, int count, int rank, int number,
                             struct comm **result)
 {
@@ -318,7 +311,7 @@ static status_t local_split(struct comm *comm, const int *ranks, int count, int 
         return status_new(STATUS_INTERNAL, "a part of %d ranks, for others of %d", count,
                           group->world);
     *result = local_new(group, rank, comm->timeout_ms);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
@@ -328,5 +321,5 @@ status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
                           world);
     struct local_group *group = group_new(world);
     for (int r = 0; r < world; r++) comms[r] = local_new(group, r, timeout_ms);
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,7 +1,7 @@
 /*
- * Memory that is registered with communicators: each one's list of it, so that parts have what the
- * whole has and everything is given back in time. What registering means is the communicator's
- * (comm_table.h).
+ * Memory registered with communicators: each one's list, so that parts share the whole's
+ * registrations and everything is deregistered in time. The communicator defines what registering
+ * does (comm_table.h).
  */
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ bool comm_registers(const struct comm *comm)
     return comm->table->register_memory != NULL;
 }
 
-bool comm_talks(const struct comm *comm)
+bool comm_enqueue_needs_peers(const struct comm *comm)
 {
     return comm->memory != NULL;
 }
@@ -36,17 +36,17 @@ static status_t add(struct comm *comm, void *memory, uint64_t bytes)
     struct comm_memory *made = mem_alloc(sizeof *made);
     *made = (struct comm_memory){memory, bytes, handle, comm->memory};
     comm->memory = made;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Takes the first one out of the list. */
+/* Removes the first entry of the list. */
 static void drop(struct comm *comm, struct comm_memory **at)
 {
     struct comm_memory *dropped = *at;
     *at = dropped->next;
     status_t status = comm->table->deregister_memory(comm, dropped->handle);
     free(dropped);
-    if (status == STATUS_OKAY) return;
+    if (status == NULL) return;
     status = status_wrap(status, "deregistering memory");
     if (comm->whole != NULL) comm_fail(comm->whole, status_copy(status));
     comm_fail(comm, status);
@@ -64,8 +64,8 @@ void comm_memory_forget(struct comm *comm)
     while (comm->memory != NULL) drop(comm, &comm->memory);
 }
 
-/* Only the owner's thread, which this is, changes the list of parts: it can be read without the
- * lock, under which nobody is to wait. */
+/* Only the owner's thread, which this is, changes the list of parts: read it without the lock,
+ * which must not be held while waiting. */
 void comm_deregister(struct comm *comm, void *memory)
 {
     for (struct comm *part = comm->parts; part != NULL; part = part->next_part)
@@ -78,18 +78,18 @@ status_t comm_register(struct comm *comm, void *memory, uint64_t bytes)
     pthread_mutex_lock(&comm->lock);
     status_t status = status_copy(comm->failure);
     pthread_mutex_unlock(&comm->lock);
-    if (status == STATUS_OKAY) status = add(comm, memory, bytes);
-    for (struct comm *part = comm->parts; part != NULL && status == STATUS_OKAY;
+    if (status == NULL) status = add(comm, memory, bytes);
+    for (struct comm *part = comm->parts; part != NULL && status == NULL;
          part = part->next_part)
         status = add(part, memory, bytes);
-    if (status != STATUS_OKAY) comm_deregister(comm, memory);
+    if (status != NULL) comm_deregister(comm, memory);
     return status;
 }
 
-/* In the order in which the whole got it: its list has the last one first. */
+/* In the order in which the whole registered it: its list is newest first. */
 static status_t share_from(const struct comm_memory *memory, struct comm *part)
 {
-    if (memory == NULL) return STATUS_OKAY;
+    if (memory == NULL) return NULL;
     TRY(share_from(memory->next, part));
     return add(part, memory->memory, memory->bytes);
 }

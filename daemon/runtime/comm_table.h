@@ -1,6 +1,6 @@
 /*
- * What a kind of communicator implements. comm.c numbers, logs and enqueues the collectives, makes
- * the first failure stick, and calls this table on the lane's thread. Internal to daemon/runtime.
+ * The interface of a kind of communicator. comm.c numbers, logs and enqueues the collectives, makes
+ * the first failure sticky, and calls this table on the lane's thread. Internal to daemon/runtime.
  */
 #ifndef FSDPD_RUNTIME_COMM_TABLE_H
 #define FSDPD_RUNTIME_COMM_TABLE_H
@@ -36,29 +36,29 @@ struct comm_call {
     struct comm_call *next_free, *next_made;
 };
 
-enum { COMM_PARTS_MAX = 254 }; /* that are told apart at a time */
+enum { COMM_PARTS_MAX = 254 }; /* distinct at a time */
 
-/* What goes through host memory at a time where devices share it (cuda/comm_staged.c). */
+/* The piece size through host memory where ranks share a device (cuda/comm_staged.c). */
 enum { COMM_STAGING_BYTES = 4 << 20 };
 
 struct comm_table {
+    const char *name; /* see comm_transport */
     /* Carries out one collective with the peers; `count` is positive unless it is a barrier. */
     status_t (*run)(struct comm *comm, const struct comm_call *call);
-    /* Instead of `run`, of communicators whose collectives are a device's own work: enqueues it on
-     * the lane, from the thread that asks, also for one rank. NULL: `run` it is, on the lane's
-     * thread. */
+    /* Replaces `run` for communicators whose collectives run on the device: enqueues it on the
+     * lane, from the calling thread, also for one rank. NULL: use `run`, on the lane's thread. */
     status_t (*enqueue)(struct comm *comm, struct lane_queue *lane, const struct comm_call *call);
     bool repeatable; /* see comm_is_repeatable */
-    /* Of those with `enqueue`: see comm_reserve; NULL: it keeps no records. */
+    /* For communicators with `enqueue`: see comm_reserve; NULL: it keeps no records. */
     void (*reserve)(struct comm *comm, int calls);
-    /* This rank takes no further part: its own waiting collective returns soon with any error,
-     * peers see a lost peer. From any thread, more than once. */
+    /* This rank takes no further part: its waiting collective soon returns with any error; peers
+     * see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);
     void (*free)(struct comm *comm);
-    /* See comm_register, of one communicator; *handle is what names the memory to it later. NULL:
-     * it has no use for that. */
+    /* See comm_register, for one communicator; *handle identifies the memory to it later. NULL:
+     * unsupported. */
     status_t (*register_memory)(struct comm *comm, void *memory, uint64_t bytes, void **handle);
-    /* Before `free`. Of one that has failed there may be nothing left to do. */
+    /* Called before `free`. After a failure there may be nothing left to do. */
     status_t (*deregister_memory)(struct comm *comm, void *handle);
     /* See comm_split; this rank is ranks[rank], and the part's number is the same on all of them.
      */
@@ -70,15 +70,16 @@ struct comm {
     const struct comm_table *table;
     int rank, world;
     int64_t timeout_ms;
-    _Atomic uint64_t bytes_sent;
-    struct comm *whole;         /* that this one is a part of; NULL */
+    _Atomic uint64_t bytes_sent, begun; /* the whole's have its parts', too; see comm_progress */
+    _Atomic bool waits;
+    struct comm *whole;         /* the communicator that this is a part of, or NULL */
     int number;                 /* of this part; 0 for the whole */
     int splits;                 /* parts made so far; its owner's thread */
-    struct comm_memory *memory; /* that is registered; the same */
+    struct comm_memory *memory; /* registered memory; its owner's thread */
 
-    pthread_mutex_t lock;            /* guards what follows */
+    pthread_mutex_t lock;            /* guards the members below */
     uint64_t sequence;               /* of the last collective enqueued */
-    struct comm_call *made, *unused; /* every call that was ever made; those that are not queued */
+    struct comm_call *made, *unused; /* all call records; those not in the queue */
     struct comm *parts, *next_part;  /* next_part is guarded by the whole's lock */
     bool aborted;
     status_t failure; /* the first one; every later collective fails with it */
@@ -93,24 +94,32 @@ void comm_deinit(struct comm *comm);
 const char *comm_kind_name(enum comm_kind kind);
 
 /*
- * For a communicator that stands on another one: carries out `call` (all but its sequence, which is
- * `comm`'s next) with the peers and waits for them, on this thread; one at a time. A failure sticks
- * to `comm`. The error does not name the collective: comm_name_call does, by whoever's call it is.
+ * For a communicator built on another one: runs `call` (its sequence becomes `comm`'s next) with
+ * the peers and waits for them, on this thread; one at a time. A failure is sticky for `comm`. The
+ * error does not name the collective: the caller does, with comm_name_call.
  */
 status_t comm_run(struct comm *comm, const struct comm_call *call) FSDPD_MUST_USE;
 status_t comm_name_call(const struct comm *comm, const struct comm_call *call,
                         status_t status) FSDPD_MUST_USE;
 
-/* An all_reduce on bf16: where, behind the rounded parts, this rank's sum goes at first. */
+/* An all_reduce on bf16: the offset, after the rounded parts, of this rank's intermediate sum. */
 static inline float *comm_upper_half(const struct comm_call *call)
 {
     return call->out + call->count / 2;
 }
 
+/* Tells a rank's messages apart by the part of the group, the collective, its phase and piece. */
+static inline uint64_t comm_tag(const struct comm_call *call, unsigned phase, size_t piece)
+{
+    return (uint64_t)call->comm->number << 56 | (call->sequence & UINT32_MAX) << 24 |
+           (uint64_t)phase << 23 | (uint64_t)piece;
+}
+
 /* A failure that came in no collective: later ones fail with it. Takes ownership. */
 void comm_fail(struct comm *comm, status_t status);
 
-/* comm_memory.c: what the whole has is the part's, too; and before one is freed. */
+/* comm_memory.c: shares the whole's registrations with a part, and releases them before one is
+ * freed. */
 status_t comm_memory_share(struct comm *whole, struct comm *part) FSDPD_MUST_USE;
 void comm_memory_forget(struct comm *comm);
 
@@ -120,8 +129,8 @@ void comm_count_sent(struct comm *comm, uint64_t bytes);
 /* Whether comm_abort was called. */
 bool comm_is_aborted(struct comm *comm);
 
-/* Elements of the pieces in which a reduction goes through its workspace: two per peer at a time.
- */
+/* Elements of the pieces in which a reduction passes through its workspace: two per peer at a
+ * time. */
 size_t comm_chunk_elements(int world);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * Devices: opening one by name, the books of its memory, lowering a graph, and the dispatch of
- * lanes and events to the device's table of functions. The books may be used from any thread.
+ * Devices: opens one by name, accounts for its memory, lowers a graph, and dispatches lanes and
+ * events to the device's table of functions. Memory accounting is thread-safe.
  */
 #include "runtime/device.h"
 
@@ -26,7 +26,7 @@ static status_t open_cuda(const char *name, int threads, struct device **device)
     TRY(status_wrap(backend_load(&backend), "device %s", name));
     TRY(status_wrap(backend->open((int)number, device), "device %s", name));
     (*device)->threads = threads > 0 ? threads : 1;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t device_open(const char *name, int threads, struct device **device)
@@ -88,7 +88,7 @@ status_t device_model(const struct device *device, char *text, size_t size)
 {
     if (device->table->model != NULL) return device->table->model(device, text, size);
     snprintf(text, size, "%s", device->name);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 uint64_t device_memory_bytes(const struct device *device)
@@ -129,7 +129,7 @@ uint64_t device_peak_bytes(const struct device *device)
     return bytes;
 }
 
-/* `wanted` says how much of what kind, and gets its address. */
+/* `wanted` holds size and kind, and receives the address. */
 static status_t allocate(struct device *device, struct device_allocation wanted, void **memory)
 {
     const struct device_table *table = device->table;
@@ -145,7 +145,7 @@ static status_t allocate(struct device *device, struct device_allocation wanted,
     if (device->allocated > device->peak) device->peak = device->allocated;
     pthread_mutex_unlock(&device->lock);
     *memory = wanted.memory;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t device_allocate(struct device *device, uint64_t bytes, void **memory)
@@ -162,7 +162,7 @@ status_t device_allocate_registrable(struct device *device, uint64_t bytes, void
 
 status_t device_check_registrable(const struct device *device)
 {
-    if (device->table->check_registrable == NULL) return STATUS_OKAY;
+    if (device->table->check_registrable == NULL) return NULL;
     return device->table->check_registrable(device);
 }
 
@@ -194,7 +194,7 @@ uint64_t device_host_memory_bytes(const struct device *device)
 {
     uint64_t available = host_memory_available(), limit = device->host_limit, taken;
     if (limit == 0) return available;
-    /* the others have as much of it as this one */
+    /* assumes that the other ranks allocate as much as this one */
     if (__builtin_mul_overflow(device_host_allocated_bytes(device),
                                (uint64_t)device_host_ranks(device), &taken) ||
         taken > limit)
@@ -219,7 +219,9 @@ void device_release(struct device *device, void *memory)
         *(found.host ? &device->host_allocated : &device->allocated) -= found.bytes;
     }
     pthread_mutex_unlock(&device->lock);
-    if (found.memory == NULL) abort(); /* not ours, or released twice: a bug that must not go on */
+    if (found.memory == NULL)
+        abort(); /* a foreign pointer or a double release: a bug that must not
+                  * continue */
     unmap(device, found);
 }
 
@@ -238,14 +240,14 @@ char *device_log(const struct device *device)
     return strcmp(device->name, "null") == 0 ? device_null_log(device) : NULL;
 }
 
-/* Whether the elements lie in plain order, whatever the layout is called. */
+/* Whether elements are in row-major order, whatever the layout is called. */
 static bool is_plain(const struct tensor_type *type)
 {
     if (type->layout == LAYOUT_PLAIN || type->dim_count != 4) return true;
     return type->dims[1] == 1 || type->dims[2] * type->dims[3] == 1;
 }
 
-/* A reshape that moves nothing. One that accumulates adds to what is there: that is arithmetic. */
+/* A reshape that moves nothing. One that accumulates adds to the output: that is arithmetic. */
 static bool is_view(const struct op_desc *desc)
 {
     const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
@@ -291,7 +293,7 @@ status_t device_lower(struct device *device, struct graph *graph, struct device_
         }
     }
     *lowered = result;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void device_graph_free(struct device_graph *lowered)
@@ -317,7 +319,7 @@ status_t lane_open(struct device *device, enum lane kind, struct lane_queue **la
         if (device->host == NULL) {
             TRY(device_cpu_open(device->threads, &device->host));
             kernels_set_threads(
-                device->threads); /* no op of the host's was prepared, which does it */
+                device->threads); /* no host op was prepared, so nothing to wait for */
         }
         device = device->host;
     }
@@ -344,8 +346,8 @@ void lane_record(struct lane_queue *lane, struct event *event)
     lane->device->table->record(lane, event);
 }
 
-/* The host waits for another device: a look now and then, so that the driver's threads stay free.
- * What is looked for is done or has failed before the device is closed, as its other lanes are. */
+/* The host waits for another device by polling, so that the driver's threads stay free. The polled
+ * work finishes or fails before the device is closed, as its other lanes do. */
 static status_t wait_for_device(void *argument)
 {
     enum { PAUSE_NS = 20000 };
@@ -353,7 +355,7 @@ static status_t wait_for_device(void *argument)
     for (;;) {
         bool fired = false;
         TRY(event->device->table->event_fired(event, &fired));
-        if (fired) return STATUS_OKAY;
+        if (fired) return NULL;
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
 }
@@ -362,7 +364,8 @@ void lane_wait_event(struct lane_queue *lane, struct event *event)
 {
     if (event->device == lane->device) lane->device->table->wait_event(lane, event);
     else
-        status_free(lane_call(lane, wait_for_device, event)); /* it is the host's: it takes calls */
+        status_free(lane_call(lane, wait_for_device, event)); /* it runs on the host: it accepts
+                                                               * calls */
 }
 
 void lane_label(struct lane_queue *lane, const char *label)
@@ -397,13 +400,21 @@ status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op
 
 int optimizer_step_slots(const struct optimizer_step *step)
 {
-    return step->kind != OPTIMIZER_SGD ? 2 : step->momentum != 0 ? 1 : 0;
+    switch (step->kind) {
+#define SLOTS(KIND, name, kernel, count, ...)                                                      \
+    case OPTIMIZER_##KIND: return count;
+        OPTIMIZERS(SLOTS)
+#undef SLOTS
+    case OPTIMIZER_COUNT: break;
+    }
+    return 0;
 }
 
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                       float *param, const float *grad, float *const *slots, const float *gate)
+                       float *param, const float *grad, float *const *slots, const float *stats,
+                       bool gated)
 {
-    return lane->device->table->optimize(lane, step, n, param, grad, slots, gate);
+    return lane->device->table->optimize(lane, step, n, param, grad, slots, stats, gated);
 }
 
 status_t lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
@@ -430,7 +441,7 @@ status_t lane_gate(struct lane_queue *lane, const struct gate_args *args, const 
 
 status_t lane_stamp(struct lane_queue *lane, int64_t *ns)
 {
-    if (lane->device->table->stamp == NULL) return STATUS_OKAY;
+    if (lane->device->table->stamp == NULL) return NULL;
     return lane->device->table->stamp(lane, ns);
 }
 
@@ -473,9 +484,9 @@ status_t recording_end(struct recording *recording, status_t walked)
     return recording->device->table->recording_end(recording, walked);
 }
 
-bool lane_rehearses(const struct lane_queue *lane)
+bool lane_is_dry_run(const struct lane_queue *lane)
 {
-    return lane->rehearses;
+    return lane->is_dry_run;
 }
 
 uint64_t device_lane_host_bytes(const struct device *device)

@@ -1,7 +1,7 @@
 /*
- * The cpu as a device: anonymous memory maps, so that the pages that were really touched can be
- * counted; ops prepared by libkernels, the fast library first and the plain loops for what it
- * refuses. Its lanes are threads (lane_cpu.c).
+ * The cpu as a device: anonymous memory maps, so that touched pages can be counted; ops prepared by
+ * libkernels, the fast library first and the reference for ops that it refuses. Its lanes are
+ * threads (lane_cpu.c).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
                           "device %s: cannot allocate %s; the host has %s available", device->name,
                           text_format_bytes(bytes, wanted), text_format_bytes(available, present));
     *memory = mapped;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void cpu_unmap(struct device *device, void *memory, uint64_t bytes)
@@ -79,7 +79,7 @@ static status_t cpu_prepare(struct device *device, const struct op_desc *desc, v
     if (status != NULL) return status;
     *prepared = kernel;
     *workspace_bytes = kernel_workspace_bytes(kernel);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void cpu_unprepare(void *prepared)
@@ -119,5 +119,5 @@ status_t device_cpu_open(int threads, struct device **device)
     struct device *result = mem_alloc(sizeof *result);
     device_init(result, &table, "cpu", threads);
     *device = result;
-    return STATUS_OKAY;
+    return NULL;
 }

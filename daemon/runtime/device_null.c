@@ -1,8 +1,7 @@
 /*
- * The null device: does nothing and writes down what it is told, one line per call, for tests of
- * plans and of the executor. Its memory is address space without any bytes behind it, so whoever
- * touches it without a lane crashes. Addresses are written as "m0+64": byte 64 of the first
- * allocation; anything else is "host".
+ * The null device: computes nothing and logs one line per call, for tests of plans and of the
+ * executor. Its memory is address space without backing, so any access outside a lane crashes.
+ * Addresses are logged as "m0+64": byte 64 of the first allocation; anything else is "host".
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -49,7 +48,7 @@ static status_t null_map(struct device *device, uint64_t bytes, void **memory)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: no address space for %" PRIu64 " bytes", device->name, bytes);
     *memory = mapped;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void null_unmap(struct device *device, void *memory, uint64_t bytes)
@@ -73,7 +72,7 @@ static status_t null_prepare(struct device *device, const struct op_desc *desc, 
     (void)desc;
     *prepared = NULL;
     *workspace_bytes = 0;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void null_unprepare(void *prepared)
@@ -96,7 +95,7 @@ static void log_address(struct null_device *device, const void *address)
 
 static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy", "download", "host"};
 
-/* Starts a line; null_log_end ends it and lets go of the log. */
+/* Starts a line; null_log_end ends it and releases the lock. */
 static struct null_device *log_begin(const struct lane_queue *lane, const char *what)
 {
     struct null_device *device = null_device(lane->device);
@@ -117,7 +116,7 @@ static status_t null_lane_open(struct device *device, enum lane kind, struct lan
     result->device = device;
     result->kind = kind;
     *lane = result;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void null_lane_close(struct lane_queue *lane)
@@ -131,7 +130,7 @@ static status_t null_event_new(struct device *device, struct event **event)
     result->base.device = device;
     result->number = null_device(device)->events++;
     *event = &result->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void null_event_free(struct event *event)
@@ -161,7 +160,7 @@ static status_t null_copy(struct lane_queue *lane, void *to, const void *from, u
     buf_add_text(&device->log, " -> ");
     log_address(device, to);
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_launch(struct lane_queue *lane, struct device_graph *graph, int op,
@@ -183,12 +182,12 @@ static status_t null_launch(struct lane_queue *lane, struct device_graph *graph,
         log_address(device, call->outputs[i]);
     }
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                               float *param, const float *grad, float *const *slots,
-                              const float *gate)
+                              const float *stats, bool gated)
 {
     (void)slots;
     struct null_device *device = log_begin(lane, "optimize ");
@@ -196,10 +195,10 @@ static status_t null_optimize(struct lane_queue *lane, const struct optimizer_st
     log_address(device, param);
     buf_add_text(&device->log, " by ");
     log_address(device, grad);
-    if (gate != NULL) buf_add_text(&device->log, " if ");
-    if (gate != NULL) log_address(device, gate);
+    buf_add_text(&device->log, gated ? " if " : " of ");
+    log_address(device, stats);
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
@@ -208,7 +207,7 @@ static status_t null_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
     buf_printf(&device->log, "%" PRIu64 " ", bytes);
     log_address(device, memory);
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_add(struct lane_queue *lane, size_t n, float *to, const float *from)
@@ -219,7 +218,7 @@ static status_t null_add(struct lane_queue *lane, size_t n, float *to, const flo
     buf_add_text(&device->log, " -> ");
     log_address(device, to);
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_norm(struct lane_queue *lane, enum norm_kind kind, size_t n,
@@ -231,7 +230,7 @@ static status_t null_norm(struct lane_queue *lane, enum norm_kind kind, size_t n
     buf_add_text(&device->log, " -> ");
     log_address(device, partial);
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_gate(struct lane_queue *lane, const struct gate_args *args,
@@ -243,14 +242,14 @@ static status_t null_gate(struct lane_queue *lane, const struct gate_args *args,
     buf_add_text(&device->log, " -> ");
     log_address(device, stats);
     log_end(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t null_wait(struct lane_queue *lane, int64_t timeout_ms)
 {
     (void)lane;
     (void)timeout_ms;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static int64_t null_busy_ns(const struct lane_queue *lane)
@@ -298,5 +297,5 @@ status_t device_null_open(struct device **device)
     struct null_device *result = mem_alloc(sizeof *result);
     device_init(&result->base, &table, "null", 1);
     *device = &result->base;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,7 +1,7 @@
 /*
- * What a kind of device implements. device.c keeps the books (memory handed out, lowered graphs)
- * and dispatches; a device module (cpu, null; cuda, loaded when it is asked for) fills in this
- * table and embeds the structs below as the first member of its own. Internal to daemon/runtime.
+ * The interface of a kind of device. device.c does the accounting (allocated memory, lowered
+ * graphs) and dispatches; a device module (cpu, null; cuda, loaded on demand) fills in this table
+ * and embeds the structs below as the first member of its own. Internal to daemon/runtime.
  */
 #ifndef FSDPD_RUNTIME_DEVICE_TABLE_H
 #define FSDPD_RUNTIME_DEVICE_TABLE_H
@@ -11,25 +11,25 @@
 #include "runtime/device.h"
 
 struct device_table {
-    /* Everything opened on the device is closed already. Frees `device`. */
+    /* Everything opened on the device has been closed. Frees `device`. */
     void (*close)(struct device *device);
     uint64_t (*memory_bytes)(const struct device *device);
 
     /* `bytes` is positive. Zeroed, at least 64-byte aligned. */
     status_t (*map)(struct device *device, uint64_t bytes, void **memory);
     void (*unmap)(struct device *device, void *memory, uint64_t bytes);
-    /* Of those bytes, the ones in pages that were touched; 0 if that cannot be known. */
+    /* The bytes among these in touched pages; 0 if unknown. */
     uint64_t (*touched)(struct device *device, void *memory, uint64_t bytes);
-    /* Memory of the host that the device can copy by itself. NULL: any memory is (map, unmap). */
+    /* Host memory that the device can copy asynchronously. NULL: any memory is (map, unmap). */
     status_t (*map_host)(struct device *device, uint64_t bytes, void **memory);
     void (*unmap_host)(struct device *device, void *memory, uint64_t bytes);
 
     /* See device_allocate_registrable; NULL: map and unmap. */
     status_t (*map_registrable)(struct device *device, uint64_t bytes, void **memory);
     void (*unmap_registrable)(struct device *device, void *memory, uint64_t bytes);
-    status_t (*check_registrable)(const struct device *device); /* NULL: nothing to say */
+    status_t (*check_registrable)(const struct device *device); /* NULL: no notes */
 
-    /* What it is, "NVIDIA H100 80GB HBM3"; NULL: its name says it. */
+    /* The model, "NVIDIA H100 80GB HBM3"; NULL: use its name. */
     status_t (*model)(const struct device *device, char *text, size_t size);
     /* See device_note; NULL: it has none. */
     const char *(*note)(const struct device *device, int index);
@@ -46,8 +46,8 @@ struct device_table {
     void (*event_free)(struct event *event);
     void (*record)(struct lane_queue *lane, struct event *event);
     void (*wait_event)(struct lane_queue *lane, struct event *event);
-    /* Whether what was enqueued before the event's last record is done; an error if it never will
-     * be known. From any thread. NULL: the device's own lanes can be LANE_HOST, and wait for
+    /* Whether the work enqueued before the event's last record has finished; an error if that will
+     * never be known. From any thread. NULL: the device's own lanes can be LANE_HOST, and wait for
      * events. */
     status_t (*event_fired)(struct event *event, bool *fired);
     status_t (*call)(struct lane_queue *lane, status_t (*function)(void *argument), void *argument);
@@ -57,7 +57,8 @@ struct device_table {
     status_t (*launch)(struct lane_queue *lane, struct device_graph *graph, int op,
                        const struct kernel_call *call);
     status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                         float *param, const float *grad, float *const *slots, const float *gate);
+                         float *param, const float *grad, float *const *slots, const float *stats,
+                         bool gated);
     status_t (*zero)(struct lane_queue *lane, void *memory, uint64_t bytes);
     status_t (*add)(struct lane_queue *lane, size_t n, float *to, const float *from);
     status_t (*norm)(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
@@ -69,7 +70,7 @@ struct device_table {
     int64_t (*busy_ns)(const struct lane_queue *lane);
     uint64_t lane_host_bytes; /* see device_lane_host_bytes */
 
-    /* NULL: has no recordings. A device sets lane_queue.rehearses while a pass is on. */
+    /* NULL: has no recordings. A device sets lane_queue.is_dry_run during a pass. */
     status_t (*recording_new)(struct device *device, struct lane_queue *const *lanes, int count,
                               struct recording **recording);
     void (*recording_free)(struct recording *recording);
@@ -89,11 +90,11 @@ struct device {
     char *name;
     uint64_t limit; /* of memory, for tests; 0: none */
     int threads;
-    int sharers;          /* have its memory together; 0: 1 */
-    int host_ranks;       /* have the host's memory together; 0: 1 */
+    int sharers;          /* processes sharing its memory; 0: 1 */
+    int host_ranks;       /* processes sharing the host's memory; 0: 1 */
     uint64_t host_limit;  /* of the host's memory, for all of them; 0: none */
     struct device *host;  /* whose lane is LANE_HOST; NULL before one was opened */
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     struct device_allocation *allocations;
     int allocation_count, allocation_capacity;
     uint64_t allocated, peak, host_allocated;
@@ -102,9 +103,9 @@ struct device {
 struct lane_queue {
     struct device *device;
     enum lane kind;
-    const char *label; /* of what is enqueued next; NULL: none */
-    bool unfinished;   /* so the last wait found it, and gave up */
-    bool rehearses;    /* see lane_rehearses */
+    const char *label; /* of the next work; NULL: none */
+    bool unfinished;   /* the last wait found it running, and gave up */
+    bool is_dry_run;   /* see lane_is_dry_run */
 };
 
 struct recording {
@@ -136,7 +137,7 @@ char *device_null_log(const struct device *device);
 
 /* The arithmetic of optimizer, norm and gate, in host memory (step_cpu.c). */
 void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, const float *grad,
-                       float *const *slots, const float *gate);
+                       float *const *slots, const float *stats, bool gated);
 void step_cpu_norm(enum norm_kind kind, size_t n, const float *values, double *partial);
 void step_cpu_gate(const struct gate_args *args, const double *partials, int count, float *stats);
 
@@ -155,8 +156,8 @@ status_t lane_cpu_copy(struct lane_queue *lane, void *to, const void *from,
 status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                          const struct kernel_call *call) FSDPD_MUST_USE;
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                           float *param, const float *grad, float *const *slots,
-                           const float *gate) FSDPD_MUST_USE;
+                           float *param, const float *grad, float *const *slots, const float *stats,
+                           bool gated) FSDPD_MUST_USE;
 status_t lane_cpu_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 status_t lane_cpu_add(struct lane_queue *lane, size_t n, float *to,
                       const float *from) FSDPD_MUST_USE;
@@ -168,9 +169,9 @@ status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t lane_cpu_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
 int64_t lane_cpu_busy_ns(const struct lane_queue *lane);
 
-/* What this host can still hand out: MemAvailable, or less where a control group says so. */
+/* Memory available on this host: MemAvailable, or less if a control group limits it. */
 uint64_t host_memory_available(void);
-/* The same where /proc and /sys are below `root`: for tests. */
+/* The same with /proc and /sys below `root`: for tests. */
 uint64_t host_memory_available_in(const char *root);
 
 #endif

@@ -1,11 +1,12 @@
 /*
- * The executor. When it is made it allocates the plan's two arenas, opens the lanes, makes one
- * event per instruction that another lane waits for, and works out every instruction's addresses. A
- * step then only walks the list, enqueues, and waits for the lanes; device memory is reached
- * through lanes alone, so that any device will do.
+ * The executor. When created it allocates the plan's arenas, opens the lanes, creates one event per
+ * instruction that another lane waits for, and computes every instruction's addresses. A step then
+ * only walks the list, enqueues, and waits for the lanes; it accesses device memory only through
+ * lanes, so any device will do.
  *
- * One thread owns an executor; executor_abort may come from any.
+ * One thread owns an executor; executor_abort may be called from any.
  */
+#include "base/array.h"
 #include "runtime/executor_internal.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 
-enum { LOOK_MS = 500 /* how often a wait for a lane looks whether the step was aborted */ };
+enum { POLL_MS = 500 /* how often a wait for a lane checks whether the step was aborted */ };
 
 static status_t check_arguments(const struct plan *plan, const struct comm *comm,
                                 const struct device_graph *train,
@@ -24,13 +25,10 @@ static status_t check_arguments(const struct plan *plan, const struct comm *comm
     if (world != plan->options.world || rank != plan->options.rank)
         return status_new(STATUS_INTERNAL, "the plan is for rank %d of %d, the group's is %d of %d",
                           plan->options.rank, plan->options.world, rank, world);
-    if (plan->options.optimizer_slots > MAX_SLOTS)
-        return status_new(STATUS_INTERNAL, "the plan has %d optimizer slots; at most %d are known",
-                          plan->options.optimizer_slots, MAX_SLOTS);
     if ((plan->train.graph != NULL && train == NULL) ||
         (plan->evaluate.graph != NULL && evaluate == NULL))
         return status_new(STATUS_INTERNAL, "a graph of the plan was not lowered");
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
@@ -50,7 +48,7 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
         return status;
     }
     *result = executor;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void program_deinit(struct program *program)
@@ -118,7 +116,7 @@ bool executor_has_trace(const struct executor *executor)
     return executor->trace != NULL;
 }
 
-/* Where the instructions of this program's next run leave their times; NULL if nobody asked. */
+/* Where the instructions of this program's next run store their times; NULL without a trace. */
 static struct trace_stamp *trace_stamps(const struct executor *executor,
                                         const struct program *program)
 {
@@ -141,27 +139,27 @@ static status_t aborted(struct executor *executor)
     return status;
 }
 
-/* Each range with the settings of its group. */
+/* Updates each range with the settings of its group. */
 static status_t optimize(struct lane_queue *lane, const struct action *action,
-                         const struct optimizer_step *optimizer, const float *gate)
+                         const struct optimizer_step *optimizer, const float *stats, bool gated)
 {
     for (int r = 0; r < action->range_count; r++) {
         const struct plan_range *range = &action->ranges[r];
         struct optimizer_step step = *optimizer;
-        float *slots[MAX_SLOTS] = {NULL};
+        float *slots[OPTIMIZER_MAX_SLOTS] = {NULL};
         if (range->group > 0 && range->group <= optimizer->group_count) {
             step.lr *= optimizer->groups[range->group - 1].lr_scale;
             step.weight_decay = optimizer->groups[range->group - 1].weight_decay;
         }
-        for (int slot = 0; slot < MAX_SLOTS; slot++)
+        for (int slot = 0; slot < OPTIMIZER_MAX_SLOTS; slot++)
             if (action->slots[slot] != NULL) slots[slot] = action->slots[slot] + range->from;
         TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
-                          (float *)action->source + range->from, slots, gate));
+                          (float *)action->source + range->from, slots, stats, gated));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* What this rank counts of a unit's gradient. */
+/* The part of a unit's gradient that this rank counts. */
 static status_t add_norm(const struct executor *executor, const struct program *program,
                          const struct action *action, struct lane_queue *lane)
 {
@@ -169,7 +167,7 @@ static status_t add_norm(const struct executor *executor, const struct program *
     for (int r = 0; r < action->range_count; r++)
         TRY(lane_norm(lane, executor->plan->options.norm, (size_t)action->ranges[r].count,
                       (float *)action->source + action->ranges[r].from, (double *)action->target));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t issue(struct executor *executor, struct program *program, int i,
@@ -182,6 +180,8 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_COPY_BATCH:
         TRY(lane_copy(lane, program->input, input->input, program->input_bytes));
         TRY(lane_copy(lane, program->target, input->target, program->target_bytes));
+        if (program->starts != NULL)
+            TRY(lane_copy(lane, program->starts, input->starts, program->target_bytes));
         return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
     case INSTRUCTION_ALL_GATHER:
         if (action->low && instruction->group == GROUP_RESHARD)
@@ -197,7 +197,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
             input->step * (input->micro_steps > 0 ? input->micro_steps : 1) + input->micro;
         return lane_launch(lane, program->graph, instruction->op, &action->call);
     case INSTRUCTION_FREE:
-        if (executor->poison == NULL) return STATUS_OKAY;
+        if (executor->poison == NULL) return NULL;
         return lane_copy(lane, action->source, executor->poison, action->count);
     case INSTRUCTION_REDUCE_SCATTER:
         if (action->low)
@@ -217,9 +217,9 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
                                action->scale, action->workspace);
     case INSTRUCTION_OPTIMIZER: {
-        char *gate = instruction->lane == LANE_HOST ? program->host_stats : program->stats;
-        return optimize(lane, action, &input->optimizer,
-                        program->first_norm != NULL ? (float *)gate : NULL);
+        char *stats = instruction->lane == LANE_HOST ? program->host_stats : program->stats;
+        return optimize(lane, action, &input->optimizer, (float *)stats,
+                        program->first_norm != NULL);
     }
     case INSTRUCTION_UPLOAD:
     case INSTRUCTION_DOWNLOAD:
@@ -239,7 +239,6 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_GATE: {
         const struct gate_args args = {.kind = executor->plan->options.norm,
                                        .max_norm = input->max_norm,
-                                       .gradient_scale = input->optimizer.gradient_scale,
                                        .skip = input->skip};
         return lane_gate(lane, &args, (double *)action->source, executor->plan->options.world,
                          (float *)action->target);
@@ -248,7 +247,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
 }
 
-/* `stamps`: where instructions leave their times; may be NULL. */
+/* `stamps`: where instructions store their times; may be NULL. */
 static status_t issue_all(struct executor *executor, struct program *program,
                           const struct step_input *input, struct trace_stamp *stamps)
 {
@@ -269,29 +268,29 @@ static status_t issue_all(struct executor *executor, struct program *program,
     return lane_copy(lane, executor->stats_out, program->stats, sizeof executor->stats_out);
 }
 
-/* As long as it takes: a kernel that runs is no lost peer, and for those the collectives have
- * deadlines. Only an abort ends it early, and may leave the lane at work. */
+/* Waits without a deadline: a running kernel is not a lost peer; collectives have deadlines of
+ * their own. Only an abort ends it early, and may leave the lane working. */
 status_t executor_wait_lane(struct executor *executor, enum lane kind)
 {
     struct lane_queue *lane = executor->lanes[kind];
     while (lane != NULL) {
-        status_t status = lane_wait(lane, LOOK_MS);
+        status_t status = lane_wait(lane, POLL_MS);
         if (!lane_is_running(lane)) return status;
         status_free(status);
         TRY(aborted(executor));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /*
- * Waits for every lane, also after an error: nothing may be running when a step returns that was
- * not aborted. Collectives know more of the cause of a failure, so theirs comes first.
+ * Waits for every lane, also after an error: nothing may be running when a step returns, unless it
+ * was aborted. Collectives know the cause of a failure best, so their error comes first.
  */
 static status_t wait_all(struct executor *executor)
 {
     static const enum lane order[LANE_COUNT] = {LANE_COMM, LANE_COPY, LANE_COMPUTE, LANE_DOWNLOAD,
                                                 LANE_HOST};
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     for (int i = 0; i < LANE_COUNT; i++) {
         status_t failed = executor_wait_lane(executor, order[i]);
         if (failed != NULL && executor->comm != NULL)
@@ -325,12 +324,12 @@ static void note_unrecorded(struct executor *executor, status_t why)
     status_free(why);
 }
 
-/* A device that records nothing has nothing to be said about it. */
+/* No note where the device cannot record. */
 static status_t check_group(const struct executor *executor)
 {
     if (executor->host != NULL)
         return status_new(STATUS_UNIMPLEMENTED, "the host has the optimizer of offloaded units");
-    if (executor->comm == NULL || comm_is_repeatable(executor->comm)) return STATUS_OKAY;
+    if (executor->comm == NULL || comm_is_repeatable(executor->comm)) return NULL;
     return status_new(STATUS_UNIMPLEMENTED, "the host takes part in the group's collectives");
 }
 
@@ -339,36 +338,36 @@ static status_t prepare_recording(struct executor *executor, struct program *pro
 {
     struct lane_queue *const lanes[] = {executor->lanes[LANE_COMPUTE], executor->lanes[LANE_COMM],
                                         executor->lanes[LANE_COPY]};
-    if (!device_records(executor->device) || !recorder_is_due(&program->recorder))
-        return STATUS_OKAY;
+    if (!device_records(executor->device) || !recorder_is_due(&program->recorder)) return NULL;
     bool fatal = false;
     status_t status = check_group(executor);
-    if (status == STATUS_OKAY)
-        status = recorder_record(&program->recorder, executor->device, lanes,
-                                 sizeof lanes / sizeof lanes[0], walk, &fatal);
+    if (status == NULL)
+        status = recorder_record(&program->recorder, executor->device, lanes, COUNT_OF(lanes), walk,
+                                 &fatal);
     if (fatal) { /* peers wait in it for this rank */
         status = status_wrap(status, "recording a step of registered buffers");
         comm_abort(executor->comm, status_message(status));
         return status;
     }
     note_unrecorded(executor, status);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* After a run that went well, by `stamps` with the times of its instructions, which no recording
- * has: all ranks trace the same steps. */
-static void settle_recording(struct executor *executor, struct program *program, bool traced)
+/* After a successful run, notes in the recorder whether all ranks have completed its stage. Not
+ * after a traced run: a recording lacks the instructions' times, and all ranks trace the same
+ * steps. */
+static void note_stage(struct executor *executor, struct program *program, bool traced)
 {
-    float everybody = (float)executor->plan->options.world;
-    bool recorded = executor->stats_out[PLAN_STAT_RECORDED] == everybody;
-    executor->stats_out[PLAN_STAT_RECORDED] = 0; /* nobody else's */
+    float all_ranks = (float)executor->plan->options.world;
+    bool recorded = executor->stats_out[PLAN_STAT_RECORDED] == all_ranks;
+    executor->stats_out[PLAN_STAT_RECORDED] = 0; /* a program of another executor */
     if (traced || recorder_replays(&program->recorder)) return;
     if (recorder_has(&program->recorder) && !recorded)
         note_unrecorded(executor, status_new(STATUS_UNIMPLEMENTED, "another rank cannot record"));
     recorder_note_run(&program->recorder, recorded);
 }
 
-/* Enqueues a whole run, by one call if it can be. */
+/* Enqueues a whole run, with one call if possible. */
 static status_t enqueue(struct executor *executor, struct program *program,
                         const struct step_input *input, struct trace_stamp *stamps)
 {
@@ -389,6 +388,18 @@ char *executor_take_note(struct executor *executor)
     return note;
 }
 
+/* This rank's part of the statistics. */
+static void set_stats(struct executor *executor, const struct program *program,
+                      const struct step_input *input)
+{
+    float *stats = executor->stats_in;
+    stats[PLAN_STAT_SAMPLES] = (float)input->samples;
+    stats[PLAN_STAT_SIGNAL] = input->signal;
+    executor->counted = (input->micro > 0 ? executor->counted : 0) + input->samples;
+    stats[PLAN_STAT_COUNTED] = (float)executor->counted;
+    stats[PLAN_STAT_TARGETS] = (float)(program->mean ? program->target_count : executor->counted);
+}
+
 static status_t run_program(struct executor *executor, struct program *program,
                             const struct step_input *input, struct step_result *result)
 {
@@ -400,8 +411,7 @@ static status_t run_program(struct executor *executor, struct program *program,
     int64_t start = clock_monotonic_ns();
     int64_t compute = lane_busy_ns(executor->lanes[LANE_COMPUTE]);
     int64_t comm = lane_busy_ns(executor->lanes[LANE_COMM]);
-    executor->stats_in[PLAN_STAT_SAMPLES] = (float)input->samples;
-    executor->stats_in[PLAN_STAT_SIGNAL] = input->signal;
+    set_stats(executor, program, input);
     if (executor->poison != NULL) {
         lane_label(executor->lanes[LANE_COPY], NULL);
         TRY(lane_copy(executor->lanes[LANE_COPY], executor->work, executor->poison,
@@ -413,7 +423,7 @@ static status_t run_program(struct executor *executor, struct program *program,
     status = status_first(status, wait_all(executor));
     executor_note_memory(executor);
     if (status != NULL) {
-        /* Aborted: that is the reason, whatever a lane says. */
+        /* If aborted, that is the reason, whatever a lane reports. */
         status_t reason = aborted(executor);
         return reason != NULL ? status_first(reason, status) : status;
     }
@@ -424,10 +434,10 @@ static status_t run_program(struct executor *executor, struct program *program,
     int64_t idle = measured.step_ns - measured.compute_ns;
     if (idle > 0) measured.exposed_comm_ns = idle < measured.comm_ns ? idle : measured.comm_ns;
     if (stamps != NULL) note_run(executor, start, start + measured.step_ns);
-    settle_recording(executor, program, stamps != NULL);
+    note_stage(executor, program, stamps != NULL);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
     *result = measured;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t executor_train_step(struct executor *executor, const struct step_input *input,

@@ -1,7 +1,7 @@
 /*
- * The executor: runs a plan's programs on a device and a communicator. It allocates the arenas
- * and everything else when it is made, and nothing after. One thread owns an executor; only
- * executor_abort may be called from others.
+ * The executor: runs a plan's programs on a device and a communicator. It allocates the arenas and
+ * everything else when created, and nothing later. One thread owns an executor; others may call
+ * only executor_abort.
  */
 #ifndef FSDPD_RUNTIME_EXECUTOR_H
 #define FSDPD_RUNTIME_EXECUTOR_H
@@ -12,22 +12,21 @@
 
 struct executor;
 
-/* `comm` may be NULL for world 1. The graphs are the plan's, lowered by this device; everything
- * given must outlive the executor. Shards start as zeros. */
+/* `comm` may be NULL for world 1. The graphs are the plan's, lowered by this device; all arguments
+ * must outlive the executor. Shards start as zeros. */
 status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
                       struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
                       struct executor **executor) FSDPD_MUST_USE;
 void executor_free(struct executor *executor); /* accepts NULL; stops the lanes */
 
-/* For plan_options.collective_workspace_bytes: the most that any group of these units needs. */
+/* For plan_options.collective_workspace_bytes: the maximum over the groups of these units. */
 uint64_t executor_collective_bytes(const struct unit_set *units, int world);
 
 /* Writes this rank's part of a parameter (its full, plain values) into its shard. */
 status_t executor_set_parameter(struct executor *executor, int parameter,
                                 const float *values) FSDPD_MUST_USE;
 
-/* The same in pieces: what this rank holds of a parameter (count 0: nothing), and a part of that.
- */
+/* The same in pieces: this rank's part of a parameter (count 0: none), and a part of that. */
 struct parameter_part {
     int64_t offset, count; /* elements */
 };
@@ -36,18 +35,19 @@ status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part,
                                      const float *values) FSDPD_MUST_USE;
 
-/* The same of what the optimizer keeps for the parameter (slot -1: its values). */
+/* The same for the parameter's optimizer state (slot -1: its values). */
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values) FSDPD_MUST_USE;
 
 struct step_input {
     const void *input;               /* (batch, ...) f32, the plan's batch size */
-    const int32_t *target;           /* (batch); negative: a row that does not count */
-    int64_t samples;                 /* rows that count */
+    const int32_t *target;           /* (batch); negative: one that does not count */
+    const int32_t *starts;           /* (batch, time), if the graph has them: see ops/op.h */
+    int64_t samples;                 /* targets that count */
     float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
     uint64_t step;                   /* keys dropout, with `micro`; from 0 */
-    uint32_t micro, micro_steps;     /* which of a step's batches, and how many a whole one has; 0
-                                      * of 0 if it is the only one */
+    uint32_t micro, micro_steps;     /* which of a step's batches, and their number; 0 of 0 if it is
+                                      * the only one */
     struct optimizer_step optimizer; /* train only */
     double max_norm;                 /* clips gradients, if the plan has a norm; 0: no clipping */
     bool skip;                       /* updates nothing, if the plan has a norm */
@@ -58,12 +58,12 @@ struct step_result {
     int64_t step_ns;
     int64_t compute_ns;      /* busy time of the compute lane */
     int64_t comm_ns;         /* busy time of the comm lane */
-    int64_t exposed_comm_ns; /* of it, while nothing computed: what of the step compute leaves */
+    int64_t exposed_comm_ns; /* the part of comm_ns not overlapped by compute */
 };
 
 status_t executor_train_step(struct executor *executor, const struct step_input *input,
                              struct step_result *result) FSDPD_MUST_USE;
-/* A micro-step before the last one, which is a train step; where the plan accumulates. */
+/* A micro-step before the last one, which is a train step; if the plan accumulates. */
 status_t executor_accumulate_step(struct executor *executor, const struct step_input *input,
                                   struct step_result *result) FSDPD_MUST_USE;
 status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
@@ -72,52 +72,50 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
 /* Copies this rank's parameter shard of `unit` (flat.shard elements) to
  * host memory, between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
-/* The same of an optimizer slot's; nothing is written if the unit has none (executor_unit_state).
- */
+/* The same for an optimizer slot; writes nothing if the unit has none (executor_unit_state). */
 status_t executor_read_slot(struct executor *executor, int unit, int slot,
                             float *values) FSDPD_MUST_USE;
-/* Elements that they give. */
+/* The number of elements copied. */
 size_t executor_shard_elements(const struct executor *executor, int unit);
 
-/* Where this rank's shard of one of the unit's lasting arrays lies: the parameters (slot -1) or an
- * optimizer slot. NULL if the unit has none. In device memory, or, where plan_offloads says so of
- * the unit, in the host's. */
+/* Address of this rank's shard of one of the unit's lasting arrays: the parameters (slot -1) or an
+ * optimizer slot. NULL if the unit has none. In device memory or, if plan_offloads the unit, in
+ * host memory. */
 float *executor_unit_state(const struct executor *executor, int unit, int slot);
 
-/* Gives the work arena back, in which nothing is between steps; there can be no more of them. */
+/* Releases the work arena, which is unused between steps; no further steps are possible. */
 void executor_release_work(struct executor *executor);
 
 const struct plan *executor_plan(const struct executor *executor);
 
 /*
- * From the next training step on every instruction notes when it began and ended on its lane, until
- * the trace is full. Made for the plan's programs of training; it must live until it
- * is full or NULL is set. Changes no result, allocates nothing, and costs nothing when it is off.
+ * From the next training step on, every instruction stores when it began and ended on its lane,
+ * until the trace is full. The trace is made for the plan's training programs; it must live until
+ * it is full or NULL is set. It changes no result, allocates nothing, and costs nothing when off.
  */
 void executor_set_trace(struct executor *executor, struct trace *trace);
-/* Whether further steps go into `trace`: not when it is full, nor after another executor took over.
- */
+/* Whether further steps go into `trace`: not when it is full or another executor has taken over. */
 bool executor_is_tracing(const struct executor *executor, const struct trace *trace);
-/* Whether they go into any. */
+/* Whether steps go into any trace. */
 bool executor_has_trace(const struct executor *executor);
 
-/* The step in progress, and those to come, fail with ABORTED. From any thread. */
+/* Makes the current and later steps fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);
 
-/* What a device would do at once is enqueued call by call: why, once; NULL otherwise. The caller's.
- */
+/* Why steps are enqueued call by call instead of replayed, returned once; NULL otherwise. The
+ * caller's. */
 char *executor_take_note(struct executor *executor);
 
-/* Of `bytes` that were allocated when the executor was made, another's, the device has been given
- * back all: they are no longer to be taken off what executor_memory measures. */
+/* `bytes` were allocated by another executor when this one was created; the device has now got them
+ * back, so executor_memory no longer subtracts them. */
 void executor_replaced(struct executor *executor, uint64_t bytes);
 
-/* For tests: from now on the work arena is full of NaNs before every step, and a unit's gathered
- * buffer after it was freed, so that whoever reads what is not there yet or any more is found. */
+/* For tests: fills the work arena with NaNs before every step, and a unit's gathered buffer after
+ * it is freed, to detect reads of data that is not or no longer there. */
 void executor_set_poison(struct executor *executor, bool on);
 
 /* Measured: the device's peak of allocated bytes for this executor's arenas (equals
- * plan.peak_bytes), and of those the bytes of pages that were really touched (0 if unknown). */
+ * plan.peak_bytes), and the bytes among these in touched pages (0 if unknown). */
 uint64_t executor_memory(const struct executor *executor); /* of the arenas, now */
 uint64_t executor_memory_peak(const struct executor *executor);
 uint64_t executor_memory_touched(const struct executor *executor);

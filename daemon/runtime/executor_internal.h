@@ -1,5 +1,5 @@
-/* What the files of the executor share: executor_prepare.c makes the programs' actions, executor.c
- * runs them, executor_state.c reads and writes what it keeps between steps. */
+/* Shared by the files of the executor: executor_prepare.c makes the programs' actions, executor.c
+ * runs them, executor_state.c accesses the state kept between steps. */
 #ifndef FSDPD_RUNTIME_EXECUTOR_INTERNAL_H
 #define FSDPD_RUNTIME_EXECUTOR_INTERNAL_H
 
@@ -9,9 +9,7 @@
 #include "runtime/executor.h"
 #include "runtime/recorder.h"
 
-enum { MAX_SLOTS = 2 };
-
-/* An instruction with everything that does not change from step to step. */
+/* An instruction with everything that is constant over steps. */
 struct action {
     char *label;         /* for errors */
     struct event *fires; /* NULL unless another lane waits for it */
@@ -20,7 +18,7 @@ struct action {
     float scale;       /* a reduction's */
     bool low;          /* bf16 on the wire */
     size_t count;      /* elements that a collective or the optimizer works on */
-    float *slots[MAX_SLOTS];
+    float *slots[OPTIMIZER_MAX_SLOTS];
     struct plan_range *ranges; /* of the unit's kept elements */
     int range_count;
     struct kernel_call call;
@@ -31,14 +29,18 @@ struct program {
     struct device_graph *graph;
     struct action *actions;
     char *input, *target, *stats;
-    char *host_stats; /* for optimizers of the host; NULL without a norm, or offloaded units */
+    char *starts;     /* of the size of the target; NULL: windows are one document each */
+    char *host_stats; /* for optimizers of the host; NULL without offloaded units */
     uint64_t input_bytes, target_bytes;
-    const struct action *first_norm; /* which starts this rank's part; NULL without norms */
-    enum lane stats_lane;            /* that has the last word on the statistics */
+    int64_t target_count;
+    bool mean;                       /* the loss is divided by all targets */
+    const struct action *first_norm; /* the instruction that starts this rank's part of the norm;
+                                      * NULL without norms */
+    enum lane stats_lane;            /* the lane that writes the statistics last */
     struct recorder recorder;
 };
 
-/* The parts of the group that units sharded, or resharded, over `ranks` ranks need. */
+/* The parts of the group for units sharded, or resharded, over `ranks` ranks. */
 struct shard_groups {
     int ranks;
     struct comm *shard, *replica;
@@ -57,12 +59,13 @@ struct executor {
     struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
     struct program train, accumulate, evaluate;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
-    uint64_t allocated_before, peak;                               /* the device's books */
-    struct trace *trace;                                           /* being filled; NULL: off */
-    void *poison; /* NaNs, as large as the work arena; NULL: off */
-    char *note;   /* why steps are not recorded, once; NULL: nothing to say */
+    int64_t counted; /* this rank's targets that count, of the step's batches so far */
+    uint64_t allocated_before, peak; /* the device's books */
+    struct trace *trace;             /* being filled; NULL: off */
+    void *poison;                    /* NaNs, as large as the work arena; NULL: off */
+    char *note;                      /* why steps are not recorded, returned once; NULL: no note */
     bool noted;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the members below */
     status_t aborted;
 };
 
@@ -75,17 +78,18 @@ int executor_find_buffer(const struct plan_program *program, enum buffer_class c
                          int slot);
 
 /* Splits the group, allocates the arenas, opens the lanes, and makes the actions of all programs.
- * What was made before a failure is executor_free's. */
+ * executor_free releases what was created before a failure. */
 status_t executor_prepare(struct executor *executor, struct device_graph *train,
                           struct device_graph *evaluate) FSDPD_MUST_USE;
 
-/* Of the device: NULL afterwards. Nothing works on it; recordings are forgotten. */
+/* Releases device objects, which become NULL. Nothing is running on it; recordings are
+ * discarded. */
 void executor_release_arena(struct executor *executor, char **arena);
 
-/* Notes what the device has given out, for the peak. */
+/* Updates the peak of allocated device memory. */
 void executor_note_memory(struct executor *executor);
 
-/* Waits for one lane, and looks meanwhile whether the step was aborted. */
+/* Waits for one lane, checking whether the step was aborted. */
 status_t executor_wait_lane(struct executor *executor, enum lane kind) FSDPD_MUST_USE;
 
 #endif

@@ -1,10 +1,11 @@
 /*
- * What an executor works out before its first step: parts of the group, the plan's two arenas,
- * lanes, one event per instruction that another lane waits for, and every instruction's addresses.
+ * Preparation of an executor before its first step: parts of the group, the plan's arenas, lanes,
+ * one event per instruction that another lane waits for, and every instruction's addresses.
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "runtime/executor_internal.h"
@@ -73,8 +74,8 @@ static const struct shard_groups *find_groups(const struct executor *executor, i
     return NULL;
 }
 
-/* Who takes part in a collective, and what sums are multiplied with: the last reduction of a
- * gradient makes the mean over all ranks of it. */
+/* The participants of a collective, and the factor for sums: the last reduction of a gradient
+ * computes its mean over all ranks. */
 static void prepare_collective(const struct executor *executor,
                                const struct plan_instruction *instruction, struct action *action)
 {
@@ -88,7 +89,7 @@ static void prepare_collective(const struct executor *executor,
                            : plan_reduce_dtype(plan, instruction->unit)) == DTYPE_BF16;
     if (instruction->group == GROUP_WORLD) return;
     int ranks = plan->units->units[instruction->unit].shard_world;
-    if (instruction->group == GROUP_RESHARD) ranks = plan_ranks_between(plan, instruction->unit);
+    if (instruction->group == GROUP_RESHARD) ranks = plan_reshard_world(plan, instruction->unit);
     const struct shard_groups *groups = find_groups(executor, ranks);
     action->comm = instruction->group == GROUP_REPLICA ? groups->replica : groups->shard;
 }
@@ -119,7 +120,7 @@ static void prepare_action(const struct executor *executor, const struct program
         action->count = plan->buffers[instruction->target].bytes;
         action->source +=
             action->count *
-            (uint64_t)(options->rank % plan_ranks_between(executor->plan, instruction->unit));
+            (uint64_t)(options->rank % plan_reshard_world(executor->plan, instruction->unit));
         break;
     case INSTRUCTION_UPLOAD:
     case INSTRUCTION_DOWNLOAD:
@@ -135,7 +136,7 @@ static void prepare_action(const struct executor *executor, const struct program
     case INSTRUCTION_OPTIMIZER:
         action->range_count =
             plan_find_ranges(executor->plan, instruction->unit, true, &action->ranges);
-        for (int slot = 0; slot < options->optimizer_slots && slot < MAX_SLOTS; slot++)
+        for (int slot = 0; slot < options->optimizer_slots; slot++)
             action->slots[slot] =
                 (float *)executor_buffer(executor, plan,
                                          executor_find_buffer(plan, BUFFER_OPTIMIZER,
@@ -146,18 +147,29 @@ static void prepare_action(const struct executor *executor, const struct program
     }
 }
 
+static bool is_mean(const struct graph *graph)
+{
+    if (graph->loss < 0) return false;
+    const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    return loss->attrs.loss.reduction == REDUCTION_MEAN;
+}
+
 static status_t prepare_program(struct executor *executor, struct program *program,
                                 const struct plan_program *plan, struct device_graph *graph)
 {
-    if (plan->graph == NULL) return STATUS_OKAY;
+    if (plan->graph == NULL) return NULL;
     program->plan = plan;
     program->graph = graph;
-    program->recorder.talks = executor->registers && comm_talks(executor->comm);
+    program->recorder.needs_peers = executor->registers && comm_enqueue_needs_peers(executor->comm);
     program->actions = mem_alloc_array((size_t)plan->instruction_count, sizeof *program->actions);
     program->input = value_memory(executor, plan, plan->graph->input);
     program->target = value_memory(executor, plan, plan->graph->target);
+    program->starts =
+        plan->graph->starts >= 0 ? value_memory(executor, plan, plan->graph->starts) : NULL;
     program->input_bytes = tensor_bytes(&plan->graph->values[plan->graph->input].type);
     program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
+    program->target_count = tensor_element_count(&plan->graph->values[plan->graph->target].type);
+    program->mean = is_mean(plan->graph);
     program->stats =
         executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_STATS, -1, 0));
     program->host_stats =
@@ -175,7 +187,7 @@ static status_t prepare_program(struct executor *executor, struct program *progr
             if (awaited->fires == NULL) TRY(event_new(executor->device, &awaited->fires));
         }
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void executor_note_memory(struct executor *executor)
@@ -185,7 +197,7 @@ void executor_note_memory(struct executor *executor)
         executor->peak = allocated - executor->allocated_before;
 }
 
-/* First of all, so that the ranks make their parts in the same order whatever fails later. */
+/* First of all, so that the ranks create their parts in the same order whatever fails later. */
 static status_t make_groups(struct executor *executor)
 {
     const struct plan *plan = executor->plan;
@@ -193,16 +205,16 @@ static status_t make_groups(struct executor *executor)
     int *ranks = mem_alloc_array((size_t)world, sizeof *ranks);
     executor->groups =
         mem_alloc_array(2 * (size_t)plan->units->unit_count, sizeof *executor->groups);
-    status_t status = STATUS_OKAY;
-    for (int k = 0; k < 2 * plan->units->unit_count && status == STATUS_OKAY; k++) {
+    status_t status = NULL;
+    for (int k = 0; k < 2 * plan->units->unit_count && status == NULL; k++) {
         int u = k / 2;
-        int size = k % 2 ? plan_ranks_between(plan, u) : plan->units->units[u].shard_world;
+        int size = k % 2 ? plan_reshard_world(plan, u) : plan->units->units[u].shard_world;
         if (size == 1 || size == world || find_groups(executor, size) != NULL) continue;
         struct shard_groups *groups = &executor->groups[executor->group_count++];
         groups->ranks = size;
         for (int i = 0; i < size; i++) ranks[i] = rank / size * size + i;
         status = comm_split(executor->comm, ranks, size, &groups->shard);
-        if (status != STATUS_OKAY) break;
+        if (status != NULL) break;
         for (int i = 0; i < world / size; i++) ranks[i] = rank % size + i * size;
         status = comm_split(executor->comm, ranks, world / size, &groups->replica);
     }
@@ -223,14 +235,14 @@ uint64_t executor_collective_bytes(const struct unit_set *units, int world)
     return most;
 }
 
-/* How many collectives lie in the queue at once depends on who is slow. A step is over before the
- * one after the next begins. */
+/* The number of queued collectives depends on the slowest lane. A step has ended before the one
+ * after the next begins. */
 static void reserve_calls(struct executor *executor)
 {
     const struct plan_program *programs[] = {&executor->plan->train, &executor->plan->accumulate,
                                              &executor->plan->evaluate};
     int most = 0;
-    for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+    for (size_t p = 0; p < COUNT_OF(programs); p++) {
         int calls = 0;
         for (int i = 0; i < programs[p]->instruction_count; i++)
             calls += programs[p]->instructions[i].lane == LANE_COMM;
@@ -244,7 +256,7 @@ static void reserve_calls(struct executor *executor)
     }
 }
 
-/* Memory that the ranks register is registered in the same order on all of them. */
+/* All ranks register their memory in the same order. */
 static status_t allocate_arena(struct executor *executor, uint64_t bytes, char **arena)
 {
     if (!executor->registers || bytes == 0)

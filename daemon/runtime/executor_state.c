@@ -1,4 +1,4 @@
-/* What an executor keeps between steps: shards of parameters and of what the optimizer has. */
+/* The state of an executor between steps: shards of parameters and of the optimizer. */
 #include <string.h>
 
 #include "base/mem.h"
@@ -21,7 +21,7 @@ size_t executor_shard_elements(const struct executor *executor, int unit)
     return shard_memory(executor, unit, &start, &count) != NULL ? (size_t)count : 0;
 }
 
-/* This rank's part of a parameter, and where in the shard's memory it lies; NULL if it has none. */
+/* This rank's part of a parameter, and its address in the shard's memory; NULL if it has none. */
 static float *find_part(const struct executor *executor, int parameter, struct parameter_part *part)
 {
     const struct plan *plan = executor->plan;
@@ -51,13 +51,13 @@ struct parameter_part executor_parameter_part(const struct executor *executor, i
     return part;
 }
 
-/* Between steps, in which nothing works on it: `offloaded` state is the host's own. */
+/* Between steps nothing works on it: `offloaded` state is in host memory. */
 static status_t copy(struct executor *executor, bool offloaded, float *to, const float *from,
                      size_t count)
 {
     if (offloaded) {
         memcpy(to, from, count * sizeof *to);
-        return STATUS_OKAY;
+        return NULL;
     }
     struct lane_queue *lane = executor->lanes[LANE_COPY];
     lane_label(lane, NULL);
@@ -78,7 +78,7 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
     struct parameter_part mine;
     const struct plan *plan = executor->plan;
     float *memory = find_part(executor, parameter, &mine);
-    if (part.count == 0) return STATUS_OKAY;
+    if (part.count == 0) return NULL;
     if (memory == NULL || part.offset < mine.offset ||
         part.offset + part.count > mine.offset + mine.count)
         return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
@@ -115,7 +115,7 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
 {
     const float *state = executor_unit_state(executor, unit, slot);
     size_t count = executor_shard_elements(executor, unit);
-    if (state == NULL || count == 0) return STATUS_OKAY;
+    if (state == NULL || count == 0) return NULL;
     return copy(executor, plan_offloads(executor->plan, unit), values, state, count);
 }
 

@@ -1,16 +1,16 @@
 /*
- * The C++ between comm_gloo.c and Gloo. Nothing throws past this file.
+ * The C++ between comm_gloo.c and Gloo. No exception leaves this file.
  *
- * Gloo tells only the transfers that are queued of a lost connection, not the one whose bytes are
- * just arriving or leaving. So every link has a watcher: a thread that waits on a transfer from
- * every peer that never comes, hears of each lost connection through it, and wakes the waiting
- * thread.
+ * Gloo reports a lost connection only to queued transfers, not to the one whose bytes are being
+ * sent or received. So every link has a watcher: a thread that waits on a transfer from every peer
+ * that never arrives, thereby learns of each lost connection, and wakes the waiting thread.
  *
  * The link owns the Gloo context, whose own thread moves the bytes; buffers are the caller's.
  */
 #include "runtime/gloo_link.h"
 
 #include <netdb.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
@@ -18,7 +18,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdlib>
+#include <cstring>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,8 +29,8 @@
 #include <thread>
 #include <vector>
 
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
+#include <gloo/context.h>
+#include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
@@ -39,6 +42,10 @@ using clock_type = std::chrono::steady_clock; /* clock_monotonic_ns's clock */
 
 constexpr uint64_t kWatchTag = UINT64_MAX;
 constexpr auto kForever = std::chrono::hours(24 * 365);
+constexpr milliseconds kConnectTime(20000); /* from when all ranks are there until all are joined */
+constexpr milliseconds kCheckTime(20); /* how often a connecting rank checks whether to continue */
+
+using bytes_type = std::vector<char>;
 
 int64_t now_ns()
 {
@@ -47,12 +54,17 @@ int64_t now_ns()
         .count();
 }
 
+int64_t to_ns(milliseconds time)
+{
+    return time.count() * 1000000;
+}
+
 milliseconds time_left(int64_t deadline_ns)
 {
     return milliseconds(std::max<int64_t>((deadline_ns - now_ns() + 999999) / 1000000, 0));
 }
 
-/* Gloo's messages start with the place in its source. */
+/* Gloo's messages start with a source location. */
 std::string plain_message(const std::exception &error)
 {
     std::string text = error.what();
@@ -61,73 +73,25 @@ std::string plain_message(const std::exception &error)
     return text;
 }
 
-/* An error of the store, on its way through Gloo. */
-struct store_error : std::runtime_error {
-    explicit store_error(status_t status)
-        : std::runtime_error(status_message(status)), code(status_code(status))
+/* The reason why a rank could not join, with its code. */
+struct join_error : std::runtime_error {
+    join_error(enum status_code number, const std::string &text)
+        : std::runtime_error(text), code(number)
     {
-        status_free(status);
     }
     enum status_code code;
 };
 
-/* The group's names in the rendezvous store. */
-class prefixed_store : public gloo::rendezvous::Store
+void check(status_t status)
 {
-  public:
-    prefixed_store(const struct rendezvous *store, std::string prefix, int64_t deadline_ns)
-        : store_(store), prefix_(std::move(prefix)), deadline_ns_(deadline_ns)
-    {
-    }
+    if (status == nullptr) return;
+    join_error error(status_code(status), status_message(status));
+    status_free(status);
+    throw error;
+}
 
-    void set(const std::string &key, const std::vector<char> &data) override
-    {
-        check(store_->set(store_->user, name(key).c_str(), data.data(), data.size()));
-    }
-
-    std::vector<char> get(const std::string &key) override
-    {
-        auto known = values_.find(key);
-        if (known != values_.end()) return known->second;
-        void *value = nullptr;
-        size_t size = 0;
-        check(store_->get(store_->user, name(key).c_str(), time_left(deadline_ns_).count(), &value,
-                          &size));
-        std::vector<char> data(static_cast<char *>(value), static_cast<char *>(value) + size);
-        free(value);
-        values_[key] = data;
-        return data;
-    }
-
-    void wait(const std::vector<std::string> &keys) override
-    {
-        for (const auto &key : keys) get(key);
-    }
-
-    void wait(const std::vector<std::string> &keys, const milliseconds &) override
-    {
-        wait(keys);
-    }
-
-  private:
-    std::string name(const std::string &key) const
-    {
-        return prefix_ + "/" + key;
-    }
-
-    static void check(status_t status)
-    {
-        if (status != nullptr) throw store_error(status);
-    }
-
-    const struct rendezvous *store_;
-    std::string prefix_;
-    int64_t deadline_ns_;
-    std::map<std::string, std::vector<char>> values_;
-};
-
-/* Blocks all signals for as long as it lives: threads started meanwhile leave them to the main
- * loop, and a closed connection is an error code instead of SIGPIPE. */
+/* Blocks all signals while it exists: threads started meanwhile leave them to the main loop, and a
+ * closed connection is an error code instead of SIGPIPE. */
 class signals_blocked
 {
   public:
@@ -156,11 +120,11 @@ struct gloo_buffer {
 
 struct gloo_link {
     int rank, world;
-    std::shared_ptr<gloo::rendezvous::Context> context;
+    std::shared_ptr<gloo::Context> context;
     std::thread watcher;
-    char watched = 0; /* memory of the transfers that never come */
+    char watched = 0; /* memory of the transfers that never complete */
 
-    std::mutex lock; /* guards what follows */
+    std::mutex lock; /* guards the members below */
     bool stopping = false;
     bool quit = false;
     std::vector<bool> lost; /* (world) */
@@ -200,7 +164,7 @@ struct gloo_link {
         return status_new(STATUS_UNAVAILABLE, "rank %d: %s", peer, what);
     }
 
-    /* On the watcher's thread, until it is told to stop. */
+    /* Runs on the watcher's thread, until stopped. */
     void watch()
     {
         for (;;) {
@@ -212,7 +176,8 @@ struct gloo_link {
                     std::lock_guard<std::mutex> guard(lock);
                     if (lost[peer]) continue;
                 }
-                /* Throws if the connection is gone: this is how a lost peer is told from others. */
+                /* Throws if the connection is gone: this distinguishes a lost peer from other
+                 * errors. */
                 try {
                     never->recv(peer, kWatchTag, 0, 1);
                     any = true;
@@ -242,7 +207,7 @@ namespace
 {
 
 /* Whether this host can listen on the address. Gloo 0.5 crashes on a name that does not resolve,
- * and leaks on an address that is not this host's. */
+ * and leaks on an address of another host. */
 void check_address(const char *address)
 {
     struct addrinfo hints = {}, *found = nullptr;
@@ -259,17 +224,177 @@ void check_address(const char *address)
     if (!bound) throw std::runtime_error("it is not an address of this host");
 }
 
-std::shared_ptr<gloo::rendezvous::Context> join(int rank, int world, const char *address,
-                                                gloo::rendezvous::Store &store, int64_t timeout_ms)
+/* Names of a group in the rendezvous store. All ranks perform the same exchanges. */
+class meeting
 {
-    check_address(address);
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = address;
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
-    auto context = std::make_shared<gloo::rendezvous::Context>(rank, world);
-    /* Gloo waits five times as long for a connection to be made. */
-    context->setTimeout(milliseconds(std::max<int64_t>(timeout_ms / 5, 1)));
-    context->connectFullMesh(store, device);
+  public:
+    meeting(const struct rendezvous *store, int rank, int world, std::string group)
+        : store_(store), rank_(rank), world_(world), group_(std::move(group))
+    {
+    }
+
+    /* Tells the peers `own` and learns theirs, (world). */
+    std::vector<bytes_type> exchange(const char *what, const bytes_type &own,
+                                     int64_t deadline_ns) const
+    {
+        std::vector<struct rendezvous_value> values(static_cast<size_t>(world_));
+        check(rendezvous_meet(store_, group_.c_str(), what, rank_, world_, own.data(), own.size(),
+                              deadline_ns, values.data()));
+        std::vector<bytes_type> all;
+        for (const auto &value : values) {
+            auto *data = static_cast<char *>(value.data);
+            all.emplace_back(data, data + value.size);
+            free(data);
+        }
+        return all;
+    }
+
+    /* Throws if this rank must give up. */
+    void check_open() const
+    {
+        check(rendezvous_still_open(store_));
+    }
+
+    void fail(const char *why) const
+    {
+        rendezvous_give_up(store_, group_.c_str(), why);
+    }
+
+  private:
+    const struct rendezvous *store_;
+    int rank_, world_;
+    std::string group_;
+};
+
+/*
+ * Runs `work` on a thread of its own and waits for it, at most until the deadline, or until this
+ * rank must give up. Gloo and the resolver cannot be interrupted: an abandoned thread ends by
+ * itself, within kConnectTime or the resolver's timeout. So `work` owns everything that it touches.
+ */
+template <typename work_function>
+void run_apart(const meeting &peers, int64_t deadline_ns, work_function work)
+{
+    struct progress {
+        std::mutex lock;
+        std::condition_variable changed;
+        bool done = false;
+        std::exception_ptr error;
+    };
+    auto state = std::make_shared<progress>();
+    auto owned = std::make_unique<work_function>(std::move(work));
+    std::thread([state, owned = std::move(owned)]() mutable {
+        std::exception_ptr error;
+        try {
+            (*owned)();
+        } catch (...) {
+            error = std::current_exception();
+        }
+        owned.reset(); /* before any rank continues */
+        std::lock_guard<std::mutex> guard(state->lock);
+        state->error = error;
+        state->done = true;
+        state->changed.notify_all();
+    }).detach();
+    std::unique_lock<std::mutex> guard(state->lock);
+    while (!state->changed.wait_for(guard, kCheckTime, [&] { return state->done; })) {
+        peers.check_open();
+        if (now_ns() >= deadline_ns)
+            throw join_error(STATUS_DEADLINE_EXCEEDED, "the connections took too long");
+    }
+    if (state->error != nullptr) std::rethrow_exception(state->error);
+}
+
+/*
+ * A Gloo context that connects in two halves. Of each pair of ranks one connects to a socket that
+ * the other listens on, and Gloo makes the listening rank wait for that, uninterruptibly. This
+ * class instead waits at the store, interruptibly, until the peers have connected; then Gloo's wait
+ * ends at once.
+ */
+class mesh : public gloo::Context
+{
+  public:
+    mesh(int own_rank, int world, const std::string &address, milliseconds timeout)
+        : gloo::Context(own_rank, world)
+    {
+        check_address(address.c_str());
+        gloo::transport::tcp::attr attributes;
+        attributes.hostname = address;
+        device_ = gloo::transport::tcp::CreateDevice(attributes);
+        transportContext_ = device_->createContext(rank, world);
+        /* Gloo waits five times this long for a connection. */
+        transportContext_->setTimeout(std::max(timeout / 5, milliseconds(1)));
+        for (int peer = 0; peer < world; peer++)
+            if (peer != rank)
+                own_addresses_[peer] = transportContext_->createPair(peer)->address().bytes();
+    }
+
+    /* Where this rank listens for each of its peers, one after the other. */
+    bytes_type addresses() const
+    {
+        bytes_type all;
+        for (const auto &own : own_addresses_)
+            all.insert(all.end(), own.second.begin(), own.second.end());
+        return all;
+    }
+
+    /* Runs one of the halves. `theirs` comes from the ranks' addresses(). */
+    void connect(const std::vector<bytes_type> &theirs, bool calling)
+    {
+        for (int peer = 0; peer < size; peer++) {
+            if (peer == rank) continue;
+            bytes_type address = address_of(theirs, peer);
+            if (calls(own_addresses_.at(peer), address) == calling) getPair(peer)->connect(address);
+        }
+    }
+
+  private:
+    bytes_type address_of(const std::vector<bytes_type> &theirs, int peer) const
+    {
+        const bytes_type &all = theirs[static_cast<size_t>(peer)];
+        size_t each = own_addresses_.at(peer).size();
+        if (all.size() != each * static_cast<size_t>(size - 1))
+            throw std::runtime_error("rank " + std::to_string(peer) + " gave no address");
+        size_t place = static_cast<size_t>(rank < peer ? rank : rank - 1);
+        auto begin = all.begin() + static_cast<ptrdiff_t>(place * each);
+        return bytes_type(begin, begin + static_cast<ptrdiff_t>(each));
+    }
+
+    /* Whether Gloo's Pair::connect connects or waits: the higher address connects. */
+    static bool calls(const bytes_type &own, const bytes_type &other)
+    {
+        gloo::transport::tcp::Address a(own), b(other);
+        const struct sockaddr_storage &sa = a.getSockaddr(), &sb = b.getSockaddr();
+        if (sa.ss_family == AF_INET6) {
+            auto &x = reinterpret_cast<const struct sockaddr_in6 &>(sa);
+            auto &y = reinterpret_cast<const struct sockaddr_in6 &>(sb);
+            int order = memcmp(&x.sin6_addr, &y.sin6_addr, sizeof x.sin6_addr);
+            return order != 0 ? order > 0 : x.sin6_port > y.sin6_port;
+        }
+        auto &x = reinterpret_cast<const struct sockaddr_in &>(sa);
+        auto &y = reinterpret_cast<const struct sockaddr_in &>(sb);
+        int order = memcmp(&x.sin_addr, &y.sin_addr, sizeof x.sin_addr);
+        return order != 0 ? order > 0 : x.sin_port > y.sin_port;
+    }
+
+    std::map<int, bytes_type> own_addresses_; /* by rank; changes once connected */
+};
+
+/* The peers may arrive late, within `join_deadline_ns`; connecting then takes little time. No rank
+ * leaves before all are connected, so no rank loses a connection that Gloo is still setting up. */
+std::shared_ptr<mesh> join(int rank, int world, const std::string &address, const meeting &peers,
+                           int64_t join_deadline_ns)
+{
+    auto made = std::make_shared<std::shared_ptr<mesh>>();
+    milliseconds timeout = std::min(time_left(join_deadline_ns), kConnectTime);
+    run_apart(peers, now_ns() + to_ns(timeout),
+              [=] { *made = std::make_shared<mesh>(rank, world, address, timeout); });
+    std::shared_ptr<mesh> context = *made;
+    auto theirs = peers.exchange("address", context->addresses(), join_deadline_ns);
+    int64_t deadline_ns = now_ns() + to_ns(timeout);
+    run_apart(peers, deadline_ns, [=] { context->connect(theirs, true); });
+    peers.exchange("called", {}, deadline_ns);
+    run_apart(peers, deadline_ns, [=] { context->connect(theirs, false); });
+    peers.exchange("joined", {}, deadline_ns);
     return context;
 }
 
@@ -287,7 +412,7 @@ status_t wait_transfer(struct gloo_buffer *buffer, int64_t deadline_ns, wait_fun
             hopeless = link->lost[buffer->peer];
             link->waiting = buffer;
         }
-        /* What a lost peer has sent before it went still counts. */
+        /* Messages that a lost peer sent before it failed still count. */
         bool failed = false;
         try {
             done = wait(hopeless ? milliseconds(0) : time_left(deadline_ns));
@@ -299,13 +424,13 @@ status_t wait_transfer(struct gloo_buffer *buffer, int64_t deadline_ns, wait_fun
             std::lock_guard<std::mutex> guard(link->lock);
             link->waiting = nullptr;
         }
-        /* Running out of time makes Gloo close all connections: not the peers' doing. */
+        /* A timeout makes Gloo close all connections; the peers did not. */
         if (failed && !hopeless && now_ns() >= deadline_ns)
             return status_new(STATUS_DEADLINE_EXCEEDED, "rank %d did not answer in time",
                               buffer->peer);
         if (failed) link->mark_lost(buffer->peer, problem);
         if (failed) break;
-        if (done) return STATUS_OKAY;
+        if (done) return NULL;
     }
     return link->error_of(buffer->peer, problem.c_str());
 }
@@ -315,7 +440,7 @@ status_t start_transfer(struct gloo_buffer *buffer, start_function start)
 {
     try {
         start();
-        return STATUS_OKAY;
+        return NULL;
     } catch (const std::exception &error) {
         buffer->link->mark_lost(buffer->peer, plain_message(error));
         return buffer->link->error_of(buffer->peer, error.what());
@@ -324,31 +449,32 @@ status_t start_transfer(struct gloo_buffer *buffer, start_function start)
 
 } // namespace
 
-status_t gloo_link_new(int rank, int world, const char *address, const char *prefix,
-                       const struct rendezvous *store, int64_t timeout_ms,
-                       struct gloo_link **result)
+status_t gloo_link_new(int rank, int world, const char *address, const char *group,
+                       const struct rendezvous *store, int64_t join_ms, struct gloo_link **result)
 {
-    int64_t deadline_ns = now_ns() + timeout_ms * 1000000;
+    meeting peers(store, rank, world, group);
+    status_t status;
     try {
         signals_blocked blocked;
         auto link = std::make_unique<gloo_link>();
         link->rank = rank;
         link->world = world;
         link->lost.resize(static_cast<size_t>(world));
-        prefixed_store names(store, prefix, deadline_ns);
-        link->context = join(rank, world, address, names, timeout_ms);
+        link->context = join(rank, world, address, peers, now_ns() + to_ns(milliseconds(join_ms)));
         link->watcher = std::thread(&gloo_link::watch, link.get());
         pthread_setname_np(link->watcher.native_handle(), "gloo-watcher");
         *result = link.release();
-        return STATUS_OKAY;
-    } catch (const store_error &error) {
-        return status_new(error.code, "rank %d of %d cannot join group %s: %s", rank, world, prefix,
-                          error.what());
+        return NULL;
+    } catch (const join_error &error) {
+        status = status_new(error.code, "rank %d of %d cannot join group %s at address %s: %s",
+                            rank, world, group, address, error.what());
     } catch (const std::exception &error) {
-        return status_new(now_ns() >= deadline_ns ? STATUS_DEADLINE_EXCEEDED : STATUS_UNAVAILABLE,
-                          "rank %d of %d cannot join group %s at address %s: %s", rank, world,
-                          prefix, address, plain_message(error).c_str());
+        status =
+            status_new(STATUS_UNAVAILABLE, "rank %d of %d cannot join group %s at address %s: %s",
+                       rank, world, group, address, plain_message(error).c_str());
     }
+    peers.fail(status_message(status));
+    return status;
 }
 
 void gloo_link_free(struct gloo_link *link)
@@ -372,7 +498,7 @@ status_t gloo_buffer_new(struct gloo_link *link, int peer, void *memory, size_t 
         result->peer = peer;
         result->memory = link->context->createUnboundBuffer(memory, bytes);
         *buffer = result.release();
-        return STATUS_OKAY;
+        return NULL;
     } catch (const std::exception &error) {
         return status_new(STATUS_INTERNAL, "gloo: %s", error.what());
     }
@@ -419,6 +545,6 @@ void gloo_link_quit(struct gloo_link *link)
     try {
         link->context->closeConnections();
     } catch (const std::exception &) {
-        /* They are closed, then. */
+        /* The links close their sockets later. */
     }
 }

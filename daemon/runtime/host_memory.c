@@ -1,9 +1,8 @@
 /*
- * How much memory this host can still give to a worker: the kernel's estimate for new workloads,
- * cut to what is left under the limits of the control groups that this process is in. What a group
- * has of the page cache and of caches in the kernel counts as its use, but is given up when memory
- * is needed: it is left, as it is in the kernel's own estimate for the host. Reads /proc and /sys
- * only.
+ * Memory that this host can still give to a worker: the kernel's estimate for new workloads,
+ * limited to the remainder under the control groups of this process. A group's page cache and
+ * kernel caches count as its use but are reclaimed when memory is needed, so they count as
+ * available here, as in the kernel's own estimate. Reads only /proc and /sys.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -37,7 +37,7 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* What of a group's use goes when others need it, of its memory.stat; 0 if that cannot be read. */
+/* The reclaimable part of a group's use, from its memory.stat; 0 if unreadable. */
 static uint64_t reclaimable(const char *directory)
 {
     static const char *const names[] = {"inactive_file", "active_file", "slab_reclaimable"};
@@ -46,7 +46,7 @@ static uint64_t reclaimable(const char *directory)
     FILE *file = fopen(path, "re");
     free(path);
     while (file != NULL && fgets(line, sizeof line, file) != NULL)
-        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        for (size_t i = 0; i < COUNT_OF(names); i++) {
             snprintf(format, sizeof format, "%s %%" SCNu64, names[i]);
             if (sscanf(line, format, &value) == 1) sum += value;
         }
@@ -64,7 +64,7 @@ static uint64_t group_available(const char *directory)
     return limit > used ? limit - used : 0;
 }
 
-/* What is left in the (version 2) control group of this process and in all groups around it. */
+/* The memory left in this process's (version 2) control group and all enclosing groups. */
 static uint64_t control_group_available(const char *root)
 {
     uint64_t available = UINT64_MAX;

@@ -1,17 +1,16 @@
 /*
  * The cpu's lanes: one thread each, fed through a ring of fixed size, and events, which count their
- * recordings. Lanes are fed by the executor's thread; each lane's thread takes one piece of work at
- * a time. All signals are blocked on lane threads: they belong to the process's main loop.
+ * recordings. The executor's thread feeds the lanes; each lane's thread takes one piece of work at
+ * a time. Lane threads block all signals: the process's main loop handles them.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "runtime/device_table.h"
@@ -33,8 +32,6 @@ enum work_kind {
     WORK_WAIT,
     WORK_STAMP
 };
-
-enum { MAX_OPTIMIZER_SLOTS = 2 };
 
 struct work {
     enum work_kind kind;
@@ -59,8 +56,9 @@ struct work {
             size_t n;
             float *param;
             const float *grad;
-            float *slots[MAX_OPTIMIZER_SLOTS];
-            const float *gate;
+            float *slots[OPTIMIZER_MAX_SLOTS];
+            const float *stats;
+            bool gated;
         } optimize;
         struct {
             void *memory;
@@ -120,15 +118,6 @@ static struct cpu_lane *cpu_lane(const struct lane_queue *lane)
     return (struct cpu_lane *)lane;
 }
 
-static void condition_init(pthread_cond_t *condition)
-{
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(condition, &attributes);
-    pthread_condattr_destroy(&attributes);
-}
-
 static void event_fire(struct cpu_event *event, uint64_t recording)
 {
     pthread_mutex_lock(&event->lock);
@@ -164,30 +153,31 @@ static status_t work_run(struct work *work)
 {
     switch (work->kind) {
     case WORK_CALL: return work->call.function(work->call.argument);
-    case WORK_COPY: memcpy(work->copy.to, work->copy.from, work->copy.bytes); return STATUS_OKAY;
+    case WORK_COPY: memcpy(work->copy.to, work->copy.from, work->copy.bytes); return NULL;
     case WORK_LAUNCH: {
         struct device_graph *graph = work->launch.graph;
         int op = work->launch.op;
-        if (graph->prepared[op] == NULL) return STATUS_OKAY; /* a view */
+        if (graph->prepared[op] == NULL) return NULL; /* a view */
         return kernel_run(graph->prepared[op], &work->launch.call);
     }
     case WORK_OPTIMIZE:
         step_cpu_optimize(&work->optimize.step, work->optimize.n, work->optimize.param,
-                          work->optimize.grad, work->optimize.slots, work->optimize.gate);
-        return STATUS_OKAY;
-    case WORK_ZERO: memset(work->zero.memory, 0, work->zero.bytes); return STATUS_OKAY;
-    case WORK_ADD: kernel_add(work->add.n, work->add.to, work->add.from); return STATUS_OKAY;
+                          work->optimize.grad, work->optimize.slots, work->optimize.stats,
+                          work->optimize.gated);
+        return NULL;
+    case WORK_ZERO: memset(work->zero.memory, 0, work->zero.bytes); return NULL;
+    case WORK_ADD: kernel_add(work->add.n, work->add.to, work->add.from); return NULL;
     case WORK_NORM:
         step_cpu_norm(work->norm.kind, work->norm.n, work->norm.values, work->norm.partial);
-        return STATUS_OKAY;
+        return NULL;
     case WORK_GATE:
         step_cpu_gate(&work->gate.args, work->gate.partials, work->gate.count, work->gate.stats);
-        return STATUS_OKAY;
+        return NULL;
     case WORK_RECORD:
     case WORK_WAIT:
     case WORK_STAMP: break;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void *lane_main(void *argument)
@@ -206,7 +196,7 @@ static void *lane_main(void *argument)
         if (lane->count == RING_SIZE - 1) pthread_cond_broadcast(&lane->room);
         pthread_mutex_unlock(&lane->lock);
 
-        status_t status = STATUS_OKAY;
+        status_t status = NULL;
         if (work.kind == WORK_RECORD) {
             event_fire(work.event.event, work.event.recording);
         } else if (work.kind == WORK_WAIT) {
@@ -225,7 +215,7 @@ static void *lane_main(void *argument)
         if (status != NULL) lane->error = status_first(lane->error, status);
         if (lane->count == 0) pthread_cond_broadcast(&lane->idle);
     }
-    /* What is dropped must not leave other lanes waiting. */
+    /* Dropped work must not leave other lanes waiting. */
     for (; lane->count > 0; lane->count--, lane->head = (lane->head + 1) % RING_SIZE) {
         struct work *work = &lane->ring[lane->head];
         if (work->kind == WORK_RECORD) event_fire(work->event.event, work->event.recording);
@@ -262,7 +252,7 @@ status_t lane_cpu_open(struct device *device, enum lane kind, struct lane_queue 
     }
     pthread_setname_np(result->thread, lane_thread_names[kind]);
     *lane = &result->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void lane_cpu_close(struct lane_queue *base)
@@ -294,7 +284,7 @@ status_t lane_cpu_event_new(struct device *device, struct event **event)
     pthread_mutex_init(&result->lock, NULL);
     condition_init(&result->changed);
     *event = &result->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void lane_cpu_event_free(struct event *base)
@@ -312,7 +302,7 @@ static void enqueue(struct lane_queue *base, const struct work *work)
 {
     struct cpu_lane *lane = cpu_lane(base);
     pthread_mutex_lock(&lane->lock);
-    /* Everything that queued work waits for was enqueued before it, so room comes. */
+    /* Everything that queued work waits for was enqueued earlier, so space becomes free. */
     while (lane->count == RING_SIZE) pthread_cond_wait(&lane->room, &lane->lock);
     struct work *slot = &lane->ring[(lane->head + lane->count++) % RING_SIZE];
     *slot = *work;
@@ -341,14 +331,14 @@ status_t lane_cpu_call(struct lane_queue *lane, status_t (*function)(void *argum
 {
     struct work work = {.kind = WORK_CALL, .call = {function, argument}};
     enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_copy(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
 {
     struct work work = {.kind = WORK_COPY, .copy = {to, from, bytes}};
     if (bytes > 0) enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, int op,
@@ -356,40 +346,45 @@ status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, in
 {
     struct work work = {.kind = WORK_LAUNCH, .launch = {graph, op, *call}};
     if (graph->prepared[op] != NULL) enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                           float *param, const float *grad, float *const *slots, const float *gate)
+                           float *param, const float *grad, float *const *slots, const float *stats,
+                           bool gated)
 {
-    struct work work = {
-        .kind = WORK_OPTIMIZE,
-        .optimize = {.step = *step, .n = n, .param = param, .grad = grad, .gate = gate}};
+    struct work work = {.kind = WORK_OPTIMIZE,
+                        .optimize = {.step = *step,
+                                     .n = n,
+                                     .param = param,
+                                     .grad = grad,
+                                     .stats = stats,
+                                     .gated = gated}};
     int slot_count = optimizer_step_slots(step);
     for (int i = 0; i < slot_count; i++) work.optimize.slots[i] = slots[i];
     if (n > 0) enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns)
 {
     struct work work = {.kind = WORK_STAMP, .stamp = ns};
     enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
 {
     struct work work = {.kind = WORK_ZERO, .zero = {memory, bytes}};
     if (bytes > 0) enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_add(struct lane_queue *lane, size_t n, float *to, const float *from)
 {
     struct work work = {.kind = WORK_ADD, .add = {n, to, from}};
     if (n > 0) enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
@@ -397,7 +392,7 @@ status_t lane_cpu_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, c
 {
     struct work work = {.kind = WORK_NORM, .norm = {kind, n, values, partial}};
     if (n > 0) enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_gate(struct lane_queue *lane, const struct gate_args *args,
@@ -405,7 +400,7 @@ status_t lane_cpu_gate(struct lane_queue *lane, const struct gate_args *args,
 {
     struct work work = {.kind = WORK_GATE, .gate = {*args, partials, count, stats}};
     enqueue(lane, &work);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t lane_cpu_wait(struct lane_queue *base, int64_t timeout_ms)
@@ -413,13 +408,11 @@ status_t lane_cpu_wait(struct lane_queue *base, int64_t timeout_ms)
     struct cpu_lane *lane = cpu_lane(base);
     if (timeout_ms > MAX_TIMEOUT_MS) timeout_ms = MAX_TIMEOUT_MS;
     int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * 1000000;
-    struct timespec deadline = {.tv_sec = deadline_ns / 1000000000,
-                                .tv_nsec = deadline_ns % 1000000000};
     bool expired = false;
     pthread_mutex_lock(&lane->lock);
     while ((lane->count > 0 || lane->running) && !expired)
-        expired = pthread_cond_timedwait(&lane->idle, &lane->lock, &deadline) == ETIMEDOUT;
-    status_t status = STATUS_OKAY;
+        expired = !condition_wait(&lane->idle, &lane->lock, deadline_ns);
+    status_t status = NULL;
     if (lane->count > 0 || lane->running) {
         base->unfinished = true;
         status =

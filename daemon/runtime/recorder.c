@@ -16,16 +16,16 @@ void recorder_deinit(struct recorder *recorder)
 void recorder_forget(struct recorder *recorder)
 {
     drop(recorder);
-    if (recorder->state != RECORDER_OFF) recorder->state = RECORDER_WARMS_UP;
+    if (recorder->state != RECORDER_OFF) recorder->state = RECORDER_WARMUP;
 }
 
-/* *walked, which may be NULL, becomes true when all calls of the walk were made. */
+/* *walked (may be NULL) becomes true when all calls of the walk were made. */
 static status_t walk_through(struct recording *recording, enum recording_pass pass,
                              const struct recorder_walk *walk, bool *walked)
 {
     TRY(recording_begin(recording, pass));
     status_t status = walk->enqueue(walk->user);
-    if (walked != NULL) *walked = status == STATUS_OKAY;
+    if (walked != NULL) *walked = status == NULL;
     return recording_end(recording, status);
 }
 
@@ -39,7 +39,7 @@ static status_t measure(struct recorder *recorder, struct device *device,
 
 bool recorder_is_due(const struct recorder *recorder)
 {
-    return (recorder->state == RECORDER_MEASURES || recorder->state == RECORDER_RECORDS) &&
+    return (recorder->state == RECORDER_MEASURING || recorder->state == RECORDER_RECORDING) &&
            !recorder_has(recorder);
 }
 
@@ -47,27 +47,27 @@ status_t recorder_record(struct recorder *recorder, struct device *device,
                          struct lane_queue *const *lanes, int count,
                          const struct recorder_walk *walk, bool *fatal)
 {
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     *fatal = false;
     if (recorder->recording == NULL) status = measure(recorder, device, lanes, count, walk);
-    if (status == STATUS_OKAY && recorder->state == RECORDER_RECORDS) {
+    if (status == NULL && recorder->state == RECORDER_RECORDING) {
         bool walked = false;
         status = walk_through(recorder->recording, RECORDING_CAPTURE, walk, &walked);
-        recorder->captured = status == STATUS_OKAY;
-        *fatal = recorder->talks && !walked;
+        recorder->captured = status == NULL;
+        *fatal = recorder->needs_peers && !walked;
     }
-    if (status != STATUS_OKAY) drop(recorder);
+    if (status != NULL) drop(recorder);
     return status;
 }
 
 bool recorder_has(const struct recorder *recorder)
 {
-    return recorder->state == RECORDER_MEASURES ? recorder->recording != NULL : recorder->captured;
+    return recorder->state == RECORDER_MEASURING ? recorder->recording != NULL : recorder->captured;
 }
 
 bool recorder_replays(const struct recorder *recorder)
 {
-    return recorder->state == RECORDER_REPLAYS;
+    return recorder->state == RECORDER_REPLAYING;
 }
 
 status_t recorder_replay(struct recorder *recorder, const struct recorder_walk *walk)
@@ -75,20 +75,20 @@ status_t recorder_replay(struct recorder *recorder, const struct recorder_walk *
     return walk_through(recorder->recording, RECORDING_REPLAY, walk, NULL);
 }
 
-void recorder_note_run(struct recorder *recorder, bool everybody)
+void recorder_note_run(struct recorder *recorder, bool all_ranks)
 {
     switch (recorder->state) {
-    case RECORDER_WARMS_UP:
-        recorder->state = recorder->talks ? RECORDER_MEASURES : RECORDER_RECORDS;
+    case RECORDER_WARMUP:
+        recorder->state = recorder->needs_peers ? RECORDER_MEASURING : RECORDER_RECORDING;
         break;
-    case RECORDER_MEASURES:
-    case RECORDER_RECORDS:
-        recorder->state = !everybody                             ? RECORDER_OFF
-                          : recorder->state == RECORDER_MEASURES ? RECORDER_RECORDS
-                                                                 : RECORDER_REPLAYS;
-        if (!everybody) drop(recorder);
+    case RECORDER_MEASURING:
+    case RECORDER_RECORDING:
+        recorder->state = !all_ranks                              ? RECORDER_OFF
+                          : recorder->state == RECORDER_MEASURING ? RECORDER_RECORDING
+                                                                  : RECORDER_REPLAYING;
+        if (!all_ranks) drop(recorder);
         break;
-    case RECORDER_REPLAYS:
+    case RECORDER_REPLAYING:
     case RECORDER_OFF: break;
     }
 }

@@ -1,9 +1,8 @@
 /*
- * Moving a job's state from one plan's shards to another's; see relayout.h. One unit of the old
- * plan after the other, and of each one array (parameters, then the optimizer's slots) after the
- * other: pieces of the shards of all ranks that share it are gathered into the buffer, and each
- * rank copies out what belongs to its new shards. Everything is enqueued on one lane, so its order
- * is all that is needed.
+ * Moves a job's state from one plan's shards to another's; see relayout.h. For one unit of the old
+ * plan after the other, and one array of each (parameters, then the optimizer's slots): pieces of
+ * the shards of all ranks that share it are gathered into the buffer, and each rank copies out the
+ * parts of its new shards. Everything is enqueued on one lane, which orders it.
  */
 #include "runtime/relayout.h"
 
@@ -12,7 +11,8 @@
 
 #include "base/mem.h"
 
-/* Of the buffer; large enough for the network, small beside any model that is worth sharding. */
+/* Size of the buffer; large enough for the network, small compared with any model worth
+ * sharding. */
 enum { BUFFER_ELEMENTS = 1 << 20, PIECE_MIN = 256 };
 
 struct moving {
@@ -20,7 +20,7 @@ struct moving {
     struct executor *to;
     const struct unit_set *from_units, *to_units;
     int rank, world;
-    struct comm *comm, *part; /* all ranks; the last of its parts that was needed */
+    struct comm *comm, *part; /* all ranks; the last of its parts that was used */
     struct lane_queue *lane;
     int64_t timeout_ms;
     float *buffer; /* (ranks that share a unit, piece); then the own piece of an offloaded unit */
@@ -39,8 +39,8 @@ static int64_t piece_elements(int shards)
     return piece > PIECE_MIN ? piece : PIECE_MIN;
 }
 
-/* Elements of the buffer: none if no unit is spread over ranks, and no more than the largest needs.
- */
+/* Elements of the buffer: none if no unit is spread over ranks, at most what the largest unit
+ * needs. */
 static int64_t buffer_elements(const struct plan *from)
 {
     int64_t largest = 0;
@@ -61,11 +61,11 @@ uint64_t relayout_peak_bytes(const struct plan *from, const struct plan *to)
            (uint64_t)buffer_elements(from) * sizeof(float);
 }
 
-/* The first of the unit's parameters that ends behind element `at`. */
+/* The first of the unit's parameters that ends after element `at`. */
 static int first_behind(const struct flat_parameter *flat, int64_t at)
 {
     int low = 0, high = flat->parameter_count;
-    while (low < high) { /* the next one starts behind `at` */
+    while (low < high) { /* the next one starts after `at` */
         int middle = low + (high - low) / 2;
         bool before = middle + 1 < flat->parameter_count && flat->offsets[middle + 1] <= at;
         if (before) low = middle + 1;
@@ -74,8 +74,8 @@ static int first_behind(const struct flat_parameter *flat, int64_t at)
     return low;
 }
 
-/* Copies what this rank keeps of elements `begin` to `end` of an old unit's array, which are at
- * `values`: memory of the host, with `offloaded`. */
+/* Copies this rank's new parts of elements `begin` to `end` of an old unit's array, which are at
+ * `values`: in host memory if `offloaded`. */
 static status_t keep(const struct moving *moving, const struct flat_parameter *flat, int slot,
                      int64_t begin, int64_t end, const float *values, bool offloaded)
 {
@@ -103,16 +103,16 @@ static status_t keep(const struct moving *moving, const struct flat_parameter *f
         if (offloaded && plan_offloads(new, unit)) memcpy(target, values + (first - begin), bytes);
         else TRY(lane_copy(moving->lane, target, values + (first - begin), bytes));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* The ranks that share a copy of a unit: neighbours. All ranks come to the same units in the same
- * order, and so make their parts together. */
+/* The ranks that share a copy of a unit: neighbours. All ranks process the same units in the same
+ * order, and so create their parts together. */
 static status_t find_group(struct moving *moving, int shards, struct comm **comm)
 {
     if (shards == moving->world) {
         *comm = moving->comm;
-        return STATUS_OKAY;
+        return NULL;
     }
     if (moving->part == NULL || comm_world(moving->part) != shards) {
         comm_free(moving->part);
@@ -124,7 +124,7 @@ static status_t find_group(struct moving *moving, int shards, struct comm **comm
         TRY(status);
     }
     *comm = moving->part;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t move_array(struct moving *moving, int unit, int slot, const float *shard)
@@ -152,10 +152,10 @@ static status_t move_array(struct moving *moving, int unit, int slot, const floa
             int64_t begin = s * flat->shard + at;
             TRY(keep(moving, flat, slot, begin, begin + count, moving->buffer + s * count, false));
         }
-        /* The collective has a deadline of its own, which says more. */
+        /* The collective has its own deadline, whose error says more. */
         TRY(lane_wait(moving->lane, 2 * moving->timeout_ms + 1000));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t move_all(struct moving *moving, int slots)
@@ -168,7 +168,7 @@ static status_t move_all(struct moving *moving, int slots)
                                 moving->from_units->units[u].name));
         }
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t relayout(struct device *device, const struct executor *from, struct executor *to,

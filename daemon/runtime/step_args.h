@@ -10,11 +10,6 @@
 #include "kernels/kernels.h"
 #include "runtime/device.h"
 
-static inline double step_scale_or_one(double scale)
-{
-    return scale != 0 ? scale : 1;
-}
-
 static inline struct adam_args step_adam_args(const struct optimizer_step *step, float scale)
 {
     double t = (double)(step->taken + 1);
@@ -31,6 +26,26 @@ static inline struct adam_args step_adam_args(const struct optimizer_step *step,
         .corrected_root = (float)sqrt(1 - pow(step->beta2, t)),
         .grad_scale = scale,
     };
+}
+
+static inline struct lion_args step_lion_args(const struct optimizer_step *step, float scale)
+{
+    return (struct lion_args){.lr = (float)step->lr,
+                              .beta1 = (float)step->beta1,
+                              .one_minus_beta1 = (float)(1 - step->beta1),
+                              .beta2 = (float)step->beta2,
+                              .one_minus_beta2 = (float)(1 - step->beta2),
+                              .shrink = (float)(1 - step->lr * step->weight_decay),
+                              .grad_scale = scale};
+}
+
+static inline struct adagrad_args step_adagrad_args(const struct optimizer_step *step, float scale)
+{
+    return (struct adagrad_args){.decayed_lr =
+                                     (float)(step->lr / (1 + (double)step->taken * step->lr_decay)),
+                                 .eps = (float)step->eps,
+                                 .weight_decay = (float)step->weight_decay,
+                                 .grad_scale = scale};
 }
 
 static inline struct adadelta_args step_adadelta_args(const struct optimizer_step *step,

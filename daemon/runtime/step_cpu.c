@@ -1,6 +1,6 @@
 /*
- * The end of a training step on the cpu: the gradient's norm, what follows from it, and the
- * optimizer. Pure functions over memory of the caller; a compute lane's thread runs them.
+ * The end of a training step on the cpu: the gradient's norm, clipping and skipping, and the
+ * optimizer. Pure functions over the caller's memory; a compute lane's thread runs them.
  */
 #include <math.h>
 
@@ -8,38 +8,34 @@
 #include "runtime/device_table.h"
 #include "runtime/step_args.h"
 
-/* So that a norm of zero does not divide by it; PyTorch's. */
+/* Avoids a division by a norm of zero; as in PyTorch. */
 #define CLIP_EPSILON 1e-6f
 
-void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, const float *grad,
-                       float *const *slots, const float *gate)
+/* The factor that makes a gradient the mean over the targets that count. */
+static double mean_scale(const float *stats)
 {
-    float scale = (float)step_scale_or_one(step->gradient_scale);
-    if (gate != NULL) {
-        if (gate[PLAN_STAT_SKIPPED] != 0) return;
-        scale = gate[PLAN_STAT_SCALE];
-    }
+    return (double)stats[PLAN_STAT_TARGETS] / (double)stats[PLAN_STAT_COUNTED];
+}
+
+void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, const float *grad,
+                       float *const *slots, const float *stats, bool gated)
+{
+    if (gated ? stats[PLAN_STAT_SKIPPED] != 0 : stats[PLAN_STAT_COUNTED] == 0) return;
+    float scale = gated ? stats[PLAN_STAT_SCALE] : (float)mean_scale(stats);
     switch (step->kind) {
-    case OPTIMIZER_ADADELTA: {
-        struct adadelta_args args = step_adadelta_args(step, scale);
-        kernel_adadelta(n, param, grad, slots[0], slots[1], &args);
-        break;
+#define RUN(KIND, name, kernel, count, ...)                                                        \
+    case OPTIMIZER_##KIND: {                                                                       \
+        const struct kernel##_args args = step_##kernel##_args(step, scale);                       \
+        kernel_##kernel(n, param, grad, __VA_ARGS__, &args);                                       \
+        return;                                                                                    \
     }
-    case OPTIMIZER_SGD: {
-        struct sgd_args args = step_sgd_args(step, scale);
-        kernel_sgd(n, param, grad, slots[0], &args);
-        break;
-    }
-    case OPTIMIZER_ADAM:
-    case OPTIMIZER_ADAMW: {
-        struct adam_args args = step_adam_args(step, scale);
-        kernel_adam(n, param, grad, slots[0], slots[1], &args);
-        break;
-    }
+        OPTIMIZERS(RUN)
+#undef RUN
+    case OPTIMIZER_COUNT: return;
     }
 }
 
-/* Not a number wins, so that it is seen in the end. */
+/* NaN propagates. */
 static void combine(enum norm_kind kind, double *total, double more)
 {
     if (kind == NORM_2) *total += more;
@@ -54,12 +50,13 @@ void step_cpu_norm(enum norm_kind kind, size_t n, const float *values, double *p
 
 void step_cpu_gate(const struct gate_args *args, const double *partials, int count, float *stats)
 {
-    double total = 0, scale = step_scale_or_one(args->gradient_scale);
+    bool counts = stats[PLAN_STAT_COUNTED] != 0;
+    double total = 0, scale = counts ? mean_scale(stats) : 0;
     for (int i = 0; i < count; i++) combine(args->kind, &total, partials[i]);
     float norm = (float)((args->kind == NORM_2 ? sqrt(total) : total) * scale);
-    bool skip = args->skip || !isfinite(norm) || !isfinite(stats[PLAN_STAT_LOSS]);
+    bool skip = args->skip || !counts || !isfinite(norm) || !isfinite(stats[PLAN_STAT_LOSS]);
     if (args->max_norm > 0) {
-        /* as torch.nn.utils.clip_grad_norm_ rounds it */
+        /* rounded as in torch.nn.utils.clip_grad_norm_ */
         float coefficient = 1 / (norm + CLIP_EPSILON) * (float)args->max_norm;
         if (coefficient < 1) scale *= coefficient;
     }

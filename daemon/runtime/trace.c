@@ -29,10 +29,10 @@ status_t trace_new(const struct trace_shape *shape, struct trace **result)
     trace->first_step = shape->step + 1;
     trace->runs = mem_alloc_array((size_t)count * (size_t)batches, sizeof *trace->runs);
     trace->stamps = mem_alloc_array(stamps + 1, sizeof *trace->stamps);
-    /* Touched now, so that no step has to. */
+    /* Touch the memory now, so that no step has to. */
     memset(trace->stamps, 0, (stamps + 1) * sizeof *trace->stamps);
     *result = trace;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 struct trace_run *trace_next_run(struct trace *trace, bool accumulate)

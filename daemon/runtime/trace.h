@@ -1,6 +1,6 @@
 /*
- * When the instructions of a few training steps began and ended on their lanes: memory that is
- * ready before the first of these steps, filled in by the lanes of an executor. The caller owns it;
+ * When the instructions of a few training steps began and ended on their lanes: memory allocated
+ * before the first of these steps and filled in by the lanes of an executor. The caller owns it;
  * see executor_set_trace.
  */
 #ifndef FSDPD_RUNTIME_TRACE_H
@@ -21,7 +21,7 @@ struct trace_stamp {
 
 /* One run of a program: a step, or with accumulation one batch of a step. */
 struct trace_run {
-    uint64_t step;   /* steps done after it, or after the step that it belongs to */
+    uint64_t step;   /* number of steps completed after it, or after the step that it belongs to */
     bool accumulate; /* a batch before the step's last */
     struct trace_stamp whole;
     struct trace_stamp *stamps; /* by instruction of its program */
@@ -38,7 +38,8 @@ struct trace {
     size_t used; /* stamps */
 };
 
-/* What is traced: `step_count` steps of up to `batches` batches; `step` steps are done already. */
+/* The extent of a trace: `step_count` steps of up to `batches` batches; `step` steps are already
+ * done. */
 struct trace_shape {
     int instruction_count; /* of the training program */
     int accumulate_count;  /* of the program of earlier batches */
@@ -51,9 +52,9 @@ struct trace_shape {
 status_t trace_new(const struct trace_shape *shape, struct trace **trace) FSDPD_MUST_USE;
 void trace_free(struct trace *trace); /* accepts NULL */
 
-/* The run that is to be filled in next. */
+/* The run to fill in next. */
 struct trace_run *trace_next_run(struct trace *trace, bool accumulate);
-/* It is filled in. */
+/* Marks it filled in. */
 void trace_run_done(struct trace *trace, struct trace_stamp whole);
 
 /* Runs of complete steps. */

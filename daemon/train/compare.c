@@ -1,4 +1,4 @@
-/* Before the first step: whether all ranks are about to do the same; see run_state.h. */
+/* Before the first step: checks that all ranks are about to run the same job; see run_state.h. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,7 @@ static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
     return hash;
 }
 
-/* What the plan does not know but the ranks must agree on: the data's size and the job's settings.
- */
+/* The values beyond the plan that ranks must agree on: the data's size and the job's settings. */
 static uint64_t hash_settings(const struct train_session *session)
 {
     const struct train_job *job = session->job;
@@ -22,11 +21,10 @@ static uint64_t hash_settings(const struct train_session *session)
     const uint64_t counts[] = {
         (uint64_t)session->train_set.count,
         (uint64_t)session->test_set.count,
-        (uint64_t)session->tokens.train.count,
-        (uint64_t)session->tokens.validation.count,
-        (uint64_t)session->tokens.validation_rows,
+        session->tokens.hash,
         (uint64_t)job->context,
         job->data_format,
+        job->windows,
         job->masked,
         (uint64_t)job->mask_token,
         job->evaluate_interval,
@@ -47,13 +45,25 @@ static uint64_t hash_settings(const struct train_session *session)
         session->weights != NULL ? weights_hash(session->weights) : 0,
     };
     const double numbers[] = {
-        job->normalize_mean,      job->normalize_std,
-        job->schedule_gamma,      optimizer->lr,
-        optimizer->rho,           optimizer->eps,
-        optimizer->weight_decay,  optimizer->momentum,
-        optimizer->dampening,     optimizer->beta1,
-        optimizer->beta2,         job->schedule_warmup_start_factor,
-        job->schedule_end_factor, job->max_norm,
+        job->transform.mean,
+        job->transform.std,
+        (double)job->transform.height,
+        (double)job->transform.width,
+        (double)job->transform.crop_padding,
+        job->transform.flip,
+        job->schedule_gamma,
+        optimizer->lr,
+        optimizer->rho,
+        optimizer->eps,
+        optimizer->weight_decay,
+        optimizer->momentum,
+        optimizer->dampening,
+        optimizer->beta1,
+        optimizer->beta2,
+        optimizer->lr_decay,
+        job->schedule_warmup_start_factor,
+        job->schedule_end_factor,
+        job->max_norm,
         job->mask_probability,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
@@ -77,9 +87,10 @@ static status_t check_hashes(struct run *run, const float *all)
         run->agreed = true;
         if (plans)
             return status_new(STATUS_FAILED_PRECONDITION,
-                              "rank %d has other data or settings than rank 0", rank);
+                              "the data or settings of rank %d differ from those of rank 0", rank);
         return status_new(STATUS_FAILED_PRECONDITION,
-                          "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
+                          "the plan of rank %d differs from that of rank 0: %016" PRIx64
+                          ", not %016" PRIx64,
                           rank, agreement_unpack(theirs, HASH_FLOATS),
                           agreement_unpack(all, HASH_FLOATS));
     }

@@ -1,4 +1,4 @@
-/* Data on its way into steps; see feed.h. On the thread of train_session_run. */
+/* Feeds data into steps; see feed.h. On the thread of train_session_run. */
 #include "train/feed.h"
 
 #include <inttypes.h>
@@ -8,7 +8,7 @@ static status_t open_images(struct feed *feed, const struct train_session *sessi
                             struct rows *rows)
 {
     const struct train_job *job = session->job;
-    const struct dataset *set = evaluation ? &session->test_set : &session->train_set;
+    const struct image_set *set = evaluation ? &session->test_set : &session->train_set;
     TRY(sampler_init(&feed->sampler, set->count, job->world, session->rank,
                      job->shuffle && !evaluation, evaluation));
     feed->count = sampler_count(&feed->sampler);
@@ -16,7 +16,7 @@ static status_t open_images(struct feed *feed, const struct train_session *sessi
     if (feed->order == NULL)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "no memory for the order of %" PRId64 " samples", feed->count);
-    TRY(image_rows_init(&feed->images, set, job->normalize_mean, job->normalize_std));
+    TRY(image_rows_init(&feed->images, set, &job->transform, job->seed, !evaluation));
     feed->images.order = feed->order;
     *rows = image_rows_source(&feed->images);
     return NULL;
@@ -27,7 +27,7 @@ status_t feed_open(struct feed *feed, const struct train_session *session, bool 
     const struct train_job *job = session->job;
     uint32_t batch_size = evaluation ? session->evaluate_batch : job->batch_size;
     struct rows rows;
-    if (job->data_format == DATA_IDX) {
+    if (job->data_format == DATA_IMAGES) {
         TRY(open_images(feed, session, evaluation, &rows));
     } else {
         feed->tokens = token_data_rows(&session->tokens, job, session->rank, evaluation);
@@ -47,6 +47,7 @@ void feed_close(struct feed *feed)
 void feed_start_epoch(struct feed *feed, uint32_t epoch, int64_t first)
 {
     if (feed->order != NULL) sampler_fill(&feed->sampler, epoch, feed->order);
+    feed->images.epoch = epoch;
     loader_start(feed->loader, first, feed->count - first);
 }
 

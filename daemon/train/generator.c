@@ -1,12 +1,10 @@
-/*
- * PyTorch's CPU random numbers; see generator.h. Every fused multiply-add is written out, and the
- * project is built without contraction: plain a * b + c would differ in the last bit of half of the
- * values.
- */
+/* PyTorch's CPU random numbers; see generator.h. kernels/cpu/loops_random.h has the loops for many
+ * values. */
 #include "train/generator.h"
 
 #include <math.h>
-#include <string.h>
+
+#include "kernels/kernels.h"
 
 enum { SHIFT = 397 };
 
@@ -28,21 +26,25 @@ static uint32_t twist(uint32_t high, uint32_t low)
 static void renew(struct generator *generator)
 {
     uint32_t *words = generator->words;
-    for (int i = 0; i < GENERATOR_WORDS; i++) {
-        uint32_t twisted = twist(words[i], words[(i + 1) % GENERATOR_WORDS]);
-        words[i] = words[(i + SHIFT) % GENERATOR_WORDS] ^ twisted;
-    }
+    const int last = GENERATOR_WORDS - 1, back = GENERATOR_WORDS - SHIFT;
+    for (int i = 0; i < back; i++) words[i] = words[i + SHIFT] ^ twist(words[i], words[i + 1]);
+    for (int i = back; i < last; i++) words[i] = words[i - back] ^ twist(words[i], words[i + 1]);
+    words[last] = words[last - back] ^ twist(words[last], words[0]);
     generator->used = 0;
+}
+
+static uint32_t temper(uint32_t y)
+{
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680u;
+    y ^= (y << 15) & 0xefc60000u;
+    return y ^ (y >> 18);
 }
 
 uint32_t generator_random(struct generator *generator)
 {
     if (generator->used == GENERATOR_WORDS) renew(generator);
-    uint32_t y = generator->words[generator->used++];
-    y ^= y >> 11;
-    y ^= (y << 7) & 0x9d2c5680u;
-    y ^= (y << 15) & 0xefc60000u;
-    return y ^ (y >> 18);
+    return temper(generator->words[generator->used++]);
 }
 
 uint64_t generator_random64(struct generator *generator)
@@ -51,9 +53,19 @@ uint64_t generator_random64(struct generator *generator)
     return high << 32 | generator_random(generator);
 }
 
-static float draw_unit_float(struct generator *generator)
+static void draw_unit_floats(struct generator *generator, size_t n, float *values)
 {
-    return (float)(generator_random(generator) & 0xffffff) * 0x1p-24f;
+    while (n > 0) {
+        if (generator->used == GENERATOR_WORDS) renew(generator);
+        const uint32_t *words = generator->words + generator->used;
+        size_t count = (size_t)(GENERATOR_WORDS - generator->used);
+        if (count > n) count = n;
+        for (size_t i = 0; i < count; i++)
+            values[i] = (float)(int32_t)(temper(words[i]) & 0xffffff) * 0x1p-24f;
+        generator->used += (int)count;
+        values += count;
+        n -= count;
+    }
 }
 
 static double draw_unit_double(struct generator *generator)
@@ -66,76 +78,8 @@ void generator_fill_uniform(struct generator *generator, size_t n, float *values
 {
     float low = (float)from;
     float width = (float)to - low;
-    for (size_t i = 0; i < n; i++) values[i] = fmaf(draw_unit_float(generator), width, low);
-}
-
-/*
- * Natural logarithm of x in (0, 1] in single precision: the polynomial of the Cephes library
- * (Moshier, logf) on the mantissa, brought into [sqrt(1/2), sqrt(2)).
- */
-static float log_single(float x)
-{
-    static const float coefficients[] = {
-        7.0376836292e-2f,  -1.1514610310e-1f, 1.1676998740e-1f,
-        -1.2420140846e-1f, 1.4249322787e-1f,  -1.6668057665e-1f,
-        2.0000714765e-1f,  -2.4999993993e-1f, 3.3333331174e-1f,
-    };
-    int exponent;
-    float m = frexpf(x, &exponent);
-    if (m < 0.707106781186547524f) {
-        exponent--;
-        m += m - 1;
-    } else {
-        m -= 1;
-    }
-    float e = (float)exponent;
-    float square = m * m;
-    float y = coefficients[0];
-    for (size_t i = 1; i < sizeof coefficients / sizeof coefficients[0]; i++)
-        y = fmaf(y, m, coefficients[i]);
-    y = fmaf(y * m, square, e * -2.12194440e-4f);
-    y = fmaf(square, -0.5f, y);
-    return fmaf(e, 0.693359375f, m + y);
-}
-
-/* Sine and cosine of x >= 0 in single precision, after Cephes' sinf and cosf: x is brought near 0
- * in three steps of pi/4 parts, and the octant says which polynomial gives which. */
-static void sincos_single(float x, float *sine, float *cosine)
-{
-    int octant = (int)(x * 1.27323954473516f); /* 4 / pi */
-    octant = (octant + 1) & ~1;
-    float parts = (float)octant;
-    x = fmaf(parts, -0.78515625f, x);
-    x = fmaf(parts, -2.4187564849853515625e-4f, x);
-    x = fmaf(parts, -3.77489497744594108e-8f, x);
-    float square = x * x;
-
-    float even = 2.443315711809948e-5f;
-    even = fmaf(even, square, -1.388731625493765e-3f);
-    even = fmaf(even, square, 4.166664568298827e-2f);
-    even = fmaf(even * square, square, -(square * 0.5f)) + 1;
-    float odd = -1.9515295891e-4f;
-    odd = fmaf(odd, square, 8.3321608736e-3f);
-    odd = fmaf(odd, square, -1.6666654611e-1f);
-    odd = fmaf(odd * square, x, x);
-
-    bool swap = octant & 2;
-    float s = swap ? even : odd;
-    float c = swap ? odd : even;
-    *sine = octant & 4 ? -s : s;
-    *cosine = (octant - 2) & 4 ? c : -c;
-}
-
-/* Box-Muller on 16 uniform values in place: the first 8 are radii, the last 8 angles. */
-static void transform_block(float *block, float mean, float std)
-{
-    for (int i = 0; i < 8; i++) {
-        float radius = sqrtf(-2.0f * log_single(1.0f - block[i]));
-        float sine, cosine;
-        sincos_single((float)(2.0 * M_PI) * block[i + 8], &sine, &cosine);
-        block[i] = fmaf(radius * cosine, std, mean);
-        block[i + 8] = fmaf(radius * sine, std, mean);
-    }
+    draw_unit_floats(generator, n, values);
+    kernel_fused(n, values, width, low);
 }
 
 static double draw_normal(struct generator *generator)
@@ -160,13 +104,13 @@ void generator_fill_normal(struct generator *generator, size_t n, float *values,
         for (size_t i = 0; i < n; i++) values[i] = (float)(draw_normal(generator) * std + mean);
         return;
     }
-    for (size_t i = 0; i < n; i++) values[i] = draw_unit_float(generator);
-    for (size_t i = 0; i + 16 <= n; i += 16) transform_block(values + i, (float)mean, (float)std);
+    draw_unit_floats(generator, n, values);
+    kernel_box_muller(n / 16, values, (float)mean, (float)std);
     if (n % 16 != 0) {
-        /* The tail shares a block with values already made: that block is drawn anew as a whole. */
+        /* The tail shares a block with values already made, so the whole block is drawn again. */
         float *tail = values + n - 16;
-        for (int i = 0; i < 16; i++) tail[i] = draw_unit_float(generator);
-        transform_block(tail, (float)mean, (float)std);
+        draw_unit_floats(generator, 16, tail);
+        kernel_box_muller(1, tail, (float)mean, (float)std);
     }
 }
 

@@ -1,7 +1,7 @@
 /*
  * PyTorch's CPU random numbers, bit for bit (checked against PyTorch 1.13): a Mersenne Twister
- * (Matsumoto and Nishimura, 1998) and the ways in which tensors are filled from it. A generator
- * belongs to one thread and owns nothing.
+ * (Matsumoto and Nishimura, 1998) and the functions that fill tensors from it. A generator belongs
+ * to one thread and owns nothing.
  */
 #ifndef FSDPD_TRAIN_GENERATOR_H
 #define FSDPD_TRAIN_GENERATOR_H
@@ -14,7 +14,7 @@ enum { GENERATOR_WORDS = 624 };
 
 struct generator {
     uint32_t words[GENERATOR_WORDS];
-    int used; /* words already handed out; GENERATOR_WORDS: time for new ones */
+    int used; /* words already used; GENERATOR_WORDS: time to generate new ones */
     bool has_normal;
     double normal; /* the second value of a Box-Muller pair, kept for the next call */
 };

@@ -35,7 +35,7 @@ static void fill(struct generator *generator, const struct parameter *parameter,
     }
 }
 
-/* An embedding's padding. */
+/* The zero row of an embedding with padding. */
 static void clear_row(const struct parameter *parameter, float *values)
 {
     if (!parameter->has_zero_row) return;
@@ -53,7 +53,8 @@ static status_t draw_all(const struct model *model, const struct draw *draws, ui
         const struct parameter *parameter = &model->parameters[draws[i].parameter];
         fill(&generator, parameter, (size_t)tensor_element_count(&parameter->type), values);
         clear_row(parameter, values);
-        /* PyTorch draws a tied parameter too, before it is replaced: the generator must move on. */
+        /* PyTorch draws a tied parameter too, before it is replaced, so the generator must
+         * advance. */
         if (parameter->tied_to < 0) TRY(sink(user, draws[i].parameter, values));
     }
     return NULL;

@@ -1,6 +1,6 @@
 /*
- * What a training run is made from: a job's settings as plain values, already checked for range by
- * common/spec. The worker fills it in from the API's JobSpec.
+ * A training run's settings: a job's settings as plain values, already range-checked by
+ * common/spec. The worker fills them in from the API's JobSpec.
  */
 #ifndef FSDPD_TRAIN_JOB_H
 #define FSDPD_TRAIN_JOB_H
@@ -8,59 +8,76 @@
 #include "checkpoint/weights.h"
 #include "fsdp/plan.h"
 #include "runtime/device.h"
+#include "train/image_transform.h"
 #include "train/token_file.h"
 
-enum data_format { DATA_IDX, DATA_TOKENS };
+enum image_format { IMAGES_IDX, IMAGES_ANY }; /* ANY: what the directory has */
+enum data_format { DATA_IMAGES, DATA_TOKENS, DATA_DATASET };
+
+/* What a window holds: a part of the stream of tokens, one document, or several documents. */
+enum window_kind { WINDOWS_CONTINUOUS, WINDOWS_DOCUMENT, WINDOWS_PACKED };
+
+/* A dataset directory; resolved, an absolute path below the data root. */
+struct token_path {
+    const char *path;
+    const char *root; /* as train_job's data_root */
+    int64_t weight;   /* at least 1; the source's share of rows relative to the others */
+};
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
-/* Where checkpoints are, and when they are taken. */
+/* Where and when to take checkpoints. */
 struct checkpoint_settings {
-    const char *folder; /* of this job's, absolute; NULL: there are none */
-    const char *root; /* that it must be below; NULL: any. See folder_open in checkpoint/folder.h */
-    const char *run;  /* the name of the job's run: others' checkpoints are not resumed */
+    const char *folder; /* the job's directory, absolute; NULL: no checkpoints */
+    const char *root;   /* the folder must be below it; NULL: no limit. See folder_open in
+                         * checkpoint/folder.h */
+    const char *run;    /* the name of the job's run: other runs' checkpoints are not resumed */
     uint32_t attempt;
     uint64_t every_steps;  /* 0: not by steps */
     uint32_t every_epochs; /* 0: not by epochs */
-    bool resume;           /* go on from the last one, if there is one */
-    bool must_resume;      /* there is one: what cannot be read is an error, not a new beginning */
+    bool last_step;        /* also after the last step */
+    bool resume;           /* resume from the last one, if there is one */
+    bool must_resume;      /* there must be one: an unreadable one is an error, not a new start */
 };
 
 struct train_job {
     const char *id;
     const char *model_text; /* the model file */
     size_t model_length;
-    const char *model_file;               /* for messages */
-    const struct weights_source *weights; /* where initial values may be; NULL: they are drawn */
-    const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which is
-                              enough to plan */
-    const char *data_root; /* that data_dir or data_path is below, and no link leads out of;
-                              NULL: none. Likewise for validation_path. */
+    const char *model_file;               /* its name, for messages */
+    const struct weights_source *weights; /* files with initial values; NULL: draw them */
+    const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which
+                            * suffices for planning */
+    const char *data_root; /* data_dir or data_path is below it, and links must not lead out of it;
+                            * NULL: none. Likewise for validation_path. */
     const char *validation_root;
-    double normalize_mean, normalize_std;
+    struct image_transform transform;
+    enum image_format image_format;
     enum data_format data_format;
-    const char *data_path;              /* DATA_TOKENS: the file; resolved, or NULL, as data_dir */
+    const char *data_path;              /* DATA_TOKENS: the file; resolved or NULL, like data_dir */
     const char *validation_path;        /* likewise; NULL: a part of the file */
-    double validation_fraction;         /* its last part, without a validation_path */
-    enum token_encoding token_encoding; /* of both */
-    int64_t context;                    /* tokens of a window; 0: the model's */
-    bool masked;                        /* the targets are what was masked, not the next tokens */
+    double validation_fraction;         /* size of this last part, without a validation_path */
+    enum token_encoding token_encoding; /* for both files */
+    const struct token_path *sources;   /* DATA_DATASET; NULL: none, which suffices for planning */
+    int source_count;
+    enum window_kind windows; /* DATA_DATASET */
+    int64_t context;          /* tokens per window; 0: the model's */
+    bool masked;              /* the targets are the masked tokens, not the next ones */
     double mask_probability;
     int64_t mask_token;
-    uint64_t batch_tokens;      /* per optimizer step, all ranks; 0: as accumulation_steps says */
+    uint64_t batch_tokens;      /* per optimizer step, all ranks; 0: use accumulation_steps */
     uint64_t evaluate_interval; /* steps; 0: at the end only */
-    uint64_t evaluate_batches;  /* an evaluation has as many windows as so many optimizer steps, at
-                                  most; 0: all there are */
-    uint32_t epochs;            /* DATA_TOKENS: 0 for no limit but max_steps */
+    uint64_t evaluate_batches;  /* an evaluation covers the windows of at most this many optimizer
+                                 * steps; 0: all */
+    uint32_t epochs;            /* DATA_TOKENS: 0 for no limit except max_steps */
     uint32_t batch_size, test_batch_size;
     uint64_t seed;
     uint32_t log_interval; /* steps */
     uint64_t max_steps;    /* 0: no limit */
     bool dropout, shuffle, evaluate;
     uint32_t accumulation_steps;     /* batches per optimizer step; 0: 1 */
-    bool no_sync;                    /* their gradients are reduced once */
+    bool no_sync;                    /* the gradients of a step's batches are reduced once */
     double max_norm;                 /* gradients are clipped to it; 0: no clipping */
-    enum norm_kind norm;             /* NORM_NONE: no clipping, nothing measured */
     bool skip_non_finite;            /* needs a norm */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     enum schedule_kind schedule;
@@ -70,30 +87,23 @@ struct train_job {
     double schedule_warmup_start_factor;
     uint64_t schedule_total_steps; /* linear, cosine; 0: the job's */
     double schedule_end_factor;    /* linear, cosine */
-    enum strategy strategy;
+    /* What the job chooses of its plan; the session adds the rest. gathered_limit 0: none. */
+    struct plan_options plan;
     struct wrap_policy wrap;
-    int shard_size;                     /* hybrid_shard: ranks that hold one copy together */
-    enum reshard reshard_after_forward; /* RESHARD_DEFAULT: as the strategy has it */
-    int reshard_ranks;                  /* RESHARD_GROUP */
-    uint64_t bucket_bytes;              /* no_shard; 0: the default */
-    enum prefetch backward_prefetch;
-    bool forward_prefetch;
-    int gathered_limit;            /* 0: none */
+    int shard_size;                /* hybrid_shard: ranks that hold one copy together */
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
-    enum dtype param_dtype, reduce_dtype; /* DTYPE_F32 or DTYPE_BF16 */
-    bool cpu_offload;
-    bool register_buffers; /* with the group's communicator (comm_register), if it has a use for it
-                            */
     int world;
     bool staged; /* ranks share a device: its collectives go through host memory */
+    bool gloo;   /* even ranks of one host communicate over TCP; otherwise they share memory */
     struct checkpoint_settings checkpoints;
 };
 
-/* Whether there is data, rather than a plan alone. */
+/* Whether there is data; otherwise the job can only be planned. */
 static inline bool train_job_has_data(const struct train_job *job)
 {
-    return (job->data_format == DATA_IDX ? job->data_dir : job->data_path) != NULL;
+    if (job->data_format == DATA_DATASET) return job->sources != NULL;
+    return (job->data_format == DATA_IMAGES ? job->data_dir : job->data_path) != NULL;
 }
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * The loader; see loader.h. A mutex guards the counters; batches are numbered within the epoch, and
- * number n lies in slot n % RING. Filled batches wait in the ring: taken <= n < next are being
- * filled or ready, and n < taken + RING always.
+ * The loader; see loader.h. A mutex guards the counters. Batches are numbered within the epoch;
+ * batch n is in slot n % RING. Filled batches wait in the ring: those with taken <= n < next are
+ * being filled or ready, and n < taken + RING always.
  */
 #include "train/loader.h"
 
@@ -12,31 +12,32 @@
 
 #include "base/mem.h"
 
-enum { RING = 4, THREADS = 2 };
+enum { RING = LOADER_RING, THREADS = 2 };
 
-struct slot {
+struct loader_slot {
     void *input;
-    int32_t *target;
+    int32_t *target, *starts;
     int64_t samples;
-    status_t status; /* why it could not be filled */
+    status_t status; /* why the batch could not be filled */
     bool ready;
 };
 
 struct loader {
     struct rows rows;
     int64_t batch_size;
-    struct slot slots[RING];
+    struct loader_slot slots[RING];
     pthread_t threads[THREADS];
     int thread_count;
 
     pthread_mutex_t mutex;
-    pthread_cond_t work;           /* for the threads: something to fill, or stop */
-    pthread_cond_t ready;          /* for the owner: a batch is ready, or nobody fills any more */
+    pthread_cond_t work;           /* for the threads: a batch to fill, or stop */
+    pthread_cond_t ready;          /* for the owner: a batch is ready, or no thread fills any
+                                    * more */
     int64_t first, count, batches; /* of the epoch: its rows, and batches of them */
-    int64_t next;                  /* the first batch that nobody has begun to fill */
-    int64_t taken;                 /* batches that the owner is done with */
+    int64_t next;                  /* the first batch that no thread has begun to fill */
+    int64_t taken;                 /* number of batches that the owner has finished with */
     bool holding;                  /* the owner uses batch `taken` */
-    int filling;                   /* threads in the middle of a batch */
+    int filling;                   /* number of threads that are filling a batch */
     bool stop;
 };
 
@@ -52,7 +53,16 @@ static status_t fill_row(const struct loader *loader, int64_t place, char *input
     return NULL;
 }
 
-static void fill_slot(const struct loader *loader, struct slot *slot, int64_t number)
+/* Each token of a row that does not exist is a document of its own. */
+static status_t fill_starts(const struct loader *loader, int64_t place, int32_t *starts)
+{
+    const struct rows *rows = &loader->rows;
+    if (place < loader->count) return rows->fill_starts(rows->user, loader->first + place, starts);
+    for (size_t i = 0; i < rows->targets; i++) starts[i] = (int32_t)i;
+    return NULL;
+}
+
+static void fill_slot(const struct loader *loader, struct loader_slot *slot, int64_t number)
 {
     const struct rows *rows = &loader->rows;
     status_free(slot->status);
@@ -64,6 +74,9 @@ static void fill_slot(const struct loader *loader, struct slot *slot, int64_t nu
                                 (char *)slot->input + (size_t)row * rows->input_bytes,
                                 slot->target + (size_t)row * rows->targets, &samples);
         slot->samples += samples;
+        if (slot->status == NULL && rows->fill_starts != NULL)
+            slot->status = fill_starts(loader, number * loader->batch_size + row,
+                                       slot->starts + (size_t)row * rows->targets);
     }
 }
 
@@ -80,7 +93,7 @@ static void *fill_batches(void *argument)
         while (!loader->stop && !can_fill(loader)) pthread_cond_wait(&loader->work, &loader->mutex);
         if (loader->stop) break;
         int64_t number = loader->next++;
-        struct slot *slot = &loader->slots[number % RING];
+        struct loader_slot *slot = &loader->slots[number % RING];
         loader->filling++;
         pthread_mutex_unlock(&loader->mutex);
         fill_slot(loader, slot, number);
@@ -102,14 +115,17 @@ static status_t make_slots(struct loader *loader)
     for (int i = 0; i < RING; i++) {
         loader->slots[i].input = too_many ? NULL : malloc(input);
         loader->slots[i].target = too_many ? NULL : malloc(target);
-        if (loader->slots[i].input == NULL || loader->slots[i].target == NULL)
+        bool starts = rows->fill_starts != NULL;
+        loader->slots[i].starts = too_many || !starts ? NULL : malloc(target);
+        if (loader->slots[i].input == NULL || loader->slots[i].target == NULL ||
+            (starts && loader->slots[i].starts == NULL))
             return status_new(STATUS_RESOURCE_EXHAUSTED,
                               "no memory to load %d batches of %zu rows ahead", RING, count);
     }
     return NULL;
 }
 
-/* Signals are for the process's main loop: the threads block all of them. */
+/* Signals are for the process's main loop, so the threads block all of them. */
 static status_t start_threads(struct loader *loader)
 {
     sigset_t all, before;
@@ -155,6 +171,7 @@ void loader_free(struct loader *loader)
     for (int i = 0; i < RING; i++) {
         free(loader->slots[i].input);
         free(loader->slots[i].target);
+        free(loader->slots[i].starts);
         status_free(loader->slots[i].status);
     }
     pthread_cond_destroy(&loader->ready);
@@ -166,7 +183,7 @@ void loader_free(struct loader *loader)
 void loader_start(struct loader *loader, int64_t first, int64_t count)
 {
     pthread_mutex_lock(&loader->mutex);
-    loader->batches = 0; /* nobody begins another batch of an epoch that is given up */
+    loader->batches = 0; /* no thread begins another batch of an abandoned epoch */
     while (loader->filling > 0) pthread_cond_wait(&loader->ready, &loader->mutex);
     for (int i = 0; i < RING; i++) loader->slots[i].ready = false;
     loader->first = first;
@@ -190,10 +207,10 @@ status_t loader_next(struct loader *loader, struct batch *batch, bool *more)
     }
     *more = loader->taken < loader->batches;
     if (*more) {
-        struct slot *slot = &loader->slots[loader->taken % RING];
+        struct loader_slot *slot = &loader->slots[loader->taken % RING];
         while (!slot->ready) pthread_cond_wait(&loader->ready, &loader->mutex);
         if (slot->status != NULL) status = status_copy(slot->status);
-        else *batch = (struct batch){slot->input, slot->target, slot->samples};
+        else *batch = (struct batch){slot->input, slot->target, slot->starts, slot->samples};
         loader->holding = status == NULL;
     }
     pthread_mutex_unlock(&loader->mutex);

@@ -8,7 +8,7 @@ int64_t masking_apply(const struct masking *masking, int64_t row, int64_t count,
 {
     const uint64_t chosen = philox_threshold(masking->probability);
     const uint64_t hidden = philox_threshold(0.8), replaced = philox_threshold(0.9);
-    /* Another key than dropout's, which has the plain seed. */
+    /* differs from dropout's key, which is the plain seed */
     const uint32_t key[2] = {(uint32_t)masking->seed ^ 0x6d61736bu,
                              (uint32_t)(masking->seed >> 32)};
     int64_t guesses = 0;

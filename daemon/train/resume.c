@@ -1,6 +1,7 @@
 /*
- * A run's state out to a checkpoint and in from one; see resume.h. Nothing of the run is touched
- * before all ranks know that the checkpoint is whole.
+ * Writes a run's state to a checkpoint and restores it; see resume.h. Parameters and slots change
+ * only after all ranks know that the checkpoint is complete; the rest of the state changes only
+ * after all ranks have read theirs.
  */
 #include "train/resume.h"
 
@@ -12,10 +13,11 @@
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/saved.h"
+#include "train/schedule.h"
 
 enum { PIECE = 1 << 18 };
 
-/* ---- out ---- */
+/* ---- capturing ---- */
 
 struct capture *train_session_capture(struct train_session *session)
 {
@@ -43,37 +45,23 @@ struct capture *train_session_capture(struct train_session *session)
     return capture_take(run->executor, &job, &progress);
 }
 
-/* ---- which one ---- */
+/* ---- finding the checkpoint ---- */
 
 struct search {
     struct run *run;
     struct folder folder;
     struct folder_entry *entries; /* rank 0's */
     int count, next;
-    struct buf note; /* what was wrong with newer ones */
+    struct buf note; /* problems of newer checkpoints */
+    bool damaged;    /* at least one checkpoint is damaged; otherwise they do not fit */
+    bool spoiled;    /* the executor has values of a checkpoint that changed during the read */
 };
 
-/* Another job's of the same name, in a directory that is shared. What cannot be read might be ours.
- */
-static bool is_foreign(const struct search *search, const char *name)
-{
-    struct saved *saved = NULL;
-    status_t status = saved_open(&search->folder, name, MANIFEST_MAX, &saved);
-    bool foreign = status == NULL &&
-                   strcmp(saved_manifest(saved)->run, search->run->job->checkpoints.run) != 0;
-    status_free(status);
-    saved_free(saved);
-    return foreign;
-}
-
-/* The name of the next candidate, "" after the last; rank 0 says. */
+/* The name of the next candidate, "" after the last; rank 0 decides. */
 static status_t next_name(struct search *search, char name[FOLDER_NAME_MAX])
 {
     memset(name, 0, FOLDER_NAME_MAX);
-    while (search->next < search->count && name[0] == '\0') {
-        const struct folder_entry *entry = &search->entries[search->next++];
-        if (!is_foreign(search, entry->name)) strcpy(name, entry->name);
-    }
+    if (search->next < search->count) strcpy(name, search->entries[search->next++].name);
     TRY(agreement_share(&search->run->ranks, name, FOLDER_NAME_MAX, 0));
     name[FOLDER_NAME_MAX - 1] = '\0';
     return NULL;
@@ -86,7 +74,8 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
     const char *expected = plan_optimizer_name(plan->options.optimizer);
     if (strcmp(found, expected) != 0)
         return status_new(STATUS_FAILED_PRECONDITION,
-                          "the checkpoint is of the optimizer %s, the job has %s", found, expected);
+                          "it was taken with the optimizer %s, but the job has %s", found,
+                          expected);
     for (int p = 0; p < plan->model->parameter_count; p++) {
         if (plan->model->parameters[p].tied_to >= 0) continue;
         int unit = plan->units->unit_of_parameter[p], slots = saved_slots(saved, p), needed = 0;
@@ -95,56 +84,13 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
             needed++;
         if (slots != needed)
             return status_new(STATUS_FAILED_PRECONDITION,
-                              "the checkpoint has %d optimizer slots of %s, the job has %d", slots,
+                              "it has %d optimizer slots of %s, the job has %d", slots,
                               plan->model->parameters[p].name, needed);
     }
     return NULL;
 }
 
-/* Also whether this rank's share of the files is whole. */
-static status_t examine(const struct search *search, const char *name, struct saved **saved)
-{
-    const struct run *run = search->run;
-    TRY(saved_open(&search->folder, name, MANIFEST_MAX, saved));
-    TRY(saved_match(*saved, run->session->model));
-    TRY(check_optimizer(run, *saved));
-    for (int f = run->session->rank; f < saved_manifest(*saved)->world; f += run->job->world) {
-        TRY(session_check_abort(run->session));
-        TRY(saved_verify(*saved, f));
-    }
-    return NULL;
-}
-
-/* What is damaged may have an older one that is not. */
-static bool is_damage(status_t status)
-{
-    enum status_code code = status_code(status);
-    return code == STATUS_DATA_LOSS || code == STATUS_INTERNAL || code == STATUS_UNKNOWN;
-}
-
-/* The newest that all ranks can read; *saved stays NULL if there is none. */
-static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct saved **saved)
-{
-    struct run *run = search->run;
-    for (;;) {
-        TRY(next_name(search, name));
-        if (name[0] == '\0') return NULL;
-        status_t mine = examine(search, name, saved);
-        status_t status = agreement_reach(&run->ranks, &mine);
-        if (status == NULL && mine == NULL) return NULL;
-        saved_free(*saved);
-        *saved = NULL;
-        if (status != NULL || !is_damage(mine)) {
-            run->agreed = status == NULL;
-            return status_first(mine, status);
-        }
-        buf_printf(&search->note, "%s%s cannot be read (%s)", search->note.length > 0 ? "; " : "",
-                   name, status_message(mine));
-        status_free(mine);
-    }
-}
-
-/* ---- in ---- */
+/* ---- restoring ---- */
 
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {
@@ -152,8 +98,9 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
 }
 
 /*
- * Where the run is in the data, as this group's steps count it: `place` steps since the beginning,
- * and `left` to go. With another number of workers, or another batch size, the end moves.
+ * Sets the run's position in the data, counted in this group's steps: `place` steps since the
+ * beginning, and `left` remaining. With a different number of workers or batch size, the run ends
+ * after a different number of steps.
  */
 static void set_end(struct run *run, double place, uint64_t left)
 {
@@ -171,9 +118,8 @@ static void find_place_in_images(struct run *run)
     uint64_t world = (uint64_t)run->job->world, batch = run->job->batch_size;
     uint64_t count = (uint64_t)run->train.count, first = run->rows / world;
     if (first > count) first = count;
-    if (first * world != run->rows) run->rows = first * world; /* some of the rows come again */
-    /* An epoch's last batch may be short, and its last step: it counts what is left, not what was
-     * done. */
+    if (first * world != run->rows) run->rows = first * world; /* some rows are repeated */
+    /* An epoch's last batch and step may be short, so count the remaining rows, not those used. */
     uint64_t left = divide_up(divide_up(count - first, batch), session->micro_steps);
     double place = (run->epochs + 1.0) * session->epoch_steps - (double)left;
     uint64_t epochs = run->epochs < run->job->epochs ? run->job->epochs - run->epochs - 1 : 0;
@@ -187,23 +133,24 @@ static void find_place_in_tokens(struct run *run)
     uint64_t batch = (uint64_t)run->job->batch_size * (uint64_t)run->job->world;
     uint64_t step = batch * session->micro_steps;
     if (run->rows == run->step * step) return;
-    run->rows = run->rows / batch * batch;           /* some of the windows come again */
+    run->rows = run->rows / batch * batch;           /* some windows are repeated */
     uint64_t left = session->steps - run->step, all; /* max_steps */
     if (run->job->epochs > 0 &&
-        !__builtin_mul_overflow((uint64_t)session->tokens.train.windows.count, run->job->epochs,
-                                &all))
+        !__builtin_mul_overflow((uint64_t)session->tokens.train.rows, run->job->epochs, &all))
         left = all > run->rows ? divide_up(all - run->rows, step) : 0;
     set_end(run, (double)run->rows / (double)step, left);
 }
 
 static void load_progress(struct run *run, const struct saved_progress *saved)
 {
-    run->step = saved->step;
+    run->step = run->captured_step = saved->step;
     run->rows = saved->rows;
     run->epochs = (uint32_t)saved->epochs;
     run->optimizer.taken = saved->updates;
     run->skipped_steps = saved->skipped_steps;
-    run->epoch_rate = saved->epoch_rate;
+    /* Uses the current settings, which may differ from those of the checkpoint. */
+    for (uint32_t epoch = 1; epoch <= run->epochs; epoch++)
+        run->epoch_rate = schedule_next_rate(run->job, epoch, run->epoch_rate);
     run->gradient_norm = (float)saved->gradient_norm;
     run->interval = saved->interval;
     run->epoch = saved->epoch;
@@ -212,7 +159,7 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->validation_loss = saved->validation_loss;
     run->validation_step = saved->validation_step;
     if (run->step > run->session->steps) run->session->steps = run->step;
-    if (run->job->data_format == DATA_IDX) find_place_in_images(run);
+    if (run->job->data_format == DATA_IMAGES) find_place_in_images(run);
     else find_place_in_tokens(run);
     atomic_store(&run->session->step, run->step);
     run->resumed = true;
@@ -246,7 +193,115 @@ static status_t load_arrays(struct run *run, struct saved *saved)
     return status;
 }
 
-/* Damaged ones are told, and are no reason not to go on. */
+/* ---- finding and restoring ---- */
+
+/* Gives all ranks rank 0's manifest, so that they resume from the same checkpoint. */
+static status_t share_manifest(const struct search *search, const struct saved *saved,
+                               status_t *mine)
+{
+    struct digest sum = {{0}};
+    if (saved != NULL) sum = saved_manifest(saved)->sum;
+    TRY(agreement_share(&search->run->ranks, &sum, sizeof sum, 0));
+    if (*mine == NULL && !digest_equal(&sum, &saved_manifest(saved)->sum))
+        *mine = status_new(STATUS_DATA_LOSS, "rank 0 reads another " MANIFEST_FILE " than rank %d",
+                           search->run->session->rank);
+    return NULL;
+}
+
+/* Checks that it belongs to the run and fits, and that this rank's share of the files is intact. */
+static status_t examine(const struct search *search, struct saved *saved)
+{
+    const struct run *run = search->run;
+    TRY(saved_check_run(saved, run->job->checkpoints.run));
+    TRY(saved_match(saved, run->session->model));
+    TRY(check_optimizer(run, saved));
+    for (int f = run->session->rank; f < saved_manifest(saved)->world; f += run->job->world) {
+        TRY(session_check_abort(run->session));
+        TRY(saved_verify(saved, f));
+    }
+    return NULL;
+}
+
+/* Shares the checksums that the ranks computed for their files, so that every rank can verify what
+ * it reads. */
+static status_t share_blocks(const struct search *search, struct saved *saved)
+{
+    for (int f = 0; f < saved_manifest(saved)->world; f++) {
+        size_t count;
+        struct digest *blocks = saved_blocks(saved, f, &count);
+        TRY(agreement_share(&search->run->ranks, blocks, count * sizeof *blocks,
+                            f % search->run->job->world));
+    }
+    return NULL;
+}
+
+/* Checks one checkpoint on all ranks, and loads it if it is good. *mine becomes its problem, on all
+ * ranks; a returned status is that of a collective. */
+static status_t try_one(struct search *search, const char *name, struct saved **saved,
+                        status_t *mine)
+{
+    struct run *run = search->run;
+    *mine = saved_open(&search->folder, name, MANIFEST_MAX, saved);
+    TRY(share_manifest(search, *saved, mine));
+    if (*mine == NULL) *mine = examine(search, *saved);
+    TRY(agreement_reach(&run->ranks, mine));
+    if (*mine != NULL) return NULL;
+    TRY(share_blocks(search, *saved));
+    *mine = load_arrays(run, *saved);
+    TRY(agreement_reach(&run->ranks, mine));
+    search->spoiled = *mine != NULL;
+    return NULL;
+}
+
+/* After a damaged or unfitting checkpoint, an older one may be good. */
+static bool may_skip(status_t status)
+{
+    enum status_code code = status_code(status);
+    return code == STATUS_DATA_LOSS || code == STATUS_FAILED_PRECONDITION ||
+           code == STATUS_INTERNAL || code == STATUS_UNKNOWN;
+}
+
+/* Takes ownership of the candidate's problem. */
+static void pass_over(struct search *search, const char *name, status_t status)
+{
+    bool fits = status_code(status) != STATUS_FAILED_PRECONDITION;
+    search->damaged |= fits;
+    buf_printf(&search->note, "%s%s %s (%s)", search->note.length > 0 ? "; " : "", name,
+               fits ? "cannot be read" : "does not fit", status_message(status));
+    status_free(status);
+}
+
+/* Finds the newest checkpoint that all ranks can read; *saved stays NULL if there is none. */
+static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct saved **saved)
+{
+    struct run *run = search->run;
+    for (;;) {
+        status_t mine = NULL;
+        TRY(next_name(search, name));
+        if (name[0] == '\0') return NULL;
+        status_t status = try_one(search, name, saved, &mine);
+        if (status == NULL && mine == NULL) return NULL;
+        saved_free(*saved);
+        *saved = NULL;
+        if (status != NULL || !may_skip(mine)) {
+            run->agreed = status == NULL;
+            return status_first(mine, status);
+        }
+        pass_over(search, name, mine);
+    }
+}
+
+static status_t refuse_to_restart_training(const struct search *search)
+{
+    const char *folder = search->run->job->checkpoints.folder;
+    search->run->agreed = true;
+    if (search->note.length == 0)
+        return status_new(STATUS_DATA_LOSS, "there is no checkpoint in %s any more", folder);
+    return status_new(search->damaged ? STATUS_DATA_LOSS : STATUS_FAILED_PRECONDITION,
+                      "no checkpoint in %s is usable: %s", folder, buf_text(&search->note));
+}
+
+/* Omits damaged reports; the job's reason states that. */
 static void take_reports(struct search *search, const struct saved *saved)
 {
     const struct train_hooks *hooks = search->run->hooks;
@@ -267,24 +322,17 @@ static status_t resume(struct search *search)
     char name[FOLDER_NAME_MAX];
     struct saved *saved = NULL;
     TRY(find(search, name, &saved));
-    const char *note = search->note.length > 0 ? buf_text(&search->note) : NULL;
-    if (saved == NULL && run->job->checkpoints.must_resume) {
-        run->agreed = true;
-        return status_new(STATUS_DATA_LOSS, "no checkpoint can be read in %s%s%s",
-                          run->job->checkpoints.folder, note != NULL ? ": " : "",
-                          note != NULL ? note : "");
-    }
-    status_t status = NULL;
+    if (saved == NULL && (run->job->checkpoints.must_resume || search->spoiled))
+        return refuse_to_restart_training(search);
     if (saved != NULL) {
         load_progress(run, &saved_manifest(saved)->progress);
-        status = status_wrap(load_arrays(run, saved), "reading the checkpoint %s", name);
-        if (status == NULL) take_reports(search, saved);
-        note = search->note.length > 0 ? buf_text(&search->note) : NULL;
+        take_reports(search, saved);
     }
-    if (status == NULL && run->hooks->resumed != NULL && (saved != NULL || note != NULL))
+    const char *note = search->note.length > 0 ? buf_text(&search->note) : NULL;
+    if (run->hooks->resumed != NULL && (saved != NULL || note != NULL))
         run->hooks->resumed(run->hooks->user, run->step, saved != NULL ? name : NULL, note);
     saved_free(saved);
-    return status;
+    return NULL;
 }
 
 status_t run_resume(struct run *run)

@@ -1,8 +1,8 @@
 /*
- * Another wrap policy for a run, between two steps, on the thread that trains. First every rank
- * makes the new plan and finds out whether the change fits; the ranks tell each other, and if one
- * of them cannot, nothing has happened. Then the state is moved (runtime/relayout.h) and the new
- * plan takes over. What fails from there on ends the run: better no result than a wrong one.
+ * Changes a run's wrap policy between two steps, on the training thread. First every rank makes the
+ * new plan and checks whether the change fits. The ranks share the results, and if one of them
+ * cannot change, none does. Then the state moves (runtime/relayout.h) and the new plan takes over.
+ * A failure from then on ends the run: no result is better than a wrong one.
  */
 #include "train/rewrap.h"
 
@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "runtime/relayout.h"
 
-struct next { /* what takes over */
+struct next { /* the replacement */
     struct unit_set *units;
     struct plan *plan;
 };
@@ -25,8 +25,8 @@ static void next_deinit(struct next *next)
     units_free(next->units);
 }
 
-/* The memory of both plans at once, but for the old work arena, which goes first; of the host's,
- * what is available is beside the old plan's. */
+/* Checks the memory of both plans together, except the old work arena, which is released first. The
+ * host memory that is available already excludes the old plan's. */
 static status_t check_fits(const struct train_session *session, const struct plan *new)
 {
     const struct plan *old = session->plan;
@@ -36,8 +36,7 @@ static status_t check_fits(const struct train_session *session, const struct pla
     char needed[32], available[32], kept[32], state[32], work[32];
     return status_new(STATUS_RESOURCE_EXHAUSTED,
                       "changing the units needs %s of memory per rank, but %s are available: %s of "
-                      "parameters and optimizer state as they are and %s as they will be, then "
-                      "%s to work in",
+                      "parameters and optimizer state before, %s after, and %s of scratch memory",
                       text_format_bytes(peak, needed), text_format_bytes(given, available),
                       text_format_bytes(old->state_bytes, kept),
                       text_format_bytes(new->state_bytes, state),
@@ -51,20 +50,20 @@ static status_t make_next(struct train_session *session, const struct wrap_polic
     return check_fits(session, next->plan);
 }
 
-/* Whether rank 0's plan is this rank's too. `mine` is this rank's outcome so far, and its new one.
- */
+/* Compares this rank's plan with rank 0's. `mine` is this rank's outcome so far, and is updated. */
 static status_t compare_plans(struct rewrap *rewrap, const struct next *next, status_t *mine)
 {
     uint64_t hash = *mine == NULL ? next->plan->hash : 0, first = hash;
     TRY(agreement_share(rewrap->ranks, &first, sizeof first, 0));
     if (*mine == NULL && first != 0 && first != hash)
         *mine = status_new(STATUS_FAILED_PRECONDITION,
-                           "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
+                           "the plan of rank %d differs from that of rank 0: %016" PRIx64
+                           ", not %016" PRIx64,
                            rewrap->session->rank, hash, first);
     return NULL;
 }
 
-/* All ranks learn whether one of them cannot: then *mine is an error on every rank. */
+/* If one rank cannot change, *mine becomes an error on every rank. */
 static status_t agree(struct rewrap *rewrap, const struct next *next, status_t *mine)
 {
     int rank = rewrap->session->rank;
@@ -83,7 +82,7 @@ static status_t take_over(struct rewrap *rewrap, const struct next *next, uint64
     executor_release_work(rewrap->executor);
     TRY(executor_new(session->device, ranks->comm, next->plan, session->train_lowered,
                      session->evaluate_lowered, session->job->seed, executor));
-    struct lane_queue *own = NULL; /* one rank has no lane for collectives */
+    struct lane_queue *own = NULL; /* one rank has no lane for collectives, so this opens one */
     status_t status = NULL;
     if (*ranks->lane == NULL) status = lane_open(session->device, LANE_COPY, &own);
     struct lane_queue *lane = own != NULL ? own : *ranks->lane;
@@ -91,7 +90,7 @@ static status_t take_over(struct rewrap *rewrap, const struct next *next, uint64
         status = relayout(session->device, rewrap->executor, *executor, ranks->comm, lane,
                           ranks->timeout_ms, peak);
     lane_close(own);
-    /* Nobody trains on before everybody is done. */
+    /* No rank continues training before all ranks have finished. */
     if (status == NULL && ranks->comm != NULL)
         status = agreement_wait(ranks, comm_barrier(ranks->comm, *ranks->lane));
     if (status != NULL) executor_free(*executor);
@@ -118,7 +117,7 @@ status_t rewrap(struct rewrap *rewrap, const struct wrap_policy *policy,
     status = take_over(rewrap, &next, &peak, &executor);
     if (status != NULL) {
         next_deinit(&next);
-        return status_wrap(status, "the change of the wrap policy broke off");
+        return status_wrap(status, "the change of the wrap policy failed");
     }
     struct next old = {session->units, session->plan};
     session_set_executor(session, executor);

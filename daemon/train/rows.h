@@ -1,5 +1,5 @@
 /*
- * Rows of batches, whatever the data: what the loader's threads fill batches from. Implemented by
+ * Rows of batches for any kind of data: the loader's threads fill batches from them. Implemented by
  * image_rows.h and token_rows.h.
  */
 #ifndef FSDPD_TRAIN_ROWS_H
@@ -14,12 +14,15 @@ struct rows {
     size_t input_bytes; /* of a row; f32 or i32 */
     size_t targets;     /* of a row */
     /*
-     * Writes this rank's row `row`: its whole input, and all targets, -1 for those that do not
-     * count; *samples is how many do. An error is the user's, and ends the run. From several
-     * threads at a time.
+     * Writes this rank's row `row`: its whole input, and all targets, with -1 for those that do not
+     * count; *samples is the number that count. An error is caused by the user's data, and ends the
+     * run. Several threads may call it at the same time.
      */
     status_t (*fill)(const void *user, int64_t row, void *input, int32_t *targets,
                      int64_t *samples);
+    /* NULL unless rows hold several documents: writes where the document of each token of a row
+     * starts (ops/op.h), `targets` numbers. As fill. */
+    status_t (*fill_starts)(const void *user, int64_t row, int32_t *starts);
     const void *user;
 };
 

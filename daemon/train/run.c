@@ -1,7 +1,7 @@
 /*
- * A training run, carried out: compares what the ranks are about to do, fills in the parameters,
- * and loops over epochs and steps. All of it happens on the thread of train_session_run; only
- * train_session_abort (session.c) reaches in from others. See session.h.
+ * Runs training: checks that the ranks agree, initialises the parameters, and loops over epochs and
+ * steps. All of it runs on the thread of train_session_run; other threads call only
+ * train_session_abort (session.c). See session.h.
  */
 #include "train/run_state.h"
 
@@ -22,7 +22,7 @@ enum { LOAD_PIECE = 1 << 20 }; /* elements of a parameter that are read at a tim
 
 /* Orders. */
 
-/* Measured, since the run began. */
+/* Measured since the run began. */
 static uint64_t memory_peak(const struct run *run)
 {
     uint64_t peak = executor_memory_peak(run->executor);
@@ -35,7 +35,7 @@ static float my_signal(const struct run *run)
     return (float)run->hooks->latest_order(run->hooks->user);
 }
 
-/* Every rank comes here after the same step with the same `signal`. */
+/* Every rank reaches this point after the same step with the same `signal`. */
 static status_t run_orders(struct run *run, float signal)
 {
     uint64_t sequence = (uint64_t)signal;
@@ -46,7 +46,7 @@ static status_t run_orders(struct run *run, float signal)
     return status;
 }
 
-/* Orders that came after the last step began must not be lost: one more round without a step. */
+/* Orders received after the last step began must not be lost: one more round without a step. */
 static status_t run_last_orders(struct run *run)
 {
     float signal = my_signal(run);
@@ -82,6 +82,7 @@ static struct step_input make_input(const struct run *run, const struct batch *b
 {
     return (struct step_input){.input = batch->input,
                                .target = batch->target,
+                               .starts = batch->starts,
                                .samples = batch->samples,
                                .signal = my_signal(run),
                                .step = run->step,
@@ -106,15 +107,16 @@ static double per(double sum, double count)
     return count > 0 ? sum / count : 0;
 }
 
-/* A step's loss is summed over the ranks: of sums, or of means over equally many samples each. */
+/* The sum over all ranks and the targets of a batch that count. A mean was divided by all targets
+ * of a rank. */
 static double summed_loss(const struct run *run, const float *stats)
 {
     double loss = stats[PLAN_STAT_LOSS];
     if (run->session->reduction == REDUCTION_SUM) return loss;
-    return loss / run->job->world * (double)stats[PLAN_STAT_SAMPLES];
+    return loss / run->job->world * (double)stats[PLAN_STAT_TARGETS];
 }
 
-static void tell_note(struct run *run)
+static void report_note(struct run *run)
 {
     char *note = executor_take_note(run->executor);
     if (note == NULL) return;
@@ -123,7 +125,7 @@ static void tell_note(struct run *run)
     free(note);
 }
 
-static status_t evaluate(struct run *run, struct tally *tally)
+static status_t evaluate_rows(struct run *run, struct tally *tally)
 {
     feed_start_epoch(&run->test, 1, 0);
     for (;;) {
@@ -146,15 +148,24 @@ static status_t evaluate(struct run *run, struct tally *tally)
     }
     if (!isfinite(tally->loss)) {
         run->agreed = true;
-        return status_new(STATUS_FAILED_PRECONDITION, "the %s loss is %f after step %" PRIu64,
-                          run->job->data_format == DATA_IDX ? "test" : "validation", tally->loss,
+        return status_new(STATUS_FAILED_PRECONDITION, "the %s loss is %f after step %" PRIu64
+                          "; try a smaller optimizer.lr, or train.clip_grad_norm",
+                          run->job->data_format == DATA_IMAGES ? "test" : "validation", tally->loss,
                           run->step);
     }
     run->evaluation_ns = tally->ns;
     return NULL;
 }
 
-/* As this group counts them, whoever did the steps. */
+static status_t evaluate(struct run *run, struct tally *tally)
+{
+    atomic_store(&run->session->evaluates, true);
+    status_t status = evaluate_rows(run, tally);
+    atomic_store(&run->session->evaluates, false);
+    return status;
+}
+
+/* In this group's steps, even if another group ran some of them. */
 static double epochs_done(const struct run *run)
 {
     return ((double)run->step + run->shift) / run->session->epoch_steps;
@@ -164,7 +175,7 @@ static double evaluations_left(const struct run *run)
 {
     const struct train_session *session = run->session;
     uint64_t interval = run->job->evaluate_interval;
-    if (run->job->data_format == DATA_IDX)
+    if (run->job->data_format == DATA_IMAGES)
         return ceil(((double)session->steps + run->shift) / session->epoch_steps) -
                floor(epochs_done(run));
     if (interval == 0) return 1;
@@ -178,18 +189,18 @@ static double estimate_seconds_left(const struct run *run)
     double left = step_ns * (double)(session->steps - run->step);
     if (!run->job->evaluate) return left * 1e-9;
     double evaluation_ns = (double)run->evaluation_ns;
-    if (evaluation_ns <= 0) /* none yet: forward is about a third of a training step */
+    if (evaluation_ns <= 0) /* none yet: a forward pass is about a third of a training step */
         evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * session->evaluate_batch /
                         run->job->batch_size / session->micro_steps;
     return (left + evaluations_left(run) * evaluation_ns) * 1e-9;
 }
 
-static void tell_metrics(struct run *run)
+static void report_metrics(struct run *run)
 {
     const struct tally *interval = &run->interval;
     double seconds = (double)interval->ns * 1e-9;
     double tokens_per_second = per(interval->tokens, seconds);
-    bool tokens = run->job->data_format == DATA_TOKENS;
+    bool tokens = run->job->data_format != DATA_IMAGES;
     if (run->hooks->metrics != NULL) {
         const struct train_metrics metrics = {
             .step = run->step,
@@ -199,6 +210,7 @@ static void tell_metrics(struct run *run)
             .samples_per_second = tokens ? tokens_per_second / (double)run->job->context
                                          : per(interval->samples, seconds),
             .tokens_per_second = tokens_per_second,
+            .counted_tokens_per_second = tokens ? per(interval->samples, seconds) : 0,
             .flops_per_second = per(run->session->step_flops * (double)interval->steps, seconds),
             .validated = run->validated,
             .validation_loss = run->validation_loss,
@@ -206,7 +218,7 @@ static void tell_metrics(struct run *run)
             .step_seconds = per((double)interval->ns * 1e-9, (double)interval->steps),
             .seconds_left = estimate_seconds_left(run),
             .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
-            .gradient_norm_known = run->job->norm != NORM_NONE,
+            .gradient_norm_known = run->job->plan.norm != NORM_NONE,
             .gradient_norm = isfinite(run->gradient_norm) ? run->gradient_norm : 0,
             .skipped_steps = run->skipped_steps,
             .communicated_bytes = plan_communicated_per_step(run->session->plan),
@@ -216,20 +228,24 @@ static void tell_metrics(struct run *run)
             .communication_seconds = per((double)interval->comm_ns * 1e-9, (double)interval->steps),
             .exposed_communication_seconds =
                 per((double)interval->exposed_ns * 1e-9, (double)interval->steps),
+            .data_wait_share = per((double)run->wait_ns, (double)interval->ns),
         };
         run->hooks->metrics(run->hooks->user, &metrics);
     }
     run->interval = (struct tally){0};
+    run->wait_ns = 0;
 }
 
 static status_t not_finite(struct run *run, const char *what, float value)
 {
     run->agreed = true;
-    return status_new(STATUS_FAILED_PRECONDITION, "the %s is %f at step %" PRIu64, what,
-                      (double)value, run->step);
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "the %s is %f at step %" PRIu64
+                      "; try a smaller optimizer.lr, or train.clip_grad_norm",
+                      what, (double)value, run->step);
 }
 
-/* One batch of a step, the last one or an earlier one. Whether it is bad every rank knows alike. */
+/* Runs one batch of a step, the last one or an earlier one. All ranks agree whether it is bad. */
 static status_t micro_step(struct run *run, const struct step_input *input, bool last,
                            struct step_result *result, struct tally *step)
 {
@@ -250,22 +266,29 @@ static status_t micro_step(struct run *run, const struct step_input *input, bool
     return not_finite(run, "loss", result->stats[PLAN_STAT_LOSS]);
 }
 
-/* All batches of one step, of which `batch` is the first. */
+/* The next batch to train on; counts the time that it takes as waiting. */
+static status_t next_batch(struct run *run, struct batch *batch, bool *more)
+{
+    int64_t began = clock_monotonic_ns();
+    status_t status = loader_next(run->train.loader, batch, more);
+    run->wait_ns += clock_monotonic_ns() - began;
+    return status;
+}
+
+/* Runs all batches of one step; `batch` is the first. */
 static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t count,
                             struct step_result *result, struct tally *step)
 {
     struct batch next = *batch;
     bool skip = false;
-    /* a mean of means is the mean of all; sums add up */
-    if (run->session->reduction != REDUCTION_SUM) run->optimizer.gradient_scale = 1.0 / count;
     for (uint32_t micro = 0; micro < count; micro++) {
         bool more = true;
-        if (micro > 0) TRY(loader_next(run->train.loader, &next, &more));
+        if (micro > 0) TRY(next_batch(run, &next, &more));
         if (!more)
             return status_new(STATUS_INTERNAL, "the epoch has fewer batches than were counted");
         struct step_input input = make_input(run, &next);
         input.micro = micro;
-        /* Not `count`: an epoch's last step may be short, and its numbers those of no other. */
+        /* Not `count`: an epoch's last step may be short, with different figures. */
         input.micro_steps = run->session->micro_steps;
         input.max_norm = run->job->max_norm;
         input.skip = skip;
@@ -281,17 +304,18 @@ static status_t checkpoint(struct run *run, bool due)
     return run->hooks->checkpoint(run->hooks->user);
 }
 
-/* The step's rows are taken. An epoch's last batch may be short. */
+/* Counts the step's rows as used. An epoch's last batch may be short. */
 static void count_rows(struct run *run, uint32_t batches)
 {
     const struct train_job *job = run->job;
     run->rows += (uint64_t)batches * job->batch_size * (uint64_t)job->world;
     uint64_t all = (uint64_t)run->train.count * (uint64_t)job->world;
-    if (job->data_format == DATA_IDX && run->rows > all) run->rows = all;
+    if (job->data_format == DATA_IMAGES && run->rows > all) run->rows = all;
 }
 
-/* A run that ends with its data goes by its place there, which another group counts in other steps;
- * one that ends after a number of steps goes by these. */
+/* The run's position for the schedule. A run that ends with its data is measured by its position
+ * there, since another group reaches it after a different number of steps; a run that ends after a
+ * number of steps is measured by steps. */
 static double schedule_now(const struct run *run)
 {
     const struct train_job *job = run->job;
@@ -301,25 +325,27 @@ static double schedule_now(const struct run *run)
     return schedule_factor(job, run->step, (double)run->step + shift, steps + shift);
 }
 
-/* One training step of `count` batches, and its boundary. */
+/* Runs one training step of `count` batches, and its boundary. */
 static status_t train_step(struct run *run, const struct batch *batch, uint32_t count,
                            int64_t began)
 {
     run->optimizer.lr = run->epoch_rate * schedule_now(run);
     struct step_result result;
     struct tally step = {.steps = 1};
-    if (run->job->data_format == DATA_TOKENS)
+    if (run->job->data_format != DATA_IMAGES)
         step.tokens = (double)run->job->context * run->job->batch_size * run->job->world * count;
     TRY(micro_steps(run, batch, count, &result, &step));
-    tell_note(run);
-    bool skipped = run->job->norm != NORM_NONE && result.stats[PLAN_STAT_SKIPPED] != 0;
+    report_note(run);
+    bool counts = result.stats[PLAN_STAT_COUNTED] != 0;
+    bool refused =
+        run->job->plan.norm != NORM_NONE && result.stats[PLAN_STAT_SKIPPED] != 0 && counts;
     run->step++;
     atomic_store(&run->session->step, run->step);
     count_rows(run, count);
     run->gradient_norm = result.stats[PLAN_STAT_NORM];
-    if (skipped && !run->job->skip_non_finite)
+    if (refused && !run->job->skip_non_finite)
         return not_finite(run, "norm of the gradient", result.stats[PLAN_STAT_NORM]);
-    if (skipped) run->skipped_steps++;
+    if (refused || !counts) run->skipped_steps++;
     else run->optimizer.taken++;
     step.ns = clock_monotonic_ns() - began;
     add_to_tally(&run->epoch, &step);
@@ -327,7 +353,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     add_to_tally(&run->whole, &step);
     if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
     if (run->step % run->job->log_interval == 0 || run->step == run->session->steps)
-        tell_metrics(run);
+        report_metrics(run);
     TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
     uint64_t every = run->job->checkpoints.every_steps;
     return checkpoint(run, every > 0 && run->step % every == 0);
@@ -339,13 +365,13 @@ static void end_epoch(struct run *run)
     run->epoch_rate = schedule_next_rate(run->job, run->epochs, run->epoch_rate);
 }
 
-static bool epoch_wants_checkpoint(const struct run *run)
+static bool epoch_needs_checkpoint(const struct run *run)
 {
     uint32_t every = run->job->checkpoints.every_epochs;
     return every > 0 && run->epochs % every == 0;
 }
 
-/* Trains an epoch of images, or what is left of it or of the run, and evaluates. */
+/* Trains an epoch of images, or the rest of the epoch or of the run, and evaluates. */
 static status_t run_epoch(struct run *run)
 {
     const struct train_job *job = run->job;
@@ -357,7 +383,7 @@ static status_t run_epoch(struct run *run)
     while (run->step < run->session->steps) {
         struct batch batch;
         bool more;
-        TRY(loader_next(run->train.loader, &batch, &more));
+        TRY(next_batch(run, &batch, &more));
         if (!more) break;
         uint64_t count = run->session->micro_steps;
         if (count > left) count = left;
@@ -382,10 +408,10 @@ static status_t run_epoch(struct run *run)
     end_epoch(run);
     run->epoch = (struct tally){0};
     run->rows = 0;
-    return checkpoint(run, epoch_wants_checkpoint(run));
+    return checkpoint(run, epoch_needs_checkpoint(run));
 }
 
-/* A run that was resumed may have an epoch to evaluate, without a step to do. */
+/* A resumed run may have an epoch to evaluate without any step left. */
 static status_t run_epochs(struct run *run)
 {
     while (run->step < run->session->steps || run->rows > 0) TRY(run_epoch(run));
@@ -412,16 +438,16 @@ static status_t validate(struct run *run)
     return NULL;
 }
 
-/* What follows a step of tokens: the ends of epochs, and a validation if it is time for one. */
+/* After a step on tokens: handles ends of epochs, and validates if it is due. */
 static status_t follow_step(struct run *run)
 {
     const struct train_session *session = run->session;
     uint64_t interval = run->job->evaluate_interval;
-    uint64_t windows = (uint64_t)session->tokens.train.windows.count;
+    uint64_t windows = (uint64_t)session->tokens.train.rows;
     bool ended = false, last = run->step == session->steps;
     while (run->rows >= windows * (run->epochs + (uint64_t)1)) {
         end_epoch(run);
-        ended = ended || epoch_wants_checkpoint(run);
+        ended = ended || epoch_needs_checkpoint(run);
     }
     bool due = last || (interval > 0 && run->step % interval == 0);
     if (run->job->evaluate && due && !(run->validated && run->validation_step == run->step))
@@ -429,7 +455,7 @@ static status_t follow_step(struct run *run)
     return checkpoint(run, ended);
 }
 
-/* Tokens: one stream of batches, in which epochs follow each other without a seam. */
+/* Tokens: one stream of batches, in which epochs follow each other seamlessly. */
 static status_t run_steps(struct run *run)
 {
     const struct train_session *session = run->session;
@@ -440,7 +466,7 @@ static status_t run_steps(struct run *run)
         int64_t began = clock_monotonic_ns();
         struct batch batch;
         bool more;
-        TRY(loader_next(run->train.loader, &batch, &more));
+        TRY(next_batch(run, &batch, &more));
         if (!more) return status_new(STATUS_INTERNAL, "there are fewer batches than were counted");
         TRY(train_step(run, &batch, session->micro_steps, began));
         TRY(follow_step(run));
@@ -448,7 +474,27 @@ static status_t run_steps(struct run *run)
     return NULL;
 }
 
-/* Making and taking down. */
+/*
+ * Saves the last step's checkpoint before the run ends, so that no progress since the last due one
+ * is lost. The executor keeps the state meanwhile: if the disk is full, retries are unlimited, and
+ * orders are carried out between them.
+ */
+static status_t save_last_step(struct run *run)
+{
+    if (!run->job->checkpoints.last_step || run->hooks->save_last == NULL) return NULL;
+    for (int round = 0;; round++) {
+        bool taken = run->captured_step == run->step;
+        status_t outcome = NULL;
+        TRY(run->hooks->save_last(run->hooks->user, round, taken, &outcome));
+        status_t status = agreement_reach(&run->ranks, &outcome);
+        bool again = status == NULL && capture_may_succeed_later(outcome);
+        status_free(outcome); /* already reported */
+        if (!again) return status;
+        TRY(run_last_orders(run));
+    }
+}
+
+/* Setup and cleanup. */
 
 static status_t set_parameter(void *user, int parameter, const float *values)
 {
@@ -457,7 +503,7 @@ static status_t set_parameter(void *user, int parameter, const float *values)
     return executor_set_parameter(run->executor, parameter, values);
 }
 
-/* Each rank reads what it keeps, a piece at a time. */
+/* Each rank reads the part that it keeps, in pieces. */
 static status_t load_parameter(struct run *run, int parameter, float *piece)
 {
     const struct parameter_part part = executor_parameter_part(run->executor, parameter);
@@ -520,11 +566,11 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     if (run->hooks->started != NULL)
         run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
     run->began_ns = clock_monotonic_ns();
-    TRY(job->data_format == DATA_IDX ? run_epochs(run) : run_steps(run));
+    TRY(job->data_format == DATA_IMAGES ? run_epochs(run) : run_steps(run));
     TRY(run_last_orders(run));
     atomic_store(&session->memory_peak, memory_peak(run));
     if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
-    return NULL;
+    return save_last_step(run);
 }
 
 static void run_deinit(struct run *run)
@@ -569,7 +615,7 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
     session->run = &run;
     status_t status = carry_out(&run, finish);
     if (status != NULL) {
-        /* Aborting makes everything fail in its own way; the reason is the one that counts. */
+        /* Aborting makes every operation fail in its own way; report the abort's reason. */
         status_t aborted = session_check_abort(session);
         if (aborted != NULL) {
             status_free(status);

@@ -1,8 +1,8 @@
 /*
- * Which samples a rank sees in an epoch, and in which order: torch.utils.data.DistributedSampler
- * bit for bit. Its seed is 0, PyTorch's default, whatever the job's seed, and set_epoch is called
- * with epochs counted from 1, both as in PyTorch's FSDP tutorial: the order of an epoch is that of
- * a generator seeded with the epoch's number.
+ * The samples that a rank sees in an epoch, and their order: torch.utils.data.DistributedSampler
+ * bit for bit. Its seed is 0, PyTorch's default, whatever the job's seed, and epochs count from 1
+ * in set_epoch, both as in PyTorch's FSDP tutorial: a generator seeded with the epoch's number
+ * determines the epoch's order.
  */
 #ifndef FSDPD_TRAIN_SAMPLER_H
 #define FSDPD_TRAIN_SAMPLER_H
@@ -10,7 +10,7 @@
 #include "base/status.h"
 #include "train/generator.h"
 
-/* An entry that is no sample: a row that fills up a batch and counts for nothing. */
+/* An entry without a sample: a row that pads a batch and does not count. */
 #define SAMPLE_NONE UINT32_MAX
 
 struct sampler {
@@ -18,20 +18,20 @@ struct sampler {
     int world, rank;
     bool shuffle;
     /*
-     * With samples % world != 0 PyTorch repeats the first samples, so that all ranks have equally
-     * many. Training does the same; an evaluation marks the repeats as SAMPLE_NONE instead, because
-     * a sample must not be counted twice in an accuracy.
+     * With samples % world != 0, PyTorch repeats the first samples, so that all ranks have the same
+     * number. Training does the same. An evaluation marks the repeats as SAMPLE_NONE instead,
+     * because an accuracy must not count a sample twice.
      */
     bool skip_repeats;
-    uint32_t *all; /* the order of the whole set: scratch of sampler_fill */
+    uint32_t *all; /* the order of the whole set: scratch memory of sampler_fill */
 };
 
-/* INVALID_ARGUMENT for 0 or PERMUTATION_MAX samples and more. */
+/* INVALID_ARGUMENT for 0 samples, and for PERMUTATION_MAX or more. */
 status_t sampler_init(struct sampler *sampler, int64_t samples, int world, int rank, bool shuffle,
                       bool skip_repeats) FSDPD_MUST_USE;
 void sampler_deinit(struct sampler *sampler);
 
-/* Entries that a rank gets per epoch, the same on every rank: ceil(samples / world). */
+/* The number of entries per rank and epoch, the same on every rank: ceil(samples / world). */
 int64_t sampler_count(const struct sampler *sampler);
 
 /* Writes sampler_count entries. `epoch` counts from 1. */

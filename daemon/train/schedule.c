@@ -40,7 +40,7 @@ double schedule_factor(const struct train_job *job, uint64_t step, double place,
 status_t schedule_check(const struct train_job *job, uint64_t steps)
 {
     if (!is_annealed(job) || total_steps(job, steps) > job->schedule_warmup_steps)
-        return STATUS_OKAY;
+        return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "schedule.warmup_steps: expected fewer than the %" PRIu64
                       " steps of the whole job, found %" PRIu64,

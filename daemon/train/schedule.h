@@ -12,11 +12,10 @@
 double schedule_next_rate(const struct train_job *job, uint32_t epoch, double rate);
 
 /*
- * What the rate of step `step` (from 0) is multiplied with: warm-up, and the linear and the cosine
- * schedule, in closed form. Warm-up and the job's own end of the schedule count the steps that were
- * taken. Without such an end the schedule goes by how far the job is: `place` of `places`, which
- * are the step and the steps of the whole job unless another group took the first ones. 1 where
- * nothing applies.
+ * The factor for the rate of step `step` (from 0): warm-up, and the linear and the cosine schedule,
+ * in closed form. Warm-up and an end set by the job count the steps taken. Without such an end the
+ * schedule follows the job's progress: `place` of `places`, which are the step and the steps of the
+ * whole job unless another group ran the first ones. 1 if no schedule applies.
  */
 double schedule_factor(const struct train_job *job, uint64_t step, double place, double places);
 

@@ -1,6 +1,6 @@
 /*
- * A training run, set up: the model, the sizes of the data, graphs, units and the plan, in the
- * order in which mistakes are cheapest to find; the data itself comes last. See session.h; run.c
+ * Sets up a training run: the model, the sizes of the data, graphs, units and the plan. The order
+ * is that in which errors are cheapest to find; the data itself comes last. See session.h; run.c
  * runs it.
  */
 #include "train/session.h"
@@ -12,18 +12,22 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "train/idx.h"
-#include "train/run.h"
+#include "train/image_files.h"
 #include "train/schedule.h"
+#include "train/session_state.h"
 
-static status_t check_shape(const struct train_session *session, const struct dataset *set,
+static status_t check_shape(const struct train_session *session, const struct image_set *set,
                             const char *images)
 {
     const struct tensor_type *input = &session->model->input;
-    const int64_t dims[] = {1, set->height, set->width};
+    const struct image_transform *transform = &session->job->transform;
+    int64_t height = transform->height > 0 ? transform->height : set->height;
+    int64_t width = transform->width > 0 ? transform->width : set->width;
+    const int64_t dims[] = {set->channels, height, width};
     struct tensor_type image = tensor_type_make(DTYPE_F32, 3, dims);
     struct tensor_type plain = tensor_type_make(DTYPE_F32, 2, dims + 1);
-    if (tensor_same_shape(input, &image) || tensor_same_shape(input, &plain)) return NULL;
+    bool is_plain = set->channels == 1 && tensor_same_shape(input, &plain);
+    if (tensor_same_shape(input, &image) || is_plain) return NULL;
     char expected[128], found[128];
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s: the model's input is %s, but the %s images in %s are %s",
@@ -31,17 +35,7 @@ static status_t check_shape(const struct train_session *session, const struct da
                       session->job->data_dir, tensor_format_shape(&image, found));
 }
 
-static status_t read_sets(struct train_session *session, bool headers_only, struct dataset *train,
-                          struct dataset *test)
-{
-    const struct train_job *job = session->job;
-    int64_t classes = session->model->class_count;
-    TRY(idx_read_dataset(job->data_root, job->data_dir, IDX_TRAIN, classes, headers_only, train));
-    if (!job->evaluate) return NULL;
-    return idx_read_dataset(job->data_root, job->data_dir, IDX_TEST, classes, headers_only, test);
-}
-
-/* One rank has nothing to reduce. */
+/* With one rank there is nothing to reduce. */
 static enum accumulation accumulation_of(const struct train_job *job)
 {
     if (job->accumulation_steps <= 1) return ACCUMULATION_NONE;
@@ -57,13 +51,19 @@ static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
 static status_t read_image_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
-    /* Sums over the test set do not depend on how it is cut, but memory does: a test batch is taken
-     * in pieces no larger than a training batch, so that evaluating never decides a job's peak. */
+    /* Sums over the test set do not depend on how it is split, but memory does. So a test batch is
+     * split into pieces no larger than a training batch, and evaluation never determines a job's
+     * peak. */
     session->evaluate_batch =
         job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
     session->micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
     if (!train_job_has_data(job) && session->headers_only) return NULL;
-    TRY(read_sets(session, true, &session->train_set, &session->test_set));
+    if (session->model->targets.dim_count > 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: the model has 'targets', but the images in %s have classes",
+                          job->model_file, job->data_dir);
+    TRY(image_files_open(job, session->model->class_count, !session->headers_only,
+                         &session->train_set, &session->test_set));
     TRY(check_shape(session, &session->train_set, "training"));
     if (job->evaluate) {
         TRY(check_shape(session, &session->test_set, "test"));
@@ -90,19 +90,19 @@ static status_t choose_context(struct train_session *session)
                       most, *context);
 }
 
-/* UINT64_MAX if there is none. */
+/* UINT64_MAX on overflow. */
 static uint64_t product(uint64_t a, uint64_t b)
 {
     uint64_t result;
     return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
-/* In whole rows: quotients that are rounded would make a step too many of some numbers. */
+/* Integer division: rounding could add a step. */
 static status_t count_token_steps(struct train_session *session)
 {
     const struct train_job *job = session->job;
     bool data = train_job_has_data(job);
-    uint64_t windows = data ? (uint64_t)session->tokens.train.windows.count : 0, rows, all;
+    uint64_t windows = data ? (uint64_t)session->tokens.train.rows : 0, rows, all;
     rows = product(product(job->batch_size, (uint64_t)job->world), session->micro_steps);
     session->epoch_steps = (double)windows / (double)rows;
     uint64_t steps = job->max_steps > 0 ? job->max_steps : UINT64_MAX;
@@ -111,7 +111,7 @@ static status_t count_token_steps(struct train_session *session)
         uint64_t epochs = all / rows + (all % rows != 0);
         if (epochs < steps) steps = epochs;
     }
-    if (!data && job->epochs > 0 && steps == UINT64_MAX) return NULL; /* not known */
+    if (!data && job->epochs > 0 && steps == UINT64_MAX) return NULL; /* unknown without data */
     if (product(steps, rows) >= UINT64_C(1) << 62)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "train.max_steps: expected a number of steps, or of train.epochs");
@@ -119,7 +119,7 @@ static status_t count_token_steps(struct train_session *session)
     return NULL;
 }
 
-/* Opens the files, too: rows are read when they are needed. */
+/* Also opens the files; rows are read on demand. */
 static status_t read_token_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
@@ -139,7 +139,7 @@ static status_t read_token_sizes(struct train_session *session)
 static status_t read_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
-    bool tokens = job->data_format == DATA_TOKENS;
+    bool tokens = job->data_format != DATA_IMAGES;
     if (tokens && !session->model->tokens)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: the model's input are images, but data.format says tokens",
@@ -156,13 +156,14 @@ static union op_attrs *find_loss(struct graph *graph)
     for (int i = 0; i < graph->op_count; i++) {
         struct graph_op *op = &graph->ops[i];
         if (op->kind == OP_NLL_LOSS || op->kind == OP_CROSS_ENTROPY ||
-            op->kind == OP_LINEAR_CROSS_ENTROPY || op->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD)
+            op->kind == OP_ELEMENT_LOSS || op->kind == OP_LINEAR_CROSS_ENTROPY ||
+            op->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD)
             return &op->attrs;
     }
     return NULL;
 }
 
-/* Whether it only repeats an op whose output was not kept. */
+/* Whether the op only repeats one whose output was not kept. */
 static bool is_repetition(const struct graph *graph, const struct graph_op *op)
 {
     for (int i = 0; i < OP_MAX_OUTPUTS; i++)
@@ -170,7 +171,7 @@ static bool is_repetition(const struct graph *graph, const struct graph_op *op)
     return false;
 }
 
-/* What the model needs, forward and backward. */
+/* The operations that the model needs, forward and backward. */
 static double count_flops(const struct graph *graph)
 {
     double flops = 0;
@@ -191,10 +192,11 @@ static status_t build_graphs_as(struct train_session *session)
                                         .time = time,
                                         .train = true,
                                         .dropout = job->dropout,
+                                        .documents = job->windows == WINDOWS_PACKED,
                                         .accumulate = accumulation_of(job) == ACCUMULATION_LOCAL,
                                         .checkpoint = job->checkpoint,
                                         .checkpoint_count = job->checkpoint_count,
-                                        .compute_dtype = job->param_dtype,
+                                        .compute_dtype = job->plan.gathered_dtype,
                                         .parameter_dtypes = session->parameter_dtypes,
                                         .module_dtypes = session->module_dtypes};
     TRY(graph_build(session->model, &train, &session->train_graph));
@@ -208,12 +210,13 @@ static status_t build_graphs_as(struct train_session *session)
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
                                            .time = time,
                                            .count_correct = !session->model->tokens,
-                                           .compute_dtype = job->param_dtype,
+                                           .documents = job->windows == WINDOWS_PACKED,
+                                           .compute_dtype = job->plan.gathered_dtype,
                                            .parameter_dtypes = session->parameter_dtypes,
                                            .module_dtypes = session->module_dtypes};
     TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
-    /* Ranks may have unequally many rows in the last step, so a mean over ranks of means would not
-     * be the mean over the samples: an evaluation always sums. */
+    /* In the last step ranks may have different numbers of rows, so a mean over ranks of means
+     * would not be the mean over the samples: an evaluation always sums. */
     union op_attrs *test_loss = find_loss(session->evaluate_graph);
     if (test_loss != NULL) test_loss->loss.reduction = REDUCTION_SUM;
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
@@ -245,26 +248,26 @@ static status_t sort_parameters(struct train_session *session)
 
 static int shard_world_of(const struct train_job *job)
 {
-    if (job->strategy == STRATEGY_NO_SHARD) return 1;
-    return job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size : job->world;
+    if (job->plan.strategy == STRATEGY_NO_SHARD) return 1;
+    return job->plan.strategy == STRATEGY_HYBRID_SHARD ? job->shard_size : job->world;
 }
 
-/* Every rank's graphs are those of its units' types, which later units must have too. */
+/* Builds the graphs for the types of the first units, which later units must keep. */
 static status_t build_graphs(struct train_session *session)
 {
     struct unit_set *units;
     TRY(units_build(session->model, &session->job->wrap, shard_world_of(session->job), &units));
-    units_find_dtypes(units, session->model, session->job->param_dtype, &session->parameter_dtypes,
-                      &session->module_dtypes);
+    units_find_dtypes(units, session->model, session->job->plan.gathered_dtype,
+                      &session->parameter_dtypes, &session->module_dtypes);
     units_free(units);
     return build_graphs_as(session);
 }
 
-/* Ops are prepared once, for one type of each operand. */
+/* Ops are prepared once, for one type per operand. */
 static status_t check_dtypes(const struct train_session *session, const struct unit_set *units)
 {
     const struct model *model = session->model;
-    enum dtype job = session->job->param_dtype, *parameters, *modules;
+    enum dtype job = session->job->plan.gathered_dtype, *parameters, *modules;
     units_find_dtypes(units, model, job, &parameters, &modules);
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++)
@@ -291,41 +294,48 @@ static status_t check_dtypes(const struct train_session *session, const struct u
     return status;
 }
 
-status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
-                            struct unit_set **units, struct plan **plan)
+/* With the settings of `job` for units and plan. On an error *units may be set. */
+static status_t build_plan(struct train_session *session, const struct train_job *job,
+                           const struct wrap_policy *wrap, bool sketch, struct unit_set **units,
+                           struct plan **plan)
 {
-    const struct train_job *job = session->job;
     TRY(units_build(session->model, wrap, shard_world_of(job), units));
     TRY(check_dtypes(session, *units));
-    const struct plan_options options = {
-        .rank = session->rank,
-        .world = job->world,
-        .strategy = job->strategy,
-        .reshard = job->reshard_after_forward,
-        .reshard_ranks = job->reshard_ranks,
-        .bucket_bytes = job->bucket_bytes,
-        .backward_prefetch = job->backward_prefetch,
-        .forward_prefetch = job->forward_prefetch,
-        .gathered_limit = job->gathered_limit > 0 ? job->gathered_limit : INT_MAX,
-        .gathered_dtype = job->param_dtype,
-        .reduce_dtype = job->reduce_dtype,
-        .accumulation = accumulation_of(job),
-        .micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 0,
-        .norm = job->norm,
-        .optimizer = job->optimizer.kind,
-        .group_of_parameter = session->groups,
-        .optimizer_slots = optimizer_step_slots(&job->optimizer),
-        .collective_workspace_bytes = executor_collective_bytes(*units, job->world),
-        .cpu_offload = job->cpu_offload,
-        .register_buffers =
-            job->register_buffers && job->world > 1 && !device_is_host(session->device),
-        .host_apart = !device_is_host(session->device),
-    };
+    struct plan_options options = job->plan;
+    options.rank = session->rank;
+    options.world = job->world;
+    if (options.gathered_limit == 0) options.gathered_limit = INT_MAX;
+    options.accumulation = accumulation_of(job);
+    options.micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 0;
+    options.optimizer = job->optimizer.kind;
+    options.optimizer_slots = optimizer_step_slots(&job->optimizer);
+    options.group_of_parameter = session->groups;
+    options.collective_workspace_bytes = executor_collective_bytes(*units, job->world);
+    options.host_apart = !device_is_host(session->device);
+    options.register_buffers &= job->world > 1 && options.host_apart;
+    options.sketch = sketch;
     const struct lowering *evaluate =
         session->evaluate_lowered ? device_graph_lowering(session->evaluate_lowered) : NULL;
     return plan_build(session->model, *units, session->train_graph,
                       device_graph_lowering(session->train_lowered), session->evaluate_graph,
                       evaluate, &options, plan);
+}
+
+status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
+                            struct unit_set **units, struct plan **plan)
+{
+    return build_plan(session, session->job, wrap, false, units, plan);
+}
+
+status_t train_session_sketch(struct train_session *session, const struct train_job *job,
+                              struct unit_set **units, struct plan **plan)
+{
+    *units = NULL;
+    status_t status = build_plan(session, job, &job->wrap, true, units, plan);
+    if (status == NULL) return NULL;
+    units_free(*units);
+    *units = NULL;
+    return status;
 }
 
 /* Of the executor's lanes (executor_prepare.c), and of `own` that train/ opens itself. */
@@ -339,7 +349,7 @@ static uint64_t lanes_staging_bytes(const struct train_session *session, const s
 uint64_t train_session_staging_bytes(const struct train_session *session)
 {
     const struct train_job *job = session->job;
-    /* The lane on which a group's ranks agree on things (run.c). */
+    /* For the lane on which a group's ranks compare values (run.c). */
     uint64_t bytes = lanes_staging_bytes(session, session->plan, job->world > 1);
     if (job->staged && job->world > 1 && !device_is_host(session->device))
         bytes += comm_staging_bytes(job->world);
@@ -357,48 +367,30 @@ static status_t check_host(const struct train_session *session, const struct pla
 
 status_t session_check_host(const struct train_session *session, const struct plan *next)
 {
-    /* one rank has no lane for collectives, and opens one to move its state */
+    /* one rank has no lane for collectives, so it opens one to move its state */
     return check_host(session, next, lanes_staging_bytes(session, next, session->job->world == 1));
 }
 
-static bool same_sizes(const struct dataset *a, const struct dataset *b)
+/* Decompresses what is gzipped, and checks the labels. Tokens are already checked. */
+static status_t prepare_data(struct train_session *session)
 {
-    return a->count == b->count && a->height == b->height && a->width == b->width;
+    TRY(image_set_prepare(&session->train_set));
+    return image_set_prepare(&session->test_set);
 }
 
-/* The plan was made for the sizes in the headers; the data must still have them. */
-static status_t read_data(struct train_session *session)
-{
-    if (session->job->data_format == DATA_TOKENS) return NULL; /* open already */
-    struct dataset train = {0}, test = {0};
-    status_t status = read_sets(session, false, &train, &test);
-    if (status == NULL &&
-        !(same_sizes(&train, &session->train_set) && same_sizes(&test, &session->test_set)))
-        status = status_new(STATUS_FAILED_PRECONDITION, "the data in %s changed while it was read",
-                            session->job->data_dir);
-    if (status != NULL) {
-        dataset_deinit(&train);
-        dataset_deinit(&test);
-        return status;
-    }
-    session->train_set = train;
-    session->test_set = test;
-    return NULL;
-}
-
-static status_t set_up(struct train_session *session)
+static status_t set_up(struct train_session *session, bool unplanned)
 {
     const struct train_job *job = session->job;
     if (job->world < 1 || session->rank < 0 || session->rank >= job->world)
         return status_new(STATUS_INVALID_ARGUMENT, "rank %d in a world of %d", session->rank,
                           job->world);
-    bool images = job->data_format == DATA_IDX;
+    bool images = job->data_format == DATA_IMAGES;
     if ((images && job->epochs < 1) || job->batch_size < 1 || job->log_interval < 1 ||
         (images && job->evaluate && job->test_batch_size < 1) ||
         (job->schedule == SCHEDULE_STEP && job->schedule_step_size < 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "epochs, batch sizes, log_interval and step_size are at least 1");
-    if (job->norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))
+    if (job->plan.norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
@@ -406,15 +398,16 @@ static status_t set_up(struct train_session *session)
     if (session->steps > 0) TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
     TRY(sort_parameters(session));
+    if (unplanned) return NULL;
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
-    if (session->headers_only) return NULL; /* who only plans knows how much there will be */
-    TRY(plan_check_fits(session->plan, device_memory_bytes(session->device)));
+    if (session->headers_only) return NULL; /* a planning caller checks whether it fits */
+    TRY(plan_check_fits(session->plan, 0, device_memory_bytes(session->device)));
     TRY(check_host(session, session->plan, train_session_staging_bytes(session)));
-    return read_data(session);
+    return prepare_data(session);
 }
 
-status_t train_session_new(const struct train_job *job, struct device *device, int rank,
-                           bool headers_only, struct train_session **result)
+static status_t session_new(const struct train_job *job, struct device *device, int rank,
+                            bool headers_only, bool unplanned, struct train_session **out)
 {
     struct train_session *session = mem_alloc(sizeof *session);
     session->settings = *job;
@@ -423,13 +416,25 @@ status_t train_session_new(const struct train_job *job, struct device *device, i
     session->rank = rank;
     session->headers_only = headers_only;
     pthread_mutex_init(&session->mutex, NULL);
-    status_t status = set_up(session);
+    status_t status = set_up(session, unplanned);
     if (status != NULL) {
         train_session_free(session);
         return status;
     }
-    *result = session;
+    *out = session;
     return NULL;
+}
+
+status_t train_session_new(const struct train_job *job, struct device *device, int rank,
+                           bool headers_only, struct train_session **out)
+{
+    return session_new(job, device, rank, headers_only, false, out);
+}
+
+status_t train_session_new_unplanned(const struct train_job *job, struct device *device,
+                                     struct train_session **out)
+{
+    return session_new(job, device, 0, true, true, out);
 }
 
 void train_session_free(struct train_session *session)
@@ -442,8 +447,8 @@ void train_session_free(struct train_session *session)
     graph_free(session->evaluate_graph);
     graph_free(session->train_graph);
     token_data_close(&session->tokens);
-    dataset_deinit(&session->test_set);
-    dataset_deinit(&session->train_set);
+    image_set_close(&session->test_set);
+    image_set_close(&session->train_set);
     weights_free(session->weights);
     model_free(session->model);
     free(session->groups);
@@ -479,9 +484,32 @@ uint64_t train_session_steps(const struct train_session *session)
     return session->steps;
 }
 
+uint32_t train_session_micro_steps(const struct train_session *session)
+{
+    return session->micro_steps;
+}
+
+int64_t train_session_context(const struct train_session *session)
+{
+    return session->job->context;
+}
+
+status_t train_session_measure(const struct train_session *session, struct token_measure *measure,
+                               bool *known)
+{
+    *known = false;
+    if (session->job->data_format != DATA_DATASET) return NULL;
+    return token_data_measure(&session->tokens, measure, known);
+}
+
 uint64_t train_session_memory_peak(const struct train_session *session)
 {
     return atomic_load(&session->memory_peak);
+}
+
+bool train_session_evaluates(const struct train_session *session)
+{
+    return atomic_load(&session->evaluates);
 }
 
 uint64_t train_session_step(const struct train_session *session)

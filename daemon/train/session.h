@@ -1,5 +1,5 @@
 /*
- * A training run on one rank: set up (model, data, graphs, units, plan), then run. Setting up needs
+ * A training run on one rank: set up (model, data, graphs, units, plan), then run. The setup needs
  * no communicator, so it also serves to plan a job that is not running.
  */
 #ifndef FSDPD_TRAIN_SESSION_H
@@ -8,28 +8,48 @@
 #include "checkpoint/capture.h"
 #include "runtime/executor.h"
 #include "train/job.h"
+#include "train/token_split.h"
 
 struct train_session;
 
 /*
  * Reads the model and the data, builds and checks the plan. `rank` is this rank's; the job and the
  * device must outlive the session. Errors are the user's: INVALID_ARGUMENT naming file and line,
- * NOT_FOUND for missing data, RESOURCE_EXHAUSTED when the plan does not fit the device. With
- * `headers_only`, of the data only the headers are read, and whether the plan fits is for the
- * caller to say (planning); without a data_dir not even these, and the number of steps is 0.
+ * NOT_FOUND for missing data, RESOURCE_EXHAUSTED if the plan does not fit the device. With
+ * `headers_only`, it reads only the data's headers, and the caller checks whether the plan fits
+ * (planning); without a data_dir it does not even read these, and the number of steps is 0.
  */
 status_t train_session_new(const struct train_job *job, struct device *device, int rank,
                            bool headers_only, struct train_session **session) FSDPD_MUST_USE;
 void train_session_free(struct train_session *session); /* accepts NULL */
 
+/* As with headers_only, but without units and a plan: for train_session_sketch. */
+status_t train_session_new_unplanned(const struct train_job *job, struct device *device,
+                                     struct train_session **session) FSDPD_MUST_USE;
+
+/*
+ * Plans the session's graphs with other settings, as an estimate (plan_options' `sketch`). `job`
+ * must agree with the session's in everything that graphs depend on: model, types, batch,
+ * checkpointing, accumulation. The caller frees both results; the plan refers to the units and the
+ * session.
+ */
+status_t train_session_sketch(struct train_session *session, const struct train_job *job,
+                              struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
+
 const struct plan *train_session_plan(const struct train_session *session);
 const struct unit_set *train_session_units(const struct train_session *session);
 const struct model *train_session_model(const struct train_session *session);
-/* The files that initial values come from; NULL: they are drawn. */
+/* The files with initial values; NULL if they are drawn. */
 const struct weights *train_session_weights(const struct train_session *session);
-uint64_t train_session_steps(const struct train_session *session); /* of the whole run */
-/* Of host memory that this rank pins beside the plan's host_bytes: for its lanes' copies, and for
- * collectives that go through it. */
+uint64_t train_session_steps(const struct train_session *session);       /* of the whole run */
+uint32_t train_session_micro_steps(const struct train_session *session); /* batches of a step */
+int64_t train_session_context(const struct train_session *session);      /* tokens of a window */
+/* Measures an epoch of a dataset's rows. *known is false for other data, and for data too large to
+ * read here. */
+status_t train_session_measure(const struct train_session *session, struct token_measure *measure,
+                               bool *known) FSDPD_MUST_USE;
+/* Host memory that this rank pins in addition to the plan's host_bytes: for its lanes' copies, and
+ * for collectives through host memory. */
 uint64_t train_session_staging_bytes(const struct train_session *session);
 
 struct train_metrics {
@@ -39,11 +59,12 @@ struct train_metrics {
     double learning_rate;
     bool gradient_norm_known;
     double gradient_norm;      /* of the last step, before clipping; 0 if it was not finite */
-    uint64_t skipped_steps;    /* so far, because loss or norm were not finite */
-    double samples_per_second; /* all ranks; of tokens, windows */
+    uint64_t skipped_steps;    /* so far: loss or norm was not finite, or no target counted */
+    double samples_per_second; /* all ranks; for tokens, windows */
     double tokens_per_second;  /* likewise; 0 without tokens */
-    double flops_per_second;   /* all ranks: of the model forward and backward, nothing twice */
-    bool validated;            /* the rest is known, of the last validation */
+    double counted_tokens_per_second; /* of these, tokens whose target counts */
+    double flops_per_second; /* all ranks: the model forward and backward, without repetitions */
+    bool validated;          /* the members below describe the last validation */
     double validation_loss;
     uint64_t validation_step;
     double step_seconds; /* mean */
@@ -51,8 +72,10 @@ struct train_metrics {
     double train_seconds;
     uint64_t communicated_bytes;              /* per rank and step, from the plan */
     uint64_t memory_bytes, memory_peak_bytes; /* now, and at most so far */
-    /* Mean per step: the lanes are busy; of the communication, while nothing computes. */
+    /* Mean per step: busy times of the lanes; for communication, the part not overlapped by
+     * compute. */
     double compute_seconds, communication_seconds, exposed_communication_seconds;
+    double data_wait_share; /* of this rank's time: waiting for a batch, 0 to 1 */
 };
 
 struct train_epoch {
@@ -70,11 +93,11 @@ struct train_validation {
     uint64_t step;   /* training steps done */
     double epoch;    /* epochs done, fractional */
     double loss;     /* mean per token over all ranks */
-    uint64_t tokens; /* that count in it */
+    uint64_t tokens; /* number of targets that count */
     double seconds;
 };
 
-/* What the run tells and asks its owner; called on the thread of train_session_run. */
+/* The run's callbacks, called on the thread of train_session_run. */
 struct train_hooks {
     void (*started)(void *user, uint64_t plan_hash, uint64_t steps);
     void (*metrics)(void *user, const struct train_metrics *metrics); /* every log_interval steps */
@@ -82,23 +105,27 @@ struct train_hooks {
     void (*progress)(void *user, uint64_t step); /* every step, training and evaluation: liveness */
     /* Rank 0 only: the highest order sequence received so far (below 2^24). */
     uint64_t (*latest_order)(void *user);
-    /* Every rank, at the same step boundary: carry out orders up to and including `sequence`,
-     * waiting for them if need be. An error ends the run with it: CANCELLED for a cancel order.
-     * After train_session_set_wrap the executor is train_session_executor's. */
+    /* Every rank, at the same step boundary: carries out orders up to and including `sequence`,
+     * waiting for them if necessary. An error ends the run with it: CANCELLED for a cancel order.
+     * After train_session_set_wrap the executor is that of train_session_executor. */
     status_t (*run_orders)(void *user, uint64_t sequence, struct executor *executor, uint64_t step);
     void (*validation)(void *user, const struct train_validation *validation); /* tokens only */
     void *user;
-    /* Every rank, at a boundary at which the job's settings want a checkpoint: takes one with
+    /* Every rank, at a boundary where the job's settings require a checkpoint: takes one with
      * train_session_capture. An error ends the run. */
     status_t (*checkpoint)(void *user);
-    /* Before `started`: the run goes on behind `step`, from the checkpoint `name`. `note` says what
-     * was wrong with newer ones; NULL: nothing. Without a checkpoint that could be read, which the
-     * settings may allow, `name` is NULL. */
+    /* Every rank, after the last step: *outcome is the result of its checkpoint. In round 0 it is
+     * the checkpoint of the last boundary if `taken`, otherwise a new one; later rounds follow
+     * after a pause. An error ends the run. May be NULL. */
+    status_t (*save_last)(void *user, int round, bool taken, status_t *outcome);
+    /* Before `started`: the run continues after `step`, from the checkpoint `name`. `note`
+     * describes problems of newer ones; NULL: none. If no checkpoint could be read, and the
+     * settings allow that, `name` is NULL. */
     void (*resumed)(void *user, uint64_t step, const char *name, const char *note);
-    /* Before that, on rank 0: what pack_reports of the checkpoint's capture_target had. May be NULL.
-     */
+    /* Before `resumed`, on rank 0: the output of pack_reports in the checkpoint's capture_target.
+     * May be NULL. */
     void (*reports)(void *user, const void *bytes, size_t size);
-    /* Every rank, at most once: what its device does not do as it could (executor_take_note). */
+    /* Every rank, at most once: a shortcoming of its device (executor_take_note). */
     void (*noted)(void *user, const char *note);
 };
 
@@ -113,35 +140,35 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                                               uint64_t step)) FSDPD_MUST_USE;
 
 struct train_wrap_change {
-    status_t refused;    /* why nothing changed, on any rank; the caller's. NULL: it did */
-    uint64_t peak_bytes; /* allocated at most while it changed */
+    status_t refused;    /* the reason why no rank changed, owned by the caller; NULL: all did */
+    uint64_t peak_bytes; /* the maximum allocated during the change */
     double seconds;
 };
 
 /*
- * Only from run_orders, on every rank at the same boundary with the same policy: from now on the
- * run has the units of `policy`. Parameters and optimizer state are moved; nothing else is touched.
- * Refused with the code of units_build or plan_build, or RESOURCE_EXHAUSTED if the change does not
- * fit, and then also on the ranks that could; the run goes on as before. An error is to end the
- * run: what is where is not known any more.
+ * Only from run_orders, on every rank at the same boundary with the same policy: gives the run the
+ * units of `policy`. Moves parameters and optimizer state; nothing else changes. Refused with the
+ * code of units_build or plan_build, or RESOURCE_EXHAUSTED if the change does not fit on any rank;
+ * the run then continues as before. An error must end the run: the state is undefined then.
  */
 status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
                                 struct train_wrap_change *change) FSDPD_MUST_USE;
 
 /*
- * Only from run_orders and checkpoint, on every rank at the same boundary: everything that it takes
- * to go on from here, for capture_save. The caller's.
+ * Only from run_orders and checkpoint, on every rank at the same boundary: captures all that is
+ * needed to resume from here, for capture_save. The caller frees it.
  */
 struct capture *train_session_capture(struct train_session *session);
 
-/* The run's, on its thread; NULL outside of a run. */
+/* The run's executor, on its thread; NULL outside of a run. */
 struct executor *train_session_executor(const struct train_session *session);
 
 /* From any thread: the run fails with ABORTED soon. */
 void train_session_abort(struct train_session *session, const char *why);
 
 uint64_t
-train_session_memory_peak(const struct train_session *session);   /* measured, 0 before a run */
-uint64_t train_session_step(const struct train_session *session); /* from any thread */
+train_session_memory_peak(const struct train_session *session);    /* measured, 0 before a run */
+uint64_t train_session_step(const struct train_session *session);  /* from any thread */
+bool train_session_evaluates(const struct train_session *session); /* the same */
 
 #endif

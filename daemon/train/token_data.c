@@ -1,66 +1,214 @@
-/* A job's token data; see token_data.h. On the thread that sets the session up. */
+/* A job's token data; see token_data.h. Runs on the thread that sets up the session. */
 #include "train/token_data.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
-/* What is checked before training: at some hundred million tokens per second. */
+#include "base/mem.h"
+#include "train/token_paths.h"
+
+/* Tokens checked before training, at several hundred million tokens per second. */
 enum { CHECK_MAX = 1 << 28 };
 
-static status_t cut(struct token_split *split, const struct train_job *job, int64_t context,
-                    bool validation)
+/* Documents whose masks are read for a plan; each needs a read. */
+enum { MEASURED_DOCUMENTS_MAX = 1 << 20 };
+
+static uint64_t mix(uint64_t hash, uint64_t value)
 {
-    bool shuffle = job->shuffle && !validation;
-    status_t status = windows_init(&split->windows, split->first, split->count, context,
-                                   job->masked ? 0 : 1, shuffle, job->seed);
-    return status_wrap(status, "%s: data for %s", split->file->path,
-                       validation ? "validation" : "training");
+    return (hash ^ value) * UINT64_C(0x9e3779b97f4a7c15) ^ hash >> 29;
 }
 
-static status_t open_splits(const struct train_job *job, struct token_data *data)
+/* ---- opening ---- */
+
+/* Opens a file; its last part may be for validation. */
+static status_t open_file(const struct train_job *job, const char *path,
+                          struct token_source *source)
 {
-    TRY(token_file_open(job->data_root, job->data_path, job->token_encoding, &data->files[0]));
-    const struct token_file *file = &data->files[0];
-    data->train = (struct token_split){.file = file, .count = file->count};
-    data->validation = (struct token_split){.file = file, .first = file->count};
-    if (job->validation_path != NULL) {
-        TRY(token_file_open(job->validation_root, job->validation_path, job->token_encoding,
-                            &data->files[1]));
-        data->validation =
-            (struct token_split){.file = &data->files[1], .count = data->files[1].count};
-    } else if (job->validation_fraction > 0) {
-        /* as nanoGPT's prepare.py has it */
-        data->train.count = (int64_t)((double)file->count * (1 - job->validation_fraction));
-        data->validation.first = data->train.count;
-        data->validation.count = file->count - data->train.count;
-    }
+    TRY(token_file_open(job->data_root, path, job->token_encoding, &source->files[0]));
+    const struct token_file *file = &source->files[0];
+    source->train = (struct token_split){.file = file, .count = file->count};
+    if (job->validation_path != NULL || job->validation_fraction <= 0) return NULL;
+    /* as in nanoGPT's prepare.py */
+    source->train.count = (int64_t)((double)file->count * (1 - job->validation_fraction));
+    source->validation = (struct token_split){.file = file,
+                                              .first = source->train.count,
+                                              .count = file->count - source->train.count};
     return NULL;
 }
 
-/* A batch is an optimizer step's, so that how it is cut over ranks and micro-steps is no matter. */
-static int64_t evaluated_rows(const struct train_job *job, const struct windows *windows)
+static status_t open_validation_file(const struct train_job *job, const char *path,
+                                     struct token_source *source)
+{
+    struct token_file *file = &source->files[1];
+    TRY(token_file_open(job->validation_root, path, job->token_encoding, file));
+    source->validation = (struct token_split){.file = file, .count = file->count};
+    return NULL;
+}
+
+/* Opens the files to train on, then those to validate with. */
+static status_t open_paths(const struct train_job *job, const struct token_paths *train,
+                           const struct token_paths *validation, struct token_data *data)
+{
+    data->source_count = train->count + validation->count;
+    data->sources = mem_alloc_array((size_t)data->source_count, sizeof *data->sources);
+    for (int i = 0; i < train->count; i++) TRY(open_file(job, train->paths[i], &data->sources[i]));
+    for (int i = 0; i < validation->count; i++)
+        TRY(open_validation_file(job, validation->paths[i], &data->sources[train->count + i]));
+    return NULL;
+}
+
+static status_t open_files(const struct train_job *job, struct token_data *data)
+{
+    struct token_paths train = {0}, validation = {0};
+    status_t status = token_paths_find(job->data_root, job->data_path, &train);
+    if (status == NULL && job->validation_path != NULL)
+        status = token_paths_find(job->validation_root, job->validation_path, &validation);
+    if (status == NULL) status = open_paths(job, &train, &validation, data);
+    token_paths_deinit(&train);
+    token_paths_deinit(&validation);
+    return status;
+}
+
+static status_t open_dataset_split(const struct train_job *job, struct token_source *source,
+                                   enum dataset_split_name name, struct token_split *split)
+{
+    const struct dataset_dir *dataset = &source->dataset;
+    const struct npy *tokens = dataset_dir_array(dataset, name, DATASET_ARRAY_TOKENS);
+    struct token_file *file = &source->files[name];
+    if (tokens == NULL) return NULL;
+    TRY(token_file_from_npy(tokens, file));
+    *split = (struct token_split){.file = file,
+                                  .count = file->count,
+                                  .mask = dataset_dir_array(dataset, name, DATASET_ARRAY_MASK),
+                                  .packed = job->windows == WINDOWS_PACKED};
+    if (job->windows == WINDOWS_CONTINUOUS) return NULL;
+    split->documents = dataset_dir_array(dataset, name, DATASET_ARRAY_DOCUMENTS);
+    if (split->documents != NULL) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "data.windows: %s needs the array documents, which %s does not have",
+                      split->packed ? "packed" : "document", dataset->path);
+}
+
+static status_t open_dataset(const struct train_job *job, const struct token_path *path,
+                             int64_t vocabulary, bool check, struct token_source *source)
+{
+    struct dataset_dir *dataset = &source->dataset;
+    TRY(dataset_dir_open(path->root, path->path, check, dataset));
+    if (dataset->kind != DATASET_TOKENS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: its kind is images; read it with data.format: images and data.dir",
+                          dataset->path);
+    if (dataset->vocabulary > vocabulary)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: its vocabulary has %" PRId64 " ids, but the model's has %" PRId64,
+                          dataset->path, dataset->vocabulary, vocabulary);
+    TRY(open_dataset_split(job, source, DATASET_TRAIN, &source->train));
+    TRY(open_dataset_split(job, source, DATASET_VALIDATION, &source->validation));
+    if (source->validation.file != NULL || !job->evaluate || job->source_count > 1) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s has no split to validate with; expected one, or train.evaluate: false",
+                      dataset->path);
+}
+
+static status_t open_sources(const struct train_job *job, bool check, struct token_data *data)
+{
+    if (job->data_format != DATA_DATASET) return open_files(job, data);
+    data->source_count = job->source_count;
+    data->sources = mem_alloc_array((size_t)data->source_count, sizeof *data->sources);
+    for (int s = 0; s < data->source_count; s++)
+        TRY(open_dataset(job, &job->sources[s], data->vocabulary, check, &data->sources[s]));
+    return NULL;
+}
+
+/* ---- cutting ---- */
+
+static struct token_split *split_of(struct token_source *source, bool validation)
+{
+    return validation ? &source->validation : &source->train;
+}
+
+static status_t cut(const struct train_job *job, int64_t context, bool validation, int number,
+                    struct token_split *split)
+{
+    bool shuffle = job->shuffle && !validation;
+    /* Sources of the same length have different orders. */
+    uint64_t seed = job->seed ^ (uint64_t)number * UINT64_C(0x9e3779b97f4a7c15);
+    status_t status = token_split_cut(split, context, job->masked ? 0 : 1, shuffle, seed);
+    return status_wrap(status, "%s: data for %s", split->file->data.path,
+                       validation ? "validation" : "training");
+}
+
+/* Training takes rows of datasets by weight; otherwise, and in a validation, all rows occur
+ * once. */
+static status_t make_stream(const struct train_job *job, int64_t context, bool validation,
+                            struct token_data *data)
+{
+    struct token_stream *stream = validation ? &data->validation : &data->train;
+    int count = 0;
+    int64_t *weights = mem_alloc_array((size_t)data->source_count, sizeof *weights);
+    stream->splits = mem_alloc_array((size_t)data->source_count, sizeof *stream->splits);
+    status_t status = NULL;
+    for (int s = 0; s < data->source_count && status == NULL; s++) {
+        struct token_split *split = split_of(&data->sources[s], validation);
+        if (split->file == NULL) continue; /* only for the other of training and validation */
+        status = cut(job, context, validation, s, split);
+        bool weighted = job->data_format == DATA_DATASET && !validation;
+        int64_t weight = weighted ? job->sources[s].weight : split->windows.count;
+        weights[count] = weight;
+        stream->splits[count++] = split;
+        stream->rows += split->windows.count;
+        data->hash = mix(mix(data->hash, (uint64_t)split->count), (uint64_t)weight);
+        data->hash = mix(data->hash, (uint64_t)split->windows.count);
+    }
+    if (status == NULL && count == 0)
+        status = status_new(STATUS_INVALID_ARGUMENT,
+                            "data.sources: none has a split to validate with; expected one, or "
+                            "train.evaluate: false");
+    if (count == 1 && !validation) weights[0] = 1; /* the stream has the source's own order */
+    if (status == NULL)
+        mixture_init(&stream->mixture, weights, count, job->shuffle && !validation, job->seed);
+    free(weights);
+    return status;
+}
+
+/* A batch is an optimizer step's, so its split over ranks and micro-steps does not matter. */
+static int64_t evaluated_rows(const struct train_job *job, int64_t rows)
 {
     uint64_t micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
     uint64_t each = (uint64_t)job->batch_size * (uint64_t)job->world * micro_steps;
-    uint64_t all = (uint64_t)windows->count;
-    if (job->evaluate_batches == 0 || job->evaluate_batches > all / each) return windows->count;
+    uint64_t all = (uint64_t)rows;
+    if (job->evaluate_batches == 0 || job->evaluate_batches > all / each) return rows;
     return (int64_t)(job->evaluate_batches * each);
 }
 
-static status_t set_up(const struct train_job *job, int64_t context, struct token_data *data)
+static status_t check_settings(const struct train_job *job, const struct token_data *data)
 {
     if (job->masked && (job->mask_token < 0 || job->mask_token >= data->vocabulary))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.mask_token: expected an id of the model's vocabulary, 0 to %" PRId64
                           ", found %" PRId64,
                           data->vocabulary - 1, job->mask_token);
-    if (job->evaluate && job->validation_path == NULL && job->validation_fraction <= 0)
+    if (job->masked && job->windows != WINDOWS_CONTINUOUS)
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "data.objective: masked needs data.windows: continuous, as attention would "
+            "see what fills up a document's window");
+    if (job->data_format == DATA_TOKENS && job->evaluate && job->validation_path == NULL &&
+        job->validation_fraction <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.validation_fraction: 0 leaves nothing to validate with; expected "
                           "more, a data.validation_path, or train.evaluate: false");
-    TRY(open_splits(job, data));
-    TRY(cut(&data->train, job, context, false));
+    return NULL;
+}
+
+static status_t set_up(const struct train_job *job, int64_t context, bool check,
+                       struct token_data *data)
+{
+    TRY(check_settings(job, data));
+    TRY(open_sources(job, check, data));
+    TRY(make_stream(job, context, false, data));
     const struct masking masking = {.probability = job->mask_probability,
                                     .mask_token = (int32_t)job->mask_token,
                                     .vocabulary = data->vocabulary,
@@ -68,17 +216,20 @@ static status_t set_up(const struct train_job *job, int64_t context, struct toke
     data->train.masking = data->validation.masking = masking;
     data->validation.masking.validation = true;
     if (!job->evaluate) return NULL;
-    TRY(cut(&data->validation, job, context, true));
-    data->validation_rows = evaluated_rows(job, &data->validation.windows);
+    TRY(make_stream(job, context, true, data));
+    data->validation_rows = evaluated_rows(job, data->validation.rows);
+    data->hash = mix(data->hash, (uint64_t)data->validation_rows);
     return NULL;
 }
 
 static status_t check_tokens(const struct token_data *data)
 {
-    for (int i = 0; i < 2; i++) {
-        const struct token_file *file = &data->files[i];
-        if (file->path == NULL || file->count > CHECK_MAX) continue;
-        TRY(token_file_check(file, 0, file->count, data->vocabulary));
+    for (int s = 0; s < data->source_count; s++) {
+        for (int i = 0; i < 2; i++) {
+            const struct token_file *file = &data->sources[s].files[i];
+            if (file->data.path == NULL || file->count > CHECK_MAX) continue;
+            TRY(token_file_check(file, 0, file->count, data->vocabulary));
+        }
     }
     return NULL;
 }
@@ -87,26 +238,62 @@ status_t token_data_open(const struct train_job *job, int64_t vocabulary, int64_
                          bool check, struct token_data *data)
 {
     *data = (struct token_data){.vocabulary = vocabulary};
-    status_t status = set_up(job, context, data);
+    status_t status = set_up(job, context, check, data);
     if (status == NULL && check) status = check_tokens(data);
     if (status != NULL) token_data_close(data);
     return status;
 }
 
+status_t token_data_measure(const struct token_data *data, struct token_measure *measure,
+                            bool *known)
+{
+    *measure = (struct token_measure){0};
+    *known = false;
+    int64_t tokens = 0, documents = 0;
+    for (int s = 0; s < data->train.mixture.count; s++) {
+        const struct token_split *split = data->train.splits[s];
+        tokens += split->count;
+        documents += split->documents != NULL ? split->documents->count - 1 : 0;
+    }
+    if (tokens > CHECK_MAX || documents > MEASURED_DOCUMENTS_MAX) return NULL;
+    for (int s = 0; s < data->train.mixture.count; s++)
+        TRY(token_split_measure(data->train.splits[s], measure));
+    *known = data->train.mixture.count > 0;
+    return NULL;
+}
+
+static void close_stream(struct token_stream *stream)
+{
+    mixture_deinit(&stream->mixture);
+    free(stream->splits);
+}
+
 void token_data_close(struct token_data *data)
 {
-    for (int i = 0; i < 2; i++) token_file_close(&data->files[i]);
+    for (int s = 0; s < data->source_count; s++) {
+        struct token_source *source = &data->sources[s];
+        bool dataset = source->dataset.path != NULL;
+        for (int i = 0; i < 2 && !dataset; i++) token_file_close(&source->files[i]);
+        token_split_close(&source->train);
+        token_split_close(&source->validation);
+        dataset_dir_close(&source->dataset);
+    }
+    close_stream(&data->train);
+    close_stream(&data->validation);
+    free(data->sources);
     *data = (struct token_data){0};
 }
 
 struct token_rows token_data_rows(const struct token_data *data, const struct train_job *job,
                                   int rank, bool validation)
 {
-    const struct token_split *split = validation ? &data->validation : &data->train;
-    return (struct token_rows){.file = split->file,
-                               .windows = &split->windows,
+    const struct token_stream *stream = validation ? &data->validation : &data->train;
+    return (struct token_rows){.splits = stream->splits,
+                               .mixture = &stream->mixture,
+                               .length = stream->splits[0]->length,
                                .vocabulary = data->vocabulary,
-                               .masking = job->masked ? &split->masking : NULL,
+                               .packed = stream->splits[0]->packed,
+                               .masking = job->masked ? &stream->masking : NULL,
                                .batch = job->batch_size,
                                .world = job->world,
                                .rank = rank,

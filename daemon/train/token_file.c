@@ -1,161 +1,138 @@
 /* Files of token ids; see token_file.h. An open file is immutable: any thread may read it. */
 #include "train/token_file.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/beneath.h"
-#include "base/mem.h"
+#include "base/array.h"
+#include "train/megatron.h"
 
 enum {
     LLMC_HEADER = 256 * 4,
-    BLOCK_BYTES = 1 << 16 /* that are read at a time; a multiple of every width */
+    BLOCK_BYTES = 1 << 16 /* read at a time; a multiple of every width */
 };
 
-/* What llm.c's headers start with. */
+/* The starts of headers of llm.c and its relatives. Width 0: the header's fourth word has it. */
 static const struct llmc_kind {
     uint32_t magic, version;
     int width;
-} llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
-
-static uint32_t little_endian(const unsigned char *bytes)
-{
-    return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
-}
+} llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}, {278895051, 1, 0}};
 
 static int64_t token_at(const unsigned char *at, int width)
 {
     if (width == 1) return at[0];
-    return width == 2 ? (int64_t)(at[0] | at[1] << 8) : (int64_t)little_endian(at);
-}
-
-static status_t read_at(const struct token_file *file, void *bytes, size_t size, int64_t offset)
-{
-    for (char *at = bytes; size > 0;) {
-        ssize_t count = pread(file->fd, at, size, (off_t)offset);
-        if (count < 0 && errno == EINTR) continue;
-        if (count < 0)
-            return status_from_errno(errno, "cannot read %s at byte %" PRId64, file->path, offset);
-        if (count == 0)
-            return status_new(STATUS_FAILED_PRECONDITION,
-                              "%s was cut while it was read: it had %" PRId64
-                              " bytes, and now there is none at %" PRId64,
-                              file->path, file->size, offset);
-        at += count;
-        offset += count;
-        size -= (size_t)count;
-    }
-    return NULL;
-}
-
-/* A file that others write to while it is read gives some rows of before, and some of after. */
-static status_t need_unchanged(const struct token_file *file)
-{
-    struct stat info;
-    if (fstat(file->fd, &info) != 0) return status_from_errno(errno, "cannot stat %s", file->path);
-    if (info.st_size != file->size)
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "%s changed while it was read: it had %" PRId64 " bytes, now %" PRId64,
-                          file->path, file->size, (int64_t)info.st_size);
-    if (info.st_mtim.tv_sec != file->changed.tv_sec ||
-        info.st_mtim.tv_nsec != file->changed.tv_nsec)
-        return status_new(
-            STATUS_FAILED_PRECONDITION,
-            "%s was written to while it was read: its time of modification is another", file->path);
-    return NULL;
+    return width == 2 ? (int64_t)(at[0] | at[1] << 8) : (int64_t)data_file_u32(at);
 }
 
 static const struct llmc_kind *llmc_kind_find(uint32_t magic)
 {
-    for (size_t i = 0; i < sizeof llmc_kinds / sizeof llmc_kinds[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(llmc_kinds); i++)
         if (llmc_kinds[i].magic == magic) return &llmc_kinds[i];
     return NULL;
 }
 
 static status_t read_llmc_header(struct token_file *file)
 {
-    unsigned char header[12];
-    if (file->size < LLMC_HEADER)
+    unsigned char header[16];
+    if (file->data.size < LLMC_HEADER)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: cut short: the header of llm.c takes %d bytes, there are %" PRId64,
-                          file->path, LLMC_HEADER, file->size);
-    TRY(read_at(file, header, sizeof header, 0));
-    const struct llmc_kind *kind = llmc_kind_find(little_endian(header));
+                          file->data.path, LLMC_HEADER, file->data.size);
+    TRY(data_file_read(&file->data, header, sizeof header, 0));
+    const struct llmc_kind *kind = llmc_kind_find(data_file_u32(header));
     if (kind == NULL)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: a file of llm.c's tokens starts with %u or %u, this one with %u",
-                          file->path, llmc_kinds[0].magic, llmc_kinds[1].magic,
-                          little_endian(header));
-    uint32_t version = little_endian(header + 4);
+                          "%s: a file of llm.c's tokens starts with %u, %u or %u, this one with %u",
+                          file->data.path, llmc_kinds[0].magic, llmc_kinds[1].magic,
+                          llmc_kinds[2].magic, data_file_u32(header));
+    uint32_t version = data_file_u32(header + 4);
     if (version != kind->version)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: version %u of its format (%u) is not known; expected %u", file->path,
-                          version, kind->magic, kind->version);
-    uint32_t count = little_endian(header + 8);
+                          "%s: version %u of its format (%u) is not known; expected %u",
+                          file->data.path, version, kind->magic, kind->version);
+    uint32_t count = data_file_u32(header + 8);
     if (count > INT32_MAX)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: its header promises %" PRId32 " tokens: there cannot be so many",
-                          file->path, (int32_t)count);
-    int64_t expected = LLMC_HEADER + (int64_t)count * kind->width;
-    if (file->size != expected)
+                          "%s: its header promises %" PRId32 " tokens, more than any file can hold",
+                          file->data.path, (int32_t)count);
+    uint32_t width = kind->width > 0 ? (uint32_t)kind->width : data_file_u32(header + 12);
+    if (width != 2 && width != 4)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: %s: its header promises %u tokens of %d bytes, which make a file of "
+                          "%s: its header promises tokens of %u bytes; expected 2 or 4",
+                          file->data.path, width);
+    int64_t expected = LLMC_HEADER + (int64_t)count * width;
+    if (file->data.size != expected)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %s: its header promises %u tokens of %u bytes, which make a file of "
                           "%" PRId64 " bytes; it has %" PRId64,
-                          file->path, file->size < expected ? "cut short" : "too long", count,
-                          kind->width, expected, file->size);
-    file->width = kind->width;
+                          file->data.path, file->data.size < expected ? "cut short" : "too long",
+                          count, width, expected, file->data.size);
+    file->width = (int)width;
     file->first_byte = LLMC_HEADER;
     file->count = count;
     return NULL;
 }
 
-static status_t find_tokens(struct token_file *file, enum token_encoding encoding)
+status_t token_file_from_npy(const struct npy *npy, struct token_file *file)
+{
+    if (npy->dim_count != 1 ||
+        (npy->type != NPY_U8 && npy->type != NPY_U16 && npy->type != NPY_U32)) {
+        char shape[96];
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: an array %s of %s; expected tokens, one dimension of uint16 or "
+                          "uint32",
+                          npy->file.path, npy_format_shape(npy->dim_count, npy->dims, shape),
+                          npy_type_name(npy->type));
+    }
+    *file = (struct token_file){.data = npy->file,
+                                .first_byte = npy->first_byte,
+                                .count = npy->count,
+                                .width = npy_type_width(npy->type)};
+    return NULL;
+}
+
+static status_t find_tokens(const char *root, struct token_file *file, enum token_encoding encoding)
 {
     unsigned char magic[4];
-    bool llmc = encoding == TOKENS_LLMC;
-    if (encoding == TOKENS_AUTO && file->size >= (int64_t)sizeof magic) {
-        TRY(read_at(file, magic, sizeof magic, 0));
-        llmc = llmc_kind_find(little_endian(magic)) != NULL;
+    struct megatron megatron;
+    bool indexed = false, llmc = encoding == TOKENS_LLMC, npy = encoding == TOKENS_NPY;
+    if (encoding == TOKENS_AUTO) TRY(npy_is(&file->data, &npy));
+    if (encoding == TOKENS_AUTO && !npy && file->data.size >= (int64_t)sizeof magic) {
+        TRY(data_file_read(&file->data, magic, sizeof magic, 0));
+        llmc = llmc_kind_find(data_file_u32(magic)) != NULL;
     }
-    if (llmc) {
+    if (encoding == TOKENS_AUTO && !npy && !llmc)
+        TRY(megatron_find(root, &file->data, &indexed, &megatron));
+    if (indexed) {
+        file->width = megatron.width;
+        file->count = megatron.count;
+    } else if (npy) {
+        struct npy array;
+        TRY(npy_parse(&file->data, &array));
+        TRY(token_file_from_npy(&array, file));
+    } else if (llmc) {
         TRY(read_llmc_header(file));
     } else {
         file->width = encoding == TOKENS_BYTES ? 1 : encoding == TOKENS_UINT32 ? 4 : 2;
-        if (file->size % file->width != 0)
+        if (file->data.size % file->width != 0)
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "%s: %" PRId64 " bytes are no whole number of tokens of %d bytes%s",
-                              file->path, file->size, file->width,
+                              "%s: %" PRId64
+                              " bytes are not a whole number of tokens of %d bytes%s",
+                              file->data.path, file->data.size, file->width,
                               encoding == TOKENS_AUTO
                                   ? " (a text needs data.format: text; llm.c's files have a header)"
                                   : "");
-        file->count = file->size / file->width;
+        file->count = file->data.size / file->width;
     }
     if (file->count > 0) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT, "%s has no tokens", file->path);
-}
-
-static status_t measure(struct token_file *file)
-{
-    struct stat info;
-    if (fstat(file->fd, &info) != 0) return status_from_errno(errno, "cannot read %s", file->path);
-    if (info.st_size == 0) return status_new(STATUS_INVALID_ARGUMENT, "%s is empty", file->path);
-    file->size = info.st_size;
-    file->changed = info.st_mtim;
-    return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s has no tokens", file->data.path);
 }
 
 status_t token_file_open(const char *root, const char *path, enum token_encoding encoding,
                          struct token_file *file)
 {
-    int fd = -1;
-    TRY(beneath_open(root, path, false, &fd));
-    struct token_file opened = {.path = mem_strdup(path), .fd = fd};
-    status_t status = measure(&opened);
-    if (status == NULL) status = find_tokens(&opened, encoding);
+    struct token_file opened = {0};
+    TRY(data_file_open(root, path, &opened.data));
+    status_t status = find_tokens(root, &opened, encoding);
     if (status != NULL) {
         token_file_close(&opened);
         return status;
@@ -166,8 +143,7 @@ status_t token_file_open(const char *root, const char *path, enum token_encoding
 
 void token_file_close(struct token_file *file)
 {
-    if (file->path != NULL) close(file->fd);
-    free(file->path);
+    data_file_close(&file->data);
     *file = (struct token_file){0};
 }
 
@@ -177,11 +153,11 @@ static status_t too_large(const struct token_file *file, int64_t place, int64_t 
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s: token %" PRId64 " (byte %" PRId64 ") is %" PRId64
                       ", but the model's vocabulary has the ids 0 to %" PRId64,
-                      file->path, place, file->first_byte + place * file->width, id,
+                      file->data.path, place, file->first_byte + place * file->width, id,
                       vocabulary - 1);
 }
 
-/* `ids` NULL: they are only checked. */
+/* With `ids` NULL only checks them. */
 static status_t read_ids(const struct token_file *file, int64_t first, int64_t count,
                          int64_t vocabulary, int32_t *ids)
 {
@@ -191,14 +167,14 @@ static status_t read_ids(const struct token_file *file, int64_t first, int64_t c
     for (int64_t done = 0; done < count; done += most) {
         int64_t now = count - done < most ? count - done : most;
         int64_t offset = file->first_byte + (first + done) * width;
-        TRY(read_at(file, bytes, (size_t)(now * width), offset));
+        TRY(data_file_read(&file->data, bytes, (size_t)(now * width), offset));
         for (int64_t i = 0; i < now; i++) {
             int64_t id = token_at(bytes + i * width, width);
             if (id >= vocabulary) return too_large(file, first + done + i, id, vocabulary);
             if (ids != NULL) ids[done + i] = (int32_t)id;
         }
     }
-    return need_unchanged(file);
+    return data_file_check_unchanged(&file->data);
 }
 
 status_t token_file_check(const struct token_file *file, int64_t first, int64_t count,

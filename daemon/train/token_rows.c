@@ -3,46 +3,67 @@
 
 #include <string.h>
 
+struct row_place {
+    int64_t number; /* among the rows of all ranks */
+    int source;
+    int64_t own; /* among the source's rows */
+};
+
 static void fill_none(int64_t length, int32_t *tokens, int32_t *targets)
 {
     memset(tokens, 0, (size_t)length * sizeof *tokens);
     for (int64_t i = 0; i < length; i++) targets[i] = -1;
 }
 
+/* Finds which of its source's rows this rank's row `row` is; false if it is beyond the limit. */
+static bool find_row(const struct token_rows *rows, int64_t row, struct row_place *place)
+{
+    int64_t number = (row / rows->batch * rows->world + rows->rank) * rows->batch +
+                     row % rows->batch; /* among the rows of all ranks */
+    if (rows->limit > 0 && number >= rows->limit) return false;
+    if (rows->limit > 0) {
+        int64_t all = rows->mixture->order.count, each = all / rows->limit,
+                rest = all % rows->limit;
+        number = number * each + number * rest / rows->limit;
+    }
+    place->number = number;
+    mixture_find(rows->mixture, number, &place->source, &place->own);
+    return true;
+}
+
+static status_t fill_starts(const void *user, int64_t row, int32_t *starts)
+{
+    const struct token_rows *rows = user;
+    struct row_place place = {0};
+    if (find_row(rows, row, &place))
+        return token_split_starts(rows->splits[place.source], place.own, starts);
+    for (int64_t i = 0; i < rows->length; i++) starts[i] = (int32_t)i;
+    return NULL;
+}
+
 static status_t fill(const void *user, int64_t row, void *input, int32_t *targets, int64_t *samples)
 {
     const struct token_rows *rows = user;
     int32_t *tokens = input;
-    int64_t length = rows->windows->length;
-    int64_t number = (row / rows->batch * rows->world + rows->rank) * rows->batch +
-                     row % rows->batch; /* among all ranks' */
+    struct row_place place = {0};
     *samples = 0;
-    if (rows->limit > 0 && number >= rows->limit) {
-        fill_none(length, tokens, targets);
+    if (!find_row(rows, row, &place)) {
+        fill_none(rows->length, tokens, targets);
         return NULL;
     }
-    if (rows->limit > 0) {
-        int64_t each = rows->windows->count / rows->limit,
-                rest = rows->windows->count % rows->limit;
-        number = number * each + number * rest / rows->limit;
-    }
-    int64_t place = windows_place(rows->windows, number);
-    TRY(token_file_read(rows->file, place, length, rows->vocabulary, tokens));
-    if (rows->masking != NULL) {
-        *samples = masking_apply(rows->masking, number, length, tokens, targets);
-        return NULL;
-    }
-    memcpy(targets, tokens + 1, (size_t)(length - 1) * sizeof *targets);
-    TRY(token_file_read(rows->file, place + length, 1, rows->vocabulary, &targets[length - 1]));
-    *samples = length;
+    TRY(token_split_read(rows->splits[place.source], place.own, rows->vocabulary, tokens,
+                         rows->masking != NULL ? NULL : targets, samples));
+    if (rows->masking != NULL)
+        *samples = masking_apply(rows->masking, place.number, rows->length, tokens, targets);
     return NULL;
 }
 
 struct rows token_rows_source(const struct token_rows *rows)
 {
-    size_t length = (size_t)rows->windows->length;
+    size_t length = (size_t)rows->length;
     return (struct rows){.input_bytes = length * sizeof(int32_t),
                          .targets = length,
                          .fill = fill,
+                         .fill_starts = rows->packed ? fill_starts : NULL,
                          .user = rows};
 }

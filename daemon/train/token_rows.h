@@ -1,27 +1,29 @@
-/* Windows of tokens as rows: the input is a window, the targets are the next tokens or what is
- * masked. Global batches are cut into slices: rank r of each has rows r * batch to (r + 1) * batch
- * - 1, so that what a global batch is does not depend on the number of ranks. */
+/* Rows of tokens, from one source or several: the targets are the next tokens or the masked ones.
+ * Global batches are split into slices: rank r has rows r * batch to (r + 1) * batch - 1 of each,
+ * so that a global batch does not depend on the number of ranks. */
 #ifndef FSDPD_TRAIN_TOKEN_ROWS_H
 #define FSDPD_TRAIN_TOKEN_ROWS_H
 
 #include "train/masking.h"
+#include "train/mixture.h"
 #include "train/rows.h"
-#include "train/token_file.h"
-#include "train/windows.h"
+#include "train/token_split.h"
 
 struct token_rows {
-    const struct token_file *file;
-    const struct windows *windows;
+    const struct token_split *const *splits; /* of the sources, by number in the mixture */
+    const struct mixture *mixture;
+    int64_t length; /* tokens of a row */
     int64_t vocabulary;
-    const struct masking *masking; /* NULL: each token's target is the one after it */
+    bool packed;                   /* rows hold several documents */
+    const struct masking *masking; /* NULL: each token's target is the next token */
     int64_t batch;                 /* rows per rank and batch */
     int world, rank;
-    /* 0: as many rows as one likes. Otherwise so many of all ranks together, taken from windows
-     * evenly spread over an epoch; further ones are none. */
+    /* 0: no limit. Otherwise the number of rows of all ranks together, spread evenly over the
+     * mixture's cycle; rows beyond it do not exist. */
     int64_t limit;
 };
 
-/* For the loader; `rows` must stay where it is, and as it is. */
+/* For the loader; `rows` must neither move nor change. */
 struct rows token_rows_source(const struct token_rows *rows);
 
 #endif

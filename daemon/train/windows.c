@@ -7,10 +7,10 @@
 
 enum { FEISTEL_ROUNDS = 6 };
 
-/* What the random words are for: the counter's last word. */
+/* The purpose of random words, in the counter's last word. */
 enum { WORDS_ORDER = 1, WORDS_SHIFT = 2 };
 
-/* Another key than dropout's, which has the plain seed. */
+/* The key differs from dropout's, which is the plain seed. */
 static uint32_t random_word(const struct windows *windows, uint32_t purpose, int64_t epoch,
                             uint32_t value, uint32_t round)
 {
@@ -23,7 +23,7 @@ static uint32_t random_word(const struct windows *windows, uint32_t purpose, int
     return words[0];
 }
 
-/* Of as many bits as two halves of `half` bits have. */
+/* Permutes numbers of 2 * `half` bits. */
 static uint64_t permute_bits(const struct windows *windows, int64_t epoch, int half, uint64_t value)
 {
     uint32_t mask = (uint32_t)((UINT64_C(1) << half) - 1);
@@ -36,8 +36,8 @@ static uint64_t permute_bits(const struct windows *windows, int64_t epoch, int h
     return (uint64_t)left << half | right;
 }
 
-/* A Feistel network permutes the next even power of two; what it sends out of range it is given
- * again, which ends because it is a permutation. */
+/* A Feistel network permutes the next even power of two. A result out of range is permuted again,
+ * which ends because it is a permutation. */
 static int64_t permute(const struct windows *windows, int64_t epoch, int64_t index)
 {
     int half = 1;
@@ -51,13 +51,14 @@ static int64_t permute(const struct windows *windows, int64_t epoch, int64_t ind
 status_t windows_init(struct windows *windows, int64_t first, int64_t tokens, int64_t length,
                       int64_t extra, bool shuffle, uint64_t seed)
 {
-    int64_t usable = tokens - extra; /* what windows may begin and lie in */
+    int64_t usable = tokens - extra; /* tokens within which windows must lie */
     if (usable < length)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%" PRId64 " tokens are too few for one window of %" PRId64 "%s", tokens,
                           length, extra > 0 ? " and the token after it" : "");
     int64_t all = usable / length, shifted = (usable - (length - 1)) / length;
-    /* So many that every shift has room for them; one window may have fewer shifts instead. */
+    /* The number of windows for which every shift has room; a single window may have fewer shifts
+     * instead. */
     int64_t count = shuffle && shifted > 0 ? shifted : all;
     int64_t spare = usable - count * length;
     *windows = (struct windows){.first = first,
@@ -68,7 +69,7 @@ status_t windows_init(struct windows *windows, int64_t first, int64_t tokens, in
                                                            : length,
                                 .shuffle = shuffle,
                                 .seed = seed};
-    return STATUS_OKAY;
+    return NULL;
 }
 
 int64_t windows_place(const struct windows *windows, int64_t row)

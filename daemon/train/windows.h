@@ -1,12 +1,12 @@
 /*
- * Which stretch of the tokens is which row of a run. Rows are numbered from 0 through the whole
- * run; a row's window depends on its number and the seed alone, so the n-th global batch is the
- * same for every world size, and a run can go on from any step.
+ * The window of tokens for each row of a run. Rows are numbered from 0 through the whole run. A
+ * row's window depends only on its number and the seed, so the n-th global batch is the same for
+ * every world size, and a run can continue from any step.
  *
- * An epoch is all windows once: neighbours that do not overlap, in a pseudo-random order (a
- * permutation by seed and epoch, computed element by element: it takes no memory), all shifted by a
- * few tokens that differ from epoch to epoch, so that their boundaries do. Without shuffling they
- * follow each other, unshifted. Pure functions; any thread.
+ * An epoch has every window once. The windows are adjacent, do not overlap, and come in a
+ * pseudo-random order (a permutation by seed and epoch, computed element by element, without
+ * memory). All are shifted by a few tokens that differ from epoch to epoch, and so do their
+ * boundaries. Without shuffling they follow each other, unshifted. Pure functions; any thread.
  */
 #ifndef FSDPD_TRAIN_WINDOWS_H
 #define FSDPD_TRAIN_WINDOWS_H
@@ -18,21 +18,22 @@
 
 struct windows {
     int64_t first;  /* the split's first token in the file */
-    int64_t length; /* tokens of a window */
-    int64_t count;  /* windows of an epoch */
-    int64_t shifts; /* in how many places an epoch may begin, at least 1 */
+    int64_t length; /* tokens per window */
+    int64_t count;  /* windows per epoch */
+    int64_t shifts; /* number of places where an epoch may begin, at least 1 */
     bool shuffle;
     uint64_t seed;
 };
 
 /*
- * Over `tokens` tokens from `first` on. `extra` more tokens after each window are needed (the next
- * one, which is its last target). INVALID_ARGUMENT without a name if there is not even one window.
+ * Cuts windows from `tokens` tokens from `first` on. `extra` more tokens are needed after each
+ * window (the next one, which is its last target). INVALID_ARGUMENT, without a file name, if there
+ * is not even one window.
  */
 status_t windows_init(struct windows *windows, int64_t first, int64_t tokens, int64_t length,
                       int64_t extra, bool shuffle, uint64_t seed) FSDPD_MUST_USE;
 
-/* The place in the file of the first token of a row's window. */
+/* The place in the file of the first token in a row's window. */
 int64_t windows_place(const struct windows *windows, int64_t row);
 
 #endif

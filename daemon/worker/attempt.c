@@ -1,6 +1,6 @@
 /*
  * An attempt's life; see attempt.h. The training thread owns the session and the communicators.
- * What the loop hands over (orders, an abort) is guarded by one lock; aborting reaches into
+ * The loop's input (orders, an abort) is guarded by one lock; aborting reaches into
  * whatever the training thread is doing at that moment: a wait for the store, a collective, a step,
  * a pull.
  */
@@ -9,15 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/resident.h"
 #include "planning/profile.h"
+#include "proto/message.h"
 #include "runtime/backend.h"
 #include "worker/attempt_internal.h"
 #include "worker/job_message.h"
 
 /* Of all ranks' devices, if something is known of this worker's; else 0. */
-static double peak_flops(const struct attempt *attempt, const struct device *device)
+static double peak_flops(const struct worker_attempt *attempt, const struct device *device)
 {
     const Fsdpd__V1__JobSpec *spec = attempt->assignment->spec;
     struct profile profile;
@@ -34,7 +37,7 @@ static double peak_flops(const struct attempt *attempt, const struct device *dev
     return flops * attempt->assignment->world;
 }
 
-void attempt_abort(struct attempt *attempt, const char *why)
+void attempt_abort(struct worker_attempt *attempt, const char *why)
 {
     pthread_mutex_lock(&attempt->lock);
     if (attempt->aborted == NULL) attempt->aborted = mem_strdup(why);
@@ -47,57 +50,46 @@ void attempt_abort(struct attempt *attempt, const char *why)
     link_close_gate(attempt->link, &attempt->gate, why);
 }
 
-uint64_t attempt_step(const struct attempt *attempt)
+void attempt_beat(struct worker_attempt *attempt, Fsdpd__V1__Heartbeat *heartbeat)
 {
-    struct attempt *mutable = (struct attempt *)attempt; /* only for its lock */
-    pthread_mutex_lock(&mutable->lock);
-    uint64_t step = attempt->session != NULL ? train_session_step(attempt->session) : 0;
-    pthread_mutex_unlock(&mutable->lock);
-    return step;
+    pthread_mutex_lock(&attempt->lock);
+    if (attempt->session != NULL) {
+        heartbeat->step = train_session_step(attempt->session);
+        heartbeat->evaluates = train_session_evaluates(attempt->session);
+    }
+    if (attempt->comm != NULL) {
+        struct comm_progress progress = comm_progress(attempt->comm);
+        heartbeat->collectives = progress.begun;
+        heartbeat->waits = progress.waits;
+    }
+    pthread_mutex_unlock(&attempt->lock);
 }
 
-bool attempt_is(const struct attempt *attempt, const char *job, uint32_t number)
+bool attempt_is(const struct worker_attempt *attempt, const char *job, uint32_t number)
 {
     return attempt->assignment->attempt == number && strcmp(attempt->assignment->job, job) == 0;
 }
 
-void attempt_describe(struct attempt *attempt, Fsdpd__V1__HeldAttempt *held)
+void attempt_describe(struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *held)
 {
     held->job = mem_strdup(attempt->assignment->job);
     held->attempt = attempt->assignment->attempt;
     held->rank = attempt->assignment->rank;
     held->world = attempt->assignment->world;
     held->running = true;
-    held->step = attempt_step(attempt);
     pthread_mutex_lock(&attempt->lock);
+    held->step = attempt->session != NULL ? train_session_step(attempt->session) : 0;
     held->plan_hash = attempt->plan_hash;
     held->steps = attempt->steps;
     attempt_describe_orders(attempt, held);
     pthread_mutex_unlock(&attempt->lock);
 }
 
-/* The rendezvous that communicators see: the attempt's store at the coordinator. */
-
-static status_t rendezvous_set(void *user, const char *key, const void *value, size_t size)
-{
-    struct attempt *attempt = user;
-    return link_store_set(attempt->link, &attempt->gate, attempt->assignment->store, key, value,
-                          size);
-}
-
-static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, void **value,
-                               size_t *size)
-{
-    struct attempt *attempt = user;
-    return link_store_get(attempt->link, &attempt->gate, attempt->assignment->store, key,
-                          timeout_ms, value, size);
-}
-
 /* The training thread. */
 
-/* Publishes what an abort must reach; the error if the abort came first. */
-static status_t publish(struct attempt *attempt, struct train_session *session, struct comm *comm,
-                        struct puller *puller, struct checkpointer *checkpointer)
+/* Publishes the objects that an abort must reach; returns the error if the abort came first. */
+static status_t publish(struct worker_attempt *attempt, struct train_session *session,
+                        struct comm *comm, struct puller *puller, struct checkpointer *checkpointer)
 {
     pthread_mutex_lock(&attempt->lock);
     attempt->session = session;
@@ -112,7 +104,7 @@ static status_t publish(struct attempt *attempt, struct train_session *session, 
 
 static void on_progress(void *user, uint64_t step)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     struct executor *executor = train_session_executor(attempt->session);
     tracer_step(&attempt->tracer, executor);
     op_times_step(&attempt->op_times, executor, step);
@@ -120,53 +112,57 @@ static void on_progress(void *user, uint64_t step)
 
 static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     if (attempt->assignment->spec->save_model)
         puller_add(attempt->puller, 0, snapshot_take(executor, step));
     return NULL;
 }
 
-static status_t new_checkpointer(struct attempt *attempt, const struct job_settings *settings,
+static status_t new_checkpointer(struct worker_attempt *attempt,
+                                 const struct job_settings *settings,
                                  struct checkpointer **checkpointer)
 {
     const Fsdpd__V1__CheckpointSpec *spec = attempt->assignment->spec->checkpoint;
     const struct checkpoint_settings *own = &settings->job.checkpoints;
     if (own->folder == NULL) return NULL;
-    return checkpointer_new(&attempt->pull_context, own->root, own->folder,
+    return checkpointer_new(&attempt->side, own->root, own->folder,
                             spec != NULL ? spec->keep : JOB_CHECKPOINTS_KEPT, checkpointer);
 }
 
-static status_t join_and_train(struct attempt *attempt, struct device *device,
+static status_t join_and_train(struct worker_attempt *attempt, struct device *device,
                                struct train_session *session, const struct job_settings *settings)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     const struct plan *plan = train_session_plan(session);
     const int world = (int)assignment->world;
     attempt->memory_planned = plan->peak_bytes;
+    resident_reset_peak();
     log_event(LOG_INFO, "planned", "units=%d peak_bytes=%llu hash=%016llx", plan->units->unit_count,
               (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
     struct comm *comm = NULL;
     if (world > 1)
         TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
-                         &attempt->rendezvous, assignment->timeout_ms, assignment->staged, &comm));
+                         &attempt->rendezvous, assignment->timeout_ms, assignment->staged,
+                         !settings->job.gloo, &comm));
     if (world > 1)
-        log_event(LOG_INFO, "group_joined", "world=%d through_host_memory=%d", world,
-                  assignment->staged);
+        log_event(LOG_INFO, "group_joined", "world=%d transport=\"%s\" through_host_memory=%d",
+                  world, comm_transport(comm), assignment->staged);
     struct puller *puller = NULL;
-    status_t status = puller_new(&attempt->pull_context, &puller);
+    status_t status = puller_new(&attempt->side, &puller);
     struct checkpointer *checkpointer = NULL;
     if (status == NULL) status = new_checkpointer(attempt, settings, &checkpointer);
     if (status == NULL) status = publish(attempt, session, comm, puller, checkpointer);
     const struct train_hooks hooks = {
-        .started = attempt_tell_started,
-        .metrics = attempt_tell_metrics,
-        .epoch = attempt_tell_epoch,
-        .validation = attempt_tell_validation,
+        .started = attempt_report_started,
+        .metrics = attempt_report_metrics,
+        .epoch = attempt_report_epoch,
+        .validation = attempt_report_validation,
         .progress = on_progress,
         .latest_order = attempt_latest_order,
         .run_orders = attempt_run_orders,
         .user = attempt,
         .checkpoint = checkpointer != NULL ? attempt_take_checkpoint : NULL,
+        .save_last = checkpointer != NULL ? attempt_save_last : NULL,
         .resumed = attempt_note_resumed,
         .noted = attempt_log_note,
         .reports = attempt_note_reports,
@@ -176,8 +172,8 @@ static status_t join_and_train(struct attempt *attempt, struct device *device,
     attempt->memory_peak = train_session_memory_peak(session);
     tracer_end(&attempt->tracer);
     op_times_end(&attempt->op_times);
-    /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are
-     * gone. */
+    /* Another user's pull does not outlive a run that failed; it would wait for ranks that have
+     * ended. */
     if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
     if (status != NULL && checkpointer != NULL)
         checkpointer_abort(checkpointer, status_message(status));
@@ -196,17 +192,18 @@ static status_t check_assignment(const Fsdpd__V1__Assignment *assignment)
         assignment->spec->workers == assignment->world)
         return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
-                      "the assignment makes no sense: rank %u of %u, for a job of %u workers",
+                      "invalid assignment: rank %u of %u, for a job of %u workers",
                       assignment->rank, assignment->world,
                       assignment->spec ? assignment->spec->workers : 0);
 }
 
-static status_t set_up_and_train(struct attempt *attempt)
+static status_t set_up_and_train(struct worker_attempt *attempt)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     TRY(check_assignment(assignment));
     struct job_settings settings;
     TRY(job_settings_init_attempt(&settings, assignment, attempt->options));
+    attempt->side.shared = !settings.job.gloo;
     attempt->op_times = (struct op_times){.interval = assignment->spec->train->trace_interval,
                                           .adds_up = assignment->rank == 0};
     struct device *device = NULL;
@@ -233,41 +230,33 @@ static status_t set_up_and_train(struct attempt *attempt)
 
 static void *attempt_thread(void *argument)
 {
-    struct attempt *attempt = argument;
-    /* Told last, and through the same mailbox: who hears of it may assign another at once. */
-    attempt_tell_finished(attempt, set_up_and_train(attempt));
+    struct worker_attempt *attempt = argument;
+    /* Reported last, and through the same queue: the coordinator may then assign another attempt at
+     * once. */
+    attempt_report_finished(attempt, set_up_and_train(attempt));
     mailbox_post(attempt->mailbox, attempt->ended, attempt->user);
     return NULL;
 }
 
-static Fsdpd__V1__Assignment *assignment_copy(const Fsdpd__V1__Assignment *assignment)
+struct worker_attempt *attempt_start(struct link *link, struct mailbox *mailbox,
+                                     const struct worker_options *options,
+                                     const Fsdpd__V1__Assignment *assignment,
+                                     void (*ended)(void *user), void *user)
 {
-    size_t size = fsdpd__v1__assignment__get_packed_size(assignment);
-    uint8_t *bytes = mem_alloc(size);
-    fsdpd__v1__assignment__pack(assignment, bytes);
-    Fsdpd__V1__Assignment *copy = fsdpd__v1__assignment__unpack(NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
-
-struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
-                              const struct worker_options *options,
-                              const Fsdpd__V1__Assignment *assignment, void (*ended)(void *user),
-                              void *user)
-{
-    struct attempt *attempt = mem_alloc(sizeof *attempt);
+    struct worker_attempt *attempt = mem_alloc(sizeof *attempt);
     attempt->link = link;
     attempt->mailbox = mailbox;
     attempt->options = options;
-    attempt->assignment = assignment_copy(assignment);
+    attempt->assignment = message_copy(assignment);
     attempt->ended = ended;
     attempt->user = user;
-    attempt->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, attempt};
+    attempt->store = (struct store_access){link, &attempt->gate, attempt->assignment->store};
+    attempt->rendezvous = link_store_rendezvous(&attempt->store);
     attempt->tracer = (struct tracer){.link = link,
                                       .job = attempt->assignment->job,
                                       .attempt = assignment->attempt,
                                       .rank = (int)assignment->rank};
-    attempt->pull_context = (struct pull_context){
+    attempt->side = (struct side_context){
         .link = link,
         .job = attempt->assignment->job,
         .attempt = assignment->attempt,
@@ -278,17 +267,13 @@ struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
         .timeout_ms = assignment->timeout_ms,
     };
     pthread_mutex_init(&attempt->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&attempt->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    condition_init(&attempt->changed);
     if (pthread_create(&attempt->thread, NULL, attempt_thread, attempt) != 0)
         abort(); /* no thread at all: nothing that this process could still do */
     return attempt;
 }
 
-void attempt_free(struct attempt *attempt)
+void attempt_free(struct worker_attempt *attempt)
 {
     if (attempt == NULL) return;
     pthread_join(attempt->thread, NULL);

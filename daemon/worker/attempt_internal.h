@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "train/run.h"
+#include "train/session_state.h"
 #include "worker/attempt.h"
 #include "worker/checkpointer.h"
 #include "worker/op_times.h"
@@ -25,7 +25,7 @@ struct queued_order {
 /* Orders that other ranks may have missed when the coordinator went. */
 enum { TAIL_ORDERS = 32 };
 
-struct attempt {
+struct worker_attempt {
     struct link *link;
     struct mailbox *mailbox;
     const struct worker_options *options;
@@ -35,8 +35,9 @@ struct attempt {
     pthread_t thread;
 
     struct gate gate; /* for everything that waits for the coordinator */
+    struct store_access store;
     struct rendezvous rendezvous;
-    struct pull_context pull_context;
+    struct side_context side;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -55,7 +56,8 @@ struct attempt {
     const struct device *device;
     int device_notes; /* that were logged */
     uint64_t resumed_step;
-    Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are told; or NULL */
+    Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are reported; or
+                                               * NULL */
     bool paused;                              /* that is why it ends */
     uint64_t orders_done;
     struct tracer tracer;
@@ -65,22 +67,22 @@ struct attempt {
     uint64_t step;     /* that it came to, when it is over */
 };
 
-/* ---- attempt_reports.c: hooks of a run (train/run.h), on the training thread ---- */
+/* ---- attempt_reports.c: hooks of a run (train/session.h), on the training thread ---- */
 
 void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note);
 void attempt_log_note(void *user, const char *note);
-/* What the device has come to say since the last time. */
-void attempt_log_device_notes(struct attempt *attempt);
+/* Logs the device's notes since the last call. */
+void attempt_log_device_notes(struct worker_attempt *attempt);
 void attempt_note_reports(void *user, const void *bytes, size_t size);
-void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps);
-void attempt_tell_metrics(void *user, const struct train_metrics *metrics);
-void attempt_tell_epoch(void *user, const struct train_epoch *epoch);
-void attempt_tell_validation(void *user, const struct train_validation *validation);
-/* Rank 0 tells how a change of units went. */
-void attempt_tell_wrap(struct attempt *attempt, uint64_t number, uint64_t step,
-                       const struct train_wrap_change *change);
+void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps);
+void attempt_report_metrics(void *user, const struct train_metrics *metrics);
+void attempt_report_epoch(void *user, const struct train_epoch *epoch);
+void attempt_report_validation(void *user, const struct train_validation *validation);
+/* Rank 0 reports the outcome of a change of units. */
+void attempt_report_wrap(struct worker_attempt *attempt, uint64_t number, uint64_t step,
+                         const struct train_wrap_change *change);
 /* The end; takes ownership of `status`. */
-void attempt_tell_finished(struct attempt *attempt, status_t status);
+void attempt_report_finished(struct worker_attempt *attempt, status_t status);
 
 /* ---- attempt_orders.c: the same of orders, ---- */
 
@@ -89,9 +91,11 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
                             uint64_t step);
 /* and one that the job's own settings ask for. */
 status_t attempt_take_checkpoint(void *user);
+/* That of the last step. */
+status_t attempt_save_last(void *user, int round, bool taken, status_t *outcome);
 
 /* Which orders it has had; with the lock held. */
-void attempt_describe_orders(const struct attempt *attempt, Fsdpd__V1__HeldAttempt *held);
-void attempt_free_orders(struct attempt *attempt);
+void attempt_describe_orders(const struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *held);
+void attempt_free_orders(struct worker_attempt *attempt);
 
 #endif

@@ -4,17 +4,19 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
+#include "base/condition.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "proto/message.h"
 #include "worker/attempt_internal.h"
 #include "worker/job_message.h"
 
 uint64_t attempt_latest_order(void *user)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     pthread_mutex_lock(&attempt->lock);
     uint64_t latest = (uint64_t)attempt->order_count;
     pthread_mutex_unlock(&attempt->lock);
@@ -22,15 +24,14 @@ uint64_t attempt_latest_order(void *user)
 }
 
 /* Waits until order `sequence` is here; a copy of its plain fields, and its message, owned. */
-static status_t take_order(struct attempt *attempt, uint64_t sequence, struct queued_order *order)
+static status_t take_order(struct worker_attempt *attempt, uint64_t sequence,
+                           struct queued_order *order)
 {
-    struct timespec until;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_sec += attempt->assignment->timeout_ms / 1000 + 1;
+    int64_t until = clock_monotonic_ns() + attempt->assignment->timeout_ms * INT64_C(1000000);
     status_t status = NULL;
     pthread_mutex_lock(&attempt->lock);
     while ((uint64_t)attempt->order_count < sequence && attempt->aborted == NULL && status == NULL)
-        if (pthread_cond_timedwait(&attempt->changed, &attempt->lock, &until) != 0)
+        if (!condition_wait(&attempt->changed, &attempt->lock, until))
             status =
                 status_new(STATUS_DEADLINE_EXCEEDED, "order %llu, which rank 0 has, did not arrive",
                            (unsigned long long)sequence);
@@ -45,7 +46,7 @@ static status_t take_order(struct attempt *attempt, uint64_t sequence, struct qu
     return status;
 }
 
-static void note_wrap(struct attempt *attempt, uint64_t step,
+static void note_wrap(struct worker_attempt *attempt, uint64_t step,
                       const struct train_wrap_change *change)
 {
     if (change->refused != NULL) {
@@ -61,7 +62,7 @@ static void note_wrap(struct attempt *attempt, uint64_t step,
               text_format_bytes(change->peak_bytes, peak));
 }
 
-static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder *order,
+static status_t set_wrap(struct worker_attempt *attempt, const Fsdpd__V1__SetWrapOrder *order,
                          uint64_t step)
 {
     struct wrap_policy policy;
@@ -71,31 +72,40 @@ static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder 
     status_t status = train_session_set_wrap(attempt->session, &policy, &change);
     free(units);
     if (status != NULL) return status;
-    if (change.refused == NULL) { /* their executor is gone */
+    if (change.refused == NULL) { /* their executor has been freed */
         tracer_end(&attempt->tracer);
         op_times_end(&attempt->op_times);
     }
     note_wrap(attempt, step, &change);
-    if (attempt->assignment->rank == 0) attempt_tell_wrap(attempt, order->change, step, &change);
+    if (attempt->assignment->rank == 0) attempt_report_wrap(attempt, order->change, step, &change);
     status_free(change.refused);
     return NULL;
 }
 
 static struct capture *capture(void *user)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     return train_session_capture(attempt->session);
 }
 
 status_t attempt_take_checkpoint(void *user)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     return checkpointer_add(attempt->checkpointer, 0, capture, attempt);
+}
+
+status_t attempt_save_last(void *user, int round, bool taken, status_t *outcome)
+{
+    struct worker_attempt *attempt = user;
+    if (round > 0 && !link_pause(attempt->link, &attempt->gate, round - 1))
+        return status_new(STATUS_ABORTED, "%s", attempt->gate.closed);
+    if (round > 0 || !taken) TRY(checkpointer_add_last(attempt->checkpointer, capture, attempt));
+    return checkpointer_wait(attempt->checkpointer, outcome);
 }
 
 /* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is.
  */
-static status_t order_checkpoint(struct attempt *attempt, const struct queued_order *order,
+static status_t order_checkpoint(struct worker_attempt *attempt, const struct queued_order *order,
                                  uint64_t step)
 {
     if (attempt->checkpointer == NULL) {
@@ -104,7 +114,7 @@ static status_t order_checkpoint(struct attempt *attempt, const struct queued_or
                                       "all on the coordinator's host, and it names no directory "
                                       "that they share");
         if (attempt->assignment->rank == 0)
-            checkpointer_refuse(&attempt->pull_context, order->checkpoint, step, nowhere);
+            checkpointer_refuse(&attempt->side, order->checkpoint, step, nowhere);
         status_free(nowhere);
         return NULL;
     }
@@ -115,13 +125,13 @@ static status_t order_checkpoint(struct attempt *attempt, const struct queued_or
     attempt->paused = outcome == NULL;
     if (outcome == NULL)
         return status_new(STATUS_CANCELLED, "paused at step %llu", (unsigned long long)step);
-    status_free(outcome); /* was told; training goes on */
+    status_free(outcome); /* already reported; training continues */
     return NULL;
 }
 
 status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     (void)executor; /* an order may replace it */
     while (attempt->orders_done < sequence) {
         struct queued_order order;
@@ -151,34 +161,14 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
     return NULL;
 }
 
-static Fsdpd__V1__SetWrapOrder *wrap_order_copy(const Fsdpd__V1__SetWrapOrder *order)
-{
-    size_t size = fsdpd__v1__set_wrap_order__get_packed_size(order);
-    uint8_t *bytes = mem_alloc(size + 1);
-    fsdpd__v1__set_wrap_order__pack(order, bytes);
-    Fsdpd__V1__SetWrapOrder *copy = fsdpd__v1__set_wrap_order__unpack(NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
-
-static Fsdpd__V1__Order *order_copy(const Fsdpd__V1__Order *order)
-{
-    size_t size = fsdpd__v1__order__get_packed_size(order);
-    uint8_t *bytes = mem_alloc(size + 1);
-    fsdpd__v1__order__pack(order, bytes);
-    Fsdpd__V1__Order *copy = fsdpd__v1__order__unpack(NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
-
-static void keep_in_tail(struct attempt *attempt, const Fsdpd__V1__Order *order)
+static void keep_in_tail(struct worker_attempt *attempt, const Fsdpd__V1__Order *order)
 {
     Fsdpd__V1__Order **slot = &attempt->tail[order->sequence % TAIL_ORDERS];
     if (*slot != NULL) fsdpd__v1__order__free_unpacked(*slot, NULL);
-    *slot = order_copy(order);
+    *slot = message_copy(order);
 }
 
-void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
+void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     if (strcmp(order->job, assignment->job) != 0 || order->attempt != assignment->attempt) return;
@@ -196,13 +186,13 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
         queued.trace = order->trace->trace;
         queued.steps = order->trace->steps;
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP && order->wrap->wrap != NULL) {
-        queued.wrap = wrap_order_copy(order->wrap);
+        queued.wrap = message_copy(order->wrap);
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_CHECKPOINT &&
                order->checkpoint->number != 0) {
         queued.checkpoint = order->checkpoint->number;
         queued.pause = order->checkpoint->pause;
     } else {
-        attempt_abort(attempt, "the coordinator sent an order that this worker does not know");
+        attempt_abort(attempt, "the coordinator sent an order of an unknown kind");
         return;
     }
     pthread_mutex_lock(&attempt->lock);
@@ -219,16 +209,16 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
     if (queued.wrap != NULL) fsdpd__v1__set_wrap_order__free_unpacked(queued.wrap, NULL);
 }
 
-void attempt_describe_orders(const struct attempt *attempt, Fsdpd__V1__HeldAttempt *held)
+void attempt_describe_orders(const struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *held)
 {
     held->orders = (uint64_t)attempt->order_count;
     held->tail = mem_alloc_array(TAIL_ORDERS, sizeof *held->tail);
     uint64_t first = held->orders > TAIL_ORDERS ? held->orders - TAIL_ORDERS + 1 : 1;
     for (uint64_t n = first; n <= held->orders; n++)
-        held->tail[held->n_tail++] = order_copy(attempt->tail[n % TAIL_ORDERS]);
+        held->tail[held->n_tail++] = message_copy(attempt->tail[n % TAIL_ORDERS]);
 }
 
-void attempt_free_orders(struct attempt *attempt)
+void attempt_free_orders(struct worker_attempt *attempt)
 {
     for (int i = 0; i < attempt->order_count; i++) {
         free(attempt->orders[i].cancel_message);

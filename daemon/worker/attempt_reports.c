@@ -1,13 +1,14 @@
-/* What an attempt tells the coordinator, and its log; see attempt_internal.h. */
+/* The reports of an attempt to the coordinator, and its log; see attempt_internal.h. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/resident.h"
 #include "worker/attempt_internal.h"
 #include "worker/logs.h"
 
-static void post_event(struct attempt *attempt, Fsdpd__V1__AttemptEvent *event)
+static void post_event(struct worker_attempt *attempt, Fsdpd__V1__AttemptEvent *event)
 {
     event->job = mem_strdup(attempt->assignment->job);
     event->attempt = attempt->assignment->attempt;
@@ -27,7 +28,7 @@ static Fsdpd__V1__AttemptEvent *attempt_event_new(void)
 
 void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     attempt->resumed_step = step;
     attempt->resumed_name = name != NULL ? mem_strdup(name) : NULL;
     attempt->resumed_note = note != NULL ? mem_strdup(note) : NULL;
@@ -46,17 +47,17 @@ void attempt_log_note(void *user, const char *note)
     free(quoted);
 }
 
-/* What cannot be understood is of another version: it is missing in the curve, and nowhere else. */
+/* A report that cannot be decoded is from another version: it is missing only in the curve. */
 void attempt_note_reports(void *user, const void *bytes, size_t size)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     attempt->unrecorded = fsdpd__v1__unrecorded_reports__unpack(NULL, size, bytes);
     if (attempt->unrecorded == NULL)
         log_event(LOG_WARNING, "unrecorded_metrics_lost", "bytes=%zu", size);
     else log_event(LOG_INFO, "unrecorded_metrics", "count=%zu", attempt->unrecorded->n_metrics);
 }
 
-void attempt_log_device_notes(struct attempt *attempt)
+void attempt_log_device_notes(struct worker_attempt *attempt)
 {
     const char *note;
     for (; (note = device_note(attempt->device, attempt->device_notes)) != NULL;
@@ -65,9 +66,9 @@ void attempt_log_device_notes(struct attempt *attempt)
                   note);
 }
 
-void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps)
+void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     pthread_mutex_lock(&attempt->lock);
     attempt->plan_hash = plan_hash;
     attempt->steps = steps;
@@ -106,9 +107,9 @@ static void add_op_times(struct op_times *times, Fsdpd__V1__Metrics *message)
     times->step = 0;
 }
 
-void attempt_tell_metrics(void *user, const struct train_metrics *metrics)
+void attempt_report_metrics(void *user, const struct train_metrics *metrics)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
     logs_progress(metrics);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
@@ -124,6 +125,7 @@ void attempt_tell_metrics(void *user, const struct train_metrics *metrics)
     message->skipped_steps = metrics->skipped_steps;
     message->samples_per_second = metrics->samples_per_second;
     message->tokens_per_second = metrics->tokens_per_second;
+    message->counted_tokens_per_second = metrics->counted_tokens_per_second;
     message->flops_per_second = metrics->flops_per_second;
     message->validated = metrics->validated;
     message->val_loss = metrics->validation_loss;
@@ -136,16 +138,18 @@ void attempt_tell_metrics(void *user, const struct train_metrics *metrics)
     message->communicated_bytes = metrics->communicated_bytes;
     message->memory_bytes = metrics->memory_bytes;
     message->memory_peak_bytes = metrics->memory_peak_bytes;
+    message->resident_peak_bytes = resident_peak_bytes();
     message->compute_seconds = metrics->compute_seconds;
     message->communication_seconds = metrics->communication_seconds;
     message->exposed_communication_seconds = metrics->exposed_communication_seconds;
+    message->data_wait_share = metrics->data_wait_share;
     add_op_times(&attempt->op_times, message);
     post_event(attempt, event);
 }
 
-void attempt_tell_epoch(void *user, const struct train_epoch *epoch)
+void attempt_report_epoch(void *user, const struct train_epoch *epoch)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
     logs_epoch(epoch);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
@@ -165,9 +169,9 @@ void attempt_tell_epoch(void *user, const struct train_epoch *epoch)
     post_event(attempt, event);
 }
 
-void attempt_tell_validation(void *user, const struct train_validation *validation)
+void attempt_report_validation(void *user, const struct train_validation *validation)
 {
-    struct attempt *attempt = user;
+    struct worker_attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
     log_event(LOG_INFO, "validated", "step=%llu loss=%.6g seconds=%.3f",
               (unsigned long long)validation->step, validation->loss, validation->seconds);
@@ -184,7 +188,7 @@ void attempt_tell_validation(void *user, const struct train_validation *validati
 }
 
 /* Takes ownership of `status`. */
-void attempt_tell_finished(struct attempt *attempt, status_t status)
+void attempt_report_finished(struct worker_attempt *attempt, status_t status)
 {
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
@@ -196,9 +200,11 @@ void attempt_tell_finished(struct attempt *attempt, status_t status)
                                      ? "PAUSED"
                                      : status_code_name(status_code(status)));
     message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
+    message->lacks = status_lacks(status);
     message->step = attempt->step;
     message->memory_planned_bytes = attempt->memory_planned;
     message->memory_peak_bytes = attempt->memory_peak;
+    message->resident_peak_bytes = resident_peak_bytes();
     char *quoted = log_quote(message->message);
     log_event(status == NULL ? LOG_INFO : LOG_WARNING, "attempt_ended",
               "code=%s message=%s step=%llu memory_peak=%llu memory_planned=%llu", message->reason,
@@ -210,9 +216,9 @@ void attempt_tell_finished(struct attempt *attempt, status_t status)
     post_event(attempt, event);
 }
 
-/* Rank 0 tells how it went. */
-void attempt_tell_wrap(struct attempt *attempt, uint64_t number, uint64_t step,
-                       const struct train_wrap_change *change)
+/* Rank 0 reports the outcome. */
+void attempt_report_wrap(struct worker_attempt *attempt, uint64_t number, uint64_t step,
+                         const struct train_wrap_change *change)
 {
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP;

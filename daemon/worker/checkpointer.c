@@ -15,10 +15,11 @@
 #include "checkpoint/folder.h"
 
 struct checkpointer {
-    const struct pull_context *context;
+    const struct side_context *context;
     const char *root, *folder;
     uint32_t keep;
     struct gate gate; /* of the waits for the coordinator */
+    struct store_access store;
     struct rendezvous rendezvous;
     pthread_t thread;
     uint64_t count; /* of saves, the thread's */
@@ -29,26 +30,13 @@ struct checkpointer {
     pthread_cond_t changed;
     struct capture *capture; /* waits for the thread */
     uint64_t number;         /* its order */
+    bool last;               /* it is of the job's last step */
     bool busy;               /* something waits, or is being written */
     bool finishing;
     char *aborted;     /* why; NULL if not */
     struct comm *comm; /* NULL: none yet, or with one rank */
     status_t outcome;  /* of the last one */
 };
-
-static status_t rendezvous_set(void *user, const char *key, const void *value, size_t size)
-{
-    struct checkpointer *own = user;
-    return link_store_set(own->context->link, &own->gate, own->context->store, key, value, size);
-}
-
-static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, void **value,
-                               size_t *size)
-{
-    struct checkpointer *own = user;
-    return link_store_get(own->context->link, &own->gate, own->context->store, key, timeout_ms,
-                          value, size);
-}
 
 /* Telling the coordinator. */
 
@@ -66,7 +54,7 @@ static Fsdpd__V1__CheckpointReport *report_new(uint64_t number, uint64_t step, s
     return report;
 }
 
-static void post(const struct pull_context *context, Fsdpd__V1__CheckpointReport *report)
+static void post(const struct side_context *context, Fsdpd__V1__CheckpointReport *report)
 {
     report->checkpoint->attempt = context->attempt;
     report->checkpoint->world = (uint32_t)context->world;
@@ -83,14 +71,14 @@ static void post(const struct pull_context *context, Fsdpd__V1__CheckpointReport
     link_post(context->link, message);
 }
 
-void checkpointer_refuse(const struct pull_context *context, uint64_t number, uint64_t step,
+void checkpointer_refuse(const struct side_context *context, uint64_t number, uint64_t step,
                          status_t status)
 {
     post(context, report_new(number, step, status));
 }
 
-static void tell(const struct checkpointer *own, uint64_t number, double seconds,
-                 const struct capture_result *result, status_t status)
+static void report_capture(const struct checkpointer *own, uint64_t number, bool last,
+                           double seconds, const struct capture_result *result, status_t status)
 {
     char size[32];
     if (status != NULL) log_status(LOG_WARNING, "checkpoint_failed", status_copy(status));
@@ -102,6 +90,7 @@ static void tell(const struct checkpointer *own, uint64_t number, double seconds
     Fsdpd__V1__CheckpointReport *report = report_new(number, result->step, status);
     report->checkpoint->seconds = seconds;
     report->checkpoint->bytes = result->bytes;
+    report->again = last && capture_may_succeed_later(status);
     if (result->path != NULL) report->checkpoint->path = mem_strdup(result->path);
     report->n_removed_steps = (size_t)result->removed_count;
     if (result->removed_count > 0)
@@ -112,23 +101,37 @@ static void tell(const struct checkpointer *own, uint64_t number, double seconds
 
 /* The thread. */
 
+/* The name of the group that this save makes, if the ranks have none. */
+static char *group_name(const struct checkpointer *own)
+{
+    return mem_printf("checkpoint-%llu", (unsigned long long)own->count);
+}
+
 /* For the first one, and after a communicator that failed, which then failed for all ranks. */
 static status_t join_group(struct checkpointer *own)
 {
-    const struct pull_context *context = own->context;
+    const struct side_context *context = own->context;
     if (own->lane == NULL) TRY(lane_open(own->device, LANE_COMM, &own->lane));
     if (context->world == 1 || own->comm != NULL) return NULL;
     struct comm *comm = NULL;
-    char *prefix = mem_printf("checkpoint-%llu", (unsigned long long)own->count);
-    status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
-                                    &own->rendezvous, context->timeout_ms, &comm);
-    free(prefix);
+    char *group = group_name(own);
+    status_t status = side_group_join(context, &own->rendezvous, group, false, &comm);
+    free(group);
     TRY(status);
     pthread_mutex_lock(&own->lock);
     own->comm = comm;
     if (own->aborted != NULL) comm_abort(comm, own->aborted);
     pthread_mutex_unlock(&own->lock);
     return NULL;
+}
+
+/* A rank without a group fails the one that its peers may be about to make: they may have detected
+ * earlier that the old one broke, or this rank does not take part any more. */
+static void fail_peers(const struct checkpointer *own, status_t why)
+{
+    char *group = group_name(own);
+    side_group_fail(own->context, group, why);
+    free(group);
 }
 
 static void leave_group(struct checkpointer *own)
@@ -140,19 +143,18 @@ static void leave_group(struct checkpointer *own)
     comm_free(comm);
 }
 
-/* What would die with this worker while the coordinator is away: the run would go on from this
- * checkpoint, and nobody would report it again. */
+/* Reports that would be lost with this worker while the coordinator is away: the run would continue
+ * from this checkpoint without repeating them. */
 static void pack_reports(void *user, uint64_t step, struct buf *out)
 {
-    const struct pull_context *context = user;
+    const struct side_context *context = user;
     link_pack_unrecorded(context->link, context->job, context->attempt, step, out);
 }
 
-static status_t save(struct checkpointer *own, uint64_t number, struct capture *capture)
+static status_t save(struct checkpointer *own, uint64_t number, bool last, struct capture *capture)
 {
     int64_t began = clock_monotonic_ns();
     struct capture_result result = {.step = capture_step(capture)};
-    own->count++;
     status_t status = join_group(own);
     if (status == NULL) {
         const struct capture_target target = {.folder = own->folder,
@@ -165,8 +167,10 @@ static status_t save(struct checkpointer *own, uint64_t number, struct capture *
                               &result);
     }
     if (own->lane == NULL) leave_group(own);
+    if (status != NULL && own->comm == NULL) fail_peers(own, status);
     status = status_wrap(status, "checkpoint of step %llu", (unsigned long long)result.step);
-    tell(own, number, (double)(clock_monotonic_ns() - began) * 1e-9, &result, status);
+    report_capture(own, number, last, (double)(clock_monotonic_ns() - began) * 1e-9, &result,
+                   status);
     free(result.path);
     free(result.removed);
     return status;
@@ -182,12 +186,15 @@ static void *checkpointer_thread(void *argument)
         struct capture *capture = own->capture;
         if (capture == NULL) break;
         uint64_t number = own->number;
+        bool last = own->last;
         own->capture = NULL;
         status_t status = NULL;
         if (own->aborted != NULL) status = status_new(STATUS_ABORTED, "%s", own->aborted);
         pthread_mutex_unlock(&own->lock);
 
-        if (status == NULL) status = save(own, number, capture);
+        own->count++;
+        if (status == NULL) status = save(own, number, last, capture);
+        else fail_peers(own, status);
         capture_free(capture);
 
         pthread_mutex_lock(&own->lock);
@@ -211,7 +218,7 @@ static status_t sweep(const char *root, const char *path)
     return status;
 }
 
-status_t checkpointer_new(const struct pull_context *context, const char *root, const char *folder,
+status_t checkpointer_new(const struct side_context *context, const char *root, const char *folder,
                           uint32_t keep, struct checkpointer **out)
 {
     log_status(LOG_WARNING, "checkpoints_not_swept", sweep(root, folder));
@@ -220,7 +227,8 @@ status_t checkpointer_new(const struct pull_context *context, const char *root, 
     own->root = root;
     own->folder = folder;
     own->keep = keep;
-    own->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, own};
+    own->store = (struct store_access){context->link, &own->gate, context->store};
+    own->rendezvous = link_store_rendezvous(&own->store);
     /* A device of its own, so that nothing of it is counted as the training's. */
     status_t status = device_open("cpu", 1, &own->device);
     if (status != NULL) {
@@ -246,8 +254,8 @@ static status_t wait_idle(struct checkpointer *own)
     return own->aborted != NULL ? status_new(STATUS_ABORTED, "%s", own->aborted) : NULL;
 }
 
-status_t checkpointer_add(struct checkpointer *own, uint64_t number,
-                          struct capture *(*take)(void *user), void *user)
+static status_t add(struct checkpointer *own, uint64_t number, bool last,
+                    struct capture *(*take)(void *user), void *user)
 {
     pthread_mutex_lock(&own->lock);
     status_t status = wait_idle(own);
@@ -255,12 +263,25 @@ status_t checkpointer_add(struct checkpointer *own, uint64_t number,
     TRY(status);
     struct capture *capture = take(user);
     pthread_mutex_lock(&own->lock);
-    own->capture = capture; /* if it was aborted meanwhile, the thread says so of this one */
+    own->capture = capture; /* if it was aborted meanwhile, the thread reports this one */
     own->number = number;
+    own->last = last;
     own->busy = true;
     pthread_cond_broadcast(&own->changed);
     pthread_mutex_unlock(&own->lock);
     return NULL;
+}
+
+status_t checkpointer_add(struct checkpointer *own, uint64_t number,
+                          struct capture *(*take)(void *user), void *user)
+{
+    return add(own, number, false, take, user);
+}
+
+status_t checkpointer_add_last(struct checkpointer *own, struct capture *(*take)(void *user),
+                               void *user)
+{
+    return add(own, 0, true, take, user);
 }
 
 status_t checkpointer_wait(struct checkpointer *own, status_t *outcome)

@@ -2,6 +2,7 @@
 #include "worker/job_message.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +11,12 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "spec/spec.h"
+#include "train/token_paths.h"
+#include "worker/job_choices.h"
 #include "worker/job_model.h"
 
-/* Below one of the data roots, which *root tells; `key` says whose value `dir` is. Whatever is read
- * there later is opened from the root again. */
+/* A path below one of the data roots, returned in *root; `key` is the key with the value `dir`.
+ * Later reads open it from the root again. */
 static status_t find_path(const char *key, const char *dir, const struct worker_options *options,
                           char **resolved, char **root)
 {
@@ -65,9 +68,64 @@ static status_t find_weights(const Fsdpd__V1__ModelSpec *model,
     return NULL;
 }
 
+/* The same for a file, or a pattern of files in one directory (token_paths.h). */
+static status_t find_files(const char *key, const char *path, const struct worker_options *options,
+                           char **resolved, char **root)
+{
+    if (!token_path_is_pattern(path)) return find_path(key, path, options, resolved, root);
+    char *directory = file_path_directory(path), *found = NULL;
+    status_t status = find_path(key, directory, options, &found, root);
+    free(directory);
+    TRY(status);
+    const char *slash = strrchr(path, '/');
+    *resolved = file_path_join(found, slash != NULL ? slash + 1 : path);
+    free(found);
+    return NULL;
+}
+
 static bool is_tokens(const Fsdpd__V1__DataSpec *data)
 {
-    return strcmp(data->format, "idx") != 0;
+    return strcmp(data->format, "idx") != 0 && strcmp(data->format, "images") != 0;
+}
+
+static bool is_dataset(const Fsdpd__V1__DataSpec *data)
+{
+    return strcmp(data->format, "dataset") == 0;
+}
+
+static status_t find_source(const char *key, const char *path, double weight,
+                            const struct worker_options *options, struct job_settings *settings)
+{
+    char *resolved = NULL, *root = NULL;
+    TRY(find_path(key, path, options, &resolved, &root));
+    settings->sources[settings->source_count++] =
+        (struct token_path){.path = resolved, .root = root, .weight = llround(weight * 1000)};
+    return NULL;
+}
+
+/* Weights are thousandths; what divides all of them makes only the mixture's cycle longer. */
+static void reduce_weights(struct job_settings *settings)
+{
+    int64_t common = 0;
+    for (int s = 0; s < settings->source_count; s++)
+        for (int64_t other = settings->sources[s].weight; other != 0;) {
+            int64_t rest = common % other;
+            common = other;
+            other = rest;
+        }
+    for (int s = 0; s < settings->source_count; s++) settings->sources[s].weight /= common;
+}
+
+static status_t find_datasets(const Fsdpd__V1__DataSpec *data, const struct worker_options *options,
+                              struct job_settings *settings)
+{
+    settings->sources = mem_alloc_array(data->n_sources + 1, sizeof *settings->sources);
+    if (data->n_sources == 0) TRY(find_source("data.path", data->path, 1, options, settings));
+    for (size_t i = 0; i < data->n_sources; i++)
+        TRY(find_source("data.sources", data->sources[i]->path, data->sources[i]->weight, options,
+                        settings));
+    reduce_weights(settings);
+    return NULL;
 }
 
 static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_options *options,
@@ -75,13 +133,14 @@ static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_o
 {
     if (!is_tokens(data))
         return find_path("data.dir", data->dir, options, &settings->data_dir, &settings->data_root);
-    TRY(find_path("data.path", data->path, options, &settings->data_path, &settings->data_root));
+    if (is_dataset(data)) return find_datasets(data, options, settings);
+    TRY(find_files("data.path", data->path, options, &settings->data_path, &settings->data_root));
     if (data->validation_path[0] == '\0') return NULL;
-    return find_path("data.validation_path", data->validation_path, options,
-                     &settings->validation_path, &settings->validation_root);
+    return find_files("data.validation_path", data->validation_path, options,
+                      &settings->validation_path, &settings->validation_root);
 }
 
-/* It must be there, so that a mistyped one, or one that is not mounted, is found now. */
+/* It must exist, to detect a mistyped path or a missing mount now. */
 static status_t find_checkpoints(const Fsdpd__V1__JobSpec *spec,
                                  const struct worker_options *options,
                                  struct job_settings *settings)
@@ -98,9 +157,7 @@ static status_t find_checkpoints(const Fsdpd__V1__JobSpec *spec,
 static enum token_encoding token_encoding_of(const Fsdpd__V1__DataSpec *data)
 {
     if (strcmp(data->format, "text") == 0) return TOKENS_BYTES;
-    if (strcmp(data->encoding, "llm.c") == 0) return TOKENS_LLMC;
-    if (strcmp(data->encoding, "uint16") == 0) return TOKENS_UINT16;
-    return strcmp(data->encoding, "uint32") == 0 ? TOKENS_UINT32 : TOKENS_AUTO;
+    return (enum token_encoding)job_choice("data.encoding", data->encoding);
 }
 
 static void fill_token_data(struct train_job *job, const struct job_settings *settings,
@@ -108,11 +165,15 @@ static void fill_token_data(struct train_job *job, const struct job_settings *se
 {
     const Fsdpd__V1__DataSpec *data = spec->data;
     if (!is_tokens(data)) return;
-    job->data_format = DATA_TOKENS;
+    job->data_format = is_dataset(data) ? DATA_DATASET : DATA_TOKENS;
+    job->sources = settings->sources;
+    job->source_count = settings->source_count;
+    if (is_dataset(data))
+        job->windows = (enum window_kind)job_choice("data.windows", data->windows);
     job->data_path = settings->data_path;
     job->validation_path = settings->validation_path;
     job->validation_fraction = data->validation_fraction;
-    job->token_encoding = token_encoding_of(data);
+    if (!is_dataset(data)) job->token_encoding = token_encoding_of(data);
     job->context = data->context;
     job->masked = strcmp(data->objective, "masked") == 0;
     job->mask_probability = data->mask_probability;
@@ -131,10 +192,7 @@ static struct wrap_names wrap_names(char *const *items, size_t count)
 
 static enum strategy strategy_from_name(const char *name)
 {
-    enum strategy strategy = STRATEGY_FULL_SHARD;
-    for (int s = 0; s < STRATEGY_COUNT; s++)
-        if (strcmp(name, plan_strategy_name((enum strategy)s)) == 0) strategy = (enum strategy)s;
-    return strategy;
+    return (enum strategy)job_choice("fsdp.strategy", name);
 }
 
 /* `*ranks` is set with RESHARD_GROUP. */
@@ -147,18 +205,18 @@ static enum reshard reshard_from_name(const char *name, int *ranks)
     return RESHARD_GROUP;
 }
 
-static enum unit_dtype unit_dtype_from_name(const char *name)
+static enum unit_dtype unit_dtype_from_name(const char *key, const char *name)
 {
     if (name[0] == '\0') return UNIT_DTYPE_DEFAULT;
-    return strcmp(name, "bf16") == 0 ? UNIT_DTYPE_BF16 : UNIT_DTYPE_F32;
+    return job_choice(key, name) == DTYPE_BF16 ? UNIT_DTYPE_BF16 : UNIT_DTYPE_F32;
 }
 
-/* What a unit has for itself; the same as the job's strategies mean for all units. */
+/* A unit's own settings; the same as the job's strategies mean for all units. */
 static void fill_unit(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *spec, int world)
 {
     unit->reshard = reshard_from_name(spec->reshard_after_forward, &unit->reshard_ranks);
-    unit->param_dtype = unit_dtype_from_name(spec->param_dtype);
-    unit->reduce_dtype = unit_dtype_from_name(spec->reduce_dtype);
+    unit->param_dtype = unit_dtype_from_name("precision.param_dtype", spec->param_dtype);
+    unit->reduce_dtype = unit_dtype_from_name("precision.reduce_dtype", spec->reduce_dtype);
     unit->cpu_offload = strcmp(spec->cpu_offload, "true") == 0;
     if (spec->strategy[0] == '\0') return;
     enum strategy strategy = strategy_from_name(spec->strategy);
@@ -172,54 +230,36 @@ static void fill_unit(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *sp
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
                           const Fsdpd__V1__WrapSpec *wrap, int world)
 {
-    *policy = (struct wrap_policy){.kind = WRAP_NONE};
+    *policy =
+        (struct wrap_policy){.kind = (enum wrap_kind)job_choice("fsdp.wrap.policy", wrap->policy)};
     *units = NULL;
-    if (strcmp(wrap->policy, "auto") == 0) {
-        policy->kind = WRAP_AUTO;
-    } else if (strcmp(wrap->policy, "size") == 0) {
-        policy->kind = WRAP_SIZE;
+    switch (policy->kind) {
+    case WRAP_AUTO:
+    case WRAP_NONE: return;
+    case WRAP_SIZE:
         policy->min_num_params = wrap->min_num_params;
-        policy->force_leaf = wrap_names(wrap->force_leaf, wrap->n_force_leaf);
-        policy->exclude = wrap_names(wrap->exclude, wrap->n_exclude);
-    } else if (strcmp(wrap->policy, "type") == 0) {
-        policy->kind = WRAP_TYPE;
-        policy->types = wrap_names(wrap->types, wrap->n_types);
-    } else if (strcmp(wrap->policy, "match") == 0) {
-        policy->kind = WRAP_MATCH;
-        policy->modules = wrap_names(wrap->modules, wrap->n_modules);
-    } else if (strcmp(wrap->policy, "units") == 0) {
-        policy->kind = WRAP_UNITS;
-        *units = mem_alloc_array(wrap->n_units, sizeof **units);
-        for (size_t i = 0; i < wrap->n_units; i++) {
-            (*units)[i].modules = (const char *const *)wrap->units[i]->modules;
-            (*units)[i].module_count = (int)wrap->units[i]->n_modules;
-            fill_unit(&(*units)[i], wrap->units[i], world);
-        }
-        policy->units = *units;
-        policy->unit_count = (int)wrap->n_units;
+        policy->force_leaf = wrap_names(wrap->force_leaf->types, wrap->force_leaf->n_types);
+        policy->exclude = wrap_names(wrap->exclude->types, wrap->exclude->n_types);
+        return;
+    case WRAP_TYPE: policy->types = wrap_names(wrap->types, wrap->n_types); return;
+    case WRAP_MATCH: policy->modules = wrap_names(wrap->modules, wrap->n_modules); return;
+    case WRAP_UNITS: break;
     }
+    *units = mem_alloc_array(wrap->n_units, sizeof **units);
+    for (size_t i = 0; i < wrap->n_units; i++) {
+        (*units)[i].modules = (const char *const *)wrap->units[i]->modules;
+        (*units)[i].module_count = (int)wrap->units[i]->n_modules;
+        fill_unit(&(*units)[i], wrap->units[i], world);
+    }
+    policy->units = *units;
+    policy->unit_count = (int)wrap->n_units;
 }
 
-/* The names are those of the table of keys, which were checked against it. */
-static enum optimizer_kind optimizer_from_name(const char *name)
-{
-    enum optimizer_kind kind = OPTIMIZER_ADADELTA;
-    while (kind < OPTIMIZER_ADAMW && strcmp(plan_optimizer_name(kind), name) != 0) kind++;
-    return kind;
-}
-
-static enum schedule_kind schedule_from_name(const char *name)
-{
-    if (strcmp(name, "step") == 0) return SCHEDULE_STEP;
-    if (strcmp(name, "linear") == 0) return SCHEDULE_LINEAR;
-    return strcmp(name, "cosine") == 0 ? SCHEDULE_COSINE : SCHEDULE_CONSTANT;
-}
-
-/* Measured only if something comes of it. */
+/* Measured only if it is used. */
 static enum norm_kind norm_of_spec(const Fsdpd__V1__TrainSpec *spec)
 {
     if (spec->clip_grad_max_norm == 0 && strcmp(spec->non_finite, "skip") != 0) return NORM_NONE;
-    return strcmp(spec->clip_grad_norm_type, "inf") == 0 ? NORM_INF : NORM_2;
+    return (enum norm_kind)job_choice("train.clip_grad_norm.norm_type", spec->clip_grad_norm_type);
 }
 
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
@@ -232,7 +272,6 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
                                      .weight_decay = spec->groups[i]->weight_decay,
                                      .lr_scale = spec->groups[i]->lr_scale};
     *optimizer = (struct optimizer_step){
-        .kind = optimizer_from_name(spec->type),
         .lr = spec->lr,
         .rho = spec->rho,
         .eps = spec->eps,
@@ -241,21 +280,35 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
         .dampening = spec->dampening,
         .beta1 = spec->beta1,
         .beta2 = spec->beta2,
+        .lr_decay = spec->lr_decay,
         .nesterov = spec->nesterov,
         .groups = settings->groups,
         .group_count = (int)spec->n_groups,
     };
+    plan_optimizer_find(spec->type, &optimizer->kind); /* init() has refused an unknown name */
 }
 
-static enum prefetch prefetch_from_name(const char *name)
+static struct plan_options plan_of_spec(const Fsdpd__V1__JobSpec *spec)
 {
-    if (strcmp(name, "none") == 0) return PREFETCH_NONE;
-    return strcmp(name, "post") == 0 ? PREFETCH_POST : PREFETCH_PRE;
-}
-
-static enum dtype dtype_from_name(const char *name)
-{
-    return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+    const Fsdpd__V1__FsdpSpec *fsdp = spec->fsdp;
+    struct plan_options plan = {
+        .strategy = strategy_from_name(fsdp->strategy),
+        .bucket_bytes = fsdp->bucket_bytes,
+        .backward_prefetch =
+            (enum prefetch)job_choice("fsdp.backward_prefetch", fsdp->backward_prefetch),
+        .forward_prefetch = fsdp->forward_prefetch,
+        .gathered_limit = (int)fsdp->gathered_limit,
+        .cpu_offload = fsdp->cpu_offload,
+        .register_buffers = fsdp->register_buffers,
+        .norm = norm_of_spec(spec->train),
+    };
+    plan.reshard = reshard_from_name(fsdp->reshard_after_forward, &plan.reshard_ranks);
+    if (spec->precision == NULL) return plan;
+    plan.gathered_dtype =
+        (enum dtype)job_choice("precision.param_dtype", spec->precision->param_dtype);
+    plan.reduce_dtype =
+        (enum dtype)job_choice("precision.reduce_dtype", spec->precision->reduce_dtype);
+    return plan;
 }
 
 static void fill_job(struct job_settings *settings)
@@ -270,8 +323,13 @@ static void fill_job(struct job_settings *settings)
         .data_dir = settings->data_dir,
         .data_root = settings->data_root,
         .validation_root = settings->validation_root,
-        .normalize_mean = spec->data->normalize_mean,
-        .normalize_std = spec->data->normalize_std,
+        .image_format = strcmp(spec->data->format, "idx") == 0 ? IMAGES_IDX : IMAGES_ANY,
+        .transform = {.height = spec->data->resize_height,
+                      .width = spec->data->resize_width,
+                      .mean = spec->data->normalize_mean,
+                      .std = spec->data->normalize_std,
+                      .crop_padding = spec->data->crop_padding,
+                      .flip = spec->data->flip},
         .epochs = spec->train->epochs,
         .batch_size = spec->train->batch_size,
         .test_batch_size = spec->train->test_batch_size,
@@ -281,42 +339,31 @@ static void fill_job(struct job_settings *settings)
         .accumulation_steps = spec->train->accumulation_steps,
         .no_sync = spec->train->no_sync,
         .max_norm = spec->train->clip_grad_max_norm,
-        .norm = norm_of_spec(spec->train),
         .skip_non_finite = strcmp(spec->train->non_finite, "skip") == 0,
         .dropout = spec->train->dropout,
         .shuffle = spec->train->shuffle,
         .evaluate = spec->train->evaluate,
-        .schedule = schedule_from_name(spec->schedule->type),
+        .schedule = (enum schedule_kind)job_choice("schedule.type", spec->schedule->type),
         .schedule_step_size = spec->schedule->step_size,
         .schedule_gamma = spec->schedule->gamma,
         .schedule_warmup_steps = spec->schedule->warmup_steps,
         .schedule_warmup_start_factor = spec->schedule->warmup_start_factor,
         .schedule_total_steps = spec->schedule->total_steps,
         .schedule_end_factor = spec->schedule->end_factor,
-        .strategy = strategy_from_name(spec->fsdp->strategy),
         .shard_size = (int)spec->fsdp->shard_size,
-        .bucket_bytes = spec->fsdp->bucket_bytes,
-        .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),
-        .forward_prefetch = spec->fsdp->forward_prefetch,
-        .gathered_limit = (int)spec->fsdp->gathered_limit,
-        .param_dtype = spec->precision ? dtype_from_name(spec->precision->param_dtype) : DTYPE_F32,
-        .reduce_dtype =
-            spec->precision ? dtype_from_name(spec->precision->reduce_dtype) : DTYPE_F32,
-        .cpu_offload = spec->fsdp->cpu_offload,
-        .register_buffers = spec->fsdp->register_buffers,
+        .gloo = strcmp(spec->fsdp->transport, "gloo") == 0,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,
+        .plan = plan_of_spec(spec),
     };
     fill_token_data(&settings->job, settings, spec);
-    settings->job.reshard_after_forward =
-        reshard_from_name(spec->fsdp->reshard_after_forward, &settings->job.reshard_ranks);
     fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);
 }
 
-/* What is to be found below the data roots, besides the model. */
+/* Resolves the job's paths below the data roots, besides the model. */
 enum need { NEED_NOTHING, NEED_DATA = 1, NEED_WEIGHTS = 2 };
 
 static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec, const char *id,
@@ -324,13 +371,17 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
 {
     if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
     TRY(spec_validate(spec));
+    enum optimizer_kind kind;
+    if (!plan_optimizer_find(spec->optimizer->type, &kind))
+        return status_new(STATUS_UNIMPLEMENTED, "optimizer.type: this worker has no '%s'",
+                          spec->optimizer->type);
     *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
     status_t status = find_model(spec->model, options, settings);
     if (status == NULL && need & NEED_WEIGHTS)
         status = find_weights(spec->model, options, settings);
     if (status == NULL && need & NEED_DATA) status = find_data(spec->data, options, settings);
     if (status == NULL && need & NEED_DATA) status = find_checkpoints(spec, options, settings);
-    if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings);
+    if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings, options);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
     return status;
@@ -353,7 +404,7 @@ static void set_checkpoints(struct job_settings *settings, const Fsdpd__V1__Assi
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = settings->spec->checkpoint;
     const char *run = assignment->run[0] != '\0' ? assignment->run : assignment->job;
-    /* Other daemons may have jobs of this name there: the run's name tells them apart. */
+    /* Other daemons may have jobs of this name there: the run's name distinguishes them. */
     if (settings->checkpoint_dir != NULL)
         settings->checkpoint_folder = mem_printf("%s/%s", settings->checkpoint_dir, run);
     else if (assignment->checkpoint_folder[0] == '/')
@@ -367,12 +418,15 @@ static void set_checkpoints(struct job_settings *settings, const Fsdpd__V1__Assi
         .attempt = assignment->attempt,
         .every_steps = checkpoint != NULL ? checkpoint->every_steps : 0,
         .every_epochs = checkpoint != NULL ? checkpoint->every_epochs : 0,
+        .last_step =
+            checkpoint != NULL && (checkpoint->directory[0] != '\0' ||
+                                   checkpoint->every_steps > 0 || checkpoint->every_epochs > 0),
         .resume = assignment->resume,
         .must_resume = assignment->must_resume,
     };
 }
 
-/* Who goes on from a checkpoint, and from nothing else, has no use for initial values. */
+/* A job that can only continue from a checkpoint needs no initial values. */
 status_t job_settings_init_attempt(struct job_settings *settings,
                                    const Fsdpd__V1__Assignment *assignment,
                                    const struct worker_options *options)
@@ -390,6 +444,7 @@ void job_settings_deinit(struct job_settings *settings)
     spec_free(settings->spec);
     free(settings->groups);
     free(settings->units);
+    hf_family_free(settings->family);
     free(settings->hf_dir);
     free(settings->hf_root);
     free(settings->weights_path);
@@ -398,6 +453,11 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->data_dir);
     free(settings->data_path);
     free(settings->validation_path);
+    for (int s = 0; s < settings->source_count; s++) {
+        free((char *)settings->sources[s].path);
+        free((char *)settings->sources[s].root);
+    }
+    free(settings->sources);
     free(settings->data_root);
     free(settings->validation_root);
     free(settings->checkpoint_dir);

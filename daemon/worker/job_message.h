@@ -4,7 +4,7 @@
 
 #include "fsdpd/v1/worker.pb-c.h"
 #include "train/session.h"
-#include "worker/worker.h"
+#include "worker/settings.h"
 
 /* A train_job with the memory that it points to. */
 struct job_settings {
@@ -14,16 +14,19 @@ struct job_settings {
     struct optimizer_group *groups;
     struct weights_source weights; /* of model.weights, or else of a model that is a directory */
     char *hf_dir, *hf_root;
+    struct hf_family *family; /* of hf_dir; NULL: there is none */
     char *weights_path, *weights_dir, *weights_root; /* model.weights; NULL: there is none */
     char *data_dir, *data_path, *validation_path;
     char *data_root, *validation_root; /* that these are below */
-    /* What the spec's directory is here, and the root that it is below; NULL: it names none. */
+    struct token_path *sources;        /* of datasets; their paths and roots are owned here */
+    int source_count;
+    /* The spec's directory on this host, and its root; NULL: it names none. */
     char *checkpoint_dir, *checkpoint_root;
     char *checkpoint_folder, *run; /* an attempt's; NULL: there are no checkpoints */
     char *id;
 };
 
-/* Of a spec that says nothing of checkpoints. */
+/* For a spec without checkpoints. */
 enum { JOB_CHECKPOINTS_KEPT = 3 };
 
 /*
@@ -41,7 +44,7 @@ status_t job_settings_init_without_data(struct job_settings *settings,
                                         const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
 
-/* Likewise for an attempt: also where its checkpoints are, and whether it goes on from one. Then
+/* Likewise for an attempt: also where its checkpoints are, and whether it continues from one. Then
  * initial values are not looked for. */
 status_t job_settings_init_attempt(struct job_settings *settings,
                                    const Fsdpd__V1__Assignment *assignment,

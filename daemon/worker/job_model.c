@@ -29,14 +29,36 @@ static status_t read_config(struct job_settings *settings, Fsdpd__V1__ModelSpec 
     return status;
 }
 
-static status_t make_text(struct job_settings *settings, Fsdpd__V1__ModelSpec *model)
+/* The family that the job was planned with, or else the one that serves its configuration now. */
+static status_t find_family(struct job_settings *settings, const struct worker_options *options,
+                            const char *file)
 {
+    Fsdpd__V1__ModelSpec *model = settings->spec->model;
+    if (model->hf_family[0] == '\0') {
+        char *type = NULL, *text = NULL;
+        TRY(hf_config_type(model->hf_config, strlen(model->hf_config), file, &type));
+        status_t status = hf_family_find(options->families, options->family_count, type, &text);
+        free(type);
+        if (status != NULL) return status_wrap(status, "%s", file);
+        if (model->hf_family != protobuf_c_empty_string) free(model->hf_family);
+        model->hf_family = text;
+    }
+    return hf_family_parse(model->hf_family, strlen(model->hf_family), "its family",
+                           &settings->family);
+}
+
+static status_t make_text(struct job_settings *settings, const struct worker_options *options)
+{
+    Fsdpd__V1__ModelSpec *model = settings->spec->model;
     struct hf_model made;
     char *file = mem_printf("%s/config.json", model->hf);
-    status_t status = hf_config_to_model(model->hf_config, strlen(model->hf_config), file, &made);
+    status_t status = find_family(settings, options, file);
+    if (status == NULL)
+        status = hf_config_to_model(settings->family, model->hf_config, strlen(model->hf_config),
+                                    file, &made);
     free(file);
     if (status != NULL) return status;
-    settings->weights.type = made.type;
+    settings->weights.family = settings->family;
     if (settings->weights_path == NULL) {
         settings->weights.dir = settings->hf_dir;
         settings->weights.root = settings->hf_root;
@@ -50,12 +72,12 @@ static status_t make_text(struct job_settings *settings, Fsdpd__V1__ModelSpec *m
     return NULL;
 }
 
-status_t job_model_read(struct job_settings *settings)
+status_t job_model_read(struct job_settings *settings, const struct worker_options *options)
 {
     Fsdpd__V1__ModelSpec *model = settings->spec->model;
     int fd = -1;
     TRY(status_wrap(beneath_open(settings->hf_root, settings->hf_dir, true, &fd), "model.hf"));
     close(fd);
     if (model->hf_config[0] == '\0') TRY(status_wrap(read_config(settings, model), "model.hf"));
-    return status_wrap(make_text(settings, model), "model.hf");
+    return status_wrap(make_text(settings, options), "model.hf");
 }

@@ -1,8 +1,8 @@
 /*
- * The link; see link.h. The channel, the streams and the timers belong to the loop's thread. What
- * other threads wait for (answers, uploads' progress, gates) is guarded by one lock with one
- * condition: there are at most a few waiters, and each knows its own state. The rendezvous store's
- * calls are in link_store.c.
+ * The link; see link.h. The channel, the streams and the timers belong to the loop's thread. The
+ * state that other threads wait for (answers, uploads' progress, gates) is guarded by one lock with
+ * one condition: there are at most a few waiters, and each knows its own state. The rendezvous
+ * store's calls are in link_store.c.
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -11,12 +11,13 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/condition.h"
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
+#include "fsdpd/v1/methods.h"
 #include "worker/link_internal.h"
-#include "worker/methods.h"
 
 enum { RETRY_FIRST_MS = 200, RETRY_MAX_MS = 5000, FLUSH_MS = 1000 };
 
@@ -132,7 +133,7 @@ static void send_hello(struct link *link)
     hello->address = mem_strdup(link->address);
     char host[HOST_NAME_SIZE];
     hello->host = mem_strdup(host_name(host));
-    hello->protocol = FSDPD__V1__HELLO__PROTOCOL__CURRENT;
+    hello->protocol = FSDPD__V1__HELLO__PROTOCOL__PROTOCOL_CURRENT;
     hello->shares_device = link->options->share_device;
     add_attempts(link, hello);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
@@ -151,7 +152,7 @@ static void on_heartbeat(uv_timer_t *timer)
         return;
     }
     Fsdpd__V1__Heartbeat heartbeat = FSDPD__V1__HEARTBEAT__INIT;
-    heartbeat.step = link->callbacks.step(link->callbacks.user);
+    link->callbacks.beat(link->callbacks.user, &heartbeat);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT;
     message.heartbeat = &heartbeat;
@@ -197,7 +198,7 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     struct link *link = user;
     const struct link_callbacks *callbacks = &link->callbacks;
     const Fsdpd__V1__CoordinatorMessage *message = (const Fsdpd__V1__CoordinatorMessage *)base;
-    if (link->closing) { /* nobody is there any more to act on it */
+    if (link->closing) { /* nothing is left to act on it */
         if (link->stream == stream) rpc_stream_read(stream);
         return;
     }
@@ -269,7 +270,7 @@ static void open_stream(struct link *link)
         .on_closed = on_stream_closed,
     };
     link->stream =
-        rpc_stream_open(link->channel, &worker_method_attach, NULL, 0, false, &callbacks, link);
+        rpc_stream_open(link->channel, &worker_link_attach, NULL, 0, false, &callbacks, link);
     send_hello(link);
     rpc_stream_read(link->stream);
 }
@@ -278,7 +279,7 @@ static void open_stream(struct link *link)
 
 /*
  * The local address from which the coordinator is reached: connecting a datagram socket chooses a
- * route without sending anything. Over a Unix socket everybody is on this host.
+ * route without sending anything. Over a Unix socket all processes are on this host.
  */
 static char *find_address(const char *coordinator)
 {
@@ -347,11 +348,7 @@ status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_
     uv_timer_init(loop, &link->retry);
     link->heartbeat.data = link->reconnect.data = link->retry.data = link;
     pthread_mutex_init(&link->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&link->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    condition_init(&link->changed);
     open_stream(link);
     *out = link;
     return NULL;
@@ -415,7 +412,7 @@ void link_close(struct link *link, void (*closed)(void *user), void *user)
         close_channel(link);
         return;
     }
-    /* A stream that is cut off may lose what was said last; one that ends well does not. */
+    /* A cancelled stream may lose the last messages; one that ends regularly does not. */
     rpc_stream_finish_sending(link->stream);
     uv_timer_start(&link->reconnect, on_flush_timeout, FLUSH_MS, 0);
 }
@@ -458,4 +455,17 @@ bool link_wait_attached(struct link *link, const struct gate *gate)
     bool attached = link_wait(link, gate, &link->attached);
     pthread_mutex_unlock(&link->lock);
     return attached;
+}
+
+bool link_pause(struct link *link, const struct gate *gate, int round)
+{
+    int64_t pause = RETRY_FIRST_MS;
+    for (int i = 0; i < round && pause < RETRY_MAX_MS; i++) pause *= 2;
+    if (pause > RETRY_MAX_MS) pause = RETRY_MAX_MS;
+    int64_t end = clock_monotonic_ns() + pause * 1000000;
+    pthread_mutex_lock(&link->lock);
+    while (gate->closed == NULL && condition_wait(&link->changed, &link->lock, end)) continue;
+    bool open = gate->closed == NULL;
+    pthread_mutex_unlock(&link->lock);
+    return open;
 }

@@ -1,8 +1,7 @@
 /*
- * The link: the Attach stream to the coordinator, and the other calls on the same channel. A stream
- * that breaks is opened again, with pauses that grow, for as long as it takes; what was reported
- * meanwhile, or not acknowledged before, is then told. Functions run on the loop's thread unless
- * they say otherwise.
+ * The link: the Attach stream to the coordinator, and the other calls on the same channel. A broken
+ * stream is opened again, with growing pauses, without limit; reports made meanwhile, or not
+ * acknowledged before, are then sent. Functions run on the loop's thread unless stated otherwise.
  */
 #ifndef FSDPD_WORKER_LINK_H
 #define FSDPD_WORKER_LINK_H
@@ -12,7 +11,7 @@
 #include "rpc/client.h"
 #include "runtime/comm.h"
 #include "worker/mailbox.h"
-#include "worker/worker.h"
+#include "worker/settings.h"
 
 struct link;
 
@@ -23,21 +22,22 @@ struct link_callbacks {
     void (*on_drain)(void *user);
     /* That attempt is over: to be ended if it runs. */
     void (*on_release)(void *user, const Fsdpd__V1__Release *release);
-    /* The stream is gone, or could not be opened; it is opened again by itself. `attached`: the
-     * coordinator had taken the hello. The callee owns `status`. */
+    /* The stream is closed, or could not be opened; the link opens it again. `attached`: the
+     * coordinator had accepted the hello. The callee owns `status`. */
     void (*on_lost)(void *user, status_t status, bool attached);
     /* There was no coordinator for options->away_ms or longer. */
     void (*on_away)(void *user, int64_t away_ms);
-    /* Describes the attempt that runs, in malloc'ed memory, for the hello; false: none does. */
+    /* Describes the running attempt, in malloc'ed memory, for the hello; false: there is none. */
     bool (*held)(void *user, Fsdpd__V1__HeldAttempt *held);
-    uint64_t (*step)(void *user); /* for heartbeats */
+    /* Fills in the running attempt's part of a heartbeat. */
+    void (*beat)(void *user, Fsdpd__V1__Heartbeat *heartbeat);
     void *user;
 };
 
 status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_options *options,
                   const char *id, uint64_t memory_bytes, const struct link_callbacks *callbacks,
                   struct link **link) FSDPD_MUST_USE;
-/* `closed` comes when the channel and the runtime are gone. */
+/* Calls `closed` when the channel and the runtime are freed. */
 void link_close(struct link *link, void (*closed)(void *user), void *user);
 
 /* Takes ownership of `message`, which was made with malloc'ed memory. From any thread. Reports of
@@ -45,9 +45,9 @@ void link_close(struct link *link, void (*closed)(void *user), void *user);
  * one. */
 void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
 
-/* Appends what of an attempt's metrics the coordinator has not acknowledged; see
- * outbox_pack_metrics. Everything that this thread posted before is looked at. From any thread but
- * the loop's, which must run. */
+/* Appends the attempt's metrics that the coordinator has not acknowledged; see outbox_pack_metrics.
+ * Includes everything that this thread posted before. From any thread but the loop's, which must
+ * run. */
 void link_pack_unrecorded(struct link *link, const char *job, uint32_t attempt, uint64_t step,
                           struct buf *out);
 
@@ -58,8 +58,8 @@ bool link_has_reports(const struct link *link);
 const char *link_address(const struct link *link);
 
 /*
- * Blocking calls, from any thread but the loop's. Whoever waits does so at a gate: once it is
- * closed, every wait at it ends with ABORTED, also those to come. A gate must outlive the calls.
+ * Blocking calls, from any thread but the loop's. Each waits at a gate: once it is closed, every
+ * current and future wait at it ends with ABORTED. A gate must outlive the calls.
  */
 struct gate {
     char *closed; /* why; NULL while open; guarded by the link */
@@ -70,21 +70,33 @@ void gate_deinit(struct gate *gate);
 /* Waits for a coordinator that has taken the hello; false if the gate closes first. */
 bool link_wait_attached(struct link *link, const struct gate *gate);
 
-status_t link_store_set(struct link *link, struct gate *gate, const char *store, const char *key,
-                        const void *value, size_t size) FSDPD_MUST_USE;
-status_t link_store_get(struct link *link, struct gate *gate, const char *store, const char *key,
-                        int64_t timeout_ms, void **value, size_t *size) FSDPD_MUST_USE;
-/* What was set is set again at every coordinator to come, until this. Loop's thread. */
+/* The pause after attempt `round` (from 0) of an operation that must not be given up: as between
+ * two streams. False if the gate closes first. */
+bool link_pause(struct link *link, const struct gate *gate, int round);
+
+/* An attempt's store at the coordinator, as communicators see it; every wait is at the gate. */
+struct store_access {
+    struct link *link;
+    struct gate *gate;
+    const char *store;
+};
+struct rendezvous link_store_rendezvous(struct store_access *access); /* which must outlive it */
+
+/* Makes the store refuse the group, so that no rank can join it, whatever gates are closed; returns
+ * at once. */
+void link_store_fail(struct link *link, const char *store, const char *group, const char *why);
+
+/* Keys are set again at every later coordinator, until this call. Loop's thread. */
 void link_forget_keys(struct link *link);
 
 /* A state_dict on its way to the coordinator: at most a few pieces are under way at once. */
-struct upload;
+struct worker_upload;
 status_t upload_begin(struct link *link, struct gate *gate, const char *job, uint32_t attempt,
                       uint64_t pull, uint64_t total_size, uint64_t step,
-                      struct upload **upload) FSDPD_MUST_USE;
-status_t upload_write(struct upload *upload, const void *bytes, size_t size) FSDPD_MUST_USE;
+                      struct worker_upload **upload) FSDPD_MUST_USE;
+status_t upload_write(struct worker_upload *upload, const void *bytes, size_t size) FSDPD_MUST_USE;
 /* Waits until the coordinator has taken everything; frees the upload, also on failure. */
-status_t upload_finish(struct upload *upload) FSDPD_MUST_USE;
-void upload_cancel(struct upload *upload); /* frees it; accepts NULL */
+status_t upload_finish(struct worker_upload *upload) FSDPD_MUST_USE;
+void upload_cancel(struct worker_upload *upload); /* frees it; accepts NULL */
 
 #endif

@@ -3,37 +3,32 @@ libworker_a_SOURCES = \
   %D%/attempt.c %D%/attempt.h %D%/attempt_internal.h \
   %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpointer.c %D%/checkpointer.h \
+  %D%/job_choices.c %D%/job_choices.h \
   %D%/job_message.c %D%/job_message.h \
   %D%/job_model.c %D%/job_model.h \
   %D%/link.c %D%/link.h %D%/link_internal.h %D%/link_store.c \
   %D%/logs.c %D%/logs.h \
   %D%/mailbox.c %D%/mailbox.h \
-  %D%/methods.c %D%/methods.h \
   %D%/op_times.c %D%/op_times.h \
   %D%/outbox.c %D%/outbox.h \
   %D%/pull.c %D%/pull.h \
+  %D%/side_group.c %D%/side_group.h \
   %D%/trace.c %D%/trace.h \
   %D%/upload.c \
-  %D%/worker.c %D%/worker.h
+  %D%/worker.c %D%/worker.h %D%/settings.h
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
 TESTS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
-tests_unit_test_outbox_SOURCES = tests/unit/test_outbox.c
-tests_unit_test_outbox_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(CHECK_LIBS) -lm
-tests/unit/test_outbox-test_outbox.$(OBJEXT): proto/generated.stamp
+tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(TEST_LIBS) -lm
 worker_world = tests/unit/test_worker_world.c tests/unit/test_worker_world.h
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c $(worker_world)
-tests_unit_test_worker_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_worker_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
-tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a \
+tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libdigest.a libhf.a \
   $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) \
-  $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS) -lm
+  $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 EXTRA_tests_unit_test_worker_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests_unit_test_worker_away_SOURCES = tests/unit/test_worker_away.c $(worker_world)
-tests_unit_test_worker_away_CPPFLAGS = $(tests_unit_test_worker_CPPFLAGS)
 tests_unit_test_worker_away_LDADD = $(tests_unit_test_worker_LDADD)
 EXTRA_tests_unit_test_worker_away_DEPENDENCIES = fsdpd-digits$(EXEEXT)
-$(tests_unit_test_worker_OBJECTS) $(tests_unit_test_worker_away_OBJECTS): proto/generated.stamp
 endif

@@ -1,8 +1,8 @@
 /*
- * What a rank logs goes to the coordinator, too, which keeps it with the job: while an attempt
- * runs, every line of this process is posted to the link. At most a burst of lines at once and a
- * steady rate after that; what is more is dropped, and the next line that goes says how many were.
- * There is one attempt at a time in a process.
+ * A rank's log lines also go to the coordinator, which keeps them with the job: while an attempt
+ * runs, every line of this process is posted to the link. The rate is limited, after a burst;
+ * further lines are dropped, and the next line sent has their number. A process has one attempt at
+ * a time.
  */
 #ifndef FSDPD_WORKER_LOGS_H
 #define FSDPD_WORKER_LOGS_H

@@ -7,8 +7,8 @@
 
 #include "base/mem.h"
 
-struct letter {
-    struct letter *next;
+struct task {
+    struct task *next;
     void (*function)(void *argument);
     void *argument;
 };
@@ -16,21 +16,21 @@ struct letter {
 struct mailbox {
     uv_async_t wake;
     pthread_mutex_t lock;
-    struct letter *first, **last;
+    struct task *first, **last;
 };
 
 static void deliver(struct mailbox *mailbox)
 {
     pthread_mutex_lock(&mailbox->lock);
-    struct letter *letter = mailbox->first;
+    struct task *task = mailbox->first;
     mailbox->first = NULL;
     mailbox->last = &mailbox->first;
     pthread_mutex_unlock(&mailbox->lock);
-    while (letter != NULL) {
-        struct letter *next = letter->next;
-        letter->function(letter->argument);
-        free(letter);
-        letter = next;
+    while (task != NULL) {
+        struct task *next = task->next;
+        task->function(task->argument);
+        free(task);
+        task = next;
     }
 }
 
@@ -56,11 +56,11 @@ status_t mailbox_new(uv_loop_t *loop, struct mailbox **out)
 
 void mailbox_post(struct mailbox *mailbox, void (*function)(void *argument), void *argument)
 {
-    struct letter *letter = mem_alloc(sizeof *letter);
-    *letter = (struct letter){.function = function, .argument = argument};
+    struct task *task = mem_alloc(sizeof *task);
+    *task = (struct task){.function = function, .argument = argument};
     pthread_mutex_lock(&mailbox->lock);
-    *mailbox->last = letter;
-    mailbox->last = &letter->next;
+    *mailbox->last = task;
+    mailbox->last = &task->next;
     uv_async_send(&mailbox->wake); /* under the lock: the handle cannot be closing meanwhile */
     pthread_mutex_unlock(&mailbox->lock);
 }

@@ -16,8 +16,8 @@ status_t mailbox_new(uv_loop_t *loop, struct mailbox **mailbox) FSDPD_MUST_USE;
 /* From any thread, as long as the mailbox is not closed. */
 void mailbox_post(struct mailbox *mailbox, void (*function)(void *argument), void *argument);
 
-/* On the loop's thread. Runs what was posted before, then frees the mailbox once the loop has
- * closed its handle. Nobody may post any more. */
+/* On the loop's thread. Runs the tasks posted before, then frees the queue once the loop has closed
+ * its handle. No thread may post any more. */
 void mailbox_close(struct mailbox *mailbox);
 
 #endif

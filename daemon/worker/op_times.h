@@ -1,8 +1,8 @@
 /*
- * Where the time of a step goes, for a job's metrics: every so many steps one is traced (as for
- * trace orders, and not while one of these is under way), and the times of its instructions are
- * added up by kind. On the training thread alone. All ranks trace the same steps, as such a step is
- * enqueued call by call on all of them; rank 0 adds up.
+ * The time of a step by kind of instruction, for a job's metrics: traces one step in every interval
+ * (as for trace orders, and not during one of these) and adds up the times of its instructions by
+ * kind. Training thread only. All ranks trace the same steps, because such a step is enqueued call
+ * by call on all of them; rank 0 adds up.
  */
 #ifndef FSDPD_WORKER_OP_TIMES_H
 #define FSDPD_WORKER_OP_TIMES_H
@@ -25,10 +25,10 @@ struct op_times {
     int count;
 };
 
-/* A step is done, or an evaluation goes on: `step` are done. */
+/* A step is done, or an evaluation is in progress: `step` are done. */
 void op_times_step(struct op_times *times, struct executor *executor, uint64_t step);
 
-/* No step will follow under this executor, which is gone or will be. */
+/* No step will follow under this executor, which is or will be freed. */
 void op_times_end(struct op_times *times);
 
 #endif

@@ -21,14 +21,15 @@ static bool is_logs(const Fsdpd__V1__WorkerMessage *message)
     return message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS;
 }
 
-/* What answers somebody who is gone when the stream is. */
+/* Answers to a peer that no longer exists once the stream has ended. */
 static bool is_of_the_stream(const Fsdpd__V1__WorkerMessage *message)
 {
     return message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE ||
            message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
 }
 
-/* Every second one of the metrics, never the last; whoever follows a dropped one says so. */
+/* Drops every second metrics report, never the last; the report after a dropped one has the
+ * number. */
 static void thin(struct outbox *outbox)
 {
     uint64_t dropped = 0;
@@ -49,7 +50,8 @@ static void thin(struct outbox *outbox)
     outbox->count = kept;
 }
 
-/* The older half of the log lines; the first one that stays says how many are missing. */
+/* Drops the older half of the log lines; the first remaining one has the number of missing
+ * lines. */
 static void thin_logs(struct outbox *outbox)
 {
     uint64_t dropped = 0;
@@ -106,7 +108,7 @@ void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt
     outbox->count = kept;
 }
 
-/* Of copies that share what they point to: only the list and its entries are the caller's. */
+/* Uses shallow copies: the caller owns only the list and its entries. */
 static void list_metrics(Fsdpd__V1__UnrecordedReports *list, Fsdpd__V1__Metrics *metrics,
                          uint64_t thinned, uint64_t step)
 {

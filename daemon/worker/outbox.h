@@ -1,8 +1,8 @@
 /*
- * Reports on their way to the coordinator: numbered, kept until they are acknowledged, and sent
- * again on a new stream. While nobody takes them, metrics beyond a bound are thinned (every second
- * one goes, and the next report says how many went), and so are log lines (the older half goes);
- * everything else stays. Loop's thread only.
+ * Reports to the coordinator: numbered, kept until acknowledged, and sent again on a new stream.
+ * While they are not acknowledged, metrics beyond a bound are thinned (every second one is dropped,
+ * and the next report has their number), and so are log lines (the older half is dropped);
+ * everything else is kept. Loop's thread only.
  */
 #ifndef FSDPD_WORKER_OUTBOX_H
 #define FSDPD_WORKER_OUTBOX_H
@@ -35,7 +35,7 @@ void outbox_add(struct outbox *outbox, Fsdpd__V1__WorkerMessage *message, bool *
 void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt, uint64_t report);
 
 /* Appends, as a packed UnrecordedReports, the attempt's metrics up to `step` that are not
- * acknowledged, with those that it found in a checkpoint itself; nothing if there are none. */
+ * acknowledged, and those restored from its checkpoint; nothing if there are none. */
 void outbox_pack_metrics(const struct outbox *outbox, const char *job, uint32_t attempt,
                          uint64_t step, struct buf *out);
 

@@ -1,6 +1,6 @@
 /*
- * Pulls; see pull.h. Every rank works through the same orders in the same order, so the groups that
- * are made for them, one per pull, pair up without further agreement.
+ * Pulls; see pull.h. Every rank works through the same orders in the same order, and makes a group
+ * for each (side_group.h).
  */
 #include "worker/pull.h"
 
@@ -10,6 +10,9 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/agreement.h"
+#include "worker/side_group.h"
+
+enum { FINAL_JOINS = 10 }; /* how often the ranks try to make the final one's group */
 
 struct pull_request {
     struct pull_request *next;
@@ -18,8 +21,9 @@ struct pull_request {
 };
 
 struct puller {
-    const struct pull_context *context;
+    const struct side_context *context;
     struct gate gate; /* of everything that a pull waits for */
+    struct store_access store;
     struct rendezvous rendezvous;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -29,6 +33,7 @@ struct puller {
     char *aborted;     /* why; NULL if not */
     struct comm *comm; /* of the pull in progress */
     status_t final;    /* of pull 0 */
+    int final_joins;   /* that were tried for it */
     struct device *device;
     struct lane_queue *lane; /* NULL after a failure that it did not survive */
 };
@@ -37,13 +42,13 @@ struct puller {
 struct pull_sink {
     struct puller *puller;
     uint64_t pull;
-    struct upload *upload;
+    struct worker_upload *upload;
 };
 
 static status_t sink_begin(void *user, uint64_t total_size, uint64_t step)
 {
     struct pull_sink *sink = user;
-    const struct pull_context *context = sink->puller->context;
+    const struct side_context *context = sink->puller->context;
     return upload_begin(context->link, &sink->puller->gate, context->job, context->attempt,
                         sink->pull, total_size, step, &sink->upload);
 }
@@ -54,84 +59,86 @@ static status_t sink_write(void *user, const void *bytes, size_t size)
     return upload_write(sink->upload, bytes, size);
 }
 
-static status_t rendezvous_set(void *user, const char *key, const void *value, size_t size)
+/* The name of the pull's group. `round` counts the groups that were made for it before. */
+static char *group_name(const struct pull_request *request, int round)
 {
-    struct puller *puller = user;
-    return link_store_set(puller->context->link, &puller->gate, puller->context->store, key, value,
-                          size);
+    if (round == 0) return mem_printf("pull-%llu", (unsigned long long)request->pull);
+    return mem_printf("pull-%llu-%d", (unsigned long long)request->pull, round);
 }
 
-static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, void **value,
-                               size_t *size)
+/* Makes the group of this pull and publishes it, so that puller_abort reaches it. */
+static status_t join_group(struct puller *puller, const struct pull_request *request,
+                           const char *group)
 {
-    struct puller *puller = user;
-    return link_store_get(puller->context->link, &puller->gate, puller->context->store, key,
-                          timeout_ms, value, size);
-}
-
-/* Makes the group of this pull and publishes it, so that puller_abort reaches it. `round` counts
- * the groups that were made for it before. */
-static status_t join_group(struct puller *puller, const struct pull_request *request, int round,
-                           struct comm **comm)
-{
-    const struct pull_context *context = puller->context;
-    *comm = NULL;
+    const struct side_context *context = puller->context;
+    struct comm *comm = NULL;
     if (!snapshot_is_sharded(request->snapshot)) return NULL;
-    char *prefix = round == 0
-                       ? mem_printf("pull-%llu", (unsigned long long)request->pull)
-                       : mem_printf("pull-%llu-%d", (unsigned long long)request->pull, round);
-    status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
-                                    &puller->rendezvous, context->timeout_ms, comm);
-    free(prefix);
-    if (status != NULL) return status;
+    /* With the final one, rank 0 may come from a pull whose client takes its time. */
+    TRY(side_group_join(context, &puller->rendezvous, group, request->pull == 0, &comm));
     pthread_mutex_lock(&puller->lock);
-    puller->comm = *comm;
-    if (puller->aborted != NULL) comm_abort(*comm, puller->aborted);
+    puller->comm = comm;
+    if (puller->aborted != NULL) comm_abort(comm, puller->aborted);
     pthread_mutex_unlock(&puller->lock);
     return NULL;
+}
+
+static void leave_group(struct puller *puller)
+{
+    pthread_mutex_lock(&puller->lock);
+    struct comm *comm = puller->comm;
+    puller->comm = NULL;
+    pthread_mutex_unlock(&puller->lock);
+    comm_free(comm);
 }
 
 /* How rank 0's part of the final state_dict ended. */
 enum verdict { VERDICT_DONE, VERDICT_AGAIN, VERDICT_FAILED };
 
-/* The coordinator went while the state_dict was on its way: nobody's fault, and not the end. */
+/* The coordinator went while the state_dict was on its way, or has no room for it: not the end. */
 static bool is_interrupted(status_t status)
 {
     return status_code(status) == STATUS_UNAVAILABLE;
 }
 
 /*
- * Only rank 0 knows whether the coordinator has the final state_dict: it tells the others, so that
- * all of them do it again, or none. Takes `status`; UNAVAILABLE means again.
+ * Only rank 0 knows whether the coordinator has the final state_dict: it shares this, so that all
+ * ranks repeat the pull, or none. Takes ownership of `status`; UNAVAILABLE means repeat.
  */
 static status_t agree(struct puller *puller, struct comm *comm, status_t status, bool interrupted)
 {
     bool root = puller->context->rank == 0;
     uint32_t verdict = status == NULL ? VERDICT_DONE : interrupted ? VERDICT_AGAIN : VERDICT_FAILED;
     const struct agreement ranks = {comm, &puller->lane, puller->context->timeout_ms};
-    if (puller->lane == NULL) return status; /* a collective failed: nobody can be told */
-    status_t told = agreement_share(&ranks, &verdict, sizeof verdict, 0);
+    if (puller->lane == NULL)
+        return status; /* a collective failed: the others cannot be
+                        * notified */
+    status_t shared = agreement_share(&ranks, &verdict, sizeof verdict, 0);
     if (root || status != NULL) {
-        status_free(told);
+        status_free(shared);
         return status;
     }
-    if (told != NULL) return told;
+    if (shared != NULL) return shared;
     if (verdict == VERDICT_AGAIN)
-        return status_new(STATUS_UNAVAILABLE, "the coordinator went while rank 0 sent the weights");
+        return status_new(STATUS_UNAVAILABLE, "the coordinator did not accept the weights");
     if (verdict == VERDICT_FAILED)
-        return status_new(STATUS_ABORTED, "rank 0 could not hand out the weights");
+        return status_new(STATUS_ABORTED, "rank 0 could not send the weights");
     return NULL;
 }
 
-/* `again`: it failed for want of a coordinator, on this rank or on rank 0. */
-static status_t run_pull(struct puller *puller, const struct pull_request *request, int round,
-                         bool *again)
+/* `again`: a final pull failed because no coordinator accepted it, on this rank or on rank 0, or
+ * for lack of a group, which all ranks know. The group stays for the next round unless it failed,
+ * in which case it failed on all ranks. */
+static status_t run_pull(struct puller *puller, const struct pull_request *request,
+                         const char *group, bool *again)
 {
-    const struct pull_context *context = puller->context;
-    struct comm *comm;
+    const struct side_context *context = puller->context;
     *again = false;
     if (puller->lane == NULL) TRY(lane_open(puller->device, LANE_COMM, &puller->lane));
-    TRY(join_group(puller, request, round, &comm));
+    if (puller->comm == NULL) {
+        *again = request->pull == 0 && ++puller->final_joins < FINAL_JOINS;
+        TRY(join_group(puller, request, group));
+    }
+    struct comm *comm = puller->comm;
     struct pull_sink sink = {.puller = puller, .pull = request->pull};
     const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
     status_t status = state_dict_stream(request->snapshot, comm, &puller->lane, context->job,
@@ -147,27 +154,30 @@ static status_t run_pull(struct puller *puller, const struct pull_request *reque
     if (request->pull == 0 && comm != NULL) status = agree(puller, comm, status, interrupted);
     *again = request->pull == 0 &&
              (interrupted || (context->rank != 0 && comm != NULL && is_interrupted(status)));
-    pthread_mutex_lock(&puller->lock);
-    puller->comm = NULL;
-    pthread_mutex_unlock(&puller->lock);
-    comm_free(comm);
+    if (puller->lane == NULL || !*again) leave_group(puller);
     return status;
 }
 
-/* A final state_dict is handed out again until a coordinator has it. */
+/* A final state_dict is sent again until a coordinator has it. */
 static status_t run_until_done(struct puller *puller, const struct pull_request *request)
 {
+    struct link *link = puller->context->link;
     for (int round = 0;; round++) {
         bool again = false;
-        status_t status = run_pull(puller, request, round, &again);
+        char *group = group_name(request, round);
+        status_t status = run_pull(puller, request, group, &again);
+        if (status != NULL && !again) side_group_fail(puller->context, group, status);
+        free(group);
         if (!again) return status;
         log_status(LOG_INFO, "state_dict_again", status);
-        if (!link_wait_attached(puller->context->link, &puller->gate))
+        if (!link_pause(link, &puller->gate, round) || !link_wait_attached(link, &puller->gate)) {
+            leave_group(puller);
             return status_new(STATUS_ABORTED, "%s", puller->aborted);
+        }
     }
 }
 
-static void tell_failure(const struct pull_context *context, uint64_t pull, status_t status)
+static void report_failure(const struct side_context *context, uint64_t pull, status_t status)
 {
     Fsdpd__V1__PullFailed *failed = mem_alloc(sizeof *failed);
     fsdpd__v1__pull_failed__init(failed);
@@ -187,6 +197,14 @@ static void tell_failure(const struct pull_context *context, uint64_t pull, stat
     link_post(context->link, message);
 }
 
+static void leave_unbegun(const struct side_context *context, const struct pull_request *request,
+                          status_t why)
+{
+    char *group = group_name(request, 0);
+    side_group_fail(context, group, why);
+    free(group);
+}
+
 static void *puller_thread(void *argument)
 {
     struct puller *puller = argument;
@@ -203,8 +221,9 @@ static void *puller_thread(void *argument)
         pthread_mutex_unlock(&puller->lock);
 
         if (status == NULL) status = run_until_done(puller, request);
+        else leave_unbegun(puller->context, request, status);
         if (status != NULL && request->pull != 0)
-            tell_failure(puller->context, request->pull, status);
+            report_failure(puller->context, request->pull, status);
         snapshot_free(request->snapshot);
 
         pthread_mutex_lock(&puller->lock);
@@ -225,11 +244,12 @@ static status_t open_lane(struct puller *puller)
     return status;
 }
 
-status_t puller_new(const struct pull_context *context, struct puller **out)
+status_t puller_new(const struct side_context *context, struct puller **out)
 {
     struct puller *puller = mem_alloc(sizeof *puller);
     puller->context = context;
-    puller->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, puller};
+    puller->store = (struct store_access){context->link, &puller->gate, context->store};
+    puller->rendezvous = link_store_rendezvous(&puller->store);
     puller->last = &puller->first;
     status_t status = open_lane(puller);
     if (status != NULL) {

@@ -1,27 +1,16 @@
 /*
- * Answering pull orders while training goes on: snapshots are taken on the training thread and
+ * Answering pull orders while training continues: snapshots are taken on the training thread and
  * streamed, one after the other, by a thread of their own with a communicator of its own.
  */
 #ifndef FSDPD_WORKER_PULL_H
 #define FSDPD_WORKER_PULL_H
 
 #include "checkpoint/state_dict.h"
-#include "worker/link.h"
-
-/* What a pull needs to know of its attempt; must outlive the puller. */
-struct pull_context {
-    struct link *link;
-    const char *job;
-    uint32_t attempt;
-    int rank, world;
-    const char *store; /* the attempt's name in the rendezvous store */
-    const char *address;
-    int64_t timeout_ms;
-};
+#include "worker/side_group.h"
 
 struct puller;
 
-status_t puller_new(const struct pull_context *context, struct puller **puller) FSDPD_MUST_USE;
+status_t puller_new(const struct side_context *context, struct puller **puller) FSDPD_MUST_USE;
 
 /* Queues a pull (0: the final state_dict) and takes ownership of `snapshot`. Training thread. */
 void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot);

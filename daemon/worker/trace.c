@@ -53,7 +53,7 @@ static void post_failure(const struct tracer *tracer, status_t status)
     status_free(status);
 }
 
-/* What the steps are made of. */
+/* The steps' instructions. */
 
 static uint32_t awaited_by(const struct plan_program *program, int gather)
 {

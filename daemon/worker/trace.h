@@ -1,7 +1,7 @@
 /*
- * Answering trace orders: arms the executor at the step boundary that all ranks agree on, and when
- * the steps are done sends their times to the coordinator. On the training thread alone; what is
- * sent is made between steps.
+ * Answers trace orders: arms the executor at the step boundary that all ranks agree on, and sends
+ * the times to the coordinator when the steps are done. Training thread only; messages are made
+ * between steps.
  */
 #ifndef FSDPD_WORKER_TRACE_H
 #define FSDPD_WORKER_TRACE_H
@@ -27,8 +27,8 @@ void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t num
  * executor. */
 void tracer_step(struct tracer *tracer, const struct executor *executor);
 
-/* No step will follow under this executor: sends those that there are. The executor is gone, or has
- * no trace any more. */
+/* No step will follow under this executor: sends the times of the recorded steps. The executor has
+ * been freed, or has no trace any more. */
 void tracer_end(struct tracer *tracer);
 
 #endif

@@ -2,17 +2,17 @@
  * Uploading a state_dict; see link.h. The producing thread waits while UPLOAD_IN_FLIGHT pieces are
  * not yet accepted by the transport, so a slow reader at the far end slows the producer, not
  * memory. The stream belongs to the loop's thread; the upload is freed there, once the stream is
- * closed and the producer has let go.
+ * closed and the producer has released it.
  */
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "fsdpd/v1/methods.h"
 #include "worker/link_internal.h"
-#include "worker/methods.h"
 
 enum { UPLOAD_IN_FLIGHT = 4 };
 
-struct upload {
+struct worker_upload {
     struct link *link;
     struct gate *gate;
     Fsdpd__V1__UploadStateRequest first;
@@ -25,12 +25,12 @@ struct upload {
     status_t status;
 };
 
-struct piece {
-    struct upload *upload;
+struct upload_piece {
+    struct worker_upload *upload;
     Fsdpd__V1__UploadStateRequest message;
 };
 
-static void upload_free(struct upload *upload)
+static void upload_free(struct worker_upload *upload)
 {
     free(upload->first.job);
     status_free(upload->status);
@@ -40,7 +40,7 @@ static void upload_free(struct upload *upload)
 static void on_writable(struct rpc_stream *stream, void *user)
 {
     (void)stream;
-    struct upload *upload = user;
+    struct worker_upload *upload = user;
     pthread_mutex_lock(&upload->link->lock);
     upload->in_flight--;
     upload->room = true;
@@ -50,13 +50,13 @@ static void on_writable(struct rpc_stream *stream, void *user)
 
 static void on_message(struct rpc_stream *stream, const ProtobufCMessage *message, void *user)
 {
-    (void)stream, (void)message, (void)user; /* the empty response; the end is told by on_closed */
+    (void)stream, (void)message, (void)user; /* the empty response; on_closed reports the end */
 }
 
 static void on_closed(struct rpc_stream *stream, status_t status, void *user)
 {
     (void)stream;
-    struct upload *upload = user;
+    struct worker_upload *upload = user;
     upload->stream = NULL;
     pthread_mutex_lock(&upload->link->lock);
     upload->status = status;
@@ -73,8 +73,8 @@ static void open_on_loop(void *argument)
         .on_writable = on_writable,
         .on_closed = on_closed,
     };
-    struct upload *upload = argument;
-    upload->stream = rpc_stream_open(upload->link->channel, &worker_method_upload_state, NULL, 0,
+    struct worker_upload *upload = argument;
+    upload->stream = rpc_stream_open(upload->link->channel, &worker_link_upload_state, NULL, 0,
                                      false, &callbacks, upload);
     rpc_stream_send(upload->stream, &upload->first.base);
     rpc_stream_read(upload->stream);
@@ -82,7 +82,7 @@ static void open_on_loop(void *argument)
 
 static void send_on_loop(void *argument)
 {
-    struct piece *piece = argument;
+    struct upload_piece *piece = argument;
     if (piece->upload->stream != NULL) rpc_stream_send(piece->upload->stream, &piece->message.base);
     free(piece->message.data.data);
     free(piece);
@@ -90,23 +90,23 @@ static void send_on_loop(void *argument)
 
 static void finish_on_loop(void *argument)
 {
-    struct upload *upload = argument;
+    struct worker_upload *upload = argument;
     if (upload->stream != NULL) rpc_stream_finish_sending(upload->stream);
 }
 
 static void release_on_loop(void *argument)
 {
-    struct upload *upload = argument;
+    struct worker_upload *upload = argument;
     upload->released = true;
     if (upload->stream != NULL) rpc_stream_cancel(upload->stream);
     else upload_free(upload);
 }
 
 status_t upload_begin(struct link *link, struct gate *gate, const char *job, uint32_t attempt,
-                      uint64_t pull, uint64_t total_size, uint64_t step, struct upload **out)
+                      uint64_t pull, uint64_t total_size, uint64_t step, struct worker_upload **out)
 {
-    struct upload *upload = mem_alloc(sizeof *upload);
-    *upload = (struct upload){.link = link, .gate = gate, .in_flight = 1, .room = true};
+    struct worker_upload *upload = mem_alloc(sizeof *upload);
+    *upload = (struct worker_upload){.link = link, .gate = gate, .in_flight = 1, .room = true};
     fsdpd__v1__upload_state_request__init(&upload->first);
     upload->first.job = mem_strdup(job);
     upload->first.attempt = attempt;
@@ -119,18 +119,17 @@ status_t upload_begin(struct link *link, struct gate *gate, const char *job, uin
 }
 
 /* With the lock held: the error if the stream has ended or the gate is closed. */
-static status_t upload_error(const struct upload *upload)
+static status_t upload_error(const struct worker_upload *upload)
 {
     if (upload->closed)
         return upload->status != NULL
                    ? status_copy(upload->status)
-                   : status_new(STATUS_CANCELLED,
-                                "the coordinator wants no more of the state_dict");
+                   : status_new(STATUS_CANCELLED, "the coordinator stopped reading the state_dict");
     if (upload->gate->closed != NULL) return status_new(STATUS_ABORTED, "%s", upload->gate->closed);
     return NULL;
 }
 
-status_t upload_write(struct upload *upload, const void *bytes, size_t size)
+status_t upload_write(struct worker_upload *upload, const void *bytes, size_t size)
 {
     struct link *link = upload->link;
     pthread_mutex_lock(&link->lock);
@@ -141,7 +140,7 @@ status_t upload_write(struct upload *upload, const void *bytes, size_t size)
     pthread_mutex_unlock(&link->lock);
     if (status != NULL) return status;
 
-    struct piece *piece = mem_alloc(sizeof *piece);
+    struct upload_piece *piece = mem_alloc(sizeof *piece);
     piece->upload = upload;
     fsdpd__v1__upload_state_request__init(&piece->message);
     piece->message.data.data = mem_dup(bytes, size);
@@ -150,7 +149,7 @@ status_t upload_write(struct upload *upload, const void *bytes, size_t size)
     return NULL;
 }
 
-status_t upload_finish(struct upload *upload)
+status_t upload_finish(struct worker_upload *upload)
 {
     struct link *link = upload->link;
     mailbox_post(link->mailbox, finish_on_loop, upload);
@@ -162,7 +161,7 @@ status_t upload_finish(struct upload *upload)
     return status;
 }
 
-void upload_cancel(struct upload *upload)
+void upload_cancel(struct worker_upload *upload)
 {
     if (upload != NULL) mailbox_post(upload->link->mailbox, release_on_loop, upload);
 }

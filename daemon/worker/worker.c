@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "planning/planning.h"
+#include "proto/message.h"
 #include "worker/attempt.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
@@ -22,15 +23,15 @@
  */
 enum { LEAVE_MS = 5000 };
 
-struct worker {
+struct worker_process {
     const struct worker_options *options;
     uv_loop_t loop;
     struct mailbox *mailbox;
     struct link *link;
-    struct attempt *attempt; /* NULL when idle */
+    struct worker_attempt *attempt; /* NULL when idle */
     uv_signal_t sigterm, sigint;
     uv_timer_t leave_timer;
-    uint64_t memory_bytes; /* of the device, when nothing ran on it */
+    uint64_t memory_bytes;      /* of the device, when nothing ran on it */
     uint64_t host_memory_bytes; /* likewise */
     int plans_running;
     bool leaving;
@@ -42,7 +43,7 @@ struct worker {
 
 static void on_link_closed(void *user)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     worker->link = NULL;
     mailbox_close(worker->mailbox);
     uv_close((uv_handle_t *)&worker->sigterm, NULL);
@@ -50,7 +51,7 @@ static void on_link_closed(void *user)
     uv_close((uv_handle_t *)&worker->leave_timer, NULL);
 }
 
-static void leave_if_idle(struct worker *worker)
+static void leave_if_idle(struct worker_process *worker)
 {
     if (!worker->leaving || worker->attempt != NULL || worker->plans_running > 0) return;
     if (worker->link == NULL) return;
@@ -60,12 +61,12 @@ static void leave_if_idle(struct worker *worker)
 
 static void on_leave_timeout(uv_timer_t *timer)
 {
-    struct worker *worker = timer->data;
+    struct worker_process *worker = timer->data;
     log_event(LOG_WARNING, "worker_stuck", "after_ms=%d", LEAVE_MS);
     _exit(worker->exit_code ? worker->exit_code : 1);
 }
 
-static void leave(struct worker *worker, const char *why, int exit_code)
+static void leave(struct worker_process *worker, const char *why, int exit_code)
 {
     if (worker->leaving) return;
     worker->leaving = true;
@@ -77,10 +78,10 @@ static void leave(struct worker *worker, const char *why, int exit_code)
 
 static void on_signal(uv_signal_t *handle, int signal_number)
 {
-    struct worker *worker = handle->data;
+    struct worker_process *worker = handle->data;
     if (worker->leaving) _exit(128 + signal_number);
     log_event(LOG_INFO, "worker_stopping", "signal=%d", signal_number);
-    leave(worker, "the worker was told to stop", 0);
+    leave(worker, "the worker was ordered to stop", 0);
 }
 
 /* Planning. */
@@ -97,19 +98,19 @@ static status_t device_memory(const struct worker_options *options, uint64_t *by
     return NULL;
 }
 
-struct plan_request {
+struct worker_plan {
     uv_work_t work;
-    struct worker *worker;
+    struct worker_process *worker;
     Fsdpd__V1__PlanOrder *order;
     Fsdpd__V1__PlanResult *result;
 };
 
-static status_t make_plan(struct plan_request *request)
+static status_t make_plan(struct worker_plan *request)
 {
     const struct worker_options *options = request->worker->options;
-    /* What the job that it trains now has of its memory will be free again: so it is what there was
-     * when this worker started, unless there is more now. When the attempt begins, what is free
-     * then must do. */
+    /* The memory used by the current job will be free again: so the memory free at this worker's
+     * start counts, or the memory free now if that is more. When the attempt begins, the memory
+     * free then must suffice. */
     const uint32_t sharers = request->order->sharers > 0 ? request->order->sharers : 1;
     uint64_t memory_bytes = request->worker->memory_bytes;
     if (strcmp(options->device, "cpu") == 0) {
@@ -127,6 +128,7 @@ static status_t make_plan(struct plan_request *request)
                                               .staged = request->order->staged,
                                               .threads = options->threads,
                                               .details = request->order->details,
+                                              .choose = request->order->choose,
                                               .dump = request->order->dump};
     status_t status = planning_make(&settings.job, &planning, &request->result->plan);
     if (status == NULL) {
@@ -134,6 +136,7 @@ static status_t make_plan(struct plan_request *request)
         if (settings.spec->model->hf[0] != '\0') {
             request->result->model_text = mem_strdup(settings.spec->model->text);
             request->result->hf_config = mem_strdup(settings.spec->model->hf_config);
+            request->result->hf_family = mem_strdup(settings.spec->model->hf_family);
         }
     }
     job_settings_deinit(&settings);
@@ -142,7 +145,7 @@ static status_t make_plan(struct plan_request *request)
 
 static void run_plan(uv_work_t *work)
 {
-    struct plan_request *request = work->data;
+    struct worker_plan *request = work->data;
     status_t status = make_plan(request);
     if (status == NULL) return;
     request->result->code = (uint32_t)status_code(status);
@@ -153,8 +156,8 @@ static void run_plan(uv_work_t *work)
 static void on_plan_done(uv_work_t *work, int cancelled)
 {
     (void)cancelled;
-    struct plan_request *request = work->data;
-    struct worker *worker = request->worker;
+    struct worker_plan *request = work->data;
+    struct worker_process *worker = request->worker;
     Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
     fsdpd__v1__worker_message__init(message);
     message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
@@ -166,24 +169,14 @@ static void on_plan_done(uv_work_t *work, int cancelled)
     leave_if_idle(worker);
 }
 
-static Fsdpd__V1__PlanOrder *plan_order_copy(const Fsdpd__V1__PlanOrder *order)
-{
-    size_t size = fsdpd__v1__plan_order__get_packed_size(order);
-    uint8_t *bytes = mem_alloc(size);
-    fsdpd__v1__plan_order__pack(order, bytes);
-    Fsdpd__V1__PlanOrder *copy = fsdpd__v1__plan_order__unpack(NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
-
 static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->leaving) return;
-    struct plan_request *request = mem_alloc(sizeof *request);
+    struct worker_plan *request = mem_alloc(sizeof *request);
     request->work.data = request;
     request->worker = worker;
-    request->order = plan_order_copy(order);
+    request->order = message_copy(order);
     request->result = mem_alloc(sizeof *request->result);
     fsdpd__v1__plan_result__init(request->result);
     request->result->request = order->request;
@@ -195,7 +188,7 @@ static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
 
 static void on_attempt_ended(void *user)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     logs_end();
     attempt_free(worker->attempt);
     worker->attempt = NULL;
@@ -205,7 +198,7 @@ static void on_attempt_ended(void *user)
 
 static void on_assignment(void *user, const Fsdpd__V1__Assignment *assignment)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->leaving) return;
     if (worker->attempt != NULL) {
         /* The coordinator believes that this worker is idle: its picture is wrong, start afresh. */
@@ -222,7 +215,7 @@ static void on_assignment(void *user, const Fsdpd__V1__Assignment *assignment)
 
 static void on_order(void *user, const Fsdpd__V1__Order *order)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->attempt != NULL) attempt_order(worker->attempt, order);
 }
 
@@ -233,24 +226,31 @@ static void on_drain(void *user)
 
 static void on_release(void *user, const Fsdpd__V1__Release *release)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->attempt != NULL && attempt_is(worker->attempt, release->job, release->attempt))
         attempt_abort(worker->attempt, "the coordinator has ended this attempt");
 }
 
 /* Whether it would be a loss if this process ended. */
-static bool is_needed(const struct worker *worker)
+static bool is_needed(const struct worker_process *worker)
 {
     return worker->attempt != NULL || link_has_reports(worker->link);
 }
 
+/* Retries fail until the certificate or the id changes. */
+static bool is_refusal(status_t status)
+{
+    return status_code(status) == STATUS_PERMISSION_DENIED ||
+           status_code(status) == STATUS_UNAUTHENTICATED;
+}
+
 /*
- * What a supervised worker does goes on, and its next coordinator takes it over; one that does
+ * A supervised worker continues its job, which its next coordinator takes over; one that does
  * nothing ends, as that coordinator would start another one anyway.
  */
 static void on_lost(void *user, status_t status, bool attached)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->leaving) {
         status_free(status);
         return;
@@ -265,51 +265,62 @@ static void on_lost(void *user, status_t status, bool attached)
     bool news = attached || worker->last_loss != status_code(status);
     worker->last_loss = status_code(status);
     if (attached) log_status(LOG_WARNING, "coordinator_lost", status);
+    else if (news && is_refusal(status)) log_status(LOG_ERROR, "attach_refused", status);
     else if (news) log_status(LOG_INFO, "coordinator_unreachable", status);
     else status_free(status);
 }
 
 static void on_away(void *user, int64_t away_ms)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->leaving || (!is_needed(worker) && !worker->options->supervised)) return;
     log_event(LOG_ERROR, "coordinator_away", "seconds=%.0f", (double)away_ms / 1000);
-    leave(worker, "the coordinator was away for too long", 1);
+    leave(worker, "the coordinator was unreachable for too long", 1);
 }
 
 static bool describe_attempt(void *user, Fsdpd__V1__HeldAttempt *held)
 {
-    struct worker *worker = user;
+    struct worker_process *worker = user;
     if (worker->attempt == NULL) return false;
     attempt_describe(worker->attempt, held);
     return true;
 }
 
-static uint64_t current_step(void *user)
+static void beat(void *user, Fsdpd__V1__Heartbeat *heartbeat)
 {
-    struct worker *worker = user;
-    return worker->attempt != NULL ? attempt_step(worker->attempt) : 0;
+    struct worker_process *worker = user;
+    if (worker->attempt != NULL) attempt_beat(worker->attempt, heartbeat);
 }
 
 /* Starting. */
 
+/*
+ * NODE/DEVICE, or NODE/ID for an id without a slash. Over TLS, NODE is the certificate's name: the
+ * coordinator accepts no other.
+ */
 static char *make_id(const struct worker_options *options)
 {
-    if (options->id != NULL) return mem_strdup(options->id);
+    if (options->id != NULL && strchr(options->id, '/') != NULL) return mem_strdup(options->id);
     char host[HOST_NAME_SIZE];
-    host_name(host);
-    if (options->share_device) return mem_printf("%s/%s@%d", host, options->device, (int)getpid());
-    return mem_printf("%s/%s", host, options->device);
+    bool local = strncmp(options->coordinator, "unix:", 5) == 0;
+    char *node = local ? NULL : rpc_tls_worker_name(&options->security.tls);
+    if (node == NULL) node = mem_strdup(host_name(host));
+    const char *name = options->id != NULL ? options->id : options->device;
+    char *id = options->id == NULL && options->share_device
+                   ? mem_printf("%s/%s@%d", node, name, (int)getpid())
+                   : mem_printf("%s/%s", node, name);
+    free(node);
+    return id;
 }
 
-static void add_signal(struct worker *worker, uv_signal_t *handle, int signal_number)
+static void add_signal(struct worker_process *worker, uv_signal_t *handle, int signal_number)
 {
     uv_signal_init(&worker->loop, handle);
     handle->data = worker;
     uv_signal_start(handle, on_signal, signal_number);
 }
 
-static status_t start(struct worker *worker, const char *id)
+static status_t start(struct worker_process *worker, const char *id)
 {
     TRY(device_memory(worker->options, &worker->memory_bytes, &worker->host_memory_bytes));
     TRY(mailbox_new(&worker->loop, &worker->mailbox));
@@ -326,7 +337,7 @@ static status_t start(struct worker *worker, const char *id)
         .on_lost = on_lost,
         .on_away = on_away,
         .held = describe_attempt,
-        .step = current_step,
+        .beat = beat,
         .user = worker,
     };
     return link_new(&worker->loop, worker->mailbox, worker->options, id, worker->memory_bytes,
@@ -335,7 +346,8 @@ static status_t start(struct worker *worker, const char *id)
 
 int worker_main(const struct worker_options *options)
 {
-    struct worker worker = {.options = options};
+    static struct worker_process worker; /* so that nothing leaks where a start fails half way */
+    worker = (struct worker_process){.options = options};
     char *id = make_id(options);
     char *quoted = log_quote(id);
     char *context = mem_printf("worker=%s", quoted);
@@ -348,7 +360,9 @@ int worker_main(const struct worker_options *options)
     if (status != NULL) {
         log_status(LOG_ERROR, "worker_failed", status);
         free(id);
-        return 1; /* the process ends here, and with it what was half made */
+        /* Does nothing if some handles are open already; the end of the process closes those. */
+        uv_loop_close(&worker.loop);
+        return 1;
     }
     uv_run(&worker.loop, UV_RUN_DEFAULT);
     uv_loop_close(&worker.loop);

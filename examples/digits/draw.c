@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -163,7 +164,7 @@ static void draw_digit(uint64_t *state, int digit, unsigned char pixels[PIXELS])
 {
     float image[SIDE][SIDE] = {0};
     struct hand hand = draw_hand(state);
-    for (size_t i = 0; i < sizeof strokes / sizeof strokes[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(strokes); i++) {
         if (strokes[i].digit != digit) continue;
         if (strokes[i].chance > 0 && draw_between(state, 0, 1) >= strokes[i].chance) continue;
         draw_stroke(&hand, &strokes[i], image);

@@ -1,20 +1,21 @@
 /*
- * Attention by blocks of ATTENTION_BLOCK queries and keys, forward with a softmax that is corrected
- * as larger scores come up (Dao et al., "FlashAttention", 2022), backward with the probabilities
- * made again from their log-sum-exp. A block of scores lies with its queries side by side, so that
- * sums along the keys need no sums within vectors; q and dy are transposed block by block, all else
- * is read where it is, or on bf16 from a copy of the block. Memory: a few blocks per thread, and
- * on bf16 backward the sums of one kv head's gradients.
+ * Attention by blocks of ATTENTION_BLOCK queries and keys. The forward pass corrects its softmax as
+ * larger scores appear (Dao et al., "FlashAttention", 2022); the backward pass computes the
+ * probabilities again from their log-sum-exp. A block of scores has its queries side by side, so
+ * that sums along the keys need no sums within vectors. q and dy are transposed block by block. All
+ * other operands are read in place, or on bf16 from a copy of the block. Memory: a few blocks per
+ * thread, and for the backward pass on bf16 the sums of one kv head's gradients.
  *
- * Threads take query blocks of heads forward, and kv heads backward, where a key's gradient is
- * summed up over the query blocks of its heads in their order. The number of threads does not
- * change a bit of the results.
+ * Threads take query blocks of heads in the forward pass, and kv heads in the backward pass, where
+ * a key's gradient is summed over the query blocks of its heads in their order. The number of
+ * threads does not change a bit of the results.
  */
 #include "kernels/attention.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -22,20 +23,22 @@
 
 enum { BLOCK = ATTENTION_BLOCK, SCORES = BLOCK * BLOCK };
 
-/* Random bits of a block of queries and two blocks of keys, of which words before may be needed. */
+/* Random bits for a block of queries and two blocks of keys. A row's bits may start within a block
+ * of the generator. */
 enum { ROW_WORDS = 2 * BLOCK / 64 + 1, ALL_WORDS = BLOCK * ROW_WORDS + 2 };
 
-/* What one thread works in, all of it in the workspace. */
+/* One thread's working memory, all of it in the workspace. */
 struct scratch {
-    float *q, *dy;                            /* (d, BLOCK): a query block's, transposed */
+    float *q, *dy;                            /* (d, BLOCK): of a query block, transposed */
     float *sums;                              /* (BLOCK, d): y or dq of a query block */
     float *scores, *kept, *gradients;         /* (BLOCK keys, BLOCK queries) */
+    float *slopes;                            /* likewise; of capped scores */
     float *max, *sum, *shrink, *lse, *totals; /* by query */
-    float *copies[4];                         /* (BLOCK, d), on bf16: of q, dy, k, v */
+    float *copies[4];                         /* (BLOCK, d), on bf16: q, dy, k, v */
     float *dk, *dv;                           /* (t, d), on bf16 */
 };
 
-struct job {
+struct attention_job {
     const struct kernel *kernel;
     const struct kernel_call *call;
     const struct cpu_loops *loops;
@@ -47,8 +50,8 @@ struct job {
     float kept_scale;
 };
 
-/* Lays out a thread's scratch from `at` on; returns how many floats that is. */
-static size_t scratch_lay(const struct attention_shape *shape, float *at, struct scratch *s)
+/* Lays out a thread's scratch from `at`; returns its size in floats. */
+static size_t scratch_layout(const struct attention_shape *shape, float *at, struct scratch *s)
 {
     size_t panel = (size_t)shape->head_dim * BLOCK;
     size_t whole = (size_t)(shape->head_dim * shape->time + 15) / 16 * 16;
@@ -65,6 +68,7 @@ static size_t scratch_lay(const struct attention_shape *shape, float *at, struct
                  {&s->dy, panel, shape->backward},
                  {&s->kept, SCORES, shape->backward},
                  {&s->gradients, SCORES, shape->backward},
+                 {&s->slopes, SCORES, shape->backward && shape->softcap > 0},
                  {&s->lse, BLOCK, shape->backward},
                  {&s->totals, BLOCK, shape->backward},
                  {&s->copies[0], panel, shape->bf16},
@@ -74,100 +78,127 @@ static size_t scratch_lay(const struct attention_shape *shape, float *at, struct
                  {&s->dk, whole, shape->bf16 && shape->backward},
                  {&s->dv, whole, shape->bf16 && shape->backward}};
     size_t total = 0;
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (size_t i = 0; i < COUNT_OF(parts); i++) {
         *parts[i].part = parts[i].wanted && at != NULL ? at + total : NULL;
         if (parts[i].wanted) total += parts[i].count;
     }
     return total;
 }
 
-static struct scratch scratch_of(const struct job *job)
+static struct scratch scratch_of(const struct attention_job *job)
 {
     struct scratch s;
-    size_t count = scratch_lay(&job->shape, NULL, &s);
-    scratch_lay(&job->shape, (float *)job->call->workspace + (size_t)cpu_parallel_thread() * count,
-                &s);
+    size_t count = scratch_layout(&job->shape, NULL, &s);
+    scratch_layout(&job->shape,
+                   (float *)job->call->workspace + (size_t)cpu_parallel_thread() * count, &s);
     return s;
 }
 
-/* Rows of one head of an operand, some elements apart. */
-struct rows {
+/* Rows of one head of an operand; `stride` is their distance in elements. */
+struct attention_rows {
     const float *at;
     size_t stride;
 };
 
-/* Where they lie; on bf16, a copy of them. */
-static struct rows rows_of(const struct job *job, const void *operand, int64_t place,
-                           int64_t stride, size_t count, float *copy)
+/* The rows in place; on bf16, a copy of them. */
+static struct attention_rows rows_of(const struct attention_job *job, const void *operand,
+                                     int64_t place, int64_t stride, size_t count, float *copy)
 {
-    if (!job->shape.bf16) return (struct rows){(const float *)operand + place, (size_t)stride};
+    if (!job->shape.bf16)
+        return (struct attention_rows){(const float *)operand + place, (size_t)stride};
     const uint16_t *from = (const uint16_t *)operand + place;
     size_t width = (size_t)job->shape.head_dim;
     for (size_t i = 0; i < count; i++)
         job->loops->bf16_to_f32(width, copy + i * width, from + (int64_t)i * stride);
-    return (struct rows){copy, width};
+    return (struct attention_rows){copy, width};
 }
 
-/* One block of queries of one head, and one block of keys that it meets. */
+/* One block of queries of one head, with one block of keys. */
 struct meeting {
-    int64_t batch, head, query, key; /* the first of each */
+    int64_t batch, head, query, key; /* the first index of each */
     size_t queries, keys, lanes;     /* lanes: queries rounded up */
-    struct rows k, v;
+    struct attention_rows k, v;
     struct attention_block block;
-    bool any;      /* keys met before */
-    int64_t drawn; /* of which keys on the random bits are there; -1: none are */
+    int64_t begin, end; /* blocks of keys that any of the queries sees; the end is exact */
+    int64_t starts[BLOCK], ends[BLOCK]; /* of each query's document, if rows have starts */
+    bool any;                           /* an earlier block had visible keys */
+    int64_t drawn; /* the first key that the random bits in `words` are for; -1: there are none */
     uint64_t words[ALL_WORDS];
 };
 
-static size_t count_from(const struct job *job, int64_t first)
+static size_t count_from(const struct attention_job *job, int64_t first)
 {
     int64_t left = job->shape.time - first;
     return (size_t)(left < BLOCK ? left : BLOCK);
 }
 
-static int64_t kv_place(const struct job *job, int64_t batch, int64_t head, int64_t key)
+static int64_t kv_place(const struct attention_job *job, int64_t batch, int64_t head, int64_t key)
 {
     return (batch * job->shape.time + key) * job->at.kv_row +
            head / job->shape.group * job->shape.head_dim;
 }
 
-static int64_t q_place(const struct job *job, const struct meeting *m)
+static int64_t q_place(const struct attention_job *job, const struct meeting *m)
 {
     return (m->batch * job->shape.time + m->query) * job->at.q_row + m->head * job->shape.head_dim;
 }
 
-/* Of y and dy, which are dense. */
-static int64_t y_place(const struct job *job, const struct meeting *m)
+/* The place in y and dy, which are dense. */
+static int64_t y_place(const struct attention_job *job, const struct meeting *m)
 {
     return ((m->batch * job->shape.time + m->query) * job->shape.heads + m->head) *
            job->shape.head_dim;
 }
 
-static int64_t y_row(const struct job *job)
+static int64_t y_row(const struct attention_job *job)
 {
     return job->shape.heads * job->shape.head_dim;
 }
 
-static void meeting_start(const struct job *job, struct meeting *m, int64_t batch, int64_t head,
-                          int64_t query)
+/* Finds the keys that the queries see, and the documents of these. */
+static void find_keys(const struct attention_job *job, struct meeting *m)
+{
+    int64_t last = m->query + (int64_t)m->queries - 1, time = job->shape.time;
+    int64_t end = last + 1, begin = attention_first_key(&job->shape, m->query);
+    m->end = job->shape.causal ? end : time;
+    m->begin = begin / BLOCK * BLOCK;
+    if (job->at.starts == NULL) return;
+    const int32_t *starts = job->at.starts + m->batch * time;
+    if (!job->shape.causal) {
+        while (end < time && starts[end] == starts[last]) end++;
+        m->end = end;
+    }
+    if (starts[m->query] > begin) m->begin = starts[m->query] / BLOCK * BLOCK;
+    for (int64_t query = last; query >= m->query; query--) {
+        if (query < last && starts[query] != starts[query + 1]) end = query + 1;
+        m->starts[query - m->query] = starts[query];
+        m->ends[query - m->query] = end;
+    }
+    for (size_t i = m->queries; i < m->lanes; i++) m->starts[i] = m->ends[i] = 0;
+}
+
+static void meeting_start(const struct attention_job *job, struct meeting *m, int64_t batch,
+                          int64_t head, int64_t query)
 {
     m->batch = batch, m->head = head, m->query = query;
     m->queries = count_from(job, query);
     m->lanes = (m->queries + 15) / 16 * 16;
     m->any = false;
     m->drawn = -1;
+    find_keys(job, m);
 }
 
-/* Moves on to a key block; false if none of its keys is seen by anyone. */
-static bool meeting_move(const struct job *job, const struct scratch *s, struct meeting *m,
-                         int64_t key)
+/* Moves to a key block; false if no query sees any of its keys. */
+static bool meeting_move(const struct attention_job *job, const struct scratch *s,
+                         struct meeting *m, int64_t key)
 {
+    bool capped = job->shape.softcap > 0;
     m->key = key;
     m->keys = count_from(job, key);
     m->block = (struct attention_block){.queries = m->lanes,
                                         .keys = m->keys,
                                         .diagonal = job->shape.causal && key == m->query,
-                                        .scale = (float)job->shape.scale};
+                                        .scale = capped ? 1 : (float)job->shape.scale};
     if (job->at.mask != NULL) {
         m->block.seen = job->at.mask + m->batch * job->shape.time + key;
         bool any = false;
@@ -180,20 +211,14 @@ static bool meeting_move(const struct job *job, const struct scratch *s, struct 
     return true;
 }
 
-/* Where the keys that a query block can meet end. */
-static int64_t keys_end(const struct job *job, const struct meeting *m)
-{
-    return job->shape.causal ? m->query + (int64_t)m->queries : job->shape.time;
-}
-
 static enum product_part part_of(const struct meeting *m, enum product_part of_diagonal)
 {
     return m->block.diagonal ? of_diagonal : PRODUCT_WHOLE;
 }
 
-/* Rows (k or v) against lanes (q or dy): scores, or gradients of probabilities. */
-static void make_scores(const struct job *job, const struct meeting *m, struct rows rows,
-                        const float *lanes, float *scores)
+/* Multiplies rows (k or v) by lanes (q or dy): scores, or gradients of probabilities. */
+static void make_scores(const struct attention_job *job, const struct meeting *m,
+                        struct attention_rows rows, const float *lanes, float *scores)
 {
     struct cpu_product product = {.rows = m->keys,
                                   .columns = m->lanes,
@@ -209,10 +234,47 @@ static void make_scores(const struct job *job, const struct meeting *m, struct r
     job->loops->product(&product);
 }
 
-/* Adds up rows (v or k) for each query. */
-static void sum_to_queries(const struct job *job, const struct meeting *m, const float *scores,
-                           struct rows rows, float *sums, size_t sums_row, bool add,
-                           const float *factors)
+/* Hides the keys of other documents, if the block has any. */
+static void hide_documents(const struct attention_job *job, const struct meeting *m, float *scores)
+{
+    int32_t first[BLOCK], count[BLOCK];
+    int64_t begin = m->key, end = m->key + (int64_t)m->keys, least = end;
+    for (size_t i = 0; i < m->queries; i++) least = m->ends[i] < least ? m->ends[i] : least;
+    bool begun = m->starts[m->queries - 1] <= begin; /* starts never fall */
+    if (begun && (job->shape.causal || least == end)) return;
+    for (size_t i = 0; i < m->lanes; i++) {
+        int64_t from = m->starts[i] > begin ? m->starts[i] : begin;
+        int64_t to = m->ends[i] < end ? m->ends[i] : end;
+        first[i] = (int32_t)(from - begin);
+        count[i] = to > from ? (int32_t)(to - from) : 0;
+    }
+    job->loops->attention_documents(m->lanes, m->keys, scores, first, count);
+}
+
+/* Makes scores that only softmax is missing of: capped, and -infinity outside of the window and of
+ * the document. The whole block is made before it is capped, as capping reads all of it. */
+static void make_final_scores(const struct attention_job *job, struct meeting *m,
+                              const struct scratch *s)
+{
+    const struct attention_shape *shape = &job->shape;
+    bool diagonal = m->block.diagonal;
+    m->block.diagonal = diagonal && shape->softcap == 0;
+    make_scores(job, m, m->k, s->q, s->scores);
+    m->block.diagonal = diagonal;
+    if (shape->softcap > 0)
+        job->loops->attention_cap(m->lanes, m->keys, s->scores, s->slopes, (float)shape->scale,
+                                  (float)shape->softcap);
+    int64_t last = m->query + (int64_t)m->queries - 1;
+    if (attention_first_key(shape, last) > m->key)
+        job->loops->attention_window(m->lanes, m->keys, s->scores,
+                                     shape->window - (m->query - m->key));
+    if (job->at.starts != NULL) hide_documents(job, m, s->scores);
+}
+
+/* Sums rows (v or k) for each query. */
+static void sum_to_queries(const struct attention_job *job, const struct meeting *m,
+                           const float *scores, struct attention_rows rows, float *sums,
+                           size_t sums_row, bool add, const float *factors)
 {
     struct cpu_product product = {.rows = m->queries,
                                   .columns = (size_t)job->shape.head_dim,
@@ -230,9 +292,10 @@ static void sum_to_queries(const struct job *job, const struct meeting *m, const
     job->loops->product(&product);
 }
 
-/* Adds up rows (dy or q) for each key; `sums` is the gradient, or on bf16 what becomes it. */
-static void sum_to_keys(const struct job *job, const struct meeting *m, const float *scores,
-                        struct rows rows, void *gradient, float *sums)
+/* Sums rows (dy or q) for each key, into the gradient, or on bf16 into `sums`, rounded later. */
+static void sum_to_keys(const struct attention_job *job, const struct meeting *m,
+                        const float *scores, struct attention_rows rows, void *gradient,
+                        float *sums)
 {
     size_t width = (size_t)job->shape.head_dim;
     bool bf16 = job->shape.bf16;
@@ -254,10 +317,11 @@ static void sum_to_keys(const struct job *job, const struct meeting *m, const fl
 }
 
 /*
- * Dropout counts probabilities by query and then by key, a block the other way round. The generator
- * gives 128 bits at least: those of two key blocks, or of all rows where one block is all keys.
+ * Dropout counts probabilities by query and then by key, while a block has them by key and then by
+ * query. The generator gives at least 128 bits at a time: those of two key blocks, or of all rows
+ * if one block holds all keys.
  */
-static void drop(const struct job *job, struct meeting *m, float *to, const float *from)
+static void drop(const struct attention_job *job, struct meeting *m, float *to, const float *from)
 {
     uint32_t offsets[BLOCK];
     int64_t pair = m->key / (2 * BLOCK) * (2 * BLOCK), time = job->shape.time;
@@ -281,8 +345,8 @@ static void drop(const struct job *job, struct meeting *m, float *to, const floa
                                       job->kept_scale, false);
 }
 
-static void round_rows(const struct job *job, void *operand, int64_t place, int64_t stride,
-                       size_t count, const float *rows)
+static void round_rows(const struct attention_job *job, void *operand, int64_t place,
+                       int64_t stride, size_t count, const float *rows)
 {
     size_t width = (size_t)job->shape.head_dim;
     for (size_t i = 0; i < count; i++)
@@ -290,8 +354,9 @@ static void round_rows(const struct job *job, void *operand, int64_t place, int6
                                 rows + i * width);
 }
 
-/* y and lse of a query block, when all its keys have been met. */
-static void finish_queries(const struct job *job, const struct meeting *m, const struct scratch *s)
+/* Writes y and lse of a query block, after all of its keys. */
+static void finish_queries(const struct attention_job *job, const struct meeting *m,
+                           const struct scratch *s)
 {
     const bool *add = job->kernel->desc.accumulate;
     size_t width = (size_t)job->shape.head_dim;
@@ -311,16 +376,16 @@ static void finish_queries(const struct job *job, const struct meeting *m, const
     }
 }
 
-static void attend(const struct job *job, struct meeting *m, const struct scratch *s)
+static void attend(const struct attention_job *job, struct meeting *m, const struct scratch *s)
 {
     size_t width = (size_t)job->shape.head_dim;
-    struct rows q =
+    struct attention_rows q =
         rows_of(job, job->at.q, q_place(job, m), job->at.q_row, m->queries, s->copies[0]);
     job->loops->pack_lanes(m->queries, width, s->q, q.at, q.stride);
     for (size_t i = 0; i < BLOCK; i++) s->max[i] = -INFINITY, s->sum[i] = 0;
-    for (int64_t key = 0; key < keys_end(job, m); key += BLOCK) {
+    for (int64_t key = m->begin; key < m->end; key += BLOCK) {
         if (!meeting_move(job, s, m, key)) continue;
-        make_scores(job, m, m->k, s->q, s->scores);
+        make_final_scores(job, m, s);
         job->loops->attention_softmax(&m->block, s->scores, s->max, s->sum, s->shrink);
         if (job->dropout) drop(job, m, s->scores, s->scores);
         sum_to_queries(job, m, s->scores, m->v, s->sums, width, m->any, s->shrink);
@@ -330,9 +395,9 @@ static void attend(const struct job *job, struct meeting *m, const struct scratc
     finish_queries(job, m, s);
 }
 
-/* Causal query blocks meet more keys the later they are: early and late ones alternate, so that
- * every run of them is as much work as another. */
-static int64_t order_of(const struct job *job, int64_t n)
+/* The later a causal query block, the more keys it sees. So early and late blocks alternate, which
+ * gives every range of them the same work. */
+static int64_t order_of(const struct attention_job *job, int64_t n)
 {
     if (!job->shape.causal) return n;
     return n % 2 == 0 ? n / 2 : job->blocks - 1 - n / 2;
@@ -340,7 +405,7 @@ static int64_t order_of(const struct job *job, int64_t n)
 
 static void forward_part(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct attention_job *job = argument;
     struct scratch s = scratch_of(job);
     struct meeting m;
     for (size_t n = begin; n < end; n++) {
@@ -350,37 +415,38 @@ static void forward_part(const void *argument, size_t begin, size_t end)
     }
 }
 
-/* By query: what the scores are to be reduced by, and sums(P dP). */
-static void prepare_queries(const struct job *job, const struct meeting *m, const struct scratch *s,
-                            struct rows dy)
+/* By query: the log-sum-exp to subtract from the scores, and sums(P dP). */
+static void prepare_queries(const struct attention_job *job, const struct meeting *m,
+                            const struct scratch *s, struct attention_rows dy)
 {
     const struct attention_shape *shape = &job->shape;
     const float *lse = job->at.lse + (m->batch * shape->heads + m->head) * shape->time + m->query;
     for (size_t i = 0; i < BLOCK; i++) {
-        bool sees = i < m->queries && lse[i] != -INFINITY;
-        s->lse[i] = sees ? lse[i] : INFINITY; /* probabilities of 0 */
+        bool attends = i < m->queries && lse[i] != -INFINITY;
+        s->lse[i] = attends ? lse[i] : INFINITY; /* gives probabilities of 0 */
         s->totals[i] = 0;
     }
-    struct rows y = rows_of(job, job->at.y, y_place(job, m), y_row(job), m->queries, s->copies[2]);
+    struct attention_rows y =
+        rows_of(job, job->at.y, y_place(job, m), y_row(job), m->queries, s->copies[2]);
     job->loops->dot_rows(m->queries, (size_t)shape->head_dim, s->totals, dy.at, dy.stride, y.at,
                          y.stride);
 }
 
-/* Which gradients are wanted of which keys. */
-struct span {
+/* A range of keys, and which gradients to make: of the queries, of the keys. */
+struct attention_span {
     bool queries, keys;
-    int64_t begin, end; /* of keys, at block bounds */
+    int64_t begin, end; /* of keys, at block boundaries */
 };
 
-/* Gradients of one query block of a head: dq at once, dk and dv added to what is there. */
-static void attend_backward(const struct job *job, struct meeting *m, const struct scratch *s,
-                            const struct span *span)
+/* Gradients of one query block of a head: writes dq, adds to dk and dv. */
+static void attend_backward(const struct attention_job *job, struct meeting *m,
+                            const struct scratch *s, const struct attention_span *span)
 {
     size_t width = (size_t)job->shape.head_dim;
     bool bf16 = job->shape.bf16, add = job->kernel->desc.accumulate[0];
-    struct rows q =
+    struct attention_rows q =
         rows_of(job, job->at.q, q_place(job, m), job->at.q_row, m->queries, s->copies[0]);
-    struct rows dy =
+    struct attention_rows dy =
         rows_of(job, job->at.dy, y_place(job, m), y_row(job), m->queries, s->copies[1]);
     job->loops->pack_lanes(m->queries, width, s->q, q.at, q.stride);
     job->loops->pack_lanes(m->queries, width, s->dy, dy.at, dy.stride);
@@ -388,15 +454,18 @@ static void attend_backward(const struct job *job, struct meeting *m, const stru
     float *dq = bf16 ? s->sums : (float *)job->at.dq + q_place(job, m);
     size_t dq_row = bf16 ? width : (size_t)job->at.q_row;
     const float *kept = job->dropout ? s->kept : s->scores;
-    int64_t end = keys_end(job, m) < span->end ? keys_end(job, m) : span->end;
-    for (int64_t key = span->begin; key < end; key += BLOCK) {
+    int64_t end = m->end < span->end ? m->end : span->end;
+    int64_t begin = m->begin > span->begin ? m->begin : span->begin;
+    for (int64_t key = begin; key < end; key += BLOCK) {
         if (!meeting_move(job, s, m, key)) continue;
-        make_scores(job, m, m->k, s->q, s->scores);
+        make_final_scores(job, m, s);
         job->loops->attention_probabilities(&m->block, s->scores, s->lse);
         if (job->dropout) drop(job, m, s->kept, s->scores);
         if (span->keys) sum_to_keys(job, m, kept, dy, job->at.dv, s->dv);
         make_scores(job, m, m->v, s->dy, s->gradients);
         job->loops->attention_gradients(&m->block, s->gradients, s->scores, kept, s->totals);
+        if (s->slopes != NULL)
+            job->loops->attention_uncap(m->lanes, m->keys, s->gradients, s->slopes);
         if (span->keys) sum_to_keys(job, m, s->gradients, q, job->at.dk, s->dk);
         if (span->queries)
             sum_to_queries(job, m, s->gradients, m->k, dq, dq_row, m->any || add, NULL);
@@ -408,9 +477,9 @@ static void attend_backward(const struct job *job, struct meeting *m, const stru
     if (bf16) round_rows(job, job->at.dq, q_place(job, m), job->at.q_row, m->queries, dq);
 }
 
-/* Before a kv head's gradient is summed up, in place or on bf16 beside it. */
-static void clear_sums(const struct job *job, int64_t batch, int64_t head, const struct span *span,
-                       void *gradient, float *sums, bool add)
+/* Clears the sums of a kv head's gradient, in place or on bf16 in scratch memory. */
+static void clear_sums(const struct attention_job *job, int64_t batch, int64_t head,
+                       const struct attention_span *span, void *gradient, float *sums, bool add)
 {
     size_t width = (size_t)job->shape.head_dim;
     for (int64_t key = span->begin; key < span->end; key++) {
@@ -420,19 +489,21 @@ static void clear_sums(const struct job *job, int64_t batch, int64_t head, const
     }
 }
 
-/* dk and dv of a span of a kv head's keys, and dq of its query heads if that is wanted too. */
-static void attend_kv_head(const struct job *job, struct meeting *m, const struct scratch *s,
-                           int64_t batch, int64_t kv_head, const struct span *span)
+/* Makes dk and dv of a range of a kv head's keys, and dq of its query heads if requested. */
+static void attend_kv_head(const struct attention_job *job, struct meeting *m,
+                           const struct scratch *s, int64_t batch, int64_t kv_head,
+                           const struct attention_span *span)
 {
     const struct attention_shape *shape = &job->shape;
     const bool *add = job->kernel->desc.accumulate;
-    int64_t first = kv_head * shape->group;
+    int64_t first = kv_head * shape->group, last = attention_rows_end(shape, span->end - 1);
     clear_sums(job, batch, first, span, job->at.dk, s->dk, add[shape->packed ? 0 : 1]);
     clear_sums(job, batch, first, span, job->at.dv, s->dv, add[shape->packed ? 0 : 2]);
     for (int64_t head = first; head < first + shape->group; head++)
-        for (int64_t query = shape->causal ? span->begin : 0; query < shape->time; query += BLOCK) {
+        for (int64_t query = shape->causal ? span->begin : 0; query < last; query += BLOCK) {
             meeting_start(job, m, batch, head, query);
-            attend_backward(job, m, s, span);
+            if (m->begin >= span->end) break; /* so do later queries */
+            if (m->end > span->begin) attend_backward(job, m, s, span);
         }
     if (!shape->bf16) return;
     int64_t place = kv_place(job, batch, first, span->begin);
@@ -443,8 +514,8 @@ static void attend_kv_head(const struct job *job, struct meeting *m, const struc
 
 static void kv_heads_part(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
-    struct span span = {.queries = true, .keys = true, .end = job->shape.time};
+    const struct attention_job *job = argument;
+    struct attention_span span = {.queries = true, .keys = true, .end = job->shape.time};
     struct scratch s = scratch_of(job);
     struct meeting m;
     for (size_t n = begin; n < end; n++)
@@ -454,8 +525,8 @@ static void kv_heads_part(const void *argument, size_t begin, size_t end)
 
 static void queries_part(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
-    struct span span = {.queries = true, .end = job->shape.time};
+    const struct attention_job *job = argument;
+    struct attention_span span = {.queries = true, .end = job->shape.time};
     struct scratch s = scratch_of(job);
     struct meeting m;
     for (size_t n = begin; n < end; n++) {
@@ -467,20 +538,22 @@ static void queries_part(const void *argument, size_t begin, size_t end)
 
 static void keys_part(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct attention_job *job = argument;
     struct scratch s = scratch_of(job);
     struct meeting m;
     for (size_t n = begin; n < end; n++) {
         int64_t item = (int64_t)n / job->blocks, block = order_of(job, (int64_t)n % job->blocks);
         int64_t key = block * BLOCK;
-        struct span span = {.keys = true, .begin = key, .end = key + (int64_t)count_from(job, key)};
+        struct attention_span span = {.keys = true,
+                                      .begin = key,
+                                      .end = key + (int64_t)count_from(job, key)};
         attend_kv_head(job, &m, &s, item / job->shape.kv_heads, item % job->shape.kv_heads, &span);
     }
 }
 
-/* With more threads than kv heads, the probabilities are made twice, and every block has its own
- * thread. Sums are made in the same order: the same bits. */
-static void run_backward(const struct job *job)
+/* With more threads than kv heads, computes the probabilities twice, so that every block can have
+ * its own thread. The order of sums stays the same, and so do the bits. */
+static void run_backward(const struct attention_job *job)
 {
     size_t kv_heads = (size_t)(job->shape.batch * job->shape.kv_heads);
     int threads = job->kernel->threads;
@@ -497,24 +570,24 @@ static status_t run_attention(const struct kernel *kernel, const struct kernel_c
 {
     struct attention_shape shape = attention_shape_of(&kernel->desc);
     double p = kernel->desc.attrs.attention.p;
-    struct job job = {.kernel = kernel,
-                      .call = call,
-                      .loops = cpu_loops_get(),
-                      .shape = shape,
-                      .at = attention_places_of(&shape, call),
-                      .blocks = (shape.time + BLOCK - 1) / BLOCK,
-                      .dropout = p > 0,
-                      .mask = {.seed = call->seed,
-                               .stream = kernel->desc.attrs.attention.stream,
-                               .step = (uint32_t)call->step,
-                               .rank = call->rank,
-                               .threshold = philox_threshold(p)},
-                      .kept_scale = (float)(1 / (1 - p))};
+    struct attention_job job = {.kernel = kernel,
+                                .call = call,
+                                .loops = cpu_loops_get(),
+                                .shape = shape,
+                                .at = attention_places_of(&shape, call),
+                                .blocks = (shape.time + BLOCK - 1) / BLOCK,
+                                .dropout = p > 0,
+                                .mask = {.seed = call->seed,
+                                         .stream = kernel->desc.attrs.attention.stream,
+                                         .step = (uint32_t)call->step,
+                                         .rank = call->rank,
+                                         .threshold = philox_threshold(p)},
+                                .kept_scale = (float)(1 / (1 - p))};
     if (shape.backward) run_backward(&job);
     else
         cpu_parallel(kernel->threads, (size_t)(shape.batch * shape.heads * job.blocks), 1,
                      forward_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_attention(struct kernel *kernel)
@@ -522,7 +595,7 @@ status_t cpu_prepare_attention(struct kernel *kernel)
     struct attention_shape shape = attention_shape_of(&kernel->desc);
     struct scratch scratch;
     kernel->workspace_bytes =
-        (uint64_t)kernel->threads * scratch_lay(&shape, NULL, &scratch) * sizeof(float);
+        (uint64_t)kernel->threads * scratch_layout(&shape, NULL, &scratch) * sizeof(float);
     kernel->run = run_attention;
-    return STATUS_OKAY;
+    return NULL;
 }

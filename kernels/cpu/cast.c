@@ -1,4 +1,4 @@
-/* Casts between f32 and bf16: one loop over memory, cut into a part per thread. */
+/* Casts between f32 and bf16: one loop over memory, split into one part per thread. */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
@@ -29,7 +29,7 @@ static status_t run_cast(const struct kernel *kernel, const struct kernel_call *
     struct cast_job job = {kernel, call};
     cpu_parallel(kernel->threads, (size_t)tensor_element_count(&kernel->desc.outputs[0]), CPU_GRAIN,
                  cast_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_cast(struct kernel *kernel)
@@ -38,5 +38,5 @@ status_t cpu_prepare_cast(struct kernel *kernel)
     if (desc->accumulate[0] || !cpu_same_order(&desc->inputs[0], &desc->outputs[0]))
         return reference_prepare(kernel);
     kernel->run = run_cast;
-    return STATUS_OKAY;
+    return NULL;
 }

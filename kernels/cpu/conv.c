@@ -1,8 +1,8 @@
 /*
  * Convolutions: by winograd.h where that fits, else by oneDNN. Activations are channels last inside
- * (on AVX-512, within a few percent of the library's own blocked formats, without their changes of
- * format); activations in plain order are transposed in the workspace. Weights, small beside the
- * work, are always reordered to the blocked format that the primitive prefers.
+ * (on AVX-512 this is within a few percent of the library's own blocked formats, and saves their
+ * reorders); activations in plain order are transposed in the workspace. Weights, which are small
+ * compared to the work, are always reordered to the blocked format that the primitive prefers.
  */
 #include <string.h>
 
@@ -13,7 +13,7 @@
 /* Two ways to describe a convolution to the library, tried in this order. */
 enum formats { FORMATS_CHANNELS_LAST, FORMATS_ANY, FORMATS_COUNT };
 
-struct conv {
+struct cpu_conv {
     const struct tensor_type *x, *weight, *y;
     bool bias;
     dnnl_memory_desc_t x_inner, weight_inner, bias_format, y_inner;
@@ -31,10 +31,10 @@ static status_t describe(const struct kernel *kernel, dnnl_data_type_t type, int
     for (int i = 0; i < dim_count; i++) all[i] = dims[i];
     TRY_DNNL(kernel, "describe memory",
              dnnl_memory_desc_init_by_tag(format, dim_count, all, type, tag));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* How the caller's activations lie; one channel or one pixel counts as channels last. */
+/* The layout of the caller's activations; one channel or one pixel counts as channels last. */
 static status_t describe_activation(const struct kernel *kernel, const struct tensor_type *type,
                                     dnnl_memory_desc_t *format)
 {
@@ -55,7 +55,8 @@ static status_t describe_weight(const struct kernel *kernel, const struct tensor
                     format);
 }
 
-static status_t describe_inner(const struct kernel *kernel, struct conv *conv, enum formats formats)
+static status_t describe_inner(const struct kernel *kernel, struct cpu_conv *conv,
+                               enum formats formats)
 {
     dnnl_format_tag_t tag = formats == FORMATS_ANY ? dnnl_format_tag_any : dnnl_nhwc;
     TRY(describe(kernel, data_type(conv->x), 4, conv->x->dims, tag, &conv->x_inner));
@@ -65,7 +66,7 @@ static status_t describe_inner(const struct kernel *kernel, struct conv *conv, e
                     &conv->bias_format);
 }
 
-/* The geometry as the library counts it. */
+/* The geometry in the library's terms. */
 struct geometry {
     dnnl_dims_t stride, dilation, padding;
 };
@@ -81,7 +82,7 @@ static struct geometry geometry_of(const struct op_desc *desc)
     return geometry;
 }
 
-static status_t make_forward(const struct kernel *kernel, const struct conv *conv,
+static status_t make_forward(const struct kernel *kernel, const struct cpu_conv *conv,
                              dnnl_primitive_desc_t *made)
 {
     dnnl_engine_t engine = NULL;
@@ -98,10 +99,10 @@ static status_t make_forward(const struct kernel *kernel, const struct conv *con
     dnnl_status_t error = dnnl_primitive_desc_create(made, &desc, attributes, engine, NULL);
     dnnl_primitive_attr_destroy(attributes);
     TRY_DNNL(kernel, "prepare the convolution", error);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t make_backward(const struct kernel *kernel, const struct conv *conv,
+static status_t make_backward(const struct kernel *kernel, const struct cpu_conv *conv,
                               dnnl_primitive_desc_t forward, dnnl_primitive_desc_t *made)
 {
     dnnl_engine_t engine = NULL;
@@ -124,10 +125,10 @@ static status_t make_backward(const struct kernel *kernel, const struct conv *co
     dnnl_status_t error = dnnl_primitive_desc_create(made, &desc, attributes, engine, forward);
     dnnl_primitive_attr_destroy(attributes);
     TRY_DNNL(kernel, "prepare the convolution", error);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t make(const struct kernel *kernel, struct conv *conv, enum formats formats,
+static status_t make(const struct kernel *kernel, struct cpu_conv *conv, enum formats formats,
                      dnnl_primitive_desc_t *made)
 {
     TRY(describe_inner(kernel, conv, formats));
@@ -139,7 +140,7 @@ static status_t make(const struct kernel *kernel, struct conv *conv, enum format
     return status;
 }
 
-/* Whether the library has nothing better than its own reference loops. */
+/* Whether the library has only its own reference loops for this. */
 static bool is_slow(const_dnnl_primitive_desc_t primitive_desc)
 {
     const char *name = NULL;
@@ -149,9 +150,10 @@ static bool is_slow(const_dnnl_primitive_desc_t primitive_desc)
     return strncmp(name, "ref", 3) == 0;
 }
 
-static status_t choose(const struct kernel *kernel, struct conv *conv, dnnl_primitive_desc_t *made)
+static status_t choose(const struct kernel *kernel, struct cpu_conv *conv,
+                       dnnl_primitive_desc_t *made)
 {
-    status_t first_error = STATUS_OKAY;
+    status_t first_error = NULL;
     dnnl_primitive_desc_t slow = NULL;
     for (int formats = 0; formats < FORMATS_COUNT; formats++) {
         dnnl_primitive_desc_t candidate = NULL;
@@ -162,7 +164,7 @@ static status_t choose(const struct kernel *kernel, struct conv *conv, dnnl_prim
             status_free(first_error);
             if (slow != NULL) dnnl_primitive_desc_destroy(slow);
             *made = candidate;
-            return STATUS_OKAY;
+            return NULL;
         } else if (slow == NULL) {
             slow = candidate;
         } else {
@@ -172,7 +174,7 @@ static status_t choose(const struct kernel *kernel, struct conv *conv, dnnl_prim
     if (slow == NULL) return first_error;
     status_free(first_error);
     *made = slow;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t bind_activation(struct kernel *kernel, int argument, int operand,
@@ -191,7 +193,7 @@ static status_t bind_weight(struct kernel *kernel, int argument, int operand,
     return program_bind(kernel, argument, operand, &format, add);
 }
 
-static status_t bind_all(struct kernel *kernel, const struct conv *conv)
+static status_t bind_all(struct kernel *kernel, const struct cpu_conv *conv)
 {
     const bool *add = kernel->desc.accumulate;
     switch (kernel->desc.kind) {
@@ -208,33 +210,35 @@ static status_t bind_all(struct kernel *kernel, const struct conv *conv)
         TRY(bind_activation(kernel, DNNL_ARG_SRC, 0, conv->x, false));
         TRY(bind_activation(kernel, DNNL_ARG_DIFF_DST, 1, conv->y, false));
         TRY(bind_weight(kernel, DNNL_ARG_DIFF_WEIGHTS, PROGRAM_OUTPUT, conv->weight, add[0]));
-        if (!conv->bias) return STATUS_OKAY;
+        if (!conv->bias) return NULL;
         return program_bind(kernel, DNNL_ARG_DIFF_BIAS, PROGRAM_OUTPUT + 1, &conv->bias_format,
                             add[1]);
     }
 }
 
-static struct conv conv_of(const struct op_desc *desc)
+static struct cpu_conv conv_of(const struct op_desc *desc)
 {
     const struct tensor_type *in = desc->inputs, *out = desc->outputs;
     if (desc->kind == OP_CONV2D_BACKWARD_DATA)
-        return (struct conv){.x = &out[0], .weight = &in[1], .y = &in[0]};
+        return (struct cpu_conv){.x = &out[0], .weight = &in[1], .y = &in[0]};
     if (desc->kind == OP_CONV2D_BACKWARD_WEIGHTS)
-        return (struct conv){.x = &in[0],
-                             .weight = &out[0],
-                             .y = &in[1],
-                             .bias = desc->output_present[1]};
-    return (
-        struct conv){.x = &in[0], .weight = &in[1], .y = &out[0], .bias = desc->input_present[2]};
+        return (struct cpu_conv){.x = &in[0],
+                                 .weight = &out[0],
+                                 .y = &in[1],
+                                 .bias = desc->output_present[1]};
+    return (struct cpu_conv){.x = &in[0],
+                             .weight = &in[1],
+                             .y = &out[0],
+                             .bias = desc->input_present[2]};
 }
 
 status_t cpu_prepare_conv(struct kernel *kernel)
 {
-    struct conv conv = conv_of(&kernel->desc);
+    struct cpu_conv conv = conv_of(&kernel->desc);
     if (!cpu_is_plain(conv.weight)) return reference_prepare(kernel);
     if (winograd_fits(&kernel->desc)) {
         winograd_prepare(kernel);
-        return STATUS_OKAY;
+        return NULL;
     }
     dnnl_primitive_desc_t primitive_desc = NULL;
     TRY(choose(kernel, &conv, &primitive_desc));

@@ -1,4 +1,4 @@
-/* The CPU library: which preparation serves which op. */
+/* The CPU library: which function prepares each op. */
 #include "kernels/cpu/cpu.h"
 
 #include <oneapi/dnnl/dnnl.h>
@@ -24,6 +24,18 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_NLL_LOSS_BACKWARD] = cpu_prepare_loss,
     [OP_CROSS_ENTROPY] = cpu_prepare_loss,
     [OP_CROSS_ENTROPY_BACKWARD] = cpu_prepare_loss,
+    [OP_AVG_POOL2D] = cpu_prepare_avg_pool,
+    [OP_AVG_POOL2D_BACKWARD] = cpu_prepare_avg_pool,
+    [OP_GROUP_NORM] = cpu_prepare_group_norm,
+    [OP_GROUP_NORM_BACKWARD] = cpu_prepare_group_norm,
+    [OP_TRANSPOSE] = cpu_prepare_shape,
+    [OP_SLICE] = cpu_prepare_shape,
+    [OP_SLICE_BACKWARD] = cpu_prepare_shape,
+    [OP_CONCAT] = cpu_prepare_shape,
+    [OP_MEAN] = cpu_prepare_shape,
+    [OP_MEAN_BACKWARD] = cpu_prepare_shape,
+    [OP_ELEMENT_LOSS] = cpu_prepare_element_loss,
+    [OP_ELEMENT_LOSS_BACKWARD] = cpu_prepare_element_loss,
     [OP_COUNT_CORRECT] = cpu_prepare_loss,
     [OP_CAST] = cpu_prepare_cast,
     [OP_ROPE] = cpu_prepare_rope,
@@ -34,10 +46,14 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_MUL] = cpu_prepare_element,
     [OP_GELU] = cpu_prepare_element,
     [OP_GELU_BACKWARD] = cpu_prepare_element,
+    [OP_TANH] = cpu_prepare_element,
+    [OP_TANH_BACKWARD] = cpu_prepare_element,
     [OP_SILU] = cpu_prepare_element,
     [OP_SILU_BACKWARD] = cpu_prepare_element,
     [OP_SILU_MUL] = cpu_prepare_element,
     [OP_SILU_MUL_BACKWARD] = cpu_prepare_element,
+    [OP_GELU_MUL] = cpu_prepare_element,
+    [OP_GELU_MUL_BACKWARD] = cpu_prepare_element,
     [OP_SOFTMAX] = cpu_prepare_softmax,
     [OP_SOFTMAX_BACKWARD] = cpu_prepare_softmax,
     [OP_EMBEDDING] = cpu_prepare_embedding,
@@ -48,6 +64,16 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_RMS_NORM_BACKWARD] = cpu_prepare_norm,
     [OP_LINEAR_CROSS_ENTROPY] = cpu_prepare_head,
     [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = cpu_prepare_head,
+    [OP_NARROW] = cpu_prepare_columns,
+    [OP_NARROW_BACKWARD] = cpu_prepare_columns,
+    [OP_SCALE] = cpu_prepare_element,
+    [OP_RECIPROCAL] = cpu_prepare_element,
+    [OP_DIV] = cpu_prepare_element,
+    [OP_DIV_BACKWARD] = cpu_prepare_element,
+    [OP_SIGMOID] = cpu_prepare_element,
+    [OP_SIGMOID_BACKWARD] = cpu_prepare_element,
+    [OP_SQUARED_RELU] = cpu_prepare_element,
+    [OP_SQUARED_RELU_BACKWARD] = cpu_prepare_element,
 };
 
 status_t cpu_prepare(struct kernel *kernel)
@@ -63,7 +89,7 @@ status_t cpu_leave_to_reference(struct kernel *kernel)
     return reference_prepare(kernel);
 }
 
-/* oneDNN would emulate it on older processors, slower than by way of f32. */
+/* On older processors oneDNN would emulate bf16, which is slower than f32 copies. */
 static bool has_bf16(void)
 {
     int isa = (int)dnnl_get_effective_cpu_isa(), wanted = (int)dnnl_cpu_isa_avx512_core_bf16;
@@ -81,15 +107,33 @@ bool cpu_runs_bf16(const struct op_desc *desc)
     case OP_LINEAR_BACKWARD_WEIGHTS:
     case OP_LINEAR_CROSS_ENTROPY:
     case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return has_bf16();
+    case OP_TRANSPOSE:
+    case OP_SLICE:
+    case OP_SLICE_BACKWARD:
+    case OP_CONCAT:
     case OP_ADD:
     case OP_SUM_LEADING:
     case OP_MUL:
     case OP_GELU:
     case OP_GELU_BACKWARD:
+    case OP_TANH:
+    case OP_TANH_BACKWARD:
+    case OP_NARROW:
+    case OP_NARROW_BACKWARD:
+    case OP_SCALE:
+    case OP_RECIPROCAL:
+    case OP_DIV:
+    case OP_DIV_BACKWARD:
+    case OP_SIGMOID:
+    case OP_SIGMOID_BACKWARD:
+    case OP_SQUARED_RELU:
+    case OP_SQUARED_RELU_BACKWARD:
     case OP_SILU:
     case OP_SILU_BACKWARD:
     case OP_SILU_MUL:
     case OP_SILU_MUL_BACKWARD:
+    case OP_GELU_MUL:
+    case OP_GELU_MUL_BACKWARD:
     case OP_EMBEDDING:
     case OP_EMBEDDING_BACKWARD:
     case OP_LAYER_NORM:

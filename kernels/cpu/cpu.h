@@ -1,7 +1,7 @@
 /*
- * The CPU library's insides: one preparation per family of ops. Each sets the kernel's run function
- * and sizes; what a family does not make fast (operands in different layouts) it leaves to the
- * reference library.
+ * Internals of the CPU library: one preparation per family of ops. Each sets the kernel's run
+ * function and sizes. The reference library runs operands for which a family has no fast code
+ * (different layouts).
  */
 #ifndef FSDPD_KERNELS_CPU_CPU_H
 #define FSDPD_KERNELS_CPU_CPU_H
@@ -18,6 +18,10 @@ cpu_prepare_function cpu_prepare_pool;
 cpu_prepare_function cpu_prepare_dropout;
 cpu_prepare_function cpu_prepare_reshape;
 cpu_prepare_function cpu_prepare_loss;
+cpu_prepare_function cpu_prepare_element_loss;
+cpu_prepare_function cpu_prepare_avg_pool;
+cpu_prepare_function cpu_prepare_group_norm;
+cpu_prepare_function cpu_prepare_shape;
 cpu_prepare_function cpu_prepare_cast;
 cpu_prepare_function cpu_prepare_rope;
 cpu_prepare_function cpu_prepare_attention;
@@ -26,20 +30,22 @@ cpu_prepare_function cpu_prepare_sum_leading;
 cpu_prepare_function cpu_prepare_embedding;
 cpu_prepare_function cpu_prepare_norm;
 cpu_prepare_function cpu_prepare_softmax;
+cpu_prepare_function cpu_prepare_columns;
 
-/* For what a family does not make fast; on bf16 it has to go by way of f32: UNIMPLEMENTED. */
+/* For cases without fast code. On bf16 returns UNIMPLEMENTED, so that f32 copies are used. */
 cpu_prepare_function cpu_leave_to_reference;
 
-/* Whether elements lie in plain order: also true of channels last with one channel or one pixel. */
+/* Whether elements are in plain order: also true for channels last with one channel or one
+ * pixel. */
 bool cpu_is_plain(const struct tensor_type *type);
 
 /* Whether two tensors of the same shape have their elements in the same order. */
 bool cpu_same_order(const struct tensor_type *a, const struct tensor_type *b);
 
-/* Runs an element-wise op, on tensors of the same order: for those that end in one. */
+/* Runs an element-wise op on tensors of the same order, for ops that end with one. */
 void cpu_run_element(const struct op_desc *desc, int threads, const struct kernel_call *call);
 
-/* A thread is not worth waking for fewer elements. */
+/* With fewer elements, waking a thread does not pay. */
 enum { CPU_GRAIN = 16 * 1024 };
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * Dropout forward and backward: the same function. The generator counts elements in plain order, so
- * for channels last the bits of a tile (up to 64 channels of one image) are made in that order and
- * transposed on their way to the elements.
+ * Dropout: forward and backward are the same function. The generator counts elements in plain
+ * order. So for channels last, the bits of a tile (up to 64 channels of one image) are made in that
+ * order, and transposed when applied to the elements.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -10,7 +10,8 @@
 enum {
     TILE_CHANNELS = 64,
     TILE_PIXELS = 1024,
-    /* A row of a tile may start in the middle of a block, and one word beyond the end is read. */
+    /* A tile's row may start within a block of random words, and one word beyond its end is
+     * read. */
     ROW_WORDS = TILE_PIXELS / 64 + 2,
     CHUNK = 4096, /* elements, in plain order */
 };
@@ -36,13 +37,13 @@ static void plain_part(const void *argument, size_t begin, size_t end)
     }
 }
 
-/* Random bits of `channels` rows of `pixels` elements, the first of which is element `index`; rows
- * are `row_stride` elements apart. */
+/* Random bits for `channels` rows of `pixels` elements, from element `index` on; rows are
+ * `row_stride` elements apart. */
 static void tile_bits(const struct dropout_job *job, size_t channels, size_t pixels,
                       size_t row_stride, uint64_t index, uint64_t *words, uint32_t *bit_offsets)
 {
     const struct cpu_loops *loops = cpu_loops_get();
-    if (pixels == row_stride) { /* one run of elements */
+    if (pixels == row_stride) { /* the rows are contiguous */
         size_t count = channels * pixels + index % 4;
         loops->keep_bits((count + 63) / 64, words, index / 4, &job->mask);
         for (size_t c = 0; c < channels; c++) bit_offsets[c] = (uint32_t)(index % 4 + c * pixels);
@@ -95,7 +96,7 @@ static status_t run_dropout(const struct kernel *kernel, const struct kernel_cal
     if (cpu_is_plain(type))
         cpu_parallel(kernel->threads, (size_t)tensor_element_count(type), CHUNK, plain_part, &job);
     else cpu_parallel(kernel->threads, (size_t)type->dims[0], 1, channels_last_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_dropout(struct kernel *kernel)
@@ -103,5 +104,5 @@ status_t cpu_prepare_dropout(struct kernel *kernel)
     if (!cpu_same_order(&kernel->desc.inputs[0], &kernel->desc.outputs[0]))
         return reference_prepare(kernel);
     kernel->run = run_dropout;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,6 +1,6 @@
 /*
- * Element-wise ops, and sums over leading dimensions: one loop over memory, cut into a part per
- * thread. bf16 goes through small blocks of f32 on the stack.
+ * Element-wise ops, and sums over leading dimensions: one loop over memory, split into one part per
+ * thread. bf16 is converted in small blocks of f32 on the stack.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
@@ -10,23 +10,41 @@ enum { BLOCK = 512, ELEMENT_INPUTS = 3, ELEMENT_OUTPUTS = 2 };
 struct element_job {
     const struct op_desc *desc;
     const struct kernel_call *call;
-    size_t period; /* of ADD's second operand */
+    size_t period; /* length of the operand that repeats, or of all */
 };
 
-/* n elements of each operand, f32. */
+/* Runs the op on n elements of each operand, in f32. */
 static void apply(const struct op_desc *desc, size_t n, float *const *to, const float *const *from)
 {
     const struct cpu_loops *loops = cpu_loops_get();
     bool add = desc->accumulate[0], tanh = desc->attrs.gelu.tanh;
+    float factor = (float)desc->attrs.scale.factor, offset = (float)desc->attrs.scale.offset;
     switch (desc->kind) {
     case OP_RELU: loops->relu(n, to[0], from[0], add); break;
     case OP_RELU_BACKWARD: loops->relu_backward(n, to[0], from[0], from[1], add); break;
     case OP_MUL: loops->mul(n, to[0], from[0], from[1], add); break;
     case OP_GELU: loops->gelu(n, to[0], from[0], tanh, add); break;
     case OP_GELU_BACKWARD: loops->gelu_backward(n, to[0], from[0], from[1], tanh, add); break;
+    case OP_TANH: loops->tanh(n, to[0], from[0], add); break;
+    case OP_TANH_BACKWARD: loops->tanh_backward(n, to[0], from[0], from[1], add); break;
+    case OP_SCALE: loops->affine(n, to[0], from[0], factor, offset, add); break;
+    case OP_RECIPROCAL: loops->reciprocal(n, to[0], from[0], factor, add); break;
+    case OP_DIV: loops->div(n, to[0], from[0], from[1], add); break;
+    case OP_DIV_BACKWARD: loops->div_backward(n, to[0], from[0], from[1], from[2], add); break;
+    case OP_SIGMOID: loops->sigmoid(n, to[0], from[0], add); break;
+    case OP_SIGMOID_BACKWARD: loops->sigmoid_backward(n, to[0], from[0], from[1], add); break;
+    case OP_SQUARED_RELU: loops->squared_relu(n, to[0], from[0], add); break;
+    case OP_SQUARED_RELU_BACKWARD:
+        loops->squared_relu_backward(n, to[0], from[0], from[1], add);
+        break;
     case OP_SILU: loops->silu(n, to[0], from[0], add); break;
     case OP_SILU_BACKWARD: loops->silu_backward(n, to[0], from[0], from[1], add); break;
     case OP_SILU_MUL: loops->silu_mul(n, to[0], from[0], from[1], add); break;
+    case OP_GELU_MUL: loops->gelu_mul(n, to[0], from[0], from[1], tanh, add); break;
+    case OP_GELU_MUL_BACKWARD:
+        loops->gelu_mul_backward(n, to[0], to[1], from[0], from[1], from[2], tanh, add,
+                                 desc->accumulate[1]);
+        break;
     case OP_SILU_MUL_BACKWARD:
         loops->silu_mul_backward(n, to[0], to[1], from[0], from[1], from[2], add,
                                  desc->accumulate[1]);
@@ -35,13 +53,15 @@ static void apply(const struct op_desc *desc, size_t n, float *const *to, const 
     }
 }
 
-/* Where an input's elements from `begin` on are; ADD's second operand starts again and again. */
+/* The offset of an input's element `begin`; the last operand of a sum, a product or a quotient may
+ * repeat. */
 static size_t place(const struct element_job *job, int input, size_t begin)
 {
-    return input == 1 ? begin % job->period : begin;
+    bool repeats = input > 0 && input == job->desc->input_count - 1;
+    return repeats ? begin % job->period : begin;
 }
 
-/* How many elements follow each other in all operands. */
+/* The number of elements that are contiguous in all operands. */
 static size_t run_length(const struct element_job *job, size_t begin, size_t end)
 {
     size_t left = job->period - begin % job->period;
@@ -87,8 +107,8 @@ static void part_bf16(const void *argument, size_t begin, size_t end)
 void cpu_run_element(const struct op_desc *desc, int threads, const struct kernel_call *call)
 {
     size_t count = (size_t)tensor_element_count(&desc->outputs[0]);
-    struct element_job job = {desc, call, count};
-    if (desc->kind == OP_ADD) job.period = (size_t)tensor_element_count(&desc->inputs[1]);
+    size_t period = (size_t)tensor_element_count(&desc->inputs[desc->input_count - 1]);
+    struct element_job job = {desc, call, period};
     bool is_bf16 = desc->outputs[0].dtype == DTYPE_BF16;
     cpu_parallel(threads, count, CPU_GRAIN, is_bf16 ? part_bf16 : part_f32, &job);
 }
@@ -96,11 +116,11 @@ void cpu_run_element(const struct op_desc *desc, int threads, const struct kerne
 static status_t run_element(const struct kernel *kernel, const struct kernel_call *call)
 {
     cpu_run_element(&kernel->desc, kernel->threads, call);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Whether elements of the same index lie at the same place; those of ADD's second operand again
- * and again. */
+/* Whether elements of the same index have the same offset in all operands, except one that
+ * repeats. */
 static bool same_places(const struct op_desc *desc)
 {
     const struct tensor_type *y = &desc->outputs[0];
@@ -115,12 +135,12 @@ status_t cpu_prepare_element(struct kernel *kernel)
 {
     if (same_places(&kernel->desc)) {
         kernel->run = run_element;
-        return STATUS_OKAY;
+        return NULL;
     }
     return cpu_leave_to_reference(kernel);
 }
 
-/* Columns of a sum over leading dimensions; each thread has some. */
+/* Sums some columns over leading dimensions; each thread has its own. */
 static void sum_part(const void *argument, size_t begin, size_t end)
 {
     const struct element_job *job = argument;
@@ -148,11 +168,11 @@ static status_t run_sum_leading(const struct kernel *kernel, const struct kernel
     struct element_job job = {&kernel->desc, call, columns};
     size_t rows = count / columns, grain = (CPU_GRAIN + rows - 1) / rows;
     cpu_parallel(kernel->threads, columns, (grain + 63) / 64 * 64, sum_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_sum_leading(struct kernel *kernel)
 {
     kernel->run = run_sum_leading;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,7 +1,7 @@
 /*
- * Embeddings. Their gradient adds the rows of dy in the order of the tokens, every thread in
- * columns of its own: nothing depends on timing, nothing is sorted, and rows of the table that no
- * token names are only zeroed, or not touched at all.
+ * Embeddings. Their gradient adds the rows of dy in the order of the tokens, and every thread has
+ * columns of its own: the result does not depend on timing, and nothing is sorted. Rows of the
+ * table without a token are only zeroed, or not touched at all.
  */
 #include <string.h>
 
@@ -68,19 +68,19 @@ static status_t run_embedding(const struct kernel *kernel, const struct kernel_c
     if (forward) {
         size_t grain = (CPU_GRAIN + job.columns - 1) / job.columns;
         cpu_parallel(kernel->threads, job.tokens, grain, forward_part, &job);
-        return STATUS_OKAY;
+        return NULL;
     }
     if (!desc->accumulate[0])
         cpu_parallel(kernel->threads, (size_t)tensor_element_count(table), CPU_GRAIN, zero_part,
                      &job);
-    /* Whole lines of the cache, and enough work to be worth a thread. */
+    /* Multiples of a cache line, and enough work for a thread to pay. */
     size_t grain = (CPU_GRAIN + job.tokens - 1) / job.tokens;
     cpu_parallel(kernel->threads, job.columns, (grain + 15) / 16 * 16, add_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_embedding(struct kernel *kernel)
 {
     kernel->run = run_embedding;
-    return STATUS_OKAY;
+    return NULL;
 }

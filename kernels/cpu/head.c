@@ -1,11 +1,11 @@
 /*
- * A linear layer and the cross-entropy of its output in one, forward, or forward and backward. Rows
- * go by in chunks: their scores by oneDNN into the workspace, which holds no more than
- * MOST_SCORE_BYTES of them; then row by row the loss, and the scores' gradient in their place; then
- * the chunk's part of the gradients. On bf16 the scores are f32, and their gradient is rounded
- * once.
+ * A linear layer fused with the cross-entropy of its output: forward, or forward and backward.
+ * Works in chunks of rows. oneDNN writes a chunk's scores to the workspace, at most
+ * MOST_SCORE_BYTES; then each row's loss is computed, and its scores' gradient replaces the scores;
+ * then come the chunk's products for the gradients. On bf16 the scores are f32, and their gradient
+ * is rounded once.
  *
- * Losses are summed in double from the first row to the last, and chunks come one after the other.
+ * Losses are summed in double from the first row to the last, and chunks run one after the other.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -18,20 +18,20 @@
 #define MOST_SCORE_BYTES ((int64_t)32 << 20)
 enum { MOST_ROWS = 1024, FEWEST_ROWS = 32, ALIGNMENT = 64 };
 
-/* c = a * b, of the matrices that one chunk has. */
-struct product {
+/* c = a * b, for the matrices of one chunk. */
+struct head_product {
     dnnl_primitive_t primitive;
     dnnl_memory_t a, b, bias, c;
 };
 
-/* The products of one size of chunk: all are of the same size but the last. */
+/* The products for one chunk size: all chunks have the same size except the last. */
 struct chunk {
-    int64_t rows; /* 0: there is none of this size */
-    struct product scores, dx;
-    struct product first_dweight, dweight; /* the first may overwrite what is there */
+    int64_t rows; /* 0: there is no chunk of this size */
+    struct head_product scores, dx;
+    struct head_product first_dweight, dweight; /* the first may overwrite the gradient */
 };
 
-struct head {
+struct cpu_head {
     dnnl_stream_t stream;
     struct chunk whole, last;
     int64_t rows, columns, classes, chunk_rows;
@@ -42,7 +42,7 @@ struct head {
     uint64_t scores_at, gradients_at, losses_at, correct_at, scratchpad_at;
 };
 
-static void product_deinit(struct product *product)
+static void product_deinit(struct head_product *product)
 {
     if (product->primitive != NULL) dnnl_primitive_destroy(product->primitive);
     dnnl_memory_t memories[] = {product->a, product->b, product->bias, product->c};
@@ -52,7 +52,7 @@ static void product_deinit(struct product *product)
 
 static void head_free(void *state)
 {
-    struct head *head = state;
+    struct cpu_head *head = state;
     for (int i = 0; i < 2; i++) {
         struct chunk *chunk = i == 0 ? &head->whole : &head->last;
         product_deinit(&chunk->scores);
@@ -70,7 +70,7 @@ static dnnl_data_type_t data_type(bool bf16)
     return bf16 ? dnnl_bf16 : dnnl_f32;
 }
 
-/* A dense matrix, or one whose transpose is. */
+/* A dense matrix, or the transpose of one. */
 struct matrix {
     int64_t rows, columns;
     bool bf16, transposed;
@@ -88,13 +88,13 @@ static status_t make_memory(const struct kernel *kernel, const struct matrix *ma
              dnnl_memory_desc_init_by_strides(format, 2, dims, data_type(matrix->bf16), strides));
     TRY_DNNL(kernel, "describe memory",
              dnnl_memory_create(memory, format, engine, DNNL_MEMORY_NONE));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t make_primitive(struct kernel *kernel, const dnnl_matmul_desc_t *desc, bool sum,
                                dnnl_primitive_t *primitive)
 {
-    struct head *head = kernel->state;
+    struct cpu_head *head = kernel->state;
     dnnl_engine_t engine = NULL;
     TRY(program_engine(kernel, &engine));
     dnnl_primitive_attr_t attributes = NULL;
@@ -111,10 +111,10 @@ static status_t make_primitive(struct kernel *kernel, const dnnl_matmul_desc_t *
     error = dnnl_primitive_create(primitive, primitive_desc);
     dnnl_primitive_desc_destroy(primitive_desc);
     TRY_DNNL(kernel, "make a primitive", error);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t make_product(struct kernel *kernel, struct product *product, struct matrix a,
+static status_t make_product(struct kernel *kernel, struct head_product *product, struct matrix a,
                              struct matrix b, const struct matrix *bias, struct matrix c, bool sum)
 {
     dnnl_memory_desc_t a_format, b_format, bias_format, c_format;
@@ -131,7 +131,7 @@ static status_t make_product(struct kernel *kernel, struct product *product, str
 
 static status_t make_chunk(struct kernel *kernel, struct chunk *chunk, int64_t rows)
 {
-    const struct head *head = kernel->state;
+    const struct cpu_head *head = kernel->state;
     const struct op_desc *desc = &kernel->desc;
     int64_t columns = head->columns, classes = head->classes;
     bool bf16 = head->bf16, backward = desc->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
@@ -146,18 +146,18 @@ static status_t make_chunk(struct kernel *kernel, struct chunk *chunk, int64_t r
     struct matrix gradients_transposed = {classes, rows, bf16, true};
     if (backward && desc->output_present[1])
         TRY(make_product(kernel, &chunk->dx, gradients, weight, NULL, x, desc->accumulate[1]));
-    if (!backward || !desc->output_present[2]) return STATUS_OKAY;
+    if (!backward || !desc->output_present[2]) return NULL;
     struct matrix dweight = {classes, columns, false, false};
     TRY(make_product(kernel, &chunk->dweight, gradients_transposed, x, NULL, dweight, true));
-    if (desc->accumulate[2]) return STATUS_OKAY;
+    if (desc->accumulate[2]) return NULL;
     return make_product(kernel, &chunk->first_dweight, gradients_transposed, x, NULL, dweight,
                         false);
 }
 
-/* Which rows a chunk has, and where. */
+/* A chunk's rows. */
 struct head_job {
     const struct kernel *kernel;
-    const struct head *head;
+    const struct cpu_head *head;
     const struct kernel_call *call;
     int64_t first, rows;
     double scale; /* of a row's loss */
@@ -169,8 +169,8 @@ static void *in_workspace(const struct head_job *job, uint64_t offset)
     return (char *)job->call->workspace + offset;
 }
 
-/* Right if nothing before the target is as large and nothing after is larger; what is not a number
- * is larger than any number. */
+/* Whether the target is the first maximum: no earlier score is as large and no later one is larger.
+ * NaN is larger than any number. */
 static bool is_correct(const float *scores, int64_t classes, int64_t target)
 {
     float score = scores[target];
@@ -183,7 +183,7 @@ static bool is_correct(const float *scores, int64_t classes, int64_t target)
 
 static void do_row(const struct head_job *job, int64_t row, bool count_correct)
 {
-    const struct head *head = job->head;
+    const struct cpu_head *head = job->head;
     const struct cpu_loops *loops = cpu_loops_get();
     size_t classes = (size_t)head->classes;
     float *scores = (float *)in_workspace(job, head->scores_at) + (size_t)row * classes;
@@ -213,11 +213,11 @@ static void rows_part(const void *argument, size_t begin, size_t end)
     for (size_t row = begin; row < end; row++) do_row(job, (int64_t)row, count_correct);
 }
 
-static status_t run_product(const struct head_job *job, const struct product *product,
+static status_t run_product(const struct head_job *job, const struct head_product *product,
                             const void *a, const void *b, const void *bias, void *c)
 {
     const struct kernel *kernel = job->kernel;
-    const struct head *head = job->head;
+    const struct cpu_head *head = job->head;
     TRY_DNNL(kernel, "set an address", dnnl_memory_set_data_handle(product->a, (void *)a));
     TRY_DNNL(kernel, "set an address", dnnl_memory_set_data_handle(product->b, (void *)b));
     TRY_DNNL(kernel, "set an address", dnnl_memory_set_data_handle(product->c, c));
@@ -235,12 +235,12 @@ static status_t run_product(const struct head_job *job, const struct product *pr
     TRY_DNNL(kernel, "run",
              dnnl_primitive_execute(product->primitive, head->stream, count, arguments));
     TRY_DNNL(kernel, "finish", dnnl_stream_wait(head->stream));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t run_gradients(const struct head_job *job, const struct chunk *chunk, const void *x)
 {
-    const struct head *head = job->head;
+    const struct cpu_head *head = job->head;
     const struct op_desc *desc = &job->kernel->desc;
     void *const *out = job->call->outputs;
     const void *gradients = in_workspace(job, head->bf16 ? head->gradients_at : head->scores_at);
@@ -258,15 +258,7 @@ static status_t run_gradients(const struct head_job *job, const struct chunk *ch
         cpu_loops_get()->sum_rows((size_t)job->rows, (size_t)head->classes, out[3],
                                   in_workspace(job, head->scores_at),
                                   desc->accumulate[3] || !begins);
-    return STATUS_OKAY;
-}
-
-static double loss_scale(const struct kernel *kernel, const int32_t *target, int64_t rows)
-{
-    if (kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
-    int64_t counted = 0;
-    for (int64_t r = 0; r < rows; r++) counted += target[r] >= 0;
-    return counted > 0 ? 1.0 / (double)counted : 0;
+    return NULL;
 }
 
 static void put(const struct head_job *job, int output, double value)
@@ -277,11 +269,11 @@ static void put(const struct head_job *job, int output, double value)
 
 static status_t run_head(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const struct head *head = kernel->state;
+    const struct cpu_head *head = kernel->state;
     struct head_job job = {.kernel = kernel,
                            .head = head,
                            .call = call,
-                           .scale = loss_scale(kernel, call->inputs[3], head->rows),
+                           .scale = op_loss_scale(&kernel->desc, head->rows),
                            .backward = kernel->desc.kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD};
     if (head->scratchpad != NULL)
         TRY_DNNL(kernel, "set an address",
@@ -306,11 +298,11 @@ static status_t run_head(const struct kernel *kernel, const struct kernel_call *
     }
     put(&job, 0, loss * job.scale);
     if (!job.backward && kernel->desc.output_present[1]) put(&job, 1, correct);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Chunks of like size, and more than one unless there are few rows. */
-static int64_t rows_of_chunk(const struct head *head, bool backward)
+/* Makes the chunks about equal; more than one unless there are few rows. */
+static int64_t rows_of_chunk(const struct cpu_head *head, bool backward)
 {
     int64_t row_bytes = head->classes * (head->bf16 && backward ? 6 : 4);
     int64_t most = MOST_SCORE_BYTES / row_bytes;
@@ -330,8 +322,8 @@ static uint64_t take(uint64_t *end, uint64_t bytes)
 
 static status_t make_scratchpad(struct kernel *kernel)
 {
-    struct head *head = kernel->state;
-    if (head->scratchpad_bytes == 0) return STATUS_OKAY;
+    struct cpu_head *head = kernel->state;
+    if (head->scratchpad_bytes == 0) return NULL;
     dnnl_engine_t engine = NULL;
     TRY(program_engine(kernel, &engine));
     dnnl_memory_desc_t format;
@@ -340,14 +332,14 @@ static status_t make_scratchpad(struct kernel *kernel)
              dnnl_memory_desc_init_by_tag(&format, 1, dims, dnnl_u8, dnnl_a));
     TRY_DNNL(kernel, "describe memory",
              dnnl_memory_create(&head->scratchpad, &format, engine, DNNL_MEMORY_NONE));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_head(struct kernel *kernel)
 {
     const struct op_desc *desc = &kernel->desc;
     bool backward = desc->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
-    struct head *head = mem_alloc(sizeof *head);
+    struct cpu_head *head = mem_alloc(sizeof *head);
     kernel->state = head;
     kernel->release = head_free;
     head->rows = tensor_element_count(&desc->inputs[3]);
@@ -372,5 +364,5 @@ status_t cpu_prepare_head(struct kernel *kernel)
     kernel->workspace_bytes = end;
     kernel->held_bytes = sizeof *head;
     kernel->run = run_head;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,20 +1,21 @@
 /*
- * Linear layers as matrix products by oneDNN, on the parameters as they lie: its products of plain
- * matrices, transposed or not, run as fast as those of its blocked weights, whose change of format
- * would cost most of a product at small batches.
- * (Without AVX-512 the library packs matrices into buffers that it allocates itself while it runs.)
+ * Linear layers as matrix products by oneDNN, on the parameters in place. Its products of plain
+ * matrices, transposed or not, are as fast as those of its blocked weights, whose reorder would
+ * cost most of a product at small batches. (Without AVX-512 the library packs matrices into buffers
+ * that it allocates during the run.)
  *
  *   forward           y  (rows, out) = x  (rows, in)  * weight^T (in, out)
  *   backward data     dx (rows, in)  = dy (rows, out) * weight   (out, in)
  *   backward weights  dw (out, in)   = dy^T (out, rows) * x      (rows, in)
  *
- * A transposed weight lies as (in, out), and so does its gradient. GELU, or its gradient, is a pass
- * over the product, which lies where the preactivation is wanted, or where the result is.
+ * A transposed weight is stored as (in, out), and so is its gradient. GELU, or its gradient, is a
+ * pass over the product, which is written to the preactivation's memory if there is one, or to the
+ * result's.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
 
-/* A dense matrix, or one whose transpose is. */
+/* A dense matrix, or the transpose of one. */
 static status_t describe(const struct kernel *kernel, const struct tensor_type *type, int64_t rows,
                          int64_t columns, bool transposed, dnnl_memory_desc_t *format)
 {
@@ -23,17 +24,17 @@ static status_t describe(const struct kernel *kernel, const struct tensor_type *
     dnnl_dims_t strides = {transposed ? 1 : columns, transposed ? rows : 1};
     TRY_DNNL(kernel, "describe memory",
              dnnl_memory_desc_init_by_strides(format, 2, dims, data_type, strides));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* One product c = a * b, with the numbers of the operands that it reads and writes. */
-struct product {
+/* One product c = a * b, with the numbers of its operands. */
+struct linear_product {
     int a, b, bias; /* inputs; bias may be -1 */
     bool relu;
     dnnl_memory_desc_t a_format, b_format, bias_format, c_format;
 };
 
-static status_t describe_product(const struct kernel *kernel, struct product *product)
+static status_t describe_product(const struct kernel *kernel, struct linear_product *product)
 {
     const struct op_desc *desc = &kernel->desc;
     const struct tensor_type *in = desc->inputs, *out = desc->outputs;
@@ -71,7 +72,7 @@ static status_t describe_product(const struct kernel *kernel, struct product *pr
     return describe(kernel, &out[0], features, depth, false, &product->c_format);
 }
 
-static status_t make_product(struct kernel *kernel, const struct product *product, bool sum)
+static status_t make_product(struct kernel *kernel, const struct linear_product *product, bool sum)
 {
     dnnl_engine_t engine = NULL;
     TRY(program_engine(kernel, &engine));
@@ -101,10 +102,10 @@ static status_t run_backward_weights(const struct kernel *kernel, const struct k
         loops->sum_rows_bf16((size_t)rows, (size_t)features, call->outputs[1], call->inputs[1],
                              add);
     else loops->sum_rows((size_t)rows, (size_t)features, call->outputs[1], call->inputs[1], add);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* What follows the product, as an op of its own. */
+/* The activation after the product, as an op of its own. */
 static struct op_desc gelu_of(const struct op_desc *desc)
 {
     bool forward = desc->kind == OP_LINEAR;
@@ -112,6 +113,7 @@ static struct op_desc gelu_of(const struct op_desc *desc)
                             .attrs.gelu.tanh = true,
                             .input_count = forward ? 1 : 2,
                             .output_count = 1,
+                            .inputs = {desc->outputs[0], desc->outputs[0]},
                             .outputs = {desc->outputs[0]}};
 }
 
@@ -123,17 +125,17 @@ static status_t run_gelu(const struct kernel *kernel, const struct kernel_call *
     if (kernel->desc.output_present[1]) follow.inputs[0] = call->outputs[1];
     TRY(program_run(kernel, call));
     cpu_run_element(&gelu, kernel->threads, &follow);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_linear(struct kernel *kernel)
 {
-    struct product product;
+    struct linear_product product;
     const struct op_desc *desc = &kernel->desc;
     bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
     bool kept = desc->kind == OP_LINEAR && desc->output_present[1];
     TRY(describe_product(kernel, &product));
-    /* The product adds to the output by itself, except after an activation. */
+    /* The product itself adds to the output, except before an activation. */
     bool add = desc->accumulate[0], sum = add && !product.relu;
     TRY(make_product(kernel, &product, sum));
     TRY(program_bind(kernel, DNNL_ARG_SRC, product.a, &product.a_format, false));
@@ -146,5 +148,5 @@ status_t cpu_prepare_linear(struct kernel *kernel)
     if (gelu) kernel->run = run_gelu;
     if (desc->kind == OP_LINEAR_BACKWARD_WEIGHTS && desc->output_present[1])
         kernel->run = run_backward_weights;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,4 +1,4 @@
-/* Which of the compiled loops this processor runs; see loops.h. */
+/* Chooses the compiled loops for this processor; see loops.h. */
 #include "kernels/cpu/loops.h"
 
 static bool can_run(enum cpu_level level)

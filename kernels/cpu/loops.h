@@ -1,8 +1,8 @@
 /*
- * The vectorised loops of the CPU library: the same source compiled for several instruction sets,
- * chosen at run time by what the processor has. All levels give the same bits. Plain functions over
- * memory of the caller: no threads, no allocation, any alignment. Outputs may be the first input
- * where it says so; otherwise nothing overlaps.
+ * The vectorised loops of the CPU library: the same source compiled for several instruction sets
+ * and chosen at run time by the processor's features. All levels give the same bits. Plain
+ * functions over the caller's memory: no threads, no allocation, any alignment. Outputs may be the
+ * first input where the comment says so; otherwise operands must not overlap.
  */
 #ifndef FSDPD_KERNELS_CPU_LOOPS_H
 #define FSDPD_KERNELS_CPU_LOOPS_H
@@ -15,16 +15,17 @@
 
 enum cpu_level { CPU_LEVEL_BASE, CPU_LEVEL_AVX2, CPU_LEVEL_AVX512, CPU_LEVEL_COUNT };
 
-/* Which elements a dropout keeps: those whose random word is at least the threshold. */
+/* A dropout keeps the elements whose random word is at least the threshold. */
 struct dropout_mask {
     uint64_t seed;
     uint32_t stream, step, rank;
-    uint64_t threshold; /* at most 2^32: none is kept */
+    uint64_t threshold; /* at most 2^32, which keeps none */
 };
 
 /*
- * c = a b, or added to c: c[row][column], a[row][k] and b[k][column] at these distances; those that
- * are not named are 1. A part of the product may be all that is wanted, or not 0.
+ * c = a b, or c += a b. The fields give the distances between elements of c[row][column], a[row][k]
+ * and b[k][column]; those without a field are 1. The product may be restricted to a part that is
+ * needed or not 0.
  */
 enum product_part {
     PRODUCT_WHOLE,
@@ -39,23 +40,23 @@ struct cpu_product {
     size_t a_row, a_depth, b_depth, c_row;
     enum product_part part;
     bool add;
-    const float *factors; /* what c is multiplied with first, by row; or NULL */
+    const float *factors; /* factors of c's rows, applied before adding; or NULL */
 };
 
-/* A block of scores of attention: scores[key * ATTENTION_BLOCK + query]. Queries are rounded up to
- * a multiple of 16. */
+/* A block of attention's scores: scores[key * ATTENTION_BLOCK + query]. The number of queries is
+ * rounded up to a multiple of 16. */
 enum { ATTENTION_BLOCK = 64 };
 struct attention_block {
     size_t queries, keys;
-    bool diagonal;       /* a query sees the keys up to its own number */
-    const uint8_t *seen; /* by key; NULL: all */
+    bool diagonal;       /* a query sees the keys up to its own index */
+    const uint8_t *seen; /* by key; NULL: all are seen */
     float scale;         /* of scores */
 };
 
 struct cpu_loops {
     const char *name;
 
-    /* y may be x (or dy, or a). `add` adds to what is there. */
+    /* y may be x (or dy, or a). `add` adds to y. */
     void (*relu)(size_t n, float *y, const float *x, bool add);
     void (*relu_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
     void (*add)(size_t n, float *y, const float *a, const float *b, bool add);
@@ -64,30 +65,30 @@ struct cpu_loops {
     /* y (columns, rows) from x (rows, columns) */
     void (*transpose)(size_t rows, size_t columns, float *y, const float *x, bool add);
 
-    /* sums[column] of x (rows, columns): of every 64 rows in their order, then of those sums */
+    /* sums[column] of x (rows, columns): sums every 64 rows in order, then adds those sums */
     void (*sum_rows)(size_t rows, size_t columns, float *sums, const float *x, bool add);
-    /* The same of some columns; rows are `stride` apart. */
+    /* The same for some columns; rows are `stride` apart. */
     void (*sum_columns)(size_t rows, size_t columns, size_t stride, float *sums, const float *x,
                         bool add);
 
     /* The largest of `count` candidates at each of n places, and its number: candidates[k][i *
-     * step] with number numbers[k], which ascend. `indices` may be NULL. */
+     * step] has the number numbers[k]; numbers ascend. `indices` may be NULL. */
     void (*max_of)(size_t n, size_t step, int count, const float *const *candidates,
                    const uint8_t *numbers, float *y, uint8_t *indices, bool add);
 
-    /* The way back: outputs[k][i * step] gets dy[i] where indices[i] is numbers[k], else 0. */
+    /* Its gradient: outputs[k][i * step] is dy[i] where indices[i] is numbers[k], else 0. */
     void (*max_of_backward)(size_t n, size_t step, int count, float *const *outputs,
                             const uint8_t *numbers, const float *dy, const uint8_t *indices,
                             bool add);
 
-    /* Bits of 64 elements per word, from Philox counter `block` on (four elements each). */
+    /* Random bits, 64 elements per word, from Philox counter `block` on (four elements each). */
     void (*keep_bits)(size_t word_count, uint64_t *words, uint64_t block,
                       const struct dropout_mask *mask);
     /* y[i] = bit i ? x[i] * scale : 0; y may be x. */
     void (*apply_bits)(size_t n, float *y, const float *x, const uint64_t *words, float scale,
                        bool add);
     /* The same for pixels * channels (up to 64) elements, pixels `stride` apart; channel c's bits
-     * start at bit_offsets[c]. A word beyond the last bit is read. */
+     * start at bit_offsets[c]. Reads a word beyond the last bit. */
     void (*apply_bits_transposed)(size_t channels, size_t pixels, size_t stride, float *y,
                                   const float *x, const uint64_t *words,
                                   const uint32_t *bit_offsets, float scale, bool add);
@@ -95,19 +96,20 @@ struct cpu_loops {
     /* Rows of n scores: y = log(softmax(x)) (y may be x), and its gradient from y. */
     void (*log_softmax)(size_t n, float *y, const float *x, bool add);
     void (*log_softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
-    /* x = softmax(x) * scale, or stays as it is; returns the log of the sum of exponentials. */
+    /* x = softmax(x) * scale if `write`; returns the log of the sum of exponentials. */
     double (*softmax_scaled)(size_t n, float *x, float scale, bool write);
     /* dx = exp(y) * scale */
     void (*exp_scaled)(size_t n, float *dx, const float *y, float scale, bool add);
 
-    /* Heads of 2 * half columns: y = (a cos - b sin, b cos + a sin) of their halves a and b, or
-     * back with the sines' signs changed. y may be x. */
-    void (*rotate)(size_t heads, size_t half, float *y, const float *x, const float *cosines,
-                   const float *sines, bool back, bool add);
+    /* Heads of `width` columns: y = (a cos - b sin, b cos + a sin) of the halves a and b of their
+     * first 2 * half columns, or the inverse, with the signs of the sines changed; the others are
+     * copied. y may be x. */
+    void (*rotate)(size_t heads, size_t width, size_t half, float *y, const float *x,
+                   const float *cosines, const float *sines, bool back, bool add);
 
     void (*product)(const struct cpu_product *product);
 
-    /* Rows of x become columns of y, which has ATTENTION_BLOCK of them; the others are 0. */
+    /* Makes rows of x columns of y, which has ATTENTION_BLOCK columns; the others are 0. */
     void (*pack_lanes)(size_t rows, size_t columns, float *y, const float *x, size_t x_row);
     /* sums[row] = a[row] . b[row] */
     void (*dot_rows)(size_t rows, size_t columns, float *sums, const float *a, size_t a_row,
@@ -115,36 +117,63 @@ struct cpu_loops {
     /* y[row] = x[row] * factors[row] */
     void (*scale_rows)(size_t rows, size_t columns, float *y, size_t y_row, const float *x,
                        size_t x_row, const float *factors, bool add);
-    /* Scores become exp(scale * score - max), with the largest of all blocks so far; what was
-     * summed up before must be multiplied with `shrink`, as `sum` is. By query. */
+    /* Scores become exp(scale * score - max), with the maximum over all blocks so far. Earlier sums
+     * must be multiplied by `shrink`, as `sum` is here. By query. */
     void (*attention_softmax)(const struct attention_block *block, float *scores, float *max,
                               float *sum, float *shrink);
     /* Scores become exp(scale * score - lse). */
     void (*attention_probabilities)(const struct attention_block *block, float *scores,
                                     const float *lse);
+    /* A score s becomes cap * tanh(s * scale / cap), and its slope there goes to `slopes`, unless
+     * NULL. The other function multiplies gradients by slopes. */
+    void (*attention_cap)(size_t queries, size_t keys, float *scores, float *slopes, float scale,
+                          float cap);
+    void (*attention_uncap)(size_t queries, size_t keys, float *gradients, const float *slopes);
+    /* Scores of queries from key + limit on become -infinity. */
+    void (*attention_window)(size_t queries, size_t keys, float *scores, int64_t limit);
+    /* Scores of keys become -infinity for a query that does not see them: the block's key k, except
+     * for first[query] <= k < first[query] + count[query]. */
+    void (*attention_documents)(size_t queries, size_t keys, float *scores, const int32_t *first,
+                                const int32_t *count);
     /* Gradients of probabilities after dropout become those of scores: (kept * gradient -
      * probability * total) * scale. */
     void (*attention_gradients)(const struct attention_block *block, float *gradients,
                                 const float *probabilities, const float *kept, const float *totals);
 
-    /* y may be x, gate or a, and dx the first gradient; not those of silu_mul_backward. */
+    /* y may be x, gate or a, and dx may be the first gradient, but not in the gates' backward
+     * loops. */
     void (*gelu)(size_t n, float *y, const float *x, bool tanh, bool add);
     void (*gelu_backward)(size_t n, float *dx, const float *dy, const float *x, bool tanh,
                           bool add);
+    void (*tanh)(size_t n, float *y, const float *x, bool add);
+    void (*tanh_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
     void (*silu)(size_t n, float *y, const float *x, bool add);
     void (*silu_backward)(size_t n, float *dx, const float *dy, const float *x, bool add);
     void (*silu_mul)(size_t n, float *y, const float *gate, const float *x, bool add);
     void (*silu_mul_backward)(size_t n, float *dgate, float *dx, const float *dy, const float *gate,
                               const float *x, bool add_gate, bool add_x);
+    void (*gelu_mul)(size_t n, float *y, const float *gate, const float *x, bool tanh, bool add);
+    void (*gelu_mul_backward)(size_t n, float *dgate, float *dx, const float *dy, const float *gate,
+                              const float *x, bool tanh, bool add_gate, bool add_x);
     void (*mul)(size_t n, float *y, const float *a, const float *b, bool add);
+    void (*div)(size_t n, float *y, const float *a, const float *b, bool add);
+    /* db = -dy * y / b */
+    void (*div_backward)(size_t n, float *db, const float *dy, const float *y, const float *b,
+                         bool add);
+    void (*affine)(size_t n, float *y, const float *x, float factor, float offset, bool add);
+    void (*reciprocal)(size_t n, float *y, const float *x, float factor, bool add);
+    void (*sigmoid)(size_t n, float *y, const float *x, bool add);
+    void (*sigmoid_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
+    void (*squared_relu)(size_t n, float *y, const float *x, bool add);
+    void (*squared_relu_backward)(size_t n, float *dx, const float *dy, const float *x, bool add);
 
-    /* One row of a norm of x, and what it was made with; weight and bias may be NULL. */
+    /* One row of a norm of x, with its mean and rstd; weight and bias may be NULL. */
     void (*norm)(size_t n, float *y, const float *x, const float *weight, const float *bias,
                  bool centered, double eps, float *mean, float *rstd, bool add);
-    /* Its gradient, with `other`, unless NULL, added; dx may be other. */
+    /* Its gradient, plus `other` unless NULL; dx may be other. */
     void (*norm_backward)(size_t n, float *dx, const float *dy, const float *x, const float *weight,
                           const float *other, bool centered, float mean, float rstd, bool add);
-    /* The row's part of the parameters' gradients is added; one of them may be NULL. */
+    /* Adds the row's part of the parameters' gradients; one of them may be NULL. */
     void (*norm_backward_weights)(size_t n, float *dweight, float *dbias, const float *dy,
                                   const float *x, float mean, float rstd);
 
@@ -152,10 +181,10 @@ struct cpu_loops {
     void (*softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
 
     /*
-     * Winograd's transforms (loops_winograd.h) of one tile and n channels, a multiple of 16:
-     * between an image's or a kernel's elements, in row-major order, and 16 transformed ones
-     * `stride` apart. x and dx have 16 pixels, y and dy 4, g and dg 9 elements `g_stride` apart.
-     * `bias` may be NULL.
+     * Winograd's transforms (loops_winograd.h) of one tile and n channels, a multiple of 16. They
+     * convert between the elements of an image or a kernel, in row-major order, and 16 transformed
+     * ones `stride` apart. x and dx have 16 pixels, y and dy 4; g and dg have 9 elements,
+     * `g_stride` apart. `bias` may be NULL.
      */
     void (*winograd_input)(size_t n, float *v, size_t stride, float *const *x);
     void (*winograd_input_backward)(size_t n, float *const *dx, const float *v, size_t stride);
@@ -170,7 +199,12 @@ struct cpu_loops {
     void (*sum_ordered)(size_t n, float *out, const float *const *parts, int part_count,
                         float scale);
 
-    /* bf16: to nearest, ties to even. */
+    /* values = values * factor + offset, rounded once */
+    void (*fused)(size_t n, float *values, float factor, float offset);
+    /* Turns uniform values in [0, 1) into normal ones, 16 at a time. */
+    void (*box_muller)(size_t blocks, float *values, float mean, float std);
+
+    /* bf16: rounds to nearest, ties to even. */
     void (*bf16_to_f32)(size_t n, float *y, const uint16_t *x);
     void (*f32_to_bf16)(size_t n, uint16_t *y, const float *x);
     void (*relu_bf16)(size_t n, uint16_t *y, const uint16_t *x); /* y may be x */
@@ -187,17 +221,21 @@ struct cpu_loops {
                 const struct sgd_args *args);
     void (*adam)(size_t n, float *param, const float *grad, float *average, float *square_average,
                  const struct adam_args *args);
+    void (*lion)(size_t n, float *param, const float *grad, float *average,
+                 const struct lion_args *args);
+    void (*adagrad)(size_t n, float *param, const float *grad, float *sum,
+                    const struct adagrad_args *args);
     void (*sum_squares)(size_t n, const float *values, double *result);
     void (*max_abs)(size_t n, const float *values, double *result);
 };
 
-/* The best that this processor can run. */
+/* The best level that this processor can run. */
 const struct cpu_loops *cpu_loops_get(void);
 
-/* One level; NULL if this processor cannot run it. */
+/* The loops of one level; NULL if this processor cannot run it. */
 const struct cpu_loops *cpu_loops_at(enum cpu_level level);
 
-/* Defined by the files that compile the loops; NULL where the compiler cannot make them. */
+/* Defined by the files that compile the loops; NULL if the compiler cannot build them. */
 extern const struct cpu_loops *const cpu_loops_base, *const cpu_loops_avx2, *const cpu_loops_avx512;
 
 #endif

@@ -1,13 +1,13 @@
 /*
- * Activations of transformers. Part of loops_body.h; loop_exp is loops_softmax.h's.
+ * Activations of transformers. Part of loops_body.h; loop_exp comes from loops_softmax.h.
  *
- * The normal distribution's tail is exp(-t^2/2) times a smooth function of t, 1 / (t + 3) times a
- * polynomial of degree 8 in (t - 3) / (t + 3), fitted by minimising the largest relative error,
- * which is 5e-8. So GELU keeps its relative accuracy for negative values, where 1 + erf(x) has
- * none, and its slope needs no second exponential.
+ * The normal distribution's tail is exp(-t^2/2) times a smooth function of t: 1 / (t + 3) times a
+ * polynomial of degree 8 in (t - 3) / (t + 3), fitted for the least maximum relative error, 5e-8.
+ * So GELU keeps its relative accuracy for negative values, where 1 + erf(x) loses it, and its slope
+ * needs no second exponential.
  */
 
-/* And 1 - sigmoid(x), of which the difference itself would lose digits. */
+/* `complement` is 1 - sigmoid(x), computed separately because the difference would lose digits. */
 LOOP_INLINE float loop_sigmoid(float x, float *complement)
 {
     float e = loop_exp(-x), value = 1.0f / (1.0f + e);
@@ -27,10 +27,10 @@ LOOP_INLINE float silu_slope(float x)
     return __builtin_fmaf(x * s, complement, s);
 }
 
-enum { NORMAL_END = 13 }; /* beyond it the tail is below the smallest numbers */
+enum { NORMAL_END = 13 }; /* beyond this the tail is below the smallest float */
 
-/* The tail beyond t, 0 <= t <= NORMAL_END, and exp(-t^2/2) in `density`: as loop_exp, but of a
- * square with what its rounding left out, and without limits. What is not a number stays so. */
+/* The tail beyond t, 0 <= t <= NORMAL_END, and exp(-t^2/2) in `density`. Works as loop_exp, but
+ * adds the square's rounding error and has no limits. A NaN stays a NaN. */
 LOOP_INLINE float loop_normal_tail(float t, float *density)
 {
     const float magic = 12582912.0f;
@@ -80,12 +80,12 @@ LOOP_INLINE float gelu_slope(float x)
     float t = __builtin_fabsf(x), density;
     t = t > NORMAL_END ? NORMAL_END : t;
     float tail = loop_normal_tail(t, &density);
-    /* That of -x and that of x are 1 together. */
+    /* The slopes at -x and x add up to 1. */
     float slope = __builtin_fmaf(t, density * -0.39894228f, tail);
     return x > 0.0f ? 1.0f - slope : slope;
 }
 
-/* (1 + tanh(z)) / 2 is sigmoid(2 z). */
+/* (1 + tanh(z)) / 2 = sigmoid(2 z). */
 LOOP_INLINE float gelu_tanh_value(float x)
 {
     float unused, z = x * __builtin_fmaf(x * x, 0.0713548163f, 1.59576912f);
@@ -113,6 +113,31 @@ LOOP loop_gelu_backward(size_t n, float *dx, const float *dy, const float *x, bo
 {
     if (tanh) EACH(n, dx, add, dy[i] * gelu_tanh_slope(x[i]));
     else EACH(n, dx, add, dy[i] * gelu_slope(x[i]));
+}
+
+/* Near 0 uses the Cephes library's polynomial for tanhf; the difference in the other form would
+ * lose digits there. */
+LOOP_INLINE float loop_tanh_value(float x)
+{
+    float size = __builtin_fabsf(x), square = x * x;
+    float p = __builtin_fmaf(square, -5.70498872745e-3f, 2.06390887954e-2f);
+    p = __builtin_fmaf(square, p, -5.37397155531e-2f);
+    p = __builtin_fmaf(square, p, 1.33314422036e-1f);
+    p = __builtin_fmaf(square, p, -3.33332819422e-1f);
+    float near = __builtin_fmaf(square * x, p, x);
+    float far = 1.0f - 2.0f / (1.0f + loop_exp(2.0f * (size < 20.0f ? size : 20.0f)));
+    float value = __builtin_copysignf(size < 0.625f ? near : far, x);
+    return x != x ? x : value;
+}
+
+LOOP loop_tanh(size_t n, float *y, const float *x, bool add)
+{
+    EACH(n, y, add, loop_tanh_value(x[i]));
+}
+
+LOOP loop_tanh_backward(size_t n, float *dx, const float *dy, const float *y, bool add)
+{
+    EACH(n, dx, add, dy[i] * __builtin_fmaf(-y[i], y[i], 1.0f));
 }
 
 LOOP loop_silu(size_t n, float *y, const float *x, bool add)
@@ -147,7 +172,72 @@ LOOP loop_silu_mul_backward(size_t n, float *dgate, float *dx, const float *dy, 
     EACH(n, dx, add_x, dy[i] * silu_value(gate[i]));
 }
 
+LOOP loop_gelu_mul(size_t n, float *y, const float *gate, const float *x, bool tanh, bool add)
+{
+    if (tanh) EACH(n, y, add, gelu_tanh_value(gate[i]) * x[i]);
+    else EACH(n, y, add, gelu_value(gate[i]) * x[i]);
+}
+
+LOOP loop_gelu_mul_backward(size_t n, float *dgate, float *dx, const float *dy, const float *gate,
+                            const float *x, bool tanh, bool add_gate, bool add_x)
+{
+    if (tanh) {
+        EACH(n, dgate, add_gate, dy[i] * x[i] * gelu_tanh_slope(gate[i]));
+        EACH(n, dx, add_x, dy[i] * gelu_tanh_value(gate[i]));
+    } else {
+        EACH(n, dgate, add_gate, dy[i] * x[i] * gelu_slope(gate[i]));
+        EACH(n, dx, add_x, dy[i] * gelu_value(gate[i]));
+    }
+}
+
 LOOP loop_mul(size_t n, float *y, const float *a, const float *b, bool add)
 {
     EACH(n, y, add, a[i] * b[i]);
+}
+
+LOOP loop_div(size_t n, float *y, const float *a, const float *b, bool add)
+{
+    EACH(n, y, add, a[i] / b[i]);
+}
+
+LOOP loop_div_backward(size_t n, float *db, const float *dy, const float *y, const float *b,
+                       bool add)
+{
+    EACH(n, db, add, -dy[i] * (y[i] / b[i]));
+}
+
+LOOP loop_affine(size_t n, float *y, const float *x, float factor, float offset, bool add)
+{
+    EACH(n, y, add, __builtin_fmaf(x[i], factor, offset));
+}
+
+LOOP loop_reciprocal(size_t n, float *y, const float *x, float factor, bool add)
+{
+    EACH(n, y, add, factor / x[i]);
+}
+
+LOOP_INLINE float sigmoid_value(float x)
+{
+    float complement;
+    return loop_sigmoid(x, &complement);
+}
+
+LOOP loop_sigmoids(size_t n, float *y, const float *x, bool add)
+{
+    EACH(n, y, add, sigmoid_value(x[i]));
+}
+
+LOOP loop_sigmoid_backward(size_t n, float *dx, const float *dy, const float *y, bool add)
+{
+    EACH(n, dx, add, dy[i] * __builtin_fmaf(-y[i], y[i], y[i]));
+}
+
+LOOP loop_squared_relu(size_t n, float *y, const float *x, bool add)
+{
+    EACH(n, y, add, x[i] <= 0 ? 0 : x[i] * x[i]);
+}
+
+LOOP loop_squared_relu_backward(size_t n, float *dx, const float *dy, const float *x, bool add)
+{
+    EACH(n, dx, add, x[i] <= 0 ? 0 : 2 * x[i] * dy[i]);
 }

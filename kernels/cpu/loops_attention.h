@@ -1,11 +1,11 @@
 /*
- * What attention does to blocks of scores. A block lies transposed: a row of ATTENTION_BLOCK lanes,
- * one for each query, per key; so whatever is done along the keys is done to vectors of queries.
- * In blocks on the diagonal, query and key positions are the same, and lanes below the key's number
- * do not see it. Part of loops_body.h.
+ * Attention's operations on blocks of scores. A block is stored transposed: a row per key, with
+ * ATTENTION_BLOCK lanes, one for each query. So operations along the keys work on vectors of
+ * queries. In blocks on the diagonal, query and key positions are the same, and lanes below the
+ * key's index do not see it. Part of loops_body.h.
  */
 
-/* Rows x of `columns` elements become lanes; lanes without a row are 0. */
+/* Turns rows x of `columns` elements into lanes; lanes without a row are 0. */
 LOOP loop_pack_lanes(size_t rows, size_t columns, float *y, const float *x, size_t x_row)
 {
     size_t row_blocks = rows / 8 * 8, column_blocks = columns / 8 * 8;
@@ -20,7 +20,7 @@ LOOP loop_pack_lanes(size_t rows, size_t columns, float *y, const float *x, size
             y[c * ATTENTION_BLOCK + r] = r < rows ? x[r * x_row + c] : 0;
 }
 
-/* The lanes of a key from `first` on that may see it: all, or on the diagonal those not below. */
+/* `value` if the lane may see the key: always, or on the diagonal if lane >= key. */
 LOOP_INLINE float if_seen(bool diagonal, size_t lane, size_t key, float value, float otherwise)
 {
     return !diagonal || lane >= key ? value : otherwise;
@@ -31,7 +31,7 @@ LOOP_INLINE bool is_key_seen(const struct attention_block *block, size_t key)
     return block->seen == NULL || block->seen[key] != 0;
 }
 
-/* Keys that any of LANES lanes may see. */
+/* The number of keys that any of the LANES lanes may see. */
 LOOP_INLINE size_t keys_of_lanes(const struct attention_block *block, size_t first)
 {
     size_t most = first + LANES;
@@ -153,6 +153,54 @@ LOOP loop_attention_gradients(const struct attention_block *block, float *gradie
     }
 }
 
+LOOP loop_attention_cap(size_t queries, size_t keys, float *scores, float *slopes, float scale,
+                        float cap)
+{
+    float inner = scale / cap;
+    for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
+        if (slopes != NULL) {
+            SIMD for (size_t l = 0; l < queries; l++)
+            {
+                float t = loop_tanh_value(scores[l] * inner);
+                slopes[l] = scale * __builtin_fmaf(-t, t, 1.0f);
+                scores[l] = cap * t;
+            }
+            slopes += ATTENTION_BLOCK;
+        } else {
+            SIMD for (size_t l = 0; l < queries; l++) scores[l] =
+                cap * loop_tanh_value(scores[l] * inner);
+        }
+    }
+}
+
+LOOP loop_attention_uncap(size_t queries, size_t keys, float *gradients, const float *slopes)
+{
+    for (size_t key = 0; key < keys; key++) {
+        size_t at = key * ATTENTION_BLOCK;
+        SIMD for (size_t l = 0; l < queries; l++) gradients[at + l] *= slopes[at + l];
+    }
+}
+
+LOOP loop_attention_window(size_t queries, size_t keys, float *scores, int64_t limit)
+{
+    for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
+        int64_t first = limit + (int64_t)key;
+        for (size_t l = first > 0 ? (size_t)first : 0; l < queries; l++) scores[l] = -INFINITY;
+    }
+}
+
+LOOP loop_attention_documents(size_t queries, size_t keys, float *scores, const int32_t *first,
+                              const int32_t *count)
+{
+    for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
+        SIMD for (size_t l = 0; l < queries; l++)
+        {
+            bool seen = (uint32_t)((int32_t)key - first[l]) < (uint32_t)count[l];
+            scores[l] = seen ? scores[l] : -INFINITY;
+        }
+    }
+}
+
 /* sums[row] = a[row] . b[row] */
 LOOP loop_dot_rows(size_t rows, size_t columns, float *sums, const float *a, size_t a_row,
                    const float *b, size_t b_row)
@@ -182,11 +230,11 @@ LOOP loop_scale_rows(size_t rows, size_t columns, float *y, size_t y_row, const 
     }
 }
 
-LOOP loop_rotate(size_t heads, size_t half, float *y, const float *x, const float *cosines,
-                 const float *sines, bool back, bool add)
+LOOP loop_rotate(size_t heads, size_t width, size_t half, float *y, const float *x,
+                 const float *cosines, const float *sines, bool back, bool add)
 {
     float sign = back ? -1 : 1;
-    for (size_t head = 0; head < heads; head++, x += 2 * half, y += 2 * half) {
+    for (size_t head = 0; head < heads; head++, x += width, y += width) {
         if (add) {
             SIMD for (size_t i = 0; i < half; i++)
             {
@@ -202,5 +250,6 @@ LOOP loop_rotate(size_t heads, size_t half, float *y, const float *x, const floa
                 y[i + half] = __builtin_fmaf(b, cosines[i], a * sine);
             }
         }
+        if (add || y != x) EACH(width - 2 * half, y + 2 * half, add, x[2 * half + i]);
     }
 }

@@ -1,4 +1,4 @@
-/* The loops for what every machine has. */
+/* The loops for any processor. */
 #define LOOPS_NAME "base"
 #define LOOPS_TABLE cpu_loops_base
 #define LOOPS_TARGET

@@ -15,12 +15,12 @@ LOOP loop_f32_to_bf16(size_t n, uint16_t *y, const float *x)
     {
         uint32_t b = bits[i];
         uint32_t rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16;
-        uint32_t quiet = b >> 16 | 0x40; /* a NaN stays one */
+        uint32_t quiet = b >> 16 | 0x40; /* a NaN stays a NaN */
         y[i] = (uint16_t)((b & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
     }
 }
 
-/* What is not a number stays so. y may be x. */
+/* A NaN stays a NaN. y may be x. */
 LOOP loop_relu_bf16(size_t n, uint16_t *y, const uint16_t *x)
 {
     SIMD for (size_t i = 0; i < n; i++)

@@ -1,6 +1,6 @@
 /*
- * The loops themselves, included once per instruction set with LOOPS_TARGET set to the function
- * attribute that asks for it. Everything is static but the table.
+ * The loops themselves, included once per instruction set. LOOPS_TARGET is the function attribute
+ * that selects the set. Everything is static except the table.
  */
 #include <math.h>
 #include <stddef.h>
@@ -16,7 +16,7 @@
 #define LOOP_INLINE LOOPS_TARGET static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
-/* to[i] is, or is added to, a value in which i stands for an index below n. */
+/* Sets to[i] to a value, or adds it. The value's expression uses i, an index below n. */
 #define EACH(n, to, add, value)                                                                    \
     do {                                                                                           \
         if (add) {                                                                                 \
@@ -27,8 +27,8 @@
     } while (0)
 
 /*
- * Sums over rows are made in blocks of columns that stay in the cache, and of rows, whose sums are
- * then added: the error of a sum of many rows stays small.
+ * Sums over rows work in blocks of columns that stay in the cache, and in blocks of rows, whose
+ * sums are then added. This keeps the error small for many rows.
  */
 enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
 
@@ -37,11 +37,12 @@ enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
 #include "kernels/cpu/loops_element.h"
 #include "kernels/cpu/loops_optimizer.h"
 #include "kernels/cpu/loops_pool.h"
+#include "kernels/cpu/loops_random.h"
 #include "kernels/cpu/loops_softmax.h"
 #include "kernels/cpu/loops_transpose.h"
 #include "kernels/cpu/loops_winograd.h"
 
-/* These take functions of those above. */
+/* These files use functions of the files above. */
 #include "kernels/cpu/loops_activation.h"
 #include "kernels/cpu/loops_attention.h"
 #include "kernels/cpu/loops_norm.h"
@@ -73,13 +74,29 @@ static const struct cpu_loops table = {
     .attention_softmax = loop_attention_softmax,
     .attention_probabilities = loop_attention_probabilities,
     .attention_gradients = loop_attention_gradients,
+    .attention_cap = loop_attention_cap,
+    .attention_uncap = loop_attention_uncap,
+    .attention_window = loop_attention_window,
+    .attention_documents = loop_attention_documents,
     .gelu = loop_gelu,
     .gelu_backward = loop_gelu_backward,
+    .tanh = loop_tanh,
+    .tanh_backward = loop_tanh_backward,
     .silu = loop_silu,
     .silu_backward = loop_silu_backward,
     .silu_mul = loop_silu_mul,
     .silu_mul_backward = loop_silu_mul_backward,
+    .gelu_mul = loop_gelu_mul,
+    .gelu_mul_backward = loop_gelu_mul_backward,
     .mul = loop_mul,
+    .div = loop_div,
+    .div_backward = loop_div_backward,
+    .affine = loop_affine,
+    .reciprocal = loop_reciprocal,
+    .sigmoid = loop_sigmoids,
+    .sigmoid_backward = loop_sigmoid_backward,
+    .squared_relu = loop_squared_relu,
+    .squared_relu_backward = loop_squared_relu_backward,
     .norm = loop_norm,
     .norm_backward = loop_norm_backward,
     .norm_backward_weights = loop_norm_backward_weights,
@@ -93,6 +110,8 @@ static const struct cpu_loops table = {
     .winograd_output_backward = loop_winograd_output_backward,
     .scale = loop_scale,
     .sum_ordered = loop_sum_ordered,
+    .fused = loop_fused,
+    .box_muller = loop_box_muller,
     .bf16_to_f32 = loop_bf16_to_f32,
     .f32_to_bf16 = loop_f32_to_bf16,
     .relu_bf16 = loop_relu_bf16,
@@ -103,6 +122,8 @@ static const struct cpu_loops table = {
     .adadelta = loop_adadelta,
     .sgd = loop_sgd,
     .adam = loop_adam,
+    .lion = loop_lion,
+    .adagrad = loop_adagrad,
     .sum_squares = loop_sum_squares,
     .max_abs = loop_max_abs,
 };

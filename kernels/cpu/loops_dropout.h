@@ -1,6 +1,6 @@
 /*
- * Dropout: random bits from Philox4x32-10, one per element, 16 counters to a 64-bit word; then the
- * elements, scaled or zero. Part of loops_body.h.
+ * Dropout: makes random bits from Philox4x32-10, one per element, 16 counters to a 64-bit word;
+ * then scales or zeroes the elements. Part of loops_body.h.
  */
 
 #if defined(LOOPS_AVX512)
@@ -8,7 +8,7 @@
 enum { PHILOX_VECTORS = 4 };
 
 /* Eight counters in the low halves of 64-bit lanes: one multiplication gives both result words. The
- * high halves hold leftovers until the end. */
+ * high halves hold unused bits until the end. */
 LOOP_INLINE void philox_vectors(__m512i c0[PHILOX_VECTORS], __m512i c1[PHILOX_VECTORS],
                                 __m512i c2[PHILOX_VECTORS], __m512i c3[PHILOX_VECTORS],
                                 uint64_t seed)
@@ -22,7 +22,7 @@ LOOP_INLINE void philox_vectors(__m512i c0[PHILOX_VECTORS], __m512i c1[PHILOX_VE
         for (int v = 0; v < PHILOX_VECTORS; v++) {
             __m512i product0 = _mm512_mul_epu32(c0[v], multiplier0);
             __m512i product1 = _mm512_mul_epu32(c2[v], multiplier1);
-            /* 0x96: exclusive or of three */
+            /* 0x96: exclusive or of three values */
             c0[v] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product1, 32), c1[v], k0, 0x96);
             c2[v] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product0, 32), c3[v], k1, 0x96);
             c1[v] = product1;
@@ -35,7 +35,7 @@ LOOP_INLINE void philox_vectors(__m512i c0[PHILOX_VECTORS], __m512i c1[PHILOX_VE
 
 LOOP_INLINE void keep_two_words(uint64_t words[2], uint64_t block, const struct dropout_mask *mask)
 {
-    /* So that the interleaving below puts the counters in order. */
+    /* makes the interleaving below give the counters in order */
     const __m512i order = _mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0);
     const __m512i threshold = _mm512_set1_epi32((int)(uint32_t)mask->threshold);
     __m512i c0[PHILOX_VECTORS], c1[PHILOX_VECTORS], c2[PHILOX_VECTORS], c3[PHILOX_VECTORS];
@@ -76,7 +76,7 @@ LOOP_INLINE void apply_word(size_t n, float *y, const float *x, uint64_t word, f
 
 enum { PHILOX_VECTORS = 4 };
 
-/* As above with four counters to a vector. */
+/* The same with four counters per vector. */
 LOOP_INLINE uint64_t keep_word(uint64_t block, const struct dropout_mask *mask)
 {
     const __m256i order = _mm256_set_epi64x(3, 1, 2, 0);

@@ -1,6 +1,6 @@
 /* Loops on single elements. Part of loops_body.h. */
 
-/* Not "x > 0 ? x : 0": what is not a number stays so, and is seen in the loss. */
+/* Not "x > 0 ? x : 0": a NaN stays a NaN, and shows in the loss. */
 LOOP loop_relu(size_t n, float *y, const float *x, bool add)
 {
     if (add) {
@@ -33,7 +33,7 @@ LOOP loop_copy_add(size_t n, float *y, const float *x)
     SIMD for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
-/* block[i] += the sum of some rows, one after the other, four of them on the way. */
+/* block[i] += the sum of some rows in order, four rows per pass. */
 LOOP_INLINE void add_rows(size_t rows, size_t columns, size_t stride, float *block, const float *x)
 {
     for (; rows >= 4; rows -= 4, x += 4 * stride) {

@@ -5,11 +5,11 @@
 
 enum { ROW_VECTORS = 4, ROW_STEP = LANES * ROW_VECTORS };
 
-/* Wherever a row may start. */
+/* A row may start at any element. */
 typedef float row_vector
     __attribute__((vector_size(LANES * sizeof(float)), aligned(sizeof(float)), may_alias));
 
-/* In halves, so that no long chain of additions is waited for. */
+/* Adds in halves, which avoids a long chain of dependent additions. */
 LOOP_INLINE float add_vectors(const row_vector sums[ROW_VECTORS])
 {
     row_vector sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
@@ -20,7 +20,7 @@ LOOP_INLINE float add_vectors(const row_vector sums[ROW_VECTORS])
     return lanes[0];
 }
 
-/* Elements from i on; `fill` where the row has ended. */
+/* Elements from i on; `fill` beyond the row's end. */
 LOOP_INLINE void load_vector(row_vector *to, size_t i, size_t n, const float *x, float fill)
 {
     if (i + LANES <= n) {

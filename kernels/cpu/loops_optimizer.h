@@ -1,6 +1,6 @@
 /*
- * Optimizer steps; every fused multiply-add is PyTorch's. A gradient is scaled when it is
- * read; by 1 that changes no bit. Part of loops_body.h.
+ * Optimizer steps; every fused multiply-add is PyTorch's. A gradient is scaled when it is read;
+ * scaling by 1 changes no bit. Part of loops_body.h.
  */
 
 LOOP loop_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
@@ -31,7 +31,7 @@ LOOP loop_adadelta(size_t n, float *param, const float *grad, float *square_avg,
     }
 }
 
-/* The buffer is the gradient itself where there is no momentum. */
+/* Without momentum the gradient itself takes the buffer's place. */
 LOOP loop_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
               const struct sgd_args *args)
 {
@@ -59,8 +59,8 @@ LOOP loop_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
 }
 
 /*
- * What a gradient's norm is made of, in lanes of fixed number, so that every level gives the same
- * bits. Squares of floats are exact in double.
+ * Sums for a gradient's norm, in a fixed number of lanes, so that every level gives the same bits.
+ * Squares of floats are exact in double.
  */
 enum { NORM_LANES = 16 };
 
@@ -77,7 +77,7 @@ LOOP loop_sum_squares(size_t n, const float *values, double *result)
     *result = sum;
 }
 
-/* The largest; not a number if one of them is not. */
+/* The largest magnitude; NaN if a value is NaN. */
 LOOP loop_max_abs(size_t n, const float *values, double *max)
 {
     float lanes[NORM_LANES] = {0}, most = 0;
@@ -98,8 +98,8 @@ LOOP loop_max_abs(size_t n, const float *values, double *max)
     *max = most;
 }
 
-/* Adam's decay is added to the gradient, AdamW's shrinks the parameter; each is without effect in
- * the other. */
+/* Adam adds its decay to the gradient, AdamW shrinks the parameter; the other's term has no
+ * effect. */
 LOOP loop_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
                const struct adam_args *args)
 {
@@ -116,5 +116,37 @@ LOOP loop_adam(size_t n, float *param, const float *grad, float *average, float 
         average[i] = m;
         square_average[i] = v;
         param[i] = p + -rate * m / (sqrtf(v) / root + eps);
+    }
+}
+
+/* The sign of 0 is 0; the sign of a NaN is NaN, so that it shows in the loss. */
+LOOP loop_lion(size_t n, float *param, const float *grad, float *average,
+               const struct lion_args *args)
+{
+    float lr = args->lr, shrink = args->shrink, scale = args->grad_scale;
+    float beta1 = args->beta1, rest1 = args->one_minus_beta1;
+    float beta2 = args->beta2, rest2 = args->one_minus_beta2;
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float g = grad[i] * scale, m = average[i];
+        float mean = m * beta1 + g * rest1;
+        float sign = mean > 0 ? 1 : mean < 0 ? -1 : mean;
+        param[i] = __builtin_fmaf(sign, -lr, param[i] * shrink);
+        average[i] = __builtin_fmaf(g, rest2, beta2 * m);
+    }
+}
+
+LOOP loop_adagrad(size_t n, float *param, const float *grad, float *sum,
+                  const struct adagrad_args *args)
+{
+    float rate = args->decayed_lr, eps = args->eps, decay = args->weight_decay;
+    float scale = args->grad_scale;
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float p = param[i], scaled = grad[i] * scale;
+        float g = decay == 0 ? scaled : __builtin_fmaf(p, decay, scaled);
+        float squares = __builtin_fmaf(g, g, sum[i]);
+        sum[i] = squares;
+        param[i] = p + -rate * g / (sqrtf(squares) + eps);
     }
 }

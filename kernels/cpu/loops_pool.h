@@ -1,6 +1,6 @@
-/* The largest of a window's elements, and the gradient's way back. Part of loops_body.h. */
+/* The maximum of a window's elements, and its gradient. Part of loops_body.h. */
 
-/* Greater, or not a number: such a value wins, so that it is seen in the loss. */
+/* Greater, or NaN: a NaN wins, so that it shows in the loss. */
 #define BEATS(value, best) (((value) > (best)) | ((value) != (value)))
 
 LOOP_INLINE void max_of_four(size_t n, size_t step, const float *const *candidates, float *y,
@@ -28,7 +28,7 @@ LOOP loop_max_of(size_t n, size_t step, int count, const float *const *candidate
                  const uint8_t *numbers, float *y, uint8_t *indices, bool add)
 {
     if (count == 4 && numbers[3] == 3) {
-        /* Spelled out, so that each becomes a loop of its own. */
+        /* Written out so that each call becomes a loop of its own. */
         if (step == 1 && indices != NULL && !add) max_of_four(n, 1, candidates, y, indices, false);
         else if (step == 2 && indices != NULL && !add)
             max_of_four(n, 2, candidates, y, indices, false);

@@ -1,14 +1,15 @@
 /*
- * Products of small matrices that lie anywhere: tiles of sums that stay in registers, one element
- * of a against vectors of b. Every sum is a chain of fused multiply-adds in the order of the depth,
- * so that all levels, and tiles of any shape, give the same bits. Part of loops_body.h.
+ * Products of small matrices with any strides: tiles of sums that stay in registers, one element of
+ * a times vectors of b. Every sum is a chain of fused multiply-adds in the order of the depth, so
+ * that all levels, and tiles of any shape, give the same bits. Part of loops_body.h.
  */
 
 #if defined(LOOPS_AVX512)
 
 enum { TILE_LANES = 16, TILE_VECTORS = 4, TILE_ROWS = 8 };
 
-/* c[row ... row + rows][column ... column + 16 * vectors], of which the last columns may not be. */
+/* Computes c[row ... row + rows][column ... column + 16 * vectors]; the last columns may not
+ * exist. */
 LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_row,
                               const struct cpu_product *p, size_t row, size_t column, size_t begin,
                               size_t end)
@@ -132,7 +133,7 @@ LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_
 
 #endif
 
-/* `a_row` is a constant where it is inlined with one. */
+/* `a_row` becomes a constant where the caller passes one and this is inlined. */
 LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
 {
     for (size_t panel = 0; panel < p->columns; panel += TILE_VECTORS * TILE_LANES) {

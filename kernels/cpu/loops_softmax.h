@@ -1,6 +1,6 @@
 /*
  * Softmax over a row. The exponential is 2^k * e^r with |r| <= ln(2) / 2 and a polynomial of degree
- * 7 for e^r (coefficients of the Cephes library's expf), within 2 ulp; sums are kept in 16 lanes
+ * 7 for e^r (coefficients of the Cephes library's expf), within 2 ulp. Sums are kept in 16 lanes
  * that are added in a fixed order, so that every level gives the same bits. Part of loops_body.h.
  */
 
@@ -8,7 +8,7 @@ enum { LANES = 16 };
 
 LOOP_INLINE float loop_exp(float x)
 {
-    /* Adding 1.5 * 2^23 rounds to an integer, which then stands in the low bits. */
+    /* Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits. */
     const float magic = 12582912.0f;
     union {
         float value;
@@ -104,7 +104,7 @@ LOOP loop_exp_scaled(size_t n, float *dx, const float *y, float scale, bool add)
     }
 }
 
-/* x = exp(x - max), and their sum, as sum_of_exp has it. */
+/* Sets x = exp(x - max) and returns the sum, in the order of sum_of_exp. */
 LOOP_INLINE float exp_in_place(size_t n, float *x, float max)
 {
     float lanes[LANES] = {0};
@@ -117,7 +117,7 @@ LOOP_INLINE float exp_in_place(size_t n, float *x, float max)
     return add_lanes(lanes);
 }
 
-/* Sums of long rows are added up in double, every few thousand elements. */
+/* Adds the sums of long rows in double, every few thousand elements. */
 LOOPS_TARGET static double loop_softmax_scaled(size_t n, float *x, float scale, bool write)
 {
     enum { STRETCH = 4096 };

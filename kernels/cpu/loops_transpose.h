@@ -11,7 +11,7 @@ LOOP_INLINE void transpose_edge(size_t rows, size_t columns, size_t row_end, siz
 }
 
 #ifdef LOOPS_AVX2
-/* Pairs, then quadruples within 128-bit halves, then the halves themselves change places. */
+/* Swaps pairs, then quadruples within 128-bit halves, then the halves themselves. */
 LOOP_INLINE void transpose_block(size_t rows, size_t columns, float *y, const float *x, bool add)
 {
     __m256 in[8], pairs[8], quads[8], out[8];
@@ -51,7 +51,8 @@ LOOP_INLINE void transpose_block(size_t rows, size_t columns, float *y, const fl
 LOOP loop_transpose(size_t rows, size_t columns, float *y, const float *x, bool add)
 {
     size_t row_blocks = rows / 8 * 8, column_blocks = columns / 8 * 8;
-    /* Down the columns inside: whole lines of y are finished one after the other. */
+    /* The inner loop goes down the columns, so that it completes cache lines of y one after the
+     * other. */
     for (size_t c = 0; c < column_blocks; c += 8)
         for (size_t r = 0; r < row_blocks; r += 8)
             transpose_block(rows, columns, y + c * rows + r, x + r * columns + c, add);

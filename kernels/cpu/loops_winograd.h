@@ -8,8 +8,8 @@
  *         0 -1  1  0         1/2 -1/2  1/2           0  1 -1 -1
  *         0  1  0 -1          0    0    1
  *
- * The backward transforms are these, transposed. A transform goes over channels; the products of
- * all channels and many tiles are 16 matrix multiplications. Part of loops_body.h.
+ * The backward transforms are the transposes of these. A transform works on channels; the products
+ * over all channels and many tiles are 16 matrix multiplications. Part of loops_body.h.
  */
 
 #if defined(LOOPS_AVX512)
@@ -27,7 +27,7 @@ enum { WIDE = 8 };
 #define WIDE_ALL(x) _mm256_set1_ps(x)
 #define WIDE_RELU(v) _mm256_and_ps(_mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_NLE_UQ), v)
 #else
-typedef float wide; /* for tests: nobody would choose it */
+typedef float wide; /* for tests only: never selected */
 enum { WIDE = 1 };
 #define WIDE_LOAD(p) (*(p))
 #define WIDE_STORE(p, v) (*(p) = (v))
@@ -79,7 +79,7 @@ LOOP loop_winograd_input_backward(size_t n, float *const *dx, const float *v, si
                 WIDE_STORE(to[1] + c, WIDE_LOAD(to[1] + c) + r1);
                 WIDE_STORE(to[2] + c, WIDE_LOAD(to[2] + c) + r2);
                 WIDE_STORE(to[3] + c, WIDE_LOAD(to[3] + c) - r3);
-            } else { /* B's last row has a minus, which t leaves out */
+            } else { /* B's last row has a minus, which t omits */
                 WIDE_STORE(to[0] + c, WIDE_LOAD(to[0] + c) - r0);
                 WIDE_STORE(to[1] + c, WIDE_LOAD(to[1] + c) - r1);
                 WIDE_STORE(to[2] + c, WIDE_LOAD(to[2] + c) - r2);

@@ -1,5 +1,5 @@
 /*
- * Softmax, losses and the count of right answers. Row by row; losses are summed in double from the
+ * Softmax, losses and the count of correct rows, row by row. Losses are summed in double from the
  * first row to the last.
  */
 #include <math.h>
@@ -23,15 +23,6 @@ static void rows_and_columns(const struct tensor_type *type, int64_t dims[2])
 static void put(float *to, float value, bool add)
 {
     *to = add ? *to + value : value;
-}
-
-/* What a row's loss is multiplied with. */
-static double loss_scale(const struct kernel *kernel, const int32_t *target, size_t rows)
-{
-    if (kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
-    size_t counted = 0;
-    for (size_t r = 0; r < rows; r++) counted += target[r] >= 0;
-    return counted > 0 ? 1.0 / (double)counted : 0;
 }
 
 static size_t rows_grain(size_t classes)
@@ -69,16 +60,22 @@ static status_t run_log_softmax(const struct kernel *kernel, const struct kernel
     bool forward = kernel->desc.kind == OP_LOG_SOFTMAX;
     cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes),
                  forward ? log_softmax_part : log_softmax_backward_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void sum_losses(const struct kernel *kernel, const float *y, const int32_t *target,
                        size_t rows, size_t classes, float *loss)
 {
-    double sum = 0;
-    for (size_t r = 0; r < rows; r++)
-        if (target[r] >= 0) sum -= y[r * classes + (size_t)target[r]];
-    put(loss, (float)(sum * loss_scale(kernel, target, rows)), kernel->desc.accumulate[0]);
+    double sum = 0, smoothing = kernel->desc.attrs.loss.label_smoothing;
+    for (size_t r = 0; r < rows; r++) {
+        if (target[r] < 0) continue;
+        double mean = 0;
+        for (size_t i = 0; i < classes && smoothing > 0; i++) mean += y[r * classes + i];
+        sum -= (1 - smoothing) * y[r * classes + (size_t)target[r]] +
+               smoothing * mean / (double)classes;
+    }
+    put(loss, (float)(sum * op_loss_scale(&kernel->desc, (int64_t)rows)),
+        kernel->desc.accumulate[0]);
 }
 
 static status_t run_nll_loss(const struct kernel *kernel, const struct kernel_call *call)
@@ -87,7 +84,7 @@ static status_t run_nll_loss(const struct kernel *kernel, const struct kernel_ca
     rows_and_columns(&kernel->desc.inputs[0], dims);
     sum_losses(kernel, call->inputs[0], call->inputs[1], (size_t)dims[0], (size_t)dims[1],
                call->outputs[0]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t run_nll_loss_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -97,12 +94,12 @@ static status_t run_nll_loss_backward(const struct kernel *kernel, const struct 
     size_t rows = (size_t)dims[0], classes = (size_t)dims[1];
     const int32_t *target = call->inputs[0];
     float *dy = call->outputs[0];
-    float scale = (float)loss_scale(kernel, target, rows);
+    float scale = (float)op_loss_scale(&kernel->desc, (int64_t)rows);
     if (!kernel->desc.accumulate[0])
         for (size_t i = 0; i < rows * classes; i++) dy[i] = 0;
     for (size_t r = 0; r < rows; r++)
         if (target[r] >= 0) dy[r * classes + (size_t)target[r]] -= scale;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t run_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
@@ -113,7 +110,7 @@ static status_t run_cross_entropy(const struct kernel *kernel, const struct kern
     cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes), log_softmax_part, &job);
     sum_losses(kernel, call->outputs[1], call->inputs[1], (size_t)dims[0], job.classes,
                call->outputs[0]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void cross_entropy_backward_part(const void *argument, size_t begin, size_t end)
@@ -124,11 +121,15 @@ static void cross_entropy_backward_part(const void *argument, size_t begin, size
     const int32_t *target = job->call->inputs[1];
     float *dx = job->call->outputs[0];
     bool add = job->kernel->desc.accumulate[0];
+    double smoothing = job->kernel->desc.attrs.loss.label_smoothing;
+    float own = (float)((1 - smoothing) * job->scale);
+    float shared = (float)(smoothing * job->scale / (double)n);
     for (size_t r = begin; r < end; r++) {
         float *row = dx + r * n;
         if (target[r] >= 0) {
             cpu_loops_get()->exp_scaled(n, row, y + r * n, job->scale, add);
-            row[target[r]] -= job->scale;
+            row[target[r]] -= own;
+            for (size_t i = 0; i < n && smoothing > 0; i++) row[i] -= shared;
         } else if (!add) {
             for (size_t i = 0; i < n; i++) row[i] = 0;
         }
@@ -140,11 +141,11 @@ static status_t run_cross_entropy_backward(const struct kernel *kernel,
 {
     int64_t dims[2];
     rows_and_columns(&kernel->desc.inputs[0], dims);
-    double scale = loss_scale(kernel, call->inputs[1], (size_t)dims[0]);
+    double scale = op_loss_scale(&kernel->desc, dims[0]);
     struct rows_job job = {kernel, call, (size_t)dims[1], (float)scale};
     cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes),
                  cross_entropy_backward_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t run_count_correct(const struct kernel *kernel, const struct kernel_call *call)
@@ -158,8 +159,8 @@ static status_t run_count_correct(const struct kernel *kernel, const struct kern
         if (target[r] < 0) continue;
         const float *row = y + r * dims[1];
         float score = row[target[r]];
-        /* Right if nothing before is as large and nothing after is larger; what is not a number is
-         * larger than any number. */
+        /* Correct if no earlier score is as large and no later one is larger; NaN is larger than
+         * any number. */
         bool right = true;
         for (int64_t i = 0; i < target[r] && right; i++)
             right = isnan(score) ? !isnan(row[i]) : row[i] < score;
@@ -168,7 +169,7 @@ static status_t run_count_correct(const struct kernel *kernel, const struct kern
         correct += right;
     }
     put(call->outputs[0], (float)correct, kernel->desc.accumulate[0]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_loss(struct kernel *kernel)
@@ -177,8 +178,7 @@ status_t cpu_prepare_loss(struct kernel *kernel)
     case OP_NLL_LOSS: kernel->run = run_nll_loss; break;
     case OP_NLL_LOSS_BACKWARD: kernel->run = run_nll_loss_backward; break;
     case OP_CROSS_ENTROPY:
-        /* The loss is read from the log-probabilities, which an accumulated output does not hold.
-         */
+        /* The loss is read from the log-probabilities, so this output must not accumulate. */
         if (kernel->desc.accumulate[1]) return reference_prepare(kernel);
         kernel->run = run_cross_entropy;
         break;
@@ -186,5 +186,5 @@ status_t cpu_prepare_loss(struct kernel *kernel)
     case OP_COUNT_CORRECT: kernel->run = run_count_correct; break;
     default: kernel->run = run_log_softmax; break;
     }
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,34 +1,35 @@
 /*
- * LayerNorm and RMSNorm, row by row. Rows are cut into a part per thread. A part has rows of
- * scratch memory of its own in the workspace: there bf16 is f32, and there the gradients of the
- * norm's parameters are summed up, those of a few rows first, so that errors stay small; then the
- * parts' sums are added in their order.
+ * LayerNorm and RMSNorm, row by row. The rows are split into one part per thread. Each part has
+ * scratch rows of its own in the workspace. There it converts bf16 to f32 and sums the gradients of
+ * the norm's parameters, over a few rows first, which keeps errors small; then the parts' sums are
+ * added in their order.
  */
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
-/* Rows of the workspace: two parameters in f32, then those of every part. */
+/* Rows of the workspace: two parameters in f32, if they are not read in place, then the rows of
+ * every part. */
 enum { WEIGHT_ROW, BIAS_ROW, PARAMETER_ROWS };
 enum {
     X_ROW,
     DY_ROW,
     OTHER_ROW,
     OUT_ROW,
-    DWEIGHT_ROW, /* of a few rows */
+    DWEIGHT_ROW, /* over a few rows */
     DBIAS_ROW,
-    DWEIGHT_SUM_ROW, /* of the part */
+    DWEIGHT_SUM_ROW, /* over the part */
     DBIAS_SUM_ROW,
     PART_ROWS
 };
 enum { SUM_ROWS = 64 };
 
-/* A call by the roles of its operands; NULL where there is none. */
+/* A call's operands by role; NULL if absent. */
 struct norm_job {
-    bool centered, is_bf16, add; /* `add`: of y or dx */
+    bool centered, is_bf16, one_plus, add; /* `add`: to y or dx */
     size_t rows, columns, parts;
-    size_t stride; /* of rows of the workspace */
+    size_t stride; /* between rows of the workspace */
     double eps;
     const void *x, *dy, *weight, *bias;
     const void *other; /* the residual, or the other gradient */
@@ -54,7 +55,7 @@ static size_t columns_of(const struct op_desc *desc)
     return (size_t)x->dims[x->dim_count - 1];
 }
 
-/* Rows of the workspace start at lines of the cache. */
+/* Rows of the workspace start at cache lines. */
 static size_t row_stride(size_t columns)
 {
     return (columns + 15) / 16 * 16;
@@ -84,6 +85,7 @@ static struct norm_job job_of(const struct kernel *kernel, const struct kernel_c
     struct norm_job job = {.centered =
                                desc->kind == OP_LAYER_NORM || desc->kind == OP_LAYER_NORM_BACKWARD,
                            .is_bf16 = type_of_x(desc)->dtype == DTYPE_BF16,
+                           .one_plus = desc->attrs.norm.one_plus,
                            .add = desc->accumulate[0],
                            .columns = columns_of(desc),
                            .stride = row_stride(columns_of(desc)),
@@ -92,7 +94,7 @@ static struct norm_job job_of(const struct kernel *kernel, const struct kernel_c
                            .out = output(kernel, call, 0),
                            .workspace = call->workspace};
     job.rows = (size_t)tensor_element_count(type_of_x(desc)) / job.columns;
-    int next = is_forward(desc) ? 1 : 2; /* what only one of the norms has shifts the rest */
+    int next = is_forward(desc) ? 1 : 2; /* LAYER_NORM's extra operands shift the next ones */
     if (is_forward(desc)) {
         job.x = call->inputs[0];
         job.weight = input(kernel, call, next++);
@@ -121,7 +123,8 @@ static float *part_row(const struct norm_job *job, size_t part, int row)
     return job->workspace + rows * job->stride;
 }
 
-/* A row of an operand in f32: as it is, or in the workspace. NULL if there is no operand. */
+/* A row of an operand in f32: in place, or converted in the workspace. NULL if there is no
+ * operand. */
 static const float *read_row(const struct norm_job *job, const void *operand, size_t row,
                              float *scratch)
 {
@@ -132,7 +135,7 @@ static const float *read_row(const struct norm_job *job, const void *operand, si
     return scratch;
 }
 
-/* Where to write a row, and what must follow. */
+/* Returns where to write a row; end_row completes it. */
 static float *begin_row(const struct norm_job *job, void *operand, size_t row, float *scratch)
 {
     return job->is_bf16 ? scratch : (float *)operand + row * job->columns;
@@ -188,7 +191,7 @@ static void clear_row(const struct norm_job *job, size_t part, int row)
     memset(part_row(job, part, row), 0, job->columns * sizeof(float));
 }
 
-/* The sums of a few rows go into the part's. */
+/* Adds the sums over a few rows to the part's. */
 static void flush_sums(const struct norm_job *job, size_t part)
 {
     for (int row = DWEIGHT_ROW; row <= DBIAS_ROW; row++) {
@@ -204,7 +207,8 @@ static void run_parts(const void *argument, size_t begin, size_t end)
 {
     const struct norm_job *job = argument;
     const float *weight = job->weight, *bias = job->bias;
-    if (job->is_bf16 && weight != NULL) weight = job->workspace + WEIGHT_ROW * job->stride;
+    if ((job->is_bf16 || job->one_plus) && weight != NULL)
+        weight = job->workspace + WEIGHT_ROW * job->stride;
     if (job->is_bf16 && bias != NULL) bias = job->workspace + BIAS_ROW * job->stride;
     for (size_t part = begin; part < end; part++) {
         size_t row = job->rows * part / job->parts, last = job->rows * (part + 1) / job->parts;
@@ -238,23 +242,28 @@ static status_t run_norm(const struct kernel *kernel, const struct kernel_call *
     const struct cpu_loops *loops = cpu_loops_get();
     if (job.is_bf16 && job.weight != NULL)
         loops->bf16_to_f32(job.columns, job.workspace + WEIGHT_ROW * job.stride, job.weight);
+    if (job.one_plus && job.weight != NULL) {
+        float *row = job.workspace + WEIGHT_ROW * job.stride;
+        loops->affine(job.columns, row, job.is_bf16 ? row : job.weight, 1, 1, false);
+    }
     if (job.is_bf16 && job.bias != NULL)
         loops->bf16_to_f32(job.columns, job.workspace + BIAS_ROW * job.stride, job.bias);
     cpu_parallel(kernel->threads, job.parts, 1, run_parts, &job);
     add_parts(&job, job.dweight, DWEIGHT_SUM_ROW, kernel->desc.accumulate[1]);
     add_parts(&job, job.dbias, DBIAS_SUM_ROW, kernel->desc.accumulate[2]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_norm(struct kernel *kernel)
 {
     const struct op_desc *desc = &kernel->desc;
-    /* Nobody adds to statistics, nor to the sum that is read again. */
+    /* The statistics must not accumulate, nor must the sum, which is read again. */
     for (int i = 1; i < desc->output_count; i++)
         if (is_forward(desc) && desc->accumulate[i]) return cpu_leave_to_reference(kernel);
-    bool scratch = !is_forward(desc) || type_of_x(desc)->dtype == DTYPE_BF16;
+    bool scratch =
+        !is_forward(desc) || type_of_x(desc)->dtype == DTYPE_BF16 || desc->attrs.norm.one_plus;
     size_t rows = PARAMETER_ROWS + parts_of(kernel) * PART_ROWS;
     if (scratch) kernel->workspace_bytes = rows * row_stride(columns_of(desc)) * sizeof(float);
     kernel->run = run_norm;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * Splits a range over OpenMP threads. Each thread gets one contiguous part whose bounds depend only
+ * Splits a range over OpenMP threads. Each thread has one contiguous part whose bounds depend only
  * on the range and the number of threads, never on timing.
  */
 #ifndef FSDPD_KERNELS_CPU_PARALLEL_H
@@ -7,12 +7,12 @@
 
 #include <stddef.h>
 
-/* Runs function(argument, begin, end) over [0, count), cut at multiples of `grain`. */
+/* Runs function(argument, begin, end) over [0, count), split at multiples of `grain`. */
 void cpu_parallel(int threads, size_t count, size_t grain,
                   void (*function)(const void *argument, size_t begin, size_t end),
                   const void *argument);
 
-/* In such a function: which of the threads this is, from 0, each at most once in a call. */
+/* Inside such a function: the thread's index from 0; each occurs at most once per call. */
 int cpu_parallel_thread(void);
 
 #endif

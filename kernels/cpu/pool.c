@@ -1,7 +1,7 @@
 /*
- * Max pooling. In channels last the channels of one output pixel are a vector; in plain order the
- * pixels of one output row are, where no window of the row touches the padding. The backward pass
- * writes each element once where windows do not overlap, else it clears and adds.
+ * Max pooling. In channels last, a vector holds the channels of one output pixel; in plain order it
+ * holds the pixels of one output row whose windows do not touch the padding. The backward pass
+ * writes each element once if windows do not overlap; otherwise it clears and adds.
  */
 #include <math.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 enum { MAX_WINDOW = 255 };
 
 /* The positions of a window that lie inside the image. */
-struct window {
+struct pool_window {
     int count;
     int64_t offsets[MAX_WINDOW]; /* in pixels, from the window's first */
     uint8_t numbers[MAX_WINDOW];
@@ -23,7 +23,7 @@ struct pool_job {
     const struct kernel_call *call;
     int64_t channels, height, width, out_height, out_width;
     const int64_t *size, *stride, *padding;
-    struct window whole; /* of every window that is not cut off */
+    struct pool_window whole; /* the window where no edge cuts it off */
 };
 
 static void job_init(struct pool_job *job, const struct kernel *kernel,
@@ -48,10 +48,11 @@ static void job_init(struct pool_job *job, const struct kernel *kernel,
         }
 }
 
-/* Finds the window of an output pixel and the image's pixel that its offsets count from; `cut` is
- * memory for a window that is not whole. */
-static const struct window *find_window(const struct pool_job *job, int64_t row, int64_t column,
-                                        int64_t *start, struct window *cut)
+/* Finds the window of an output pixel and the image's pixel that its offsets start from; `cut` is
+ * memory for a window that an edge cuts off. */
+static const struct pool_window *find_window(const struct pool_job *job, int64_t row,
+                                             int64_t column, int64_t *start,
+                                             struct pool_window *cut)
 {
     int64_t top = row * job->stride[0] - job->padding[0];
     int64_t left = column * job->stride[1] - job->padding[1];
@@ -70,14 +71,14 @@ static const struct window *find_window(const struct pool_job *job, int64_t row,
     return cut;
 }
 
-/* Whether every element belongs to at most one window, and no window is cut off. */
+/* Whether every element belongs to at most one window and no window is cut off. */
 static bool windows_apart(const struct pool_job *job)
 {
     return job->stride[0] >= job->size[0] && job->stride[1] >= job->size[1] &&
            job->padding[0] == 0 && job->padding[1] == 0;
 }
 
-/* Whether the windows also leave no element out. */
+/* Whether the windows also include every element. */
 static bool windows_cover(const struct pool_job *job)
 {
     return windows_apart(job) && job->out_height * job->size[0] == job->height &&
@@ -90,7 +91,7 @@ static void forward_channels_last(const void *argument, size_t begin, size_t end
     const struct pool_job *job = argument;
     const struct cpu_loops *loops = cpu_loops_get();
     int64_t channels = job->channels;
-    struct window cut;
+    struct pool_window cut;
     int64_t pixel;
     const float *candidates[MAX_WINDOW];
     for (size_t line = begin; line < end; line++) { /* rows of all images */
@@ -98,7 +99,7 @@ static void forward_channels_last(const void *argument, size_t begin, size_t end
         const float *x =
             (const float *)job->call->inputs[0] + image * job->height * job->width * channels;
         for (int64_t column = 0; column < job->out_width; column++) {
-            const struct window *window = find_window(job, row, column, &pixel, &cut);
+            const struct pool_window *window = find_window(job, row, column, &pixel, &cut);
             for (int k = 0; k < window->count; k++)
                 candidates[k] = x + (pixel + window->offsets[k]) * channels;
             int64_t at = ((int64_t)line * job->out_width + column) * channels;
@@ -110,7 +111,7 @@ static void forward_channels_last(const void *argument, size_t begin, size_t end
     }
 }
 
-/* The output columns whose windows lie inside the image from left to right: [*first, *last). */
+/* The output columns whose windows are inside the image from left to right: [*first, *last). */
 static void inner_columns(const struct pool_job *job, int64_t *first, int64_t *last)
 {
     *first = (job->padding[1] + job->stride[1] - 1) / job->stride[1];
@@ -124,7 +125,7 @@ static void forward_plain(const void *argument, size_t begin, size_t end)
 {
     const struct pool_job *job = argument;
     const struct cpu_loops *loops = cpu_loops_get();
-    struct window cut;
+    struct pool_window cut;
     int64_t pixel;
     const float *candidates[MAX_WINDOW];
     int64_t first, last;
@@ -134,7 +135,7 @@ static void forward_plain(const void *argument, size_t begin, size_t end)
         const float *x = (const float *)job->call->inputs[0] + plane * job->height * job->width;
         for (int64_t column = 0; column < job->out_width;) {
             int64_t count = column == first && last > first ? last - first : 1;
-            const struct window *window = find_window(job, row, column, &pixel, &cut);
+            const struct pool_window *window = find_window(job, row, column, &pixel, &cut);
             for (int k = 0; k < window->count; k++) candidates[k] = x + pixel + window->offsets[k];
             int64_t at = (int64_t)line * job->out_width + column;
             uint8_t *indices = job->call->outputs[1];
@@ -159,10 +160,10 @@ static status_t run_forward(const struct kernel *kernel, const struct kernel_cal
     else
         cpu_parallel(kernel->threads, (size_t)(y->dims[0] * y->dims[2]), 4, forward_channels_last,
                      &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* The gradient of one image (channels last) or one plane; `lanes` elements are a pixel. */
+/* The gradient of one image (channels last) or one plane; a pixel has `lanes` elements. */
 static void backward_image(const struct pool_job *job, size_t image, bool channels_last)
 {
     int64_t lanes = channels_last ? job->channels : 1;
@@ -177,13 +178,13 @@ static void backward_image(const struct pool_job *job, size_t image, bool channe
         memset(dx, 0, (size_t)(job->height * job->width * lanes) * sizeof *dx);
     int64_t first = 0, last = 0;
     if (!channels_last) inner_columns(job, &first, &last);
-    struct window cut;
+    struct pool_window cut;
     int64_t pixel;
     float *outputs[MAX_WINDOW];
     for (int64_t row = 0; row < job->out_height; row++)
         for (int64_t column = 0; column < job->out_width;) {
             int64_t columns = column == first && last > first ? last - first : 1;
-            const struct window *window = find_window(job, row, column, &pixel, &cut);
+            const struct pool_window *window = find_window(job, row, column, &pixel, &cut);
             for (int k = 0; k < window->count; k++)
                 outputs[k] = dx + (pixel + window->offsets[k]) * lanes;
             int64_t at = (row * job->out_width + column) * lanes;
@@ -213,7 +214,7 @@ static status_t run_backward(const struct kernel *kernel, const struct kernel_ca
     if (cpu_is_plain(x))
         cpu_parallel(kernel->threads, (size_t)(x->dims[0] * x->dims[1]), 1, backward_plain, &job);
     else cpu_parallel(kernel->threads, (size_t)x->dims[0], 1, backward_channels_last, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_pool(struct kernel *kernel)
@@ -224,11 +225,11 @@ status_t cpu_prepare_pool(struct kernel *kernel)
     const struct tensor_type *y = forward ? &desc->outputs[0] : &desc->inputs[0];
     const struct tensor_type *indices = forward ? &desc->outputs[1] : &desc->inputs[1];
     bool has_indices = !forward || desc->output_present[1];
-    /* By the stated layout: a pooled image may shrink to one pixel, which is in any order. */
+    /* x decides the order: a pooled image may shrink to one pixel, which fits either order. */
     bool plain = cpu_is_plain(x);
     if (plain != cpu_is_plain(y) && !(cpu_is_plain(y) && y->dims[2] * y->dims[3] == 1))
         return reference_prepare(kernel);
     if (has_indices && !cpu_same_order(y, indices)) return reference_prepare(kernel);
     kernel->run = forward ? run_forward : run_backward;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -13,20 +13,20 @@ enum { MAX_OPERANDS = 4, ALIGNMENT = 64 };
 struct bound_operand {
     int argument, operand;
     dnnl_memory_t outer; /* the caller's */
-    dnnl_memory_t inner; /* the primitive's, in the workspace; NULL where it is the caller's */
+    dnnl_memory_t inner; /* the primitive's, in the workspace; NULL if it uses the caller's */
     dnnl_primitive_t
-        reorder;     /* from outer to inner of an input, from inner to outer of an output */
+        reorder;     /* from outer to inner for an input, from inner to outer for an output */
     uint64_t offset; /* of inner */
 };
 
-struct program {
+struct cpu_program {
     dnnl_primitive_t primitive;
     dnnl_stream_t stream;
     struct bound_operand operands[MAX_OPERANDS];
     int operand_count;
-    const struct bound_operand *relu; /* the output that an activation follows; usually NULL */
+    const struct bound_operand *relu; /* the output before an activation; usually NULL */
     size_t relu_count;                /* its elements */
-    dnnl_memory_t scratchpad;         /* NULL if none needs any */
+    dnnl_memory_t scratchpad;         /* NULL if no primitive needs one */
     uint64_t scratchpad_bytes, scratchpad_offset;
     uint64_t workspace_bytes;
 };
@@ -57,7 +57,7 @@ status_t program_engine(const struct kernel *kernel, dnnl_engine_t *engine)
     pthread_once(&engine_once, make_engine);
     TRY_DNNL(kernel, "make an engine", engine_error);
     *engine = shared_engine;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static dnnl_status_t fill_attributes(dnnl_primitive_attr_t attributes, bool sum)
@@ -85,12 +85,12 @@ status_t program_attributes(const struct kernel *kernel, bool sum,
         return program_error(kernel, "set attributes", error);
     }
     *attributes = made;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void program_free(void *state)
 {
-    struct program *program = state;
+    struct cpu_program *program = state;
     for (int i = 0; i < program->operand_count; i++) {
         struct bound_operand *operand = &program->operands[i];
         if (operand->reorder != NULL) dnnl_primitive_destroy(operand->reorder);
@@ -103,22 +103,22 @@ static void program_free(void *state)
     free(program);
 }
 
-/* Makes a primitive and remembers how much scratch memory it wants. */
+/* Makes a primitive and records the scratch memory that it needs. */
 static status_t make_primitive(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc,
                                dnnl_primitive_t *primitive)
 {
-    struct program *program = kernel->state;
+    struct cpu_program *program = kernel->state;
     const dnnl_memory_desc_t *scratchpad =
         dnnl_primitive_desc_query_md(primitive_desc, dnnl_query_scratchpad_md, 0);
     uint64_t bytes = scratchpad == NULL ? 0 : dnnl_memory_desc_get_size(scratchpad);
     TRY_DNNL(kernel, "make a primitive", dnnl_primitive_create(primitive, primitive_desc));
     if (bytes > program->scratchpad_bytes) program->scratchpad_bytes = bytes;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t program_new(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc)
 {
-    struct program *program = mem_alloc(sizeof *program);
+    struct cpu_program *program = mem_alloc(sizeof *program);
     kernel->state = program;
     kernel->release = program_free;
     dnnl_engine_t engine = NULL;
@@ -128,10 +128,10 @@ status_t program_new(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc
     TRY(status);
     TRY_DNNL(kernel, "make a stream",
              dnnl_stream_create(&program->stream, engine, dnnl_stream_default_flags));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static uint64_t take_workspace(struct program *program, uint64_t bytes)
+static uint64_t take_workspace(struct cpu_program *program, uint64_t bytes)
 {
     uint64_t offset = program->workspace_bytes;
     program->workspace_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -158,7 +158,7 @@ static status_t make_reorder(struct kernel *kernel, const dnnl_memory_desc_t *fr
 status_t program_bind(struct kernel *kernel, int argument, int operand,
                       const dnnl_memory_desc_t *format, bool add)
 {
-    struct program *program = kernel->state;
+    struct cpu_program *program = kernel->state;
     const_dnnl_primitive_desc_t primitive_desc;
     dnnl_engine_t engine = NULL;
     TRY(program_engine(kernel, &engine));
@@ -171,7 +171,7 @@ status_t program_bind(struct kernel *kernel, int argument, int operand,
     bound->operand = operand;
     TRY_DNNL(kernel, "describe memory",
              dnnl_memory_create(&bound->outer, format, engine, DNNL_MEMORY_NONE));
-    if (!add && dnnl_memory_desc_equal(wanted, format)) return STATUS_OKAY;
+    if (!add && dnnl_memory_desc_equal(wanted, format)) return NULL;
     bound->offset = take_workspace(program, dnnl_memory_desc_get_size(wanted));
     TRY_DNNL(kernel, "describe memory",
              dnnl_memory_create(&bound->inner, wanted, engine, DNNL_MEMORY_NONE));
@@ -182,7 +182,7 @@ status_t program_bind(struct kernel *kernel, int argument, int operand,
 
 void program_follow_with_relu(struct kernel *kernel)
 {
-    struct program *program = kernel->state;
+    struct cpu_program *program = kernel->state;
     const struct bound_operand *output = &program->operands[program->operand_count - 1];
     const dnnl_memory_desc_t *format = NULL;
     dnnl_memory_t memory = output->inner != NULL ? output->inner : output->outer;
@@ -194,7 +194,7 @@ void program_follow_with_relu(struct kernel *kernel)
 
 status_t program_finish(struct kernel *kernel)
 {
-    struct program *program = kernel->state;
+    struct cpu_program *program = kernel->state;
     if (program->scratchpad_bytes > 0) {
         dnnl_engine_t engine = NULL;
         TRY(program_engine(kernel, &engine));
@@ -209,10 +209,10 @@ status_t program_finish(struct kernel *kernel)
     kernel->workspace_bytes = program->workspace_bytes;
     kernel->held_bytes = sizeof *program;
     kernel->run = program_run;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t run_reorder(const struct kernel *kernel, const struct program *program,
+static status_t run_reorder(const struct kernel *kernel, const struct cpu_program *program,
                             const struct bound_operand *operand, bool output)
 {
     dnnl_exec_arg_t arguments[] = {
@@ -223,10 +223,10 @@ static status_t run_reorder(const struct kernel *kernel, const struct program *p
     TRY_DNNL(kernel, "change a format",
              dnnl_primitive_execute(operand->reorder, program->stream,
                                     program->scratchpad != NULL ? 3 : 2, arguments));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t run_reorders(const struct kernel *kernel, const struct program *program,
+static status_t run_reorders(const struct kernel *kernel, const struct cpu_program *program,
                              bool outputs)
 {
     for (int i = 0; i < program->operand_count; i++) {
@@ -235,7 +235,7 @@ static status_t run_reorders(const struct kernel *kernel, const struct program *
         if (operand->reorder != NULL && output == outputs)
             TRY(run_reorder(kernel, program, operand, output));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void relu_part(const void *argument, size_t begin, size_t end)
@@ -250,7 +250,7 @@ static void relu_bf16_part(const void *argument, size_t begin, size_t end)
     cpu_loops_get()->relu_bf16(end - begin, values + begin, values + begin);
 }
 
-static void run_relu(const struct kernel *kernel, const struct program *program,
+static void run_relu(const struct kernel *kernel, const struct cpu_program *program,
                      const struct kernel_call *call)
 {
     bool bf16 = kernel->desc.outputs[0].dtype == DTYPE_BF16;
@@ -263,7 +263,7 @@ static void run_relu(const struct kernel *kernel, const struct program *program,
 
 status_t program_run(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const struct program *program = kernel->state;
+    const struct cpu_program *program = kernel->state;
     char *workspace = call->workspace;
     dnnl_exec_arg_t arguments[MAX_OPERANDS + 1];
     int count = 0;
@@ -292,5 +292,5 @@ status_t program_run(const struct kernel *kernel, const struct kernel_call *call
     if (program->relu != NULL) run_relu(kernel, program, call);
     TRY(run_reorders(kernel, program, true));
     TRY_DNNL(kernel, "finish", dnnl_stream_wait(program->stream));
-    return STATUS_OKAY;
+    return NULL;
 }

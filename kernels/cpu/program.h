@@ -1,7 +1,7 @@
 /*
- * A oneDNN primitive ready to run: its operands in the caller's memory, and where the primitive
- * wants another format than the caller has, or the output is to be added to, a copy of them in the
- * workspace. Everything is made beforehand; running only sets addresses.
+ * A oneDNN primitive ready to run. Its operands are in the caller's memory. Where the primitive
+ * needs another format, or must add to the output, a copy is in the workspace. Everything is made
+ * beforehand; a run only sets addresses.
  *
  * The library's descriptors are values; its primitives and memories belong to the program.
  */
@@ -12,9 +12,9 @@
 
 #include "kernels/kernel.h"
 
-struct program;
+struct cpu_program;
 
-enum { PROGRAM_OUTPUT = 16 }; /* added to the number of an output */
+enum { PROGRAM_OUTPUT = 16 }; /* added to an output's number */
 
 /* The error of a call into oneDNN: INTERNAL, naming the op. */
 status_t program_error(const struct kernel *kernel, const char *what, dnnl_status_t error);
@@ -28,34 +28,33 @@ status_t program_error(const struct kernel *kernel, const char *what, dnnl_statu
 /* The engine that all primitives share. */
 status_t program_engine(const struct kernel *kernel, dnnl_engine_t *engine) FSDPD_MUST_USE;
 
-/* Attributes of every primitive: scratch memory from us; `sum`: the result is added to the output.
- */
+/* Attributes of every primitive: we provide scratch memory; `sum` adds the result to the output. */
 status_t program_attributes(const struct kernel *kernel, bool sum,
                             dnnl_primitive_attr_t *attributes) FSDPD_MUST_USE;
 
-/* A program that runs `primitive_desc`, which it takes even if it fails. It becomes the kernel's
- * state, and the kernel frees it. */
+/* Makes a program that runs `primitive_desc`, and takes ownership of it even on failure. The
+ * program becomes the kernel's state, and the kernel frees it. */
 status_t program_new(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc) FSDPD_MUST_USE;
 
 /*
  * Binds the primitive's `argument` (DNNL_ARG_SRC, ...) to an operand of the op: an input's number,
- * or PROGRAM_OUTPUT + an output's. `format` is how the caller's memory looks. `add`: the output is
- * added to what is there.
+ * or PROGRAM_OUTPUT + an output's. `format` describes the caller's memory. `add` adds to the
+ * output.
  */
 status_t program_bind(struct kernel *kernel, int argument, int operand,
                       const dnnl_memory_desc_t *format, bool add) FSDPD_MUST_USE;
 
 /*
- * The output that was bound last passes a ReLU of ours before it is added or changes its format.
- * The library's own, fused into the primitive, turns what is not a number into 0: a network could
- * go on for hours with parameters that are none, and its loss would not show it.
+ * Applies our own ReLU to the output bound last, before it is added or reordered. The ReLU that the
+ * library fuses into a primitive turns NaN into 0: a network could train for hours with parameters
+ * that are NaN, and its loss would not show it.
  */
 void program_follow_with_relu(struct kernel *kernel);
 
-/* When all operands are bound: sets the kernel's sizes and its run function. */
+/* Call after binding all operands. Sets the kernel's sizes and its run function. */
 status_t program_finish(struct kernel *kernel) FSDPD_MUST_USE;
 
-/* The kernel's run function, for those that wrap it. */
+/* The kernel's run function, for kernels that wrap it. */
 status_t program_run(const struct kernel *kernel, const struct kernel_call *call) FSDPD_MUST_USE;
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * Reshapes. Between tensors in plain order they are a copy (or nothing, when both are the same
+ * Reshapes. Between tensors in plain order they are a copy (or nothing, if both are the same
  * memory); to or from channels last they transpose every image.
  */
 #include <string.h>
@@ -10,7 +10,7 @@
 struct reshape_job {
     const float *x;
     float *y;
-    size_t rows, columns; /* of an image of x in memory */
+    size_t rows, columns; /* of an image of x, in memory order */
     bool add;
 };
 
@@ -24,10 +24,10 @@ static void copy_part(const void *argument, size_t begin, size_t end)
 static status_t run_copy(const struct kernel *kernel, const struct kernel_call *call)
 {
     struct reshape_job job = {call->inputs[0], call->outputs[0], 0, 0, kernel->desc.accumulate[0]};
-    if (job.x == job.y && !job.add) return STATUS_OKAY;
+    if (job.x == job.y && !job.add) return NULL;
     cpu_parallel(kernel->threads, (size_t)tensor_element_count(&kernel->desc.outputs[0]), CPU_GRAIN,
                  copy_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void transpose_part(const void *argument, size_t begin, size_t end)
@@ -49,7 +49,7 @@ static status_t run_transpose(const struct kernel *kernel, const struct kernel_c
     struct reshape_job job = {call->inputs[0], call->outputs[0], to_plain ? pixels : channels,
                               to_plain ? channels : pixels, kernel->desc.accumulate[0]};
     cpu_parallel(kernel->threads, (size_t)image->dims[0], 1, transpose_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_reshape(struct kernel *kernel)
@@ -60,5 +60,5 @@ status_t cpu_prepare_reshape(struct kernel *kernel)
         kernel->run = run_copy;
     else if (x_plain || y_plain) kernel->run = run_transpose;
     else return reference_prepare(kernel);
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,4 +1,4 @@
-/* Softmax over the last dimension, and its gradient; rows are cut into a part per thread. */
+/* Softmax over the last dimension, and its gradient; rows are split into one part per thread. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
@@ -28,11 +28,11 @@ static status_t run_softmax(const struct kernel *kernel, const struct kernel_cal
     struct softmax_job job = {kernel, call, columns};
     cpu_parallel(kernel->threads, (size_t)tensor_element_count(x) / columns,
                  (CPU_GRAIN + columns - 1) / columns, softmax_part, &job);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cpu_prepare_softmax(struct kernel *kernel)
 {
     kernel->run = run_softmax;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,28 +1,30 @@
 /*
- * Convolutions by Winograd's F(2x2, 3x3); its matrices and transforms are in loops_winograd.h.
+ * Convolutions by Winograd's F(2x2, 3x3); loops_winograd.h has its matrices and transforms.
  *
- * The output is cut into tiles of 2 x 2, each of which depends on 4 x 4 pixels of the input. Tiles
- * are taken in blocks that stay in the second-level cache: all tiles of a block are transformed, 16
- * matrix multiplications go over their channels, and the result is transformed back. With U the
- * transformed weights, V the block's transformed input and D that of its output's gradient,
+ * The output is split into tiles of 2 x 2, each of which depends on 4 x 4 pixels of the input. The
+ * work goes by blocks of tiles that stay in the second-level cache: all tiles of a block are
+ * transformed, 16 matrix multiplications work on their channels, and the result is transformed
+ * back. With U the transformed weights, V the block's transformed input and D that of its output's
+ * gradient,
  *
  *     forward            M = V U,    y = A^T M A
  *     backward data      N = D U^T,  dx += B N B^T (tiles overlap)
  *     backward weights   dU += V^T D over all blocks,  dweight = G^T dU G
  *
- * which is the same bilinear form three times, so that gradients are exactly those of the forward.
+ * These are the same bilinear form three times, so the gradients are exactly those of the forward
+ * pass.
  *
- * Rounding: an element of V is a sum of 4 pixels, of U at most (9/4) max|weight|, an output a sum
- * of 9 elements of M. With e = 2^-24 and n = channels summed over, an output differs from the exact
- * by at most about (n + 10) e 81 max|x| max|weight| n (the direct algorithm's bound has 9 for 81);
- * what is measured is twice the direct algorithm's error.
+ * Rounding: an element of V is a sum of 4 pixels, one of U at most (9/4) max|weight|, and an output
+ * a sum of 9 elements of M. With e = 2^-24 and n = channels summed over, an output differs from the
+ * exact one by at most about (n + 10) e 81 max|x| max|weight| n (the direct algorithm's bound has 9
+ * for 81); the measured error is twice the direct algorithm's.
  *
- * What is not finite makes its whole tile (2 x 2 outputs, or 4 x 4 gradients) not finite, a little
- * more than the direct algorithm does: it cannot get lost.
+ * A value that is not finite makes its whole tile (2 x 2 outputs, or 4 x 4 gradients) not finite.
+ * The direct algorithm affects somewhat fewer elements; neither loses such a value.
  *
- * Threads get contiguous parts of the tiles, in `backward data` whole images, whose bounds depend
- * only on shapes and the number of threads. Each part has its own scratch memory and its own sums
- * of the weights' gradient, which are added up in the parts' order.
+ * Threads have contiguous parts of the tiles, in `backward data` of whole images. The parts' bounds
+ * depend only on shapes and the number of threads. Each part has its own scratch memory and its own
+ * sums of the weights' gradient, which are added in the parts' order.
  */
 #include "kernels/cpu/winograd.h"
 
@@ -36,26 +38,26 @@
 enum {
     ELEMENTS = 16,            /* of a transformed tile */
     BLOCK_BYTES = 448 * 1024, /* of a block's transformed tiles, in and out */
-    LEAST_BLOCK = 24,         /* tiles; the multiplication takes six rows at a time */
+    LEAST_BLOCK = 24,         /* tiles; the multiplication works on six rows at a time */
     MOST_BLOCK = 48,
-    LEAST_TILES = 32,           /* fewer do not pay for transforming the weights, */
-    LEAST_CHANNELS = 16,        /* nor fewer channels for transforming the tiles, */
-    MOST_PRODUCTS = 128 * 1024, /* nor more of in x out, which leave the cache as 16 matrices */
+    LEAST_TILES = 32,           /* with fewer, transforming the weights does not pay, */
+    LEAST_CHANNELS = 16,        /* with fewer, nor does transforming the tiles, */
+    MOST_PRODUCTS = 128 * 1024, /* in x out; with more, 16 matrices do not fit the cache */
 };
 
 struct winograd {
-    int64_t in, out; /* channels */
+    int64_t in, out; /* number of channels */
     int64_t height, width, out_height, out_width, padding[2];
-    int64_t tile_rows, tile_columns, tile_count; /* of an image, of an image, of all */
-    size_t block;                                /* tiles of a block */
+    int64_t tile_rows, tile_columns, tile_count; /* per image, per image, in all */
+    size_t block;                                /* tiles per block */
     size_t parts;
-    /* All in elements: between the 16 matrices of V, and of M or D, */
+    /* In elements: the distances between the 16 matrices of V, of M or D, and of U, */
     size_t v_stride, m_stride, u_stride;
-    /* and in the workspace. */
+    /* and offsets and sizes in the workspace. */
     size_t u, g, outside, scratch, scratch_size, sums, sums_size, size;
 };
 
-struct job {
+struct winograd_job {
     const struct kernel *kernel;
     const struct kernel_call *call;
     const struct winograd *w;
@@ -65,7 +67,7 @@ struct job {
 
 /* Sizes. */
 
-/* x and y of the convolution that this op is, or is a gradient of. */
+/* x and y of the convolution that this op is, or whose gradient it is. */
 static const struct tensor_type *x_of(const struct op_desc *desc)
 {
     return desc->kind == OP_CONV2D_BACKWARD_DATA ? &desc->outputs[0] : &desc->inputs[0];
@@ -98,7 +100,7 @@ bool winograd_fits(const struct op_desc *desc)
         return false;
     for (int i = 0; i < 2; i++)
         if (desc->attrs.conv.stride[i] != 1 || desc->attrs.conv.dilation[i] != 1) return false;
-    /* Tiles at the edges may be half outside: are enough multiplications left out? */
+    /* Tiles at the edges may be half outside: checks that enough multiplications are saved. */
     int64_t tiles = ((y->dims[2] + 1) / 2) * ((y->dims[3] + 1) / 2);
     int64_t outputs = y->dims[2] * y->dims[3], in = x->dims[1], out = y->dims[1];
     return tiles * y->dims[0] >= LEAST_TILES && 10 * outputs >= 25 * tiles &&
@@ -111,8 +113,8 @@ static size_t round_up(size_t value, size_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* Between matrices that are written side by side: not at a distance of whole pages, which would put
- * all of them into the same few places of the first-level cache. */
+/* The distance of matrices that are written in parallel. It is not a multiple of the page size,
+ * which would map all of them to the same few sets of the first-level cache. */
 static size_t matrix_stride(size_t elements)
 {
     return round_up(elements, 1024) + 64;
@@ -166,42 +168,42 @@ static void set_workspace(struct winograd *w, enum op_kind kind)
     w->outside = take(&w->size, most);
     w->scratch = w->size;
     (void)take(&w->scratch_size, ELEMENTS * (w->v_stride + w->m_stride));
-    (void)take(&w->scratch_size, most); /* takes what lies outside of an output */
+    (void)take(&w->scratch_size, most); /* receives the pixels outside of an output */
     w->size += w->parts * w->scratch_size;
     w->sums = w->size;
     if (sums) (void)take(&w->sums_size, ELEMENTS * w->u_stride + out);
     w->size += w->parts * w->sums_size;
 }
 
-/* Where things are. */
+/* Addresses in the workspace. */
 
-static float *v_at(const struct job *job, size_t part)
+static float *v_at(const struct winograd_job *job, size_t part)
 {
     return job->workspace + job->w->scratch + part * job->w->scratch_size;
 }
 
-static float *m_at(const struct job *job, size_t part)
+static float *m_at(const struct winograd_job *job, size_t part)
 {
     return v_at(job, part) + ELEMENTS * job->w->v_stride;
 }
 
-static float *dump_at(const struct job *job, size_t part)
+static float *dump_at(const struct winograd_job *job, size_t part)
 {
     return m_at(job, part) + ELEMENTS * job->w->m_stride;
 }
 
-static float *sums_at(const struct job *job, size_t part)
+static float *sums_at(const struct winograd_job *job, size_t part)
 {
     return job->workspace + job->w->sums + part * job->w->sums_size;
 }
 
 /* The sums of dy, for the bias. */
-static float *bias_sums_at(const struct job *job, size_t part)
+static float *bias_sums_at(const struct winograd_job *job, size_t part)
 {
     return sums_at(job, part) + ELEMENTS * job->w->u_stride;
 }
 
-/* The tiles of a part: [*begin, *end). */
+/* The range of a part's tiles: [*begin, *end). */
 static void part_bounds(const struct winograd *w, size_t part, size_t unit, size_t *begin,
                         size_t *end)
 {
@@ -221,7 +223,7 @@ static struct position position_of(const struct winograd *w, size_t tile)
     return (struct position){line / w->tile_rows, line % w->tile_rows, column};
 }
 
-/* The pixels of a square of an image; `outside` for those that it does not have. */
+/* The pixels of a square of an image; `outside` for those beyond its edges. */
 static void find_pixels(float *image, int64_t height, int64_t width, int64_t channels, int64_t top,
                         int64_t left, int size, float *outside, float **pixels)
 {
@@ -249,9 +251,9 @@ static void find_outputs(const struct winograd *w, const void *y, size_t tile, f
                 w->out_width, w->out, 2 * at.row, 2 * at.column, 2, outside, pixels);
 }
 
-/* V and D of a block's tiles; what lies outside is zero. */
-static void transform_inputs(const struct job *job, const void *x, size_t tile, size_t count,
-                             float *v)
+/* Makes V and D of a block's tiles; pixels outside are zero. */
+static void transform_inputs(const struct winograd_job *job, const void *x, size_t tile,
+                             size_t count, float *v)
 {
     const struct winograd *w = job->w;
     float *pixels[16];
@@ -261,8 +263,8 @@ static void transform_inputs(const struct job *job, const void *x, size_t tile, 
     }
 }
 
-static void transform_gradients(const struct job *job, const void *dy, size_t tile, size_t count,
-                                float *d)
+static void transform_gradients(const struct winograd_job *job, const void *dy, size_t tile,
+                                size_t count, float *d)
 {
     const struct winograd *w = job->w;
     float *pixels[4];
@@ -279,9 +281,9 @@ struct matrices {
     size_t stride;
 };
 
-/* c (rows, columns) = a (rows, depth) b (depth, columns); or with a turned, (depth, rows), this is
- * added to c. */
-static void multiply(const struct job *job, size_t rows, size_t columns, size_t depth,
+/* c (rows, columns) = a (rows, depth) b (depth, columns). If `turned`, a is (depth, rows), and the
+ * product is added to c. */
+static void multiply(const struct winograd_job *job, size_t rows, size_t columns, size_t depth,
                      struct matrices c, struct matrices a, bool turned, struct matrices b)
 {
     for (size_t e = 0; e < ELEMENTS; e++) {
@@ -300,12 +302,12 @@ static void multiply(const struct job *job, size_t rows, size_t columns, size_t 
     }
 }
 
-/* Weights. Forward, the multiplication goes over inputs, and backward over outputs: U is (in, out)
- * or (out, in). On the way there the nine elements of a kernel lie apart, in g. */
+/* Weights. The forward multiplication sums over inputs, the backward one over outputs: U is (in,
+ * out) or (out, in). Before the transform, g holds the nine elements of a kernel apart. */
 
 static void transform_weights(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct winograd_job *job = argument;
     const struct winograd *w = job->w;
     bool backward = job->kernel->desc.kind == OP_CONV2D_BACKWARD_DATA;
     size_t columns = (size_t)(backward ? w->in : w->out);
@@ -318,7 +320,7 @@ static void transform_weights(const void *argument, size_t begin, size_t end)
     }
 }
 
-static void prepare_weights(const struct job *job)
+static void prepare_weights(const struct winograd_job *job)
 {
     const struct winograd *w = job->w;
     bool backward = job->kernel->desc.kind == OP_CONV2D_BACKWARD_DATA;
@@ -331,7 +333,7 @@ static void prepare_weights(const struct job *job)
 
 /* Forward. */
 
-static void forward_block(const struct job *job, size_t part, size_t tile, size_t count)
+static void forward_block(const struct winograd_job *job, size_t part, size_t tile, size_t count)
 {
     const struct winograd *w = job->w;
     const struct op_desc *desc = &job->kernel->desc;
@@ -351,7 +353,7 @@ static void forward_block(const struct job *job, size_t part, size_t tile, size_
 
 static void forward_parts(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct winograd_job *job = argument;
     for (size_t part = begin; part < end; part++) {
         size_t first, last, block = job->w->block;
         part_bounds(job->w, part, block, &first, &last);
@@ -363,7 +365,8 @@ static void forward_parts(const void *argument, size_t begin, size_t end)
 
 /* Backward data. */
 
-static void backward_data_block(const struct job *job, size_t part, size_t tile, size_t count)
+static void backward_data_block(const struct winograd_job *job, size_t part, size_t tile,
+                                size_t count)
 {
     const struct winograd *w = job->w;
     size_t in = (size_t)w->in, out = (size_t)w->out;
@@ -377,10 +380,10 @@ static void backward_data_block(const struct job *job, size_t part, size_t tile,
     }
 }
 
-/* Blocks end with their image, which is cleared just before: it is in the cache then. */
+/* A block ends with its image, which is cleared just before, and so is in the cache. */
 static void backward_data_parts(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct winograd_job *job = argument;
     const struct winograd *w = job->w;
     size_t image = (size_t)(w->tile_rows * w->tile_columns), block = w->block;
     size_t elements = (size_t)(w->height * w->width * w->in);
@@ -399,7 +402,8 @@ static void backward_data_parts(const void *argument, size_t begin, size_t end)
 
 /* Backward weights. */
 
-static void backward_weights_block(const struct job *job, size_t part, size_t tile, size_t count)
+static void backward_weights_block(const struct winograd_job *job, size_t part, size_t tile,
+                                   size_t count)
 {
     const struct winograd *w = job->w;
     size_t in = (size_t)w->in, out = (size_t)w->out;
@@ -408,14 +412,14 @@ static void backward_weights_block(const struct job *job, size_t part, size_t ti
     transform_gradients(job, job->call->inputs[1], tile, count, d);
     multiply(job, in, out, count, (struct matrices){sums, w->u_stride},
              (struct matrices){v, w->v_stride}, true, (struct matrices){d, w->m_stride});
-    /* A's second row is 1 1: element (1, 1) of D is the sum of its tile. */
+    /* A's second row is 1 1, so element (1, 1) of D is the sum of its tile. */
     if (job->kernel->desc.output_present[1])
         job->loops->sum_rows(count, out, bias_sums_at(job, part), d + 5 * w->m_stride, true);
 }
 
 static void backward_weights_parts(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct winograd_job *job = argument;
     for (size_t part = begin; part < end; part++) {
         size_t first, last, block = job->w->block;
         part_bounds(job->w, part, block, &first, &last);
@@ -425,10 +429,10 @@ static void backward_weights_parts(const void *argument, size_t begin, size_t en
     }
 }
 
-/* Adds up the parts' sums and transforms them back, into g: (in, 9, out). */
+/* Adds the parts' sums and transforms them back, into g: (in, 9, out). */
 static void finish_weights(const void *argument, size_t begin, size_t end)
 {
-    const struct job *job = argument;
+    const struct winograd_job *job = argument;
     const struct winograd *w = job->w;
     size_t out = (size_t)w->out;
     float *sums = sums_at(job, 0);
@@ -441,7 +445,7 @@ static void finish_weights(const void *argument, size_t begin, size_t end)
                                               sums + row * out, w->u_stride);
 }
 
-static void finish_bias(const struct job *job)
+static void finish_bias(const struct winograd_job *job)
 {
     const struct winograd *w = job->w;
     size_t out = (size_t)w->out;
@@ -456,7 +460,7 @@ static void finish_bias(const struct job *job)
 static status_t run(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct winograd *w = kernel->state;
-    struct job job = {kernel, call, w, cpu_loops_get(), call->workspace};
+    struct winograd_job job = {kernel, call, w, cpu_loops_get(), call->workspace};
     size_t most = (size_t)(w->in > w->out ? w->in : w->out);
     memset(job.workspace + w->outside, 0, most * sizeof(float));
     switch (kernel->desc.kind) {
@@ -475,7 +479,7 @@ static status_t run(const struct kernel *kernel, const struct kernel_call *call)
                              job.workspace + w->g, kernel->desc.accumulate[0]);
         if (kernel->desc.output_present[1]) finish_bias(&job);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void winograd_prepare(struct kernel *kernel)

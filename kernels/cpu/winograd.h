@@ -1,18 +1,18 @@
 /*
  * 3 x 3 convolutions of stride 1 by Winograd's algorithm F(2x2, 3x3): forward, and both gradients.
  * It needs 2.25 times fewer multiplications than the direct algorithm, at about twice its rounding
- * error (winograd.c says how much).
+ * error (see winograd.c).
  */
 #ifndef FSDPD_KERNELS_CPU_WINOGRAD_H
 #define FSDPD_KERNELS_CPU_WINOGRAD_H
 
 #include "kernels/kernel.h"
 
-/* Whether a convolution, or a gradient of one, is faster this way. Decided by shapes, layouts and
- * the processor alone, so that the same job gives the same bits. */
+/* Whether a convolution, or a gradient of one, is faster this way. Only shapes, layouts and the
+ * processor decide, so that the same job gives the same bits. */
 bool winograd_fits(const struct op_desc *desc);
 
-/* Prepares a kernel that fits. */
+/* Prepares a kernel if winograd_fits. */
 void winograd_prepare(struct kernel *kernel);
 
 #endif

@@ -1,12 +1,13 @@
 /*
  * Attention by tiles with a running softmax (Milakov and Gimelshein, "Online normalizer calculation
- * for softmax", 2018; Dao et al., "FlashAttention", 2022), in f32: for what cuDNN does not take.
+ * for softmax", 2018; Dao et al., "FlashAttention", 2022), in f32: for cases that cuDNN does not
+ * support.
  */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/ops.h"
 
-/* blockIdx.x: batch and head; blockIdx.y: R rows of it. */
+/* blockIdx.x: batch and head; blockIdx.y: R of its rows. */
 template <typename T, int D, int R>
 __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
 {
@@ -26,15 +27,18 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
     float max = -INFINITY, sum = 0, out[OUT];
     for (int i = 0; i < OUT; i++) out[i] = 0;
     int64_t end = a.causal && first + R < a.time ? first + R : a.time;
-    for (int64_t from = 0; from < end; from += R) {
+    for (int64_t from = first_key<R>(a, batch, first); from < end; from += R) {
+        if (is_beyond<R>(a, batch, first, from)) break;
         __syncthreads();
         load_tile<T, D, R>(kv, heads_k, a.kv_row, from, a.time, a.head_dim);
         __syncthreads();
         float mine[COLUMNS], most = -INFINITY;
         for (int j = 0; j < COLUMNS; j++) {
             int column = part + N * j;
-            bool seen = column < R && sees(a, batch, first + row, from + column);
-            mine[j] = seen ? a.scale * dot<D>(q + row * (D + 1), kv + column * (D + 1)) : -INFINITY;
+            bool seen = column < R && attends(a, batch, first + row, from + column);
+            float unused;
+            mine[j] = seen ? score_of(a, dot<D>(q + row * (D + 1), kv + column * (D + 1)), &unused)
+                           : -INFINITY;
             most = larger(most, mine[j]);
         }
         most = larger(max, row_max_of<N>(most));
@@ -55,7 +59,7 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
         for (int i = 0; i < OUT; i++) out[i] *= factor;
         for (int column = 0; column < R; column++) {
             float p = scores[row * (R + 1) + column];
-            if (p == 0) continue; /* what nobody sees may be anything */
+            if (p == 0) continue; /* masked values may be anything */
             for (int i = 0; i < OUT; i++)
                 out[i] = fmaf(p, kv[column * (D + 1) + part + N * i], out[i]);
         }

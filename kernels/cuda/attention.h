@@ -1,7 +1,7 @@
 /*
- * What the attention kernels share: sizes, where heads lie, and a block's tiles. A block of 256
- * threads has R rows of one head; R threads' worth of columns are looked at together, and every
- * row belongs to 256 / R neighbouring threads. Internal to kernels/cuda.
+ * Shared by the attention kernels: sizes, where heads lie, and a block's tiles. A block of 256
+ * threads works on R rows of one head and on R columns at a time; each row belongs to 256 / R
+ * neighbouring threads. Internal to kernels/cuda.
  */
 #ifndef FSDPD_KERNELS_CUDA_ATTENTION_H
 #define FSDPD_KERNELS_CUDA_ATTENTION_H
@@ -12,18 +12,20 @@ template <typename T> struct attention {
     int64_t batch, time, heads, kv_heads, group, head_dim;
     int64_t q_row, kv_row; /* elements from one time to the next */
     bool causal, dropout, add[3];
-    float scale, keep_scale;
+    int64_t window; /* 0: none */
+    float scale, softcap, keep_scale;
     uint64_t threshold;
     uint32_t key[2], stream, step, rank;
-    const uint64_t *live; /* the step, where it is not `step`; NULL */
+    const uint64_t *live; /* replaces `step` unless NULL */
     const T *q, *k, *v, *y, *dy;
     T *out, *dq, *dk, *dv;
     const float *lse;
-    float *lse_out, *totals; /* totals (batch, heads, time): sums over dy * y */
-    const uint8_t *mask;     /* (batch, time); NULL: all keys are seen */
+    float *lse_out, *totals; /* totals (batch, heads, time): sums of dy * y */
+    const uint8_t *mask;     /* (batch, time); NULL: all keys are visible */
+    const int32_t *starts;   /* (batch, time); NULL: a row is one document */
 };
 
-/* As kernels/attention.h has it. */
+/* The same formula as in kernels/attention.h. */
 template <typename T>
 static inline attention<T> attention_of(const struct op_desc *desc, const struct kernel_call *call,
                                         const struct cuda_launch *launch)
@@ -37,6 +39,8 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     a.causal = desc->attrs.attention.causal;
     double scale = desc->attrs.attention.scale, p = desc->attrs.attention.p;
     a.scale = (float)(scale > 0 ? scale : 1 / sqrt((double)a.head_dim));
+    a.window = desc->attrs.attention.window;
+    a.softcap = (float)desc->attrs.attention.softcap;
     a.dropout = p > 0;
     a.keep_scale = (float)(1 / (1 - p));
     a.threshold = philox_threshold(p);
@@ -52,6 +56,8 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     a.q_row = packed ? q_width + 2 * kv_width : q_width;
     a.kv_row = packed ? a.q_row : kv_width;
     a.mask = desc->input_present[mask] ? input_of<uint8_t>(call, mask) : nullptr;
+    int starts = backward ? 7 : 4;
+    a.starts = desc->input_present[starts] ? input_of<int32_t>(call, starts) : nullptr;
     for (int i = 0; i < 3; i++) a.add[i] = desc->accumulate[packed ? 0 : i];
     if (!backward) {
         a.out = output_of<T>(call, 0);
@@ -67,8 +73,8 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     return a;
 }
 
-/* Rows `first` to first + R - 1 of a head, in f32 and padded with zeros; rows of the tile are D + 1
- * floats apart, so that a column lies in different banks. */
+/* Loads rows `first` to first + R - 1 of a head, in f32 and padded with zeros. The tile's rows are
+ * D + 1 floats apart, so that the elements of a column lie in different banks. */
 template <typename T, int D, int R>
 __device__ inline void load_tile(float *tile, const T *from, int64_t row_stride, int64_t first,
                                  int64_t time, int64_t head_dim)
@@ -89,20 +95,66 @@ template <int D> __device__ inline float dot(const float *a, const float *b)
 }
 
 template <typename T>
-__device__ inline bool sees(const attention<T> &a, int64_t batch, int64_t row, int64_t column)
+__device__ inline bool attends(const attention<T> &a, int64_t batch, int64_t row, int64_t column)
 {
     if (row >= a.time || column >= a.time || (a.causal && column > row)) return false;
+    if (a.window > 0 && row - column >= a.window) return false;
+    if (a.starts != nullptr && a.starts[batch * a.time + row] != a.starts[batch * a.time + column])
+        return false;
     return a.mask == nullptr || a.mask[batch * a.time + column] != 0;
 }
 
-/* The step that keys dropout, for the block to read after its next barrier: in shared memory, as
- * there are no registers left for it. */
+/* The tile of R in which the document of element `first` starts. */
+template <int R, typename T>
+__device__ inline int64_t first_tile(const attention<T> &a, int64_t batch, int64_t first)
+{
+    return a.starts == nullptr ? 0 : a.starts[batch * a.time + first] / R * R;
+}
+
+/* Whether the document of tile `from`'s first element starts beyond the R elements from `first`, so
+ * that these meet neither this tile nor a later one. */
+template <int R, typename T>
+__device__ inline bool is_beyond(const attention<T> &a, int64_t batch, int64_t first, int64_t from)
+{
+    return a.starts != nullptr && a.starts[batch * a.time + from] >= first + R;
+}
+
+/* The first tile of R keys that the rows from `first` on can see. */
+template <int R, typename T>
+__device__ inline int64_t first_key(const attention<T> &a, int64_t batch, int64_t first)
+{
+    int64_t start = first_tile<R>(a, batch, first);
+    int64_t seen = a.window > 0 && first >= a.window ? (first - a.window + 1) / R * R : 0;
+    return start > seen ? start : seen;
+}
+
+/* Behind the last row that can see one of the R keys from `first` on. */
+template <int R, typename T>
+__device__ inline int64_t rows_end(const attention<T> &a, int64_t first)
+{
+    int64_t end = first + R - 1 + a.window;
+    return a.window > 0 && end < a.time ? end : a.time;
+}
+
+/* The score that softmax takes of a product of rows. `bend`: the derivative by scale * product. */
+template <typename T>
+__device__ inline float score_of(const attention<T> &a, float product, float *bend)
+{
+    *bend = 1;
+    if (a.softcap == 0) return a.scale * product;
+    float ratio = tanhf(a.scale * product / a.softcap);
+    *bend = fmaf(-ratio, ratio, 1);
+    return a.softcap * ratio;
+}
+
+/* Puts the step that keys dropout into shared memory, since no registers are left for it. The block
+ * may read it after its next barrier. */
 template <typename T> __device__ inline void find_step(const attention<T> &a, uint32_t *step)
 {
     if (threadIdx.x == 0) *step = a.live != nullptr ? (uint32_t)*a.live : a.step;
 }
 
-/* What a probability is multiplied with: 0, or 1 / (1 - p). */
+/* The factor of a probability: 0, or 1 / (1 - p). */
 template <typename T>
 __device__ inline float keep(const attention<T> &a, const uint32_t *step, int64_t batch,
                              int64_t head, int64_t row, int64_t column)
@@ -114,7 +166,7 @@ __device__ inline float keep(const attention<T> &a, const uint32_t *step, int64_
     return word_of(words, i) >= a.threshold ? a.keep_scale : 0;
 }
 
-/* Sums of the N neighbouring threads that share a row. */
+/* The sum over the N neighbouring threads that share a row. */
 template <int N> __device__ inline float row_sum_of(float value)
 {
     for (int distance = N / 2; distance > 0; distance /= 2)

@@ -1,13 +1,13 @@
 /*
  * The gradient of attention by tiles. With P the probabilities before dropout M, dP = M (dy . v)
- * and a score's gradient is P (dP - sum(P dP)), where the sum over a row is dy . y. One kernel goes
- * along the rows for dq, another along the keys for dk and dv, so that nobody adds to what another
- * block holds; both make the probabilities again (Dao et al., "FlashAttention", 2022).
+ * and a score's gradient is P (dP - sum(P dP)), where the sum over a row is dy . y. One kernel
+ * loops over the rows for dq, another over the keys for dk and dv, so that no block adds to another
+ * block's results; both compute the probabilities again (Dao et al., "FlashAttention", 2022).
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
 
-/* A warp per row and head. */
+/* One warp per row and head. */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK) attention_totals(const attention<T> a)
 {
@@ -49,16 +49,19 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
     float lse = inside ? a.lse[at] : 0, total = inside ? a.totals[at] : 0, out[OUT];
     for (int i = 0; i < OUT; i++) out[i] = 0;
     int64_t end = a.causal && first + R < a.time ? first + R : a.time;
-    for (int64_t from = 0; from < end; from += R) {
-        float p[COLUMNS];
+    for (int64_t from = first_key<R>(a, batch, first); from < end; from += R) {
+        if (is_beyond<R>(a, batch, first, from)) break;
+        float p[COLUMNS], bend[COLUMNS];
         __syncthreads();
         load_tile<T, D, R>(kv, heads_k, a.kv_row, from, a.time, a.head_dim);
         __syncthreads();
         for (int j = 0; j < COLUMNS; j++) {
             int column = part + N * j;
-            bool seen = column < R && sees(a, batch, first + row, from + column);
-            p[j] =
-                seen ? expf(a.scale * dot<D>(q + row * (D + 1), kv + column * (D + 1)) - lse) : 0;
+            bool seen = column < R && attends(a, batch, first + row, from + column);
+            p[j] = 0, bend[j] = 1;
+            if (!seen) continue;
+            float product = dot<D>(q + row * (D + 1), kv + column * (D + 1));
+            p[j] = expf(score_of(a, product, &bend[j]) - lse);
         }
         __syncthreads();
         load_tile<T, D, R>(kv, heads_v, a.kv_row, from, a.time, a.head_dim);
@@ -69,7 +72,8 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
             float slope = 0;
             if (p[j] != 0) {
                 float kept = keep(a, step, batch, head, first + row, from + column);
-                slope = p[j] * (kept * dot<D>(dy + row * (D + 1), kv + column * (D + 1)) - total);
+                slope = p[j] * bend[j] *
+                        (kept * dot<D>(dy + row * (D + 1), kv + column * (D + 1)) - total);
             }
             scores[row * (R + 1) + column] = slope;
         }
@@ -89,8 +93,8 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
         if (part + N * i < a.head_dim) put(&to[part + N * i], out[i] * a.scale, a.add[0]);
 }
 
-/* blockIdx.x: batch and head of k and v; blockIdx.y: R keys. Rows of the tiles of scores are keys,
- * columns are the rows of a query head. */
+/* blockIdx.x: batch and head of k and v; blockIdx.y: R keys. In the tiles of scores, rows are keys
+ * and columns are the rows of a query head. */
 template <typename T, int D, int R>
 __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
 {
@@ -113,35 +117,34 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
     for (int64_t head = kv_head * a.group; head < (kv_head + 1) * a.group; head++) {
         const T *q = a.q + batch * a.time * a.q_row + head * a.head_dim;
         const T *dy = a.dy + batch * a.time * y_row + head * a.head_dim;
-        for (int64_t from = a.causal ? first : 0; from < a.time; from += R) {
-            float p[COLUMNS];
+        int64_t begin = a.causal ? first : first_tile<R>(a, batch, first);
+        for (int64_t from = begin; from < rows_end<R>(a, first); from += R) {
+            if (is_beyond<R>(a, batch, first, from)) break;
             __syncthreads();
             load_tile<T, D, R>(other, q, a.q_row, from, a.time, a.head_dim);
             __syncthreads();
             for (int j = 0; j < COLUMNS; j++) {
-                int column = part + N * j;
+                int column = part + N * j, at = key * (R + 1) + column;
                 int64_t row = from + column;
-                p[j] = 0;
-                if (column >= R || !sees(a, batch, row, first + key)) continue;
-                float lse = a.lse[(batch * a.heads + head) * a.time + row];
-                p[j] = expf(a.scale * dot<D>(other + column * (D + 1), k + key * (D + 1)) - lse);
+                if (column >= R) continue;
+                float p = 0, bend = 1;
+                if (attends(a, batch, row, first + key)) {
+                    float lse = a.lse[(batch * a.heads + head) * a.time + row];
+                    float product = dot<D>(other + column * (D + 1), k + key * (D + 1));
+                    p = expf(score_of(a, product, &bend) - lse);
+                }
+                kept[at] = p, slopes[at] = p * bend; /* no registers are left to hold them */
             }
             __syncthreads();
             load_tile<T, D, R>(other, dy, y_row, from, a.time, a.head_dim);
             __syncthreads();
             for (int j = 0; j < COLUMNS; j++) {
-                int column = part + N * j;
-                if (column >= R) continue;
-                float slope = 0, left = 0;
-                if (p[j] != 0) {
-                    float m = keep(a, step, batch, head, from + column, first + key);
-                    float total = a.totals[(batch * a.heads + head) * a.time + from + column];
-                    left = p[j] * m;
-                    slope =
-                        p[j] * (m * dot<D>(other + column * (D + 1), v + key * (D + 1)) - total);
-                }
-                slopes[key * (R + 1) + column] = slope;
-                kept[key * (R + 1) + column] = left;
+                int column = part + N * j, at = key * (R + 1) + column;
+                if (column >= R || kept[at] == 0) continue;
+                float m = keep(a, step, batch, head, from + column, first + key);
+                float total = a.totals[(batch * a.heads + head) * a.time + from + column];
+                kept[at] *= m;
+                slopes[at] *= m * dot<D>(other + column * (D + 1), v + key * (D + 1)) - total;
             }
             __syncthreads();
             for (int column = 0; column < R; column++) {

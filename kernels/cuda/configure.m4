@@ -1,7 +1,7 @@
-# Looks for CUDA, cuDNN and NCCL: in what --with-cuda, --with-cudnn and --with-nccl say, else beside nvcc
-# and where compilers look. A directory may be an installation (include, lib64), or the directory
-# "nvidia" of Python's wheels (nvidia/cudnn/include, nvidia/cu13/lib, ...).
-
+# Searches for CUDA, cuDNN and NCCL in the directories of --with-cuda, --with-cudnn and --with-nccl, else
+# next to nvcc and in the compiler's default paths. A directory may be an installation (include, lib64),
+# or the directory "nvidia" of Python's wheels (nvidia/cudnn/include, nvidia/cu13/lib, ...).
+#
 # FSDPD_CUDA_FIND(NAME, HEADER, LIBRARY, DIRECTORIES): sets NAME_INCLUDE and NAME_FILE, or leaves them empty.
 AC_DEFUN([FSDPD_CUDA_FIND], [
   $1_INCLUDE= $1_FILE=
@@ -28,7 +28,7 @@ AC_DEFUN([FSDPD_CUDA], [
   AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST],
     [compute capabilities to build for, the last also as PTX (default: 80,90)])], [], [with_cuda_arch=80,90])
 
-  # Sanitizers and fuzzers look at the rest, unless it is asked for: nvcc and these tests take minutes.
+  # Builds for sanitizers and fuzzers omit CUDA unless it is requested: nvcc and its tests take minutes.
   if test "$with_cuda" = check && test "$enable_sanitizers$enable_fuzzers" != nono; then
     with_cuda=no
   fi

@@ -1,17 +1,17 @@
 /*
- * Convolution by the formula, for builds without cuDNN and what it refuses: right, deterministic,
- * and slow. A thread per element of y or dx, a block per element of dweight.
+ * Convolution by the formula, for builds without cuDNN and cases that it rejects: correct,
+ * deterministic, and slow. One thread per element of y or dx, one block per element of dweight.
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/window.h"
 
 template <typename T> struct convolution {
     struct window w;
-    const T *x, *weight, *bias, *dy; /* what the op has of them */
+    const T *x, *weight, *bias, *dy; /* those of the op's operands that it has */
     T *y, *dx;
     float *dweight;
     bool relu, add;
-    int64_t count; /* elements of the result */
+    int64_t count; /* number of elements of the result */
 };
 
 template <typename T> __global__ void __launch_bounds__(BLOCK) conv_kernel(const convolution<T> c)
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK) conv_data_kernel(const convolution<T> c
     }
 }
 
-/* blockIdx.x: the element of the weight's gradient. */
+/* blockIdx.x: element of the weight's gradient. */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK) conv_weights_kernel(const convolution<T> c)
 {

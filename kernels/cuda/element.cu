@@ -39,12 +39,13 @@ struct total {
 #define GELU_ROOT 0.79788456080286535588f
 #define GELU_CUBE 0.044715f
 
-/* The root of a half, in two parts: what the first multiplication rounds away matters far out. */
+/* The root of one half, in two parts: far from 0 the rounding error of the first product
+ * matters. */
 #define SQRT_HALF 0.70710678118654752440f
 #define SQRT_HALF_REST 1.21016175e-8f
 #define TWO_BY_ROOT_PI 1.12837916709551257390f
 
-/* erfc(-x / sqrt(2)): twice the part of a normal distribution that lies below x. */
+/* erfc(-x / sqrt(2)): twice the probability that a normal variable is below x. */
 __device__ static float twice_below(float x)
 {
     float z = -x * SQRT_HALF, density = TWO_BY_ROOT_PI * expf(-z * z);
@@ -52,8 +53,8 @@ __device__ static float twice_below(float x)
     return density == 0 ? erfcf(z) : erfcf(z) - density * away;
 }
 
-/* __fdividef is within 2 units of the last place, and 0 where the divisor is above 2^126: so is the
- * result then. */
+/* __fdividef has an error of at most 2 units in the last place. It gives 0 where the divisor is
+ * above 2^126; so does the result here. */
 
 /* 1 + tanh(z), without losing the small results of large negative z. */
 __device__ static float one_plus_tanh(float z)
@@ -78,7 +79,7 @@ struct gelu_exact_backward {
     __device__ float operator()(float dy, float x) const
     {
         float density = expf(-0.5f * x * x) * (0.5f * GELU_ROOT);
-        float tail = density == 0 ? 0 : x * density; /* not infinity times zero */
+        float tail = density == 0 ? 0 : x * density; /* 0, not infinity times zero */
         return dy * (0.5f * twice_below(x) + tail);
     }
 };
@@ -122,9 +123,76 @@ struct silu_times {
     }
 };
 
-/* ---- how elements are gone through ---- */
+/* A gate, as gelu_exact or gelu_tanh make it. */
+template <typename F> struct gelu_times {
+    __device__ float operator()(float gate, float x) const
+    {
+        return F()(gate) * x;
+    }
+};
 
-/* F::at<V>(i) does elements i to i + V - 1. */
+struct hyperbolic_tangent {
+    __device__ float operator()(float x) const
+    {
+        return tanhf(x);
+    }
+};
+struct hyperbolic_tangent_backward {
+    __device__ float operator()(float dy, float y) const
+    {
+        return dy * fmaf(-y, y, 1);
+    }
+};
+
+struct quotient {
+    __device__ float operator()(float a, float b) const
+    {
+        return a / b;
+    }
+};
+struct scaled {
+    float factor, offset;
+    __device__ float operator()(float x) const
+    {
+        return fmaf(x, factor, offset);
+    }
+};
+struct reciprocal {
+    float factor;
+    __device__ float operator()(float x) const
+    {
+        return factor / x;
+    }
+};
+/* expf(-x) is infinite far below 0, and so is the divisor. */
+struct logistic {
+    __device__ float operator()(float x) const
+    {
+        return 1 / (1 + expf(-x));
+    }
+};
+struct logistic_backward {
+    __device__ float operator()(float dy, float y) const
+    {
+        return dy * fmaf(-y, y, y);
+    }
+};
+struct squared_relu {
+    __device__ float operator()(float x) const
+    {
+        return x <= 0 ? 0 : x * x;
+    }
+};
+struct squared_relu_backward {
+    __device__ float operator()(float dy, float x) const
+    {
+        return x <= 0 ? 0 : 2 * x * dy;
+    }
+};
+
+/* ---- loops over elements ---- */
+
+/* F::at<V>(i) handles elements i to i + V - 1. */
 template <typename F, int V> __global__ void __launch_bounds__(BLOCK) map_kernel(F f, int64_t n)
 {
     int64_t step = (int64_t)gridDim.x * BLOCK * V;
@@ -179,17 +247,19 @@ template <typename T, typename F> struct binary {
     }
 };
 
-/* y (rows, columns) = a + b (columns). */
-template <typename T> struct repeated {
+/* y (rows, columns) = f(a, b (columns)). */
+template <typename T, typename F> struct repeated {
+    F f;
     const T *a, *b;
     T *y;
     int64_t rows, columns; /* a multiple of V */
     bool add;
 };
 
-/* blockIdx.x: BLOCK packs of columns, whose part of b stays in registers; the rest is rows. */
-template <typename T, int V>
-__global__ void __launch_bounds__(BLOCK) repeated_kernel(const repeated<T> f)
+/* blockIdx.x: BLOCK packs of columns, whose part of b stays in registers; blockIdx.y: a share of
+ * the rows. */
+template <typename T, typename F, int V>
+__global__ void __launch_bounds__(BLOCK) repeated_kernel(const repeated<T, F> f)
 {
     int64_t column = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V;
     if (column >= f.columns) return;
@@ -199,24 +269,66 @@ __global__ void __launch_bounds__(BLOCK) repeated_kernel(const repeated<T> f)
         pack<T, V> first = load<V>(f.a + i), out;
         if (f.add) out = load<V>(f.y + i);
         for (int v = 0; v < V; v++) {
-            float value = to_float(first.at[v]) + to_float(second.at[v]);
+            float value = f.f(to_float(first.at[v]), to_float(second.at[v]));
             out.at[v] = rounded<T>(f.add ? to_float(out.at[v]) + value : value);
         }
         store(f.y + i, out);
     }
 }
 
-template <typename T>
-static int add_repeated(const struct cuda_launch *launch, const repeated<T> &f)
+template <typename T, typename F>
+static int run_repeated(const struct cuda_launch *launch, const repeated<T, F> &f)
 {
     constexpr int V = full_pack<T>();
     bool packs = is_aligned(f.a, f.b, f.y) && f.columns % V == 0;
     int64_t wide = (f.columns / (packs ? V : 1) + BLOCK - 1) / BLOCK;
     int64_t high = ((int64_t)launch->processors * 8 + wide - 1) / wide;
     dim3 grid((unsigned)wide, (unsigned)(f.rows < high ? f.rows : high));
-    if (packs) return start(launch, repeated_kernel<T, V>, grid, BLOCK, f);
-    return start(launch, repeated_kernel<T, 1>, grid, BLOCK, f);
+    if (packs) return start(launch, repeated_kernel<T, F, V>, grid, BLOCK, f);
+    return start(launch, repeated_kernel<T, F, 1>, grid, BLOCK, f);
 }
+
+/* The gradient of a divisor whose elements may repeat. */
+template <typename T> struct divisor_backward {
+    const T *dy, *y, *b;
+    T *db;
+    int64_t period;
+    bool add;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        pack<T, V> first = load<V>(dy + i), second = load<V>(y + i), out;
+        if (add) out = load<V>(db + i);
+        int64_t place = i % period;
+        for (int v = 0; v < V; v++) {
+            float ratio = to_float(second.at[v]) / to_float(b[place]);
+            if (++place == period) place = 0;
+            float value = -to_float(first.at[v]) * ratio;
+            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
+        }
+        store(db + i, out);
+    }
+};
+
+/* F: the gate; S: its derivative, times a gradient. */
+template <typename T, typename F, typename S> struct gate_backward {
+    const T *dy, *gate, *x;
+    T *dgate, *dx;
+    bool add_gate, add_x;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        pack<T, V> d = load<V>(dy + i), g = load<V>(gate + i), in = load<V>(x + i), og, ox;
+        if (add_gate) og = load<V>(dgate + i);
+        if (add_x) ox = load<V>(dx + i);
+        for (int v = 0; v < V; v++) {
+            float gradient = to_float(d.at[v]), open = to_float(g.at[v]);
+            float to_gate = S()(gradient * to_float(in.at[v]), open), to_x = gradient * F()(open);
+            og.at[v] = rounded<T>(add_gate ? to_float(og.at[v]) + to_gate : to_gate);
+            ox.at[v] = rounded<T>(add_x ? to_float(ox.at[v]) + to_x : to_x);
+        }
+        store(dgate + i, og);
+        store(dx + i, ox);
+    }
+};
 
 template <typename T> struct silu_mul_backward {
     const T *dy, *gate, *x;
@@ -239,7 +351,7 @@ template <typename T> struct silu_mul_backward {
     }
 };
 
-/* The numbers of op.h: element i has word i % 4 of the block of counter i / 4. */
+/* The random numbers of op.h: element i has word i % 4 of the block of counter i / 4. */
 template <typename T> struct dropout {
     const T *x;
     T *y;
@@ -247,7 +359,7 @@ template <typename T> struct dropout {
     uint64_t threshold;
     float scale;
     uint32_t key[2], stream, step, rank;
-    const uint64_t *live; /* the step, where it is not `step`; NULL */
+    const uint64_t *live; /* replaces `step` unless NULL */
     template <int V> __device__ void at(int64_t i) const
     {
         pack<T, V> in = load<V>(x + i), out;
@@ -285,10 +397,14 @@ template <typename From, typename To> struct cast {
 
 struct positions {
     int32_t *y;
-    int64_t first, step;
+    const int32_t *starts; /* of a row's documents; NULL: one row, and it is one document */
+    int64_t time, first, step;
     template <int V> __device__ void at(int64_t i) const
     {
-        for (int v = 0; v < V; v++) y[i + v] = (int32_t)(first + (i + v) * step);
+        for (int v = 0; v < V; v++) {
+            int64_t position = (i + v) % time - (starts != nullptr ? starts[i + v] : 0);
+            y[i + v] = (int32_t)(first + position * step);
+        }
     }
 };
 
@@ -299,6 +415,22 @@ struct padding_mask {
     template <int V> __device__ void at(int64_t i) const
     {
         for (int v = 0; v < V; v++) mask[i + v] = tokens[i + v] != id;
+    }
+};
+
+/* A thread numbers a row: there are few rows, and they are short. */
+struct token_positions {
+    const int32_t *tokens;
+    int32_t *y;
+    int64_t time;
+    int32_t id;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        for (int64_t row = i; row < i + V; row++) {
+            int32_t seen = 0;
+            for (int64_t at = row * time; at < (row + 1) * time; at++)
+                y[at] = tokens[at] != id ? id + ++seen : id;
+        }
     }
 };
 
@@ -327,14 +459,25 @@ template <typename T, typename F> static int run_binary(const operands &o, F f)
                   is_aligned(a, b, y));
 }
 
-template <typename T> static int run_add(const operands &o)
+/* For ops whose second operand may repeat. */
+template <typename T, typename F> static int run_broadcast(const operands &o, F f)
 {
     const struct op_desc *desc = &o.op->desc;
     int64_t period = count_of(&desc->inputs[1]);
-    if (period == o.n) return run_binary<T>(o, total());
+    if (period == o.n) return run_binary<T>(o, f);
     const T *a = input_of<T>(o.call, 0), *b = input_of<T>(o.call, 1);
     T *y = output_of<T>(o.call, 0);
-    return add_repeated(o.launch, repeated<T>{a, b, y, o.n / period, period, desc->accumulate[0]});
+    repeated<T, F> job = {f, a, b, y, o.n / period, period, desc->accumulate[0]};
+    return run_repeated(o.launch, job);
+}
+
+template <typename T> static int run_div_backward(const operands &o)
+{
+    const struct op_desc *desc = &o.op->desc;
+    divisor_backward<T> f = {input_of<T>(o.call, 0),     input_of<T>(o.call, 1),
+                             input_of<T>(o.call, 2),     output_of<T>(o.call, 0),
+                             count_of(&desc->inputs[2]), desc->accumulate[0]};
+    return map<T>(o.launch, f, o.n, is_aligned(f.dy, f.y, f.db));
 }
 
 template <typename T> static int run_silu_mul_backward(const operands &o)
@@ -347,23 +490,50 @@ template <typename T> static int run_silu_mul_backward(const operands &o)
     return map<T>(o.launch, f, o.n, is_aligned(f.dy, f.gate, f.x, f.dgate, f.dx));
 }
 
+template <typename T, typename F, typename S> static int run_gate_backward(const operands &o)
+{
+    const struct op_desc *desc = &o.op->desc;
+    gate_backward<T, F, S> f = {input_of<T>(o.call, 0),  input_of<T>(o.call, 1),
+                                input_of<T>(o.call, 2),  output_of<T>(o.call, 0),
+                                output_of<T>(o.call, 1), desc->accumulate[0],
+                                desc->accumulate[1]};
+    return map<T>(o.launch, f, o.n, is_aligned(f.dy, f.gate, f.x, f.dgate, f.dx));
+}
+
 template <typename T> static int run_element(const operands &o)
 {
     const struct op_desc *desc = &o.op->desc;
     bool tanh = desc->attrs.gelu.tanh;
+    float factor = (float)desc->attrs.scale.factor, offset = (float)desc->attrs.scale.offset;
     switch (desc->kind) {
     case OP_RELU: return run_unary<T>(o, relu());
     case OP_RELU_BACKWARD: return run_binary<T>(o, relu_backward());
     case OP_RESHAPE: return run_unary<T>(o, identity());
-    case OP_ADD: return run_add<T>(o);
-    case OP_MUL: return run_binary<T>(o, product());
+    case OP_ADD: return run_broadcast<T>(o, total());
+    case OP_MUL: return run_broadcast<T>(o, product());
+    case OP_DIV: return run_broadcast<T>(o, quotient());
+    case OP_DIV_BACKWARD: return run_div_backward<T>(o);
+    case OP_SCALE: return run_unary<T>(o, scaled{factor, offset});
+    case OP_RECIPROCAL: return run_unary<T>(o, reciprocal{factor});
+    case OP_SIGMOID: return run_unary<T>(o, logistic());
+    case OP_SIGMOID_BACKWARD: return run_binary<T>(o, logistic_backward());
+    case OP_SQUARED_RELU: return run_unary<T>(o, squared_relu());
+    case OP_SQUARED_RELU_BACKWARD: return run_binary<T>(o, squared_relu_backward());
     case OP_GELU: return tanh ? run_unary<T>(o, gelu_tanh()) : run_unary<T>(o, gelu_exact());
     case OP_GELU_BACKWARD:
         return tanh ? run_binary<T>(o, gelu_tanh_backward())
                     : run_binary<T>(o, gelu_exact_backward());
+    case OP_TANH: return run_unary<T>(o, hyperbolic_tangent());
+    case OP_TANH_BACKWARD: return run_binary<T>(o, hyperbolic_tangent_backward());
     case OP_SILU: return run_unary<T>(o, silu());
     case OP_SILU_BACKWARD: return run_binary<T>(o, silu_backward());
     case OP_SILU_MUL: return run_binary<T>(o, silu_times());
+    case OP_GELU_MUL:
+        return tanh ? run_binary<T>(o, gelu_times<gelu_tanh>())
+                    : run_binary<T>(o, gelu_times<gelu_exact>());
+    case OP_GELU_MUL_BACKWARD:
+        return tanh ? run_gate_backward<T, gelu_tanh, gelu_tanh_backward>(o)
+                    : run_gate_backward<T, gelu_exact, gelu_exact_backward>(o);
     default: return run_silu_mul_backward<T>(o);
     }
 }
@@ -403,7 +573,7 @@ template <typename From, typename To> static int run_cast(const operands &o)
 {
     cast<From, To> f = {input_of<From>(o.call, 0), output_of<To>(o.call, 0),
                         o.op->desc.accumulate[0]};
-    /* the narrower one in 16 bytes; a warp's accesses to the other are still whole lines */
+    /* packs of the narrower type have 16 bytes; a warp still accesses whole lines of the other */
     return map<bf16>(o.launch, f, o.n,
                      is_aligned(f.x, f.y) && sizeof(pack<float, 8>) == 32 &&
                          (uintptr_t)f.x % 32 == 0 && (uintptr_t)f.y % 32 == 0);
@@ -425,9 +595,16 @@ int cuda_run_tokens(const struct cuda_op *op, const struct kernel_call *call,
     const struct op_desc *desc = &op->desc;
     if (desc->kind == OP_ARANGE)
         return map<float>(launch,
-                          positions{output_of<int32_t>(call, 0), desc->attrs.arange.start,
-                                    desc->attrs.arange.step},
+                          positions{output_of<int32_t>(call, 0),
+                                    desc->input_present[1] ? input_of<int32_t>(call, 1) : nullptr,
+                                    desc->outputs[0].dims[desc->outputs[0].dim_count - 1],
+                                    desc->attrs.arange.start, desc->attrs.arange.step},
                           count_of(&desc->outputs[0]), false);
+    if (desc->kind == OP_TOKEN_POSITIONS)
+        return map<float>(launch,
+                          token_positions{input_of<int32_t>(call, 0), output_of<int32_t>(call, 0),
+                                          desc->inputs[0].dims[1], desc->attrs.padding_mask.id},
+                          desc->inputs[0].dims[0], false);
     return map<float>(launch,
                       padding_mask{input_of<int32_t>(call, 0), output_of<uint8_t>(call, 0),
                                    desc->attrs.padding_mask.id},
@@ -472,7 +649,7 @@ template <typename T>
 static int add_bias(const struct cuda_launch *launch, T *y, const T *bias, int64_t rows,
                     int64_t columns)
 {
-    return add_repeated(launch, repeated<T>{y, bias, y, rows, columns, false});
+    return run_repeated(launch, repeated<T, total>{total(), y, bias, y, rows, columns, false});
 }
 
 int cuda_add_bias(const struct cuda_launch *launch, enum dtype dtype, void *y, const void *bias,

@@ -1,9 +1,9 @@
 /*
- * Embeddings. The gradient adds up, for every row of the table, the gradients of the tokens that
- * name it, in the order of the tokens: they are sorted by row first (a stable radix sort; Merrill
- * and Grimshaw, "High performance and scalable radix sorting", 2011), then chunks of the sorted
- * tokens are added by a block each, and rows that several chunks share are put together in the
- * chunks' order. A token that is everywhere costs no more than rare ones.
+ * Embeddings. For every row of the table, the gradient sums the gradients of the tokens that name
+ * it, in the order of the tokens. They are sorted by row first (a stable radix sort; Merrill and
+ * Grimshaw, "High performance and scalable radix sorting", 2011). Then a block each adds up chunks
+ * of the sorted tokens, and the sums of rows that several chunks share are added in the chunks'
+ * order. A very frequent token costs no more than rare ones.
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
@@ -55,9 +55,9 @@ int cuda_run_embedding(const struct cuda_op *op, const struct kernel_call *call,
 enum {
     DIGIT_BITS = 4,
     DIGITS = 1 << DIGIT_BITS,
-    ITEMS = 8, /* of a thread, side by side */
+    ITEMS = 8, /* per thread, contiguous */
     TILE = BLOCK * ITEMS,
-    SHARE = BLOCK / DIGITS /* threads that count one digit together */
+    SHARE = BLOCK / DIGITS /* threads that share the counters of one digit */
 };
 
 struct tokens {
@@ -76,7 +76,7 @@ __device__ inline void count_items(const tokens &t, int *counters)
     __syncthreads();
 }
 
-/* Of the SHARE counters that this thread looks after. */
+/* This thread's part of the counters of a digit, which SHARE threads divide among them. */
 __device__ inline int *shared_counters(int *counters)
 {
     return counters + threadIdx.x / SHARE * BLOCK + threadIdx.x % SHARE * (BLOCK / SHARE);
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(BLOCK) count_digits(const tokens t, int *count
     if (threadIdx.x % SHARE == 0) counts[threadIdx.x / SHARE * gridDim.x + blockIdx.x] = sum;
 }
 
-/* One block: counts become the sums of all before them. */
+/* One block: replaces each count by the sum of all counts before it. */
 __global__ void __launch_bounds__(BLOCK) sum_before(int *counts, int n)
 {
     SHARED(int, sums, BLOCK);
@@ -147,7 +147,9 @@ template <typename T> struct gradient {
     const int32_t *keys, *places; /* sorted */
     int64_t count, columns, padding;
     const T *dy;
-    float *dweight, *heads, *tails; /* a chunk's part of a row that began before it; that goes on */
+    /* heads: a chunk's sum for a row that began in an earlier chunk; tails: for a row that
+     * continues in the next one. */
+    float *dweight, *heads, *tails;
 };
 
 __global__ void __launch_bounds__(BLOCK) fill_zero(float *to, int64_t n)
@@ -157,13 +159,13 @@ __global__ void __launch_bounds__(BLOCK) fill_zero(float *to, int64_t n)
         to[i] = 0;
 }
 
-/* blockIdx.x: a chunk; blockIdx.y: BLOCK columns. */
+/* blockIdx.x: chunk; blockIdx.y: BLOCK columns. */
 template <typename T> __global__ void __launch_bounds__(BLOCK) add_chunk(const gradient<T> g)
 {
     int64_t column = (int64_t)blockIdx.y * BLOCK + threadIdx.x, chunk = blockIdx.x;
     int64_t first = chunk * CHUNK, last = first + CHUNK < g.count ? first + CHUNK : g.count;
     if (column >= g.columns) return;
-    bool begun = first > 0 && g.keys[first - 1] == g.keys[first]; /* before this chunk */
+    bool begun = first > 0 && g.keys[first - 1] == g.keys[first]; /* in an earlier chunk */
     float sum = 0;
     for (int64_t i = first; i < last; i++) {
         int32_t key = g.keys[i];
@@ -178,7 +180,7 @@ template <typename T> __global__ void __launch_bounds__(BLOCK) add_chunk(const g
     }
 }
 
-/* Rows that begin in a chunk and go on in the next. */
+/* Adds up rows that begin in a chunk and continue in the next. */
 template <typename T> __global__ void __launch_bounds__(BLOCK) join_chunks(const gradient<T> g)
 {
     int64_t column = (int64_t)blockIdx.y * BLOCK + threadIdx.x, chunk = blockIdx.x;
@@ -192,7 +194,7 @@ template <typename T> __global__ void __launch_bounds__(BLOCK) join_chunks(const
     g.dweight[key * g.columns + column] += sum;
 }
 
-/* What the workspace holds, in this order. */
+/* The contents of the workspace, in this order. */
 struct embedding_space {
     int64_t tokens, columns, tiles, chunks;
 };
@@ -237,7 +239,7 @@ int cuda_run_embedding_backward(const struct cuda_op *op, const struct kernel_ca
     tokens t = {input_of<int32_t>(call, 0), nullptr, s.tokens, 0};
     dim3 tiles((unsigned)s.tiles);
     int pass = 0;
-    do { /* at least once, for the places */
+    do { /* at least one pass, which fills in the places */
         TRY_LAUNCH(start(launch, count_digits, tiles, BLOCK, t, counts));
         TRY_LAUNCH(start(launch, sum_before, dim3(1), BLOCK, counts, (int)(DIGITS * s.tiles)));
         TRY_LAUNCH(start(launch, place_tokens, tiles, BLOCK, t, (const int *)counts, keys[pass % 2],

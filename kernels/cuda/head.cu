@@ -1,9 +1,9 @@
 /*
- * The fused head's block of logits: softmax, loss and gradient of rows that are as long as a
- * vocabulary. A row belongs to a block of threads, which reads it twice: for the largest logit and
- * the sum of exponentials at once (Milakov and Gimelshein, "Online normalizer calculation for
- * softmax", 2018), and for the gradient. Of long rows a multiprocessor has one at a time, so that
- * all that are under way fit into the second level's cache, where the second reading finds them.
+ * The fused head's block of logits: softmax, loss and gradient of rows as long as a vocabulary. A
+ * block of threads reads its row twice: once for the largest logit and the sum of exponentials
+ * together (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018), and once
+ * for the gradient. A multiprocessor works on one long row at a time, so that all rows in progress
+ * fit into the second-level cache for the second reading.
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
@@ -11,18 +11,18 @@
 enum {
     WIDE_BLOCK = 1024,  /* threads for a long row */
     LONG_ROW = 1 << 13, /* classes */
-    LOGITS_AT_ONCE = 8  /* of a thread */
+    LOGITS_AT_ONCE = 8  /* per thread */
 };
 
 const int64_t NOWHERE = INT64_MAX;
 
-/* What a thread, then a row, knows of its logits. */
+/* A thread's state for its logits, later the row's. */
 struct row_state {
     float max, sum; /* of exp(logit - max) */
     int64_t at;     /* the first maximum; a NaN is the largest */
 };
 
-/* logits[i] + bias[i]; -infinity behind the row's end. */
+/* logits[i] + bias[i]; -infinity beyond the row's end. */
 template <int V>
 __device__ inline pack<float, V> logits_at(const struct cuda_logits &b, int64_t row, int64_t i)
 {
@@ -36,7 +36,8 @@ __device__ inline pack<float, V> logits_at(const struct cuda_logits &b, int64_t 
     return x;
 }
 
-template <int V> __device__ inline void look_at(row_state &s, const pack<float, V> &x, int64_t i)
+template <int V>
+__device__ inline void visit_logits(row_state &s, const pack<float, V> &x, int64_t i)
 {
     float most = s.max;
     if (s.at == NOWHERE) s.at = i;
@@ -44,11 +45,11 @@ template <int V> __device__ inline void look_at(row_state &s, const pack<float, 
         if (x.at[v] > most || (x.at[v] != x.at[v] && most == most)) most = x.at[v], s.at = i + v;
     if (most > s.max || most != most) s.sum *= s.max == -INFINITY ? 0 : expf(s.max - most);
     s.max = most;
-    if (most == -INFINITY) return; /* nothing yet but zeros */
+    if (most == -INFINITY) return; /* only -infinity so far */
     for (int v = 0; v < V; v++) s.sum += expf(x.at[v] - most);
 }
 
-/* Of two parts of a row: of equal maxima the first one counts. */
+/* Merges two parts of a row; of equal maxima the first one counts. */
 __device__ inline row_state joined(const row_state &a, const row_state &b)
 {
     bool a_nan = a.max != a.max, b_nan = b.max != b.max;
@@ -74,7 +75,7 @@ __device__ inline row_state joined_by_warp(row_state s)
     return s;
 }
 
-/* G threads, V of their logits at once; rows are apart so that packs are aligned. */
+/* G threads, each V logits at a time; the distance of rows keeps packs aligned. */
 template <typename T, int V, int G>
 __global__ void __launch_bounds__(G) head_kernel(const struct cuda_logits b)
 {
@@ -84,9 +85,9 @@ __global__ void __launch_bounds__(G) head_kernel(const struct cuda_logits b)
     for (int64_t row = blockIdx.x; row < b.rows; row += gridDim.x) {
         row_state s = nothing;
         for (int64_t i = threadIdx.x * V; i < b.classes; i += G * V)
-            look_at<V>(s, logits_at<V>(b, row, i), i);
+            visit_logits<V>(s, logits_at<V>(b, row, i), i);
         s = joined_by_warp(s);
-        __syncthreads(); /* the last row's readers are done */
+        __syncthreads(); /* the readers of the previous row are done */
         if (lane == 0) warps[warp] = s;
         __syncthreads();
         s = joined_by_warp(lane < G / WARP ? warps[lane] : nothing);
@@ -99,15 +100,14 @@ __global__ void __launch_bounds__(G) head_kernel(const struct cuda_logits b)
             if (b.correct != nullptr) b.correct[row] = s.at == wanted ? 1.0f : 0.0f;
         }
         if (b.gradient == nullptr) continue;
-        __syncthreads(); /* the gradient may take the logits' place */
-        float scale = b.scale[0];
+        __syncthreads(); /* the gradient may overwrite the logits */
         T *to = static_cast<T *>(b.gradient) + row * b.gradient_stride;
         for (int64_t i = threadIdx.x * V; i < b.classes; i += G * V) {
             pack<float, V> x = logits_at<V>(b, row, i);
             pack<T, V> out;
             for (int v = 0; v < V; v++) {
                 float g = expf(x.at[v] - s.max - log_sum) - (i + v == wanted ? 1.0f : 0.0f);
-                out.at[v] = rounded<T>(wanted >= 0 ? scale * g : 0);
+                out.at[v] = rounded<T>(wanted >= 0 ? b.scale * g : 0);
             }
             store(to + i, out);
         }

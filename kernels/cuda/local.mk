@@ -1,16 +1,20 @@
-# The CUDA kernels: for the GPU by nvcc, where it is (kernels/cuda/configure.m4), and always, as C++, for
+# The CUDA kernels: for the GPU if nvcc is available (kernels/cuda/configure.m4), and always as C++, for
 # their emulation in tests.
 CUDA_KERNELS = \
   %D%/attention.cu \
   %D%/attention_backward.cu \
+  %D%/average.cu \
+  %D%/columns.cu \
   %D%/conv.cu \
   %D%/element.cu \
+  %D%/element_loss.cu \
   %D%/embedding.cu \
   %D%/head.cu \
   %D%/norm.cu \
   %D%/pool.cu \
   %D%/reduce.cu \
   %D%/rope.cu \
+  %D%/shape.cu \
   %D%/softmax.cu \
   %D%/step.cu
 CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/ops.h %D%/platform.h %D%/reduce.h %D%/window.h
@@ -29,13 +33,13 @@ tests_emulation_libcuda_emulated_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=o
 
 cuda_test_libs = tests/emulation/libcuda_emulated.a $(kernel_test_libs) -lstdc++
 
-# The tests of the CPU's kernels, with ours in their place.
+# The tests of the CPU's kernels, run on ours.
 check_PROGRAMS += tests/unit/test_cuda_kernels tests/unit/test_cuda_kernels_attention \
   tests/unit/test_cuda_kernels_bfloat16 tests/unit/test_cuda_kernels_sequence \
-  tests/unit/test_cuda_step
+  tests/unit/test_cuda_kernels_vision tests/unit/test_cuda_step
 TESTS += tests/unit/test_cuda_kernels tests/unit/test_cuda_kernels_attention \
   tests/unit/test_cuda_kernels_bfloat16 tests/unit/test_cuda_kernels_sequence \
-  tests/unit/test_cuda_step
+  tests/unit/test_cuda_kernels_vision tests/unit/test_cuda_step
 tests_unit_test_cuda_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
 tests_unit_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_kernels_LDADD = $(cuda_test_libs)
@@ -50,6 +54,9 @@ tests_unit_test_cuda_kernels_bfloat16_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
 tests_unit_test_cuda_kernels_sequence_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_kernels_sequence_LDADD = $(cuda_test_libs)
+tests_unit_test_cuda_kernels_vision_SOURCES = tests/unit/test_kernels_vision.c
+tests_unit_test_cuda_kernels_vision_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_kernels_vision_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_step_SOURCES = tests/unit/test_cuda_step.c tests/unit/kernel_fixture.h
 tests_unit_test_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
@@ -57,8 +64,8 @@ endif
 
 if HAVE_CUDA
 CUDA_OBJECTS = $(CUDA_KERNELS:.cu=.o)
-# No contraction, as everywhere: a fused multiply-add is written as fmaf. The compiler's report of
-# registers and spills is kept beside the object.
+# No contraction, as everywhere: a fused multiply-add is written as fmaf. The compiler's report on
+# registers and spills is stored next to the object.
 NVCC_FLAGS = -std=c++17 -O3 -fmad=false $(CUDA_ARCH_FLAGS) -Xcompiler -fPIC -I$(srcdir)/common -I$(srcdir) \
   -Xptxas -v
 %D%/%.o: $(srcdir)/%D%/%.cu $(addprefix $(srcdir)/,$(CUDA_KERNEL_INCLUDES)) $(srcdir)/kernels/philox.h

@@ -1,19 +1,19 @@
 /*
- * LayerNorm and RMSNorm. A row belongs to a warp, or to a block where rows are long and few; it is
- * read three times (mean, variance, result), the last two from the cache. Gradients of the norm's
+ * LayerNorm and RMSNorm. A warp works on a row, or a block if rows are long and few. It reads the
+ * row three times (mean, variance, result), the last two from the cache. Gradients of the norm's
  * parameters are sums over rows (reduce.h).
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.h"
 
-/* By the roles of operands; NULL where there is none. */
+/* The operands by role; NULL if absent. */
 template <typename T> struct norm_rows {
     const T *x, *weight, *bias, *residual;
     T *y, *sum;
     float *mean, *rstd;
     bool aligned, centered, add_y, add_sum, add_mean, add_rstd;
     int64_t rows, columns;
-    float eps;
+    float eps, plus; /* `plus` is added to the weight */
 };
 
 /* V elements of x + residual, in f32. */
@@ -67,7 +67,7 @@ __global__ void __launch_bounds__(BLOCK) norm_kernel(const norm_rows<T> n)
             if (n.bias != nullptr) bias = load<V>(n.bias + c, n.aligned);
             for (int v = 0; v < V; v++) {
                 values[v] = (values[v] - mean) * rstd;
-                if (n.weight != nullptr) values[v] *= to_float(weight.at[v]);
+                if (n.weight != nullptr) values[v] *= to_float(weight.at[v]) + n.plus;
                 if (n.bias != nullptr) values[v] += to_float(bias.at[v]);
             }
             write_row<T, V>(n.y, base + c, values, n.add_y, n.aligned);
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(BLOCK) norm_kernel(const norm_rows<T> n)
     }
 }
 
-/* A warp has to do with at most so many columns. */
+/* The most columns that one warp handles. */
 enum { WARP_COLUMNS = 2048 };
 
 template <typename T> static int run_norm(const struct cuda_launch *launch, norm_rows<T> n)
@@ -115,6 +115,7 @@ static int run_forward(const struct cuda_op *op, const struct kernel_call *call,
     n.columns = columns_of(&desc->inputs[0]);
     n.rows = count_of(&desc->inputs[0]) / n.columns;
     n.eps = (float)desc->attrs.norm.eps;
+    n.plus = desc->attrs.norm.one_plus ? 1 : 0;
     return run_norm(launch, n);
 }
 
@@ -126,13 +127,14 @@ int cuda_run_norm(const struct cuda_op *op, const struct kernel_call *call,
 }
 
 /* With m = (x - mean) rstd and g = dy weight:
- * dx = rstd (g - mean(g) - m mean(g m)) + other; an RMS norm has no means of x and g. */
+ * dx = rstd (g - mean(g) - m mean(g m)) + other; an RMS norm has neither mean nor mean(g). */
 template <typename T> struct norm_backward {
     const T *dy, *x, *weight, *other;
     const float *mean, *rstd;
     T *dx;
     bool aligned, add;
     int64_t rows, columns;
+    float plus; /* added to the weight */
 };
 
 template <typename T, int V, int G>
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(BLOCK) norm_backward_kernel(const norm_backwar
             if (n.weight != nullptr) weight = load<V>(n.weight + c, n.aligned);
             for (int v = 0; v < V; v++) {
                 float g = to_float(dy.at[v]);
-                if (n.weight != nullptr) g *= to_float(weight.at[v]);
+                if (n.weight != nullptr) g *= to_float(weight.at[v]) + n.plus;
                 sum += g;
                 along += g * ((to_float(x.at[v]) - mean) * rstd);
             }
@@ -166,7 +168,7 @@ __global__ void __launch_bounds__(BLOCK) norm_backward_kernel(const norm_backwar
             float values[V];
             for (int v = 0; v < V; v++) {
                 float g = to_float(dy.at[v]), m = (to_float(x.at[v]) - mean) * rstd;
-                if (n.weight != nullptr) g *= to_float(weight.at[v]);
+                if (n.weight != nullptr) g *= to_float(weight.at[v]) + n.plus;
                 values[v] = rstd * (g - sum - m * along);
                 if (n.other != nullptr) values[v] += to_float(other.at[v]);
             }
@@ -188,7 +190,7 @@ template <typename T> static int run_dx(const struct cuda_launch *launch, norm_b
     return start(launch, norm_backward_kernel<T, V, BLOCK>, grid, BLOCK, n);
 }
 
-/* An element's part of the weight's gradient. */
+/* One element's term of the weight's gradient. */
 template <typename T> struct weight_part {
     const T *dy, *x;
     const float *mean, *rstd;
@@ -215,6 +217,7 @@ static int run_backward(const struct cuda_op *op, const struct kernel_call *call
     n.mean = centered ? input_of<float>(call, 3) : nullptr;
     n.rstd = input_of<float>(call, rstd);
     n.dx = output_of<T>(call, 0);
+    n.plus = desc->attrs.norm.one_plus ? 1 : 0;
     n.add = desc->accumulate[0];
     n.columns = columns_of(&desc->inputs[1]);
     n.rows = count_of(&desc->inputs[1]) / n.columns;

@@ -1,4 +1,4 @@
-/* The runs of ops, by the file that has them; `run` of struct cuda_op. Internal to kernels/cuda. */
+/* The run functions of struct cuda_op, by source file. Internal to kernels/cuda. */
 #ifndef FSDPD_KERNELS_CUDA_OPS_H
 #define FSDPD_KERNELS_CUDA_OPS_H
 
@@ -17,16 +17,21 @@ cuda_run cuda_run_norm, cuda_run_norm_backward; /* norm.cu */
 cuda_run cuda_run_sum_leading;                  /* reduce.cu */
 cuda_run cuda_run_softmax, cuda_run_softmax_backward, cuda_run_nll_loss, cuda_run_nll_loss_backward,
     cuda_run_cross_entropy, cuda_run_cross_entropy_backward,
-    cuda_run_count_correct;                               /* softmax.cu */
-cuda_run cuda_run_embedding, cuda_run_embedding_backward; /* embedding.cu */
-cuda_run cuda_run_rope;                                   /* rope.cu */
-cuda_run cuda_run_pool, cuda_run_pool_backward;           /* pool.cu */
+    cuda_run_count_correct;                                     /* softmax.cu */
+cuda_run cuda_run_element_loss, cuda_run_element_loss_backward; /* element_loss.cu */
+cuda_run cuda_run_avg_pool, cuda_run_group_norm;                /* average.cu */
+cuda_run cuda_run_shape;                                        /* shape.cu */
+cuda_run cuda_run_embedding, cuda_run_embedding_backward;       /* embedding.cu */
+cuda_run cuda_run_narrow;                                       /* columns.cu */
+cuda_run cuda_run_rope;                                         /* rope.cu */
+cuda_run cuda_run_pool, cuda_run_pool_backward;                 /* pool.cu */
 cuda_run cuda_run_conv, cuda_run_conv_backward_data, cuda_run_conv_backward_weights; /* conv.cu */
 cuda_run cuda_run_attention, cuda_run_attention_backward; /* attention.cu, attention_backward.cu */
 
 uint64_t cuda_norm_backward_bytes(const struct op_desc *desc);
 uint64_t cuda_sum_leading_bytes(const struct op_desc *desc);
 uint64_t cuda_loss_bytes(const struct op_desc *desc);
+uint64_t cuda_element_loss_bytes(const struct op_desc *desc);
 uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc);
 uint64_t cuda_attention_bytes(const struct op_desc *desc);
 

@@ -1,6 +1,6 @@
 /*
- * What kernels are written in: under nvcc CUDA itself, in tests the emulation of it. Besides that,
- * bf16 in registers, accesses of 16 bytes, and sums over warps and blocks in one fixed order.
+ * The platform of the kernels: under nvcc CUDA itself, in tests its emulation. Adds bf16 in
+ * registers, accesses of 16 bytes, and sums over warps and blocks in one fixed order.
  */
 #ifndef FSDPD_KERNELS_CUDA_PLATFORM_H
 #define FSDPD_KERNELS_CUDA_PLATFORM_H
@@ -20,16 +20,18 @@
 
 enum { BLOCK = 256, WARP = 32 };
 
-/* Memory of a block: SHARED(float, name, count) declares `name` for `count` elements. */
+/* A block's shared memory: SHARED(float, name, count) declares `name` with `count` elements. */
 #ifdef __CUDACC__
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#define NOT_UNROLLED _Pragma("unroll 1") /* the loop that follows: it would spill registers */
 #else
+#define NOT_UNROLLED
 #define SHARED(type, name, count)                                                                  \
     static char name##_key;                                                                        \
     type *name = (type *)emulation_shared(&name##_key, sizeof(type) * (size_t)(count))
 #endif
 
-/* Starts a kernel; returns the error of the launch. */
+/* Launches a kernel; returns the error of the launch. */
 template <typename... P, typename... A>
 static inline int start(const struct cuda_launch *launch, void (*kernel)(P...), dim3 grid,
                         int threads, A... arguments)
@@ -43,7 +45,7 @@ static inline int start(const struct cuda_launch *launch, void (*kernel)(P...), 
 #endif
 }
 
-/* The first error of several launches. */
+/* Returns the first error of several launches. */
 #define TRY_LAUNCH(expression)                                                                     \
     do {                                                                                           \
         int try_error_ = (expression);                                                             \
@@ -74,7 +76,7 @@ template <> __device__ inline float rounded<float>(float value)
     return value;
 }
 
-/* To nearest, ties to even; a NaN stays one. */
+/* Rounds to nearest, ties to even; a NaN stays a NaN. */
 template <> __device__ inline bf16 rounded<bf16>(float value)
 {
 #ifdef __CUDA_ARCH__
@@ -89,7 +91,7 @@ template <> __device__ inline bf16 rounded<bf16>(float value)
 #endif
 }
 
-/* V elements that are read and written at once. */
+/* V elements that are read and written in one access. */
 template <typename T, int V> struct alignas(sizeof(T) * V) pack {
     T at[V];
 };
@@ -104,15 +106,15 @@ template <typename T, int V> __device__ inline void store(T *to, const pack<T, V
     *reinterpret_cast<pack<T, V> *>(to) = values;
 }
 
-/* words[i % 4], of words in registers. */
+/* words[i % 4], for words in registers. */
 __device__ inline uint32_t word_of(const uint32_t words[4], uint64_t i)
 {
     uint32_t even = i & 2 ? words[2] : words[0], odd = i & 2 ? words[3] : words[1];
     return i & 1 ? odd : even;
 }
 
-/* The same where the address may be off: other accesses, the same elements for every thread, so
- * that sums have the same bits. */
+/* The same for addresses that may be unaligned: other accesses, but the same elements per thread,
+ * so that sums have the same bits. */
 template <int V, typename T> __device__ inline pack<T, V> load(const T *from, bool aligned)
 {
     if (V == 1 || aligned) return load<V>(from);
@@ -180,14 +182,14 @@ __device__ inline float warp_max(float value)
 }
 
 /*
- * G threads that work on one row: a warp, or a block of BLOCK. `scratch`: BLOCK / WARP elements of
- * shared memory, unused by a warp. All threads get the result.
+ * A sum over G threads that work on one row: a warp, or a block of BLOCK. `scratch`: BLOCK / WARP
+ * elements of shared memory, unused by a warp. All threads get the result.
  */
 template <int G, typename T> __device__ inline T group_sum(T value, T *scratch)
 {
     value = warp_sum(value);
     if (G == WARP) return value;
-    __syncthreads(); /* the scratch memory's last readers are done */
+    __syncthreads(); /* the earlier readers of the scratch memory are done */
     if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = value;
     __syncthreads();
     value = 0;
@@ -207,7 +209,8 @@ template <int G> __device__ inline float group_max(float value, float *scratch)
     return value;
 }
 
-/* Blocks for n pieces of work of one thread each: no more than go round a few times. */
+/* The number of blocks for n threads, limited to a few per multiprocessor: kernels loop over the
+ * rest. */
 static inline dim3 grid_of(const struct cuda_launch *launch, int64_t threads)
 {
     int64_t blocks = (threads + BLOCK - 1) / BLOCK, most = (int64_t)launch->processors * 8;
@@ -220,7 +223,7 @@ template <int G> static inline dim3 grid_of_rows(const struct cuda_launch *launc
     return grid_of(launch, rows * G);
 }
 
-/* Of a description. */
+/* From a type's description. */
 static inline int64_t count_of(const struct tensor_type *type)
 {
     int64_t count = 1;

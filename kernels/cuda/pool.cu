@@ -1,4 +1,5 @@
-/* Max pooling. A thread per output; the gradient gathers, so that nobody adds to another's. */
+/* Max pooling. One thread per output; the gradient gathers, so that no thread adds to another's
+ * result. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/window.h"
 

@@ -1,13 +1,13 @@
 /*
- * Sums whose order the shapes alone decide: of a vector, and of the rows of a matrix. Rows are cut
- * into chunks; a block adds up a chunk's rows for 32 columns, and a second kernel adds the chunks
- * in the same way.
+ * Sums of a vector, and of the rows of a matrix, in an order that only the shapes determine. Rows
+ * are split into chunks; a block adds a chunk's rows for 32 columns, and a second kernel adds the
+ * chunks in the same way.
  */
 #include "kernels/cuda/reduce.h"
 
 #include "kernels/cuda/ops.h"
 
-/* A block for 32 columns: a warp adds every eighth chunk, a lane one column. */
+/* One block per 32 columns: a warp adds every eighth chunk, a lane one column. */
 __global__ void __launch_bounds__(BLOCK)
     add_chunks(const float *parts, int64_t chunks, int64_t columns, float *sum, bool add)
 {
@@ -100,24 +100,24 @@ int cuda_run_sum_leading(const struct cuda_op *op, const struct kernel_call *cal
                  output_of<bf16>(call, 0), add);
 }
 
-/* One block: every thread adds up its share in double, then the block does. */
+/* One block: every thread adds its share in double, then the block adds theirs. */
 __global__ void __launch_bounds__(BLOCK)
-    sum_kernel(const float *values, int64_t n, const float *scale, float *out, bool add)
+    sum_kernel(const float *values, int64_t n, float scale, float *out, bool add)
 {
     SHARED(double, scratch, BLOCK / WARP);
     double sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += BLOCK) sum += values[i];
     sum = group_sum<BLOCK>(sum, scratch);
-    if (threadIdx.x == 0) put(out, (float)(scale != nullptr ? sum * scale[0] : sum), add);
+    if (threadIdx.x == 0) put(out, (float)(sum * scale), add);
 }
 
-int cuda_sum(const struct cuda_launch *launch, const float *values, int64_t n, const float *scale,
+int cuda_sum(const struct cuda_launch *launch, const float *values, int64_t n, float scale,
              float *out, bool add)
 {
     return start(launch, sum_kernel, dim3(1), BLOCK, values, n, scale, out, add);
 }
 
-/* A block per channel. */
+/* One block per channel. */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
     channel_sum(const T *dy, int64_t n, int64_t channels, int64_t area, float *sum, bool add)

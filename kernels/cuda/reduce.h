@@ -1,10 +1,10 @@
-/* Sums over the rows of a matrix that a function gives, for kernels that make what they add. */
+/* Sums over the rows of a matrix whose elements a function computes. */
 #ifndef FSDPD_KERNELS_CUDA_REDUCE_H
 #define FSDPD_KERNELS_CUDA_REDUCE_H
 
 #include "kernels/cuda/platform.h"
 
-/* Rows in a chunk: at least so many, and no more chunks than that. */
+/* The minimum number of rows per chunk, and the maximum number of chunks. */
 enum { CHUNK_ROWS_MIN = 64, CHUNKS_MAX = 256, TILE_ROWS = BLOCK / WARP };
 
 static inline int64_t chunk_rows_of(int64_t rows)
@@ -19,7 +19,7 @@ static inline int64_t chunks_of(int64_t rows)
     return rows > 0 ? (rows + chunk - 1) / chunk : 1;
 }
 
-/* A block of 8 warps: a warp adds every eighth row of the chunk, a lane one column. */
+/* In a block of 8 warps, a warp adds every eighth row of the chunk, and a lane one column. */
 template <typename F>
 __global__ void __launch_bounds__(BLOCK)
     sum_columns_kernel(F f, int64_t rows, int64_t columns, int64_t chunk_rows, float *parts)
@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(BLOCK)
     parts[blockIdx.y * columns + column] = sum;
 }
 
-/* parts (chunks, columns): every chunk's sums. */
+/* parts (chunks, columns): the sums of every chunk. */
 template <typename F>
 static inline int sum_columns(const struct cuda_launch *launch, const F &f, int64_t rows,
                               int64_t columns, float *parts)

@@ -1,25 +1,37 @@
 /*
- * Rotary positions, forward and back. The frequencies come with the launch; angles are rounded to
- * f32 as in kernels/rope.h, and their cosines made on the way: memory is slower.
+ * Rotary positions, forward and backward. The launch passes the frequencies. Angles are rounded to
+ * f32 as in kernels/rope.h. Their cosines are computed in the kernel, which is faster than reading
+ * a table.
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
+#include "kernels/rope.h"
 
 struct frequencies {
     float of[CUDA_ROPE_PAIRS_MAX];
 };
 
-/* A thread per pair. */
+/* One thread per two columns: a pair, or two of the columns that stay behind the pairs of a head.
+ */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
-    rope_kernel(const T *x, T *y, int64_t pairs, int64_t time, int64_t heads, int64_t half,
-                frequencies frequency, bool back, bool add)
+    rope_kernel(const T *x, const int32_t *starts, T *y, int64_t pairs, int64_t time, int64_t heads,
+                int64_t head_dim, int64_t half, frequencies frequency, float magnitude, bool back,
+                bool add)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < pairs;
          i += (int64_t)gridDim.x * BLOCK) {
-        int64_t head = i / half, pair = i % half, at = head * 2 * half + pair;
-        float angle = (float)(head / heads % time) * frequency.of[pair];
-        float cosine = cosf(angle), sine = back ? -sinf(angle) : sinf(angle);
+        int64_t head = i / (head_dim / 2), pair = i % (head_dim / 2), at = head * head_dim + pair;
+        if (pair >= half) {
+            at += pair;
+            put(&y[at], to_float(x[at]), add);
+            put(&y[at + 1], to_float(x[at + 1]), add);
+            continue;
+        }
+        int64_t token = head / heads, start = starts != nullptr ? starts[token] : 0;
+        float angle = (float)(token % time - start) * frequency.of[pair];
+        float cosine = cosf(angle) * magnitude, sine = sinf(angle) * magnitude;
+        if (back) sine = -sine;
         float first = to_float(x[at]), second = to_float(x[at + half]);
         put(&y[at], fmaf(first, cosine, -(second * sine)), add);
         put(&y[at + half], fmaf(second, cosine, first * sine), add);
@@ -36,8 +48,10 @@ static int run_rope(const struct cuda_op *op, const struct kernel_call *call,
     frequencies frequency;
     memcpy(frequency.of, op->frequencies, sizeof frequency.of);
     return start(launch, rope_kernel<T>, grid_of(launch, pairs), BLOCK, input_of<T>(call, 0),
-                 output_of<T>(call, 0), pairs, dims[1], dims[2] / head, head / 2, frequency,
-                 desc->kind == OP_ROPE_BACKWARD, desc->accumulate[0]);
+                 desc->input_present[1] ? input_of<int32_t>(call, 1) : nullptr,
+                 output_of<T>(call, 0), pairs, dims[1], dims[2] / head, head, rope_pairs(desc),
+                 frequency, rope_magnitude(desc), desc->kind == OP_ROPE_BACKWARD,
+                 desc->accumulate[0]);
 }
 
 int cuda_run_rope(const struct cuda_op *op, const struct kernel_call *call,

@@ -1,25 +1,25 @@
 /*
- * Softmax and what losses are made of, over rows of classes in f32. A row belongs to a warp, or to
- * a block where it is long. Losses are written per row and then added in one order.
+ * Softmax, losses and their gradients, over rows of classes in f32. A warp works on a row, or a
+ * block if the row is long. Losses are written per row and then added in a fixed order.
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
 enum { WARP_CLASSES = 1024 };
 
-/* Where this thread's row is, and its place in it. */
+/* Loops over this thread's rows; `lane` is its place in the row. */
 #define FOR_ROWS(row, lane, G, rows)                                                               \
     const int lane = threadIdx.x % (G);                                                            \
     for (int64_t row = (int64_t)blockIdx.x * (BLOCK / (G)) + threadIdx.x / (G); row < (rows);      \
          row += (int64_t)gridDim.x * (BLOCK / (G)))
 
-/* Starts a kernel<G> for rows of that many classes. */
+/* Launches kernel<WARP> or kernel<BLOCK>, depending on the number of classes. */
 #define START_ROWS(launch, kernel, rows, classes, ...)                                             \
     ((classes) <= WARP_CLASSES                                                                     \
          ? start(launch, kernel<WARP>, grid_of_rows<WARP>(launch, rows), BLOCK, __VA_ARGS__)       \
          : start(launch, kernel<BLOCK>, grid_of_rows<BLOCK>(launch, rows), BLOCK, __VA_ARGS__))
 
-/* The largest of a row and the sum of exponentials over it. */
+/* The maximum of a row, and the sum of its exponentials. */
 template <int G>
 __device__ inline void row_sum(const float *x, int64_t classes, int lane, float *scratch,
                                float *max, float *sum)
@@ -89,48 +89,27 @@ int cuda_run_softmax_backward(const struct cuda_op *op, const struct kernel_call
 
 /* ---- losses ---- */
 
-/* One block: how many rows count. */
-__global__ void __launch_bounds__(BLOCK)
-    scale_kernel(const int32_t *target, int64_t rows, bool mean, float *scale)
-{
-    SHARED(double, scratch, BLOCK / WARP);
-    double counted = 0;
-    for (int64_t r = threadIdx.x; r < rows; r += BLOCK) counted += target[r] >= 0;
-    counted = group_sum<BLOCK>(counted, scratch);
-    if (threadIdx.x == 0) scale[0] = !mean ? 1.0f : counted > 0 ? (float)(1 / counted) : 0.0f;
-}
-
-int cuda_loss_scale(const struct cuda_launch *launch, const int32_t *target, int64_t rows,
-                    enum op_reduction reduction, float *scale)
-{
-    return start(launch, scale_kernel, dim3(1), BLOCK, target, rows, reduction == REDUCTION_MEAN,
-                 scale);
-}
-
-/* The workspace of losses: the scale, then a float per row. */
-enum { SCALE_FLOATS = 16 };
-
+/* The workspace of losses: a float per row. */
 uint64_t cuda_loss_bytes(const struct op_desc *desc)
 {
-    const struct tensor_type *scores =
-        desc->kind == OP_NLL_LOSS_BACKWARD ? &desc->outputs[0] : &desc->inputs[0];
-    int64_t rows = count_of(scores) / columns_of(scores);
-    return (uint64_t)(SCALE_FLOATS + rows) * sizeof(float);
+    const struct tensor_type *scores = &desc->inputs[0];
+    return (uint64_t)(count_of(scores) / columns_of(scores)) * sizeof(float);
 }
 
-/* What losses have in common. */
+/* The arguments that all losses share. */
 struct loss {
     int64_t rows, classes;
-    float *scale, *by_row;
+    float scale, *by_row;
 };
 
-static struct loss loss_of(const struct tensor_type *scores, const struct kernel_call *call)
+static struct loss loss_of(const struct op_desc *desc, const struct tensor_type *scores,
+                           const struct kernel_call *call)
 {
     struct loss loss;
     loss.classes = columns_of(scores);
     loss.rows = count_of(scores) / loss.classes;
-    loss.scale = (float *)call->workspace;
-    loss.by_row = loss.scale + SCALE_FLOATS;
+    loss.scale = (float)op_loss_scale(desc, loss.rows);
+    loss.by_row = (float *)call->workspace;
     return loss;
 }
 
@@ -146,9 +125,8 @@ int cuda_run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
                       const struct cuda_launch *launch)
 {
     const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(&desc->inputs[0], call);
+    struct loss l = loss_of(desc, &desc->inputs[0], call);
     const int32_t *target = input_of<int32_t>(call, 1);
-    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
     TRY_LAUNCH(start(launch, nll_kernel, grid_of(launch, l.rows), BLOCK, input_of<float>(call, 0),
                      target, l.rows, l.classes, l.by_row));
     return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
@@ -156,30 +134,29 @@ int cuda_run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
 }
 
 __global__ void __launch_bounds__(BLOCK)
-    nll_backward_kernel(const int32_t *target, const float *scale, float *dy, int64_t count,
+    nll_backward_kernel(const int32_t *target, float scale, float *dy, int64_t count,
                         int64_t classes, bool add)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK)
-        put(&dy[i], i % classes == target[i / classes] ? -scale[0] : 0, add);
+        put(&dy[i], i % classes == target[i / classes] ? -scale : 0, add);
 }
 
 int cuda_run_nll_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
                                const struct cuda_launch *launch)
 {
     const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(&desc->outputs[0], call);
+    struct loss l = loss_of(desc, &desc->outputs[0], call);
     const int32_t *target = input_of<int32_t>(call, 0);
-    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
     return start(launch, nll_backward_kernel, grid_of(launch, l.rows * l.classes), BLOCK, target,
-                 (const float *)l.scale, output_of<float>(call, 0), l.rows * l.classes, l.classes,
+                 l.scale, output_of<float>(call, 0), l.rows * l.classes, l.classes,
                  desc->accumulate[0]);
 }
 
 template <int G>
 __global__ void __launch_bounds__(BLOCK)
     cross_entropy_kernel(const float *x, const int32_t *target, float *y, int64_t rows,
-                         int64_t classes, float *by_row, bool add)
+                         int64_t classes, float smoothing, float *by_row, bool add)
 {
     SHARED(float, scratch, BLOCK / WARP);
     FOR_ROWS(row, lane, G, rows)
@@ -190,7 +167,15 @@ __global__ void __launch_bounds__(BLOCK)
         float log_sum = logf(sum);
         for (int64_t i = lane; i < classes; i += G)
             put(&y[row * classes + i], from[i] - max - log_sum, add);
-        if (lane == 0) by_row[row] = target[row] >= 0 ? log_sum - (from[target[row]] - max) : 0;
+        float mean = 0;
+        if (smoothing > 0) {
+            for (int64_t i = lane; i < classes; i += G) mean += from[i] - max;
+            mean = group_sum<G>(mean, scratch) / (float)classes;
+        }
+        if (lane == 0)
+            by_row[row] = target[row] >= 0 ? log_sum - (1 - smoothing) * (from[target[row]] - max) -
+                                                 smoothing * mean
+                                           : 0;
     }
 }
 
@@ -198,25 +183,26 @@ int cuda_run_cross_entropy(const struct cuda_op *op, const struct kernel_call *c
                            const struct cuda_launch *launch)
 {
     const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(&desc->inputs[0], call);
+    struct loss l = loss_of(desc, &desc->inputs[0], call);
     const int32_t *target = input_of<int32_t>(call, 1);
-    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
     TRY_LAUNCH(START_ROWS(launch, cross_entropy_kernel, l.rows, l.classes, input_of<float>(call, 0),
-                          target, output_of<float>(call, 1), l.rows, l.classes, l.by_row,
-                          desc->accumulate[1]));
+                          target, output_of<float>(call, 1), l.rows, l.classes,
+                          (float)desc->attrs.loss.label_smoothing, l.by_row, desc->accumulate[1]));
     return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
                     desc->accumulate[0]);
 }
 
 __global__ void __launch_bounds__(BLOCK)
-    cross_entropy_backward_kernel(const float *y, const int32_t *target, const float *scale,
-                                  float *dx, int64_t count, int64_t classes, bool add)
+    cross_entropy_backward_kernel(const float *y, const int32_t *target, float scale,
+                                  float smoothing, float *dx, int64_t count, int64_t classes,
+                                  bool add)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK) {
         int32_t wanted = target[i / classes];
-        float gradient = expf(y[i]) - (i % classes == wanted ? 1.0f : 0.0f);
-        put(&dx[i], wanted >= 0 ? gradient * scale[0] : 0, add);
+        float gradient = expf(y[i]) - (i % classes == wanted ? 1 - smoothing : 0.0f) -
+                         smoothing / (float)classes;
+        put(&dx[i], wanted >= 0 ? gradient * scale : 0, add);
     }
 }
 
@@ -224,15 +210,14 @@ int cuda_run_cross_entropy_backward(const struct cuda_op *op, const struct kerne
                                     const struct cuda_launch *launch)
 {
     const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(&desc->inputs[0], call);
+    struct loss l = loss_of(desc, &desc->inputs[0], call);
     const int32_t *target = input_of<int32_t>(call, 1);
-    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
     return start(launch, cross_entropy_backward_kernel, grid_of(launch, l.rows * l.classes), BLOCK,
-                 input_of<float>(call, 0), target, (const float *)l.scale,
+                 input_of<float>(call, 0), target, l.scale, (float)desc->attrs.loss.label_smoothing,
                  output_of<float>(call, 0), l.rows * l.classes, l.classes, desc->accumulate[0]);
 }
 
-/* The first maximum; what is not a number is the largest. */
+/* Whether a is before b as the maximum: larger, or equal and first. NaN counts as the largest. */
 __device__ inline bool comes_before(float a, int64_t i, float b, int64_t j)
 {
     bool a_nan = a != a, b_nan = b != b;
@@ -283,9 +268,8 @@ int cuda_run_count_correct(const struct cuda_op *op, const struct kernel_call *c
                            const struct cuda_launch *launch)
 {
     const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(&desc->inputs[0], call);
+    struct loss l = loss_of(desc, &desc->inputs[0], call);
     TRY_LAUNCH(START_ROWS(launch, count_kernel, l.rows, l.classes, input_of<float>(call, 0),
                           input_of<int32_t>(call, 1), l.rows, l.classes, l.by_row));
-    return cuda_sum(launch, l.by_row, l.rows, nullptr, output_of<float>(call, 0),
-                    desc->accumulate[0]);
+    return cuda_sum(launch, l.by_row, l.rows, 1, output_of<float>(call, 0), desc->accumulate[0]);
 }

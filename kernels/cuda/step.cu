@@ -1,26 +1,36 @@
 /*
- * The end of a training step: optimizers over flat shards, the gradient's norm and what follows
- * from it; and the small helpers of communicators. The arithmetic of an element is the CPU's, so
- * the same numbers come out (these files are compiled without contraction).
+ * The end of a training step: optimizers over flat shards, the gradient's norm and the gate; and
+ * helpers of communicators. The arithmetic of an element is the CPU's, so the results are the same
+ * (these files are compiled without contraction).
  */
 #include "kernels/cuda/platform.h"
 
-/* The gradient's scale, or false where the step is skipped. */
+/* The scale that makes a gradient the mean over the targets that count. */
+__device__ inline double mean_scale(const float *targets, const float *counted)
+{
+    return (double)targets[0] / (double)counted[0];
+}
+
+/* Reads the gradient's scale; false if the step is skipped. */
 __device__ inline bool read_gate(const cuda_gate_in &gate, float *scale)
 {
-    if (gate.skipped == nullptr) return true;
-    *scale = gate.scale[0];
-    return gate.skipped[0] == 0;
+    if (gate.skipped != nullptr) {
+        *scale = gate.scale[0];
+        return gate.skipped[0] == 0;
+    }
+    *scale = (float)mean_scale(gate.targets, gate.counted);
+    return gate.counted[0] != 0;
 }
 
 template <typename F, int V>
 __global__ void __launch_bounds__(BLOCK) optimize(const F f, cuda_gate_in gate, int64_t n)
 {
     const auto args = f.live != nullptr ? *f.live : f.given;
-    float scale = args.grad_scale;
+    float scale;
     if (!read_gate(gate, &scale)) return;
     int64_t step = (int64_t)gridDim.x * BLOCK * V;
-    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step) {
+    NOT_UNROLLED for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step)
+    {
         if (i + V <= n) f.template at<V>(i, scale, args);
         else
             for (int64_t j = i; j < n; j++) f.template at<1>(j, scale, args);
@@ -31,11 +41,10 @@ template <typename F>
 static int run_optimizer(const struct cuda_launch *launch, const F &f,
                          const struct cuda_gate_in *gate, size_t n, bool aligned)
 {
-    cuda_gate_in g = gate != nullptr ? *gate : cuda_gate_in{nullptr, nullptr};
     if (aligned)
-        return start(launch, optimize<F, 4>, grid_of(launch, ((int64_t)n + 3) / 4), BLOCK, f, g,
+        return start(launch, optimize<F, 4>, grid_of(launch, ((int64_t)n + 3) / 4), BLOCK, f, *gate,
                      (int64_t)n);
-    return start(launch, optimize<F, 1>, grid_of(launch, (int64_t)n), BLOCK, f, g, (int64_t)n);
+    return start(launch, optimize<F, 1>, grid_of(launch, (int64_t)n), BLOCK, f, *gate, (int64_t)n);
 }
 
 struct adadelta {
@@ -139,6 +148,61 @@ int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, const fl
     return run_optimizer(launch, f, gate, n, is_aligned(param, average, square_average, grad));
 }
 
+struct lion {
+    float *param, *average;
+    const float *grad;
+    struct lion_args given;
+    const struct lion_args *live;
+    template <int V> __device__ void at(int64_t i, float scale, const struct lion_args &args) const
+    {
+        pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
+        pack<float, V> gradient = load<V>(grad + i);
+        for (int v = 0; v < V; v++) {
+            float g = gradient.at[v] * scale;
+            float mean = m.at[v] * args.beta1 + g * args.one_minus_beta1;
+            float sign = mean > 0 ? 1 : mean < 0 ? -1 : mean;
+            p.at[v] = fmaf(sign, -args.lr, p.at[v] * args.shrink);
+            m.at[v] = fmaf(g, args.one_minus_beta2, args.beta2 * m.at[v]);
+        }
+        store(param + i, p);
+        store(average + i, m);
+    }
+};
+
+int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
+              float *average, const struct lion_args *args, const struct cuda_gate_in *gate)
+{
+    const lion f = {param, average, grad, *args, (const struct lion_args *)launch->live};
+    return run_optimizer(launch, f, gate, n, is_aligned(param, average, grad));
+}
+
+struct adagrad {
+    float *param, *sum;
+    const float *grad;
+    struct adagrad_args given;
+    const struct adagrad_args *live;
+    template <int V>
+    __device__ void at(int64_t i, float scale, const struct adagrad_args &args) const
+    {
+        pack<float, V> p = load<V>(param + i), s = load<V>(sum + i), gradient = load<V>(grad + i);
+        for (int v = 0; v < V; v++) {
+            float scaled = gradient.at[v] * scale;
+            float g = args.weight_decay == 0 ? scaled : fmaf(p.at[v], args.weight_decay, scaled);
+            s.at[v] = fmaf(g, g, s.at[v]);
+            p.at[v] = p.at[v] + -args.decayed_lr * g / (sqrtf(s.at[v]) + args.eps);
+        }
+        store(param + i, p);
+        store(sum + i, s);
+    }
+};
+
+int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
+                 float *sum, const struct adagrad_args *args, const struct cuda_gate_in *gate)
+{
+    const adagrad f = {param, sum, grad, *args, (const struct adagrad_args *)launch->live};
+    return run_optimizer(launch, f, gate, n, is_aligned(param, sum, grad));
+}
+
 /* ---- flat memory ---- */
 
 __global__ void __launch_bounds__(BLOCK) add_kernel(float *to, const float *from, int64_t n)
@@ -175,7 +239,7 @@ __device__ inline double larger_of(double a, double b)
     return a > b || a != a ? a : b;
 }
 
-/* A block of threads puts its values together. */
+/* Combines the values of a block's threads. */
 __device__ inline double gather_block(double value, bool largest, double *scratch)
 {
     scratch[threadIdx.x] = value;
@@ -190,7 +254,7 @@ __device__ inline double gather_block(double value, bool largest, double *scratc
     return scratch[0];
 }
 
-/* parts[b]: what block b makes of its values; squares of floats are exact in double. */
+/* parts[b] is the result of block b; squares of floats are exact in double. */
 __global__ void __launch_bounds__(BLOCK)
     norm_parts(bool largest, const float *values, int64_t n, double *parts)
 {
@@ -213,7 +277,7 @@ __global__ void __launch_bounds__(BLOCK)
     if (threadIdx.x == 0) *total = largest ? larger_of(mine, *total) : *total + mine;
 }
 
-/* The number of parts is the shape's, not the device's: every device has the same sums. */
+/* The number of parts depends on n, not on the device, so every device has the same sums. */
 int cuda_norm(const struct cuda_launch *launch, bool largest, size_t n, const float *values,
               double *parts, double *total)
 {
@@ -226,37 +290,35 @@ int cuda_norm(const struct cuda_launch *launch, bool largest, size_t n, const fl
     return start(launch, norm_total, dim3(1), BLOCK, largest, (const double *)parts, count, total);
 }
 
-/* So that a norm of zero does not divide by it; PyTorch's. */
+/* Avoids division by a norm of zero; PyTorch's value. */
 #define CLIP_EPSILON 1e-6f
 
 __global__ void gate_kernel(cuda_gate_args given, const cuda_gate_args *live, const double *totals,
-                            int count, const float *loss, float *norm_out, float *scale_out,
-                            float *skipped)
+                            int count, cuda_gate_stats stats)
 {
     if (threadIdx.x != 0) return;
     const cuda_gate_args args = live != nullptr ? *live : given;
-    double total = 0, scale = args.gradient_scale;
+    bool counts = stats.counted[0] != 0;
+    double total = 0, scale = counts ? mean_scale(stats.targets, stats.counted) : 0;
     for (int i = 0; i < count; i++)
         total = args.largest ? larger_of(totals[i], total) : total + totals[i];
     float norm = (float)((args.largest ? total : sqrt(total)) * scale);
-    bool skip = args.skip || !isfinite(norm) || !isfinite(*loss);
+    bool skip = args.skip || !counts || !isfinite(norm) || !isfinite(stats.loss[0]);
     if (args.max_norm > 0) {
-        /* as torch.nn.utils.clip_grad_norm_ rounds it */
+        /* the rounding of torch.nn.utils.clip_grad_norm_ */
         float coefficient = 1 / (norm + CLIP_EPSILON) * (float)args.max_norm;
         if (coefficient < 1) scale *= coefficient;
     }
-    *norm_out = norm;
-    *scale_out = skip ? 0 : (float)scale;
-    *skipped = skip ? 1.0f : 0.0f;
+    stats.norm[0] = norm;
+    stats.scale[0] = skip ? 0 : (float)scale;
+    stats.skipped[0] = skip ? 1.0f : 0.0f;
 }
 
 int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *args,
-              const double *totals, int count, const float *loss, float *norm, float *scale,
-              float *skipped)
+              const double *totals, int count, const struct cuda_gate_stats *stats)
 {
     return start(launch, gate_kernel, dim3(1), WARP, *args,
-                 (const struct cuda_gate_args *)launch->live, totals, count, loss, norm, scale,
-                 skipped);
+                 (const struct cuda_gate_args *)launch->live, totals, count, *stats);
 }
 
 /* ---- bf16 for communicators ---- */
@@ -304,7 +366,8 @@ int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
                  count, scale, (int64_t)n);
 }
 
-/* What one block can hold in registers: where source and target overlap, all is read first. */
+/* The number of values that one block holds in registers: where source and target overlap, it reads
+ * all of them before it writes. */
 enum { HELD = 8, HELD_BY_BLOCK = HELD * BLOCK };
 
 __global__ void __launch_bounds__(BLOCK) pack_start(float *values, int n)
@@ -323,8 +386,9 @@ __global__ void __launch_bounds__(BLOCK) pack_start(float *values, int n)
 }
 
 /*
- * Values i to 2 i - 1, as floats in bytes 4 i to 8 i, become bf16 in bytes 2 i to 4 i: nothing is
- * read there that is written. So every launch does as many as all before it together.
+ * Values i to 2 i - 1, as floats in bytes 4 i to 8 i, become bf16 in bytes 2 i to 4 i: the two
+ * ranges do not overlap. So each launch can convert as many values as all launches before it
+ * together.
  */
 int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values)
 {
@@ -338,15 +402,16 @@ int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values)
     return 0;
 }
 
-__global__ void progress_kernel(uint32_t *count, volatile uint32_t *told, bool begins)
+__global__ void progress_kernel(uint32_t *count, volatile uint32_t *host_count, bool begins)
 {
     if (threadIdx.x != 0) return;
     uint32_t next = begins ? (*count + 1) | 1 : (*count + 1) & ~(uint32_t)1;
     *count = next;
-    *told = next;
+    *host_count = next;
 }
 
-int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *told, bool begins)
+int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count, bool begins)
 {
-    return start(launch, progress_kernel, dim3(1), WARP, count, (volatile uint32_t *)told, begins);
+    return start(launch, progress_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count,
+                 begins);
 }

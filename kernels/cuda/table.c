@@ -1,4 +1,4 @@
-/* Which of our kernels runs an op, and what it needs; see cuda.h. */
+/* Which of our kernels runs each op, and what it needs; see cuda.h. */
 #include "kernels/cuda/ops.h"
 #include "kernels/rope.h"
 
@@ -22,25 +22,52 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_LOG_SOFTMAX] = {cuda_run_softmax, NULL},
     [OP_LOG_SOFTMAX_BACKWARD] = {cuda_run_softmax_backward, NULL},
     [OP_NLL_LOSS] = {cuda_run_nll_loss, cuda_loss_bytes},
-    [OP_NLL_LOSS_BACKWARD] = {cuda_run_nll_loss_backward, cuda_loss_bytes},
+    [OP_NLL_LOSS_BACKWARD] = {cuda_run_nll_loss_backward, NULL},
     [OP_CROSS_ENTROPY] = {cuda_run_cross_entropy, cuda_loss_bytes},
-    [OP_CROSS_ENTROPY_BACKWARD] = {cuda_run_cross_entropy_backward, cuda_loss_bytes},
+    [OP_CROSS_ENTROPY_BACKWARD] = {cuda_run_cross_entropy_backward, NULL},
+    [OP_AVG_POOL2D] = {cuda_run_avg_pool, NULL},
+    [OP_AVG_POOL2D_BACKWARD] = {cuda_run_avg_pool, NULL},
+    [OP_GROUP_NORM] = {cuda_run_group_norm, NULL},
+    [OP_GROUP_NORM_BACKWARD] = {cuda_run_group_norm, NULL},
+    [OP_TRANSPOSE] = {cuda_run_shape, NULL},
+    [OP_SLICE] = {cuda_run_shape, NULL},
+    [OP_SLICE_BACKWARD] = {cuda_run_shape, NULL},
+    [OP_CONCAT] = {cuda_run_shape, NULL},
+    [OP_MEAN] = {cuda_run_shape, NULL},
+    [OP_MEAN_BACKWARD] = {cuda_run_shape, NULL},
+    [OP_ELEMENT_LOSS] = {cuda_run_element_loss, cuda_element_loss_bytes},
+    [OP_ELEMENT_LOSS_BACKWARD] = {cuda_run_element_loss_backward, NULL},
     [OP_COUNT_CORRECT] = {cuda_run_count_correct, cuda_loss_bytes},
     [OP_CAST] = {cuda_run_cast, NULL},
     [OP_SUM_LEADING] = {cuda_run_sum_leading, cuda_sum_leading_bytes},
     [OP_MUL] = {cuda_run_element, NULL},
     [OP_GELU] = {cuda_run_element, NULL},
     [OP_GELU_BACKWARD] = {cuda_run_element, NULL},
+    [OP_TANH] = {cuda_run_element, NULL},
+    [OP_TANH_BACKWARD] = {cuda_run_element, NULL},
+    [OP_NARROW] = {cuda_run_narrow, NULL},
+    [OP_NARROW_BACKWARD] = {cuda_run_narrow, NULL},
+    [OP_SCALE] = {cuda_run_element, NULL},
+    [OP_RECIPROCAL] = {cuda_run_element, NULL},
+    [OP_DIV] = {cuda_run_element, NULL},
+    [OP_DIV_BACKWARD] = {cuda_run_element, NULL},
+    [OP_SIGMOID] = {cuda_run_element, NULL},
+    [OP_SIGMOID_BACKWARD] = {cuda_run_element, NULL},
+    [OP_SQUARED_RELU] = {cuda_run_element, NULL},
+    [OP_SQUARED_RELU_BACKWARD] = {cuda_run_element, NULL},
     [OP_SILU] = {cuda_run_element, NULL},
     [OP_SILU_BACKWARD] = {cuda_run_element, NULL},
     [OP_SILU_MUL] = {cuda_run_element, NULL},
     [OP_SILU_MUL_BACKWARD] = {cuda_run_element, NULL},
+    [OP_GELU_MUL] = {cuda_run_element, NULL},
+    [OP_GELU_MUL_BACKWARD] = {cuda_run_element, NULL},
     [OP_SOFTMAX] = {cuda_run_softmax, NULL},
     [OP_SOFTMAX_BACKWARD] = {cuda_run_softmax_backward, NULL},
     [OP_EMBEDDING] = {cuda_run_embedding, NULL},
     [OP_EMBEDDING_BACKWARD] = {cuda_run_embedding_backward, cuda_embedding_backward_bytes},
     [OP_ARANGE] = {cuda_run_tokens, NULL},
     [OP_PADDING_MASK] = {cuda_run_tokens, NULL},
+    [OP_TOKEN_POSITIONS] = {cuda_run_tokens, NULL},
     [OP_LAYER_NORM] = {cuda_run_norm, NULL},
     [OP_LAYER_NORM_BACKWARD] = {cuda_run_norm_backward, cuda_norm_backward_bytes},
     [OP_RMS_NORM] = {cuda_run_norm, NULL},
@@ -65,12 +92,12 @@ static status_t check_layouts(const struct op_desc *desc)
         plain = plain && (!desc->input_present[i] || is_plain(&desc->inputs[i]));
     for (int i = 0; i < desc->output_count; i++)
         plain = plain && (!desc->output_present[i] || is_plain(&desc->outputs[i]));
-    if (plain) return STATUS_OKAY;
+    if (plain) return NULL;
     return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel for tensors channels last",
                       op_info_get(desc->kind)->name);
 }
 
-/* What a kernel's grids, tables and tiles can hold. */
+/* Checks the sizes against the limits of kernels' grids, tables and tiles. */
 static status_t check_sizes(const struct op_desc *desc)
 {
     const char *name = op_info_get(desc->kind)->name;
@@ -94,7 +121,7 @@ static status_t check_sizes(const struct op_desc *desc)
         tensor_element_count(&desc->inputs[0]) > INT32_MAX / 16)
         return status_new(STATUS_UNIMPLEMENTED, "cuda: op %s has no kernel for %lld tokens", name,
                           (long long)tensor_element_count(&desc->inputs[0]));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_op_prepare(const struct op_desc *desc, struct cuda_op *op)
@@ -109,5 +136,5 @@ status_t cuda_op_prepare(const struct op_desc *desc, struct cuda_op *op)
     if (entry->workspace != NULL) op->workspace_bytes = entry->workspace(desc);
     if (desc->kind == OP_ROPE || desc->kind == OP_ROPE_BACKWARD)
         rope_frequencies(desc, op->frequencies);
-    return STATUS_OKAY;
+    return NULL;
 }

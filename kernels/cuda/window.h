@@ -1,4 +1,4 @@
-/* Shapes of pools and convolutions, as kernels take them. Internal to kernels/cuda. */
+/* Shapes of pools and convolutions for the kernels. Internal to kernels/cuda. */
 #ifndef FSDPD_KERNELS_CUDA_WINDOW_H
 #define FSDPD_KERNELS_CUDA_WINDOW_H
 

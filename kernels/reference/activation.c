@@ -1,4 +1,5 @@
-/* Reference activations of transformers, products and sums; tensors in plain order. */
+/* Reference activations of transformers, and sums over leading dimensions; tensors in plain
+ * order. */
 #include <math.h>
 
 #include "kernels/reference/reference.h"
@@ -14,7 +15,7 @@ static double silu_slope(double x)
     return s * (1 + x * (1 - s));
 }
 
-/* sqrt(2 / pi) and the coefficient of the cube in gelu's approximation by tanh. */
+/* sqrt(2 / pi), and the coefficient of the cube in GELU's approximation by tanh. */
 static const double root = 0.79788456080286535588, cube = 0.044715;
 
 double reference_gelu_value(double x, bool approximate)
@@ -40,7 +41,7 @@ status_t reference_gelu(const struct kernel *kernel, const struct kernel_call *c
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++)
         reference_put(kernel, 0, &y[i], reference_gelu_value(x[i], approximate));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_gelu_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -51,7 +52,66 @@ status_t reference_gelu_backward(const struct kernel *kernel, const struct kerne
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++)
         reference_put(kernel, 0, &dx[i], dy[i] * reference_gelu_slope(x[i], approximate));
-    return STATUS_OKAY;
+    return NULL;
+}
+
+status_t reference_tanh(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], tanh(x[i]));
+    return NULL;
+}
+
+status_t reference_tanh_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *dy = call->inputs[0], *y = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &dx[i], dy[i] * (1 - (double)y[i] * y[i]));
+    return NULL;
+}
+
+status_t reference_sigmoid(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], sigmoid(x[i]));
+    return NULL;
+}
+
+status_t reference_sigmoid_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *dy = call->inputs[0], *y = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &dx[i], dy[i] * (y[i] * (1 - (double)y[i])));
+    return NULL;
+}
+
+status_t reference_squared_relu(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &y[i], x[i] <= 0 ? 0 : (double)x[i] * x[i]);
+    return NULL;
+}
+
+status_t reference_squared_relu_backward(const struct kernel *kernel,
+                                         const struct kernel_call *call)
+{
+    const float *dy = call->inputs[0], *x = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &dx[i], x[i] <= 0 ? 0 : 2 * (double)x[i] * dy[i]);
+    return NULL;
 }
 
 status_t reference_silu(const struct kernel *kernel, const struct kernel_call *call)
@@ -60,7 +120,7 @@ status_t reference_silu(const struct kernel *kernel, const struct kernel_call *c
     float *y = call->outputs[0];
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], x[i] * sigmoid(x[i]));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_silu_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -69,7 +129,7 @@ status_t reference_silu_backward(const struct kernel *kernel, const struct kerne
     float *dx = call->outputs[0];
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &dx[i], dy[i] * silu_slope(x[i]));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_silu_mul(const struct kernel *kernel, const struct kernel_call *call)
@@ -79,7 +139,7 @@ status_t reference_silu_mul(const struct kernel *kernel, const struct kernel_cal
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++)
         reference_put(kernel, 0, &y[i], gate[i] * sigmoid(gate[i]) * x[i]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_silu_mul_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -91,16 +151,32 @@ status_t reference_silu_mul_backward(const struct kernel *kernel, const struct k
         reference_put(kernel, 0, &dgate[i], (double)dy[i] * x[i] * silu_slope(gate[i]));
         reference_put(kernel, 1, &dx[i], dy[i] * (gate[i] * sigmoid(gate[i])));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-status_t reference_mul(const struct kernel *kernel, const struct kernel_call *call)
+status_t reference_gelu_mul(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const float *a = call->inputs[0], *b = call->inputs[1];
+    bool approximate = kernel->desc.attrs.gelu.tanh;
+    const float *gate = call->inputs[0], *x = call->inputs[1];
     float *y = call->outputs[0];
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], (double)a[i] * b[i]);
-    return STATUS_OKAY;
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &y[i], reference_gelu_value(gate[i], approximate) * x[i]);
+    return NULL;
+}
+
+status_t reference_gelu_mul_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    bool approximate = kernel->desc.attrs.gelu.tanh;
+    const float *dy = call->inputs[0], *gate = call->inputs[1], *x = call->inputs[2];
+    float *dgate = call->outputs[0], *dx = call->outputs[1];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) {
+        double slope = reference_gelu_slope(gate[i], approximate);
+        reference_put(kernel, 0, &dgate[i], (double)dy[i] * x[i] * slope);
+        reference_put(kernel, 1, &dx[i], dy[i] * reference_gelu_value(gate[i], approximate));
+    }
+    return NULL;
 }
 
 status_t reference_sum_leading(const struct kernel *kernel, const struct kernel_call *call)
@@ -114,5 +190,5 @@ status_t reference_sum_leading(const struct kernel *kernel, const struct kernel_
         for (int64_t r = 0; r < rows; r++) sum += dy[r * columns + i];
         reference_put(kernel, 0, &db[i], sum);
     }
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -5,7 +5,7 @@
 #include "kernels/reference/reference.h"
 #include "kernels/rope.h"
 
-/* One run: the op, its operands, and the row of one query head that is being looked at. */
+/* One run: the op, its operands, and the current row of one query head. */
 struct attention {
     const struct kernel *kernel;
     const struct kernel_call *call;
@@ -13,7 +13,7 @@ struct attention {
     struct attention_places at;
 };
 
-/* An operand of the reference library is f32. */
+/* The reference library's operands are f32. */
 static const float *f32(const void *operand)
 {
     return operand;
@@ -49,20 +49,35 @@ static double dot(int64_t n, const float *a, const float *b)
     return sum;
 }
 
-static bool sees(const struct attention *a, int64_t batch, int64_t row, int64_t column)
+static bool attends(const struct attention *a, int64_t batch, int64_t row, int64_t column)
 {
     if (a->shape.causal && column > row) return false;
+    if (column < attention_first_key(&a->shape, row)) return false;
+    const int32_t *starts = a->at.starts != NULL ? a->at.starts + batch * a->shape.time : NULL;
+    if (starts != NULL && starts[row] != starts[column]) return false;
     return a->at.mask == NULL || a->at.mask[batch * a->shape.time + column] != 0;
 }
 
 static double score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                     int64_t column)
 {
-    return a->shape.scale * dot(a->shape.head_dim, f32(a->at.q) + q_place(a, batch, head, row),
-                                f32(a->at.k) + kv_place(a, batch, head, column));
+    double plain =
+        a->shape.scale * dot(a->shape.head_dim, f32(a->at.q) + q_place(a, batch, head, row),
+                             f32(a->at.k) + kv_place(a, batch, head, column));
+    double cap = a->shape.softcap;
+    return cap > 0 ? cap * tanh(plain / cap) : plain;
 }
 
-/* What a probability is multiplied with: 0, or 1 / (1 - p). */
+/* The derivative of a score by what the cap was given. */
+static double cap_slope(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                        int64_t column)
+{
+    if (a->shape.softcap == 0) return 1;
+    double ratio = score(a, batch, head, row, column) / a->shape.softcap;
+    return 1 - ratio * ratio;
+}
+
+/* The factor of a probability: 0, or 1 / (1 - p). */
 static double dropout_factor(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                              int64_t column)
 {
@@ -76,22 +91,22 @@ static double dropout_factor(const struct attention *a, int64_t batch, int64_t h
     return words[i % 4] * 0x1p-32 >= p ? 1 / (1 - p) : 0;
 }
 
-/* Fills in a row of probabilities, before dropout; returns the log of the sum of exponentials. */
+/* Writes a row of probabilities, before dropout; returns the log of the sum of exponentials. */
 static double row_of_probabilities(const struct attention *a, int64_t batch, int64_t head,
                                    int64_t row, double *probabilities)
 {
     double max = -INFINITY, sum = 0;
     bool any = false;
     for (int64_t j = 0; j < a->shape.time; j++) {
-        if (!sees(a, batch, row, j)) continue;
+        if (!attends(a, batch, row, j)) continue;
         probabilities[j] = score(a, batch, head, row, j);
         if (!any || probabilities[j] > max) max = probabilities[j];
         any = true;
     }
     for (int64_t j = 0; j < a->shape.time; j++)
-        if (sees(a, batch, row, j)) sum += exp(probabilities[j] - max);
+        if (attends(a, batch, row, j)) sum += exp(probabilities[j] - max);
     for (int64_t j = 0; j < a->shape.time; j++)
-        probabilities[j] = sees(a, batch, row, j) ? exp(probabilities[j] - max) / sum : 0;
+        probabilities[j] = attends(a, batch, row, j) ? exp(probabilities[j] - max) / sum : 0;
     return any ? max + log(sum) : -INFINITY;
 }
 
@@ -117,25 +132,25 @@ status_t reference_attention(const struct kernel *kernel, const struct kernel_ca
                     reference_put(kernel, 0, &y[y_place(&a, b, h, i) + c], sum);
                 }
             }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /*
- * The gradient of a probability P, before dropout M, is dP = M (dy . v), and of a score
- * P (dP - sum(P dP)), where the sum over the row is dy . y. Rows are gone through for dq, and then
- * once more for each key.
+ * The gradient of a probability P, before dropout M, is dP = M (dy . v), and that of a score is P
+ * (dP - sum(P dP)), where the sum over the row is dy . y. One pass over the rows makes dq, and each
+ * key takes another pass.
  */
 
-/* P of a row and column; lse is the forward's. */
+/* P at a row and column; `lse` comes from the forward pass. */
 static double probability(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                           int64_t column)
 {
-    if (!sees(a, batch, row, column)) return 0;
+    if (!attends(a, batch, row, column)) return 0;
     double lse = a->at.lse[(batch * a->shape.heads + head) * a->shape.time + row];
     return exp(score(a, batch, head, row, column) - lse);
 }
 
-/* dP */
+/* dP at a row and column. */
 static double probability_gradient(const struct attention *a, int64_t batch, int64_t head,
                                    int64_t row, int64_t column)
 {
@@ -144,7 +159,7 @@ static double probability_gradient(const struct attention *a, int64_t batch, int
                f32(a->at.v) + kv_place(a, batch, head, column));
 }
 
-/* dq of one row; returns sum(P dP). `scores` holds a row. */
+/* Makes dq of one row; returns sum(P dP). `scores` holds a row. */
 static double row_gradient(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                            double *scores)
 {
@@ -153,7 +168,9 @@ static double row_gradient(const struct attention *a, int64_t batch, int64_t hea
     double total = dot(s->head_dim, f32(a->at.dy) + place, f32(a->at.y) + place);
     for (int64_t j = 0; j < s->time; j++) {
         double p = probability(a, batch, head, row, j);
-        scores[j] = p != 0 ? p * (probability_gradient(a, batch, head, row, j) - total) : 0;
+        scores[j] = p != 0 ? p * (probability_gradient(a, batch, head, row, j) - total) *
+                                 cap_slope(a, batch, head, row, j)
+                           : 0;
     }
     for (int64_t c = 0; c < s->head_dim; c++) {
         double sum = 0;
@@ -165,7 +182,8 @@ static double row_gradient(const struct attention *a, int64_t batch, int64_t hea
     return total;
 }
 
-/* dk and dv of one key, of all heads that it serves. `totals`: by head of the group and row. */
+/* Makes dk and dv of one key from all heads that it serves. `totals`: by head of the group, then
+ * row. */
 static void column_gradient(const struct attention *a, int64_t batch, int64_t kv_head,
                             int64_t column, const double *totals, double *scores, double *kept)
 {
@@ -175,7 +193,7 @@ static void column_gradient(const struct attention *a, int64_t batch, int64_t kv
         int64_t head = first + n / s->time, row = n % s->time;
         double p = probability(a, batch, head, row, column);
         double dp = p != 0 ? probability_gradient(a, batch, head, row, column) : 0;
-        scores[n] = p * (dp - totals[n]);
+        scores[n] = p != 0 ? p * (dp - totals[n]) * cap_slope(a, batch, head, row, column) : 0;
         kept[n] = p * dropout_factor(a, batch, head, row, column);
     }
     int64_t place = kv_place(a, batch, first, column);
@@ -204,7 +222,7 @@ status_t reference_attention_backward(const struct kernel *kernel, const struct 
             for (int64_t j = 0; j < a.shape.time; j++)
                 column_gradient(&a, b, g, j, totals, scores, kept);
         }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 uint64_t reference_attention_workspace(const struct op_desc *desc)
@@ -214,24 +232,31 @@ uint64_t reference_attention_workspace(const struct op_desc *desc)
     return (uint64_t)count * sizeof(double);
 }
 
-/* Turned by the angle forward, and by its opposite backward. */
+/* Rotates by the angle forward, and by its opposite backward. */
 status_t reference_rope(const struct kernel *kernel, const struct kernel_call *call)
 {
     const int64_t *dims = kernel->desc.inputs[0].dims;
-    int64_t head = kernel->desc.attrs.rope.head_dim, half = head / 2, heads = dims[2] / head;
+    int64_t head = kernel->desc.attrs.rope.head_dim, heads = dims[2] / head;
+    int64_t half = rope_pairs(&kernel->desc);
+    float magnitude = rope_magnitude(&kernel->desc);
     bool back = kernel->desc.kind == OP_ROPE_BACKWARD;
     float *frequencies = call->workspace;
     rope_frequencies(&kernel->desc, frequencies);
+    const int32_t *starts = call->inputs[1]; /* NULL: rows are one document */
     for (int64_t n = 0; n < dims[0] * dims[1] * heads; n++) {
         const float *x = (const float *)call->inputs[0] + n * head;
         float *y = (float *)call->outputs[0] + n * head;
+        int64_t token = n / heads;
+        int64_t position = token % dims[1] - (starts != NULL ? starts[token] : 0);
         for (int64_t i = 0; i < half; i++) {
-            float angle = (float)(n / heads % dims[1]) * frequencies[i];
-            double cosine = (float)cos(angle), sine = (float)(back ? -sin(angle) : sin(angle));
+            float angle = (float)position * frequencies[i];
+            double cosine = (float)cos(angle) * magnitude;
+            double sine = (float)(back ? -sin(angle) : sin(angle)) * magnitude;
             double first = x[i], second = x[i + half];
             reference_put(kernel, 0, &y[i], first * cosine - second * sine);
             reference_put(kernel, 0, &y[i + half], second * cosine + first * sine);
         }
+        for (int64_t i = 2 * half; i < head; i++) reference_put(kernel, 0, &y[i], x[i]);
     }
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,8 +1,7 @@
-/* Reference convolutions: each output, or gradient, is the sum over everything that it depends on.
- */
+/* Reference convolutions: each output, or gradient, is the sum of all its terms. */
 #include "kernels/reference/reference.h"
 
-/* One walk over all (output, weight, input) triples serves the forward pass and both gradients. */
+/* One loop over all (output, weight, input) triples serves the forward pass and both gradients. */
 struct conv {
     int64_t batch, groups, in, out; /* channels per group */
     int64_t height, width, kernel_height, kernel_width, out_height, out_width;
@@ -58,10 +57,10 @@ status_t reference_conv2d(const struct kernel *kernel, const struct kernel_call 
                     reference_put(kernel, 0, &y[n * v.y.n + co * v.y.c + oh * v.y.h + ow * v.y.w],
                                   sum);
                 }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* The output row or column that input position `i` meets at kernel position `k`, or -1. */
+/* The output row or column that uses input position `i` at kernel position `k`, or -1. */
 static int64_t output_position(int64_t i, int64_t k, int64_t stride, int64_t padding,
                                int64_t dilation, int64_t outputs)
 {
@@ -98,7 +97,7 @@ status_t reference_conv2d_backward_data(const struct kernel *kernel, const struc
                     reference_put(kernel, 0, &dx[n * v.x.n + c * v.x.c + ih * v.x.h + iw * v.x.w],
                                   sum);
                 }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static double weight_gradient(const struct conv *v, const float *x, const float *dy, int64_t co,
@@ -133,7 +132,7 @@ status_t reference_conv2d_backward_weights(const struct kernel *kernel,
                                   &dweight[co * v.weight.n + ci * v.weight.c + kh * v.weight.h +
                                            kw * v.weight.w],
                                   weight_gradient(&v, x, dy, co, ci, kh, kw));
-    if (!desc->output_present[1]) return STATUS_OKAY;
+    if (!desc->output_present[1]) return NULL;
     for (int64_t co = 0; co < v.out * v.groups; co++) {
         double sum = 0;
         for (int64_t n = 0; n < v.batch; n++)
@@ -142,5 +141,5 @@ status_t reference_conv2d_backward_weights(const struct kernel *kernel,
                     sum += dy[n * v.y.n + co * v.y.c + oh * v.y.h + ow * v.y.w];
         reference_put(kernel, 1, &dbias[co], sum);
     }
-    return STATUS_OKAY;
+    return NULL;
 }

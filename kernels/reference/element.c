@@ -13,7 +13,7 @@ status_t reference_relu(const struct kernel *kernel, const struct kernel_call *c
         float value = x[reference_offset(x_type, i)];
         reference_put(kernel, 0, &y[reference_offset(y_type, i)], value <= 0 ? 0 : value);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_relu_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -27,7 +27,7 @@ status_t reference_relu_backward(const struct kernel *kernel, const struct kerne
         bool off = y[reference_offset(&types[1], i)] <= 0;
         reference_put(kernel, 0, &dx[reference_offset(dx_type, i)], off ? 0 : gradient);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_dropout(const struct kernel *kernel, const struct kernel_call *call)
@@ -49,7 +49,7 @@ status_t reference_dropout(const struct kernel *kernel, const struct kernel_call
         reference_put(kernel, 0, &y[reference_offset(&desc->outputs[0], i)],
                       kept ? value * scale : 0);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_dropout_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -65,7 +65,7 @@ status_t reference_reshape(const struct kernel *kernel, const struct kernel_call
     int64_t count = tensor_element_count(x_type);
     for (int64_t i = 0; i < count; i++)
         reference_put(kernel, 0, &y[reference_offset(y_type, i)], x[reference_offset(x_type, i)]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_add(const struct kernel *kernel, const struct kernel_call *call)
@@ -78,7 +78,7 @@ status_t reference_add(const struct kernel *kernel, const struct kernel_call *ca
         float sum = a[reference_offset(&types[0], i)] + b[reference_offset(&types[1], i % period)];
         reference_put(kernel, 0, &y[reference_offset(y_type, i)], sum);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_cast(const struct kernel *kernel, const struct kernel_call *call)
@@ -94,5 +94,5 @@ status_t reference_cast(const struct kernel *kernel, const struct kernel_call *c
             ((uint16_t *)call->outputs[0])[to] = bfloat16_from_f32(value);
         else reference_put(kernel, 0, &((float *)call->outputs[0])[to], value);
     }
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,4 +1,4 @@
-/* Reference embeddings, and what is made of token ids alone. */
+/* Reference embeddings, and ops that need token ids alone. */
 #include "kernels/reference/reference.h"
 
 status_t reference_embedding(const struct kernel *kernel, const struct kernel_call *call)
@@ -11,7 +11,7 @@ status_t reference_embedding(const struct kernel *kernel, const struct kernel_ca
     for (int64_t t = 0; t < tokens; t++)
         for (int64_t i = 0; i < columns; i++)
             reference_put(kernel, 0, &y[t * columns + i], weight[indices[t] * columns + i]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_embedding_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -32,16 +32,21 @@ status_t reference_embedding_backward(const struct kernel *kernel, const struct 
             reference_put(kernel, 0, &dweight[row * columns + i], sum);
         }
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_arange(const struct kernel *kernel, const struct kernel_call *call)
 {
     int64_t start = kernel->desc.attrs.arange.start, step = kernel->desc.attrs.arange.step;
     int32_t *y = call->outputs[0];
-    int64_t count = kernel->desc.outputs[0].dims[0];
-    for (int64_t i = 0; i < count; i++) y[i] = (int32_t)(start + i * step);
-    return STATUS_OKAY;
+    const int32_t *starts = call->inputs[1]; /* NULL: one row, and it is one document */
+    const struct tensor_type *type = &kernel->desc.outputs[0];
+    int64_t count = tensor_element_count(type), time = type->dims[type->dim_count - 1];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t position = i % time - (starts != NULL ? starts[i] : 0);
+        y[i] = (int32_t)(start + position * step);
+    }
+    return NULL;
 }
 
 status_t reference_padding_mask(const struct kernel *kernel, const struct kernel_call *call)
@@ -50,5 +55,17 @@ status_t reference_padding_mask(const struct kernel *kernel, const struct kernel
     uint8_t *mask = call->outputs[0];
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++) mask[i] = tokens[i] != kernel->desc.attrs.padding_mask.id;
-    return STATUS_OKAY;
+    return NULL;
+}
+
+status_t reference_token_positions(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int32_t *tokens = call->inputs[0];
+    int32_t *y = call->outputs[0], id = kernel->desc.attrs.padding_mask.id;
+    int64_t time = kernel->desc.inputs[0].dims[1], count = kernel->desc.inputs[0].dims[0] * time;
+    for (int64_t i = 0, seen = 0; i < count; i++) {
+        if (i % time == 0) seen = 0;
+        y[i] = tokens[i] != id ? (int32_t)(id + ++seen) : id;
+    }
+    return NULL;
 }

@@ -1,6 +1,6 @@
 /*
- * The reference of a linear layer and the cross-entropy of its output in one: scores of one row, or
- * of one class, at a time.
+ * Reference of a linear layer fused with the cross-entropy of its output: computes the scores of
+ * one row, or of one class, at a time.
  */
 #include <math.h>
 
@@ -34,7 +34,7 @@ static double score(const struct head *head, int64_t row, int64_t class)
     return sum;
 }
 
-/* The scores of a row; returns the log of the sum of their exponentials. */
+/* Writes the scores of a row; returns the log of the sum of their exponentials. */
 static double row_of_scores(const struct head *head, int64_t row, double *scores)
 {
     double max = 0, sum = 0;
@@ -46,15 +46,7 @@ static double row_of_scores(const struct head *head, int64_t row, double *scores
     return max + log(sum);
 }
 
-static double loss_scale(const struct head *head)
-{
-    if (head->kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
-    int64_t counted = 0;
-    for (int64_t r = 0; r < head->rows; r++) counted += head->target[r] >= 0;
-    return counted > 0 ? 1.0 / (double)counted : 0;
-}
-
-/* The first maximum is the target; what is not a number is the largest. */
+/* Whether the target is the first maximum; NaN counts as the largest. */
 static bool is_correct(const struct head *head, const double *scores, int32_t target)
 {
     int64_t best = 0;
@@ -74,12 +66,12 @@ status_t reference_linear_cross_entropy(const struct kernel *kernel, const struc
         loss -= scores[head.target[r]];
         correct += is_correct(&head, scores, head.target[r]);
     }
-    reference_put(kernel, 0, call->outputs[0], loss * loss_scale(&head));
+    reference_put(kernel, 0, call->outputs[0], loss * op_loss_scale(&kernel->desc, head.rows));
     if (kernel->desc.output_present[1]) reference_put(kernel, 1, call->outputs[1], (double)correct);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* dweight and dbias of one class; `gradients` holds a column. */
+/* Makes dweight and dbias of one class; `gradients` holds a column. */
 static void class_gradient(const struct head *head, int64_t class, const double *log_sums,
                            double scale, double *gradients, const struct kernel_call *call)
 {
@@ -106,7 +98,7 @@ status_t reference_linear_cross_entropy_backward(const struct kernel *kernel,
 {
     struct head head = head_of(kernel, call);
     double *log_sums = call->workspace, *scores = log_sums + head.rows;
-    double loss = 0, scale = loss_scale(&head);
+    double loss = 0, scale = op_loss_scale(&kernel->desc, head.rows);
     for (int64_t r = 0; r < head.rows; r++) {
         bool counts = head.target[r] >= 0;
         if (counts) {
@@ -124,10 +116,10 @@ status_t reference_linear_cross_entropy_backward(const struct kernel *kernel,
         }
     }
     reference_put(kernel, 0, call->outputs[0], loss * scale);
-    if (!kernel->desc.output_present[2] && !kernel->desc.output_present[3]) return STATUS_OKAY;
+    if (!kernel->desc.output_present[2] && !kernel->desc.output_present[3]) return NULL;
     for (int64_t v = 0; v < head.classes; v++)
         class_gradient(&head, v, log_sums, scale, scores, call);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 uint64_t reference_head_workspace(const struct op_desc *desc)

@@ -1,7 +1,7 @@
 /* Reference linear layers: x (rows, in), weight (out, in) or (in, out), y (rows, out). */
 #include "kernels/reference/reference.h"
 
-/* A weight's sizes, and how far apart its elements lie. */
+/* A weight's sizes, and the distances between its elements. */
 struct weight {
     int64_t out, in, out_stride, in_stride;
 };
@@ -45,7 +45,7 @@ status_t reference_linear(const struct kernel *kernel, const struct kernel_call 
             if (desc->output_present[1]) reference_put(kernel, 1, &preactivation[r * out + o], sum);
             reference_put(kernel, 0, &y[r * out + o], activate(desc, sum));
         }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_linear_backward_data(const struct kernel *kernel, const struct kernel_call *call)
@@ -64,7 +64,7 @@ status_t reference_linear_backward_data(const struct kernel *kernel, const struc
             if (desc->input_present[2]) sum *= reference_gelu_slope(before[r * in + i], true);
             reference_put(kernel, 0, &dx[r * in + i], sum);
         }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_linear_backward_weights(const struct kernel *kernel,
@@ -82,11 +82,11 @@ status_t reference_linear_backward_weights(const struct kernel *kernel,
             for (int64_t r = 0; r < rows; r++) sum += (double)dy[r * out + o] * x[r * in + i];
             reference_put(kernel, 0, &dweight[o * w.out_stride + i * w.in_stride], sum);
         }
-    if (!desc->output_present[1]) return STATUS_OKAY;
+    if (!desc->output_present[1]) return NULL;
     for (int64_t o = 0; o < out; o++) {
         double sum = 0;
         for (int64_t r = 0; r < rows; r++) sum += dy[r * out + o];
         reference_put(kernel, 1, &dbias[o], sum);
     }
-    return STATUS_OKAY;
+    return NULL;
 }

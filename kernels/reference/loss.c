@@ -1,4 +1,4 @@
-/* Reference losses over rows of scores (n, c). Rows whose target is negative do not count. */
+/* Reference losses over rows of scores (n, c). Rows with a negative target do not count. */
 #include <math.h>
 
 #include "kernels/reference/reference.h"
@@ -13,15 +13,6 @@ static double log_sum_exp(const float *x, int64_t classes)
     return max + log(sum);
 }
 
-/* What a row's loss is multiplied with. */
-static double loss_scale(const struct kernel *kernel, const int32_t *target, int64_t rows)
-{
-    if (kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
-    int64_t counted = 0;
-    for (int64_t r = 0; r < rows; r++) counted += target[r] >= 0;
-    return counted > 0 ? 1.0 / (double)counted : 0;
-}
-
 status_t reference_log_softmax(const struct kernel *kernel, const struct kernel_call *call)
 {
     int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
@@ -33,7 +24,7 @@ status_t reference_log_softmax(const struct kernel *kernel, const struct kernel_
         for (int64_t i = 0; i < classes; i++)
             reference_put(kernel, 0, &y[r * classes + i], x[r * classes + i] - total);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_log_softmax_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -49,7 +40,7 @@ status_t reference_log_softmax_backward(const struct kernel *kernel, const struc
             reference_put(kernel, 0, &dx[r * classes + i],
                           dy[r * classes + i] - exp(y[r * classes + i]) * sum);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_nll_loss(const struct kernel *kernel, const struct kernel_call *call)
@@ -61,8 +52,8 @@ status_t reference_nll_loss(const struct kernel *kernel, const struct kernel_cal
     double sum = 0;
     for (int64_t r = 0; r < rows; r++)
         if (target[r] >= 0) sum -= y[r * classes + target[r]];
-    reference_put(kernel, 0, call->outputs[0], sum * loss_scale(kernel, target, rows));
-    return STATUS_OKAY;
+    reference_put(kernel, 0, call->outputs[0], sum * op_loss_scale(&kernel->desc, rows));
+    return NULL;
 }
 
 status_t reference_nll_loss_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -71,11 +62,11 @@ status_t reference_nll_loss_backward(const struct kernel *kernel, const struct k
             classes = kernel_columns(&kernel->desc.outputs[0]);
     const int32_t *target = call->inputs[0];
     float *dy = call->outputs[0];
-    double scale = loss_scale(kernel, target, rows);
+    double scale = op_loss_scale(&kernel->desc, rows);
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < classes; i++)
             reference_put(kernel, 0, &dy[r * classes + i], i == target[r] ? -scale : 0);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
@@ -85,15 +76,19 @@ status_t reference_cross_entropy(const struct kernel *kernel, const struct kerne
     const float *x = call->inputs[0];
     const int32_t *target = call->inputs[1];
     float *y = call->outputs[1];
-    double sum = 0;
+    double sum = 0, smoothing = kernel->desc.attrs.loss.label_smoothing;
     for (int64_t r = 0; r < rows; r++) {
-        double total = log_sum_exp(x + r * classes, classes);
+        const float *row = x + r * classes;
+        double total = log_sum_exp(row, classes), mean = 0;
+        for (int64_t i = 0; i < classes; i++) mean += row[i] / (double)classes;
         for (int64_t i = 0; i < classes; i++)
-            reference_put(kernel, 1, &y[r * classes + i], x[r * classes + i] - total);
-        if (target[r] >= 0) sum += total - x[r * classes + target[r]];
+            reference_put(kernel, 1, &y[r * classes + i], row[i] - total);
+        if (target[r] >= 0)
+            sum +=
+                total - (1 - smoothing) * row[target[r]] - (smoothing > 0 ? smoothing * mean : 0);
     }
-    reference_put(kernel, 0, call->outputs[0], sum * loss_scale(kernel, target, rows));
-    return STATUS_OKAY;
+    reference_put(kernel, 0, call->outputs[0], sum * op_loss_scale(&kernel->desc, rows));
+    return NULL;
 }
 
 status_t reference_cross_entropy_backward(const struct kernel *kernel,
@@ -104,13 +99,15 @@ status_t reference_cross_entropy_backward(const struct kernel *kernel,
     const float *y = call->inputs[0];
     const int32_t *target = call->inputs[1];
     float *dx = call->outputs[0];
-    double scale = loss_scale(kernel, target, rows);
+    double scale = op_loss_scale(&kernel->desc, rows);
+    double smoothing = kernel->desc.attrs.loss.label_smoothing;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < classes; i++) {
-            double gradient = exp(y[r * classes + i]) - (i == target[r]);
+            double wanted = (1 - smoothing) * (i == target[r]) + smoothing / (double)classes;
+            double gradient = exp(y[r * classes + i]) - wanted;
             reference_put(kernel, 0, &dx[r * classes + i], target[r] >= 0 ? gradient * scale : 0);
         }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_count_correct(const struct kernel *kernel, const struct kernel_call *call)
@@ -128,5 +125,5 @@ status_t reference_count_correct(const struct kernel *kernel, const struct kerne
         correct += best == target[r];
     }
     reference_put(kernel, 0, call->outputs[0], (double)correct);
-    return STATUS_OKAY;
+    return NULL;
 }

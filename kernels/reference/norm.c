@@ -1,9 +1,9 @@
-/* Reference norms and softmax, over the rows that the last dimension makes. */
+/* Reference norms and softmax, over rows: a row is the last dimension. */
 #include <math.h>
 
 #include "kernels/reference/reference.h"
 
-/* An operand that may be absent. */
+/* Writes an output that may be absent. */
 static void put_optional(const struct kernel *kernel, const struct kernel_call *call, int output,
                          int64_t index, double value)
 {
@@ -16,6 +16,13 @@ static double optional(const struct kernel *kernel, const struct kernel_call *ca
 {
     if (!kernel->desc.input_present[input]) return otherwise;
     return ((const float *)call->inputs[input])[index];
+}
+
+static double weight_of(const struct kernel *kernel, const struct kernel_call *call, int input,
+                        int64_t index)
+{
+    bool plus = kernel->desc.attrs.norm.one_plus && kernel->desc.input_present[input];
+    return optional(kernel, call, input, index, 1) + (plus ? 1 : 0);
 }
 
 static int64_t columns_of(const struct tensor_type *type)
@@ -36,7 +43,7 @@ status_t reference_softmax(const struct kernel *kernel, const struct kernel_call
         for (int64_t i = 0; i < columns; i++)
             reference_put(kernel, 0, (float *)call->outputs[0] + at + i, exp(x[i] - max) / sum);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_softmax_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -51,11 +58,11 @@ status_t reference_softmax_backward(const struct kernel *kernel, const struct ke
         for (int64_t i = 0; i < columns; i++)
             reference_put(kernel, 0, (float *)call->outputs[0] + at + i, y[i] * (dy[i] - sum));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Both norms; the outputs of RMS_NORM are those of LAYER_NORM without the mean, as its inputs are
- * without the bias. */
+/* Runs both norms. RMS_NORM has the outputs of LAYER_NORM except the mean, and its inputs except
+ * the bias. */
 static void run_norm(const struct kernel *kernel, const struct kernel_call *call, bool centered)
 {
     const struct tensor_type *type = &kernel->desc.inputs[0];
@@ -77,7 +84,7 @@ static void run_norm(const struct kernel *kernel, const struct kernel_call *call
         for (int64_t i = 0; i < columns; i++) {
             double value = x[at + i] + optional(kernel, call, residual, at + i, 0);
             put_optional(kernel, call, sum, at + i, value);
-            value = (value - mean) * factor * optional(kernel, call, 1, i, 1);
+            value = (value - mean) * factor * weight_of(kernel, call, 1, i);
             if (centered) value += optional(kernel, call, 2, i, 0);
             put_optional(kernel, call, 0, at + i, value);
         }
@@ -87,7 +94,7 @@ static void run_norm(const struct kernel *kernel, const struct kernel_call *call
 }
 
 /* With n = (x - mean) * rstd and g = dy * weight:
- * dx = rstd * (g - mean(g) - n * mean(g * n)) + other; an RMS norm has no means of x and g. */
+ * dx = rstd * (g - mean(g) - n * mean(g * n)) + other; an RMS norm has neither mean nor mean(g). */
 static void run_norm_backward(const struct kernel *kernel, const struct kernel_call *call,
                               bool centered)
 {
@@ -100,12 +107,12 @@ static void run_norm_backward(const struct kernel *kernel, const struct kernel_c
         double mean = centered ? optional(kernel, call, 3, row, 0) : 0;
         double factor = optional(kernel, call, rstd, row, 0), sum = 0, product = 0;
         for (int64_t i = 0; i < columns; i++) {
-            double g = dy[at + i] * optional(kernel, call, 2, i, 1);
+            double g = dy[at + i] * weight_of(kernel, call, 2, i);
             sum += centered ? g / (double)columns : 0;
             product += g * (x[at + i] - mean) * factor / (double)columns;
         }
         for (int64_t i = 0; i < columns; i++) {
-            double g = dy[at + i] * optional(kernel, call, 2, i, 1);
+            double g = dy[at + i] * weight_of(kernel, call, 2, i);
             double n = (x[at + i] - mean) * factor;
             put_optional(kernel, call, 0, at + i,
                          factor * (g - sum - n * product) +
@@ -128,23 +135,23 @@ static void run_norm_backward(const struct kernel *kernel, const struct kernel_c
 status_t reference_layer_norm(const struct kernel *kernel, const struct kernel_call *call)
 {
     run_norm(kernel, call, true);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_layer_norm_backward(const struct kernel *kernel, const struct kernel_call *call)
 {
     run_norm_backward(kernel, call, true);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_rms_norm(const struct kernel *kernel, const struct kernel_call *call)
 {
     run_norm(kernel, call, false);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_rms_norm_backward(const struct kernel *kernel, const struct kernel_call *call)
 {
     run_norm_backward(kernel, call, false);
-    return STATUS_OKAY;
+    return NULL;
 }

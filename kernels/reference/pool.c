@@ -1,4 +1,4 @@
-/* Reference pooling. An index is the winner's position in its window, padding counted. */
+/* Reference pooling. An index is the maximum's position in its window, padding included. */
 #include <math.h>
 
 #include "kernels/reference/reference.h"
@@ -35,7 +35,7 @@ status_t reference_max_pool2d(const struct kernel *kernel, const struct kernel_c
                     if (indices != NULL)
                         indices[n * is.n + c * is.c + oh * is.h + ow * is.w] = (uint8_t)winner;
                 }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t reference_max_pool2d_backward(const struct kernel *kernel, const struct kernel_call *call)
@@ -62,5 +62,44 @@ status_t reference_max_pool2d_backward(const struct kernel *kernel, const struct
                     dx[n * xs.n + c * xs.c + ih * xs.h + iw * xs.w] +=
                         dy[n * ys.n + c * ys.c + oh * ys.h + ow * ys.w];
                 }
-    return STATUS_OKAY;
+    return NULL;
+}
+
+/* The value of an average, or its part of a gradient, added to every element that it is made of. */
+static status_t run_average(const struct kernel *kernel, const struct kernel_call *call,
+                            const struct tensor_type *x_type, const struct tensor_type *y_type,
+                            bool forward)
+{
+    const union op_attrs *attrs = &kernel->desc.attrs;
+    int64_t width = x_type->dims[3], planes = x_type->dims[0] * x_type->dims[1];
+    int64_t outputs = y_type->dims[2] * y_type->dims[3];
+    const float *from = call->inputs[0];
+    float *to = call->outputs[0];
+    for (int64_t i = 0; i < planes * outputs; i++) {
+        struct op_span h = op_average_span(attrs, 0, i / y_type->dims[3] % y_type->dims[2],
+                                           x_type->dims[2], y_type->dims[2]);
+        struct op_span w = op_average_span(attrs, 1, i % y_type->dims[3], width, y_type->dims[3]);
+        int64_t plane = i / outputs * x_type->dims[2] * width;
+        double sum = 0, divisor = (double)(h.divisor * w.divisor);
+        for (int64_t y = h.begin; y < h.end; y++)
+            for (int64_t x = w.begin; x < w.end; x++) {
+                if (forward) sum += from[plane + y * width + x];
+                else to[plane + y * width + x] += (float)(from[i] / divisor);
+            }
+        if (forward) reference_put(kernel, 0, &to[i], sum / divisor);
+    }
+    return NULL;
+}
+
+status_t reference_avg_pool2d(const struct kernel *kernel, const struct kernel_call *call)
+{
+    return run_average(kernel, call, &kernel->desc.inputs[0], &kernel->desc.outputs[0], true);
+}
+
+status_t reference_avg_pool2d_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.outputs[0]);
+    for (int64_t i = 0; i < count && !kernel->desc.accumulate[0]; i++) dx[i] = 0;
+    return run_average(kernel, call, &kernel->desc.outputs[0], &kernel->desc.inputs[0], false);
 }

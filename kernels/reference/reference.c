@@ -1,4 +1,4 @@
-/* The reference library: which function runs which op, and how elements are addressed. */
+/* The reference library: which function runs each op, and how elements are addressed. */
 #include "kernels/reference/reference.h"
 
 static reference_function *const functions[OP_KIND_COUNT] = {
@@ -22,22 +22,39 @@ static reference_function *const functions[OP_KIND_COUNT] = {
     [OP_NLL_LOSS_BACKWARD] = reference_nll_loss_backward,
     [OP_CROSS_ENTROPY] = reference_cross_entropy,
     [OP_CROSS_ENTROPY_BACKWARD] = reference_cross_entropy_backward,
+    [OP_AVG_POOL2D] = reference_avg_pool2d,
+    [OP_AVG_POOL2D_BACKWARD] = reference_avg_pool2d_backward,
+    [OP_GROUP_NORM] = reference_group_norm,
+    [OP_GROUP_NORM_BACKWARD] = reference_group_norm_backward,
+    [OP_TRANSPOSE] = reference_transpose,
+    [OP_SLICE] = reference_slice,
+    [OP_SLICE_BACKWARD] = reference_slice_backward,
+    [OP_CONCAT] = reference_concat,
+    [OP_MEAN] = reference_mean,
+    [OP_MEAN_BACKWARD] = reference_mean_backward,
+    [OP_ELEMENT_LOSS] = reference_element_loss,
+    [OP_ELEMENT_LOSS_BACKWARD] = reference_element_loss_backward,
     [OP_COUNT_CORRECT] = reference_count_correct,
     [OP_CAST] = reference_cast,
     [OP_SUM_LEADING] = reference_sum_leading,
     [OP_MUL] = reference_mul,
     [OP_GELU] = reference_gelu,
     [OP_GELU_BACKWARD] = reference_gelu_backward,
+    [OP_TANH] = reference_tanh,
+    [OP_TANH_BACKWARD] = reference_tanh_backward,
     [OP_SILU] = reference_silu,
     [OP_SILU_BACKWARD] = reference_silu_backward,
     [OP_SILU_MUL] = reference_silu_mul,
     [OP_SILU_MUL_BACKWARD] = reference_silu_mul_backward,
+    [OP_GELU_MUL] = reference_gelu_mul,
+    [OP_GELU_MUL_BACKWARD] = reference_gelu_mul_backward,
     [OP_SOFTMAX] = reference_softmax,
     [OP_SOFTMAX_BACKWARD] = reference_softmax_backward,
     [OP_EMBEDDING] = reference_embedding,
     [OP_EMBEDDING_BACKWARD] = reference_embedding_backward,
     [OP_ARANGE] = reference_arange,
     [OP_PADDING_MASK] = reference_padding_mask,
+    [OP_TOKEN_POSITIONS] = reference_token_positions,
     [OP_LAYER_NORM] = reference_layer_norm,
     [OP_LAYER_NORM_BACKWARD] = reference_layer_norm_backward,
     [OP_RMS_NORM] = reference_rms_norm,
@@ -48,6 +65,16 @@ static reference_function *const functions[OP_KIND_COUNT] = {
     [OP_ATTENTION_BACKWARD] = reference_attention_backward,
     [OP_LINEAR_CROSS_ENTROPY] = reference_linear_cross_entropy,
     [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = reference_linear_cross_entropy_backward,
+    [OP_NARROW] = reference_narrow,
+    [OP_NARROW_BACKWARD] = reference_narrow_backward,
+    [OP_SCALE] = reference_scale,
+    [OP_RECIPROCAL] = reference_reciprocal,
+    [OP_DIV] = reference_div,
+    [OP_DIV_BACKWARD] = reference_div_backward,
+    [OP_SIGMOID] = reference_sigmoid,
+    [OP_SIGMOID_BACKWARD] = reference_sigmoid_backward,
+    [OP_SQUARED_RELU] = reference_squared_relu,
+    [OP_SQUARED_RELU_BACKWARD] = reference_squared_relu_backward,
 };
 
 static uint64_t workspace_of(const struct op_desc *desc)
@@ -69,7 +96,7 @@ status_t reference_prepare(struct kernel *kernel)
     kernel->run = functions[kernel->desc.kind];
     if (kernel->run == NULL)
         return status_new(STATUS_UNIMPLEMENTED, "%s: there is no kernel yet", kernel_name(kernel));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 struct strides reference_strides(const struct tensor_type *type)

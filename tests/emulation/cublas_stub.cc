@@ -1,6 +1,6 @@
 /*
- * cuBLASLt for tests: products are plain loops, summed in double. Shapes that do not fit and
- * addresses that are less aligned than was said are refused.
+ * cuBLASLt for tests: products are plain loops, summed in double. The stub refuses shapes that do
+ * not fit and addresses that are less aligned than declared.
  */
 #include "cuda_stub.h"
 #include "stub_streams.h"
@@ -24,7 +24,7 @@ struct stub_matmul {
 
 struct stub_preference {
     uint64_t most = 0;
-    uint32_t alignment = 256; /* as cuBLASLt has it if nothing is said */
+    uint32_t alignment = 256; /* cuBLASLt's default */
 };
 
 struct stub_layout {
@@ -87,7 +87,7 @@ bool has_kept(int32_t epilogue)
            epilogue == CUBLASLT_EPILOGUE_DGELU;
 }
 
-/* Behind a space; nothing for none. */
+/* The epilogue's name after a space; empty for none. */
 const char *name_of(int32_t epilogue)
 {
     switch (epilogue) {
@@ -156,7 +156,7 @@ struct product {
     }
 };
 
-/* The shapes must fit, as cuBLASLt wants them. */
+/* The shapes must fit, as cuBLASLt requires. */
 bool fits(const stub_matmul *desc, const stub_layout *a, const stub_layout *b, const stub_layout *d)
 {
     uint64_t m = desc->transposed[0] ? a->columns : a->rows;
@@ -283,7 +283,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     results->state = CUBLAS_STATUS_SUCCESS;
     const stub_preference *wanted = (const stub_preference *)preference;
     results->workspaceSize = wanted->most < 1000 ? wanted->most : 1000;
-    /* Operands of the epilogue are as aligned as their addresses are now. */
+    /* Operands of the epilogue have the alignment of their present addresses. */
     uint32_t alignments[] = {wanted->alignment, (uint32_t)((uintptr_t)desc->bias % 16),
                              (uint32_t)((uintptr_t)desc->kept % 16)};
     memcpy(&results->algo, alignments, sizeof alignments);

@@ -1,15 +1,15 @@
 /*
  * A CUDA runtime for tests of the device without a GPU: memory is the host's, kernels run under the
- * emulation. Streams are queues that nobody works on until somebody waits; then they are gone
- * through in a random order that events allow, so a missing event gives wrong results sooner or
- * later. Every call is written down, and the n-th call of a name can be made to fail.
+ * emulation. Streams are queues whose work starts only when a caller waits; then it runs in a
+ * random order that events allow, so a missing event gives wrong results sooner or later. The stub
+ * records every call, and can make the n-th call of a name fail.
  *
- * Memory of the device is poisoned with NaNs when it is taken, ends at a page that nobody may
- * touch, and can itself be touched by the device's own work alone: a host that reads it dies, and a
- * copy or a collective whose memory is on the other side is refused. Ranks may be threads: each has
- * its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc,
- * nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc. There is one device, or as
- * many as FSDPD_STUB_DEVICES says.
+ * Device memory is poisoned with NaNs when it is allocated, ends at a guard page, and is accessible
+ * only to the device's own work: a host that reads it crashes, and a copy or a collective whose
+ * memory is on the other side is refused. Ranks may be threads: each has its own streams. The
+ * libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc, nccl_stub.cc and
+ * nccl_memory_stub.cc; graphs are in graph_stub.cc. There is one device, or the number in
+ * FSDPD_STUB_DEVICES.
  */
 #include "cuda_stub.h"
 #include "stub_streams.h"
@@ -30,14 +30,14 @@
 #include <thread>
 #include <vector>
 
-/* Of emulation.h, whose other names are CUDA's too. */
+/* From emulation.h, whose other names are CUDA's too. */
 extern int (*emulation_enqueue)(void *stream, std::function<void()> work);
 extern "C" void emulation_set_seed(uint64_t seed);
 
 namespace
 {
 
-/* ---- the record, and failures that were asked for ---- */
+/* ---- the record, and requested failures ---- */
 
 const char *const STUB_MODEL = "NVIDIA A100-SXM4-80GB";
 
@@ -70,7 +70,7 @@ std::string name_of(const void *what)
 
 thread_local bool is_host_function; /* this thread runs one for a stream */
 
-/* Writes a call down; the error that it is to have. */
+/* Records a call; returns the error that it must have. */
 int note(const char *call, const std::string &arguments)
 {
     record &r = the_record();
@@ -107,7 +107,7 @@ enum { PAGE = 4096 };
 
 struct device_memory {
     std::recursive_mutex lock;
-    std::map<const char *, size_t> areas; /* from where they are mapped; bytes without the guard */
+    std::map<const char *, size_t> areas; /* by start; bytes without the guard */
     int working = 0;                      /* threads that work as the device */
 };
 
@@ -117,7 +117,7 @@ device_memory &the_memory()
     return m;
 }
 
-/* As long as one of these is there, this is the device. */
+/* While one of these exists, this thread is the device. */
 struct as_device {
     as_device()
     {
@@ -155,7 +155,7 @@ void *take_memory(size_t bytes)
     return start + (mapped - used);
 }
 
-/* The area that an address lies in; the end if it is the host's. */
+/* The area that contains an address; the end if it is the host's. */
 std::map<const char *, size_t>::iterator find_area(const void *address)
 {
     device_memory &m = the_memory();
@@ -177,12 +177,12 @@ void give_memory(void *memory)
     device_memory &m = the_memory();
     std::lock_guard<std::recursive_mutex> guard(m.lock);
     auto found = find_area(memory);
-    if (found == m.areas.end()) abort(); /* was never taken */
+    if (found == m.areas.end()) abort(); /* was never allocated */
     munmap((void *)found->first, found->second + PAGE);
     m.areas.erase(found);
 }
 
-/* ---- memory of the host that is pinned ---- */
+/* ---- pinned memory of the host ---- */
 
 struct pinned_memory {
     std::mutex lock;
@@ -210,10 +210,10 @@ bool is_pinned(const void *memory, size_t bytes)
 /* ---- streams and events ---- */
 
 thread_local int last_error;
-thread_local int sticky_error;  /* a device that failed stays so */
+thread_local int sticky_error;  /* a failed device stays failed */
 thread_local bool host_is_busy; /* with a function that a stream of this rank waits for */
 
-/* Runs the first task of a stream, if it may. */
+/* Runs the first task of a stream, if it may run. */
 bool step(stub_stream *stream)
 {
     if (stream->tasks.empty()) return false;
@@ -233,7 +233,7 @@ bool step(stub_stream *stream)
     return true;
 }
 
-/* Until `done`, or nothing can go on. */
+/* Works until `done`, or until nothing can continue. */
 template <typename F> bool work_until(F done)
 {
     as_device device;
@@ -250,7 +250,7 @@ template <typename F> bool work_until(F done)
     return true;
 }
 
-/* As a host that waits: peers may have to go on first. */
+/* Waits like a host: peers may have to continue first. */
 template <typename F> void wait_for(F done)
 {
     auto begin = std::chrono::steady_clock::now();
@@ -270,7 +270,7 @@ cudaError_t result(int error)
     return (cudaError_t)error;
 }
 
-/* Work that may be done several times. Returns an error of CUDA. */
+/* Enqueues work that may run several times. Returns an error of CUDA. */
 int put(void *on, std::function<int()> work)
 {
     return stub_enqueue(
@@ -334,7 +334,7 @@ bool stub_is_of_device(const void *address)
     return is_of_device(address);
 }
 
-void stub_go_on()
+void stub_proceed()
 {
     int left = 64;
     work_until([&] { return left-- == 0; });
@@ -517,7 +517,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     int error = note("cudaMalloc", "");
     if (error == 0) error = stub_check_unsafe();
-    if (error != 0) return (cudaError_t)error; /* out of memory does not stay */
+    if (error != 0) return (cudaError_t)error; /* out of memory is not sticky */
     *memory = take_memory(bytes);
     return result(0);
 }
@@ -629,7 +629,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
     return result(0);
 }
 
-/* A little is done at every question. */
+/* Every query does a little work. */
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     stub_stream *asked = (stub_stream *)stream;
@@ -670,7 +670,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
 
 cudaError_t cudaEventDestroy(cudaEvent_t event)
 {
-    /* As CUDA has it: what streams still do with it is done, and then it goes. */
+    /* Like CUDA: the streams finish their use of it, and then it is freed. */
     static std::mutex lock;
     static std::vector<std::unique_ptr<stub_event>> pending;
     std::unique_ptr<stub_event> gone((stub_event *)event);
@@ -678,7 +678,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
         for (const stub_task &task : stream->tasks)
             if (task.event == gone.get()) {
                 std::lock_guard<std::mutex> guard(lock);
-                pending.push_back(std::move(gone)); /* for good: there are few */
+                pending.push_back(std::move(gone)); /* never freed: there are few */
                 return result(0);
             }
     return result(0);
@@ -713,7 +713,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     return result(0);
 }
 
-/* From any thread; nothing is done for it. */
+/* Callable from any thread; does no work. */
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const stub_event *asked = (const stub_event *)event;
@@ -760,8 +760,8 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
 }
 
 /*
- * On a thread of its own, one function at a time, as the driver's; the stream goes on when it has
- * returned. Memory of the device is not its, nor is anything of CUDA.
+ * Runs on a separate thread, one function at a time, like the driver's; the stream continues when
+ * it has returned. The function may use neither device memory nor CUDA.
  */
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user)
 {

@@ -9,25 +9,26 @@
 extern "C" {
 #endif
 
-/* Before a test; `seed`: of the order in which streams and threads go on. */
+/* Called before a test; `seed`: of the order in which streams and threads run. */
 void cuda_stub_reset(uint64_t seed);
-/* What is called from now on is written down, a line each: "launch compute", "record comm e3"; a
- * product with what it is computed in: "matmul compute tf32". */
+/* Records calls from now on, a line each: "launch compute", "record comm e3"; a product with the
+ * type it is computed in: "matmul compute tf32". */
 void cuda_stub_record(bool on);
 char *cuda_stub_text(void); /* caller frees */
-/* How often a call of that name was written down. */
+/* The number of recorded calls of that name. */
 int cuda_stub_count(const char *call);
-/* From now on executors open four lanes: theirs have offloaded units. */
+/* From now on executors open four lanes: they have offloaded units. */
 void cuda_stub_offloads(void);
-/* Devices are of that compute capability from now on, in place of 8.0. */
+/* Devices have that compute capability from now on, instead of 8.0. */
 void cuda_stub_capability(int major);
-/* And of that model, in place of an A100's. */
+/* And that model, instead of an A100's. */
 void cuda_stub_model(const char *model);
-/* NCCL is of that version from now on, in place of the one that the stub was built with; 0: of that. */
+/* NCCL has that version from now on, instead of the one that the stub was built with; 0: that
+ * one. */
 void nccl_stub_version(int version);
-/* Bytes of the device that ncclMemAlloc has taken and not given back, with its granularity. */
+/* Bytes of the device allocated by ncclMemAlloc and not freed, with its granularity. */
 uint64_t nccl_stub_taken(void);
-/* Bytes of the host that were pinned at most since the reset, by all threads together. */
+/* The most bytes of the host that were pinned since the reset, by all threads together. */
 uint64_t cuda_stub_pinned_peak(void);
 /* Call number `number` of that name from now on fails with `error`. */
 void cuda_stub_fail(const char *call, int number, int error);
@@ -39,20 +40,20 @@ void cuda_stub_fail(const char *call, int number, int error);
 
 #include <memory>
 
-/* For nccl_stub.cc: work of a stream, which may say that it cannot go on yet, or that it did a
- * part. It is made anew every time that it is to be done: once, or at every launch of a graph. */
+/* For nccl_stub.cc: work of a stream, which may report that it cannot continue yet, or that it did
+ * a part. It is created again for every run: once, or at every launch of a graph. */
 enum { STUB_NOT_YET = -1, STUB_MOVED = -2 };
 typedef std::function<std::function<int()>()> stub_work_maker;
-/* `holds`: kept by a graph for as long as it has the work; may be null. Returns an error of CUDA.
- */
+/* `holds`: kept by a graph for as long as it has the work; may be null. Returns an error of
+ * CUDA. */
 int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<void> holds);
 int stub_note(const char *call, const void *stream);
 bool stub_is_of_device(const void *address);
-/* What the device has to do goes on a little. */
-void stub_go_on();
+/* Does a little of the device's pending work. */
+void stub_proceed();
 void *stub_take_memory(size_t bytes);
 void stub_give_memory(void *memory);
-bool stub_is_nccl_memory(const void *memory); /* the start of it */
+bool stub_is_nccl_memory(const void *memory); /* its first byte */
 #endif
 
 #endif

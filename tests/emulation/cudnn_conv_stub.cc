@@ -1,8 +1,8 @@
 /*
  * cuDNN's convolutions for tests: sums in double, element by element, over the stub of the runtime.
- * Of the algorithms that are offered one has other bits in every run, one asks for too much scratch
- * memory, and two will do: with tensor cores, and without. An algorithm that is run with another
- * math type than it was offered for, or without its scratch memory, is refused.
+ * Of the offered algorithms one has other bits in every run, one needs too much scratch memory, and
+ * two are suitable: with tensor cores, and without. The stub refuses an algorithm that runs with
+ * another math type than it was offered for, or without its scratch memory.
  */
 #ifdef FSDPD_HAVE_CUDNN
 
@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include <cudnn.h>
+
+#include "base/array.h"
 
 namespace
 {
@@ -44,7 +46,7 @@ const offer offers[] = {
     {CUDNN_STATUS_SUCCESS, CUDNN_DETERMINISTIC, CUDNN_TENSOR_OP_MATH, 2048},
     {CUDNN_STATUS_SUCCESS, CUDNN_DETERMINISTIC, CUDNN_FMA_MATH, 512},
 };
-enum { OFFERS = sizeof offers / sizeof offers[0] };
+enum { OFFERS = COUNT_OF(offers) };
 
 template <typename T> cudnnStatus_t rank(int most, int *count, T *results)
 {
@@ -112,13 +114,13 @@ size_t size_of(const tensor &t)
 
 enum role { OUTPUT, WEIGHT, INPUT };
 
-/* Of the three one is what the others come to. */
+/* Computes one of the three tensors from the other two. */
 cudnnStatus_t start(const char *name, cudnnHandle_t handle, role made, int algorithm,
                     const void *x_desc, const void *x, const void *w_desc, const void *w,
                     const void *y_desc, const void *y, const void *conv_desc, void *workspace,
                     size_t workspace_bytes, const void *alpha, const void *beta)
 {
-    void *stream = *(void **)handle; /* as cudnn_stub.cc's begins */
+    void *stream = *(void **)handle; /* like the first member of cudnn_stub.cc's */
     int error = stub_note(name, stream);
     if (error != 0) return (cudnnStatus_t)error;
     const convolution c = *(const convolution *)conv_desc;

@@ -1,12 +1,11 @@
 /*
- * cuDNN's backend for tests: descriptors keep their attributes, and an execution plan works out its
- * graph of operations element by element, in float, rounding what is bf16. So a graph is tested by
- * the numbers that come of it. Two engines are offered, the first of which has other bits in every
- * run; the second's scratch memory is poisoned. Graphs and calls are written down and can be made
- * to fail, as those of the runtime (cuda_stub.h).
+ * cuDNN's backend for tests: descriptors keep their attributes, and an execution plan evaluates its
+ * graph of operations element by element, in float, with bf16 values rounded. So the results test
+ * the graph. It offers two engines, the first of which has other bits in every run; the second's
+ * scratch memory is poisoned. Graphs and calls are recorded and can be made to fail, like those of
+ * the runtime (cuda_stub.h).
  *
- * It takes whatever graph it is given; which graphs cuDNN takes is
- * tests/unit/test_cudnn_graphs.c's.
+ * The stub accepts any graph; tests/unit/test_cudnn_graphs.c tests which graphs cuDNN accepts.
  */
 #ifdef FSDPD_HAVE_CUDNN
 
@@ -64,13 +63,13 @@ cudnnStatus_t fail(cudnnStatus_t status, const char *why)
 
 struct values {
     const node *tensor = nullptr;
-    std::vector<float> memory; /* by offset, as the strides say */
+    std::vector<float> memory; /* by offset, in the order of the strides */
 
     int64_t dim(int d) const
     {
         return tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS)[d];
     }
-    /* A dimension that is smaller is one for several. */
+    /* Several indices share the element of a smaller dimension. */
     int64_t offset(const int64_t *at, const int64_t *sizes) const
     {
         int64_t offset = 0;
@@ -119,7 +118,7 @@ struct binding {
     float value = 0;         /* of a number in host memory */
 };
 
-/* ---- working out a graph ---- */
+/* ---- evaluating a graph ---- */
 
 class machine
 {
@@ -264,7 +263,7 @@ class machine
     }
 };
 
-/* ---- what is written down ---- */
+/* ---- the record ---- */
 
 std::string name_of(const node *operation)
 {
@@ -310,7 +309,7 @@ const node *graph_of(const node *plan)
         ->linked(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
 }
 
-/* As an engine that holds the first operation's result in 16 bits would need. */
+/* The need of an engine that keeps the first operation's result in 16 bits. */
 int64_t workspace_of(const node *plan)
 {
     const node *first = operations_of(graph_of(plan)).front();
@@ -449,7 +448,7 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t which,
         *count = 2;
         return CUDNN_STATUS_SUCCESS;
     }
-    case CUDNN_ATTR_ENGINECFG_ENGINE: /* is written to the descriptor that is given */
+    case CUDNN_ATTR_ENGINECFG_ENGINE: /* is written to the given descriptor */
         ((node **)values)[0]->attributes = n->attributes;
         return CUDNN_STATUS_SUCCESS;
     case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:

@@ -1,7 +1,7 @@
 /*
- * A driver of NVIDIA's that has no device, for cuDNN, which compiles and loads a plan's kernels
- * when it makes the plan: what is loaded is taken and goes nowhere. With it cuDNN says what it
- * takes, of a device that is described to it, on a host that has none.
+ * An NVIDIA driver without a device, for cuDNN, which compiles and loads a plan's kernels when it
+ * creates the plan: the stub accepts what cuDNN loads and discards it. With it cuDNN reports what
+ * it supports, for a described device, on a host that has none.
  */
 #include <stddef.h>
 
@@ -21,7 +21,7 @@ static char something[64];
     {                                                                                              \
         return NO_DEVICE;                                                                          \
     }
-/* Its first argument says where a handle is wanted. */
+/* Its first argument points to the wanted handle. */
 #define GIVES(name)                                                                                \
     int name(void **made);                                                                         \
     int name(void **made)                                                                          \

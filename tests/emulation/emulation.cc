@@ -6,7 +6,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-/* swapcontext asks the kernel for the signal mask, every time. */
+/* swapcontext makes a system call for the signal mask every time. */
 #if defined(__x86_64__) && !defined(__CET__)
 #define OWN_SWITCH 1
 #else
@@ -22,8 +22,8 @@ thread_local dim3 threadIdx, blockIdx, gridDim;
 int (*emulation_enqueue)(void *stream, std::function<void()> work);
 
 #ifdef OWN_SWITCH
-/* Saves the registers that a function must keep on the stack, and that in *from; goes on at `to`.
- */
+/* Saves the callee-saved registers on the stack, and the stack pointer in *from; continues at
+ * `to`. */
 extern "C" void emulation_switch(void **from, void *to);
 asm(R"(
     .text
@@ -56,7 +56,7 @@ namespace
 {
 
 enum { WARP_SIZE = 32, THREADS_MAX = 1024, SLOT_BYTES = 8, STACK_BYTES = 64 * 1024 };
-enum { SHARED_BYTES = 48 * 1024 }; /* what every device has without asking */
+enum { SHARED_BYTES = 48 * 1024 }; /* what every device has by default */
 
 enum state { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, ENDED };
 
@@ -123,7 +123,7 @@ void switch_context(context_t *from, context_t *to)
 #endif
 }
 
-/* So that the first switch to it calls fiber_main. */
+/* Makes the first switch to it call fiber_main. */
 void prepare_context(context_t *context, char *stack)
 {
 #ifdef OWN_SWITCH
@@ -165,7 +165,7 @@ void fiber_main()
     to_scheduler(true);
 }
 
-/* Until it waits or ends. */
+/* Runs the thread until it waits or ends. */
 void resume(int thread)
 {
     fiber &f = m.fibers[(size_t)thread];
@@ -182,7 +182,7 @@ void resume(int thread)
     switch_context(&m.scheduler, &f.context);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
-    /* It never left the frames that it ended in. */
+    /* It never left its last frames. */
     if (f.where == ENDED)
         __asan_unpoison_memory_region(m.stacks + (size_t)thread * STACK_BYTES, STACK_BYTES);
 #endif
@@ -196,7 +196,7 @@ void wait_here()
     threadIdx = dim3((unsigned)thread, 0, 0);
 }
 
-/* An order of 0 to count - 1: start somewhere, go on by a step that meets all. */
+/* An order of 0 to count - 1: a random start, then a step that reaches all. */
 struct order {
     uint64_t start, step, count;
     explicit order(uint64_t n) : start(next_random() % n), step(1), count(n)
@@ -305,7 +305,7 @@ void emulation_sync_block()
     wait_here();
 }
 
-/* Two slots take turns: who is one exchange ahead spoils nothing for those behind. */
+/* Two slots alternate: a thread one exchange ahead does not overwrite the value of those behind. */
 const void *emulation_exchange(const void *value, size_t bytes, int from)
 {
     fiber &f = m.fibers[(size_t)m.current];

@@ -1,12 +1,12 @@
 /*
  * CUDA's blocks, threads, shared memory, barriers and warp shuffles on one thread of the CPU, for
  * tests of the kernels in kernels/cuda. Every thread of a block is a coroutine that runs up to its
- * next barrier; the order in which they do is another one for every seed, and so is the order of
- * blocks. A block's shared memory starts as bytes 0xff: no numbers. Threads that wait at a barrier
- * which others never reach end the process with a message.
+ * next barrier; the seed determines the order of the threads, and the order of the blocks. A
+ * block's shared memory starts as bytes 0xff: NaN. If threads wait at a barrier that others never
+ * reach, the process ends with a message.
  *
- * What this cannot find: races within what runs between two barriers, except where another order
- * of threads gives another result.
+ * The emulation cannot find races between two barriers, unless another order of threads gives
+ * another result.
  */
 #ifndef FSDPD_TESTS_EMULATION_H
 #define FSDPD_TESTS_EMULATION_H
@@ -31,19 +31,19 @@ struct dim3 {
 
 extern thread_local dim3 threadIdx, blockIdx, gridDim;
 
-/* Runs the kernel that `body` is a call of, or gives it to emulation_enqueue. Returns 0. */
+/* Runs the kernel that `body` calls, or gives it to emulation_enqueue. Returns 0. */
 int emulation_run(void *stream, dim3 grid, int threads, const std::function<void()> &body);
 
-/* Set by who emulates streams: takes the work instead. Returns an error of CUDA. */
+/* Set by a stub that emulates streams: accepts the work instead. Returns an error of CUDA. */
 extern int (*emulation_enqueue)(void *stream, std::function<void()> work);
 
-/* How threads and blocks are put in order from now on. */
+/* Sets the seed of the order of threads and blocks from now on. */
 extern "C" void emulation_set_seed(uint64_t seed);
 
 void *emulation_shared(const void *key, size_t bytes);
 void emulation_sync_block();
 
-/* Waits for the warp; what was written to `slot` by lane `from` before. */
+/* Waits for the warp; returns the value that lane `from` passed. */
 const void *emulation_exchange(const void *value, size_t bytes, int from);
 
 static inline void __syncthreads()

@@ -1,8 +1,8 @@
 /*
- * CUDA graphs for tests: what is enqueued on captured streams becomes nodes; a launch is one task
- * of its stream that works on them in a random order, whichever events allow. The rules of captures
- * are CUDA's: what would wait, or take memory, is refused and spoils the capture; streams that take
- * part must be joined at its end; host memory in it must be pinned.
+ * CUDA graphs for tests: work enqueued on captured streams becomes nodes; a launch is one task of
+ * its stream that runs them in a random order that events allow. The rules of captures are CUDA's:
+ * a call that would wait, or allocate, is refused and invalidates the capture; participating
+ * streams must be joined at its end; host memory in it must be pinned.
  */
 #include "stub_streams.h"
 
@@ -17,7 +17,7 @@ struct stub_graph {
     std::shared_ptr<std::vector<stub_node>> nodes;
 };
 
-/* A launch: nothing in it refers to the graph, which may be destroyed meanwhile. */
+/* A launch: it does not refer to the graph, which may be destroyed meanwhile. */
 struct graph_run {
     struct part {
         std::function<int()> work;
@@ -32,8 +32,8 @@ struct graph_run {
         return !p.done && std::all_of(p.after.begin(), p.after.end(),
                                       [&](int i) { return parts[(size_t)i].done; });
     }
-    /* A few parts that may go on. */
-    int go_on()
+    /* Runs a few parts that may run. */
+    int proceed()
     {
         uint64_t burst = 1 + stub_random() % 8;
         bool moved = false;
@@ -63,7 +63,7 @@ int spoil(stub_capture *capture, int error)
     return error;
 }
 
-/* Whether the origin, in the end, comes after everything. */
+/* Whether the origin finally comes after everything. */
 bool is_joined(const stub_capture &capture, const std::vector<int> &tails)
 {
     std::vector<bool> before(capture.nodes.size(), false);
@@ -128,7 +128,7 @@ int stub_capture_record(stub_stream *stream, stub_event *event, bool external)
 
 int stub_capture_wait(stub_stream *stream, stub_event *event)
 {
-    if (event->captured == nullptr) /* of what lies outside */
+    if (event->captured == nullptr) /* recorded outside */
         return spoil(stream->capture.get(), cudaErrorStreamCaptureIsolation);
     if (event->captured->over) return cudaErrorCapturedEvent;
     if (!event->captured->valid) return cudaErrorStreamCaptureInvalidated;
@@ -145,7 +145,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 {
     stub_stream *origin = (stub_stream *)stream;
     int error = stub_note_text("cudaStreamBeginCapture", stub_name(stream));
-    /* Another mode would be disturbed by other threads' calls. */
+    /* Other threads' calls would disturb another mode. */
     if (error == 0 && mode != cudaStreamCaptureModeThreadLocal) error = cudaErrorInvalidValue;
     if (error == 0 && origin->capture != nullptr) error = cudaErrorIllegalState;
     if (error != 0) return stub_result(error);
@@ -223,7 +223,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
         run->parts.push_back({node.make(), node.after});
     run->left = run->parts.size();
     return stub_result(stub_enqueue(
-        stream, [=] { return [=] { return run->go_on(); }; }, nullptr));
+        stream, [=] { return [=] { return run->proceed(); }; }, nullptr));
 }
 
 } /* extern "C" */

@@ -1,4 +1,4 @@
-/* The stub's first state where it is a module that fsdpd opens: nobody calls it before. */
+/* Resets the stub when fsdpd opens it as a module: no test calls it before. */
 #include "cuda_stub.h"
 
 __attribute__((constructor)) static void begin(void)

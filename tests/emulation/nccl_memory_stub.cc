@@ -1,10 +1,10 @@
 /*
- * NCCL's memory and its registration, for tests, with the rules of its documentation: what is
- * registered comes from ncclMemAlloc, is given back by ncclMemFree, and not before it is
- * deregistered; that is done before the communicator ends and when nothing uses the memory any
- * more, graphs among it. Where a collective's memory is registered its ranks talk to each other
- * when they enqueue it, also while they capture: then all of them must, and it must lie at the same
- * place. Who breaks a rule ends the test.
+ * NCCL's memory and its registration, for tests, with the rules of its documentation. Registered
+ * memory comes from ncclMemAlloc and is freed by ncclMemFree, after its deregistration; that
+ * happens before the communicator ends and after the last use of the memory, including graphs. If a
+ * collective's memory is registered, its ranks exchange data when they enqueue it, also during a
+ * capture: then all of them must enqueue it, with the memory at the same place. A breach of a rule
+ * ends the test.
  */
 #include "nccl_memory_stub.h"
 
@@ -66,8 +66,8 @@ stub_registered stub_registrations::find(const void *memory, size_t bytes) const
     return nullptr;
 }
 
-bool stub_talk_begins(stub_registrations *mine, stub_talks *talks, int compares, const void *in,
-                      size_t in_bytes, const void *out, size_t out_bytes)
+bool stub_exchange_begins(stub_registrations *mine, stub_needs_peers *exchanges, int compares,
+                          const void *in, size_t in_bytes, const void *out, size_t out_bytes)
 {
     if (mine->all.empty()) return false;
     stub_registered from = mine->find(in, in_bytes), to = mine->find(out, out_bytes);
@@ -84,16 +84,17 @@ bool stub_talk_begins(stub_registrations *mine, stub_talks *talks, int compares,
         place.out_bytes = to->bytes;
     }
     if (compares == 0) return false;
-    stub_talk &talk = (*talks)[mine->talks++];
-    if (talk.count++ == 0) talk.place = place;
-    else if (!(talk.place == place)) die("ranks' registered buffers lie at different places");
+    stub_exchange &exchange = (*exchanges)[mine->exchanges++];
+    if (exchange.count++ == 0) exchange.place = place;
+    else if (!(exchange.place == place)) die("ranks' registered buffers lie at different places");
     mine->talking = true;
     return true;
 }
 
-bool stub_talk_is_over(const stub_registrations *mine, const stub_talks &talks, int world)
+bool stub_exchange_is_over(const stub_registrations *mine, const stub_needs_peers &exchanges,
+                           int world)
 {
-    return talks.at(mine->talks - 1).count == world;
+    return exchanges.at(mine->exchanges - 1).count == world;
 }
 
 void stub_registrations_end(stub_registrations *mine, bool aborted)

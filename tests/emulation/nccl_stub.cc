@@ -1,8 +1,8 @@
 /*
- * NCCL for tests: ranks are threads, collectives meet in memory. Every rank leaves a copy of what
- * it brings, and goes on when all have; sums are in rank order. A collective that waits lets other
- * streams go on. An aborted communicator's work ends at once. What is registered is
- * nccl_memory_stub.cc's.
+ * NCCL for tests: ranks are threads, collectives meet in memory. Every rank leaves a copy of its
+ * data, and continues when all have; sums are in rank order. A collective that waits lets other
+ * streams run. An aborted communicator's work ends at once. nccl_memory_stub.cc handles
+ * registration.
  */
 #include <nccl.h>
 
@@ -21,7 +21,7 @@
 namespace
 {
 
-/* One collective, or one group of sends: what every rank has brought. */
+/* One collective, or one group of sends: every rank's data. */
 struct meeting {
     std::vector<std::vector<char>> brought;
     std::vector<bool> there;
@@ -34,7 +34,7 @@ struct group {
     std::map<uint64_t, std::shared_ptr<meeting>> meetings;
     std::map<std::pair<uint64_t, int>, std::shared_ptr<group>> parts; /* by split and color */
     std::map<uint64_t, int> asked; /* ranks that have split so far, by split */
-    stub_talks talks;
+    stub_needs_peers exchanges;
     int destroyed = 0, aborted = 0; /* ranks' */
 };
 
@@ -61,14 +61,14 @@ struct transfer {
 
 struct ncclComm {
     std::shared_ptr<group> members;
-    int rank, world;              /* 0: not known before everybody has split */
+    int rank, world;              /* 0: unknown before all ranks have split */
     std::shared_ptr<group> whole; /* of a part */
     uint64_t split = 0;
     int whole_world = 0;
     uint64_t sequence = 0, splits = 0;
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
-    std::shared_ptr<int> graphs = std::make_shared<int>(0); /* that have its collectives */
-    int questions = 0; /* how often it says that something is in progress */
+    std::shared_ptr<int> graphs = std::make_shared<int>(0); /* with its collectives */
+    int questions = 0; /* number of queries still answered with "in progress" */
     ncclResult_t failure = ncclSuccess;
     stub_registrations registrations;
 };
@@ -90,8 +90,8 @@ size_t size_of(ncclDataType_t type)
     return type == ncclFloat ? 4 : type == ncclBfloat16 ? 2 : 1;
 }
 
-/* Work of the communicator, which is numbered when it begins: a graph's anew at every launch.
- * Graphs are counted, as a communicator cannot end before them. */
+/* Enqueues work of the communicator, which is numbered when it begins: a graph's again at every
+ * launch. Graphs are counted, as a communicator cannot end before them. */
 int enqueue(ncclComm_t comm, void *stream, std::function<std::function<int()>(uint64_t)> make)
 {
     std::shared_ptr<int> graphs = comm->graphs;
@@ -103,11 +103,11 @@ int enqueue(ncclComm_t comm, void *stream, std::function<std::function<int()>(ui
 void check_graphs(ncclComm_t comm)
 {
     if (*comm->graphs == 0) return;
-    fprintf(stderr, "nccl_stub: a communicator ends, and waits for its graphs for ever\n");
+    fprintf(stderr, "nccl_stub: a communicator ends, and waits for its graphs without end\n");
     abort();
 }
 
-/* Brings `in`; when all have, `finish` sees what they brought. */
+/* Contributes `in`; when all ranks have, `finish` gets their data. */
 ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *in, size_t bytes,
                   const void *out, size_t out_bytes, int compares,
                   std::function<void(const meeting &)> finish)
@@ -145,8 +145,8 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
     });
     if (failed != 0) return ncclUnhandledCudaError;
     std::lock_guard<std::mutex> guard(comm->members->lock);
-    return stub_talk_begins(&comm->registrations, &comm->members->talks, compares, in, bytes, out,
-                            out_bytes)
+    return stub_exchange_begins(&comm->registrations, &comm->members->exchanges, compares, in,
+                                bytes, out, out_bytes)
                ? ncclInProgress
                : ncclSuccess;
 }
@@ -229,8 +229,8 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
     return ncclInProgress;
 }
 
-/* Peers that wait for a rank to enqueue learn that it is gone; in their streams, that it aborted.
- * Of groups without registered memory they learn it by their deadlines alone. */
+/* Peers that wait for a rank to enqueue learn that it is lost; in their streams, that it aborted.
+ * Groups without registered memory learn it only by their deadlines. */
 static bool lost_peer(ncclComm_t comm)
 {
     if (comm->registrations.all.empty()) return false;
@@ -239,18 +239,18 @@ static bool lost_peer(ncclComm_t comm)
            (comm->registrations.talking && comm->members->destroyed > 0);
 }
 
-/* What was begun without blocking is done at the third question; a part's size is known when all
- * ranks have asked for it. */
+/* Non-blocking operations complete at the third query; a part's size is known when all ranks have
+ * split. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
     int error = stub_note("ncclCommGetAsyncError", nullptr);
     if (error != 0) comm->failure = (ncclResult_t)error;
     bool ready = comm->questions-- <= 0;
     if (comm->registrations.talking) {
-        stub_go_on(); /* its peers may need that to come here */
+        stub_proceed(); /* its peers may need that to get here */
         std::lock_guard<std::mutex> guard(comm->members->lock);
         comm->registrations.talking =
-            !stub_talk_is_over(&comm->registrations, comm->members->talks, comm->world);
+            !stub_exchange_is_over(&comm->registrations, comm->members->exchanges, comm->world);
         ready = !comm->registrations.talking;
     }
     if (lost_peer(comm)) {
@@ -356,7 +356,7 @@ static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDat
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
     int error = stub_note(sends ? "ncclSend" : "ncclRecv", stream);
-    if (error != 0) return (ncclResult_t)error; /* and the group goes on without it */
+    if (error != 0) return (ncclResult_t)error; /* and the group continues without it */
     if (!mine.open) return ncclInvalidUsage;
     if (!stub_is_of_device(memory)) return ncclInvalidArgument;
     mine.comm = comm;
@@ -377,7 +377,7 @@ ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, nc
     return add_transfer(false, out, count, type, peer, comm, stream);
 }
 
-/* A meeting to which every rank brings all that it sends, laid out by receiver. */
+/* A meeting to which every rank contributes all its sends, laid out by receiver. */
 ncclResult_t ncclGroupEnd(void)
 {
     open_group done = mine;
@@ -392,7 +392,8 @@ ncclResult_t ncclGroupEnd(void)
     std::vector<stub_registered> used;
     for (const transfer &t : done.transfers) {
         used.push_back(comm->registrations.find(t.memory, t.bytes));
-        stub_talk_begins(&comm->registrations, nullptr, 0, t.memory, t.bytes, t.memory, t.bytes);
+        stub_exchange_begins(&comm->registrations, nullptr, 0, t.memory, t.bytes, t.memory,
+                             t.bytes);
     }
     int failed = enqueue(comm, done.stream, [=](uint64_t number) -> std::function<int()> {
         const std::vector<stub_registered> in_use = used;

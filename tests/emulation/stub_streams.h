@@ -1,6 +1,6 @@
 /*
- * Streams, events and captures of the stub of the CUDA runtime: what cuda_stub.cc and graph_stub.cc
- * share, and how calls are written down. A stream that is captured gets nodes of a graph instead of
+ * Streams, events and captures of the stub of the CUDA runtime: shared by cuda_stub.cc and
+ * graph_stub.cc, with the recording of calls. A captured stream gets nodes of a graph instead of
  * tasks.
  */
 #ifndef FSDPD_TESTS_STUB_STREAMS_H
@@ -33,42 +33,42 @@ struct stub_capture {
 };
 
 struct stub_event {
-    /* Another thread than the rank's may ask for it. */
+    /* A thread other than the rank's may query it. */
     std::atomic<uint64_t> recorded{0}; /* times it was enqueued */
     std::atomic<uint64_t> fired{0};
     std::chrono::steady_clock::time_point when;
-    std::shared_ptr<stub_capture> captured; /* that its last recording is part of */
-    std::vector<int> nodes;                 /* what it stands for there */
+    std::shared_ptr<stub_capture> captured; /* which contains its last recording */
+    std::vector<int> nodes;                 /* the nodes that it represents there */
 };
 
 struct stub_task {
     std::function<int()> work; /* an error; or empty: */
     stub_event *event = nullptr;
     uint64_t recording = 0;
-    bool waits = false; /* for the event, else fires it */
+    bool waits = false; /* waits for the event, else fires it */
 };
 
 struct stub_stream {
     std::deque<stub_task> tasks;
-    std::shared_ptr<stub_capture> capture; /* that is on */
-    std::vector<int> tails;                /* nodes that the next one comes after */
+    std::shared_ptr<stub_capture> capture; /* the one in progress */
+    std::vector<int> tails;                /* nodes that precede the next one */
 };
 
-/* Of this thread: a rank's. */
+/* Of this thread, which is a rank. */
 extern thread_local std::vector<stub_stream *> stub_my_streams;
 
-/* Writes a call down; the error that it is to have. */
+/* Records a call; returns the error that it must have. */
 int stub_note_text(const char *call, const std::string &arguments);
 std::string stub_name(const void *stream_or_event);
 uint64_t stub_random();
-/* What a call returns, and cudaGetLastError after it. */
+/* The return value of a call, and of cudaGetLastError after it. */
 cudaError_t stub_result(int error);
 
 /* graph_stub.cc: these return an error of CUDA. */
 
-/* Something that must not be done while this thread captures. */
+/* Refuses an operation that must not happen while this thread captures. */
 int stub_check_unsafe();
-/* The same of a stream that is captured itself, or an event of it. */
+/* The same for a stream that is captured itself, or an event of it. */
 int stub_check_stream(stub_stream *stream);
 int stub_check_event(const stub_event *event);
 int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<void> holds);

@@ -7,7 +7,7 @@
 #include "../emulation/cuda_stub.h"
 #include "runtime/backend.h"
 
-/* A store in memory is a directory's: ranks are threads, tests are processes. */
+/* The store in memory serves a directory, too: ranks are threads, tests are processes. */
 static char *directory;
 
 int64_t cuda_fixture_timeout_ms = 60000;
@@ -22,7 +22,7 @@ status_t cuda_fixture_join_staged(struct device *device, int rank, int world, st
 {
     struct rendezvous store = group_file_store(directory);
     return backend_join(device, rank, world, "127.0.0.1", "staged", &store, cuda_fixture_timeout_ms,
-                        true, comm);
+                        true, true, comm);
 }
 
 void cuda_fixture_set_up(void)
@@ -53,7 +53,7 @@ struct engine_job cuda_fixture_job(int which)
                       .lr = 0.01,
                       .beta1 = 0.9,
                       .beta2 = 0.999,
-                      .eps = 1e-3, /* gradients of rounding errors alone are to stay small */
+                      .eps = 1e-3, /* keeps gradients that are pure rounding errors small */
                       .weight_decay = 0.1},
         .global_batch = 6,
         .steps = 2,

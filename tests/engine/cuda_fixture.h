@@ -1,4 +1,4 @@
-/* What tests of the CUDA device over the stub share: their group, and a job to train. */
+/* Shared by tests of the CUDA device over the stub: their group, and a job to train. */
 #ifndef FSDPD_TESTS_ENGINE_CUDA_FIXTURE_H
 #define FSDPD_TESTS_ENGINE_CUDA_FIXTURE_H
 
@@ -6,26 +6,26 @@
 #include "engine.h"
 #include "runtime/cuda/device_cuda.h"
 
-extern int64_t cuda_fixture_timeout_ms; /* of groups; a minute unless a test says less */
+extern int64_t cuda_fixture_timeout_ms; /* of groups; a minute unless a test sets less */
 
-/* Before and after a test: a stub without a history, and a place where groups meet. */
+/* Run before and after a test: a stub without a history, and a place where groups meet. */
 void cuda_fixture_set_up(void);
 void cuda_fixture_tear_down(void);
 
-/* A new one in the middle of a test: what is called from now on is written down. */
+/* Replaces the stub in the middle of a test: it records the calls from now on. */
 void cuda_fixture_begin(uint64_t seed);
 
-/* A rank's communicator by NCCL; for engine_job.join. One group per set_up. */
+/* Creates a rank's NCCL communicator; for engine_job.join. One group per set_up. */
 status_t cuda_fixture_join(struct device *device, int rank, int world,
                            struct comm **comm) FSDPD_MUST_USE;
 
-/* The same through host memory and Gloo, as workers that share a device do. */
+/* The same through host memory and Gloo, like workers that share a device. */
 status_t cuda_fixture_join_staged(struct device *device, int rank, int world,
                                   struct comm **comm) FSDPD_MUST_USE;
 
 /* Two steps of one of the tiny models, sharded by block, clipped, on the CPU. */
 struct engine_job cuda_fixture_job(int which);
-/* So many steps of the same at a rate that falls, on the device, by NCCL. */
+/* The same model for this number of steps at a falling rate, on the device, by NCCL. */
 struct engine_job cuda_fixture_run(int which, int steps);
 
 #endif

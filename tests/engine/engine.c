@@ -12,7 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-/* Everything that one rank holds. */
+/* The state of one rank. */
 struct rank {
     const struct engine_job *job;
     struct comm *comm, *joined; /* `joined`: made for this device */
@@ -124,7 +124,7 @@ static status_t set_up(struct rank *rank)
     TRY(executor_new(rank->device, rank->world > 1 ? rank->comm : NULL, rank->plan,
                      rank->train_lowered, rank->evaluate_lowered, 42, &rank->executor));
     executor_set_poison(rank->executor, job->poison);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void tear_down(struct rank *rank)
@@ -162,10 +162,10 @@ static status_t set_parameters(struct rank *rank)
         free(values);
         TRY(status);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* The same of tokens: windows of the context, whose targets are other tokens, some ignored. */
+/* The same for tokens: windows of the context, whose targets are other tokens, some ignored. */
 static void make_windows(struct rank *rank, int step, int ignored_rows)
 {
     int64_t context = rank->model->context;
@@ -186,28 +186,68 @@ static void make_windows(struct rank *rank, int step, int ignored_rows)
     }
 }
 
-/* The job's own. */
-static void copy_windows(struct rank *rank, int step)
+/* The 4-byte words of a row's input, and of its targets. */
+static int64_t input_words(const struct rank *rank)
 {
-    size_t row = (size_t)rank->model->context, mine = (size_t)rank->batch * row;
-    size_t all = (size_t)rank->job->global_batch * row;
-    const int32_t *input = rank->job->windows + (size_t)step * 2 * all;
-    memcpy(rank->input, input + (size_t)rank->index * mine, mine * sizeof *input);
-    memcpy(rank->target, input + all + (size_t)rank->index * mine, mine * sizeof *input);
+    return tensor_element_count(&rank->model->input);
 }
 
-/* This rank's rows of a global batch. */
+static int64_t target_words(const struct rank *rank)
+{
+    if (rank->model->tokens) return rank->model->context;
+    return rank->model->targets.dim_count > 0 ? tensor_element_count(&rank->model->targets) : 1;
+}
+
+/* Copies the job's own rows; generated ones remain where this rank has no row of the batch. */
+static void copy_windows(struct rank *rank, int batch)
+{
+    int64_t input = input_words(rank), target = target_words(rank), rows = rank->job->global_batch;
+    int64_t from = rank->index * rank->batch, count = rank->batch;
+    if (from + count > rows) count = from < rows ? rows - from : 0;
+    const int32_t *whole = rank->job->windows + batch * rows * (input + target);
+    memcpy(rank->input, whole + from * input, (size_t)(count * input) * sizeof *whole);
+    memcpy(rank->target, whole + rows * input + from * target,
+           (size_t)(count * target) * sizeof *whole);
+}
+
+/* Counts this rank's targets that are not ignored: neither below 0 nor, among floats, NaN. */
+static int64_t count_targets(const struct rank *rank)
+{
+    int64_t targets = rank->batch * target_words(rank), counted = 0;
+    bool real = rank->model->targets.dim_count > 0;
+    for (int64_t i = 0; i < targets; i++) {
+        float value;
+        memcpy(&value, &rank->target[i], sizeof value);
+        counted += real ? !isnan(value) : rank->target[i] >= 0;
+    }
+    return counted;
+}
+
+/* Float targets; -1 as an integer is a NaN as a float. */
+static void make_targets(struct rank *rank, int64_t row, uint64_t stream, bool ignored)
+{
+    int64_t count = target_words(rank), local = row - rank->index * rank->batch;
+    for (int64_t i = 0; i < count; i++) {
+        float value = made_up(stream, (uint64_t)(row * count + i));
+        memcpy(&rank->target[local * count + i], &value, sizeof value);
+        if (ignored) rank->target[local * count + i] = -1;
+    }
+}
+
+/* Makes this rank's rows of a global batch. */
 static void make_batch(struct rank *rank, int step, int ignored_rows)
 {
     if (rank->model->tokens) {
         make_windows(rank, step, ignored_rows);
-        if (rank->job->windows != NULL && step < rank->job->steps) copy_windows(rank, step);
+        if (rank->job->windows != NULL && step < rank->job->steps * micro_steps(rank))
+            copy_windows(rank, step);
         return;
     }
     int64_t sample = tensor_element_count(&rank->model->input);
     if (rank->input == NULL) {
         rank->input = mem_alloc_array((size_t)(rank->batch * sample), sizeof(float));
-        rank->target = mem_alloc_array((size_t)rank->batch, sizeof *rank->target);
+        rank->target =
+            mem_alloc_array((size_t)(rank->batch * target_words(rank)), sizeof *rank->target);
     }
     float *input = rank->input;
     for (int64_t row = 0; row < rank->batch; row++) {
@@ -215,13 +255,20 @@ static void make_batch(struct rank *rank, int step, int ignored_rows)
         uint64_t stream = 1000 + (uint64_t)step;
         for (int64_t i = 0; i < sample; i++)
             input[row * sample + i] = made_up(stream, (uint64_t)(global * sample + i));
+        bool ignored = global >= rank->job->global_batch - ignored_rows;
+        if (rank->model->targets.dim_count > 0) {
+            make_targets(rank, global, stream + 5000, ignored);
+            continue;
+        }
         float choice = made_up(stream + 5000, (uint64_t)global) * 0.5f + 0.5f;
         rank->target[row] = (int32_t)(choice * (float)rank->model->class_count);
-        if (global >= rank->job->global_batch - ignored_rows) rank->target[row] = -1;
+        if (ignored) rank->target[row] = -1;
     }
+    if (rank->job->windows != NULL && step < rank->job->steps * micro_steps(rank))
+        copy_windows(rank, step);
 }
 
-/* What the instructions say about the collectives of `times` runs of a program. */
+/* Writes what the instructions say about the collectives of `times` runs of a program. */
 static void write_program(const struct rank *rank, const struct plan_program *program, int times,
                           struct buf *text, uint64_t *bytes)
 {
@@ -239,7 +286,7 @@ static void write_program(const struct rank *rank, const struct plan_program *pr
         int ranks = rank->units->units[instruction->unit].shard_world;
         if (instruction->group == GROUP_REPLICA) ranks = rank->world / ranks;
         if (instruction->group == GROUP_RESHARD)
-            ranks = plan_ranks_between(rank->plan, instruction->unit);
+            ranks = plan_reshard_world(rank->plan, instruction->unit);
         buf_printf(text, "x%d", ranks);
     }
 }
@@ -256,13 +303,13 @@ static void write_planned(const struct rank *rank, struct engine_outcome *outcom
     buf_deinit(&text);
 }
 
-/* The batch that is made is batch `micro` of the step. */
+/* Makes and trains batch `micro` of the step. */
 static status_t train_batch(struct rank *rank, int step, int micro, struct step_result *result)
 {
     int count = micro_steps(rank);
     struct step_input input = {.input = rank->input,
                                .target = rank->target,
-                               .samples = rank->batch,
+                               .samples = count_targets(rank),
                                .signal = (float)(rank->index + 1),
                                .step = (uint64_t)step,
                                .micro = (uint32_t)micro,
@@ -284,18 +331,23 @@ static status_t train(struct rank *rank, struct engine_outcome *outcome)
         if (step == rank->job->steps - 1) comm_log_enable(rank->comm);
         uint64_t sent = comm_bytes_sent(rank->comm);
         struct step_result result;
+        float counted = 0;
         for (int micro = 0; micro < count; micro++) {
-            make_batch(rank, step * count + micro, 0);
+            int batch = step * count + micro, modulus = rank->job->ignored_modulus;
+            make_batch(rank, batch, modulus > 0 ? batch % modulus : 0);
             TRY(train_batch(rank, step, micro, &result));
             float signal = (float)(rank->world * (rank->world + 1) / 2);
             bool real = strcmp(device_name(rank->device), "null") != 0;
-            if (real && (result.stats[PLAN_STAT_SAMPLES] != (float)rank->job->global_batch ||
-                         result.stats[PLAN_STAT_SIGNAL] != signal))
-                return status_new(STATUS_INTERNAL, "samples %g, signal %g",
-                                  (double)result.stats[PLAN_STAT_SAMPLES],
+            if (real && result.stats[PLAN_STAT_SIGNAL] != signal)
+                return status_new(STATUS_INTERNAL, "signal %g",
                                   (double)result.stats[PLAN_STAT_SIGNAL]);
+            counted += result.stats[PLAN_STAT_SAMPLES];
+            if (real && result.stats[PLAN_STAT_COUNTED] != counted)
+                return status_new(STATUS_INTERNAL, "%g targets count, not %g",
+                                  (double)result.stats[PLAN_STAT_COUNTED], (double)counted);
             if (rank->index == 0) outcome->loss[step] += result.stats[PLAN_STAT_LOSS];
         }
+        if (rank->index == 0) outcome->counted[step] = counted;
         outcome->sent_bytes[rank->index] = comm_bytes_sent(rank->comm) - sent;
         if (rank->index == 0) outcome->norm[step] = result.stats[PLAN_STAT_NORM];
         if (rank->index == 0) outcome->last = result;
@@ -306,25 +358,24 @@ static status_t train(struct rank *rank, struct engine_outcome *outcome)
         snprintf(outcome->collectives, sizeof outcome->collectives, "%s", log);
         free(log);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t evaluate(struct rank *rank, struct engine_outcome *outcome)
 {
     make_batch(rank, 500, rank->job->ignored_rows);
-    int64_t samples = 0;
-    for (int64_t row = 0; row < rank->batch; row++) samples += rank->target[row] >= 0;
     struct step_input input = {.input = rank->input,
                                .target = rank->target,
-                               .samples = samples,
+                               .samples = count_targets(rank),
                                .step = 99};
     struct step_result result;
     TRY(executor_evaluate_step(rank->executor, &input, &result));
     if (rank->index == 0) memcpy(outcome->evaluated, result.stats, sizeof outcome->evaluated);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* A unit's shard of this rank into its places in the parameters; `starts`: where each begins. */
+/* Copies this rank's shard of a unit to its places in the parameters; `starts`: where each
+ * begins. */
 static void place_shard(const struct rank *rank, int unit, const int64_t *starts,
                         const float *shard, float *parameters)
 {
@@ -332,7 +383,7 @@ static void place_shard(const struct rank *rank, int unit, const int64_t *starts
     int64_t count = (int64_t)executor_shard_elements(rank->executor, unit);
     int shard_world = rank->units->units[unit].shard_world;
     int64_t first = count * (rank->index % shard_world);
-    if (rank->index >= shard_world) return; /* the first ranks together have all */
+    if (rank->index >= shard_world) return; /* the first ranks hold all of it */
     for (int i = 0; i < flat->parameter_count; i++) {
         int p = flat->parameters[i];
         int64_t elements = tensor_element_count(&rank->model->parameters[p].type);
@@ -353,12 +404,12 @@ static status_t read_parameters(struct rank *rank, float *parameters)
         if (rank->model->parameters[p].tied_to < 0)
             total += tensor_element_count(&rank->model->parameters[p].type);
     }
-    status_t status = STATUS_OKAY;
-    for (int u = 0; u < rank->units->unit_count && status == STATUS_OKAY; u++) {
+    status_t status = NULL;
+    for (int u = 0; u < rank->units->unit_count && status == NULL; u++) {
         float *shard =
             mem_alloc_array(executor_shard_elements(rank->executor, u) + 1, sizeof *shard);
         status = executor_read_shard(rank->executor, u, shard);
-        if (status == STATUS_OKAY) place_shard(rank, u, starts, shard, parameters);
+        if (status == NULL) place_shard(rank, u, starts, shard, parameters);
         free(shard);
     }
     free(starts);
@@ -381,7 +432,7 @@ static status_t run(struct rank *rank, struct engine_outcome *outcome)
     outcome->planned_host[rank->index] = rank->plan->host_bytes;
     outcome->measured_host[rank->index] = device_host_allocated_bytes(rank->device);
     outcome->measured_peak[rank->index] = executor_memory_peak(rank->executor);
-    if (rank->job->only_plan) return STATUS_OKAY;
+    if (rank->job->only_plan) return NULL;
     write_planned(rank, outcome);
     TRY(set_parameters(rank));
     TRY(train(rank, outcome));
@@ -403,7 +454,8 @@ status_t engine_rank(struct comm *comm, void *argument)
                         .comm = comm,
                         .index = comm_rank(comm),
                         .world = comm_world(comm),
-                        .batch = what->job->global_batch / comm_world(comm)};
+                        .batch =
+                            (what->job->global_batch + comm_world(comm) - 1) / comm_world(comm)};
     status_t status = run(&rank, what->outcome);
     if (what->job->finished != NULL) what->job->finished(comm);
     tear_down(&rank);
@@ -431,7 +483,6 @@ void engine_outcome_free(struct engine_outcome *outcome)
 
 struct engine_outcome *engine_train(const struct engine_job *job, enum group_kind kind, int world)
 {
-    ck_assert_int_eq(job->global_batch % world, 0);
     ck_assert_int_le(job->steps, ENGINE_MAX_STEPS);
     struct engine_run what = {job, engine_outcome_new(job)};
     group_check(kind, world, engine_rank, &what);

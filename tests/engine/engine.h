@@ -1,7 +1,8 @@
 /*
- * Trains a small model on every rank of a group and hands back what came of it: parameters, losses,
- * collectives, memory. Data and initial parameters are made up, the same for every world size: rank
- * r of W gets rows r * batch ... of a global batch of W * batch rows. For tests of the engine.
+ * Trains a small model on every rank of a group and returns the outcome: parameters, losses,
+ * collectives, memory. Data and initial parameters are generated, the same for every world size:
+ * rank r of W gets rows r * batch ... of a global batch. If the number of rows is not a multiple of
+ * W, the last ranks have fewer, followed by rows that do not count. For tests of the engine.
  */
 #ifndef FSDPD_TESTS_ENGINE_ENGINE_H
 #define FSDPD_TESTS_ENGINE_ENGINE_H
@@ -23,13 +24,13 @@ struct engine_job {
     bool forward_prefetch;
     int gathered_limit;
     struct optimizer_step optimizer;
-    int64_t global_batch; /* divisible by the world */
+    int64_t global_batch;
     int steps;
     int micro_steps; /* batches per step; 0: 1 */
     bool no_sync;
     enum norm_kind norm;
     double max_norm;
-    double lr_decay; /* every step's rate is that of the one before it times this; 0: 1 */
+    double lr_decay; /* factor of the rate from step to step; 0: 1 */
     bool dropout, poison, only_plan;
     bool cpu_offload,
         host_apart;        /* as in plan_options; a cpu then has two arenas of the host's memory */
@@ -37,27 +38,30 @@ struct engine_job {
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
     enum dtype param_dtype, reduce_dtype;
-    float *const *parameters; /* initial values, by parameter; NULL: made up */
-    /* Of a model of tokens: for every step the global batch's tokens, then its targets; NULL: made
-     * up. */
+    float *const *parameters; /* initial values, by parameter; NULL: generated */
+    /* For every batch the samples or tokens of the global batch, then its targets, whatever their
+     * type; NULL: generated. */
     const int32_t *windows;
     int ignored_rows; /* of the global batch, at its end, in the evaluation */
+    /* In training, every global batch has (its number modulo this) ignored rows; 0: none. */
+    int ignored_modulus;
     /* Called before the steps, on every rank; may be NULL. */
     void (*tamper)(struct plan *plan);
     /* Called before step `step`, on every rank; may be NULL. */
     void (*before_step)(struct executor *executor, struct comm *comm, int step);
-    /* Called when this rank is done, before it is torn down; may be NULL. */
+    /* Called when this rank has finished, before its teardown; may be NULL. */
     void (*finished)(struct comm *comm);
     const char *device; /* NULL: cpu */
-    /* Makes the communicator of a device that cannot use the group's; NULL: the group's. */
+    /* Creates the communicator of a device that cannot use the group's; NULL: the group's. */
     status_t (*join)(struct device *device, int rank, int world, struct comm **comm);
 };
 
 struct engine_outcome {
     float *parameters; /* all distinct ones, in model order; the same memory for all ranks */
     int64_t parameter_elements;
-    float loss[ENGINE_MAX_STEPS]; /* rank 0's: summed over ranks and batches */
-    float norm[ENGINE_MAX_STEPS]; /* of the gradient, where the plan has one */
+    float loss[ENGINE_MAX_STEPS];    /* as the graphs compute it, summed over ranks and batches */
+    float counted[ENGINE_MAX_STEPS]; /* targets, of all ranks and batches */
+    float norm[ENGINE_MAX_STEPS];    /* of the gradient, if the plan has one */
     float evaluated[PLAN_STATS_COUNT];
     uint64_t hash[GROUP_MAX]; /* of the ranks' plans */
     uint64_t planned_peak[GROUP_MAX], measured_peak[GROUP_MAX], touched[GROUP_MAX];
@@ -66,7 +70,7 @@ struct engine_outcome {
     char collectives[ENGINE_LOG];                               /* of rank 0's last training step */
     char planned[ENGINE_LOG]; /* the same, from the plan's instructions */
     struct step_result last;  /* rank 0's last batch */
-    char *device_log;         /* rank 0's, threads only; NULL but on the null device */
+    char *device_log;         /* rank 0's, threads only; NULL except on the null device */
     int computes[2];          /* COMPUTE instructions: of a training step, of an evaluation */
 };
 
@@ -80,7 +84,7 @@ status_t engine_rank(struct comm *comm, void *argument);
 struct engine_outcome *engine_outcome_new(const struct engine_job *job);
 void engine_outcome_free(struct engine_outcome *outcome);
 
-/* Runs the job and fails the test unless it succeeds everywhere and the memory was as planned. */
+/* Runs the job and fails the test unless it succeeds on every rank with the planned memory. */
 struct engine_outcome *engine_train(const struct engine_job *job, enum group_kind kind, int world);
 
 /* The tutorial's network; read once. */

@@ -1,4 +1,4 @@
-/* See group.h. Processes are forked by the test itself, before it makes any thread. */
+/* See group.h. The test itself forks the processes, before it creates any thread. */
 #include "group.h"
 
 #include <check.h>
@@ -35,7 +35,7 @@ void group_wait_flag(const atomic_bool *flag)
     for (int i = 0; i < 30000 && !atomic_load(flag); i++) clock_sleep_ms(1);
 }
 
-/* Keys become file names; gloo's hold no slash but the prefix's. */
+/* Turns keys into file names; gloo's have no slash except the prefix's. */
 static char *path_of(const char *directory, const char *key)
 {
     char *path = mem_printf("%s/%s", directory, key);
@@ -134,19 +134,23 @@ static void run_threads(int world, int64_t timeout_ms, group_body body, void *ar
     for (int r = 0; r < world; r++) pthread_join(threads[r], NULL);
 }
 
-static void run_process(int rank, int world, int64_t timeout_ms, char *directory, group_body body,
-                        void *argument, struct group_result *result)
+static void run_process(enum group_kind kind, int rank, int world, int64_t timeout_ms,
+                        char *directory, group_body body, void *argument,
+                        struct group_result *result)
 {
     struct rendezvous store = group_file_store(directory);
     struct rank_run run = {.body = body, .argument = argument, .result = result};
-    status_t status =
-        comm_gloo_new(rank, world, "127.0.0.1", "group", &store, timeout_ms, &run.comm);
+    bool shared = kind == GROUP_SHARED;
+    status_t status = comm_host_new(rank, world, "127.0.0.1", "group", &store, timeout_ms,
+                                    timeout_ms, shared, &run.comm);
+    if (status == NULL && shared && world > 1)
+        ck_assert_str_eq(comm_transport(run.comm), "shared memory");
     if (status != NULL) set_result(result, status);
     else run_rank(&run);
 }
 
-static void run_processes(int world, int64_t timeout_ms, group_body body, void *argument,
-                          struct group_result *results)
+static void run_processes(enum group_kind kind, int world, int64_t timeout_ms, group_body body,
+                          void *argument, struct group_result *results)
 {
     struct group_result *shared = group_shared(sizeof *shared * GROUP_MAX);
     char *directory = group_make_directory();
@@ -155,8 +159,8 @@ static void run_processes(int world, int64_t timeout_ms, group_body body, void *
         processes[r] = fork();
         ck_assert_int_ge(processes[r], 0);
         if (processes[r] == 0) {
-            run_process(r, world, timeout_ms, directory, body, argument, &shared[r]);
-            free(directory); /* and leave by exit, so that the leak checker looks */
+            run_process(kind, r, world, timeout_ms, directory, body, argument, &shared[r]);
+            free(directory); /* and end by exit, so that the leak checker runs */
             exit(0);
         }
     }
@@ -182,7 +186,7 @@ void group_run(enum group_kind kind, int world, int64_t timeout_ms, group_body b
     ck_assert_int_le(world, GROUP_MAX);
     memset(results, 0, sizeof *results * GROUP_MAX);
     if (kind == GROUP_LOCAL) run_threads(world, timeout_ms, body, argument, results);
-    else run_processes(world, timeout_ms, body, argument, results);
+    else run_processes(kind, world, timeout_ms, body, argument, results);
 }
 
 void group_check(enum group_kind kind, int world, group_body body, void *argument)

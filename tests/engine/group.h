@@ -1,6 +1,7 @@
 /*
  * Runs one function on every rank of a group: ranks are threads (the local communicator) or
- * processes (gloo, with a rendezvous through files in a temporary directory). For tests.
+ * processes (gloo and shared memory, with a rendezvous through files in a temporary directory). For
+ * tests.
  */
 #ifndef FSDPD_TESTS_ENGINE_GROUP_H
 #define FSDPD_TESTS_ENGINE_GROUP_H
@@ -9,21 +10,21 @@
 
 #include "runtime/comm.h"
 
-enum group_kind { GROUP_LOCAL, GROUP_GLOO };
+enum group_kind { GROUP_LOCAL, GROUP_GLOO, GROUP_SHARED };
 
 enum { GROUP_MAX = 16 };
 
 struct group_result {
     enum status_code code;
     char message[1024];
-    bool killed;    /* the rank's process died of a signal */
-    double seconds; /* the body took */
+    bool killed;    /* a signal killed the rank's process */
+    double seconds; /* duration of the body */
 };
 
 typedef status_t (*group_body)(struct comm *comm, void *argument);
 
 /*
- * `argument` is the same for all ranks; what they are to hand back through it must lie in
+ * `argument` is the same for all ranks; results that they return through it must lie in
  * group_shared memory. For processes, no thread may run in the caller yet.
  */
 void group_run(enum group_kind kind, int world, int64_t timeout_ms, group_body body, void *argument,
@@ -33,19 +34,19 @@ void group_run(enum group_kind kind, int world, int64_t timeout_ms, group_body b
 void group_check(enum group_kind kind, int world, group_body body, void *argument);
 
 /*
- * A deadline that no test lives to see, in ms: with it, a group that ends at all has ended by what
- * the test is about, however slow the machine is. And one that is to pass while a rank stays away:
- * long enough for ranks that are only held up to be there in time.
+ * Deadlines, in ms. The first outlasts every test: a group that ends with it has ended by what the
+ * test is about, however slow the machine is. The second passes while a rank stays away: it is long
+ * enough for ranks that are merely delayed to arrive in time.
  */
 enum { GROUP_NEVER_MS = 3600000, GROUP_SOON_MS = 3000 };
 
 /* Waits until a rank sets the flag, which lies in group_shared memory; half a minute at most. */
 void group_wait_flag(const atomic_bool *flag);
 
-/* Zeroed memory that processes made later share; freed with the process. */
+/* Zeroed memory that processes created later share; freed with the process. */
 void *group_shared(size_t bytes);
 
-/* A rendezvous store that is a directory; the directory's name is its user data. */
+/* A rendezvous store in a directory; the directory's name is its user data. */
 struct rendezvous group_file_store(char *directory);
 
 /* A fresh temporary directory; free the name after group_remove_directory. */

@@ -29,7 +29,7 @@ static status_t store_set(void *user, const char *key, const void *value, size_t
     store.entries[store.count++].size = size;
     pthread_cond_broadcast(&store.changed);
     pthread_mutex_unlock(&store.lock);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t store_get(void *user, const char *key, int64_t timeout_ms, void **value,
@@ -46,12 +46,12 @@ static status_t store_get(void *user, const char *key, int64_t timeout_ms, void 
     *value = mem_dup(store.entries[i].value, store.entries[i].size);
     *size = store.entries[i].size;
     pthread_mutex_unlock(&store.lock);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 struct rendezvous memory_store(void)
 {
-    return (struct rendezvous){store_set, store_get, NULL};
+    return (struct rendezvous){.set = store_set, .get = store_get};
 }
 
 void memory_store_reset(void)

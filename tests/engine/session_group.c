@@ -71,8 +71,8 @@ void group_init(struct group *group, const char *model, const char *data, int wo
                 .model_length = strlen(model),
                 .model_file = "small.yaml",
                 .data_dir = data,
-                .normalize_mean = 0.1307,
-                .normalize_std = 0.3081,
+                .transform.mean = 0.1307,
+                .transform.std = 0.3081,
                 .epochs = 1,
                 .batch_size = 20,
                 .test_batch_size = 50,
@@ -85,11 +85,11 @@ void group_init(struct group *group, const char *model, const char *data, int wo
                 .schedule = SCHEDULE_STEP,
                 .schedule_step_size = 1,
                 .schedule_gamma = 0.7,
-                .strategy = STRATEGY_FULL_SHARD,
+                .plan.strategy = STRATEGY_FULL_SHARD,
                 .shard_size = 2,
-                .gathered_limit = 2,
+                .plan.gathered_limit = 2,
                 .wrap = {.kind = WRAP_SIZE, .min_num_params = 1000},
-                .backward_prefetch = PREFETCH_PRE,
+                .plan.backward_prefetch = PREFETCH_PRE,
                 .world = world,
             },
     };
@@ -143,7 +143,7 @@ static uint64_t latest_order(void *user)
 {
     const struct member *member = user;
     const struct group *group = member->group;
-    if (member->rank != 0) abort(); /* only rank 0 is asked */
+    if (member->rank != 0) abort(); /* only rank 0 gets this call */
     uint64_t latest = 0;
     while (latest < (uint64_t)group->order_count &&
            member->progress_calls >= group->order_at[latest])
@@ -181,7 +181,7 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
     member->orders[member->order_count].progress_calls = member->progress_calls;
     struct snapshot **pulled = &member->pulled[member->order_count++];
     if (member->group->cancel != 0 && sequence >= member->group->cancel)
-        return status_new(STATUS_CANCELLED, "somebody wanted it");
+        return status_new(STATUS_CANCELLED, "a caller requested it");
     for (; member->orders_done < sequence; member->orders_done++)
         if (member->group->wraps[member->orders_done] != NULL)
             TRY(set_wrap(member, (int)member->orders_done));
@@ -225,9 +225,16 @@ static status_t train(struct member *member)
     device_share_host(member->device, member->group->host_ranks);
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
-    const struct train_hooks hooks = {on_started,   on_metrics, on_epoch,      on_progress,
-                                      latest_order, run_orders, on_validation, member,
-                                      checkpoint,   resumed,    NULL,          NULL};
+    const struct train_hooks hooks = {.started = on_started,
+                                      .metrics = on_metrics,
+                                      .epoch = on_epoch,
+                                      .progress = on_progress,
+                                      .latest_order = latest_order,
+                                      .run_orders = run_orders,
+                                      .validation = on_validation,
+                                      .user = member,
+                                      .checkpoint = checkpoint,
+                                      .resumed = resumed};
     TRY(train_session_run(member->session, member->comm, member->group->timeout_ms, &hooks,
                           finish));
     return NULL;
@@ -296,7 +303,7 @@ struct pull {
 
 static status_t count_call(struct pull *pull)
 {
-    if (pull->calls++ == pull->fail_at) return status_new(STATUS_UNAVAILABLE, "nobody listens");
+    if (pull->calls++ == pull->fail_at) return status_new(STATUS_UNAVAILABLE, "no process listens");
     return NULL;
 }
 
@@ -392,7 +399,8 @@ static void *save_thread(void *argument)
                                                         : saving->folder,
                                           .root = saving->root,
                                           .number = (uint64_t)saving->index,
-                                          .keep = saving->keep};
+                                          .keep = saving->keep,
+                                          .pack_reports = saving->pack_reports};
     if (status == NULL)
         status =
             capture_save(own->group->members[own->rank].captured[saving->index], &target, own->comm,
@@ -419,7 +427,7 @@ void group_save(struct group *group, struct group_saving *saving)
     for (int rank = 0; rank < group->job.world; rank++) pthread_join(threads[rank].thread, NULL);
 }
 
-void group_save_well(struct group *group, int index, const char *folder, uint32_t keep)
+void group_save_without_error(struct group *group, int index, const char *folder, uint32_t keep)
 {
     struct group_saving saving = {.folder = folder, .index = index, .keep = keep};
     group_save(group, &saving);

@@ -1,9 +1,8 @@
 /*
- * Checkpoints with ranks as threads: a run that was resumed ends with the bits of one that was not
- * disturbed, also in another layout; another number of ranks goes on from the same values; what is
- * damaged is told, and an older one taken; what could not be written leaves what there was.
+ * Checkpoints with ranks as threads: a resumed run ends with the bits of an undisturbed one, also
+ * in another layout; another number of ranks continues from the same values; damage is reported,
+ * and an older checkpoint used; a failed write leaves the earlier checkpoint.
  */
-#include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>
@@ -19,6 +18,7 @@
 #include "base/unfinished.h"
 #include "checkpoint/folder.h"
 #include "session_group.h"
+#include "tests/testing.h"
 
 static char folder[96];
 
@@ -60,7 +60,7 @@ static void train_on(struct group *group)
     train(group);
 }
 
-/* What a run ended with. */
+/* The final state of a run. */
 struct ending {
     struct buf file; /* the final state_dict */
     struct train_metrics metrics[GROUP_MAX_RECORDS];
@@ -118,11 +118,14 @@ static const struct {
     {8, STRATEGY_FULL_SHARD, 3, 0, 1, OPTIMIZER_ADADELTA},
 };
 
-START_TEST(test_resumed_is_undisturbed)
+TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
+            .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
+
+LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
 {
     struct group group;
     init(&group, group_mean_model, undisturbed[_i].world);
-    group.job.strategy = undisturbed[_i].strategy;
+    group.job.plan.strategy = undisturbed[_i].strategy;
     group.job.accumulation_steps = undisturbed[_i].accumulate;
     group.job.optimizer.kind = undisturbed[_i].optimizer;
     if (undisturbed[_i].optimizer != OPTIMIZER_ADADELTA)
@@ -144,7 +147,7 @@ START_TEST(test_resumed_is_undisturbed)
         init(&again, group_mean_model, undisturbed[_i].world);
         again.job = group.job;
         uint64_t step = capture_step(group.members[0].captured[index]);
-        group_save_well(&group, index, folder, 0);
+        group_save_without_error(&group, index, folder, 0);
         train_on(&again);
         for (int rank = 0; rank < again.job.world; rank++) {
             ck_assert_uint_eq(again.members[rank].resumed_step, step);
@@ -161,9 +164,8 @@ START_TEST(test_resumed_is_undisturbed)
     buf_deinit(&whole.file);
     group_reset(&group);
 }
-END_TEST
 
-/* Trained to a step by one group, to the end by another: what a third one has that did it all. */
+/* One group trains to a step, another to the end: the result of a third that did it all. */
 static const struct {
     int world;
     enum strategy strategy;
@@ -174,21 +176,21 @@ static const struct {
     {2, STRATEGY_SHARD_GRAD_OP, {.kind = WRAP_SIZE, .min_num_params = 100}},
 };
 
-START_TEST(test_another_layout)
+LOOP_TEST(another_layout, 0, COUNT_OF(layouts))
 {
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     train(&group);
     struct ending whole = end_of(&group);
-    group_save_well(&group, 1, folder, 0);
+    group_save_without_error(&group, 1, folder, 0);
     init(&again, group_mean_model, 2);
-    again.job.strategy = layouts[_i].strategy;
+    again.job.plan.strategy = layouts[_i].strategy;
     again.job.wrap = layouts[_i].wrap;
     train_on(&again);
     ck_assert_uint_eq(again.members[1].resumed_step, 18);
     struct ending part = end_of(&again);
-    /* Units come in another order in the file; loss and counts tell the same, bit by bit. */
+    /* Units have another order in the file; loss and counts show the same, bit by bit. */
     ck_assert_int_eq(part.epoch_count, 1);
     ck_assert(part.epochs[0].train_loss == whole.epochs[1].train_loss);
     ck_assert(part.epochs[0].test_loss == whole.epochs[1].test_loss);
@@ -197,10 +199,9 @@ START_TEST(test_another_layout)
     group_reset(&again);
     group_reset(&group);
 }
-END_TEST
 
-/* Another number of ranks must read all values, and go through the rest of the data. */
-START_TEST(test_another_world)
+/* Another number of ranks must read all values, and complete the remaining data. */
+LOOP_TEST(another_world, 0, 4)
 {
     static const int worlds[] = {1, 2, 3, 8};
     struct group group, again;
@@ -213,7 +214,7 @@ START_TEST(test_another_world)
     group.job.checkpoints.every_steps = 17;
     train(&group);
     struct buf expected = group_pull_file(&group, -1);
-    group_save_well(&group, 0, folder, 0);
+    group_save_without_error(&group, 0, folder, 0);
     init(&again, group_mean_model, worlds[_i]);
     again.job.optimizer = group.job.optimizer;
     again.job.dropout = false;
@@ -231,7 +232,7 @@ START_TEST(test_another_world)
     buf_deinit(&found);
     group_reset(&again);
 
-    /* To the end: 13 steps of 48 samples in each of two epochs, whoever does them. */
+    /* To the end: 13 steps of 48 samples in each of two epochs, whichever world does them. */
     init(&again, group_mean_model, worlds[_i]);
     again.job.optimizer = group.job.optimizer;
     again.job.batch_size = worlds[_i] == 3 ? 16 : (uint32_t)(48 / worlds[_i]);
@@ -253,11 +254,10 @@ START_TEST(test_another_world)
     buf_deinit(&expected);
     group_reset(&group);
 }
-END_TEST
 
-/* Another world whose batches are cut elsewhere: a step that began in the middle of one of its own
- * is not taken from the epoch's end. */
-START_TEST(test_another_world_accumulates)
+/* Another world with other batch boundaries: a step that begins in the middle of one of its own is
+ * not subtracted from the epoch's end. */
+TEST(another_world_accumulates)
 {
     struct group group, again;
     init(&group, group_mean_model, 1);
@@ -266,7 +266,7 @@ START_TEST(test_another_world_accumulates)
     group.job.max_steps = 1; /* 40 of 601 samples */
     group.job.checkpoints.every_steps = 1;
     train(&group);
-    group_save_well(&group, 0, folder, 0);
+    group_save_without_error(&group, 0, folder, 0);
     init(&again, group_mean_model, 2);
     again.job.epochs = 1;
     again.job.accumulation_steps = 2;
@@ -279,10 +279,9 @@ START_TEST(test_another_world_accumulates)
     group_reset(&again);
     group_reset(&group);
 }
-END_TEST
 
-/* The schedule goes on from the part of the way that is done, to its end. */
-START_TEST(test_another_world_on_schedule)
+/* The schedule continues from the completed fraction to its end. */
+TEST(another_world_on_schedule)
 {
     struct group group, again;
     init(&group, group_mean_model, 4);
@@ -291,7 +290,7 @@ START_TEST(test_another_world_on_schedule)
     group.job.max_steps = 26;
     group.job.checkpoints.every_steps = 26;
     train(&group);
-    group_save_well(&group, 0, folder, 0);
+    group_save_without_error(&group, 0, folder, 0);
     init(&again, group_mean_model, 2);
     again.job.batch_size = 24; /* 301 samples per rank: 13 steps */
     again.job.schedule = SCHEDULE_LINEAR;
@@ -310,7 +309,6 @@ START_TEST(test_another_world_on_schedule)
     group_reset(&again);
     group_reset(&group);
 }
-END_TEST
 
 /* Damage. */
 
@@ -373,21 +371,21 @@ static const struct {
 } damages[] = {
     {"rank-00000.safetensors", 0, "bytes, not the"},
     {"rank-00001.safetensors", 0, "bytes, not the"},
-    {"rank-00001.safetensors", 1, "damaged: its sum is"},
+    {"rank-00001.safetensors", 1, "damaged: its checksum is"},
     {"rank-00000.safetensors", 2, "cannot open"},
     {"manifest.json", 2, "cannot open"},
     {"manifest.json", 0, "manifest.json"},
     {"manifest.json", 3, "manifest.json"},
 };
 
-START_TEST(test_damage)
+LOOP_TEST(damage, 0, COUNT_OF(damages))
 {
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     train(&group);
     struct ending whole = end_of(&group);
-    for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
+    for (int i = 0; i < 2; i++) group_save_without_error(&group, i, folder, 0);
     spoil(damages[_i].file, damages[_i].how);
     init(&again, group_mean_model, 2);
     train_on(&again);
@@ -401,7 +399,7 @@ START_TEST(test_damage)
     buf_deinit(&part.file);
     group_reset(&again);
 
-    /* The older one, too: no new beginning, unless that is allowed. */
+    /* The older one, too: the run does not start over, unless that is allowed. */
     char *path = newest();
     ck_assert_ptr_null(tree_remove(path));
     free(path);
@@ -428,19 +426,27 @@ START_TEST(test_damage)
     buf_deinit(&whole.file);
     group_reset(&group);
 }
-END_TEST
 
-/* Somebody else's, in a directory that is shared, are neither resumed nor removed. */
-START_TEST(test_foreign)
+/* Checkpoints of another run are named, and neither resumed nor removed. */
+TEST(foreign)
 {
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     group.job.checkpoints.run = "digits-1@6";
     train(&group);
-    for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
+    for (int i = 0; i < 2; i++) group_save_without_error(&group, i, folder, 0);
     group_reset(&group);
 
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    group_run(&again);
+    for (int rank = 0; rank < 2; rank++) {
+        const status_t status = again.members[rank].status;
+        ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
+        ck_assert_ptr_nonnull(strstr(status_message(status), "another run, digits-1@6"));
+    }
+    group_reset(&again);
     init(&again, group_mean_model, 2);
     resume(&again);
     again.job.checkpoints.must_resume = false;
@@ -448,8 +454,9 @@ START_TEST(test_foreign)
     again.job.checkpoints.every_epochs = 1;
     train(&again);
     ck_assert_str_eq(again.members[0].resumed_name, "");
+    ck_assert_ptr_nonnull(strstr(again.members[0].note, "another run, digits-1@6"));
     ck_assert_int_eq(again.members[0].captured_count, 5); /* 9, 16, 18, 27, 32 */
-    for (int i = 0; i < 5; i++) group_save_well(&again, i, folder, 2);
+    for (int i = 0; i < 5; i++) group_save_without_error(&again, i, folder, 2);
     int count;
     struct folder_entry *entries = list(&count);
     static const char *const expected[] = {"step-000000000032", "step-000000000027",
@@ -459,16 +466,74 @@ START_TEST(test_foreign)
     free(entries);
     group_reset(&again);
 }
-END_TEST
 
-START_TEST(test_same_step_again)
+/* The newest one does not fit the job, or contradicts its name: the older one is used. */
+static const struct {
+    const char *words; /* of the note */
+    enum optimizer_kind optimizer;
+    const char *from, *to; /* in the model */
+} misfits[] = {
+    {"with the optimizer sgd, but the job has adadelta", OPTIMIZER_SGD, NULL, NULL},
+    {"has no parameter", OPTIMIZER_ADADELTA, "hidden", "middle"},
+    {"numbers of", OPTIMIZER_ADADELTA, "32", "48"},
+    {"is of step 18", OPTIMIZER_ADADELTA, NULL, NULL}, /* it is renamed */
+};
+
+/* The small model with another word of the same length in it. Caller frees. */
+static char *change_model(const char *from, const char *to)
+{
+    char *model = mem_strdup(group_mean_model);
+    for (char *at = model; from != NULL && (at = strstr(at, from)) != NULL;)
+        memcpy(at, to, strlen(to));
+    return model;
+}
+
+LOOP_TEST(misfit, 0, COUNT_OF(misfits))
+{
+    struct group group, again;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    train(&group);
+    struct ending whole = end_of(&group);
+    group_save_without_error(&group, 0, folder, 0);
+    group_reset(&group);
+    char *model = change_model(misfits[_i].from, misfits[_i].to);
+    init(&group, model, 2);
+    group.job.checkpoints.every_steps = 18;
+    if (misfits[_i].optimizer == OPTIMIZER_SGD)
+        group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.01};
+    train(&group);
+    group_save_without_error(&group, 0, folder, 0);
+    group_reset(&group);
+    free(model);
+    if (_i == 3) {
+        char *path = newest(), *other = file_path_join(folder, "step-000000000019");
+        ck_assert_int_eq(rename(path, other), 0);
+        free(other);
+        free(path);
+    }
+    init(&again, group_mean_model, 2);
+    train_on(&again);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_uint_eq(again.members[rank].resumed_step, 9);
+        ck_assert_msg(strstr(again.members[rank].note, misfits[_i].words) != NULL, "%s",
+                      again.members[rank].note);
+    }
+    struct ending part = end_of(&again);
+    expect_same_end(&whole, &part);
+    buf_deinit(&part.file);
+    buf_deinit(&whole.file);
+    group_reset(&again);
+}
+
+TEST(same_step_again)
 {
     struct group group;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     for (int i = 0; i < 3; i++) {
         train(&group);
-        group_save_well(&group, 0, folder, 3);
+        group_save_without_error(&group, 0, folder, 3);
         group_reset(&group);
     }
     int count;
@@ -477,17 +542,16 @@ START_TEST(test_same_step_again)
     ck_assert_uint_eq(entries[0].step, 9);
     free(entries);
 }
-END_TEST
 
-/* A rank whose writing fails: all learn of it, nothing is left, the earlier one stays. */
-START_TEST(test_write_fails)
+/* A rank whose write fails: all ranks learn it, nothing is left, the earlier checkpoint stays. */
+LOOP_TEST(write_fails, 0, 3)
 {
     struct group group;
     init(&group, group_mean_model, 3);
     group.job.checkpoints.every_steps = 5;
     train(&group);
-    group_save_well(&group, 0, folder, 1);
-    /* Something stands where rank `_i` would write. */
+    group_save_without_error(&group, 0, folder, 1);
+    /* Another entry occupies the path that rank `_i` would write. */
     char *temporary = begin(0, 1), name[32];
     char *path = file_path_join(temporary, manifest_file_name(_i, name));
     ck_assert_int_eq(mkdir(path, 0755), 0);
@@ -511,26 +575,25 @@ START_TEST(test_write_fails)
     free(path);
     free(temporary);
     /* The next one works. */
-    group_save_well(&group, 2, folder, 1);
+    group_save_without_error(&group, 2, folder, 1);
     entries = list(&count);
     ck_assert_int_eq(count, 1);
     ck_assert_uint_eq(entries[0].step, 15);
     free(entries);
     group_reset(&group);
 }
-END_TEST
 
 /*
- * What was written after a fallback is not what is pruned: the damaged one of a later step is
- * superseded, and does not count among those that are kept.
+ * Pruning spares a checkpoint written after a fallback: the damaged one of a later step is
+ * superseded, and does not count among the kept ones.
  */
-START_TEST(test_fallback_is_kept)
+TEST(fallback_is_kept)
 {
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     train(&group);
-    for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
+    for (int i = 0; i < 2; i++) group_save_without_error(&group, i, folder, 0);
     group_reset(&group);
     spoil("rank-00001.safetensors", 1);
     init(&again, group_mean_model, 2);
@@ -558,7 +621,6 @@ START_TEST(test_fallback_is_kept)
     }
     group_reset(&again);
 }
-END_TEST
 
 static int entries_in(const char *path)
 {
@@ -571,8 +633,8 @@ static int entries_in(const char *path)
     return count;
 }
 
-/* Ranks that do not see the same directory: each removes what it wrote. */
-START_TEST(test_not_shared)
+/* Ranks with different directories: each removes what it wrote. */
+TEST(not_shared)
 {
     struct group group;
     init(&group, group_mean_model, 2);
@@ -591,10 +653,9 @@ START_TEST(test_not_shared)
     free(apart);
     group_reset(&group);
 }
-END_TEST
 
-/* A link that somebody has put where the job's directory would be is not followed. */
-START_TEST(test_link_in_the_way)
+/* A link at the path of the job's directory is not followed. */
+LOOP_TEST(link_in_the_way, 0, 2)
 {
     char *outside = file_path_join(folder, "outside"), *shared = file_path_join(folder, "shared");
     char *job = file_path_join(shared, "digits@7");
@@ -605,7 +666,7 @@ START_TEST(test_link_in_the_way)
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     train(&group);
-    /* Also one that leads elsewhere below the root. */
+    /* Neither is one that leads elsewhere below the root. */
     struct group_saving saving = {.folder = job, .root = _i == 0 ? shared : folder};
     group_save(&group, &saving);
     for (int rank = 0; rank < 2; rank++) {
@@ -626,10 +687,9 @@ START_TEST(test_link_in_the_way)
     free(shared);
     free(outside);
 }
-END_TEST
 
-/* A directory that is open stays the one that is used, whatever gets its name. */
-START_TEST(test_swapped_directory)
+/* An open directory stays in use, even if another one takes its name. */
+TEST(swapped_directory)
 {
     char *outside = file_path_join(folder, "outside"), *job = file_path_join(folder, "job");
     char *moved = file_path_join(folder, "moved");
@@ -647,7 +707,7 @@ START_TEST(test_swapped_directory)
     folder_close(&temporary);
     ck_assert_int_eq(entries_in(outside), 0);
     ck_assert_int_eq(entries_in(moved), 1);
-    /* An entry that is a link is no checkpoint, and is itself what is removed. */
+    /* An entry that is a link is not a checkpoint; removal removes the link itself. */
     ck_assert_int_eq(symlinkat(outside, opened.fd, "step-000000000009"), 0);
     status_t status = folder_enter(&opened, "step-000000000009", &temporary);
     ck_assert_ptr_nonnull(status);
@@ -661,9 +721,8 @@ START_TEST(test_swapped_directory)
     free(job);
     free(outside);
 }
-END_TEST
 
-START_TEST(test_sweep)
+TEST(sweep)
 {
     ck_assert_ptr_null(unfinished_sweep(folder)); /* there is none yet */
     char *temporary = begin(3, 1), *removing = NULL;
@@ -681,40 +740,4 @@ START_TEST(test_sweep)
     free(removing);
     free(below);
     free(temporary);
-}
-END_TEST
-
-static Suite *checkpoint_suite(void)
-{
-    Suite *suite = suite_create("checkpoint");
-    TCase *cases = tcase_create("checkpoint");
-    tcase_set_timeout(cases, 120);
-    tcase_add_unchecked_fixture(cases, group_draw_digits, group_remove_digits);
-    tcase_add_checked_fixture(cases, make_folder, remove_folder);
-    tcase_add_loop_test(cases, test_resumed_is_undisturbed, 0,
-                        sizeof undisturbed / sizeof undisturbed[0]);
-    tcase_add_loop_test(cases, test_another_layout, 0, sizeof layouts / sizeof layouts[0]);
-    tcase_add_loop_test(cases, test_another_world, 0, 4);
-    tcase_add_test(cases, test_another_world_accumulates);
-    tcase_add_test(cases, test_another_world_on_schedule);
-    tcase_add_loop_test(cases, test_damage, 0, sizeof damages / sizeof damages[0]);
-    tcase_add_test(cases, test_foreign);
-    tcase_add_test(cases, test_same_step_again);
-    tcase_add_loop_test(cases, test_write_fails, 0, 3);
-    tcase_add_test(cases, test_fallback_is_kept);
-    tcase_add_test(cases, test_not_shared);
-    tcase_add_loop_test(cases, test_link_in_the_way, 0, 2);
-    tcase_add_test(cases, test_swapped_directory);
-    tcase_add_test(cases, test_sweep);
-    suite_add_tcase(suite, cases);
-    return suite;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(checkpoint_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,14 +1,14 @@
 /*
- * Activation checkpointing on 1, 2 and 3 ranks: the same bits as without it, whatever is
- * checkpointed and however the model is cut into units, with freed memory full of NaNs; and less
- * memory, by as much as a deep network's activations say.
+ * Activation checkpointing on 1, 2 and 3 ranks: the same bits as without it, for any checkpointed
+ * modules and any division of the model into units, with freed memory full of NaNs; and less
+ * memory, by as much as a deep network's activations predict.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "engine.h"
+#include "tests/testing.h"
 
 /* Eight blocks of two layers each, wide in the middle, with dropout. */
 static const char deep[] =
@@ -24,7 +24,7 @@ static const char deep[] =
     "  - output = out(x)\n"
     "loss: cross_entropy(output, target, reduction=\"sum\")\n";
 
-/* A module used twice, inside and outside of what is checkpointed, tied and frozen parameters. */
+/* A module used twice, inside and outside of the checkpointed part, tied and frozen parameters. */
 static const char shared[] = "name: Shared\ninput: [8]\nclasses: 8\n"
                              "blocks:\n"
                              "  Pair():\n"
@@ -35,7 +35,7 @@ static const char shared[] = "name: Shared\ninput: [8]\nclasses: 8\n"
                              "loss: cross_entropy(output, target, reduction=\"sum\")\n"
                              "tie: {c.weight: p.a.weight}\nfreeze: [q.b.bias]\n";
 
-/* GELU, which is one op with the layer before it unless that is left out of what is repeated. */
+/* GELU, which forms one op with the layer before it unless the recomputed part omits that layer. */
 static const char gelu[] =
     "name: Gelu\ninput: [12]\nclasses: 6\n"
     "blocks:\n"
@@ -49,11 +49,44 @@ static const char gelu[] =
     "  - output = out(x)\n"
     "loss: cross_entropy(output, target, reduction=\"sum\")\n";
 
+/* Parameters of blocks themselves, used once and twice, and everything that moves elements. */
+static const char moves[] =
+    "name: Moves\ninput: [6, 4]\nclasses: 5\n"
+    "blocks:\n"
+    "  Block(n):\n"
+    "    modules: {up: 'Linear(n, 2 * n)', first: 'Parameter(1, 1, n)', shift: Parameter(n)}\n"
+    "    forward:\n"
+    "      - y = cat([first + shift, narrow(x, 1, 1, 6)], dim=1) + shift\n"
+    "      - y = relu(up(y))\n"
+    "      - output = x + chunk(y, 2, dim=-1)[0] + flatten(unflatten(chunk(y, 2, dim=-1)[1], 2, "
+    "2), "
+    "2)\n"
+    "modules: {first: 'Parameter(1, 1, 4)', layers: 3 * Block(4), out: 'Linear(11, 5)'}\n"
+    "forward:\n"
+    "  - y = cat((x, first), dim=1)\n"
+    "  - for layer in layers: y = layer(y)\n"
+    "  - output = out(cat([mean(y, 1), mean(transpose(y, 1, 2), 1)], dim=1))\n"
+    "loss: cross_entropy(output, target, reduction=\"sum\")\n";
+
+/* Norms over groups, and averages. */
+static const char groups[] =
+    "name: Groups\ninput: [2, 5, 6]\nclasses: 5\n"
+    "blocks:\n"
+    "  Block(n):\n"
+    "    modules: {conv: 'Conv2d(n, n, 3, padding=1)', norm: 'GroupNorm(2, n)'}\n"
+    "    forward: ['output = relu(norm(conv(x))) + avg_pool2d(x, 3, 1, 1)']\n"
+    "modules: {stem: 'Conv2d(2, 4, 1)', layers: 2 * Block(4), out: 'Linear(8, 5)'}\n"
+    "forward:\n"
+    "  - y = stem(x)\n"
+    "  - for layer in layers: y = layer(y)\n"
+    "  - output = out(flatten(adaptive_avg_pool2d(y, (1, 2)), 1))\n"
+    "loss: cross_entropy(output, target, reduction=\"sum\")\n";
+
 static const struct net {
     const char *name, *text; /* no text: the tutorial's network */
     const char *globs[3];
     uint64_t min_num_params;
-    bool same; /* there is nothing to compute again */
+    bool same; /* nothing is recomputed */
 } nets[] = {
     {"every block", deep, {"layers.?"}, 1000, false},
     {"every block, one unit", deep, {"layers.*"}, 1000000, false},
@@ -64,12 +97,15 @@ static const struct net {
     {"blocks with GELU", gelu, {"layers.?"}, 200, false},
     {"GELU alone", gelu, {"*.act"}, 200, false},
     {"the layer before GELU", gelu, {"*.up"}, 200, false},
+    {"norms over groups", groups, {"layers.?"}, 100, false},
+    {"blocks with parameters", moves, {"layers.?"}, 40, false},
+    {"some blocks with parameters", moves, {"layers.[12]"}, 1000000, false},
     {"the tutorial's network", NULL, {"*"}, 20000, false},
 };
-enum { NET_COUNT = sizeof nets / sizeof nets[0] };
+enum { NET_COUNT = COUNT_OF(nets) };
 
 static const int worlds[] = {1, 2, 3};
-enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+enum { WORLD_COUNT = COUNT_OF(worlds) };
 
 static struct engine_job job_of(int net)
 {
@@ -93,7 +129,9 @@ static void checkpoint(struct engine_job *job, int net)
         job->checkpoint_count++;
 }
 
-START_TEST(test_same_bits)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(same_bits, 0, NET_COUNT *WORLD_COUNT)
 {
     int net = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
     struct engine_job job = job_of(net);
@@ -117,15 +155,14 @@ START_TEST(test_same_bits)
     }
     engine_outcome_free(plain);
 }
-END_TEST
 
 /*
- * A batch so large that activations are nearly everything. Of a block, 5n values per row of up, as
- * many of drop (in place), n of down and n of the sum are kept; checkpointed, the n that go in. So
- * eight blocks keep 8 * 7 n without, and 8 n and one block's 7 n with it, and need room for
+ * The batch is so large that activations dominate. A block keeps 5n values per row of up, as many
+ * of drop (in place), n of down and n of the sum; checkpointed, only the n inputs. So eight blocks
+ * keep 8 * 7 n without checkpointing, and 8 n plus one block's 7 n with it, and need room for
  * gradients in both cases: well below half.
  */
-START_TEST(test_memory_falls)
+LOOP_TEST(memory_falls, 0, 2)
 {
     struct engine_job job = job_of(0);
     job.global_batch = 2 * 4096;
@@ -139,20 +176,4 @@ START_TEST(test_memory_falls)
                   (unsigned long long)plain->measured_peak[0]);
     engine_outcome_free(outcome);
     engine_outcome_free(plain);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("checkpointing");
-    TCase *tests = tcase_create("checkpointing");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_same_bits, 0, NET_COUNT * WORLD_COUNT);
-    tcase_add_loop_test(tests, test_memory_falls, 0, 2);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

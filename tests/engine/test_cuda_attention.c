@@ -1,9 +1,9 @@
 /*
- * Attention by cuDNN, over a stub of its backend (tests/emulation/cudnn_stub.cc) that works out the
- * graphs it is given: they come to what the reference comes to, are of the form that cuDNN's
- * engines know, and run in the scratch memory that was planned. Whatever cuDNN refuses, our own
- * kernel computes, and the device says so. With TEST_GPU it is the device cuda:0 of this host
- * instead, and numbers are all that is compared.
+ * Attention by cuDNN, over a stub of its backend (tests/emulation/cudnn_stub.cc) that evaluates the
+ * graphs it receives: they match the reference, have a form that cuDNN's engines support, and run
+ * in the planned scratch memory. Our own kernel computes whatever cuDNN refuses, and the device
+ * notes it. With TEST_GPU the tests use this host's device cuda:0 instead, and compare only
+ * numbers.
  */
 #ifndef TEST_DEVICE
 #define TEST_DEVICE
@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "../unit/attention_fixture.h"
+#include "tests/testing.h"
 
 #include "runtime/device_table.h"
 
@@ -27,13 +28,13 @@ enum { ON_GPU = 1 };
 #define BY_CUDNN "computed by cuDNN (engine "
 #else
 enum { ON_GPU = 0 };
-#define BY_CUDNN "computed by cuDNN (engine 6)" /* not 7, which has other bits in every run */
+#define BY_CUDNN "computed by cuDNN (engine 6)" /* not 7, whose bits differ in every run */
 #endif
 
 static void set_up(void)
 {
 #ifndef TEST_GPU
-    struct device *device = NULL; /* the first of a process starts the stub */
+    struct device *device = NULL; /* the first device of a process starts the stub */
     ck_assert_status_ok(device_open("cuda:0", 1, &device));
     device_close(device);
     cuda_stub_reset(1);
@@ -59,7 +60,7 @@ static struct op_desc in_bf16(struct op_desc desc)
     return desc;
 }
 
-/* Memory for what is present; inputs random, but those that `from` has. */
+/* Allocates memory for present tensors; inputs are random, except those copied from `from`. */
 static void fill(struct random *random, struct world *world, const struct world *from)
 {
     static const int source[] = {-1, 0, 1, 2, 0, 1}; /* of the gradient's inputs, in `from` */
@@ -96,7 +97,7 @@ static void assert_near(const struct world *world, int output, const struct area
 
 /* ---- with a device of its own ---- */
 
-/* Runs the op and gives back what the device said of it; caller frees. */
+/* Runs the op and returns the device's note on it; caller frees. */
 static char *run_op(const struct op_desc *desc, struct kernel_call call, uint64_t *workspace_bytes)
 {
     struct device *device = NULL;
@@ -127,9 +128,9 @@ static char *run_op(const struct op_desc *desc, struct kernel_call call, uint64_
         if (desc->output_present[i])
             status =
                 lane_copy(lane, call.outputs[i], there.outputs[i], tensor_bytes(&desc->outputs[i]));
-    status = status_first(status, lane_wait(lane, 60000)); /* what came before it goes on */
-    const char *said = status != NULL ? status_message(status) : device_note(device, 0);
-    char *text = mem_strdup(said != NULL ? said : "nothing");
+    status = status_first(status, lane_wait(lane, 60000)); /* earlier work continues */
+    const char *noted = status != NULL ? status_message(status) : device_note(device, 0);
+    char *text = mem_strdup(noted != NULL ? noted : "nothing");
     status_free(status);
     ck_assert_ptr_null(device_note(device, 1));
     device->table->unprepare(prepared);
@@ -141,7 +142,7 @@ static char *run_op(const struct op_desc *desc, struct kernel_call call, uint64_
 }
 
 #ifndef TEST_GPU
-/* The lines of what was called that begin so, one after the other; caller frees. */
+/* The recorded lines that begin with this, joined; caller frees. */
 static char *lines_of(const char *begin)
 {
     char *text = cuda_stub_text(), *found = mem_strdup("");
@@ -181,11 +182,11 @@ static const struct attention_case cases[] = {
     {3, 7, 2, 1, 24, .packed = false},                 /* BERT's, without a mask */
     {2, 1, 1, 2, 8, .packed = true}, /* a sample's log-sum-exp would begin at 8 bytes: no slices */
 #ifdef TEST_GPU
-    {2, 512, 4, 1, 64, .packed = true, .causal = true}, /* of many tiles */
+    {2, 512, 4, 1, 64, .packed = true, .causal = true}, /* many tiles */
     {1, 333, 2, 4, 128, .causal = true},
 #endif
 };
-enum { CASES = sizeof cases / sizeof cases[0] };
+enum { CASES = COUNT_OF(cases) };
 
 static void fill_forward(struct world *forward, struct random *random,
                          const struct attention_case *c)
@@ -201,13 +202,13 @@ static void fill_backward(struct world *backward, struct random *random,
     fill(random, backward, forward);
 }
 
-/* By the device and by the reference; what the device said must begin as told. */
-static void compare(struct world *world, const char *said)
+/* Compares the device with the reference; the device's note must begin with `said`. */
+static void compare(struct world *world, const char *noted)
 {
     struct area found[OP_MAX_OUTPUTS];
     uint64_t workspace_bytes = 0;
     char *text = run_op(&world->desc, call_of(world), &workspace_bytes);
-    ck_assert_msg(strncmp(text, said, strlen(said)) == 0, "\"%s\", not \"%s\"", text, said);
+    ck_assert_msg(strncmp(text, noted, strlen(noted)) == 0, "\"%s\", not \"%s\"", text, noted);
     free(text);
     for (int i = 0; i < world->desc.output_count; i++) {
         found[i] = world->outputs[i];
@@ -224,22 +225,24 @@ static void compare(struct world *world, const char *said)
     }
 }
 
-START_TEST(test_numbers)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+LOOP_TEST(numbers, 0, CASES)
 {
     struct random random = {(uint64_t)_i};
     struct world forward, backward;
-    char said[128];
+    char noted[128];
     const struct attention_case *c = &cases[_i];
     long long heads = (long long)(c->kv_heads * c->group), wide = (long long)c->head_dim;
-    if (_i % 2) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1); /* a sample after the other */
+    if (_i % 2) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1); /* one sample after another */
     fill_forward(&forward, &random, c);
-    snprintf(said, sizeof said, "attention of %lld heads of %lld is " BY_CUDNN, heads, wide);
-    compare(&forward, said);
+    snprintf(noted, sizeof noted, "attention of %lld heads of %lld is " BY_CUDNN, heads, wide);
+    compare(&forward, noted);
     fill_backward(&backward, &random, &forward);
-    snprintf(said, sizeof said, "attention_backward of %lld heads of %lld is " BY_CUDNN, heads,
+    snprintf(noted, sizeof noted, "attention_backward of %lld heads of %lld is " BY_CUDNN, heads,
              wide);
     cuda_stub_record(true);
-    compare(&backward, said);
+    compare(&backward, noted);
     assert_calls("cudnnBackendExecute", _i == 1 ? 3 : 1);
     world_free(&backward);
     forward.desc.output_present[1] = false; /* an evaluation's */
@@ -247,11 +250,10 @@ START_TEST(test_numbers)
     compare(&forward, "attention of ");
     world_free(&forward);
 }
-END_TEST
 
 #ifndef TEST_GPU
 
-/* ---- what cuDNN is given ---- */
+/* ---- graphs that cuDNN receives ---- */
 
 static void assert_lines(const char *begin, const char *expected)
 {
@@ -261,7 +263,7 @@ static void assert_lines(const char *begin, const char *expected)
     free(found);
 }
 
-START_TEST(test_form)
+TEST(form)
 {
     struct random random = {1};
     struct world forward, backward;
@@ -278,11 +280,10 @@ START_TEST(test_form)
     world_free(&backward);
     world_free(&forward);
 }
-END_TEST
 
-/* The gradient of many long sequences: in slices whose scores are few enough, and no more memory
- * than for one. */
-START_TEST(test_slices)
+/* The gradient of many long sequences: in slices whose scores stay within the limit, in the same
+ * memory as one sequence. */
+TEST(slices)
 {
     enum { TIME = 2048, HEADS = 16, BATCH = 12, MOST = 512 << 20 };
     struct attention_case c = {BATCH, TIME, HEADS, 1, 64, .causal = true, .packed = true};
@@ -293,18 +294,17 @@ START_TEST(test_slices)
     uint64_t bytes = 0;
     ck_assert_status_ok(device_open("cuda:0", 1, &device));
     ck_assert_status_ok(device->table->prepare(device, &desc, &prepared, &bytes));
-    /* of 12 samples 4 have just as many as may be */
+    /* 4 of 12 samples have exactly the maximum of scores */
     ck_assert_uint_eq(bytes, (uint64_t)2 * 4 * HEADS * TIME * TIME + 320);
     ck_assert_uint_le(bytes - 320, MOST);
     device->table->unprepare(prepared);
     device_close(device);
 }
-END_TEST
 
-/* ---- what is refused, and what fails ---- */
+/* ---- refusals and failures ---- */
 
-/* Whichever descriptor cuDNN does not want to make final, our own kernel computes the op. */
-START_TEST(test_refusals)
+/* Our own kernel computes the op, whichever descriptor cuDNN refuses to finalize. */
+LOOP_TEST(refusals, 0, 2)
 {
     int refused = 0;
     for (int number = 1;; number += 7) {
@@ -321,14 +321,14 @@ START_TEST(test_refusals)
                                 "cudnnBackendFinalize: CUDNN_STATUS_NOT_SUPPORTED_SHAPE",
                                 op_info_get(world->desc.kind)->name);
         uint64_t bytes = 0;
-        char *said = run_op(&world->desc, call_of(world), &bytes);
-        bool own = strstr(said, "own kernel") != NULL;
+        char *noted = run_op(&world->desc, call_of(world), &bytes);
+        bool own = strstr(noted, "own kernel") != NULL;
         if (own) {
-            ck_assert_str_eq(said, name);
+            ck_assert_str_eq(noted, name);
             compare(world, _i ? "attention_backward of " : "attention of "); /* the next device */
         }
         refused += own;
-        free(said);
+        free(noted);
         free(name);
         world_free(&forward);
         if (_i) world_free(&backward);
@@ -336,14 +336,13 @@ START_TEST(test_refusals)
     }
     ck_assert_int_ge(refused, 5);
 }
-END_TEST
 
-/* What cuDNN is not asked for, and why. */
-START_TEST(test_not_asked)
+/* Ops that are never offered to cuDNN, and why. */
+LOOP_TEST(not_asked, 0, 5)
 {
     static const char *const reasons[] = {
-        "dropout has random numbers of our own", "keys have a mask",
-        "heads are no multiple of 8 wide",       "it adds to what is there",
+        "dropout uses fsdpd's own random numbers",   "keys have a mask",
+        "the width of heads is not a multiple of 8", "it adds to existing values",
         "FSDPD_CUDA_ATTENTION is \"own\"",
     };
     struct random random = {1};
@@ -354,60 +353,38 @@ START_TEST(test_not_asked)
     if (_i == 2) c.head_dim = 12;
     if (_i == 4) setenv("FSDPD_CUDA_ATTENTION", "own", 1);
     fill_forward(&forward, &random, &c);
-    if (_i == 3) forward.desc.accumulate[1] = true; /* of what is f32 */
+    if (_i == 3) forward.desc.accumulate[1] = true; /* for f32 */
     uint64_t bytes = 0;
-    char *said = run_op(&forward.desc, call_of(&forward), &bytes);
+    char *noted = run_op(&forward.desc, call_of(&forward), &bytes);
     char *expected = mem_printf("attention is computed by fsdpd's own kernel: %s", reasons[_i]);
-    ck_assert_str_eq(said, expected);
+    ck_assert_str_eq(noted, expected);
     free(expected);
-    free(said);
+    free(noted);
     world_free(&forward);
 }
-END_TEST
 
-START_TEST(test_launch_fails)
+TEST(launch_fails)
 {
     struct random random = {1};
     struct world forward;
     uint64_t bytes = 0;
     fill_forward(&forward, &random, &cases[0]);
     cuda_stub_fail("cudnnBackendExecute", 1, CUDNN_STATUS_EXECUTION_FAILED);
-    char *said = run_op(&forward.desc, call_of(&forward), &bytes);
-    ck_assert_str_eq(said, "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED");
-    free(said);
+    char *noted = run_op(&forward.desc, call_of(&forward), &bytes);
+    ck_assert_str_eq(noted, "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED");
+    free(noted);
     world_free(&forward);
 }
-END_TEST
 
 #endif
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda attention");
-    TCase *tests = tcase_create("attention");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, test_numbers, 0, CASES);
-#ifndef TEST_GPU
-    tcase_add_test(tests, test_form);
-    tcase_add_test(tests, test_slices);
-    tcase_add_loop_test(tests, test_refusals, 0, 2);
-    tcase_add_loop_test(tests, test_not_asked, 0, 5);
-    tcase_add_test(tests, test_launch_fails);
-#endif
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
-}
 
 #else
 
-int main(void)
+static const char *reason(void)
 {
-    return 77; /* there is no cuDNN to compile against */
+    return "there is no cuDNN to compile against";
 }
+
+TESTS_BELOW(.skip = reason);
 
 #endif

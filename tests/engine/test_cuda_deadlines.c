@@ -1,10 +1,9 @@
 /*
- * The deadline of collectives on the CUDA device, under a stub of the runtime (tests/emulation): it
- * is the peers', so it runs while a collective is at work or waits for them, and never while the
- * lane waits for arithmetic; the same where calls are enqueued and where a graph of them is
- * replayed, and for parts of a group.
+ * The deadline of collectives on the CUDA device, under a stub of the runtime (tests/emulation). It
+ * covers the peers: it runs while a collective works or waits for them, and never while the lane
+ * waits for arithmetic; the same for enqueued calls, for the replay of a graph of them, and for
+ * parts of a group.
  */
-#include <check.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -13,12 +12,14 @@
 #include "../emulation/cuda_stub.h"
 #include "base/clock.h"
 #include "cuda_fixture.h"
+#include "tests/testing.h"
 
 enum { TIMEOUT_MS = 4000, WAIT_MS = 120000 };
 
 static const char *const label = "the step's gather";
 
-/* What the ranks of a group of two do: before each collective, their lane waits for arithmetic. */
+/* The work of the ranks of a group of two: before each collective, their lane waits for
+ * arithmetic. */
 struct scenario {
     bool replayed, of_part;
     int collectives;
@@ -34,7 +35,7 @@ struct member {
     struct event *done;
     struct comm *group, *part, *used;
     bool absent;
-    _Atomic int64_t until_ns, each_ms; /* how long arithmetic takes now */
+    _Atomic int64_t until_ns, each_ms; /* duration of arithmetic now */
 };
 
 static void CUDART_CB take_time(void *argument)
@@ -48,10 +49,10 @@ static void CUDART_CB take_time(void *argument)
 static status_t compute(struct member *member)
 {
     struct cuda_lane *lane = cuda_lane(member->compute);
-    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     TRY_CUDA(cudaLaunchHostFunc(lane->stream, take_time, member));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t walk(struct member *member)
@@ -65,7 +66,7 @@ static status_t walk(struct member *member)
         TRY(comm_barrier(member->used, member->lane));
         lane_label(member->lane, NULL);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t wait_for_both(struct member *member)
@@ -78,10 +79,10 @@ static status_t pass(struct recording *recording, enum recording_pass kind, stru
 {
     TRY(recording_begin(recording, kind));
     TRY(recording_end(recording, walk(member)));
-    return kind == RECORDING_REPLAY ? wait_for_both(member) : STATUS_OKAY;
+    return kind == RECORDING_REPLAY ? wait_for_both(member) : NULL;
 }
 
-/* So that the ranks begin together. */
+/* Makes the ranks begin together. */
 static status_t meet(struct member *member)
 {
     TRY(comm_barrier(member->group, member->lane));
@@ -95,8 +96,7 @@ static void begin_taking_time(struct member *member)
     atomic_store(&member->until_ns, clock_monotonic_ns() + scenario->longest_ms * 1000000);
 }
 
-/* The first replay takes no time: it leaves the events of the graph as a step before leaves them.
- */
+/* The first replay takes no time: it leaves the graph's events as a previous step does. */
 static status_t run_recorded(struct member *member, struct recording **recording)
 {
     struct lane_queue *lanes[] = {member->compute, member->lane};
@@ -107,7 +107,7 @@ static status_t run_recorded(struct member *member, struct recording **recording
     TRY(pass(*recording, RECORDING_CAPTURE, member));
     TRY(pass(*recording, RECORDING_REPLAY, member));
     TRY(meet(member));
-    if (absent) return STATUS_OKAY;
+    if (absent) return NULL;
     begin_taking_time(member);
     return pass(*recording, RECORDING_REPLAY, member);
 }
@@ -159,8 +159,10 @@ static void expect_success(struct scenario *scenario)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
 
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
 /* More arithmetic than the deadline before a collective, and after one. */
-START_TEST(test_long_compute)
+LOOP_TEST(long_compute, 0, 2)
 {
     struct scenario scenario = {.replayed = _i,
                                 .of_part = _i,
@@ -168,18 +170,16 @@ START_TEST(test_long_compute)
                                 .longest_ms = 2 * TIMEOUT_MS + 300};
     expect_success(&scenario);
 }
-END_TEST
 
-/* A peer that comes late to each of many, but to none as late as it may. */
-START_TEST(test_slow_peer)
+/* A peer that is late for each of many collectives, but never by the whole deadline. */
+LOOP_TEST(slow_peer, 0, 2)
 {
     struct scenario scenario = {.replayed = _i, .collectives = 5, .each_ms = TIMEOUT_MS / 3};
     expect_success(&scenario);
 }
-END_TEST
 
-/* One that does not come: in time after the arithmetic, and by the collective's name. */
-START_TEST(test_absent_peer)
+/* A peer that never comes: detected in time after the arithmetic, with the collective's name. */
+LOOP_TEST(absent_peer, 0, 4)
 {
     struct group_result results[GROUP_MAX];
     struct scenario scenario = {.replayed = _i & 1,
@@ -192,7 +192,8 @@ START_TEST(test_absent_peer)
     group_run(GROUP_LOCAL, 2, WAIT_MS, play, &scenario, results);
     double seconds = (double)(clock_monotonic_ns() - begin) / 1e9;
     ck_assert_int_eq(results[0].code, STATUS_DEADLINE_EXCEEDED);
-    /* The barriers before: one to meet, one or two of the walk; in a replay, one or two walks. */
+    /* The preceding barriers: one to meet, one or two of the walk; in a replay, one or two
+     * walks. */
     int number = scenario.of_part ? (scenario.replayed ? 3 : 2) : (scenario.replayed ? 4 : 3);
     char expected[200];
     snprintf(expected, sizeof expected,
@@ -201,22 +202,4 @@ START_TEST(test_absent_peer)
     ck_assert_str_eq(results[0].message, expected);
     ck_assert_double_ge(seconds, (double)(scenario.longest_ms + TIMEOUT_MS) / 1e3);
     ck_assert_double_lt(seconds, WAIT_MS / 1e3 - 5);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda deadlines");
-    TCase *tests = tcase_create("deadlines");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_loop_test(tests, test_long_compute, 0, 2);
-    tcase_add_loop_test(tests, test_slow_peer, 0, 2);
-    tcase_add_loop_test(tests, test_absent_peer, 0, 4);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

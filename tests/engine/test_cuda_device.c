@@ -1,9 +1,8 @@
 /*
  * The CUDA device under a stub of the runtime (tests/emulation/cuda_stub.cc): whole training steps
- * come to what the CPU comes to, whatever order the streams and threads are in; what is enqueued is
- * the plan, with its events. What fails is test_cuda_failures.c's.
+ * match the CPU in any order of streams and threads; the enqueued work is the plan, with its
+ * events. test_cuda_failures.c tests failures.
  */
-#include <check.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,8 +15,9 @@
 #include "base/mem.h"
 #include "cuda_fixture.h"
 #include "runtime/backend.h"
+#include "tests/testing.h"
 
-/* ---- what comes of it ---- */
+/* ---- results ---- */
 
 static void compare(const struct engine_job *given, int world, double bound)
 {
@@ -51,21 +51,21 @@ static void compare(const struct engine_job *given, int world, double bound)
     engine_outcome_free(expected);
 }
 
-START_TEST(test_transformers)
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
+LOOP_TEST(transformers, 0, TINY_COUNT)
 {
     struct engine_job job = cuda_fixture_job(_i % TINY_COUNT);
     compare(&job, 1, 2e-5);
 }
-END_TEST
 
-START_TEST(test_transformers_sharded)
+LOOP_TEST(transformers_sharded, 0, 2 * TINY_COUNT)
 {
     struct engine_job job = cuda_fixture_job(_i % TINY_COUNT);
     compare(&job, 2 + _i / TINY_COUNT, 2e-5);
 }
-END_TEST
 
-START_TEST(test_bf16)
+LOOP_TEST(bf16, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.param_dtype = DTYPE_BF16;
@@ -73,9 +73,8 @@ START_TEST(test_bf16)
     job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.05};
     compare(&job, 2, 5e-3);
 }
-END_TEST
 
-/* Heads of 8, without dropout: attention is cuDNN's, or the stub's of its backend. */
+/* Heads of 8, without dropout: cuDNN, or the stub of its backend, computes attention. */
 static const char attentive[] =
     "name: Attentive\n"
     "input: tokens\n"
@@ -120,7 +119,7 @@ static void count_attention(struct executor *executor, struct comm *comm, int st
     free(text);
 }
 
-START_TEST(test_bf16_attention)
+LOOP_TEST(bf16_attention, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.model = attentive;
@@ -129,7 +128,7 @@ START_TEST(test_bf16_attention)
     job.dropout = false;
     job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.05};
     job.before_step = count_attention;
-    job.steps = 3; /* the third's beginning is the second's end */
+    job.steps = 3; /* the third one begins at the second one's end */
     compare(&job, 1 + _i, 5e-3);
 #ifdef FSDPD_HAVE_CUDNN
     ck_assert_int_ge(attended, 4);
@@ -137,9 +136,8 @@ START_TEST(test_bf16_attention)
     ck_assert_int_eq(attended, 0);
 #endif
 }
-END_TEST
 
-START_TEST(test_hybrid)
+TEST(hybrid)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);
     job.strategy = STRATEGY_HYBRID_SHARD;
@@ -147,9 +145,8 @@ START_TEST(test_hybrid)
     job.global_batch = 4;
     compare(&job, 4, 2e-5);
 }
-END_TEST
 
-START_TEST(test_mnist)
+TEST(mnist)
 {
     struct engine_job job = {
         .model = engine_mnist(),
@@ -163,9 +160,8 @@ START_TEST(test_mnist)
         .poison = true};
     compare(&job, 1, 1e-4);
 }
-END_TEST
 
-/* ---- the order of what is enqueued ---- */
+/* ---- the order of enqueued work ---- */
 
 static char *recorded;
 
@@ -184,7 +180,7 @@ static void keep_plan(struct executor *executor, struct comm *comm, int step)
     planned = executor_plan(executor);
 }
 
-/* Lines of the record that are about events and work, in order, from the second step on. */
+/* Reads the record's lines on events and work, in order, from the second step on. */
 struct reader {
     const char *at;
     char line[128];
@@ -197,7 +193,7 @@ static bool next_line(struct reader *reader)
         size_t length = strcspn(reader->at, "\n");
         snprintf(reader->line, sizeof reader->line, "%.*s", (int)length, reader->at);
         reader->at += length + (reader->at[length] == '\n');
-        /* the lane's own clocks, staging and questions */
+        /* the lane's own clocks, staging and queries */
         if (strstr(reader->line, "clock") != NULL) continue;
         if (strncmp(reader->line, "cudaStreamQuery", 15) == 0) continue;
         if (strncmp(reader->line, "cudaEventQuery", 14) == 0) continue; /* the host's lane */
@@ -237,12 +233,13 @@ static void check_order(struct executor *executor, struct comm *comm, int step)
     char **events = mem_alloc_array((size_t)program->instruction_count, sizeof *events);
     bool more = next_line(&reader);
     int works = 0;
-    /* Instructions of one lane with no event between them: whose work is whose cannot be seen. */
+    /* Instructions of one lane with no event between them: the record cannot separate their
+     * work. */
     int run_lane = LANE_COUNT, run_works = 0, run_due = 0;
     for (int i = 0; i < program->instruction_count; i++) {
         const struct plan_instruction *instruction = &program->instructions[i];
         const char *lane = lane_names[instruction->lane];
-        if (instruction->lane == LANE_HOST) continue; /* CUDA knows nothing of it */
+        if (instruction->lane == LANE_HOST) continue; /* CUDA never sees it */
         bool awaited = false;
         for (int j = i + 1; j < program->instruction_count; j++)
             for (int w = 0; w < program->instructions[j].wait_count; w++)
@@ -269,7 +266,7 @@ static void check_order(struct executor *executor, struct comm *comm, int step)
                    strncmp(reader.line, "record copy", 11) == 0 && found < 3)
                 more = next_line(&reader);
             if (instruction->kind == INSTRUCTION_COPY_BATCH && found == 3) {
-                more = more && next_line(&reader); /* the last one's */
+                more = more && next_line(&reader); /* of the last one */
                 break;
             }
         }
@@ -293,7 +290,7 @@ static void check_order(struct executor *executor, struct comm *comm, int step)
     free(recorded);
 }
 
-START_TEST(test_order)
+LOOP_TEST(order, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     setenv("FSDPD_CUDA_GRAPHS", "off", 1); /* call by call */
@@ -301,7 +298,7 @@ START_TEST(test_order)
     job.join = cuda_fixture_join;
     job.poison = false;
     job.before_step = check_order;
-    job.steps = 3; /* the third's beginning is the second's end */
+    job.steps = 3; /* the third one begins at the second one's end */
     job.cpu_offload = job.host_apart = _i == 1;
     const struct backend_table *table = NULL;
     ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
@@ -309,18 +306,16 @@ START_TEST(test_order)
     engine_outcome_free(engine_train(&job, GROUP_LOCAL, 1));
     ck_assert(order_was_checked);
 }
-END_TEST
 
-/* ---- what the environment says ---- */
+/* ---- environment variables ---- */
 
 /* FSDPD_CUDA_SYNC waits after every call. */
-START_TEST(test_sync)
+TEST(sync)
 {
     setenv("FSDPD_CUDA_SYNC", "1", 1);
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     compare(&job, 2, 2e-5);
 }
-END_TEST
 
 static int count_of(const char *text, const char *what)
 {
@@ -337,8 +332,8 @@ static void keep_products(struct executor *executor, struct comm *comm, int step
     if (step == 2) recorded = cuda_stub_text();
 }
 
-/* FSDPD_CUDA_TF32: products of f32 may round their operands, and only if it is asked for. */
-START_TEST(test_tf32)
+/* FSDPD_CUDA_TF32: products of f32 may round their operands, only on request. */
+TEST(tf32)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.device = "cuda:0";
@@ -357,13 +352,12 @@ START_TEST(test_tf32)
     ck_assert_int_gt(products[0], 0);
     ck_assert_int_eq(products[0], products[1]);
 }
-END_TEST
 
 /* ---- opening ---- */
 
-/* The door says why a device cannot be had. What was wrong when it was asked first and is not
- * when it looks for the reason leaves a device. */
-START_TEST(test_opening)
+/* device_open reports why a device is unavailable. If an error of the first query is gone when the
+ * function looks for the reason, it opens the device. */
+TEST(opening)
 {
     struct device *device = NULL;
     cuda_stub_fail("cudaGetDeviceCount", 1, cudaErrorInitializationError);
@@ -377,11 +371,10 @@ START_TEST(test_opening)
                   status_message(status));
     status_free(status);
 }
-END_TEST
 
 /* ---- memory ---- */
 
-START_TEST(test_memory)
+TEST(memory)
 {
     struct device *device = NULL;
     struct lane_queue *lane = NULL;
@@ -410,23 +403,21 @@ START_TEST(test_memory)
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
     status_free(status);
 }
-END_TEST
 
-/* Were it not so, no test here would notice a host that reads the device's memory. */
-START_TEST(test_memory_is_not_the_hosts)
+/* Without this protection, no test here would notice a host that reads the device's memory. */
+LOOP_TEST(memory_is_not_the_hosts, 0, 2, .signal = SIGSEGV)
 {
     struct device *device = NULL;
     void *memory = NULL;
     ck_assert_ptr_null(device_open("cuda:0", 1, &device));
     ck_assert_ptr_null(device_allocate(device, 1000, &memory));
-    signal(SIGSEGV, SIG_DFL); /* sanitizers have a handler that exits */
+    signal(SIGSEGV, SIG_DFL); /* sanitizers install a handler that exits */
     printf("%d\n", ((volatile char *)memory)[_i == 0 ? 0 : 999]);
 }
-END_TEST
 
 /* ---- collectives of host memory ---- */
 
-enum { MANY = (1 << 18) + 77 }; /* floats: more than goes through the device at once */
+enum { MANY = (1 << 18) + 77 }; /* floats: more than passes through the device at once */
 
 static status_t share(struct comm *comm, void *argument)
 {
@@ -458,7 +449,8 @@ static status_t share(struct comm *comm, void *argument)
             own[i] = (float)(rank * MANY + (int)i);
         }
     }
-    /* What nobody needs is refused, not read through a pointer that is none of the device's. */
+    /* An all_reduce of host memory, which no caller needs, is refused instead of read through a
+     * pointer that is none of the device's. */
     status_t refused = comm_all_reduce(group, lane, own, 8, 1, NULL);
     if (status_code(refused) != STATUS_UNIMPLEMENTED ||
         strstr(status_message(refused), "host memory") == NULL)
@@ -469,20 +461,19 @@ static status_t share(struct comm *comm, void *argument)
     device_close(device);
     free(own);
     free(all);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-START_TEST(test_collectives_of_host_memory)
+LOOP_TEST(collectives_of_host_memory, 0, 2)
 {
     struct group_result results[GROUP_MAX];
     group_run(GROUP_LOCAL, 2 + _i, 60000, share, NULL, results);
     for (int r = 0; r < 2 + _i; r++)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
-END_TEST
 
 /* More than the staging memory holds, there and back, in odd pieces. */
-START_TEST(test_copies)
+TEST(copies)
 {
     enum { COUNT = 5 * 1024 * 1024 + 13 };
     struct device *device = NULL;
@@ -496,7 +487,7 @@ START_TEST(test_copies)
     for (int i = 0; i < 40; i++) /* more than arrive at once */
         ck_assert_ptr_null(lane_copy(lane, to + i, memory + i, 1));
     ck_assert_ptr_null(lane_copy(lane, to + 40, memory + 40, COUNT - 40));
-    memset(from, 0, 100); /* the caller's own again */
+    memset(from, 0, 100); /* the caller owns it again */
     ck_assert_ptr_null(lane_wait(lane, 10000));
     for (int i = 0; i < COUNT; i++) ck_assert_int_eq(to[i], (char)(i * 7 + i / 1000));
     lane_close(lane);
@@ -504,33 +495,4 @@ START_TEST(test_copies)
     device_close(device);
     free(from);
     free(to);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda device");
-    TCase *tests = tcase_create("device");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_test(tests, test_memory);
-    tcase_add_loop_test_raise_signal(tests, test_memory_is_not_the_hosts, SIGSEGV, 0, 2);
-    tcase_add_test(tests, test_copies);
-    tcase_add_loop_test(tests, test_collectives_of_host_memory, 0, 2);
-    tcase_add_loop_test(tests, test_transformers, 0, TINY_COUNT);
-    tcase_add_loop_test(tests, test_transformers_sharded, 0, 2 * TINY_COUNT);
-    tcase_add_loop_test(tests, test_bf16, 0, 2);
-    tcase_add_loop_test(tests, test_bf16_attention, 0, 2);
-    tcase_add_test(tests, test_hybrid);
-    tcase_add_test(tests, test_mnist);
-    tcase_add_loop_test(tests, test_order, 0, 2);
-    tcase_add_test(tests, test_sync);
-    tcase_add_test(tests, test_tf32);
-    tcase_add_test(tests, test_opening);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

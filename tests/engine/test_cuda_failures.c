@@ -1,9 +1,8 @@
 /*
- * What fails under a stub of the CUDA runtime (tests/emulation/cuda_stub.cc): a call that fails is
- * reported with its op and unit, a peer that is lost or late ends the step within the group's
- * timeout, and nothing else does.
+ * Failures under a stub of the CUDA runtime (tests/emulation/cuda_stub.cc): a call that fails is
+ * reported with its op and unit, a lost or late peer ends the step within the group's timeout, and
+ * nothing else does.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
+#include "tests/testing.h"
 
 /* ---- calls that fail ---- */
 
@@ -39,8 +39,10 @@ static char *run_failing(struct engine_job *job, int world)
     return message;
 }
 
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
 /* Each of a step's launches in turn, until the step has no more. */
-START_TEST(test_launches_fail)
+LOOP_TEST(launches_fail, 0, 6)
 {
     static const char *const calls[] = {"launch", "matmul", "memset", "copy", "wait", "record"};
     setenv("FSDPD_CUDA_GRAPHS", "off", 1); /* else the second step is captured before it is done */
@@ -59,7 +61,8 @@ START_TEST(test_launches_fail)
         bool where = strstr(message, "training step, instruction ") != NULL &&
                      (strstr(message, " of op ") != NULL || strstr(message, " of unit ") != NULL ||
                       strstr(message, ", gate") != NULL || strstr(message, "copy") != NULL);
-        /* what follows the step's last instruction is nobody's: the statistics, the evaluation */
+        /* work after the step's last instruction belongs to no op: the statistics, the
+         * evaluation */
         bool after = strstr(message, "evaluation step") != NULL ||
                      strncmp(message, "cudaMemcpyAsync", 15) == 0 ||
                      strstr(message, " lane's clock: cudaEventRecordWithFlags: ") != NULL;
@@ -71,10 +74,9 @@ START_TEST(test_launches_fail)
     }
     ck_assert_int_ge(failures, _i == 0 ? 10 : 1);
 }
-END_TEST
 
-/* An error of the device that nobody sees before the lanes are waited for. */
-START_TEST(test_device_fails)
+/* A device error that stays unseen until the wait for the lanes. */
+TEST(device_fails)
 {
     fail_call = "cudaStreamQuery", fail_number = 1;
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);
@@ -86,9 +88,8 @@ START_TEST(test_device_fails)
                   "%s", message);
     free(message);
 }
-END_TEST
 
-/* A peer that is gone: NCCL says so, the group is aborted, and nobody waits. */
+/* A lost peer: NCCL reports it, the group is aborted, and no rank waits. */
 static int64_t lost_ns;
 
 static void lose_peer(struct executor *executor, struct comm *comm, int step)
@@ -99,32 +100,31 @@ static void lose_peer(struct executor *executor, struct comm *comm, int step)
     cuda_stub_fail("ncclCommGetAsyncError", 1, ncclRemoteError);
 }
 
-START_TEST(test_peer_is_lost)
+TEST(peer_is_lost)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.device = "cuda:0";
     job.join = cuda_fixture_join;
     job.before_step = lose_peer;
-    job.poison = false; /* whose many copies wait for each other where nobody asks for errors */
+    job.poison = false; /* whose many copies wait for each other without a check for errors */
     cuda_fixture_timeout_ms = 3000;
     struct group_result results[GROUP_MAX];
     struct engine_run what = {&job, engine_outcome_new(&job)};
     group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
-    bool told = false;
+    bool reported = false;
     for (int r = 0; r < 2; r++) {
         ck_assert_int_ne(results[r].code, STATUS_OK);
-        told = told || (results[r].code == STATUS_UNAVAILABLE &&
-                        strstr(results[r].message, "remote process exited") != NULL);
+        reported = reported || (results[r].code == STATUS_UNAVAILABLE &&
+                                strstr(results[r].message, "remote process exited") != NULL);
     }
     /* the other one has the timeout */
     ck_assert_double_lt((double)(clock_monotonic_ns() - lost_ns) / 1e9, 30);
-    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    ck_assert_msg(reported, "%s; %s", results[0].message, results[1].message);
     engine_outcome_free(what.outcome);
 }
-END_TEST
 
-/* A send or a receive that fails is told, though the group it belongs to goes on without it. */
-START_TEST(test_transfers_fail)
+/* A failed send or receive is reported, although its group continues without it. */
+LOOP_TEST(transfers_fail, 0, 2)
 {
     static const char *const calls[] = {"ncclSend", "ncclRecv"};
     setenv("FSDPD_CUDA_GRAPHS", "off", 1);
@@ -140,19 +140,18 @@ START_TEST(test_transfers_fail)
     struct engine_run what = {&job, engine_outcome_new(&job)};
     group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
     char *expected = mem_printf("%s: unhandled error", fail_call);
-    bool told = false;
+    bool reported = false;
     for (int r = 0; r < 2; r++)
-        told = told ||
-               (results[r].code == STATUS_INTERNAL && strstr(results[r].message, expected) != NULL);
-    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+        reported = reported || (results[r].code == STATUS_INTERNAL &&
+                                strstr(results[r].message, expected) != NULL);
+    ck_assert_msg(reported, "%s; %s", results[0].message, results[1].message);
     free(expected);
     engine_outcome_free(what.outcome);
 }
-END_TEST
 
 /* ---- deadlines ---- */
 
-/* Of a group of two and the device's comm lane: the body of a rank. */
+/* A rank's view of a group of two and the device's comm lane. */
 struct member {
     struct device *device;
     struct lane_queue *lane;
@@ -180,7 +179,7 @@ static void sleep_for(int64_t ms)
     nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
-/* A barrier that the other rank comes to late, so that this one asks for errors meanwhile. */
+/* A barrier that the other rank enters late, so that this one queries errors meanwhile. */
 static status_t meet_late(struct member *member, int late)
 {
     if (comm_rank(member->group) == late) sleep_for(50);
@@ -188,7 +187,7 @@ static status_t meet_late(struct member *member, int late)
     return lane_wait(member->lane, 2 * cuda_fixture_timeout_ms);
 }
 
-/* Work of the lane that no peer has a part in, and that is not done when it is first asked for. */
+/* Work of the lane without any peer, which is unfinished at the first query. */
 static status_t work_alone(struct member *member)
 {
     TRY(device_allocate(member->device, 1000, &member->memory));
@@ -197,8 +196,8 @@ static status_t work_alone(struct member *member)
     return lane_wait(member->lane, 2 * cuda_fixture_timeout_ms);
 }
 
-/* The deadline is that of what is waited for: a part that has nothing to do has none, and neither
- * has the time between two waits. */
+/* The deadline belongs to the work that a rank waits for: an idle part has none, and the time
+ * between two waits does not count. */
 static status_t idle(struct comm *comm, void *argument)
 {
     struct member member = {NULL, NULL, NULL, NULL};
@@ -216,7 +215,7 @@ static status_t idle(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_idle_part)
+TEST(idle_part)
 {
     struct group_result results[GROUP_MAX];
     cuda_fixture_timeout_ms = 2000;
@@ -224,7 +223,6 @@ START_TEST(test_idle_part)
     for (int r = 0; r < 2; r++)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
-END_TEST
 
 static status_t stay_away(struct comm *comm, void *argument)
 {
@@ -236,8 +234,8 @@ static status_t stay_away(struct comm *comm, void *argument)
     return status;
 }
 
-/* FSDPD_CUDA_SYNC: the wait after every call has the group's deadline, as any other has. */
-START_TEST(test_sync_lost_peer)
+/* FSDPD_CUDA_SYNC: the wait after every call has the group's deadline, like any other wait. */
+TEST(sync_lost_peer)
 {
     struct group_result results[GROUP_MAX];
     setenv("FSDPD_CUDA_SYNC", "1", 1);
@@ -249,10 +247,9 @@ START_TEST(test_sync_lost_peer)
                   results[0].message);
     ck_assert_double_lt((double)(clock_monotonic_ns() - begin) / 1e9, 30);
 }
-END_TEST
 
-/* An error of the device is found at the op that made it, not at the end of the step. */
-START_TEST(test_sync_finds_errors)
+/* A device error is reported at the op that caused it, not at the end of the step. */
+TEST(sync_finds_errors)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);
     job.device = "cuda:0";
@@ -267,26 +264,4 @@ START_TEST(test_sync_finds_errors)
                       strstr(message, "unspecified launch failure") != NULL,
                   "%s", message);
     free(message);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda failures");
-    TCase *tests = tcase_create("failures");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_loop_test(tests, test_launches_fail, 0, 6);
-    tcase_add_test(tests, test_device_fails);
-    tcase_add_test(tests, test_peer_is_lost);
-    tcase_add_loop_test(tests, test_transfers_fail, 0, 2);
-    tcase_add_test(tests, test_idle_part);
-    tcase_add_test(tests, test_sync_lost_peer);
-    tcase_add_test(tests, test_sync_finds_errors);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,9 @@
 /*
- * Steps that are captured as CUDA graphs, under a stub of the runtime (tests/emulation): replayed
- * they have the bits of steps that are enqueued call by call, though rates, steps, dropout and
- * batches change; what cannot be captured is not, on no rank, and is told; what fails in a replay,
- * a lost peer among it, ends the step.
+ * Steps captured as CUDA graphs, under a stub of the runtime (tests/emulation): replayed, they have
+ * the bits of steps that are enqueued call by call, though rates, steps, dropout and batches
+ * change; a step that cannot be captured is captured on no rank, with a note; a failure in a
+ * replay, such as a lost peer, ends the step.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
+#include "tests/testing.h"
 
 enum { STEPS = 5, REPLAYS = STEPS - 2 }; /* the first warms up, the second is captured */
 
@@ -52,7 +52,7 @@ static void compare(const struct engine_job *job, int world)
 {
     int batches = job->micro_steps > 1 ? job->micro_steps : 1;
     int programs = batches > 1 ? 2 : 1;
-    /* of every batch but a step's last: that program is ready sooner */
+    /* of every batch except a step's last: that program is ready sooner */
     int replays = REPLAYS + (batches > 1 ? (batches - 1) * STEPS - 2 : 0);
     struct engine_outcome *expected = run_plainly(job, world);
     for (uint64_t seed = 21; seed <= (world == 1 ? 22 : 21); seed++) {
@@ -69,24 +69,24 @@ static void compare(const struct engine_job *job, int world)
     engine_outcome_free(expected);
 }
 
-START_TEST(test_models)
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
+LOOP_TEST(models, 0, 2 * TINY_COUNT)
 {
     struct engine_job job = job_of(_i % TINY_COUNT);
     compare(&job, 1 + _i / TINY_COUNT);
 }
-END_TEST
 
-START_TEST(test_bf16)
+LOOP_TEST(bf16, 0, 2)
 {
     struct engine_job job = job_of(TINY_GPT2);
     job.param_dtype = DTYPE_BF16;
     job.reduce_dtype = _i ? DTYPE_BF16 : DTYPE_F32;
     compare(&job, 2 + _i);
 }
-END_TEST
 
 /* Two communicators' collectives in a graph. */
-START_TEST(test_hybrid)
+TEST(hybrid)
 {
     struct engine_job job = job_of(TINY_LLAMA);
     job.strategy = STRATEGY_HYBRID_SHARD;
@@ -94,20 +94,18 @@ START_TEST(test_hybrid)
     job.global_batch = 4;
     compare(&job, 4);
 }
-END_TEST
 
 /* Another program for the batches before a step's last, with and without collectives. */
-START_TEST(test_accumulation)
+LOOP_TEST(accumulation, 0, 3)
 {
     struct engine_job job = job_of(TINY_GPT2);
     job.micro_steps = 3;
     job.no_sync = _i % 2;
     compare(&job, 1 + _i);
 }
-END_TEST
 
-/* Arguments of the other optimizers; a momentum's first step differs from those after it. */
-START_TEST(test_optimizers)
+/* Arguments of the other optimizers; a momentum's first step differs from later ones. */
+LOOP_TEST(optimizers, 0, 2)
 {
     static const struct optimizer_step optimizers[] = {
         {.kind = OPTIMIZER_SGD, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01},
@@ -115,13 +113,12 @@ START_TEST(test_optimizers)
     };
     struct engine_job job = job_of(TINY_BERT);
     job.optimizer = optimizers[_i];
-    job.max_norm = _i ? 0.01 : 0; /* every step is clipped, or none */
+    job.max_norm = _i ? 0.01 : 0; /* clips every step, or none */
     if (_i == 0) job.norm = NORM_NONE;
     compare(&job, 1 + _i);
 }
-END_TEST
 
-START_TEST(test_mnist)
+TEST(mnist)
 {
     struct engine_job job = job_of(TINY_GPT2);
     job.model = engine_mnist();
@@ -137,7 +134,6 @@ START_TEST(test_mnist)
     engine_outcome_free(found);
     engine_outcome_free(expected);
 }
-END_TEST
 
 /* ---- steps that are not replayed ---- */
 
@@ -171,8 +167,8 @@ static bool is_noted(const char *what, int world)
     return found;
 }
 
-/* One call of a capture fails on one rank: no rank replays, all say why, nothing else changes. */
-START_TEST(test_capture_fails)
+/* One call of a capture fails on one rank: no rank replays, all note why, nothing else changes. */
+LOOP_TEST(capture_fails, 0, 11)
 {
     static const struct {
         const char *call, *noted;
@@ -210,9 +206,8 @@ START_TEST(test_capture_fails)
     engine_outcome_free(found);
     engine_outcome_free(expected);
 }
-END_TEST
 
-START_TEST(test_sync_is_plain)
+TEST(sync_is_plain)
 {
     struct engine_job job = job_of(TINY_LLAMA);
     job.before_step = fail_and_note;
@@ -229,9 +224,8 @@ START_TEST(test_sync_is_plain)
     engine_outcome_free(found);
     engine_outcome_free(expected);
 }
-END_TEST
 
-/* A step whose instructions' times are wanted is enqueued call by call, between two replays. */
+/* A step whose instructions are timed is enqueued call by call, between two replays. */
 static _Thread_local struct trace *trace;
 
 static void trace_a_step(struct executor *executor, struct comm *comm, int step)
@@ -253,7 +247,7 @@ static void trace_a_step(struct executor *executor, struct comm *comm, int step)
     trace_free(trace);
 }
 
-START_TEST(test_traced_step)
+TEST(traced_step)
 {
     struct engine_job job = job_of(TINY_GPT2);
     struct engine_outcome *expected = run_plainly(&job, 2);
@@ -265,7 +259,6 @@ START_TEST(test_traced_step)
     engine_outcome_free(found);
     engine_outcome_free(expected);
 }
-END_TEST
 
 /* ---- replays that fail ---- */
 
@@ -287,7 +280,7 @@ static void run_failing(struct engine_job *job, int world, struct group_result *
     engine_outcome_free(what.outcome);
 }
 
-START_TEST(test_launch_fails)
+TEST(launch_fails)
 {
     struct group_result results[GROUP_MAX];
     struct engine_job job = job_of(TINY_GPT2);
@@ -298,10 +291,9 @@ START_TEST(test_launch_fails)
     ck_assert_str_eq(results[0].message, "a recorded training step: cudaGraphLaunch: unspecified "
                                          "launch failure (cudaErrorLaunchFailure)");
 }
-END_TEST
 
-/* The communicators, one or three, are aborted while a graph that has them runs. */
-START_TEST(test_peer_is_lost)
+/* The communicators, one or three, are aborted while a graph that uses them runs. */
+LOOP_TEST(peer_is_lost, 0, 2)
 {
     struct group_result results[GROUP_MAX];
     struct engine_job job = job_of(TINY_LLAMA);
@@ -315,19 +307,18 @@ START_TEST(test_peer_is_lost)
     cuda_fixture_timeout_ms = 3000;
     asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
     run_failing(&job, world, results);
-    bool told = false;
+    bool reported = false;
     for (int r = 0; r < world; r++) {
         ck_assert_int_ne(results[r].code, STATUS_OK);
-        told = told || (results[r].code == STATUS_UNAVAILABLE &&
-                        strstr(results[r].message, "remote process exited") != NULL);
+        reported = reported || (results[r].code == STATUS_UNAVAILABLE &&
+                                strstr(results[r].message, "remote process exited") != NULL);
     }
-    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    ck_assert_msg(reported, "%s; %s", results[0].message, results[1].message);
     ck_assert_double_lt((double)(clock_monotonic_ns() - failed_ns) / 1e9, 30);
     ck_assert_int_ge(cuda_stub_count("ncclCommAbort"), world);
 }
-END_TEST
 
-/* ---- the stub's rules are CUDA's ---- */
+/* ---- the stub enforces CUDA's rules ---- */
 
 struct streams {
     cudaStream_t first, second;
@@ -360,7 +351,7 @@ static void tear_down_streams(struct streams *s)
     cudaFree(s->memory);
 }
 
-START_TEST(test_rules_of_captures)
+LOOP_TEST(rules_of_captures, 0, 7)
 {
     enum { UNJOINED, WAITS, TAKES_MEMORY, ASKS_EVENT, FROM_OUTSIDE, PAGEABLE, JOINED };
     struct streams s;
@@ -400,31 +391,4 @@ START_TEST(test_rules_of_captures)
     ck_assert_int_eq(cudaStreamSynchronize(s.second), 0);
     if (graph != NULL) cudaGraphDestroy(graph);
     tear_down_streams(&s);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda graphs");
-    TCase *tests = tcase_create("graphs");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_loop_test(tests, test_models, 0, 2 * TINY_COUNT);
-    tcase_add_loop_test(tests, test_bf16, 0, 2);
-    tcase_add_test(tests, test_hybrid);
-    tcase_add_loop_test(tests, test_accumulation, 0, 3);
-    tcase_add_loop_test(tests, test_optimizers, 0, 2);
-    tcase_add_test(tests, test_mnist);
-    tcase_add_loop_test(tests, test_capture_fails, 0, 11);
-    tcase_add_test(tests, test_sync_is_plain);
-    tcase_add_test(tests, test_traced_step);
-    tcase_add_test(tests, test_launch_fails);
-    tcase_add_loop_test(tests, test_peer_is_lost, 0, 2);
-    tcase_add_loop_test(tests, test_rules_of_captures, 0, 7);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

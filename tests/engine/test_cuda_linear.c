@@ -1,7 +1,7 @@
 /*
- * Linear layers on the device, over a stub of cuBLASLt: which epilogue a product is given, what is
- * left to our own kernels, and that the numbers are the reference's either way. (Random shapes are
- * gone through by test_cuda_ops, of the same sources as the CPU's tests.)
+ * Linear layers on the device, over a stub of cuBLASLt: which epilogue a product gets, which work
+ * our own kernels do, and that the numbers match the reference either way. (test_cuda_ops, built
+ * from the sources of the CPU's tests, covers random shapes.)
  */
 #ifndef TEST_DEVICE
 #define TEST_DEVICE
@@ -10,6 +10,7 @@
 
 #include "../emulation/cuda_stub.h"
 #include "../unit/attention_fixture.h"
+#include "tests/testing.h"
 
 #include "runtime/device_table.h"
 
@@ -17,7 +18,7 @@
 
 static void set_up(void)
 {
-    struct device *device = NULL; /* the first of a process starts the stub */
+    struct device *device = NULL; /* the first device of a process starts the stub */
     ck_assert_status_ok(device_open("cuda:0", 1, &device));
     device_close(device);
     cuda_stub_reset(1);
@@ -33,7 +34,7 @@ struct linear_case {
     enum dtype dtype;
     enum op_kind kind;
     bool tf32, own, bias, kept, gelu;
-    int64_t columns;      /* of what GELU is given */
+    int64_t columns;      /* of GELU's input */
     const char *expected; /* products, and launches of our own kernels */
 };
 
@@ -49,7 +50,7 @@ static const struct linear_case cases[] = {
      .expected = "matmul compute f32 dgelu\n"},
     {DTYPE_BF16, OP_LINEAR, .bias = true, .columns = 24, .expected = "matmul compute f32 bias\n"},
     {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .columns = 24, .expected = "matmul compute f32\n"},
-    /* f32 as it is: our own tanh, which is exact; rounded to tf32: the library's */
+    /* plain f32: our own tanh, which is exact; rounded to tf32: the library's */
     {DTYPE_F32, OP_LINEAR, .gelu = true, .bias = true, .kept = true, .columns = 24,
      .expected = "matmul compute f32 bias\nlaunch compute\n"},
     {DTYPE_F32, OP_LINEAR_BACKWARD_DATA, .gelu = true, .columns = 24,
@@ -58,7 +59,7 @@ static const struct linear_case cases[] = {
      .expected = "matmul compute tf32 gelu_aux_bias\n"},
     {DTYPE_F32, OP_LINEAR_BACKWARD_DATA, .tf32 = true, .gelu = true, .columns = 24,
      .expected = "matmul compute tf32 dgelu\n"},
-    /* rows of the other matrix that are no multiple of 8 wide, and where it is not wanted */
+    /* rows of the other matrix whose width is not a multiple of 8, and without an epilogue */
     {DTYPE_BF16, OP_LINEAR, .gelu = true, .bias = true, .kept = true, .columns = 20,
      .expected = "matmul compute f32 bias\nlaunch compute\n"},
     {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .gelu = true, .columns = 20,
@@ -70,7 +71,7 @@ static const struct linear_case cases[] = {
     {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .own = true, .gelu = true, .columns = 24,
      .expected = "matmul compute f32\nlaunch compute\n"},
 };
-enum { CASES = sizeof cases / sizeof cases[0], ROWS = 6, OTHER = 16 };
+enum { CASES = COUNT_OF(cases), ROWS = 6, OTHER = 16 };
 
 static struct op_desc desc_of_case(const struct linear_case *c)
 {
@@ -109,9 +110,9 @@ static void fill(struct random *random, struct world *world)
             world->outputs[i] = area_new(tensor_bytes(&world->desc.outputs[i]), 0);
 }
 
-static char said[256]; /* by the device that ran last */
+static char last_note[256]; /* by the device that ran last */
 
-/* On the device, the bias `shift` bytes behind a multiple of 64. */
+/* On the device, with the bias `shift` bytes after a multiple of 64. */
 static status_t run(const struct op_desc *desc, struct kernel_call call, size_t shift)
 {
     struct device *device = NULL;
@@ -147,7 +148,7 @@ static status_t run(const struct op_desc *desc, struct kernel_call call, size_t 
                 lane_copy(lane, call.outputs[i], there.outputs[i], tensor_bytes(&desc->outputs[i]));
     status = status_first(status, lane_wait(lane, 60000));
     const char *note = device_note(device, 0);
-    snprintf(said, sizeof said, "%s", note != NULL ? note : "");
+    snprintf(last_note, sizeof last_note, "%s", note != NULL ? note : "");
     device->table->unprepare(prepared);
     for (int i = 0; i < OP_MAX_INPUTS + OP_MAX_OUTPUTS; i++) device_release(device, memory[i]);
     device_release(device, there.workspace);
@@ -156,7 +157,7 @@ static status_t run(const struct op_desc *desc, struct kernel_call call, size_t 
     return status;
 }
 
-/* Products and launches, a line each, from what was recorded; caller frees. */
+/* Recorded products and launches, a line each; caller frees. */
 static char *computed(void)
 {
     char *text = cuda_stub_text(), *found = mem_strdup("");
@@ -170,7 +171,7 @@ static char *computed(void)
     return found;
 }
 
-/* Ours and the reference's; what a product is rounded to before GELU counts. */
+/* Compares our result with the reference's; it depends on how a product is rounded before GELU. */
 static void assert_near(struct world *world)
 {
     struct world expected = {.desc = world->desc};
@@ -193,7 +194,9 @@ static void assert_near(struct world *world)
     }
 }
 
-START_TEST(test_epilogues)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+LOOP_TEST(epilogues, 0, CASES)
 {
     const struct linear_case *c = &cases[_i];
     struct random random = {100 + (uint64_t)_i};
@@ -208,10 +211,9 @@ START_TEST(test_epilogues)
     free(found);
     world_free(&world);
 }
-END_TEST
 
-/* cuBLASLt may have no such epilogue for a shape: less is asked of it then. */
-START_TEST(test_without)
+/* cuBLASLt may lack this epilogue for a shape: the request is then simpler. */
+LOOP_TEST(without, 0, 4)
 {
     static const char *const expected[] = {
         "matmul compute f32 gelu_aux_bias\n",
@@ -235,15 +237,15 @@ START_TEST(test_without)
     ck_assert_status_ok(run(&world.desc, call_of(&world), 0));
     char *found = computed();
     ck_assert_str_eq(found, expected[_i]);
-    ck_assert_str_eq(said, notes[_i]);
+    ck_assert_str_eq(last_note, notes[_i]);
     assert_near(&world);
     free(found);
     world_free(&world);
 }
-END_TEST
 
-/* A bias in bf16 may lie at a multiple of 8 bytes: an algorithm that can read it is asked for. */
-START_TEST(test_shifted)
+/* A bias in bf16 may lie at a multiple of 8 bytes: the request is for an algorithm that can read
+ * it. */
+LOOP_TEST(shifted, 0, 2)
 {
     struct random random = {1};
     struct world world = {.desc = desc_of_case(&cases[0])};
@@ -254,9 +256,8 @@ START_TEST(test_shifted)
     assert_near(&world);
     world_free(&world);
 }
-END_TEST
 
-START_TEST(test_fails)
+TEST(fails)
 {
     struct random random = {1};
     struct world world = {.desc = desc_of_case(&cases[0])};
@@ -266,23 +267,4 @@ START_TEST(test_fails)
     ck_assert_str_eq(status_message(status), "cublasLtMatmul: execution failed");
     status_free(status);
     world_free(&world);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda linear");
-    TCase *tests = tcase_create("linear");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, test_epilogues, 0, CASES);
-    tcase_add_loop_test(tests, test_without, 0, 4);
-    tcase_add_loop_test(tests, test_shifted, 0, 2);
-    tcase_add_test(tests, test_fails);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,9 @@
 /*
  * Offloaded units on the CUDA device, over the stub of the runtime (tests/emulation/cuda_stub.cc),
- * whose memory the host cannot touch and which copies nothing by itself but pinned memory: the same
- * bits as without offloading, whatever order streams, threads and the host's lane are in; what
- * fails is told. Whole runs are test_cuda_session.c's.
+ * whose memory the host cannot touch and which captures only copies of pinned memory: the same bits
+ * as without offloading, in any order of streams, threads and the host's lane; failures are
+ * reported. test_cuda_session.c has whole runs.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "cuda_fixture.h"
 #include "kernels/kernel.h"
 #include "runtime/backend.h"
+#include "tests/testing.h"
 
 static struct engine_outcome *train(struct engine_job *job, int world, uint64_t seed)
 {
@@ -47,21 +47,24 @@ static void compare(struct engine_job job, int world)
     engine_outcome_free(expected);
 }
 
-START_TEST(test_models)
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
+LOOP_TEST(models, 0, 3 * TINY_COUNT)
 {
     compare(cuda_fixture_job(_i % TINY_COUNT), 1 + _i / TINY_COUNT);
 }
-END_TEST
 
-/* The optimizers of the host have the bits of the device's, and run before backward is over where
- * no norm holds them back. */
-START_TEST(test_optimizers)
+/* The host's optimizers give the device's bits, and run before backward is over unless a norm
+ * delays them. */
+LOOP_TEST(optimizers, 0, 6)
 {
     static const struct optimizer_step optimizers[] = {
         {.kind = OPTIMIZER_SGD, .lr = 0.05},
         {.kind = OPTIMIZER_SGD, .lr = 0.02, .momentum = 0.9, .nesterov = true},
         {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
         {.kind = OPTIMIZER_ADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3},
+        {.kind = OPTIMIZER_LION, .lr = 0.001, .beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1},
+        {.kind = OPTIMIZER_ADAGRAD, .lr = 0.01, .lr_decay = 0.1, .eps = 1e-3},
     };
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.optimizer = optimizers[_i];
@@ -70,10 +73,9 @@ START_TEST(test_optimizers)
     job.steps = 3;
     compare(job, 2);
 }
-END_TEST
 
 /* Strategies, accumulation with and without communication, bf16 on the wire. */
-START_TEST(test_ways)
+LOOP_TEST(ways, 0, 9)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);
     int world = 2;
@@ -102,10 +104,9 @@ START_TEST(test_ways)
     }
     compare(job, world);
 }
-END_TEST
 
-/* The host's optimizers have the threads that the worker was given. */
-START_TEST(test_threads)
+/* The host's optimizers use the worker's threads. */
+TEST(threads)
 {
     struct device *device = NULL;
     struct lane_queue *lane = NULL;
@@ -116,7 +117,6 @@ START_TEST(test_threads)
     lane_close(lane);
     device_close(device);
 }
-END_TEST
 
 /* ---- what fails ---- */
 
@@ -150,8 +150,8 @@ static struct engine_job offloaded_job(void)
     return job;
 }
 
-/* Each of a step's copies in turn: uploads and downloads are told with their units. */
-START_TEST(test_copies_fail)
+/* Each of a step's copies fails in turn: errors of uploads and downloads name their units. */
+TEST(copies_fail)
 {
     int uploads = 0, downloads = 0;
     fail_call = "copy";
@@ -170,10 +170,9 @@ START_TEST(test_copies_fail)
     ck_assert_int_ge(uploads, 4);
     ck_assert_int_ge(downloads, 2);
 }
-END_TEST
 
-/* The host's lane waits for the device's: it is told if that cannot be known. */
-START_TEST(test_waiting_fails)
+/* The host's lane waits for the device's; a failure of that wait is reported. */
+TEST(waiting_fails)
 {
     struct engine_job job = offloaded_job();
     enum status_code code;
@@ -185,9 +184,8 @@ START_TEST(test_waiting_fails)
                   message);
     free(message);
 }
-END_TEST
 
-START_TEST(test_no_host_memory)
+TEST(no_host_memory)
 {
     struct engine_job job = offloaded_job();
     enum status_code code;
@@ -198,26 +196,4 @@ START_TEST(test_no_host_memory)
     ck_assert_int_eq(code, STATUS_RESOURCE_EXHAUSTED);
     ck_assert_msg(strstr(message, "of pinned host memory; the host has ") != NULL, "%s", message);
     free(message);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda offload");
-    TCase *tests = tcase_create("offload");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_loop_test(tests, test_models, 0, 3 * TINY_COUNT);
-    tcase_add_loop_test(tests, test_optimizers, 0, 4);
-    tcase_add_loop_test(tests, test_ways, 0, 9);
-    tcase_add_test(tests, test_threads);
-    tcase_add_test(tests, test_copies_fail);
-    tcase_add_test(tests, test_waiting_fails);
-    tcase_add_test(tests, test_no_host_memory);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

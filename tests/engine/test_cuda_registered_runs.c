@@ -1,10 +1,8 @@
 /*
  * Whole runs on the CUDA device with fsdp.register_buffers, over the stubs of the runtime and of
- * NCCL: changes of the wrap policy, pulls and checkpoints come to the bits of the same runs
- * without, and what is planned says what the key does, or refuses it. Steps are
- * test_cuda_registration.c's.
+ * NCCL: changes of the wrap policy, pulls and checkpoints give the bits of the same runs without
+ * it, and a plan states the key's effect, or refuses it. test_cuda_registration.c has steps.
  */
-#include <check.h>
 #include <nccl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +15,8 @@
 #include "planning/planning.h"
 #include "runtime/backend.h"
 #include "session_group.h"
-#include "train/run.h"
+#include "tests/testing.h"
+#include "train/session_state.h"
 
 static char folder[96];
 static int64_t timeout_ms; /* of groups */
@@ -26,7 +25,7 @@ static status_t join(struct device *device, int rank, int world, struct comm **c
 {
     const struct rendezvous rendezvous = memory_store();
     return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, timeout_ms, false,
-                        comm);
+                        true, comm);
 }
 
 static void set_up(void)
@@ -56,13 +55,13 @@ static void init(struct group *group, int number)
     group->job.max_steps = 10;
     group->job.log_interval = 1;
     group->job.evaluate = false;
-    if (world == 4) group->job.strategy = STRATEGY_HYBRID_SHARD;
+    if (world == 4) group->job.plan.strategy = STRATEGY_HYBRID_SHARD;
     group->job.shard_size = 2;
     group->device = "cuda:0";
     group->join = join;
 }
 
-static void run_well(struct group *group)
+static void run_without_error(struct group *group)
 {
     memory_store_reset();
     cuda_stub_record(true);
@@ -70,7 +69,7 @@ static void run_well(struct group *group)
     group_expect_success(group);
     ck_assert_uint_eq(nccl_stub_taken(), 0);
     ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), cuda_stub_count("ncclCommRegister"));
-    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc") > 0, group->job.register_buffers);
+    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc") > 0, group->job.plan.register_buffers);
     ck_assert_int_gt(cuda_stub_count("cudaGraphLaunch"), 0);
 }
 
@@ -88,9 +87,12 @@ static const struct wrap_policy none = {.kind = WRAP_NONE},
                                 small = {.kind = WRAP_SIZE, .min_num_params = 1},
                                 unknown = {.kind = WRAP_UNITS, .units = wrong, .unit_count = 1};
 
-/* Every change makes and registers new arenas, while the group has the old ones, and captures anew.
- */
-START_TEST(test_changes_of_the_policy)
+TESTS_BELOW(.timeout = 240, .set_up = set_up, .tear_down = tear_down,
+            .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
+
+/* Every change creates and registers new arenas while the group has the old ones, and captures
+ * again. */
+LOOP_TEST(changes_of_the_policy, 0, WORLDS)
 {
     struct group group, expected;
     init(&group, _i);
@@ -100,9 +102,9 @@ START_TEST(test_changes_of_the_policy)
     group.wraps[1] = &none;
     group.wraps[2] = &unknown; /* order 4 only pulls */
     expected = group;
-    group.job.register_buffers = true;
-    run_well(&expected);
-    run_well(&group);
+    group.job.plan.register_buffers = true;
+    run_without_error(&expected);
+    run_without_error(&group);
     ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 3 * 2 * group.job.world);
     ck_assert_int_gt(cuda_stub_count("registered"), 0);
     ck_assert_int_eq(group.members[0].metric_count, expected.members[0].metric_count);
@@ -120,10 +122,9 @@ START_TEST(test_changes_of_the_policy)
     group_reset(&group);
     group_reset(&expected);
 }
-END_TEST
 
-/* What NCCL does not take back is told by the next collective: the run does not go on. */
-START_TEST(test_change_fails)
+/* A failed deregistration is reported by the next collective: the run ends. */
+LOOP_TEST(change_fails, 0, 2)
 {
     static const struct {
         const char *call, *what;
@@ -133,43 +134,43 @@ START_TEST(test_change_fails)
     };
     struct group group;
     init(&group, 0);
-    group.timeout_ms = timeout_ms; /* that the other rank has in one of the cases */
+    group.timeout_ms = timeout_ms; /* which the other rank reaches in one of the cases */
     group.order_count = 1;
     group.order_at[0] = 3;
     group.wraps[0] = &small;
-    group.job.register_buffers = true;
+    group.job.plan.register_buffers = true;
     memory_store_reset();
-    /* The first arenas are two of each of two ranks'. */
+    /* Both ranks register two arenas first. */
     cuda_stub_fail(cases[_i].call, _i == 0 ? 1 : 5, ncclUnhandledCudaError);
     group_run(&group);
-    bool told = false;
+    bool reported = false;
     for (int rank = 0; rank < 2; rank++) {
         ck_assert_ptr_nonnull(group.members[rank].status);
-        told = told || strstr(status_message(group.members[rank].status), cases[_i].what) != NULL;
+        reported =
+            reported || strstr(status_message(group.members[rank].status), cases[_i].what) != NULL;
     }
-    ck_assert_msg(told, "%s; %s", status_message(group.members[0].status),
+    ck_assert_msg(reported, "%s; %s", status_message(group.members[0].status),
                   status_message(group.members[1].status));
     ck_assert_uint_eq(nccl_stub_taken(), 0);
     group_reset(&group);
 }
-END_TEST
 
-/* Taken with registered buffers and resumed without, and the other way. */
-START_TEST(test_checkpoints)
+/* Taken with registered buffers and resumed without, and vice versa. */
+LOOP_TEST(checkpoints, 0, 4)
 {
     struct group group, again;
     init(&group, _i / 2);
     group.job.checkpoints =
         (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
     again = group;
-    group.job.register_buffers = _i % 2 == 0;
-    again.job.register_buffers = _i % 2 == 1;
-    run_well(&group);
-    group_save_well(&group, 0, folder, 1);
+    group.job.plan.register_buffers = _i % 2 == 0;
+    again.job.plan.register_buffers = _i % 2 == 1;
+    run_without_error(&group);
+    group_save_without_error(&group, 0, folder, 1);
     again.job.checkpoints.every_steps = 0;
     again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
     again.job.checkpoints.attempt = 2;
-    run_well(&again);
+    run_without_error(&again);
     ck_assert_uint_eq(again.members[0].resumed_step, 5);
     ck_assert_int_eq(again.members[0].metric_count, 5);
     ck_assert(again.members[0].metrics[4].loss == group.members[0].metrics[9].loss);
@@ -177,7 +178,6 @@ START_TEST(test_checkpoints)
     group_reset(&group);
     group_reset(&again);
 }
-END_TEST
 
 /* ---- planning ---- */
 
@@ -188,14 +188,14 @@ static bool is_noted(const Fsdpd__V1__Plan *plan, const char *what)
     return false;
 }
 
-START_TEST(test_planning)
+LOOP_TEST(planning, 0, 4)
 {
     static const struct {
         const char *device, *note;
         bool staged;
         int world;
     } cases[] = {
-        {"cuda:0", "NCCL works on registered buffers; what it allocates beyond them", false, 2},
+        {"cuda:0", "NCCL uses registered buffers; memory that it allocates beyond them", false, 2},
         {"cuda:0", "no effect with one worker", false, 1},
         {"cuda:0", "no effect where workers share a device", true, 2},
         {"cpu", "fsdp.register_buffers has no effect on a CPU", false, 2},
@@ -213,17 +213,17 @@ START_TEST(test_planning)
     uint64_t peak = plan->peak_bytes, hash = plan->hash;
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 
-    group.job.register_buffers = true;
+    group.job.plan.register_buffers = true;
     status = planning_make(&group.job, &options, &plan);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     ck_assert(is_noted(plan, cases[_i].note));
     ck_assert_uint_eq(plan->peak_bytes, peak);
-    bool planned = _i == 0 || _i == 2; /* the plan itself does not know who moves what */
+    bool planned = _i == 0 || _i == 2; /* the plan itself does not know the communicators */
     ck_assert_int_eq(plan->hash != hash, planned);
     ck_assert_int_eq(strstr(plan->dump, ", registered buffers") != NULL, planned);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 
-    /* Only who would use it minds an NCCL that has none of it. */
+    /* Only a job that uses the key minds an NCCL without registration. */
     nccl_stub_version(21805);
     status = planning_make(&group.job, &options, &plan);
     if (_i == 0) {
@@ -236,24 +236,4 @@ START_TEST(test_planning)
         ck_assert_msg(status == NULL, "%s", status_message(status));
         fsdpd__v1__plan__free_unpacked(plan, NULL);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda registered runs");
-    TCase *tests = tcase_create("runs");
-    tcase_set_timeout(tests, 240);
-    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, test_changes_of_the_policy, 0, WORLDS);
-    tcase_add_loop_test(tests, test_change_fails, 0, 2);
-    tcase_add_loop_test(tests, test_checkpoints, 0, 4);
-    tcase_add_loop_test(tests, test_planning, 0, 4);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

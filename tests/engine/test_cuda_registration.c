@@ -1,11 +1,10 @@
 /*
- * Arenas that are registered with NCCL's communicators, over the stubs of the runtime and of NCCL
- * (tests/emulation/nccl_memory_stub.cc), which end the test when one of NCCL's rules is broken: the
- * same bits as without, in steps of all kinds, captured or not; every collective of a step works on
- * registered memory, and ranks that need each other to capture do so together or not at all; what
- * fails is told and everything is given back. Whole runs are test_cuda_registered_runs.c's.
+ * Arenas registered with NCCL's communicators, over the stubs of the runtime and of NCCL
+ * (tests/emulation/nccl_memory_stub.cc), which end the test on a breach of NCCL's rules: the same
+ * bits as without, in steps of all kinds, captured or not; every collective of a step works on
+ * registered memory, and ranks that need each other to capture do so together or not at all;
+ * failures are reported and everything is released. test_cuda_registered_runs.c has whole runs.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "../emulation/cuda_stub.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
+#include "tests/testing.h"
 
 /* The first warms up, the second is measured, the third captured. */
 enum { STEPS = 5, REPLAYS = STEPS - 3 };
@@ -49,7 +49,7 @@ static struct engine_outcome *run_without(struct engine_job *job, int world)
     return outcome;
 }
 
-/* `groups`: that every rank is in, of more than itself. */
+/* `groups`: the number of groups of more than one rank that each rank belongs to. */
 static void compare(struct engine_job job, int world, int groups)
 {
     struct engine_outcome *expected = run_without(&job, world);
@@ -75,13 +75,14 @@ static void compare(struct engine_job job, int world, int groups)
     engine_outcome_free(expected);
 }
 
-START_TEST(test_models)
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
+LOOP_TEST(models, 0, 2 * TINY_COUNT)
 {
     compare(job_of(_i % TINY_COUNT), 2 + _i / TINY_COUNT, 1);
 }
-END_TEST
 
-START_TEST(test_ways)
+LOOP_TEST(ways, 0, 7)
 {
     struct engine_job job = job_of(TINY_GPT2);
     int world = 2, groups = 1;
@@ -109,11 +110,9 @@ START_TEST(test_ways)
     }
     compare(job, world, groups);
 }
-END_TEST
 
-/* Of one rank, and where another communicator moves host memory, it is no other step than without.
- */
-START_TEST(test_no_effect)
+/* With one rank, or where another communicator moves host memory, the step is the one without. */
+LOOP_TEST(no_effect, 0, 2)
 {
     struct engine_job job = job_of(TINY_LLAMA);
     int world = 1 + _i;
@@ -127,7 +126,6 @@ START_TEST(test_no_effect)
     engine_outcome_free(found);
     engine_outcome_free(expected);
 }
-END_TEST
 
 /* ---- what fails ---- */
 
@@ -161,24 +159,25 @@ static void forget_notes(void)
     }
 }
 
-/* Whether a rank says `what`; all fail, and nothing is left of their memory. */
+/* Whether a rank reports `what`; all fail, and none of their memory is left. */
 static void expect_failure(struct engine_job *job, int world, enum status_code code,
                            const char *what)
 {
     struct group_result results[GROUP_MAX];
     struct engine_run run = {job, engine_outcome_new(job)};
-    bool told = false;
+    bool reported = false;
     group_run(GROUP_LOCAL, world, 60000, engine_rank, &run, results);
     for (int r = 0; r < world; r++) {
         ck_assert_int_ne(results[r].code, STATUS_OK);
-        told = told || (results[r].code == code && strstr(results[r].message, what) != NULL);
+        reported =
+            reported || (results[r].code == code && strstr(results[r].message, what) != NULL);
     }
-    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    ck_assert_msg(reported, "%s; %s", results[0].message, results[1].message);
     ck_assert_uint_eq(nccl_stub_taken(), 0);
     engine_outcome_free(run.outcome);
 }
 
-START_TEST(test_memory_fails)
+LOOP_TEST(memory_fails, 0, 6)
 {
     static const struct {
         const char *call;
@@ -203,10 +202,9 @@ START_TEST(test_memory_fails)
     cuda_stub_fail(cases[_i].call, cases[_i].number, ncclUnhandledCudaError);
     expect_failure(&job, cases[_i].world, STATUS_INTERNAL, cases[_i].what);
 }
-END_TEST
 
-/* A peer that is gone while ranks wait for each other to enqueue, or in a replay. */
-START_TEST(test_peer_is_lost)
+/* A peer that is lost while ranks wait for each other to enqueue, or in a replay. */
+LOOP_TEST(peer_is_lost, 0, 4)
 {
     struct engine_job job = job_of(TINY_LLAMA);
     int world = _i % 2 ? 4 : 2;
@@ -224,10 +222,10 @@ START_TEST(test_peer_is_lost)
     ck_assert_int_ge(cuda_stub_count("ncclCommAbort"), world);
     forget_notes();
 }
-END_TEST
 
-/* What one rank finds out before, or after all calls are captured, leaves all of them to go on. */
-START_TEST(test_no_rank_captures)
+/* An error that one rank finds before a capture, or after all its calls, lets all ranks
+ * continue. */
+LOOP_TEST(no_rank_captures, 0, 2)
 {
     static const struct {
         const char *call, *noted;
@@ -253,10 +251,9 @@ START_TEST(test_no_rank_captures)
     engine_outcome_free(found);
     engine_outcome_free(expected);
 }
-END_TEST
 
-/* What fails in the middle of a capture leaves peers waiting: the step ends, with the reason. */
-START_TEST(test_capture_fails)
+/* A failure in the middle of a capture leaves peers waiting: the step ends, with the reason. */
+LOOP_TEST(capture_fails, 0, 3)
 {
     static const struct {
         const char *call;
@@ -276,11 +273,10 @@ START_TEST(test_capture_fails)
     expect_failure(&job, 2, STATUS_INTERNAL, "recording a step of registered buffers: ");
     forget_notes();
 }
-END_TEST
 
 /* ---- the device's part ---- */
 
-START_TEST(test_memory)
+TEST(memory)
 {
     struct device *device = NULL;
     void *memory = NULL;
@@ -290,7 +286,7 @@ START_TEST(test_memory)
     int notes_before = 0;
     while (device_note(device, notes_before) != NULL) notes_before++;
     ck_assert_ptr_null(device_allocate_registrable(device, 1000, &memory));
-    ck_assert_uint_eq(device_allocated_bytes(device), 1000); /* what was asked for */
+    ck_assert_uint_eq(device_allocated_bytes(device), 1000); /* the requested size */
     ck_assert_uint_eq(nccl_stub_taken(), 2 << 20);
     ck_assert_str_eq(device_note(device, notes_before),
                      "registered buffers: NCCL took 2.10 MB of the device's memory for 1.00 kB");
@@ -299,10 +295,9 @@ START_TEST(test_memory)
     ck_assert_uint_eq(device_allocated_bytes(device), 0);
     device_close(device);
 }
-END_TEST
 
-/* Refused by name; the cpu has no such thing, and nothing against it. */
-START_TEST(test_old_library)
+/* Refused by name; the cpu has no such feature, and ignores the key. */
+LOOP_TEST(old_library, 0, 2)
 {
     static const struct {
         int version;
@@ -331,9 +326,8 @@ START_TEST(test_old_library)
     device_release(device, memory);
     device_close(device);
 }
-END_TEST
 
-/* Of a group whose memory is registered before and after it is split. */
+/* A group whose memory is registered before and after a split. */
 static status_t split_and_register(struct comm *comm, void *argument)
 {
     struct device *device = NULL;
@@ -345,35 +339,36 @@ static status_t split_and_register(struct comm *comm, void *argument)
     TRY(device_open("cuda:0", 1, &device));
     TRY(cuda_fixture_join(device, comm_rank(comm), 2, &group));
     TRY(comm_split(group, ranks, 2, &part));
-    ck_assert(comm_registers(group) && !comm_talks(group));
+    ck_assert(comm_registers(group) && !comm_enqueue_needs_peers(group));
     for (int i = 0; i < 2; i++) {
         TRY(device_allocate_registrable(device, 4096, &memory[i]));
         TRY(comm_register(group, memory[i], 4096));
     }
     TRY(comm_split(group, ranks, 2, &later));
-    ck_assert(comm_talks(group) && comm_talks(part) && comm_talks(later));
+    ck_assert(comm_enqueue_needs_peers(group) && comm_enqueue_needs_peers(part) &&
+              comm_enqueue_needs_peers(later));
     TRY(lane_open(device, LANE_COMM, &lane));
     struct comm *const all[] = {group, part, later};
     for (int i = 0; i < 3; i++) {
         TRY(comm_all_gather(all[i], lane, memory[0], memory[1], 16));
         TRY(comm_all_reduce(all[i], lane, memory[1], 32, 1, NULL));
-        TRY(comm_barrier(all[i], lane)); /* of memory that no rank has registered */
+        TRY(comm_barrier(all[i], lane)); /* on memory that no rank has registered */
     }
     TRY(lane_wait(lane, 60000));
     comm_deregister(group, memory[0]);
     device_release(device, memory[0]);
-    comm_deregister(group, &device); /* which is not */
-    ck_assert(comm_talks(later));
+    comm_deregister(group, &device); /* which is not registered */
+    ck_assert(comm_enqueue_needs_peers(later));
     lane_close(lane);
-    comm_free(later); /* with the other one */
+    comm_free(later); /* while the other one remains */
     comm_free(part);
     comm_free(group);
     device_release(device, memory[1]);
     device_close(device);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-START_TEST(test_parts)
+TEST(parts)
 {
     struct group_result results[GROUP_MAX];
     cuda_fixture_begin(101);
@@ -383,29 +378,4 @@ START_TEST(test_parts)
     ck_assert_int_eq(cuda_stub_count("ncclCommRegister"), 2 * 2 * 3);
     ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), 2 * 2 * 3);
     ck_assert_uint_eq(nccl_stub_taken(), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda registration");
-    TCase *tests = tcase_create("registration");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_loop_test(tests, test_models, 0, 2 * TINY_COUNT);
-    tcase_add_loop_test(tests, test_ways, 0, 7);
-    tcase_add_loop_test(tests, test_no_effect, 0, 2);
-    tcase_add_loop_test(tests, test_memory_fails, 0, 6);
-    tcase_add_loop_test(tests, test_peer_is_lost, 0, 4);
-    tcase_add_loop_test(tests, test_no_rank_captures, 0, 2);
-    tcase_add_loop_test(tests, test_capture_fails, 0, 3);
-    tcase_add_test(tests, test_memory);
-    tcase_add_loop_test(tests, test_old_library, 0, 2);
-    tcase_add_test(tests, test_parts);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

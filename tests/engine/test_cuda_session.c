@@ -1,10 +1,9 @@
 /*
  * Training runs on the CUDA device, over the stub of the runtime (tests/emulation/cuda_stub.cc),
- * whose memory the host cannot touch: what ranks agree on, changes of the wrap policy, pulls,
- * checkpoints and what resumes from them, and evaluation come to what the CPU comes to; a job is
- * planned with the device; units are offloaded to the host and come back.
+ * whose memory the host cannot touch. They match the CPU: the ranks' agreements, changes of the
+ * wrap policy, pulls, checkpoints and resumed runs, and evaluation; a job is planned with the
+ * device; units are offloaded to the host and return.
  */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +19,8 @@
 #include "runtime/backend.h"
 #include "runtime/cuda/device_cuda.h"
 #include "session_group.h"
-#include "train/run.h"
+#include "tests/testing.h"
+#include "train/session_state.h"
 
 static const char model[] = "name: Small\n"
                             "input: [1, 28, 28]\n"
@@ -48,13 +48,13 @@ static const char attentive[] = "name: Attentive\n"
 
 static char folder[96];
 
-/* The groups go through host memory, as of workers that share a device. */
+/* The groups use host memory, as with workers that share a device. */
 static bool staged;
 
 static status_t join(struct device *device, int rank, int world, struct comm **comm)
 {
     const struct rendezvous rendezvous = memory_store();
-    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged,
+    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged, true,
                         comm);
 }
 
@@ -95,7 +95,7 @@ static void on_cuda(struct group *group)
     memory_store_reset();
 }
 
-static void run_well(struct group *group)
+static void run_without_error(struct group *group)
 {
     group_run(group);
     group_expect_success(group);
@@ -117,7 +117,8 @@ static void expect_near_losses(const struct group *found, const struct group *ex
                       b->metrics[i].loss);
 }
 
-/* The same tensors, of nearly the same values; with `bits`, of the same. Frees both. */
+/* Expects the same tensors, of nearly the same values; with `bits`, of identical ones. Frees
+ * both. */
 static void expect_files(struct buf a, struct buf b, bool bits)
 {
     struct safetensors_header in_a, in_b;
@@ -158,7 +159,7 @@ static void choose_world(struct group *group, int number)
     static const int worlds[WORLDS] = {1, 2, 3, 4, 2, 3, 4};
     init(group, worlds[number]);
     staged = number > 3;
-    if (worlds[number] == 4) group->job.strategy = STRATEGY_HYBRID_SHARD;
+    if (worlds[number] == 4) group->job.plan.strategy = STRATEGY_HYBRID_SHARD;
     group->job.shard_size = 2;
 }
 
@@ -170,8 +171,11 @@ static const struct wrap_policy none = {.kind = WRAP_NONE},
 
 enum { REPLAYS = 3 }; /* of the eight steps of the next test */
 
-/* One unit per module, one unit in all, a policy that cannot be: refused, and training goes on. */
-START_TEST(test_changes_of_the_policy)
+TESTS_BELOW(.timeout = 120, .set_up = set_up, .tear_down = tear_down,
+            .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
+
+/* One unit per module, one unit in all, an invalid policy: refused, and training continues. */
+LOOP_TEST(changes_of_the_policy, 0, WORLDS)
 {
     struct group group, expected;
     choose_world(&group, _i);
@@ -182,10 +186,10 @@ START_TEST(test_changes_of_the_policy)
     group.wraps[2] = &unknown; /* order 4 only pulls */
     expected = group;
     on_cuda(&group);
-    run_well(&expected);
+    run_without_error(&expected);
     cuda_stub_record(true);
-    run_well(&group);
-    /* Of the steps of every policy the first is done call by call, the second is captured. */
+    run_without_error(&group);
+    /* Under every policy the first step is enqueued call by call, and the second is captured. */
     int replays = staged ? 0 : group.job.world * REPLAYS;
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), replays);
     expect_near_losses(&group, &expected);
@@ -202,10 +206,9 @@ START_TEST(test_changes_of_the_policy)
     group_reset(&group);
     group_reset(&expected);
 }
-END_TEST
 
 /* A checkpoint of this device, and one of the cpu's, resumed on this one. */
-START_TEST(test_checkpoints)
+LOOP_TEST(checkpoints, 0, WORLDS)
 {
     for (int taken_on_cuda = 0; taken_on_cuda < 2; taken_on_cuda++) {
         struct group group, again;
@@ -214,14 +217,14 @@ START_TEST(test_checkpoints)
             (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
         again = group;
         if (taken_on_cuda) on_cuda(&group);
-        run_well(&group);
+        run_without_error(&group);
         ck_assert_int_eq(group.members[0].captured_count, 1);
-        group_save_well(&group, 0, folder, 1);
+        group_save_without_error(&group, 0, folder, 1);
         again.job.checkpoints.every_steps = 0;
         again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
         again.job.checkpoints.attempt = 2;
         on_cuda(&again);
-        run_well(&again);
+        run_without_error(&again);
         for (int rank = 0; rank < again.job.world; rank++)
             ck_assert_uint_eq(again.members[rank].resumed_step, 5);
         ck_assert_int_eq(again.members[0].metric_count, 3);
@@ -232,10 +235,9 @@ START_TEST(test_checkpoints)
         ck_assert_ptr_null(tree_remove(folder));
     }
 }
-END_TEST
 
-/* Evaluation, and what is told about memory. */
-START_TEST(test_evaluation)
+/* Evaluation, and the memory figures. */
+LOOP_TEST(evaluation, 0, 2)
 {
     struct group group, expected;
     init(&group, 2);
@@ -244,8 +246,8 @@ START_TEST(test_evaluation)
     group.job.evaluate = true;
     expected = group;
     on_cuda(&group);
-    run_well(&expected);
-    run_well(&group);
+    run_without_error(&expected);
+    run_without_error(&group);
     ck_assert_int_eq(group.members[0].epoch_count, 1);
     ck_assert(near(group.members[0].epochs[0].test_loss, expected.members[0].epochs[0].test_loss));
     ck_assert_uint_eq(group.members[0].epochs[0].test_samples, GROUP_TEST);
@@ -256,15 +258,14 @@ START_TEST(test_evaluation)
     group_reset(&group);
     group_reset(&expected);
 }
-END_TEST
 
 static void learn_otherwise(struct train_job *job, int rank)
 {
     if (rank == 1) job->optimizer.lr = 0.5;
 }
 
-/* The ranks' first agreement is one of host memory. */
-START_TEST(test_ranks_that_differ)
+/* The ranks' first agreement uses host memory. */
+LOOP_TEST(ranks_that_differ, 0, 2)
 {
     struct group group;
     init(&group, 2);
@@ -274,10 +275,9 @@ START_TEST(test_ranks_that_differ)
     group_run(&group);
     const struct member *other = &group.members[1];
     ck_assert_int_eq(status_code(other->status), STATUS_FAILED_PRECONDITION);
-    ck_assert_ptr_nonnull(strstr(status_message(other->status), "other data or settings"));
+    ck_assert_ptr_nonnull(strstr(status_message(other->status), "data or settings of rank"));
     group_reset(&group);
 }
-END_TEST
 
 /* ---- planning ---- */
 
@@ -288,21 +288,21 @@ static status_t plan_on(const char *device, const struct train_job *job, uint64_
     return planning_make(job, &options, plan);
 }
 
-/* What the ranks of a run pin is what their plans say: a graph's arguments are beside it. */
-START_TEST(test_pinned_memory)
+/* The ranks of a run pin what their plans state; a graph's arguments come in addition. */
+LOOP_TEST(pinned_memory, 0, 4)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
     staged = _i % 2 == 1;
-    group.job.cpu_offload = _i >= 2;
+    group.job.plan.cpu_offload = _i >= 2;
     const struct planning_options options = {.device = "cuda:0", .staged = staged};
     ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
     ck_assert_int_eq(plan->host_bytes > 0, _i >= 2);
     setenv("FSDPD_CUDA_GRAPHS", "off", 1);
     cuda_stub_reset(3);
     on_cuda(&group);
-    run_well(&group);
+    run_without_error(&group);
     unsetenv("FSDPD_CUDA_GRAPHS");
     /* The workspace of reductions is the host's own. */
     uint64_t planned =
@@ -311,16 +311,15 @@ START_TEST(test_pinned_memory)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     group_reset(&group);
 }
-END_TEST
 
-START_TEST(test_planning)
+TEST(planning)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
     status_t status = plan_on("cuda:0", &group.job, 0, &plan);
     ck_assert_msg(status == NULL, "%s", status_message(status));
-    ck_assert_str_eq(plan->device, "a100"); /* whose name the stub has */
+    ck_assert_str_eq(plan->device, "a100"); /* which is the stub's name */
     ck_assert_uint_eq(plan->device_memory_bytes, UINT64_C(1) << 34);
     for (size_t i = 0; i < plan->n_notes; i++)
         ck_assert_ptr_null(strstr(plan->notes[i], "scratch memory"));
@@ -328,7 +327,7 @@ START_TEST(test_planning)
     ck_assert_uint_eq(plan->staging_bytes, 4 * (UINT64_C(12) * (1 << 20) + 64));
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 
-    /* Of workers that share a device. */
+    /* Workers that share a device. */
     const struct planning_options shared = {.device = "cuda:0", .staged = true};
     ck_assert_ptr_null(planning_make(&group.job, &shared, &plan));
     ck_assert_str_eq(plan->communicator, "gloo through host memory");
@@ -347,7 +346,6 @@ START_TEST(test_planning)
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
     status_free(status);
 }
-END_TEST
 
 #ifdef FSDPD_HAVE_CUDNN
 #define BY_CUDNN " of 3 heads of 8 is computed by cuDNN (engine 6)"
@@ -363,8 +361,8 @@ static bool is_noted(const Fsdpd__V1__Plan *plan, const char *text)
     return noted;
 }
 
-/* Who computes attention, and why; each way once, however many ops there are. */
-START_TEST(test_plan_says_who_computes)
+/* The plan states what computes attention, and why; once for each way, however many ops. */
+LOOP_TEST(plan_names_the_library, 0, 2)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
@@ -372,7 +370,7 @@ START_TEST(test_plan_says_who_computes)
     struct train_job *job = &group.job;
     job->model_text = attentive, job->model_length = sizeof attentive - 1;
     job->data_format = DATA_TOKENS, job->data_dir = NULL;
-    job->param_dtype = _i ? DTYPE_F32 : DTYPE_BF16;
+    job->plan.gathered_dtype = _i ? DTYPE_F32 : DTYPE_BF16;
     status_t status = plan_on("cuda:0", job, 0, &plan);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     const char *forward = _i ? "attention is computed by fsdpd's own kernel" : "attention" BY_CUDNN;
@@ -382,10 +380,9 @@ START_TEST(test_plan_says_who_computes)
     ck_assert(is_noted(plan, backward));
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-/* What MFU is a part of: the peak of what the device is, not of what it is called. */
-START_TEST(test_profile)
+/* MFU's denominator: the peak of the device itself, whatever its name. */
+TEST(profile)
 {
     static const struct {
         const char *device, *profile, *model;
@@ -393,7 +390,7 @@ START_TEST(test_profile)
     struct device *device = NULL;
     struct profile profile;
     char found[128];
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         ck_assert_ptr_null(device_open(cases[i].device, 1, &device));
         ck_assert_ptr_null(profile_of_device(device, &profile, found, sizeof found));
         ck_assert_str_eq(profile.name, cases[i].profile);
@@ -405,11 +402,11 @@ START_TEST(test_profile)
     ck_assert_ptr_null(device_open("cuda:0", 1, &device));
     status_t status = profile_of_device(device, &profile, found, sizeof found);
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
-    ck_assert_str_eq(status_message(status), "nothing is known of cuda:0 (NVIDIA Unheard-of 9000)");
+    ck_assert_str_eq(status_message(status),
+                     "there is no profile of cuda:0 (NVIDIA Unheard-of 9000)");
     status_free(status);
     device_close(device);
 }
-END_TEST
 
 /* ---- CPU offload ---- */
 
@@ -420,25 +417,25 @@ static const struct wrap_policy offloads_some = {.kind = WRAP_UNITS,
                                                  .units = some,
                                                  .unit_count = 1};
 
-/* Units that are offloaded, all or one, come and go with the policy: the same bits as without, in
- * losses and in what is pulled. */
-START_TEST(test_offload)
+/* Units that are offloaded, all or one, by changes of the policy: the same bits as without, in
+ * losses and in pulls. */
+LOOP_TEST(offload, 0, 2 * WORLDS)
 {
     struct group group, expected;
     choose_world(&group, _i % WORLDS);
-    group.job.cpu_offload = _i >= WORLDS;
+    group.job.plan.cpu_offload = _i >= WORLDS;
     group.order_count = 4;
     for (int i = 0; i < 4; i++) group.order_at[i] = 2 + (uint64_t)i;
     group.wraps[0] = &offloads_some;
     group.wraps[1] = &small;
     group.wraps[2] = &offloads_some; /* order 4 only pulls */
     expected = group;
-    expected.job.cpu_offload = false;
+    expected.job.plan.cpu_offload = false;
     expected.order_count = 0;
     on_cuda(&expected);
-    run_well(&expected);
+    run_without_error(&expected);
     on_cuda(&group);
-    run_well(&group);
+    run_without_error(&group);
     ck_assert_int_eq(group.members[0].metric_count, 8);
     for (int i = 0; i < 8; i++)
         ck_assert(group.members[0].metrics[i].loss == expected.members[0].metrics[i].loss);
@@ -448,10 +445,9 @@ START_TEST(test_offload)
     group_reset(&group);
     group_reset(&expected);
 }
-END_TEST
 
-/* Its checkpoints are those of any job: resumed with offloading, and without. */
-START_TEST(test_offloaded_checkpoints)
+/* Its checkpoints are like any job's: resumed with offloading, and without. */
+LOOP_TEST(offloaded_checkpoints, 0, WORLDS)
 {
     for (int offloaded = 0; offloaded < 2; offloaded++) {
         struct group group, again;
@@ -459,16 +455,16 @@ START_TEST(test_offloaded_checkpoints)
         group.job.checkpoints =
             (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
         again = group;
-        group.job.cpu_offload = offloaded == 0;
-        again.job.cpu_offload = offloaded == 1;
+        group.job.plan.cpu_offload = offloaded == 0;
+        again.job.plan.cpu_offload = offloaded == 1;
         on_cuda(&group);
-        run_well(&group);
-        group_save_well(&group, 0, folder, 1);
+        run_without_error(&group);
+        group_save_without_error(&group, 0, folder, 1);
         again.job.checkpoints.every_steps = 0;
         again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
         again.job.checkpoints.attempt = 2;
         on_cuda(&again);
-        run_well(&again);
+        run_without_error(&again);
         ck_assert_uint_eq(again.members[0].resumed_step, 5);
         ck_assert_int_eq(again.members[0].metric_count, 3);
         ck_assert(again.members[0].metrics[2].loss == group.members[0].metrics[7].loss);
@@ -478,7 +474,6 @@ START_TEST(test_offloaded_checkpoints)
         ck_assert_ptr_null(tree_remove(folder));
     }
 }
-END_TEST
 
 static uint64_t limit;
 
@@ -488,31 +483,31 @@ static uint64_t limited(int rank)
     return limit;
 }
 
-/* A device that is too small for the job, and large enough for the job offloaded. */
-START_TEST(test_offload_of_what_does_not_fit)
+/* A device too small for the job, but large enough with offloading. */
+LOOP_TEST(offload_of_what_does_not_fit, 0, 2)
 {
     struct group group;
     Fsdpd__V1__Plan *whole = NULL, *offloaded = NULL;
     init(&group, 1 + _i);
     group.job.wrap = small;
     ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &whole));
-    group.job.cpu_offload = true;
+    group.job.plan.cpu_offload = true;
     ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &offloaded));
     ck_assert_uint_eq(whole->host_bytes, 0);
     /* values, gradients and Adam's two, of this rank's part of some 9,500 parameters */
     ck_assert_uint_ge(offloaded->host_bytes, (uint64_t)4 * 4 * 9500 / (1 + (uint64_t)_i));
     ck_assert_uint_lt(offloaded->peak_bytes, whole->peak_bytes);
-    bool said = false;
+    bool noted = false;
     for (size_t i = 0; i < offloaded->n_notes; i++)
-        said = said || strstr(offloaded->notes[i], "of pinned host memory per rank") != NULL;
-    ck_assert(said);
+        noted = noted || strstr(offloaded->notes[i], "of pinned host memory per rank") != NULL;
+    ck_assert(noted);
     limit = (whole->peak_bytes + offloaded->peak_bytes) / 2;
     group.memory = limited;
     on_cuda(&group);
-    run_well(&group);
+    run_without_error(&group);
     ck_assert_uint_eq(group.members[0].memory_peak, offloaded->peak_bytes);
     group_reset(&group);
-    group.job.cpu_offload = false;
+    group.job.plan.cpu_offload = false;
     on_cuda(&group);
     group_run(&group);
     ck_assert_int_eq(status_code(group.members[0].status), STATUS_RESOURCE_EXHAUSTED);
@@ -520,7 +515,6 @@ START_TEST(test_offload_of_what_does_not_fit)
     fsdpd__v1__plan__free_unpacked(whole, NULL);
     fsdpd__v1__plan__free_unpacked(offloaded, NULL);
 }
-END_TEST
 
 /* ---- the host's memory ---- */
 
@@ -538,15 +532,15 @@ static void expect_no_host_memory(status_t status, const char *words)
     status_free(status);
 }
 
-/* What all of a job's ranks on a host pin must fit it, with their copies: at submit, by the byte.
- */
-START_TEST(test_planning_for_a_host)
+/* All memory that a job's ranks on a host pin, with their copies, must fit it: checked at submit,
+ * to the byte. */
+LOOP_TEST(planning_for_a_host, 0, 2)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     struct planning_options options = {.device = "cuda:0", .staged = _i == 1, .host_workers = 8};
     init(&group, 2);
-    group.job.cpu_offload = true;
+    group.job.plan.cpu_offload = true;
     ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
     ck_assert_uint_gt(plan->host_memory_bytes, 0);
     ck_assert_uint_eq(plan->host_ranks, 2); /* there are no more */
@@ -559,7 +553,7 @@ START_TEST(test_planning_for_a_host)
     limit_host(2 * rank - 1);
     expect_no_host_memory(planning_make(&group.job, &options, &plan),
                           " for the 2 ranks of a host, but ");
-    /* on a host of their own each, they fit; and where a job that runs will give memory back */
+    /* with a host each, they fit; also if a running job will release memory */
     options.host_workers = 1;
     ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
     ck_assert_uint_eq(plan->host_ranks, 1);
@@ -570,10 +564,9 @@ START_TEST(test_planning_for_a_host)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     unsetenv("FSDPD_CUDA_HOST_MEMORY");
 }
-END_TEST
 
-/* Offloading is no way out if the host cannot hold it, either. */
-START_TEST(test_offload_is_not_advised)
+/* Offloading is no advice if the host cannot hold it, either. */
+TEST(offload_is_not_advised)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
@@ -592,10 +585,9 @@ START_TEST(test_offload_is_not_advised)
     }
     unsetenv("FSDPD_CUDA_HOST_MEMORY");
 }
-END_TEST
 
-/* A rank looks before it allocates anything, and so before another policy takes over. */
-START_TEST(test_running_on_a_host)
+/* A rank checks before it allocates anything, and so before another policy takes over. */
+LOOP_TEST(running_on_a_host, 0, 2)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
@@ -621,11 +613,11 @@ START_TEST(test_running_on_a_host)
     group_reset(&group);
     limit_host(2 * (units + copies));
     on_cuda(&group);
-    run_well(&group);
+    run_without_error(&group);
     group_reset(&group);
 
-    /* Offloading them needs as much again as the new executor's lanes and the units; collectives
-     * through host memory need more than that from the first. */
+    /* Offloading needs the new executor's lanes and the units in addition; collectives through host
+     * memory need more than that from the start. */
     group.job.wrap = small;
     group.order_count = 1;
     group.order_at[0] = 2;
@@ -633,7 +625,7 @@ START_TEST(test_running_on_a_host)
     for (int enough = staged; enough < 2; enough++) {
         limit_host(staged ? 2 * (units + copies) : 2 * (units + 4 * LANE_HOST_BYTES) - !enough);
         on_cuda(&group);
-        run_well(&group);
+        run_without_error(&group);
         status_t refused = group.members[0].changes[0].refused;
         ck_assert_int_eq(status_code(refused), enough ? STATUS_OK : STATUS_RESOURCE_EXHAUSTED);
         if (!enough) ck_assert_ptr_nonnull(strstr(status_message(refused), "offloaded units need"));
@@ -641,47 +633,15 @@ START_TEST(test_running_on_a_host)
     }
     unsetenv("FSDPD_CUDA_HOST_MEMORY");
 }
-END_TEST
 
 /* A cpu's state is in host memory anyway. */
-START_TEST(test_offload_without_effect)
+TEST(offload_without_effect)
 {
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
-    group.job.cpu_offload = true;
+    group.job.plan.cpu_offload = true;
     ck_assert_ptr_null(plan_on("cpu", &group.job, 0, &plan));
     ck_assert_uint_eq(plan->host_bytes, 0);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda session");
-    TCase *tests = tcase_create("session");
-    tcase_set_timeout(tests, 120);
-    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, test_changes_of_the_policy, 0, WORLDS);
-    tcase_add_loop_test(tests, test_checkpoints, 0, WORLDS);
-    tcase_add_loop_test(tests, test_evaluation, 0, 2);
-    tcase_add_loop_test(tests, test_ranks_that_differ, 0, 2);
-    tcase_add_loop_test(tests, test_pinned_memory, 0, 4);
-    tcase_add_test(tests, test_planning);
-    tcase_add_loop_test(tests, test_planning_for_a_host, 0, 2);
-    tcase_add_test(tests, test_offload_is_not_advised);
-    tcase_add_loop_test(tests, test_running_on_a_host, 0, 2);
-    tcase_add_loop_test(tests, test_plan_says_who_computes, 0, 2);
-    tcase_add_test(tests, test_profile);
-    tcase_add_loop_test(tests, test_offload, 0, 2 * WORLDS);
-    tcase_add_loop_test(tests, test_offloaded_checkpoints, 0, WORLDS);
-    tcase_add_loop_test(tests, test_offload_of_what_does_not_fit, 0, 2);
-    tcase_add_test(tests, test_offload_without_effect);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

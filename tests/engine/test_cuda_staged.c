@@ -1,9 +1,8 @@
 /*
- * Devices that talk through host memory (daemon/runtime/cuda/comm_staged.c), over the stub of the
- * runtime and the real Gloo: every collective has the bits of the CPU's, steps have those of NCCL's
- * stub, nobody waits who enqueues, and peers that are lost, late or aborted end what waits for them.
+ * Devices that communicate through host memory (daemon/runtime/cuda/comm_staged.c), over the stub
+ * of the runtime and the real Gloo: every collective has the bits of the CPU's, steps have those of
+ * NCCL's stub, enqueueing never waits, and a lost, late or aborted peer ends the waits for it.
  */
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -16,6 +15,7 @@
 #include "base/mem.h"
 #include "cuda_fixture.h"
 #include "runtime/comm_table.h"
+#include "tests/testing.h"
 
 /* ---- one collective ---- */
 
@@ -97,10 +97,10 @@ static status_t do_one(struct member *m, struct comm *comm, enum what what, size
     case BARRIER: return comm_barrier(comm, m->lane);
     case WHATS: break;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* The memory that the collective has its result in; the bytes of it. */
+/* The collective's result memory, and its size in bytes. */
 static char *result_of(struct member *m, struct comm *comm, enum what what, size_t count,
                        size_t *bytes)
 {
@@ -127,7 +127,7 @@ static char *result_of(struct member *m, struct comm *comm, enum what what, size
     return m->in;
 }
 
-/* Of very different sizes, so that the order of a sum is seen. */
+/* Fills with very different magnitudes, so that the order of a sum shows. */
 static void fill(float *values, size_t count, int rank, enum what what)
 {
     uint64_t x = (uint64_t)rank * 77777 + (uint64_t)what * 991 + count;
@@ -137,7 +137,7 @@ static void fill(float *values, size_t count, int rank, enum what what)
     }
 }
 
-/* Runs it on memory with these contents; the result into `found`. */
+/* Runs it on memory with these contents, and puts the result into `found`. */
 static status_t run_one(struct member *m, struct comm *comm, enum what what, size_t count,
                         const float *contents, size_t all, char *found, size_t *bytes)
 {
@@ -154,8 +154,8 @@ static status_t run_one(struct member *m, struct comm *comm, enum what what, siz
 
 enum { COUNTS = 4 };
 
-/* The last one is more than the staging memory holds: of all of them on one rank and two, of those
- * with a part per rank on more. */
+/* The last one exceeds the staging memory: all together on one rank and two, each rank's part on
+ * more. */
 static size_t nth_count(int n, int world)
 {
     static const size_t counts[] = {2, 130, 5000, COMM_STAGING_BYTES / sizeof(float)};
@@ -196,7 +196,8 @@ static status_t compare_all(struct comm *comm, void *argument)
             status = compare(comm, &cpu, &gpu, (enum what)what, nth_count(n, world));
     if (status == NULL && comm_is_repeatable(gpu.group))
         status = status_new(STATUS_INTERNAL, "the host has a part in it");
-    /* The group lets go together: who leaves first is lost to those that still talk. */
+    /* The group leaves together: a rank that leaves first is lost to those that still
+     * communicate. */
     if (status == NULL) status = comm_barrier(gpu.group, gpu.lane);
     if (status == NULL) status = lane_wait(gpu.lane, 20000);
     leave(&cpu);
@@ -210,16 +211,17 @@ static void expect_success(const struct group_result *results, int world)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
 
-START_TEST(test_bits_of_collectives)
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
+
+LOOP_TEST(bits_of_collectives, 0, 4)
 {
     struct group_result results[GROUP_MAX];
     cuda_fixture_timeout_ms = 30000;
     group_run(GROUP_LOCAL, 1 + _i, 60000, compare_all, NULL, results);
     expect_success(results, 1 + _i);
 }
-END_TEST
 
-/* What ranks agree on lies in host memory: it goes as it is. Never half of it. */
+/* The ranks' agreements lie in host memory and travel directly, never half of one. */
 static status_t share_host_memory(struct comm *comm, void *argument)
 {
     enum { COUNT = 100 };
@@ -250,13 +252,12 @@ static status_t share_host_memory(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_host_memory)
+TEST(host_memory)
 {
     struct group_result results[GROUP_MAX];
     group_run(GROUP_LOCAL, 3, 60000, share_host_memory, NULL, results);
     expect_success(results, 3);
 }
-END_TEST
 
 /* ---- steps ---- */
 
@@ -268,7 +269,7 @@ static void new_group(void)
     cuda_fixture_timeout_ms = timeout_ms;
 }
 
-/* NCCL's stub adds in the order of the ranks, too: all that differs is the way. */
+/* NCCL's stub adds in the order of the ranks, too: only the transport differs. */
 static void compare_steps(struct engine_job job, int world)
 {
     job.device = "cuda:0";
@@ -292,26 +293,24 @@ static void compare_steps(struct engine_job job, int world)
     engine_outcome_free(found);
 }
 
-START_TEST(test_steps)
+LOOP_TEST(steps, 0, TINY_COUNT)
 {
     struct engine_job job = cuda_fixture_job(_i);
     int world = 2 + _i;
     if (world == 4) job.global_batch = 4;
     compare_steps(job, world);
 }
-END_TEST
 
-START_TEST(test_steps_in_bf16)
+LOOP_TEST(steps_in_bf16, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
     job.param_dtype = DTYPE_BF16;
     job.reduce_dtype = _i ? DTYPE_BF16 : DTYPE_F32;
     compare_steps(job, 2);
 }
-END_TEST
 
-/* Groups of two, in whose parts the gradients go two ways. */
-START_TEST(test_steps_of_groups)
+/* Groups of two, whose parts reduce gradients in two ways. */
+LOOP_TEST(steps_of_groups, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);
     job.strategy = STRATEGY_HYBRID_SHARD;
@@ -320,9 +319,8 @@ START_TEST(test_steps_of_groups)
     job.reduce_dtype = _i ? DTYPE_BF16 : DTYPE_F32;
     compare_steps(job, 4);
 }
-END_TEST
 
-START_TEST(test_steps_without_shards)
+LOOP_TEST(steps_without_shards, 0, 2)
 {
     struct engine_job job = cuda_fixture_job(TINY_BERT);
     job.strategy = STRATEGY_NO_SHARD;
@@ -330,29 +328,28 @@ START_TEST(test_steps_without_shards)
     job.no_sync = _i == 1;
     compare_steps(job, 3);
 }
-END_TEST
 
-/* ---- nobody waits who enqueues ---- */
+/* ---- enqueueing never waits ---- */
 
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool open;
-} door = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
+} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false};
 
-static void set_door(bool open)
+static void gate_set(bool open)
 {
-    pthread_mutex_lock(&door.lock);
-    door.open = open;
-    pthread_cond_broadcast(&door.changed);
-    pthread_mutex_unlock(&door.lock);
+    pthread_mutex_lock(&gate.lock);
+    gate.open = open;
+    pthread_cond_broadcast(&gate.changed);
+    pthread_mutex_unlock(&gate.lock);
 }
 
-static void pass_door(void)
+static void gate_pass(void)
 {
-    pthread_mutex_lock(&door.lock);
-    while (!door.open) pthread_cond_wait(&door.changed, &door.lock);
-    pthread_mutex_unlock(&door.lock);
+    pthread_mutex_lock(&gate.lock);
+    while (!gate.open) pthread_cond_wait(&gate.changed, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
 }
 
 /* Rank 0 has enqueued all of it before rank 1 begins. */
@@ -362,28 +359,27 @@ static status_t enqueue_first(struct comm *comm, void *argument)
     struct member gpu = {0};
     (void)argument;
     status_t status = enter(&gpu, "cuda:0", comm, 2 * COUNT * sizeof(float));
-    if (comm_rank(comm) == 1) pass_door();
+    if (comm_rank(comm) == 1) gate_pass();
     for (int i = 0; i < 20 && status == NULL; i++)
         status = comm_all_gather(gpu.group, gpu.lane, (float *)(void *)gpu.in,
                                  (float *)(void *)gpu.out, i == 19 ? COUNT : 100);
-    set_door(true);
+    gate_set(true);
     status = status_first(status, lane_wait(gpu.lane, 20000));
     leave(&gpu);
     return status;
 }
 
-START_TEST(test_enqueueing_does_not_wait)
+TEST(enqueueing_does_not_wait)
 {
     struct group_result results[GROUP_MAX];
-    set_door(false);
+    gate_set(false);
     group_run(GROUP_LOCAL, 2, 60000, enqueue_first, NULL, results);
     expect_success(results, 2);
 }
-END_TEST
 
 /* ---- failures ---- */
 
-/* Rank 1 goes away instead of coming, or stays without coming. */
+/* Rank 1 leaves instead of joining, or stays without joining. */
 static status_t stay_away(struct comm *comm, void *argument)
 {
     struct member gpu = {0};
@@ -393,28 +389,28 @@ static status_t stay_away(struct comm *comm, void *argument)
         lane_label(gpu.lane, "the step's gather");
         status = comm_all_gather(gpu.group, gpu.lane, (float *)(void *)gpu.in,
                                  (float *)(void *)gpu.out, 100);
-        /* Whatever follows fails as well, at once. */
+        /* All later work fails as well, at once. */
         if (status == NULL) status = comm_barrier(gpu.group, gpu.lane);
         status = status_first(status, lane_wait(gpu.lane, 20000));
-        set_door(true);
+        gate_set(true);
         lane_label(gpu.lane, NULL);
         status_t next = comm_barrier(gpu.group, gpu.lane);
         next = status_first(next, lane_wait(gpu.lane, 20000));
-        if (next == NULL) status = status_first(NULL, status_new(STATUS_INTERNAL, "it went on"));
+        if (next == NULL) status = status_first(NULL, status_new(STATUS_INTERNAL, "it continued"));
         status_free(next);
     } else if (!*leaves) {
-        pass_door();
+        gate_pass();
     }
     leave(&gpu);
     return status;
 }
 
-START_TEST(test_peers)
+LOOP_TEST(peers, 0, 2)
 {
     struct group_result results[GROUP_MAX];
     bool leaves = _i == 0;
     cuda_fixture_timeout_ms = leaves ? 60000 : 600;
-    set_door(false);
+    gate_set(false);
     group_run(GROUP_LOCAL, 2, 60000, stay_away, &leaves, results);
     ck_assert_int_eq(results[0].code, leaves ? STATUS_UNAVAILABLE : STATUS_DEADLINE_EXCEEDED);
     ck_assert_ptr_nonnull(strstr(results[0].message, "the step's gather: all_gather number 1 "
@@ -423,12 +419,11 @@ START_TEST(test_peers)
     ck_assert_int_eq(results[1].code, STATUS_OK);
     ck_assert_double_lt(results[0].seconds, 30);
 }
-END_TEST
 
 static void *abort_soon(void *group)
 {
     clock_sleep_ms(50);
-    comm_abort(group, "somebody wanted it");
+    comm_abort(group, "a caller requested it");
     return NULL;
 }
 
@@ -443,26 +438,25 @@ static status_t wait_for_abort(struct comm *comm, void *argument)
         status = comm_barrier(gpu.group, gpu.lane);
         status = status_first(status, lane_wait(gpu.lane, 20000));
         pthread_join(thread, NULL);
-        set_door(true);
+        gate_set(true);
     } else {
-        pass_door();
+        gate_pass();
     }
     leave(&gpu);
     return status;
 }
 
-START_TEST(test_abort)
+TEST(abort)
 {
     struct group_result results[GROUP_MAX];
-    set_door(false);
+    gate_set(false);
     group_run(GROUP_LOCAL, 2, 60000, wait_for_abort, NULL, results);
     ck_assert_int_eq(results[0].code, STATUS_ABORTED);
-    ck_assert_ptr_nonnull(strstr(results[0].message, "somebody wanted it"));
+    ck_assert_ptr_nonnull(strstr(results[0].message, "a caller requested it"));
     ck_assert_double_lt(results[0].seconds, 30);
 }
-END_TEST
 
-/* A rank whose device fails in the step leaves; its peer is told whom it lost. */
+/* A rank whose device fails in the step leaves; its peer learns which rank it lost. */
 static const char *fail_call;
 
 static void fail_in_step(struct executor *executor, struct comm *comm, int step)
@@ -471,7 +465,7 @@ static void fail_in_step(struct executor *executor, struct comm *comm, int step)
     if (step == 1 && comm_rank(comm) == 0) cuda_stub_fail(fail_call, 3, cudaErrorLaunchFailure);
 }
 
-START_TEST(test_step_fails)
+LOOP_TEST(step_fails, 0, 3)
 {
     static const char *const calls[] = {"host", "copy", "launch"};
     struct engine_job job = cuda_fixture_job(TINY_GPT2);
@@ -483,17 +477,16 @@ START_TEST(test_step_fails)
     fail_call = calls[_i];
     struct engine_run what = {&job, engine_outcome_new(&job)};
     group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
-    int told = 0, lost = 0;
+    int reported = 0, lost = 0;
     for (int r = 0; r < 2; r++) {
         ck_assert_int_ne(results[r].code, STATUS_OK);
         ck_assert_double_lt(results[r].seconds, 30);
-        told += strstr(results[r].message, "unspecified launch failure") != NULL;
+        reported += strstr(results[r].message, "unspecified launch failure") != NULL;
         lost += results[r].code == STATUS_UNAVAILABLE && strstr(results[r].message, "lost rank");
     }
-    ck_assert_msg(told == 1 && lost == 1, "%s; %s", results[0].message, results[1].message);
+    ck_assert_msg(reported == 1 && lost == 1, "%s; %s", results[0].message, results[1].message);
     engine_outcome_free(what.outcome);
 }
-END_TEST
 
 static status_t join_without_memory(struct comm *comm, void *argument)
 {
@@ -504,7 +497,7 @@ static status_t join_without_memory(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_no_host_memory)
+TEST(no_host_memory)
 {
     struct group_result results[GROUP_MAX];
     struct device *device = NULL;
@@ -514,30 +507,4 @@ START_TEST(test_no_host_memory)
     group_run(GROUP_LOCAL, 1, 60000, join_without_memory, NULL, results);
     ck_assert_int_eq(results[0].code, STATUS_RESOURCE_EXHAUSTED);
     ck_assert_ptr_nonnull(strstr(results[0].message, "host memory of a group"));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda staged");
-    TCase *tests = tcase_create("staged");
-    tcase_set_timeout(tests, 240);
-    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
-    tcase_add_loop_test(tests, test_bits_of_collectives, 0, 4);
-    tcase_add_test(tests, test_host_memory);
-    tcase_add_loop_test(tests, test_steps, 0, TINY_COUNT);
-    tcase_add_loop_test(tests, test_steps_in_bf16, 0, 2);
-    tcase_add_loop_test(tests, test_steps_of_groups, 0, 2);
-    tcase_add_loop_test(tests, test_steps_without_shards, 0, 2);
-    tcase_add_test(tests, test_enqueueing_does_not_wait);
-    tcase_add_loop_test(tests, test_peers, 0, 2);
-    tcase_add_test(tests, test_abort);
-    tcase_add_loop_test(tests, test_step_fails, 0, 3);
-    tcase_add_test(tests, test_no_host_memory);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,9 +1,8 @@
 /*
  * The engine on 1, 2, 3 and 8 ranks: every strategy, wrap policy and prefetch gives the same bits,
- * and the numbers of one rank on the same global batch within rounding; both communicators give the
- * same bits; collectives and memory are what the plan says.
+ * and the numbers of one rank on the same global batch up to rounding; both communicators give the
+ * same bits; collectives and memory match the plan.
  */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +10,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "engine.h"
+#include "tests/testing.h"
 
 #define NET(INPUT, CLASSES, MODULES, FORWARD, MORE)                                                \
     "name: T\ninput: [" INPUT "]\nclasses: " CLASSES "\nmodules: {" MODULES                        \
@@ -22,7 +22,7 @@
         .module_count = sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)                \
     }
 
-/* A network, and the wrap policies to try on it. */
+/* A network, and its wrap policies. */
 static const struct net {
     const char *name, *text; /* no text: the tutorial's network */
     struct wrap_policy policies[4];
@@ -73,16 +73,16 @@ static const struct net {
        .units = (const struct wrap_unit_spec[]){UNIT("conv1", "fc1"), UNIT("conv2", "fc2")},
        .unit_count = 2}}},
 };
-enum { NET_COUNT = sizeof nets / sizeof nets[0], POLICY_COUNT = 4 };
+enum { NET_COUNT = COUNT_OF(nets), POLICY_COUNT = 4 };
 
 static const int worlds[] = {1, 2, 3, 8};
-enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+enum { WORLD_COUNT = COUNT_OF(worlds) };
 
 static const struct optimizer_step optimizers[] = {
     {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
     {.kind = OPTIMIZER_ADADELTA, .lr = 1.0, .rho = 0.9, .eps = 1e-6},
 };
-enum { OPTIMIZER_COUNT = sizeof optimizers / sizeof optimizers[0] };
+enum { OPTIMIZER_CASES = COUNT_OF(optimizers) };
 
 static void check_same_bits(const struct engine_outcome *a, const struct engine_outcome *b,
                             const char *what)
@@ -98,7 +98,7 @@ static void check_same_bits(const struct engine_outcome *a, const struct engine_
                   "%s: evaluations differ", what);
 }
 
-/* The plan counts what a rank sends on average: slices of an all_reduce are not all of one size. */
+/* The plan counts a rank's average bytes: slices of an all_reduce differ in size. */
 static void check_traffic(const struct engine_outcome *outcome, int world)
 {
     uint64_t sent = 0, planned = 0;
@@ -107,12 +107,12 @@ static void check_traffic(const struct engine_outcome *outcome, int world)
         planned += outcome->planned_bytes[r];
     }
     uint64_t difference = sent > planned ? sent - planned : planned - sent;
-    /* a division by the world in every collective */
+    /* every collective divides by the world */
     ck_assert_msg(difference <= (uint64_t)(world * 20), "%llu bytes were sent, %llu planned",
                   (unsigned long long)sent, (unsigned long long)planned);
 }
 
-/* Within `tolerance` of the largest. `a` is one rank's, whose losses are to be taken `times`. */
+/* Within `tolerance` of the largest. `a` is one rank's, whose losses are multiplied by `times`. */
 static void check_close(const struct engine_outcome *a, const struct engine_outcome *b, float times,
                         double tolerance, const char *what)
 {
@@ -159,17 +159,16 @@ struct check_case {
     int world, optimizer;
 };
 
-static struct check_case cases[NET_COUNT * WORLD_COUNT * OPTIMIZER_COUNT];
+static struct check_case cases[NET_COUNT * WORLD_COUNT * OPTIMIZER_CASES];
 
-/* All combinations, but of the large network only a few: it takes its time, under sanitizers most.
- */
+/* All combinations, but only a few of the large network: it is slow, mostly under sanitizers. */
 static int list_cases(void)
 {
     int count = 0;
-    for (int i = 0; i < NET_COUNT * WORLD_COUNT * OPTIMIZER_COUNT; i++) {
-        struct check_case c = {.net = &nets[i / WORLD_COUNT / OPTIMIZER_COUNT],
-                               .world = worlds[i / OPTIMIZER_COUNT % WORLD_COUNT],
-                               .optimizer = i % OPTIMIZER_COUNT};
+    for (int i = 0; i < NET_COUNT * WORLD_COUNT * OPTIMIZER_CASES; i++) {
+        struct check_case c = {.net = &nets[i / WORLD_COUNT / OPTIMIZER_CASES],
+                               .world = worlds[i / OPTIMIZER_CASES % WORLD_COUNT],
+                               .optimizer = i % OPTIMIZER_CASES};
         bool large = c.net->text == NULL;
 #ifdef FSDPD_SANITIZERS
         if (large && c.world != 2) continue;
@@ -180,13 +179,15 @@ static int list_cases(void)
     return count;
 }
 
+TESTS_BELOW(.timeout = 300);
+
 /*
  * Every strategy, policy and prefetch on one world size: the same bits, and close to one rank. One
- * rank's gradient is `world` times the mean that the ranks see. For SGD that is a matter of the
- * learning rate. Adadelta has an epsilon, and takes the mean of losses as means instead: the
- * gradient over ranks is then the same.
+ * rank's gradient is `world` times the mean over the ranks. For SGD the learning rate compensates
+ * that. Adadelta has an epsilon, and uses the mean of losses instead: the gradient over ranks is
+ * then the same.
  */
-START_TEST(test_same_numbers)
+LOOP_TEST(same_numbers, 0, list_cases())
 {
     struct check_case c = cases[_i];
     struct engine_job job = job_of(c.net, c.optimizer);
@@ -223,7 +224,7 @@ START_TEST(test_same_numbers)
             }
             first = outcome;
             check_close(one, first, mean ? (float)c.world : 1, 2e-5, c.net->name);
-            /* Ignored rows make the ranks' means weigh unevenly. */
+            /* Ignored rows give the ranks' means unequal weights. */
             if (!mean) check_close_evaluation(one, first, 2e-5, c.net->name);
             ck_assert_float_eq(one->evaluated[PLAN_STAT_CORRECT],
                                first->evaluated[PLAN_STAT_CORRECT]);
@@ -234,10 +235,9 @@ START_TEST(test_same_numbers)
     engine_outcome_free(one);
     free(text);
 }
-END_TEST
 
 /* Processes over TCP and threads over memory: the same bits, dropout included, run after run. */
-START_TEST(test_gloo_is_local)
+LOOP_TEST(gloo_is_local, 0, 5)
 {
     static const struct {
         int net, world;
@@ -259,7 +259,7 @@ START_TEST(test_gloo_is_local)
     ck_assert_str_eq(processes->collectives, threads->collectives);
     ck_assert_str_eq(processes->collectives, processes->planned);
     check_traffic(threads, runs[_i].world);
-    /* Over TCP, a few numbers go to all at once, which is more bytes but with two ranks. */
+    /* Over TCP, a few numbers go to all at once, which takes more bytes except with two ranks. */
     if (runs[_i].world == 2) check_traffic(processes, 2);
     job.dropout = false;
     struct engine_outcome *without = engine_train(&job, GROUP_LOCAL, runs[_i].world);
@@ -270,7 +270,6 @@ START_TEST(test_gloo_is_local)
     engine_outcome_free(again);
     engine_outcome_free(threads);
 }
-END_TEST
 
 static int count_of(const char *text, const char *word)
 {
@@ -279,9 +278,11 @@ static int count_of(const char *text, const char *word)
     return count;
 }
 
+TESTS_BELOW(.timeout = 120);
+
 /* The tutorial's network on two ranks, by hand: fc1 is 1,179,776, the root 20,106 padded to 20,112.
  */
-START_TEST(test_collectives)
+LOOP_TEST(collectives, 0, 2)
 {
     struct engine_job job = job_of(&nets[4], 1);
     job.policy = nets[4].policies[1];
@@ -307,11 +308,10 @@ START_TEST(test_collectives)
     engine_outcome_free(sharded);
     engine_outcome_free(replicated);
 }
-END_TEST
 
 /* Backward gathers conv2 and fc1 again, in halves of two neighbours instead of quarters of four;
  * fc2 is kept, as the last of forward and the first of backward; conv1 is not needed. */
-START_TEST(test_resharding)
+LOOP_TEST(resharding, 0, 2)
 {
     struct engine_job job = job_of(&nets[4], 1);
     job.policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 100};
@@ -345,9 +345,8 @@ START_TEST(test_resharding)
     ck_assert_int_eq(count_of(outcomes[0]->collectives, "all_gather(294944)"), 2);
     for (int k = 0; k < 3; k++) engine_outcome_free(outcomes[k]);
 }
-END_TEST
 
-START_TEST(test_less_traffic)
+TEST(less_traffic)
 {
     struct engine_job job = job_of(&nets[4], 1);
     job.policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 100};
@@ -363,10 +362,9 @@ START_TEST(test_less_traffic)
     ck_assert_uint_gt(sent[0], sent[1]);
     ck_assert_uint_gt(sent[1], sent[2]);
 }
-END_TEST
 
-/* Batch 64 per rank, Adadelta: what the runtime allocates, per strategy and policy. */
-START_TEST(test_memory_order)
+/* Batch 64 per rank, Adadelta: the runtime's allocations, per strategy and policy. */
+TEST(memory_order)
 {
     struct engine_job job = job_of(&nets[4], 1);
     job.global_batch = 128;
@@ -383,11 +381,10 @@ START_TEST(test_memory_order)
     ck_assert_uint_gt(peaks[0], peaks[1]);
     ck_assert_uint_gt(peaks[1], peaks[2]);
 }
-END_TEST
 
-/* The executor touches device memory through lanes only: the null device has no memory behind it.
- */
-START_TEST(test_null_device)
+/* The executor touches device memory through lanes only: the null device has no memory behind
+ * it. */
+TEST(null_device)
 {
     struct engine_job job = job_of(&nets[0], 1);
     job.device = "null";
@@ -398,28 +395,4 @@ START_TEST(test_null_device)
     ck_assert_int_eq(count_of(outcome->device_log, "compute: optimize adadelta "), job.steps);
     ck_assert_int_eq(count_of(outcome->device_log, "comm: "), 0);
     engine_outcome_free(outcome);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("engine");
-    TCase *numbers = tcase_create("numbers");
-    tcase_set_timeout(numbers, 300);
-    tcase_add_loop_test(numbers, test_same_numbers, 0, list_cases());
-    tcase_add_loop_test(numbers, test_gloo_is_local, 0, 5);
-    suite_add_tcase(suite, numbers);
-    TCase *plan = tcase_create("plan");
-    tcase_set_timeout(plan, 120);
-    tcase_add_loop_test(plan, test_collectives, 0, 2);
-    tcase_add_loop_test(plan, test_resharding, 0, 2);
-    tcase_add_test(plan, test_less_traffic);
-    tcase_add_test(plan, test_memory_order);
-    tcase_add_test(plan, test_null_device);
-    suite_add_tcase(suite, plan);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,7 @@
 /*
- * What the executor does when a step cannot go on: an abort, a peer that never comes, one that
- * dies, a plan that frees too early; and that a step allocates nothing.
+ * The executor's end of a step that cannot continue: an abort, a peer that never comes, one that
+ * dies, a plan that frees too early; and a check that a step allocates nothing.
  */
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
@@ -15,6 +14,7 @@
 #include "config.h"
 #include "engine.h"
 #include "kernels/kernels.h"
+#include "tests/testing.h"
 
 static const char small_net[] =
     "name: T\ninput: [20]\nclasses: 4\n"
@@ -64,7 +64,9 @@ static void join_aborter(struct comm *comm)
     if (over != NULL) atomic_store(over, true);
 }
 
-START_TEST(test_abort)
+TESTS_BELOW(.timeout = 60);
+
+LOOP_TEST(abort, 0, 2)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -77,7 +79,6 @@ START_TEST(test_abort)
     ck_assert_msg(results[1].code == STATUS_UNAVAILABLE, "%s", results[1].message);
     ck_assert_msg(strstr(results[1].message, "rank 0"), "%s", results[1].message);
 }
-END_TEST
 
 static void abort_before(struct executor *executor, struct comm *comm, int step)
 {
@@ -85,8 +86,8 @@ static void abort_before(struct executor *executor, struct comm *comm, int step)
     if (step == 3) executor_abort(executor, "enough");
 }
 
-/* Without peers, too; and the abort stays. */
-START_TEST(test_abort_alone)
+/* Works without peers, too; and the abort is permanent. */
+TEST(abort_alone)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -95,7 +96,6 @@ START_TEST(test_abort_alone)
     ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
     ck_assert_msg(strstr(results[0].message, "enough"), "%s", results[0].message);
 }
-END_TEST
 
 static void be_late(struct executor *executor, struct comm *comm, int step)
 {
@@ -108,7 +108,7 @@ static void say_over(struct comm *comm)
     if (comm_rank(comm) == 0) atomic_store(over, true);
 }
 
-START_TEST(test_deadline)
+LOOP_TEST(deadline, 0, 2)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -123,7 +123,6 @@ START_TEST(test_deadline)
     ck_assert_msg(strstr(results[0].message, "rank 1"), "%s", results[0].message);
     ck_assert_int_ne(results[1].code, STATUS_OK);
 }
-END_TEST
 
 static void die(struct executor *executor, struct comm *comm, int step)
 {
@@ -131,7 +130,7 @@ static void die(struct executor *executor, struct comm *comm, int step)
     if (step == 3 && comm_rank(comm) == 1) raise(SIGKILL);
 }
 
-START_TEST(test_killed_peer)
+TEST(killed_peer)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -143,9 +142,8 @@ START_TEST(test_killed_peer)
     ck_assert_msg(strstr(results[0].message, "training step, instruction "), "%s",
                   results[0].message);
 }
-END_TEST
 
-/* A plan that does not gather a unit again for the backward pass: poison must find it out. */
+/* Makes a plan omit a unit's second gather, for the backward pass: poison must detect it. */
 static void skip_last_gather(struct plan *plan)
 {
     struct plan_program *train = &plan->train;
@@ -160,7 +158,7 @@ static void skip_last_gather(struct plan *plan)
     ck_abort_msg("nothing is gathered");
 }
 
-START_TEST(test_poison)
+LOOP_TEST(poison, 0, 2)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -177,14 +175,13 @@ START_TEST(test_poison)
     ck_assert_int_eq(poisoned, _i == 1);
     engine_outcome_free(what.outcome);
 }
-END_TEST
 
 static atomic_bool counting;
 static atomic_long kernels_run;
 static atomic_int kernels_take_ms, slow_kernels;
 static _Thread_local bool in_kernel;
 
-/* The linker (--wrap) puts this in the place of kernel_run. */
+/* The linker (--wrap) replaces kernel_run by this. */
 status_t __real_kernel_run(struct kernel *kernel, const struct kernel_call *call);
 status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call);
 status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call)
@@ -207,8 +204,8 @@ static void become_slow(struct executor *executor, struct comm *comm, int step)
     atomic_store(&kernels_take_ms, step == 2 ? 60 : 0);
 }
 
-/* A step that takes longer than a look for an abort. */
-START_TEST(test_slow_step)
+/* A step that takes longer than the interval between checks for an abort. */
+TEST(slow_step)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -218,7 +215,6 @@ START_TEST(test_slow_step)
     ck_assert_int_gt(atomic_load(&slow_kernels), 10);
     ck_assert_double_ge(results[0].seconds, 10 * 0.06);
 }
-END_TEST
 
 static void abort_slow_step(struct executor *executor, struct comm *comm, int step)
 {
@@ -228,7 +224,7 @@ static void abort_slow_step(struct executor *executor, struct comm *comm, int st
 }
 
 /* An abort does not wait for the rest of such a step, which has more than ten kernels. */
-START_TEST(test_abort_of_slow_step)
+TEST(abort_of_slow_step)
 {
     struct engine_job job = small_job();
     struct group_result results[GROUP_MAX];
@@ -239,12 +235,11 @@ START_TEST(test_abort_of_slow_step)
     ck_assert_msg(strstr(results[0].message, "the job was cancelled"), "%s", results[0].message);
     ck_assert_int_le(atomic_load(&slow_kernels), 5);
 }
-END_TEST
 
 #if !defined(FSDPD_SANITIZERS) && !defined(__SANITIZE_THREAD__)
 /*
  * Every allocation of this process passes through here and is counted while `counting`, except
- * those that a kernel makes: oneDNN keeps a few lists on the heap for as long as a primitive runs.
+ * those inside a kernel: oneDNN keeps a few lists on the heap for as long as a primitive runs.
  */
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
@@ -299,9 +294,9 @@ static void count_in_the_middle(struct executor *executor, struct comm *comm, in
     if (step == 8) atomic_store(&counting, false);
 }
 
-/* Once the first steps have made what they reuse, nothing is allocated: on no device, on no heap,
- * and while the steps are traced neither. */
-START_TEST(test_steps_allocate_nothing)
+/* Once the first steps have created what later ones reuse, a step allocates nothing, on no device
+ * and no heap, even while it is traced. */
+LOOP_TEST(steps_allocate_nothing, 0, 3)
 {
     struct engine_job job = {.model = _i == 0 ? small_net : engine_mnist(),
                              .policy = {.kind = WRAP_SIZE, .min_num_params = 500},
@@ -315,28 +310,4 @@ START_TEST(test_steps_allocate_nothing)
     ck_assert_int_gt(atomic_load(&kernels_run), 50);
     ck_assert_int_eq(atomic_load(&allocations), 0);
 }
-END_TEST
 #endif
-
-int main(void)
-{
-    Suite *suite = suite_create("engine failures");
-    TCase *failures = tcase_create("failures");
-    tcase_set_timeout(failures, 60);
-    tcase_add_loop_test(failures, test_abort, 0, 2);
-    tcase_add_test(failures, test_abort_alone);
-    tcase_add_loop_test(failures, test_deadline, 0, 2);
-    tcase_add_test(failures, test_killed_peer);
-    tcase_add_test(failures, test_slow_step);
-    tcase_add_test(failures, test_abort_of_slow_step);
-    tcase_add_loop_test(failures, test_poison, 0, 2);
-#if !defined(FSDPD_SANITIZERS) && !defined(__SANITIZE_THREAD__)
-    tcase_add_loop_test(failures, test_steps_allocate_nothing, 0, 3);
-#endif
-    suite_add_tcase(suite, failures);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
-}

@@ -1,8 +1,7 @@
 /*
- * Checkpoints as state_dicts: byte by byte the file that the ranks stream at the same step, however
- * the units lie and in whatever pieces it is read; and what is damaged is named.
+ * Checkpoints as state_dicts: byte by byte the file that the ranks stream at the same step, for any
+ * layout of the units and any pieces of the read; errors name what is damaged.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +14,7 @@
 #include "base/tree.h"
 #include "checkpoint/export.h"
 #include "session_group.h"
+#include "tests/testing.h"
 
 static char path[96];
 
@@ -32,7 +32,7 @@ static void remove_folder(void)
 static struct buf train(struct group *group, const struct group_world *world, enum wrap_kind wrap)
 {
     group_init(group, group_mean_model, group_data, world->world);
-    group->job.strategy = world->strategy;
+    group->job.plan.strategy = world->strategy;
     group->job.wrap = (struct wrap_policy){.kind = wrap, .min_num_params = 1000};
     group->job.epochs = 2;
     group->job.checkpoints =
@@ -40,7 +40,7 @@ static struct buf train(struct group *group, const struct group_world *world, en
     group_run(group);
     group_expect_success(group);
     ck_assert_int_gt(group->members[0].captured_count, 0);
-    group_save_well(group, group->members[0].captured_count - 1, path, 0);
+    group_save_without_error(group, group->members[0].captured_count - 1, path, 0);
     return group_pull_file(group, -1);
 }
 
@@ -72,14 +72,17 @@ static struct buf read_all(struct export *export, size_t piece)
     return file;
 }
 
-START_TEST(test_same_bytes)
+TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
+            .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
+
+LOOP_TEST(same_bytes, 0, GROUP_WORLDS)
 {
     static const size_t pieces[] = {1 << 20, 4096, 264, 8};
     static const enum wrap_kind wraps[] = {WRAP_NONE, WRAP_SIZE};
     struct group group;
     for (size_t w = 0; w < 2; w++) {
         struct buf live = train(&group, &group_worlds[_i], wraps[w]);
-        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+        for (size_t i = 0; i < COUNT_OF(pieces); i++) {
             struct export *export;
             ck_assert_ptr_null(open_newest(&export));
             ck_assert_uint_eq(export_bytes(export), live.length);
@@ -99,7 +102,6 @@ START_TEST(test_same_bytes)
         remove_folder();
     }
 }
-END_TEST
 
 static char *file_of(const char *name)
 {
@@ -122,10 +124,11 @@ static status_t verify_all(struct export *export)
     return status;
 }
 
-/* A file that is cut, changed, or gone: before, and after it was opened and verified. */
-START_TEST(test_damage)
+/* A file that is truncated, changed, or removed: before, and after it was opened and verified. */
+LOOP_TEST(damage, 0, 3)
 {
-    static const char *const words[] = {"bytes, not the", "its sum is", "cannot open"};
+    static const char *const words[] = {"bytes, not the", "its checksum is", "cannot open"};
+    static const char *const later[] = {"bytes, not the", "has changed since", "cannot open"};
     struct group group;
     struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};
     struct buf live = train(&group, &world, WRAP_SIZE);
@@ -149,10 +152,10 @@ START_TEST(test_damage)
     char *bytes = mem_alloc(1 << 20);
     size_t count = 1;
     status = NULL;
-    while (_i != 1 && status == NULL && count > 0)
-        status = export_read(early, bytes, 1 << 20, &count);
-    if (_i != 1) ck_assert_int_eq(status_code(status), STATUS_DATA_LOSS);
-    if (_i != 1) ck_assert_ptr_nonnull(strstr(status_message(status), file));
+    while (status == NULL && count > 0) status = export_read(early, bytes, 1 << 20, &count);
+    ck_assert_int_eq(status_code(status), STATUS_DATA_LOSS);
+    ck_assert_ptr_nonnull(strstr(status_message(status), file));
+    ck_assert_ptr_nonnull(strstr(status_message(status), later[_i]));
     status_free(status);
     free(bytes);
     export_free(early);
@@ -161,19 +164,23 @@ START_TEST(test_damage)
     buf_deinit(&live);
     group_reset(&group);
 }
-END_TEST
 
-/* What somebody wrote into a manifest. */
-START_TEST(test_manifest)
+/* Text that was written into a manifest, with a new checksum or without. */
+LOOP_TEST(manifest, 0, 7)
 {
     static const struct {
         const char *from, *to; /* of the same length */
+        bool seal;
         enum status_code code;
         const char *words;
     } edits[] = {
-        {"\"state_dict\"", "\"state-dict\"", STATUS_FAILED_PRECONDITION, "older fsdpd"},
-        {"\"shape\": [\n", "\"shope\": [\n", STATUS_DATA_LOSS, "shape"},
-        {"\"state_dict\": [", "\"state_dict\":4,[", STATUS_DATA_LOSS, MANIFEST_FILE},
+        {"\"version\": 2", "\"version\": 1", true, STATUS_FAILED_PRECONDITION, "an older fsdpd"},
+        {"\"version\": 2", "\"version\": 3", true, STATUS_FAILED_PRECONDITION, "a newer fsdpd"},
+        {"\"step\": 3", "\"step\": 2", true, STATUS_DATA_LOSS, "is of step 2"},
+        {"\"step\": 3", "\"step\": 2", false, STATUS_DATA_LOSS, "its checksum is"},
+        {"\"sha256\"", "\"sha257\"", false, STATUS_DATA_LOSS, "its checksum is not at its end"},
+        {"\"shape\": [\n", "\"shope\": [\n", true, STATUS_DATA_LOSS, "shape"},
+        {"\"state_dict\": [", "\"state_dict\":4,[", true, STATUS_DATA_LOSS, MANIFEST_FILE},
     };
     struct group group;
     struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};
@@ -183,6 +190,10 @@ START_TEST(test_manifest)
     char *at = strstr(text.data, edits[_i].from);
     ck_assert_ptr_nonnull(at);
     memcpy(at, edits[_i].to, strlen(edits[_i].to));
+    if (edits[_i].seal) {
+        text.length = (size_t)(strstr(text.data, ",\n \"sha256\"") - text.data);
+        manifest_seal(&text);
+    }
     ck_assert_ptr_null(file_write_atomic(file, text.data, text.length, 0640));
     struct export *export;
     status_t status = open_newest(&export);
@@ -193,28 +204,4 @@ START_TEST(test_manifest)
     buf_deinit(&text);
     buf_deinit(&live);
     group_reset(&group);
-}
-END_TEST
-
-static Suite *export_suite(void)
-{
-    Suite *suite = suite_create("export");
-    TCase *cases = tcase_create("export");
-    tcase_set_timeout(cases, 120);
-    tcase_add_unchecked_fixture(cases, group_draw_digits, group_remove_digits);
-    tcase_add_checked_fixture(cases, make_folder, remove_folder);
-    tcase_add_loop_test(cases, test_same_bytes, 0, GROUP_WORLDS);
-    tcase_add_loop_test(cases, test_damage, 0, 3);
-    tcase_add_loop_test(cases, test_manifest, 0, 3);
-    suite_add_tcase(suite, cases);
-    return suite;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(export_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

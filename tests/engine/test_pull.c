@@ -1,8 +1,7 @@
 /*
- * Pulls: snapshots of sharded runs, streamed as safetensors files. With drawn digits and ranks as
- * threads.
+ * Pulls: snapshots of sharded runs, streamed as safetensors files. With generated digits and ranks
+ * as threads.
  */
-#include <check.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/mem.h"
 #include "hf/safetensors.h"
 #include "session_group.h"
+#include "tests/testing.h"
 #include "train/init.h"
 
 struct loaded {
@@ -59,16 +59,18 @@ static status_t expect_parameter(void *user, int index, const float *values)
     return NULL;
 }
 
-/* Parameters reach the shards and come back whole: those of a run that learns nothing are the
- * initial ones, to the bit, whatever the world. */
-START_TEST(test_pull_of_initial_parameters)
+TESTS_BELOW(.timeout = 90, .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
+
+/* Parameters reach the shards and return whole: a run that learns nothing keeps the initial ones,
+ * to the bit, whatever the world. */
+LOOP_TEST(pull_of_initial_parameters, 0, GROUP_WORLDS)
 {
     static const enum wrap_kind kinds[] = {WRAP_NONE, WRAP_SIZE};
     for (int k = 0; k < 2; k++) {
         struct group group;
         group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
         group_freeze(&group);
-        group.job.strategy = group_worlds[_i].strategy;
+        group.job.plan.strategy = group_worlds[_i].strategy;
         group.job.wrap.kind = kinds[k];
         group.job.max_steps = 2;
         group.job.seed = 77;
@@ -92,14 +94,13 @@ START_TEST(test_pull_of_initial_parameters)
         group_reset(&group);
     }
 }
-END_TEST
 
-/* A pull in the middle of a run gives what a run that ends there has, to the bit. */
-START_TEST(test_pull_in_the_middle)
+/* A pull in the middle of a run matches the result of a run that ends there, to the bit. */
+LOOP_TEST(pull_in_the_middle, 0, GROUP_WORLDS)
 {
     struct group group, shorter;
     group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.job.batch_size = 5;
     group.order_at[0] = 5;
     group.order_count = 1;
@@ -129,9 +130,8 @@ START_TEST(test_pull_in_the_middle)
     group_reset(&group);
     group_reset(&shorter);
 }
-END_TEST
 
-START_TEST(test_pull_of_tied_parameters)
+LOOP_TEST(pull_of_tied_parameters, 0, GROUP_WORLDS)
 {
     static const char tied[] = "name: Tied\n"
                                "input: [28, 28]\n"
@@ -148,7 +148,7 @@ START_TEST(test_pull_of_tied_parameters)
                                "  b.weight: a.weight\n";
     struct group group;
     group_init(&group, tied, group_data, group_worlds[_i].world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.job.wrap.min_num_params = 28;
     group.job.max_steps = 3;
     group_run(&group);
@@ -165,14 +165,13 @@ START_TEST(test_pull_of_tied_parameters)
     buf_deinit(&file);
     group_reset(&group);
 }
-END_TEST
 
-/* A sink that fails at whatever call: rank 0 has its error, the others end well. */
-START_TEST(test_pull_without_listener)
+/* A sink that fails at any call: rank 0 gets its error, the others succeed. */
+LOOP_TEST(pull_without_listener, 0, GROUP_WORLDS)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.job.max_steps = 1;
     group_run(&group);
     group_expect_success(&group);
@@ -181,7 +180,7 @@ START_TEST(test_pull_without_listener)
         status_t statuses[GROUP_MAX_WORLD];
         group_pull(&group, -1, fail_at, &file, statuses);
         ck_assert_int_eq(status_code(statuses[0]), STATUS_UNAVAILABLE);
-        ck_assert_str_eq(status_message(statuses[0]), "nobody listens");
+        ck_assert_str_eq(status_message(statuses[0]), "no process listens");
         for (int rank = 1; rank < group.job.world; rank++)
             ck_assert_msg(statuses[rank] == NULL, "%s", status_message(statuses[rank]));
         status_free(statuses[0]);
@@ -189,9 +188,8 @@ START_TEST(test_pull_without_listener)
     }
     group_reset(&group);
 }
-END_TEST
 
-/* The linker (--wrap) puts these in the place of malloc and of snapshot_take. */
+/* The linker (--wrap) replaces malloc and snapshot_take by these. */
 static _Thread_local bool no_memory;
 static atomic_int poor_rank = -1;
 
@@ -212,17 +210,17 @@ struct snapshot *__wrap_snapshot_take(struct executor *executor, uint64_t step)
     return snapshot;
 }
 
-/* A rank without memory for its copies: all ranks of that pull know, and training goes on. */
-START_TEST(test_pull_without_memory)
+/* A rank without memory for its copies: all ranks of that pull learn it, and training continues. */
+LOOP_TEST(pull_without_memory, 0, GROUP_WORLDS)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.job.batch_size = 5;
     group.job.max_steps = 9;
     group.order_at[0] = 5;
     group.order_count = 1;
-    bool shared = group.job.strategy != STRATEGY_NO_SHARD && group.job.world > 1;
+    bool shared = group.job.plan.strategy != STRATEGY_NO_SHARD && group.job.world > 1;
     atomic_store(&poor_rank, shared ? 1 : 0);
     group_run(&group);
     group_expect_success(&group);
@@ -243,24 +241,4 @@ START_TEST(test_pull_without_memory)
     ck_assert_uint_gt(file.length, 0);
     buf_deinit(&file);
     group_reset(&group);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("pull");
-    TCase *tests = tcase_create("pull");
-    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
-    tcase_set_timeout(tests, 90);
-    tcase_add_loop_test(tests, test_pull_of_initial_parameters, 0, GROUP_WORLDS);
-    tcase_add_loop_test(tests, test_pull_in_the_middle, 0, GROUP_WORLDS);
-    tcase_add_loop_test(tests, test_pull_of_tied_parameters, 0, GROUP_WORLDS);
-    tcase_add_loop_test(tests, test_pull_without_listener, 0, GROUP_WORLDS);
-    tcase_add_loop_test(tests, test_pull_without_memory, 0, GROUP_WORLDS);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

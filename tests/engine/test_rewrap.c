@@ -1,13 +1,13 @@
 /*
- * Another wrap policy for a run, at a step boundary: the same bits as without, what it needs of
- * memory, refusals after which the run goes on, and failures after which it does not.
+ * Another wrap policy for a run, at a step boundary: the same bits as without, its memory, refusals
+ * after which the run continues, and failures after which it does not.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hf/safetensors.h"
 #include "session_group.h"
+#include "tests/testing.h"
 
 static const char *const conv_and_out[] = {"conv", "out"}, *const hidden[] = {"hidden"},
                          *const nowhere[] = {"hiden"};
@@ -83,7 +83,7 @@ static void expect_memory(const struct group *group, int order)
         uint64_t peak = member->changes[order].peak_bytes;
         uint64_t most = member->changes[order].largest_unit;
         if (most > 4 << 20) most = 4 << 20;
-        if (group->job.strategy == STRATEGY_NO_SHARD || group->job.world == 1) most = 0;
+        if (group->job.plan.strategy == STRATEGY_NO_SHARD || group->job.world == 1) most = 0;
         ck_assert_msg(peak >= arenas && peak - arenas <= most, "%llu for arenas of %llu",
                       (unsigned long long)peak, (unsigned long long)arenas);
         ck_assert_uint_ge(member->memory_peak, peak);
@@ -112,20 +112,25 @@ static const struct optimizer_step optimizers[] = {
     {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
     {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
     {.kind = OPTIMIZER_SGD, .lr = 0.01},
+    {.kind = OPTIMIZER_LION, .lr = 0.001, .beta1 = 0.9, .beta2 = 0.99},
+    {.kind = OPTIMIZER_ADAGRAD, .lr = 0.01, .lr_decay = 0.1, .eps = 1e-10},
 };
 
 static void set_up(struct group *group, int number)
 {
     const struct group_world *world = &group_worlds[number % GROUP_WORLDS];
     group_init(group, group_sum_model, group_data, world->world);
-    group->job.strategy = world->strategy;
+    group->job.plan.strategy = world->strategy;
     group->job.optimizer = optimizers[number / GROUP_WORLDS];
     group->job.epochs = 2;
     group->job.batch_size = 10;
 }
 
-/* From size to none, to units that are no neighbours, to one unit per module, with pulls. */
-START_TEST(test_three_changes)
+TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
+            .tear_down_once = group_remove_digits);
+
+/* From size to none, to units that are not neighbours, to one unit per module, with pulls. */
+LOOP_TEST(three_changes, 0, 5 * GROUP_WORLDS)
 {
     struct group plain, group;
     set_up(&plain, _i);
@@ -156,10 +161,9 @@ START_TEST(test_three_changes)
     group_reset(&plain);
     group_reset(&group);
 }
-END_TEST
 
 /* A network whose shards do not fit the buffer; changes at every boundary, also of evaluations. */
-START_TEST(test_many_pieces)
+TEST(many_pieces)
 {
     static const char large[] = "name: Large\n"
                                 "input: [1, 28, 28]\n"
@@ -196,7 +200,6 @@ START_TEST(test_many_pieces)
     group_reset(&plain);
     group_reset(&group);
 }
-END_TEST
 
 static status_t other_on_rank_1(struct member *member, int order, const struct wrap_policy **policy)
 {
@@ -213,7 +216,7 @@ static void expect_refused(const struct group *group, int rank, int order, enum 
                   status_message(refused), text);
 }
 
-START_TEST(test_refused_and_goes_on)
+LOOP_TEST(refused_change_keeps_training, 0, GROUP_WORLDS)
 {
     struct group plain, group;
     set_up(&plain, _i);
@@ -236,11 +239,10 @@ START_TEST(test_refused_and_goes_on)
     group_reset(&plain);
     group_reset(&group);
 }
-END_TEST
 
-/* Ops are prepared for one type of each parameter: a policy that changes it is refused, one that
- * does not is carried out, whatever else it changes. */
-START_TEST(test_types_stay)
+/* Ops are prepared for one type of each parameter: a policy that changes it is refused, any other
+ * is carried out. */
+TEST(types_stay)
 {
     static const struct wrap_unit_spec
         replicated[] = {{.modules = hidden, .module_count = 1, .shard_world = 1}},
@@ -256,7 +258,7 @@ START_TEST(test_types_stay)
         {.kind = WRAP_UNITS, .units = resharded, .unit_count = 1}};
     struct group plain, group;
     group_init(&plain, group_sum_model, group_data, 4);
-    plain.job.param_dtype = DTYPE_BF16;
+    plain.job.plan.gathered_dtype = DTYPE_BF16;
     plain.order_count = 3;
     for (int i = 0; i < 3; i++) plain.order_at[i] = 2 + 3 * (uint64_t)i;
     group = plain;
@@ -278,9 +280,9 @@ START_TEST(test_types_stay)
     group_reset(&plain);
     group_reset(&group);
 
-    /* where nothing is gathered parameters are f32 either way, and the arithmetic is what stays */
+    /* without gathers parameters are f32 either way, and only the arithmetic stays */
     group_init(&group, group_sum_model, group_data, 1);
-    group.job.param_dtype = DTYPE_BF16;
+    group.job.plan.gathered_dtype = DTYPE_BF16;
     group.order_count = 1;
     group.order_at[0] = 2;
     group.wraps[0] = &policies[1];
@@ -290,10 +292,9 @@ START_TEST(test_types_stay)
                    "hidden computes in bf16, but unit hidden would have it compute in f32");
     group_reset(&group);
 }
-END_TEST
 
-/* What one rank cannot, none does. */
-START_TEST(test_one_rank_refuses)
+/* If one rank cannot change, none does. */
+TEST(one_rank_refuses)
 {
     struct group plain, group;
     group_init(&plain, group_sum_model, group_data, 3);
@@ -307,16 +308,15 @@ START_TEST(test_one_rank_refuses)
     group_run(&group);
     group_expect_success(&group);
     expect_same_run(&group, &plain);
-    for (int rank = 0; rank < 3; rank++) { /* all know whose, and why */
+    for (int rank = 0; rank < 3; rank++) { /* all know the rank, and the reason */
         expect_refused(&group, rank, 0, STATUS_INVALID_ARGUMENT, "rank 1 cannot change its units");
         expect_refused(&group, rank, 0, STATUS_INVALID_ARGUMENT, "did you mean 'hidden'?");
         expect_refused(&group, rank, 1, STATUS_FAILED_PRECONDITION, "rank 1 cannot");
-        expect_refused(&group, rank, 1, STATUS_FAILED_PRECONDITION, "another plan than rank 0");
+        expect_refused(&group, rank, 1, STATUS_FAILED_PRECONDITION, "differs from that of rank 0");
     }
     group_reset(&plain);
     group_reset(&group);
 }
-END_TEST
 
 static uint64_t memory_of_rank_1;
 
@@ -325,8 +325,8 @@ static uint64_t little_on_rank_1(int rank)
     return rank == 1 ? memory_of_rank_1 : 0;
 }
 
-/* One byte less than the change needs on one rank: nothing happens. With that byte it does. */
-START_TEST(test_does_not_fit)
+/* With one byte less than the change needs on one rank, nothing happens. With that byte it does. */
+TEST(does_not_fit)
 {
     struct group plain, group;
     group_init(&plain, group_sum_model, group_data, 2);
@@ -360,7 +360,6 @@ START_TEST(test_does_not_fit)
     }
     group_reset(&plain);
 }
-END_TEST
 
 static status_t fails_on_rank_1(struct member *member, int order, const struct wrap_policy **policy)
 {
@@ -378,8 +377,8 @@ static status_t aborts_on_rank_1(struct member *member, int order,
     return NULL;
 }
 
-/* Nobody waits for a rank that is gone, and nobody trains on. */
-START_TEST(test_breaks_off)
+/* No rank waits for a lost one, and none trains on. */
+LOOP_TEST(lost_rank, 0, 2)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 3);
@@ -396,26 +395,4 @@ START_TEST(test_breaks_off)
     ck_assert_str_eq(status_message(group.members[1].status),
                      _i == 0 ? "rank 1 is broken" : "pulled the plug");
     group_reset(&group);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("rewrap");
-    TCase *tests = tcase_create("rewrap");
-    tcase_set_timeout(tests, 120);
-    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
-    tcase_add_loop_test(tests, test_three_changes, 0, 3 * GROUP_WORLDS);
-    tcase_add_test(tests, test_many_pieces);
-    tcase_add_loop_test(tests, test_refused_and_goes_on, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_types_stay);
-    tcase_add_test(tests, test_one_rank_refuses);
-    tcase_add_test(tests, test_does_not_fit);
-    tcase_add_loop_test(tests, test_breaks_off, 0, 2);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,7 @@
 /*
- * The training session with ranks as threads, on drawn digits: learning, what the ranks agree on,
- * orders, cancellation, aborts, and every way in which setting up can fail.
+ * The training session with ranks as threads, on generated digits: learning, the ranks' agreements,
+ * orders, cancellation, aborts, and every failure of the setup.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,18 +11,21 @@
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "session_group.h"
+#include "tests/testing.h"
 
 static void expect_close(double a, double b, double relative)
 {
     ck_assert_msg(fabs(a - b) <= relative * fmax(fabs(a), fabs(b)), "%.9g and %.9g differ", a, b);
 }
 
-START_TEST(test_learns)
+TESTS_BELOW(.timeout = 90, .set_up_once = group_draw_digits, .tear_down_once = group_remove_digits);
+
+LOOP_TEST(learns, 0, GROUP_WORLDS)
 {
     int world = group_worlds[_i].world;
     struct group group;
     group_init(&group, group_sum_model, group_data, world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.job.epochs = 4;
     group.job.batch_size = world == 8 ? 5 : 10;
     group_run(&group);
@@ -48,7 +50,7 @@ START_TEST(test_learns)
             ck_assert_uint_le(epoch->correct, GROUP_TEST);
             expect_close(epoch->accuracy, (double)epoch->correct / GROUP_TEST, 1e-12);
             ck_assert(epoch->seconds > 0);
-            /* Every rank knows the same numbers, to the bit. */
+            /* Every rank has the same numbers, to the bit. */
             ck_assert(epoch->train_loss == group.members[0].epochs[e].train_loss);
             ck_assert(epoch->test_loss == group.members[0].epochs[e].test_loss);
             ck_assert_uint_eq(epoch->correct, group.members[0].epochs[e].correct);
@@ -61,11 +63,10 @@ START_TEST(test_learns)
     }
     group_reset(&group);
 }
-END_TEST
 
-static int kernels_take_ms; /* 0: as long as they do */
+static int kernels_take_ms; /* 0: their usual time */
 
-/* The linker (--wrap) puts this in the place of kernel_run. */
+/* The linker (--wrap) replaces kernel_run by this. */
 status_t __real_kernel_run(struct kernel *kernel, const struct kernel_call *call);
 status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call);
 status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call)
@@ -74,8 +75,8 @@ status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call
     return __real_kernel_run(kernel, call);
 }
 
-/* Steps that take many times what a rank waits for another, on any machine: no peer is lost. */
-START_TEST(test_slow_steps)
+/* Steps that take many times a rank's deadline for its peers, on any machine: no peer is lost. */
+TEST(slow_steps)
 {
     struct group group;
     group_init(&group, group_mean_model, group_data, 1);
@@ -87,14 +88,13 @@ START_TEST(test_slow_steps)
     group_expect_success(&group);
     kernels_take_ms = 0;
     ck_assert_uint_eq(group.members[0].last_step, 3);
-    /* Of each step at least one kernel was as slow as was asked for. */
+    /* Each step had at least one kernel with the requested delay. */
     ck_assert_double_ge(group.members[0].metrics[0].step_seconds,
                         20 * (double)group.timeout_ms / 1e3);
     group_reset(&group);
 }
-END_TEST
 
-START_TEST(test_metrics)
+TEST(metrics)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 2);
@@ -125,10 +125,10 @@ START_TEST(test_metrics)
     ck_assert_uint_eq(member->progress_calls, 2 * (16 + 3));
     group_reset(&group);
 }
-END_TEST
 
-/* With nothing learnt the losses are properties of the data: how it is cut must not matter. */
-START_TEST(test_losses_are_means_over_samples)
+/* Without learning the losses are properties of the data: the division into batches must not
+ * matter. */
+TEST(losses_are_means_over_samples)
 {
     static const struct {
         const char *model;
@@ -143,7 +143,7 @@ START_TEST(test_losses_are_means_over_samples)
     };
     double train_loss[2] = {0}, test_loss = 0;
     uint64_t correct = 0;
-    for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cuts); i++) {
         struct group group;
         group_init(&group, cuts[i].model, group_data, cuts[i].world);
         group_freeze(&group);
@@ -168,15 +168,14 @@ START_TEST(test_losses_are_means_over_samples)
     expect_close(train_loss[0], train_loss[1], 1e-2);
     ck_assert(train_loss[0] > 2 && train_loss[0] < 3); /* about ln 10 */
 }
-END_TEST
 
-START_TEST(test_max_steps)
+TEST(max_steps)
 {
     static const struct {
         uint64_t max_steps, steps;
         int epochs;
     } cases[] = {{1, 1, 1}, {16, 16, 1}, {17, 17, 2}, {32, 32, 2}, {1000, 32, 2}, {0, 32, 2}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct group group;
         group_init(&group, group_sum_model, group_data, 2);
         group.job.epochs = 2;
@@ -191,15 +190,14 @@ START_TEST(test_max_steps)
         group_reset(&group);
     }
 }
-END_TEST
 
 /* Orders. */
 
-START_TEST(test_orders)
+LOOP_TEST(orders, 0, GROUP_WORLDS)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.job.batch_size = 40;
     group_run(&group);
     group_expect_success(&group);
@@ -230,13 +228,12 @@ START_TEST(test_orders)
     }
     group_reset(&group);
 }
-END_TEST
 
-START_TEST(test_cancel)
+LOOP_TEST(cancel, 0, GROUP_WORLDS)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
-    group.job.strategy = group_worlds[_i].strategy;
+    group.job.plan.strategy = group_worlds[_i].strategy;
     group.order_at[0] = 1;
     group.order_at[1] = 2;
     group.order_count = 2;
@@ -245,23 +242,22 @@ START_TEST(test_cancel)
     for (int rank = 0; rank < group.job.world; rank++) {
         const struct member *member = &group.members[rank];
         ck_assert_int_eq(status_code(member->status), STATUS_CANCELLED);
-        ck_assert_str_eq(status_message(member->status), "somebody wanted it");
+        ck_assert_str_eq(status_message(member->status), "a caller requested it");
         ck_assert_int_eq(member->order_count, 2);
         ck_assert_uint_eq(member->last_step, 3);
         ck_assert_int_eq(member->finished, 0);
     }
     group_reset(&group);
 }
-END_TEST
 
 /* Ends. */
 
-START_TEST(test_abort)
+LOOP_TEST(abort, 0, GROUP_WORLDS)
 {
     for (int rank = 0; rank<group_worlds[_i].world; rank += group_worlds[_i].world> 3 ? 5 : 1) {
         struct group group;
         group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
-        group.job.strategy = group_worlds[_i].strategy;
+        group.job.plan.strategy = group_worlds[_i].strategy;
         group.job.epochs = 1000;
         group.abort_rank = rank;
         group.abort_at = 4;
@@ -281,9 +277,8 @@ START_TEST(test_abort)
         group_reset(&group);
     }
 }
-END_TEST
 
-START_TEST(test_abort_before_run)
+TEST(abort_before_run)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 1);
@@ -301,10 +296,9 @@ START_TEST(test_abort_before_run)
     train_session_free(session);
     device_close(device);
 }
-END_TEST
 
-/* No hook is obligatory, and a session may run twice: with the same result. */
-START_TEST(test_no_hooks)
+/* No hook is mandatory, and a session may run twice, with the same result. */
+TEST(no_hooks)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 1);
@@ -322,9 +316,8 @@ START_TEST(test_no_hooks)
     train_session_free(session);
     device_close(device);
 }
-END_TEST
 
-START_TEST(test_loss_that_is_no_number)
+LOOP_TEST(loss_that_is_no_number, 0, 4)
 {
     struct group group;
     group_init(&group, _i & 1 ? group_mean_model : group_sum_model, group_data, _i < 2 ? 1 : 3);
@@ -335,13 +328,13 @@ START_TEST(test_loss_that_is_no_number)
         status_t status = group.members[rank].status;
         ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
         ck_assert_msg(strstr(message, "the loss is ") != NULL &&
-                          strstr(message, " at step ") != NULL,
+                          strstr(message, " at step ") != NULL &&
+                          strstr(message, "; try a smaller optimizer.lr") != NULL,
                       "%s", message);
         ck_assert_str_eq(status_message(status), message);
     }
     group_reset(&group);
 }
-END_TEST
 
 static void other_seed(struct train_job *job, int rank)
 {
@@ -358,14 +351,14 @@ static void other_rate(struct train_job *job, int rank)
     if (rank == 2) job->schedule_gamma = 0.71;
 }
 
-START_TEST(test_ranks_that_differ)
+LOOP_TEST(ranks_that_differ, 0, 3)
 {
     static const struct {
         void (*tweak)(struct train_job *job, int rank);
-        const char *says;
-    } cases[] = {{other_seed, "rank 1 has other data or settings than rank 0"},
-                 {other_rate, "rank 2 has other data or settings than rank 0"},
-                 {other_batch, "rank 2 made another plan than rank 0"}};
+        const char *expected;
+    } cases[] = {{other_seed, "the data or settings of rank 1 differ"},
+                 {other_rate, "the data or settings of rank 2 differ"},
+                 {other_batch, "the plan of rank 2 differs from that of rank 0"}};
     struct group group;
     group_init(&group, group_sum_model, group_data, 3);
     group.tweak = cases[_i].tweak;
@@ -373,22 +366,21 @@ START_TEST(test_ranks_that_differ)
     for (int rank = 0; rank < 3; rank++) {
         status_t status = group.members[rank].status;
         ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
-        ck_assert_msg(strstr(status_message(status), cases[_i].says) != NULL, "%s",
+        ck_assert_msg(strstr(status_message(status), cases[_i].expected) != NULL, "%s",
                       status_message(status));
         ck_assert_int_eq(group.members[rank].started, 0);
     }
     group_reset(&group);
 }
-END_TEST
 
 static void missing_data(struct train_job *job, int rank)
 {
     if (rank == 1) job->data_dir = "/nonexistent";
 }
 
-/* A rank that does not even begin: its communicator is dropped, and the others do not wait for the
+/* A rank that never begins: its communicator is dropped, and the others do not wait for the
  * deadline. */
-START_TEST(test_rank_that_never_comes)
+TEST(rank_that_never_comes)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 3);
@@ -400,7 +392,6 @@ START_TEST(test_rank_that_never_comes)
     ck_assert_int_eq(status_code(group.members[2].status), STATUS_UNAVAILABLE);
     group_reset(&group);
 }
-END_TEST
 
 /* Setting up. */
 
@@ -417,20 +408,21 @@ static status_t set_up(const struct train_job *job, int rank, bool headers_only)
 }
 
 static void expect_refusal(const struct train_job *job, int rank, enum status_code code,
-                           const char *says)
+                           const char *expected)
 {
-    /* How much memory there will be is not for a session to say that only plans. */
+    /* A session that only plans cannot know the available memory. */
     int modes = code == STATUS_RESOURCE_EXHAUSTED ? 1 : 2;
     for (int headers_only = 0; headers_only < modes; headers_only++) {
         status_t status = set_up(job, rank, headers_only);
         ck_assert_msg(status_code(status) == code, "expected %s (%s): %s", status_code_name(code),
-                      says, status_message(status));
-        ck_assert_msg(strstr(status_message(status), says) != NULL, "%s", status_message(status));
+                      expected, status_message(status));
+        ck_assert_msg(strstr(status_message(status), expected) != NULL, "%s",
+                      status_message(status));
         status_free(status);
     }
 }
 
-START_TEST(test_refusals)
+TEST(refusals)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 2);
@@ -476,10 +468,9 @@ START_TEST(test_refusals)
     job.batch_size = 0;
     expect_refusal(&job, 0, STATUS_INVALID_ARGUMENT, "at least 1");
 }
-END_TEST
 
-/* Nine classes in the model, ten in the data: only reading the data can tell. */
-START_TEST(test_label_out_of_range)
+/* Nine classes in the model, ten in the data: only reading the data shows it. */
+TEST(label_out_of_range)
 {
     static const char nine[] = "name: Nine\n"
                                "input: [28, 28]\n"
@@ -499,10 +490,9 @@ START_TEST(test_label_out_of_range)
                   status_message(status));
     status_free(status);
 }
-END_TEST
 
-/* Without evaluation nobody asks for the test files. */
-START_TEST(test_without_test_files)
+/* Without evaluation the test files are not needed. */
+TEST(without_test_files)
 {
     char *directory = mem_printf("%s/half", group_data);
     char *command = mem_printf("mkdir %s && cp %s/train-* %s", directory, group_data, directory);
@@ -523,9 +513,8 @@ START_TEST(test_without_test_files)
     free(command);
     free(directory);
 }
-END_TEST
 
-START_TEST(test_planning)
+TEST(planning)
 {
     struct group group;
     group_init(&group, group_sum_model, group_data, 2);
@@ -551,36 +540,4 @@ START_TEST(test_planning)
     train_session_free(planned);
     train_session_free(NULL);
     device_close(device);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("session");
-    TCase *tests = tcase_create("session");
-    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
-    tcase_set_timeout(tests, 90);
-    tcase_add_loop_test(tests, test_learns, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_metrics);
-    tcase_add_test(tests, test_slow_steps);
-    tcase_add_test(tests, test_losses_are_means_over_samples);
-    tcase_add_test(tests, test_max_steps);
-    tcase_add_loop_test(tests, test_orders, 0, GROUP_WORLDS);
-    tcase_add_loop_test(tests, test_cancel, 0, GROUP_WORLDS);
-    tcase_add_loop_test(tests, test_abort, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_abort_before_run);
-    tcase_add_test(tests, test_no_hooks);
-    tcase_add_loop_test(tests, test_loss_that_is_no_number, 0, 4);
-    tcase_add_loop_test(tests, test_ranks_that_differ, 0, 3);
-    tcase_add_test(tests, test_rank_that_never_comes);
-    tcase_add_test(tests, test_refusals);
-    tcase_add_test(tests, test_label_out_of_range);
-    tcase_add_test(tests, test_without_test_files);
-    tcase_add_test(tests, test_planning);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

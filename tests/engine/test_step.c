@@ -1,8 +1,7 @@
 /*
- * What a step is made of, with ranks as threads on drawn digits: micro-steps that add up,
- * clipping, steps that are skipped, parameter groups.
+ * The parts of a step, with ranks as threads on generated digits: micro-steps that add up,
+ * clipping, skipped steps, parameter groups.
  */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +10,13 @@
 #include "hf/safetensors.h"
 #include "kernels/kernels.h"
 #include "session_group.h"
+#include "tests/testing.h"
 
-/* The final parameters of a run, and what its last metrics said. */
+/* The final parameters of a run, and its last metrics. */
 struct outcome {
     struct buf file;
     struct safetensors_header header;
-    float *values; /* one tensor after the other, as in the header */
+    float *values; /* one tensor after another, as in the header */
     size_t count;
     struct train_metrics last;
 };
@@ -67,7 +67,7 @@ static const float *find(const struct outcome *outcome, const char *name)
     ck_abort_msg("%s is not in the file", name);
 }
 
-/* To the bit, wherever in the files units have put them. */
+/* To the bit, wherever the units put them in the files. */
 static void expect_same(const struct outcome *a, const struct outcome *b)
 {
     ck_assert_uint_eq(a->count, b->count);
@@ -82,7 +82,7 @@ static void expect_same(const struct outcome *a, const struct outcome *b)
 static void prepare(struct group *group, const char *model, int world, enum strategy strategy)
 {
     group_init(group, model, group_data, world);
-    group->job.strategy = strategy;
+    group->job.plan.strategy = strategy;
     group->job.dropout = group->job.evaluate = false;
     group->job.log_interval = 1;
     group->job.max_steps = 3;
@@ -90,8 +90,11 @@ static void prepare(struct group *group, const char *model, int world, enum stra
     group->job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.002};
 }
 
-/* Four batches of five are one of twenty, however their gradients come together. */
-START_TEST(test_accumulation)
+TESTS_BELOW(.timeout = 120, .set_up_once = group_draw_digits,
+            .tear_down_once = group_remove_digits);
+
+/* Four batches of five equal one of twenty, however their gradients are reduced. */
+LOOP_TEST(accumulation, 0, GROUP_WORLDS)
 {
     for (int mean = 0; mean < 2; mean++) {
         struct group group;
@@ -120,10 +123,9 @@ START_TEST(test_accumulation)
         for (int k = 0; k < 3; k++) forget(&outcomes[k]);
     }
 }
-END_TEST
 
 /* An epoch of seven batches per rank is two steps of three and one of one. */
-START_TEST(test_short_last_step)
+TEST(short_last_step)
 {
     struct group group;
     prepare(&group, group_mean_model, 2, STRATEGY_FULL_SHARD);
@@ -137,10 +139,33 @@ START_TEST(test_short_last_step)
     ck_assert(outcome.last.epoch == 2);
     forget(&outcome);
 }
-END_TEST
 
-/* What clipping leaves of the first step is as long as the bound, whoever holds what. */
-START_TEST(test_clipping)
+/* An epoch of 601 samples ends with one step of 25: a batch of 16 and one of 9. */
+TEST(uneven_batches)
+{
+    struct outcome outcomes[3];
+    for (int k = 0; k < 3; k++) {
+        struct group group;
+        prepare(&group, group_mean_model, 1, STRATEGY_FULL_SHARD);
+        group.job.batch_size = k > 0 ? 16 : 48;
+        group.job.accumulation_steps = k > 0 ? 3 : 1;
+        group.job.plan.norm = k > 1 ? NORM_2 : NORM_NONE;
+        group.job.max_norm = k > 1 ? 1e9 : 0;
+        group.job.max_steps = 13;
+        group.job.optimizer.lr = 0.1;
+        outcomes[k] = train(&group);
+        ck_assert_uint_eq(outcomes[k].last.step, 13);
+    }
+    for (int k = 1; k < 3; k++) {
+        double apart = distance(&outcomes[k], &outcomes[0]);
+        ck_assert_msg(apart < 2e-6, "kind %d: %g", k, apart);
+        ck_assert(fabs(outcomes[k].last.loss / outcomes[0].last.loss - 1) < 1e-6);
+    }
+    for (int k = 0; k < 3; k++) forget(&outcomes[k]);
+}
+
+/* Clipping gives the first step exactly the length of the bound, whatever each rank holds. */
+LOOP_TEST(clipping, 0, GROUP_WORLDS)
 {
     int world = group_worlds[_i].world;
     struct group group;
@@ -151,8 +176,8 @@ START_TEST(test_clipping)
         struct outcome before = train(&group);
         ck_assert(!before.last.gradient_norm_known);
         group.job.optimizer.lr = 1;
-        struct outcome whole = train(&group); /* moved by the gradient itself */
-        group.job.norm = (enum norm_kind)norm;
+        struct outcome whole = train(&group); /* the gradient itself moved it */
+        group.job.plan.norm = (enum norm_kind)norm;
         group.job.max_norm = 0.01;
         struct outcome clipped = train(&group);
         group.job.max_norm = 1e9;
@@ -177,10 +202,9 @@ START_TEST(test_clipping)
         forget(&measured);
     }
 }
-END_TEST
 
 /* The same norm and the same steps, with the gradient in shards and as a whole. */
-START_TEST(test_clipping_over_strategies)
+TEST(clipping_over_strategies)
 {
     struct group group;
     struct outcome outcomes[2];
@@ -192,7 +216,7 @@ START_TEST(test_clipping_over_strategies)
                                                       .beta1 = 0.9,
                                                       .beta2 = 0.99,
                                                       .eps = 1e-8};
-        group.job.norm = NORM_2;
+        group.job.plan.norm = NORM_2;
         group.job.max_norm = 1;
         outcomes[k] = train(&group);
     }
@@ -201,16 +225,15 @@ START_TEST(test_clipping_over_strategies)
     forget(&outcomes[0]);
     forget(&outcomes[1]);
 }
-END_TEST
 
-/* The first step goes wrong; with nothing finite after it, it stays the last. */
-START_TEST(test_skipping)
+/* The first step is not finite; if no later one is, it stays the last. */
+LOOP_TEST(skipping, 0, GROUP_WORLDS)
 {
     struct group group;
     for (int accumulate = 0; accumulate < 3; accumulate++) {
         prepare(&group, group_sum_model, group_worlds[_i].world, group_worlds[_i].strategy);
         group.job.optimizer.lr = 1e30;
-        group.job.norm = NORM_2;
+        group.job.plan.norm = NORM_2;
         group.job.skip_non_finite = true;
         if (accumulate > 0) group.job.batch_size = 10;
         group.job.accumulation_steps = accumulate > 0 ? 2 : 1;
@@ -229,15 +252,15 @@ START_TEST(test_skipping)
         forget(&last);
     }
 }
-END_TEST
 
-/* Without the policy, a norm that is not finite ends the run on every rank with the same words. */
-START_TEST(test_failing)
+/* Without the policy, a norm that is not finite ends the run on every rank with the same
+ * message. */
+TEST(failing)
 {
     struct group group;
     prepare(&group, group_sum_model, 2, STRATEGY_FULL_SHARD);
     group.job.optimizer.lr = 1e30;
-    group.job.norm = NORM_INF;
+    group.job.plan.norm = NORM_INF;
     group.job.max_norm = 1e30;
     group_run(&group);
     for (int rank = 0; rank < 2; rank++) {
@@ -248,10 +271,9 @@ START_TEST(test_failing)
     }
     group_reset(&group);
 }
-END_TEST
 
-/* A rate of nothing for biases leaves them alone; a decay of their own does not touch weights. */
-START_TEST(test_groups)
+/* A zero rate leaves biases unchanged; their own decay does not touch weights. */
+LOOP_TEST(groups, 0, GROUP_WORLDS)
 {
     static const struct optimizer_group groups[] = {
         {.match = "*.bias", .weight_decay = 0.5, .lr_scale = 0},
@@ -282,9 +304,8 @@ START_TEST(test_groups)
     }
     for (int k = 0; k < 4; k++) forget(&outcomes[k]);
 }
-END_TEST
 
-START_TEST(test_groups_that_match_nothing)
+TEST(groups_that_match_nothing)
 {
     static const struct optimizer_group groups[] = {{.match = "out.*"}, {.match = "out.bias"}};
     static const struct optimizer_group other[] = {{.match = "outt.*"}};
@@ -301,14 +322,13 @@ START_TEST(test_groups_that_match_nothing)
         group_reset(&group);
     }
 }
-END_TEST
 
-/* The counters that random masks are drawn by, as the first op of each batch has them. */
+/* The counters of random masks, from the first op of each batch. */
 enum { COUNTERS_MAX = 256 };
 static uint64_t counters[COUNTERS_MAX];
 static int counter_count, first_op;
 
-/* The linker (--wrap) puts this in the place of lane_launch. */
+/* The linker (--wrap) replaces lane_launch by this. */
 status_t __real_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                             const struct kernel_call *call);
 status_t __wrap_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
@@ -321,8 +341,8 @@ status_t __wrap_lane_launch(struct lane_queue *lane, struct device_graph *graph,
     return __real_lane_launch(lane, graph, op, call);
 }
 
-/* 31 batches of 20 for 601 samples, by threes: the last one is a step of its own. */
-START_TEST(test_masks_do_not_repeat)
+/* 31 batches of 20 for 601 samples, in threes: the last one is a step of its own. */
+TEST(masks_do_not_repeat)
 {
     struct group group;
     group_init(&group, group_mean_model, group_data, 1);
@@ -339,28 +359,4 @@ START_TEST(test_masks_do_not_repeat)
         for (int j = 0; j < i; j++) ck_assert_uint_ne(counters[i], counters[j]);
     }
     group_reset(&group);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("step");
-    TCase *tests = tcase_create("step");
-    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_accumulation, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_short_last_step);
-    tcase_add_test(tests, test_masks_do_not_repeat);
-    tcase_add_loop_test(tests, test_clipping, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_clipping_over_strategies);
-    tcase_add_loop_test(tests, test_skipping, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_failing);
-    tcase_add_loop_test(tests, test_groups, 0, GROUP_WORLDS);
-    tcase_add_test(tests, test_groups_that_match_nothing);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

@@ -1,9 +1,8 @@
 /*
- * Sessions that train on tokens, in one process over `local` ranks: what is learnt, that it depends
- * neither on the world size nor on chance, validations, batches in tokens, and errors in the data
- * that come up in the middle.
+ * Sessions that train on tokens, in one process over `local` ranks: the model learns, independently
+ * of the world size and of chance; validations, batches in tokens, and errors in the data that
+ * appear in the middle.
  */
-#include <check.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,7 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../unit/dataset_files.h"
+#include "base/tree.h"
 #include "session_group.h"
+#include "tests/testing.h"
 
 enum { VOCABULARY = 37, CONTEXT = 16, TOKENS = 6000 };
 
@@ -49,7 +51,7 @@ static const char model[] = "name: Tiny\n"
 
 static char path[64];
 
-/* Something to learn: a token mostly follows from the one before it. */
+/* Writes tokens with a pattern to learn: a token mostly follows from the previous one. */
 static void write_tokens(void)
 {
     strcpy(path, "/tmp/fsdpd-test-tokens-XXXXXX");
@@ -93,19 +95,21 @@ static void init_group(struct group *group, int world, uint32_t batch_size)
                                              .weight_decay = 0.01};
 }
 
-static void train_well(struct group *group)
+static void train_without_error(struct group *group)
 {
     group_run(group);
     group_expect_success(group);
 }
 
-START_TEST(test_learns)
+TESTS_BELOW(.timeout = 120, .set_up = write_tokens, .tear_down = remove_tokens);
+
+TEST(learns)
 {
     static struct group group;
     init_group(&group, 2, 6);
     group.job.max_steps = 200;
     group.job.evaluate_interval = 60;
-    train_well(&group);
+    train_without_error(&group);
     const struct member *member = &group.members[0];
     ck_assert_uint_eq(member->steps, 200);
     ck_assert_int_eq(member->metric_count, 20);
@@ -126,6 +130,8 @@ START_TEST(test_learns)
     ck_assert(fabs(metrics->epoch - 200 * 12 / 336.0) < 1e-9);
     ck_assert(fabs(metrics->tokens_per_second / metrics->samples_per_second - CONTEXT) < 1e-6);
     ck_assert(fabs(metrics->tokens_per_second * metrics->step_seconds / (12 * CONTEXT) - 1) < 1e-6);
+    ck_assert_double_eq(metrics->counted_tokens_per_second, metrics->tokens_per_second);
+    ck_assert(metrics->data_wait_share >= 0 && metrics->data_wait_share < 1);
     /* linear layers, forward and backward: 6 per parameter and token; attention; no embeddings */
     double linear = 6.0 * 12 * CONTEXT * (2 * (24 * 72 + 24 * 24 + 2 * 24 * 48) + 24 * 37);
     double flops = metrics->flops_per_second * metrics->step_seconds;
@@ -133,7 +139,6 @@ START_TEST(test_learns)
     ck_assert(flops > linear && flops < 2 * linear);
     group_reset(&group);
 }
-END_TEST
 
 static void expect_near(const struct group *a, const struct group *b, double bound)
 {
@@ -150,7 +155,7 @@ static void expect_near(const struct group *a, const struct group *b, double bou
     }
 }
 
-START_TEST(test_same_bits)
+TEST(same_bits)
 {
     static struct group a, b;
     for (int masked = 0; masked < 2; masked++) {
@@ -160,17 +165,16 @@ START_TEST(test_same_bits)
         a.job.mask_token = VOCABULARY - 1;
         init_group(&b, 2, 6);
         b.job = a.job;
-        train_well(&a);
-        train_well(&b);
+        train_without_error(&a);
+        train_without_error(&b);
         expect_near(&a, &b, 0);
         group_reset(&a);
         group_reset(&b);
     }
 }
-END_TEST
 
-/* The same global batches for all worlds, and whether they come at once or in micro-steps. */
-START_TEST(test_worlds)
+/* The same global batches for all worlds, at once or in micro-steps. */
+LOOP_TEST(worlds, 0, 5)
 {
     static const struct {
         int world;
@@ -187,25 +191,193 @@ START_TEST(test_worlds)
     static struct group one, other;
     init_group(&one, 1, 12);
     one.job.evaluate_batches = 2;
-    train_well(&one);
+    train_without_error(&one);
     init_group(&other, cases[_i].world, cases[_i].batch_size);
     other.job.evaluate_batches = 2;
     other.job.batch_tokens = cases[_i].batch_tokens;
-    other.job.strategy = cases[_i].strategy;
-    train_well(&other);
+    other.job.plan.strategy = cases[_i].strategy;
+    train_without_error(&other);
     expect_near(&one, &other, 1e-4);
     group_reset(&one);
     group_reset(&other);
 }
-END_TEST
+
+/* Documents of 2 to 24 tokens, some with few tokens that count and some with many. */
+static void write_documents(const char *directory)
+{
+    enum { COUNT = 400, MOST = 24 };
+    static uint16_t tokens[COUNT * MOST];
+    static uint8_t counts[COUNT * MOST];
+    uint64_t borders[COUNT + 1] = {0}, end = 0;
+    uint32_t noise = 1;
+    for (int d = 0; d < COUNT; d++) {
+        noise = noise * 1664525 + 1013904223;
+        uint32_t length = 2 + (noise >> 20) % (MOST - 1), rare = d % 3 == 0 ? 7 : 1;
+        for (uint32_t i = 0; i < length; i++, end++) {
+            tokens[end] =
+                (uint16_t)(i == 0 ? noise >> 9 : 5 * (uint32_t)tokens[end - 1] + 3) % VOCABULARY;
+            counts[end] = i % rare == 0;
+        }
+        borders[d + 1] = end;
+    }
+    struct dataset_sum sums[] = {
+        dataset_write_npy(directory, "t.npy", "<u2", tokens, end, 2),
+        dataset_write_npy(directory, "d.npy", "<u8", borders, COUNT + 1, 8),
+        dataset_write_npy(directory, "m.npy", "|u1", counts, end, 1),
+    };
+    struct buf json = {0};
+    buf_add_text(&json, "{\"format\": \"fsdpd-dataset\", \"version\": 1, \"kind\": \"tokens\", "
+                        "\"vocabulary\": 37, \"splits\": {");
+    for (int split = 0; split < 2; split++) {
+        buf_add_text(&json, split == 0 ? "\"train\": {" : "}, \"validation\": {");
+        dataset_add_array(&json, "tokens", "t.npy", "uint16", end, &sums[0]);
+        dataset_add_array(&json, "documents", "d.npy", "uint64", COUNT + 1, &sums[1]);
+        dataset_add_array(&json, "mask", "m.npy", "uint8", end, &sums[2]);
+    }
+    buf_add_text(&json, "}}}");
+    dataset_write_bytes(directory, "dataset.json", &json);
+    buf_deinit(&json);
+}
+
+/* Documents with unequal shares of tokens that count, padded or packed, from one source or from
+ * two: the same curve for any division of a step's windows over ranks and batches, and it falls. */
+LOOP_TEST(document_cuts, WINDOWS_DOCUMENT, WINDOWS_PACKED + 1)
+{
+    static const struct {
+        int world;
+        uint32_t batch_size;
+    } cuts[] = {{2, 4}, {4, 2}, {1, 2}, {2, 1}};
+    char directory[] = "/tmp/fsdpd-test-documents-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    write_documents(directory);
+    const struct token_path sources[] = {{.path = directory, .weight = 3},
+                                         {.path = directory, .weight = 1}};
+    static struct group one, other;
+    for (int count = 1; count <= 2; count++) {
+        init_group(&one, 1, 8);
+        one.job.data_format = DATA_DATASET;
+        one.job.sources = sources;
+        one.job.source_count = count;
+        one.job.windows = (enum window_kind)_i;
+        one.job.shuffle = true;
+        one.job.max_steps = 50;
+        one.job.log_interval = 1;
+        one.job.optimizer.lr = 0.001;
+        train_without_error(&one);
+        const struct train_metrics *metrics = one.members[0].metrics;
+        ck_assert(metrics[49].loss < metrics[0].loss - 0.5);
+        double share = metrics[7].counted_tokens_per_second / metrics[7].tokens_per_second;
+        ck_assert_msg(share > 0.1 && share < 0.9, "%g of the tokens count", share);
+        for (size_t c = 0; c < COUNT_OF(cuts); c++) {
+            init_group(&other, cuts[c].world, cuts[c].batch_size);
+            struct train_job job = one.job;
+            job.world = cuts[c].world;
+            job.batch_size = cuts[c].batch_size;
+            job.batch_tokens = 8 * CONTEXT;
+            other.job = job;
+            train_without_error(&other);
+            ck_assert_int_eq(one.members[0].metric_count, 50);
+            expect_near(&one, &other, 1e-6);
+            group_reset(&other);
+        }
+        group_reset(&one);
+    }
+    status_t status = tree_remove(directory);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+static void mask(struct train_job *job, double probability)
+{
+    job->masked = true;
+    job->mask_probability = probability;
+    job->mask_token = VOCABULARY - 1;
+}
+
+/* Windows have different numbers of masked tokens. A step's loss and gradient are means over the
+ * tokens of all its windows, so their division does not matter. */
+TEST(masked_cuts)
+{
+    static const struct {
+        int world;
+        uint32_t batch_size;
+        bool no_sync, offload;
+        double max_norm;
+    } cuts[] = {
+        {2, 12, false, false, 0},  {3, 8, false, false, 0},   {4, 6, false, false, 0},
+        {8, 3, false, false, 0},   {1, 3, false, false, 0},   {1, 1, false, false, 0.05},
+        {2, 3, false, false, 0},   {2, 3, true, false, 0.05}, {3, 4, false, false, 0.05},
+        {3, 2, true, false, 0},    {4, 1, false, false, 0},   {2, 12, false, true, 0},
+        {2, 3, false, true, 0.05},
+    };
+    static struct group one, other;
+    for (size_t c = 0; c < COUNT_OF(cuts); c++) {
+        init_group(&one, 1, 24);
+        mask(&one.job, 0.15);
+        one.job.max_steps = 50;
+        one.job.log_interval = 1;
+        one.job.optimizer.lr = 0.001;
+        one.job.max_norm = cuts[c].max_norm;
+        one.job.plan.norm = cuts[c].max_norm > 0 ? NORM_2 : NORM_NONE;
+        train_without_error(&one);
+        init_group(&other, cuts[c].world, cuts[c].batch_size);
+        struct train_job job = one.job;
+        job.world = cuts[c].world;
+        job.batch_size = cuts[c].batch_size;
+        job.batch_tokens = 24 * CONTEXT;
+        job.no_sync = cuts[c].no_sync;
+        job.plan.cpu_offload = cuts[c].offload;
+        other.job = job;
+        train_without_error(&other);
+        ck_assert_int_eq(one.members[0].metric_count, 50);
+        expect_near(&one, &other, 1e-6);
+        group_reset(&one);
+        group_reset(&other);
+    }
+}
+
+/* If no target of a step counts, parameters and optimizer stay unchanged. */
+TEST(nothing_counts)
+{
+    static struct group group;
+    struct buf files[2];
+    for (int clips = 0; clips < 2; clips++) {
+        for (int longer = 0; longer < 2; longer++) {
+            init_group(&group, 2, 3);
+            mask(&group.job, 1e-12);
+            group.job.evaluate = false;
+            group.job.plan.norm = clips ? NORM_2 : NORM_NONE;
+            group.job.max_norm = clips ? 1 : 0;
+            group.job.max_steps = longer ? 9 : 1;
+            group.job.log_interval = 1;
+            group.job.batch_tokens = 12 * CONTEXT;
+            train_without_error(&group);
+            const struct member *member = &group.members[1];
+            ck_assert_int_eq(member->metric_count, longer ? 9 : 1);
+            ck_assert_uint_eq(member->metrics[member->metric_count - 1].skipped_steps,
+                              longer ? 9 : 1);
+            ck_assert_double_eq(member->metrics[0].loss, 0);
+            files[longer] = group_pull_file(&group, -1);
+            group_reset(&group);
+        }
+        /* The headers name the steps. */
+        uint64_t header;
+        memcpy(&header, files[0].data, sizeof header);
+        size_t at = sizeof header + (size_t)header;
+        ck_assert_uint_eq(files[0].length, files[1].length);
+        ck_assert_uint_gt(files[0].length, at);
+        ck_assert_int_eq(memcmp(files[0].data + at, files[1].data + at, files[0].length - at), 0);
+        buf_deinit(&files[0]);
+        buf_deinit(&files[1]);
+    }
+}
 
 /* Units changed between steps, and between the batches of a validation: the same bits. */
-START_TEST(test_other_units)
+TEST(other_units)
 {
     static struct group plain, changed;
     static const struct wrap_policy none = {.kind = WRAP_NONE}, blocks = {.kind = WRAP_AUTO};
     init_group(&plain, 2, 6);
-    train_well(&plain);
+    train_without_error(&plain);
     init_group(&changed, 2, 6);
     changed.order_count = 3;
     changed.order_at[0] = 7;
@@ -213,7 +385,7 @@ START_TEST(test_other_units)
     changed.order_at[2] = 30;
     changed.wraps[0] = changed.wraps[2] = &none;
     changed.wraps[1] = &blocks;
-    train_well(&changed);
+    train_without_error(&changed);
     for (int i = 0; i < 3; i++) {
         ck_assert_ptr_null(changed.members[1].changes[i].refused);
         ck_assert_uint_gt(changed.members[1].changes[i].peak_bytes, 0);
@@ -223,10 +395,10 @@ START_TEST(test_other_units)
     group_reset(&plain);
     group_reset(&changed);
 }
-END_TEST
 
-/* A file too large to be checked before: the error comes from rank 1's loader, and ends all. */
-START_TEST(test_bad_token_in_the_middle)
+/* A file too large to be checked before: the error comes from rank 1's loader, and ends all
+ * ranks. */
+TEST(bad_token_in_the_middle)
 {
     int fd = open(path, O_WRONLY);
     off_t size = ((off_t)1 << 29) + 4096; /* holes: zeros */
@@ -249,10 +421,9 @@ START_TEST(test_bad_token_in_the_middle)
     ck_assert_uint_eq(group.members[1].last_step, 1);
     group_reset(&group);
 }
-END_TEST
 
-/* 11 windows, 10 to a step: 50 epochs are 55 steps, whatever 1.1 is in binary. */
-START_TEST(test_whole_steps)
+/* 11 windows, 10 to a step: 50 epochs are 55 steps, whatever the binary value of 1.1. */
+TEST(whole_steps)
 {
     ck_assert_int_eq(truncate(path, (11 * CONTEXT + 1) * (off_t)sizeof(uint16_t)), 0);
     static struct group group;
@@ -262,19 +433,18 @@ START_TEST(test_whole_steps)
     group.job.shuffle = false;
     group.job.validation_fraction = 0;
     group.job.evaluate = false;
-    train_well(&group);
+    train_without_error(&group);
     ck_assert_uint_eq(group.members[0].steps, 55);
     ck_assert_uint_eq(group.members[0].last_step, 55);
     group_reset(&group);
     group.job.epochs = 51;
     group.job.checkpoints.every_epochs = 50;
-    train_well(&group);
+    train_without_error(&group);
     ck_assert_uint_eq(group.members[0].last_step, 57);
     ck_assert_int_eq(group.members[0].captured_count, 1);
     ck_assert_uint_eq(capture_step(group.members[0].captured[0]), 55);
     group_reset(&group);
 }
-END_TEST
 
 /* Between two steps, on rank 0's thread. */
 static status_t cut_file(struct member *member, int order, const struct wrap_policy **policy)
@@ -285,8 +455,8 @@ static status_t cut_file(struct member *member, int order, const struct wrap_pol
     return NULL;
 }
 
-/* The file is cut while it is trained on: an error of the job, on all ranks. */
-START_TEST(test_cut_file)
+/* The file is truncated during training: an error of the job, on all ranks. */
+TEST(cut_file)
 {
     static struct group group;
     static const struct wrap_policy blocks = {.kind = WRAP_AUTO};
@@ -296,19 +466,19 @@ START_TEST(test_cut_file)
     group.wraps[0] = &blocks;
     group.instead = cut_file;
     group_run(&group);
-    bool told = false;
+    bool reported = false;
     for (int rank = 0; rank < 2; rank++) {
         status_t status = group.members[rank].status;
         ck_assert_ptr_nonnull(status);
         ck_assert_uint_ge(group.members[rank].last_step, 5);
         ck_assert_uint_lt(group.members[rank].last_step, 40);
-        told = told || (status_code(status) == STATUS_FAILED_PRECONDITION &&
-                        strstr(status_message(status), "was cut while it was read") != NULL);
+        reported =
+            reported || (status_code(status) == STATUS_FAILED_PRECONDITION &&
+                         strstr(status_message(status), "was cut while it was read") != NULL);
     }
-    ck_assert(told);
+    ck_assert(reported);
     group_reset(&group);
 }
-END_TEST
 
 static void expect_refusal(const struct train_job *job, const char *message)
 {
@@ -322,7 +492,7 @@ static void expect_refusal(const struct train_job *job, const char *message)
     device_close(device);
 }
 
-START_TEST(test_refusals)
+TEST(refusals)
 {
     static struct group group;
     init_group(&group, 1, 12);
@@ -340,7 +510,7 @@ START_TEST(test_refusals)
     job.model_length = strlen(group_sum_model);
     expect_refusal(&job, "the model's input are images, but data.format says tokens");
     job = group.job;
-    job.data_format = DATA_IDX;
+    job.data_format = DATA_IMAGES;
     job.data_dir = "/tmp";
     job.epochs = 1;
     expect_refusal(&job, "the model's input are tokens, but data.format says images");
@@ -349,10 +519,9 @@ START_TEST(test_refusals)
     expect_refusal(&job, "but the model's vocabulary has the ids 0 to 36");
     group_reset(&group);
 }
-END_TEST
 
-/* A plan without data: the steps are known, the blocks are units, and it says so. */
-START_TEST(test_plan)
+/* A plan without data: the steps are known, the blocks are units, and the plan says so. */
+TEST(plan)
 {
     static struct group group;
     init_group(&group, 2, 6);
@@ -371,28 +540,4 @@ START_TEST(test_plan)
     train_session_free(session);
     device_close(device);
     group_reset(&group);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("tokens");
-    TCase *tests = tcase_create("tokens");
-    tcase_add_checked_fixture(tests, write_tokens, remove_tokens);
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, test_learns);
-    tcase_add_test(tests, test_same_bits);
-    tcase_add_loop_test(tests, test_worlds, 0, 5);
-    tcase_add_test(tests, test_other_units);
-    tcase_add_test(tests, test_bad_token_in_the_middle);
-    tcase_add_test(tests, test_whole_steps);
-    tcase_add_test(tests, test_cut_file);
-    tcase_add_test(tests, test_refusals);
-    tcase_add_test(tests, test_plan);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,13 +1,14 @@
 /*
- * Tracing on 1, 2 and 3 ranks: the steps are filled in with times that keep the plan's order and
- * the lanes' own, the bits of training are the same with it and without, and bounds are refused.
+ * Tracing on 1, 2 and 3 ranks: the trace fills in the steps with times that respect the plan's
+ * order and the lanes' own, training has the same bits with and without it, and bounds are
+ * enforced.
  */
-#include <check.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine.h"
+#include "tests/testing.h"
 
 enum { STEPS = 5, FIRST = 1, TRACED = 3 };
 
@@ -26,7 +27,7 @@ static struct engine_job job_of(void)
         .dropout = true};
 }
 
-/* Ranks are threads, so each has a trace of its own. */
+/* Ranks are threads, so each has its own trace. */
 static _Thread_local struct trace *trace;
 static atomic_int checked;
 
@@ -80,7 +81,9 @@ static void arm_and_check(struct executor *executor, struct comm *comm, int step
     atomic_fetch_add(&checked, 1);
 }
 
-START_TEST(test_same_bits)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(same_bits, 0, 6)
 {
     struct engine_job job = job_of();
     int world = worlds[_i % 3];
@@ -96,10 +99,9 @@ START_TEST(test_same_bits)
     engine_outcome_free(plain);
     engine_outcome_free(traced);
 }
-END_TEST
 
-/* What the plan says is alive with each instruction: never more than its peak, and the peak once.
- */
+/* The memory that the plan reports alive at each instruction: never more than its peak, and the
+ * peak once. */
 static void check_live(struct plan *plan)
 {
     const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
@@ -115,7 +117,7 @@ static void check_live(struct plan *plan)
     atomic_fetch_add(&checked, 1);
 }
 
-START_TEST(test_live_bytes)
+LOOP_TEST(live_bytes, 0, 3)
 {
     struct engine_job job = job_of();
     job.only_plan = true;
@@ -123,9 +125,8 @@ START_TEST(test_live_bytes)
     engine_outcome_free(engine_train(&job, GROUP_LOCAL, worlds[_i]));
     ck_assert_int_eq(atomic_load(&checked), worlds[_i]);
 }
-END_TEST
 
-START_TEST(test_bounds)
+TEST(bounds)
 {
     struct trace *none = NULL;
     static const struct {
@@ -139,7 +140,7 @@ START_TEST(test_bounds)
         {20000, 10000, 9, 41, STATUS_RESOURCE_EXHAUSTED, "ask for at most 40"},
         {10, 10, 1000000, 1, STATUS_RESOURCE_EXHAUSTED, "ask for at most 0"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         const struct trace_shape shape = {.instruction_count = cases[i].instructions,
                                           .accumulate_count = cases[i].accumulate,
                                           .batches = (uint32_t)cases[i].batches,
@@ -150,21 +151,4 @@ START_TEST(test_bounds)
         ck_assert_ptr_null(none);
         status_free(status);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("trace");
-    TCase *tests = tcase_create("trace");
-    tcase_set_timeout(tests, 120);
-    suite_add_tcase(suite, tests);
-    tcase_add_loop_test(tests, test_same_bits, 0, 6);
-    tcase_add_loop_test(tests, test_live_bytes, 0, 3);
-    tcase_add_test(tests, test_bounds);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,9 +1,8 @@
 /*
  * Tiny GPT-2, Llama and BERT on 1, 2, 3 and 4 ranks: under every strategy, wrap policy and with
- * activation checkpointing they come to what one rank comes to on the same batch, and to the same
- * bits as without sharding; arenas full of NaNs, memory as planned (engine_train checks it).
+ * activation checkpointing they match one rank on the same batch, and have the same bits as without
+ * sharding; arenas full of NaNs, memory as planned (engine_train checks it).
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,11 +10,12 @@
 
 #include "../unit/tiny_models.h"
 #include "engine.h"
+#include "tests/testing.h"
 
 #define F32_BOUND 1e-5
-#define BF16_BOUND 0.2 /* of the way that training went, as in test_precision.c */
+#define BF16_BOUND 0.2 /* of the distance that training covered, as in test_precision.c */
 
-/* The last are to be units of their own: a head that only backward reads, an embedding, norms. */
+/* The last ones become units of their own: a head that only backward reads, an embedding, norms. */
 static const struct kind {
     const char *block, *checkpoint, *alone[3];
 } kinds[TINY_COUNT] = {
@@ -51,10 +51,10 @@ static const struct way {
     {"bf16", STRATEGY_FULL_SHARD, 0, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_BF16},
     {"bf16, checkpointed", STRATEGY_NO_SHARD, 0, WRAP_NONE, PREFETCH_PRE, true, DTYPE_BF16},
 };
-enum { WAY_COUNT = sizeof ways / sizeof ways[0], STEPS = 8 };
+enum { WAY_COUNT = COUNT_OF(ways), STEPS = 8 };
 
 static const int worlds[] = {1, 2, 3, 4};
-enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+enum { WORLD_COUNT = COUNT_OF(worlds) };
 
 static struct engine_job job_of(int which, const struct way *way)
 {
@@ -87,7 +87,7 @@ static struct engine_outcome *run(struct engine_job job, int world)
     return engine_train(&job, GROUP_LOCAL, world);
 }
 
-/* As if there was nothing to choose. */
+/* The way with no choices. */
 static const struct way plain = {"plain", STRATEGY_NO_SHARD, 0, WRAP_NONE, PREFETCH_PRE,
                                  false,   DTYPE_F32};
 
@@ -122,7 +122,9 @@ static void check_close(const struct engine_outcome *start, const struct engine_
     }
 }
 
-START_TEST(test_same_as_one_rank)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(same_as_one_rank, 0, TINY_COUNT * WORLD_COUNT)
 {
     int which = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
     struct engine_job none = job_of(which, &plain);
@@ -151,10 +153,9 @@ START_TEST(test_same_as_one_rank)
     engine_outcome_free(alone);
     engine_outcome_free(start);
 }
-END_TEST
 
-/* Dropout in all places: two runs have the same bits, and with checkpointing, too. */
-START_TEST(test_dropout)
+/* Dropout everywhere: two runs have the same bits, and with checkpointing, too. */
+LOOP_TEST(dropout, 0, TINY_COUNT)
 {
     struct engine_job job = job_of(_i, &ways[1]);
     job.dropout = true;
@@ -174,10 +175,9 @@ START_TEST(test_dropout)
     engine_outcome_free(checkpointed);
     engine_outcome_free(without);
 }
-END_TEST
 
-/* Accumulation and clipping go over the tied parameter, too. */
-START_TEST(test_accumulation)
+/* Accumulation and clipping cover the tied parameter, too. */
+LOOP_TEST(accumulation, 0, TINY_COUNT)
 {
     struct engine_job job = job_of(_i, &ways[1]);
     job.micro_steps = 3;
@@ -198,10 +198,9 @@ START_TEST(test_accumulation)
     engine_outcome_free(whole);
     engine_outcome_free(alone);
 }
-END_TEST
 
 /* The evaluation counts right answers, and leaves out rows that do not count. */
-START_TEST(test_evaluation)
+LOOP_TEST(evaluation, 0, TINY_COUNT)
 {
     struct engine_job job = job_of(_i, &plain);
     struct engine_outcome *all = run(job, 1);
@@ -213,22 +212,4 @@ START_TEST(test_evaluation)
     ck_assert(none->evaluated[PLAN_STAT_CORRECT] == 0 && none->evaluated[PLAN_STAT_LOSS] == 0);
     engine_outcome_free(all);
     engine_outcome_free(none);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("transformers");
-    TCase *cases = tcase_create("transformers");
-    tcase_set_timeout(cases, 120);
-    tcase_add_loop_test(cases, test_same_as_one_rank, 0, TINY_COUNT * WORLD_COUNT);
-    tcase_add_loop_test(cases, test_dropout, 0, TINY_COUNT);
-    tcase_add_loop_test(cases, test_accumulation, 0, TINY_COUNT);
-    tcase_add_loop_test(cases, test_evaluation, 0, TINY_COUNT);
-    suite_add_tcase(suite, cases);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "fuzz.h"
-#include "rpc/internal.h"
+#include "rpc/address.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "../unit/family_files.h"
 #include "fuzz.h"
 #include "hf/hf.h"
 #include "model/graph.h"
@@ -12,7 +13,7 @@
 
 enum { MODULES_MAX = 200 }; /* larger ones are only parsed */
 
-static void check_model(const struct hf_model *from)
+static void check_model(const struct hf_family *family, const struct hf_model *from)
 {
     struct model *model;
     status_t status = model_parse(from->text, strlen(from->text), "model.hf", &model);
@@ -31,11 +32,11 @@ static void check_model(const struct hf_model *from)
     }
     for (int i = 0; i < model->parameter_count; i++) {
         const char *name = model->parameters[i].name;
-        const char *exported = hf_export_name(from->type, from->tied, name);
+        const char *exported = hf_export_name(family, from, name);
         FUZZ_CHECK((exported == NULL) == (model->parameters[i].tied_to >= 0), "%s", name);
         if (exported == NULL) continue;
         enum hf_tensor kind;
-        char *again = hf_parameter_name(from->type, exported, &kind);
+        char *again = hf_parameter_name(family, exported, &kind);
         FUZZ_CHECK(kind == HF_TENSOR_PARAMETER && strcmp(again, name) == 0, "%s", name);
         free(again);
     }
@@ -46,19 +47,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct hf_model model, again;
     char *json = mem_dup(data, size);
-    status_t status = hf_config_to_model(json, size, "config.json", &model);
+    const struct hf_family *family = NULL;
+    status_t status = family_for(json, size, "config.json", &family);
+    if (status == NULL) status = hf_config_to_model(family, json, size, "config.json", &model);
     if (status != NULL) {
         fuzz_expect_user_error(status);
         free(json);
         return 0;
     }
-    check_model(&model);
+    check_model(family, &model);
     struct buf out = {0};
-    status = hf_config_export(json, size, "bfloat16", &out);
+    status = hf_config_export(family, json, size, "bfloat16", &out);
     FUZZ_CHECK(status == NULL, "%s", status_message(status));
     /* written with indents it may have become larger than what may be read */
     if (out.length <= HF_CONFIG_MAX) {
-        status = hf_config_to_model(out.data, out.length, "config.json", &again);
+        status = hf_config_to_model(family, out.data, out.length, "config.json", &again);
         FUZZ_CHECK(status == NULL, "%s", status_message(status));
         FUZZ_CHECK(strcmp(model.text, again.text) == 0, "%s\n%s", model.text, again.text);
         hf_model_deinit(&again);

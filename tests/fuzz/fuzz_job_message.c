@@ -1,8 +1,8 @@
-/* JobSpec as it comes over the network: decoded as the server does it, then validated. */
+/* JobSpec as it comes over the network: decoded as the server does it, completed, validated. */
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
 
-#include "rpc/internal.h"
+#include "rpc/message.h"
 #include "spec_round_trip.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -14,6 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     grpc_byte_buffer_destroy(buffer);
     if (message == NULL) return 0;
     Fsdpd__V1__JobSpec *spec = (Fsdpd__V1__JobSpec *)(void *)message;
+    spec_complete(spec);
     status_t status = spec_validate(spec);
     if (status == NULL) fuzz_check_round_trip(spec);
     else fuzz_expect_user_error(status);

@@ -1,7 +1,7 @@
-/* The manifest of a checkpoint: what is read is consistent, and reads as it is written. */
+/* The manifest of a checkpoint: what is read is consistent, and reads as it is written. The input
+ * gets its sum here, or nothing behind that would ever be reached. */
 #include <string.h>
 
-#include "base/mem.h"
 #include "checkpoint/manifest.h"
 #include "fuzz.h"
 
@@ -54,9 +54,12 @@ static void check_manifest(const struct manifest *manifest)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct manifest manifest;
-    char *json = mem_dup(data, size);
-    status_t status = manifest_read(json, size, "manifest", &manifest);
-    free(json);
+    struct buf text = {0};
+    while (size > 0 && data[size - 1] != '}') size--;
+    if (size > 0) buf_add(&text, data, size - 1);
+    manifest_seal(&text);
+    status_t status = manifest_read(buf_text(&text), text.length, "manifest", &manifest);
+    buf_deinit(&text);
     if (status != NULL) {
         fuzz_expect_user_error(status);
         return 0;

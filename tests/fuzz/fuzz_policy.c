@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "fsdp/plan.h"
 #include "fuzz.h"
@@ -63,12 +64,7 @@ static const char *const model_texts[] = {
     "loss: cross_entropy(output, target)\n"
     "freeze: ['a.*']\n",
 };
-enum {
-    MODELS = sizeof model_texts / sizeof model_texts[0],
-    UNITS_MAX = 8,
-    MODULES_MAX = 6,
-    NAME_LISTS = 4
-};
+enum { MODELS = COUNT_OF(model_texts), UNITS_MAX = 8, MODULES_MAX = 6, NAME_LISTS = 4 };
 
 struct input {
     const uint8_t *at, *end;

@@ -1,23 +1,8 @@
 /*
- * Files of tokens: a byte with the encoding and one with the vocabulary, then the file, which is
- * written to memory of this process's own and opened by its name, as the reader takes it.
+ * Files of tokens: a byte with the encoding and one with the vocabulary, then the file.
  */
-#include <limits.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include "fuzz.h"
+#include "scratch.h"
 #include "train/token_file.h"
-
-static char path[64];
-static int fd = -1;
-
-static void open_memory(void)
-{
-    fd = memfd_create("tokens", 0);
-    FUZZ_CHECK(fd >= 0, "no memory file");
-    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-}
 
 static void read_all(const struct token_file *file, int64_t vocabulary)
 {
@@ -38,20 +23,17 @@ static void read_all(const struct token_file *file, int64_t vocabulary)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    if (fd < 0) open_memory();
     if (size < 2) return 0;
-    enum token_encoding encoding = (enum token_encoding)(data[0] % (TOKENS_BYTES + 1));
+    enum token_encoding encoding = (enum token_encoding)(data[0] % (TOKENS_NPY + 1));
     int64_t vocabulary = data[1] < 128 ? data[1] + 1 : INT64_C(1) << (data[1] - 128) % 32;
     if (vocabulary > INT32_MAX) vocabulary = INT32_MAX;
-    FUZZ_CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, data + 2, size - 2, 0) == (ssize_t)(size - 2),
-               "%s", path);
     struct token_file file;
-    status_t status = token_file_open(NULL, path, encoding, &file);
+    status_t status = token_file_open(NULL, scratch_write(data + 2, size - 2), encoding, &file);
     if (status != NULL) {
-        fuzz_expect_user_error(status);
+        scratch_expect_user_error(status);
         return 0;
     }
-    FUZZ_CHECK(file.count > 0 && file.size == (int64_t)size - 2, "%lld tokens",
+    FUZZ_CHECK(file.count > 0 && file.data.size == (int64_t)size - 2, "%lld tokens",
                (long long)file.count);
     read_all(&file, vocabulary);
     token_file_close(&file);

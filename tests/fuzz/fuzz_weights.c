@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "checkpoint/weights.h"
+#include "../unit/family_files.h"
 #include "fuzz.h"
 
 static const char model_text[] = "name: Small\n"
@@ -64,7 +65,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (model == NULL) set_up();
     memcpy(&data_bytes, data, sizeof data_bytes);
     write_file(data + sizeof data_bytes, size - sizeof data_bytes, data_bytes % DATA_MAX);
-    const struct weights_source source = {.dir = directory, .root = directory, .type = HF_GPT2};
+    const struct weights_source source = {
+        .dir = directory, .root = directory, .family = family_file("gpt2")};
     struct weights *weights = NULL;
     status_t status = weights_open(&source, model, &weights);
     if (status != NULL) {

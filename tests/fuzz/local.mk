@@ -3,20 +3,25 @@
 FUZZ_TARGETS = \
   %D%/fuzz_address \
   %D%/fuzz_config \
+  %D%/fuzz_dataset \
   %D%/fuzz_descriptors \
+  %D%/fuzz_family \
   %D%/fuzz_hf_config \
   %D%/fuzz_hf_index \
   %D%/fuzz_idx \
   %D%/fuzz_job \
   %D%/fuzz_job_message \
   %D%/fuzz_manifest \
+  %D%/fuzz_megatron \
   %D%/fuzz_model \
+  %D%/fuzz_npy \
   %D%/fuzz_policy \
   %D%/fuzz_profile \
   %D%/fuzz_safetensors \
   %D%/fuzz_tokens \
   %D%/fuzz_weights
 FUZZ_SECONDS = 60
+FUZZ_FAMILIES = tests/unit/family_files.c tests/unit/family_files.h
 check_PROGRAMS += $(FUZZ_TARGETS)
 dist_check_SCRIPTS += %D%/run.sh
 EXTRA_DIST += %D%/corpus %D%/dict %D%/make_corpus.py
@@ -37,14 +42,18 @@ endif
 %C%_fuzz_config_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
 %C%_fuzz_config_LDADD = librpc.a libx509.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
-%C%_fuzz_hf_config_SOURCES = %D%/fuzz_hf_config.c $(FUZZ_MAIN)
+%C%_fuzz_family_SOURCES = %D%/fuzz_family.c $(FUZZ_MAIN)
+%C%_fuzz_family_LDADD = libmodel.a $(HF_LIBS) $(FUZZ_LIBS)
+%C%_fuzz_hf_config_SOURCES = %D%/fuzz_hf_config.c $(FUZZ_FAMILIES) $(FUZZ_MAIN)
 %C%_fuzz_hf_config_LDADD = libmodel.a libyamldoc.a $(HF_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_hf_index_SOURCES = %D%/fuzz_hf_index.c $(FUZZ_MAIN)
 %C%_fuzz_hf_index_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_manifest_SOURCES = %D%/fuzz_manifest.c $(FUZZ_MAIN)
-%C%_fuzz_manifest_LDADD = libcheckpoint.a $(HF_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_manifest_LDADD = libcheckpoint.a libdigest.a $(HF_LIBS) $(CRYPTO_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_megatron_SOURCES = %D%/fuzz_megatron.c %D%/scratch.h $(FUZZ_MAIN)
+%C%_fuzz_megatron_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)
 %C%_fuzz_model_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
   $(FUZZ_LIBS) -lm
@@ -54,10 +63,14 @@ endif
 %C%_fuzz_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
 %C%_fuzz_safetensors_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
-%C%_fuzz_weights_SOURCES = %D%/fuzz_weights.c $(FUZZ_MAIN)
+%C%_fuzz_weights_SOURCES = %D%/fuzz_weights.c $(FUZZ_FAMILIES) $(FUZZ_MAIN)
 %C%_fuzz_weights_LDADD = libcheckpoint.a libmodel.a libyamldoc.a $(HF_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
-%C%_fuzz_tokens_SOURCES = %D%/fuzz_tokens.c $(FUZZ_MAIN)
+%C%_fuzz_tokens_SOURCES = %D%/fuzz_tokens.c %D%/scratch.h $(FUZZ_MAIN)
 %C%_fuzz_tokens_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
+%C%_fuzz_npy_SOURCES = %D%/fuzz_npy.c %D%/scratch.h $(FUZZ_MAIN)
+%C%_fuzz_npy_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
+%C%_fuzz_dataset_SOURCES = %D%/fuzz_dataset.c $(FUZZ_MAIN)
+%C%_fuzz_dataset_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(FUZZ_LIBS) -lm
 
 FUZZ_SPEC_FILES = %D%/spec_round_trip.c %D%/spec_round_trip.h $(FUZZ_MAIN)
 FUZZ_WRAP_FILE_READ = $(AM_LDFLAGS) -Wl,--wrap=file_read

@@ -4,6 +4,7 @@
 usage: make_corpus.py, from the top of the source tree; needs protoc.
 """
 import gzip
+import hashlib
 import json
 import struct
 import subprocess
@@ -90,6 +91,81 @@ tokens("text", 4, 254, "To be, or not to be \u2014".encode())
 tokens("empty", 0, 127, b"")
 
 
+def megatron(name, lengths, type=8, width=2, version=1, pointers=None, borders=(0, 2), magic=b"MMIDIDX\0\0", cut=0):
+    places = [sum(lengths[:i]) * width for i in range(len(lengths))] if pointers is None else pointers
+    data = magic + struct.pack("<QBQQ", version, type, len(lengths), len(borders))
+    data += struct.pack(f"<{len(lengths)}i{len(places)}q{len(borders)}q", *lengths, *places, *borders)
+    write("megatron/" + name, data[:len(data) - cut])
+
+
+megatron("uint16", [5, 7])
+megatron("int32", [2, 4], type=4, width=4)
+megatron("uint8", [24], type=1, width=1, borders=(0, 1))
+megatron("int64", [3], type=5, width=8)
+megatron("short", [5, 6])
+megatron("long", [5, 8])
+megatron("negative", [13, -1])
+megatron("gap", [5, 7], pointers=[0, 12])
+megatron("borders", [5, 7], borders=(0, 2, 1))
+megatron("version", [12], version=2)
+megatron("magic", [12], magic=b"MMIDIDX\0\1")
+megatron("cut", [5, 7], cut=1)
+megatron("header", [5, 7], cut=30)
+megatron("empty", [], borders=())
+
+
+def npy(descr, count, data, shape=None, version=1):
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape or (count,)}}}".encode()
+    length = struct.pack("<H" if version == 1 else "<I", len(header))
+    return b"\x93NUMPY" + bytes([version, 0]) + length + header + data
+
+
+write("npy/tokens", npy("<u2", 3, b"abcdef"))
+write("npy/version-2", npy("<u2", 3, b"abcdef", version=2))
+write("npy/images", npy("|u1", 0, bytes(24), shape=(1, 2, 3, 4)))
+write("npy/floats", npy("<f4", 0, bytes(24), shape=(3, 2)))
+write("npy/labels", npy("<i8", 2, bytes(16)))
+write("npy/cut", npy("<u2", 3, b"abcde"))
+write("npy/long", npy("<u2", 3, b"abcdefg"))
+write("npy/scalar", npy("<u2", 0, b"ab", shape="()"))
+write("npy/huge", npy("<u2", 0, b"ab", shape=(1 << 40, 1 << 40)))
+write("npy/descr", npy(">u2", 3, b"abcdef"))
+write("npy/empty", b"")
+
+# The arrays that fuzz_dataset.c writes.
+arrays = {"tokens": ("t.npy", "uint16", npy("<u2", 12, struct.pack("<12H", *range(1, 13)), "(12,)")),
+          "documents": ("d.npy", "uint64", npy("<u8", 3, struct.pack("<3Q", 0, 5, 12), "(3,)")),
+          "mask": ("m.npy", "uint8", npy("|u1", 12, bytes([0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1]), "(12,)")),
+          "images": ("i.npy", "uint8", npy("|u1", 0, bytes([1, 2, 3]).ljust(120, b"\0"), "(3, 2, 4, 5)")),
+          "targets": ("l.npy", "uint8", npy("|u1", 3, bytes([0, 1, 2]), "(3,)"))}
+
+
+def dataset(name, names=("tokens", "documents", "mask"), **changes):
+    split = {}
+    for key in names:
+        file, kind, data = arrays[key]
+        shape = {"tokens": [12], "documents": [3], "mask": [12], "images": [3, 2, 4, 5], "targets": [3]}[key]
+        split[key] = {"file": file, "type": kind, "shape": shape,
+                      "sha256": hashlib.sha256(data).hexdigest()}
+    root = {"format": "fsdpd-dataset", "version": 1, "kind": "tokens", "vocabulary": 50,
+            "splits": {"train": split}}
+    write("dataset/" + name, json.dumps({**root, **changes}).encode())
+
+
+dataset("whole")
+dataset("tokens-only", names=("tokens",))
+dataset("no-tokens", names=("documents",))
+dataset("version", version=2)
+dataset("kind", kind="sounds")
+dataset("vocabulary", vocabulary=51)
+dataset("splits", splits=[])
+dataset("images", names=("images", "targets"), kind="images", classes=3)
+dataset("images-last", names=("images", "targets"), kind="images", classes=3, layout="NHWC")
+dataset("images-bad-label", names=("images", "targets"), kind="images", classes=2)
+dataset("images-no-targets", names=("images",), kind="images", classes=3)
+write("dataset/empty", b"")
+
+
 def protoc(*arguments, stdin=b""):
     return subprocess.run(["protoc", "--proto_path=proto", *arguments], input=stdin, check=True,
                           stdout=subprocess.PIPE).stdout
@@ -139,11 +215,11 @@ write("policy/frozen", bytes([2, 0, 1, 1, 0, 0, 2, 0, 0, 1, 3, 0]))
 
 
 def manifest(name, world, units, **changes):
-    """A checkpoint's manifest; a unit is name, shard, shard_world, first_rank, slots, parameters, and
+    """A checkpoint's manifest, to which the fuzz target adds the sum; a unit is name, shard, shard_world, first_rank, slots, parameters, and
     what a state_dict calls them: name, shape, offset."""
     tally = {"loss": 1.5, "correct": 0, "samples": 40, "tokens": 0, "steps": 2, "ns": 9,
              "compute_ns": 5, "comm_ns": 3, "exposed_ns": 1}
-    root = {"format": "fsdpd-checkpoint", "version": 1, "run": "a-1@7", "job": "a-1", "attempt": 1,
+    root = {"format": "fsdpd-checkpoint", "version": 2, "run": "a-1@7", "job": "a-1", "attempt": 1,
             "time_ms": 1700000000000, "plan_hash": "00000000000000ff", "optimizer": "adamw",
             "world": world,
             "progress": {"step": 12, "rows": 480, "epochs": 1, "updates": 12, "skipped_steps": 0,
@@ -153,11 +229,11 @@ def manifest(name, world, units, **changes):
                        "first_rank": unit[3], "slots": unit[4],
                        "parameters": [{"name": parameter, "elements": elements, "offset": offset}
                                       for parameter, elements, offset in unit[5]],
-                       **({"state_dict": [{"name": entry, "shape": shape, "offset": offset}
-                                          for entry, shape, offset in unit[6]]}
-                          if len(unit) > 6 else {})}
+                       "state_dict": [{"name": entry, "shape": shape, "offset": offset}
+                                      for entry, shape, offset in (unit[6] if len(unit) > 6 else ())]}
                       for unit in units],
-            "files": [{"name": f"rank-{rank:05}.safetensors", "bytes": 128, "crc32": "0123abcd"}
+            "files": [{"name": f"rank-{rank:05}.safetensors", "bytes": 128,
+                       "blocks_sha256": "0123abcd" * 8}
                       for rank in range(world)]}
     root.update(changes)
     write("manifest/" + name, json.dumps(root).encode())
@@ -174,4 +250,5 @@ manifest("state_dict", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bia
 manifest("too_large", 1, [("fc1", 8, 1, 0, 0, [("a", 6, 0)], [("a", [1 << 40, 1 << 40], 0)])])
 manifest("outside", 2, [("fc1", 8, 2, 1, 2, [])])
 manifest("overlap", 1, [("fc1", 8, 1, 0, 2, [("a", 6, 0), ("b", 2, 5)])])
-manifest("newer", 1, [], version=2)
+manifest("older", 1, [], version=1)
+manifest("newer", 1, [], version=3)

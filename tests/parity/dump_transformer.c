@@ -1,20 +1,24 @@
 /*
- * dump_transformer MODEL WEIGHTS BATCH BATCH_SIZE TIME LIBRARY: runs a model of tokens once,
- * without dropout, and writes to stdout, as float32: the logits, the loss of a training step (1),
- * and the gradients of all parameters that are not tied to another, in state_dict order. For
- * tests/parity/test_transformers.py.
+ * dump_transformer MODEL WEIGHTS BATCH BATCH_SIZE TIME LIBRARY: runs a model once, without dropout,
+ * and writes to stdout, as float32: the logits, the loss of a training step (1), and the gradients
+ * of all parameters that are not tied to another, in state_dict order. For
+ * tests/parity/test_transformers.py and tests/parity/test_networks.py.
  *
- * WEIGHTS is a safetensors file with a F32 tensor for every parameter's name. BATCH holds int32,
- * BATCH_SIZE x TIME tokens and as many targets. LIBRARY is reference or cpu.
+ * WEIGHTS is a safetensors file with a F32 tensor for every parameter's name. It is "-" if MODEL is
+ * a directory of Hugging Face's transformers; then the names of the parameters in its files go to
+ * stderr, a line each, in the order of the gradients. BATCH holds the samples, or BATCH_SIZE x TIME
+ * tokens, and the targets. TIME is 0 without tokens. LIBRARY is reference or cpu.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "../unit/family_files.h"
 #include "../unit/machine.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "checkpoint/weights.h"
 #include "parameters.h"
 
 struct arguments {
@@ -27,17 +31,18 @@ static status_t fill(struct machine *machine, float *const *parameters, const st
 {
     const struct graph *graph = machine->graph;
     size_t bytes = tensor_bytes(&graph->values[graph->input].type);
-    if (batch->length != 2 * bytes)
+    size_t target = tensor_bytes(&graph->values[graph->target].type);
+    if (batch->length != bytes + target)
         return status_new(STATUS_INVALID_ARGUMENT, "the batch has %zu bytes, expected %zu",
-                          batch->length, 2 * bytes);
+                          batch->length, bytes + target);
     memcpy(machine->memory[graph->input], batch->data, bytes);
-    memcpy(machine->memory[graph->target], batch->data + bytes, bytes);
+    memcpy(machine->memory[graph->target], batch->data + bytes, target);
     for (int v = 0; v < graph->value_count; v++) {
         const struct graph_value *value = &graph->values[v];
         if (value->kind == VALUE_PARAMETER)
             memcpy(machine->memory[v], parameters[value->parameter], tensor_bytes(&value->type));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void write_value(const struct machine *machine, int value)
@@ -77,13 +82,58 @@ static status_t run(const struct arguments *arguments, const struct model *model
     return status;
 }
 
+static status_t read_values(const struct weights_source *source, const struct hf_model *made,
+                            const struct model *model, float **parameters)
+{
+    struct weights *weights = NULL;
+    TRY(weights_open(source, model, &weights));
+    status_t status = NULL;
+    for (int p = 0; p < model->parameter_count && status == NULL; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        if (parameter->tied_to >= 0) continue;
+        size_t count = (size_t)tensor_element_count(&parameter->type);
+        parameters[p] = mem_alloc_array(count, sizeof *parameters[p]);
+        status = weights_read(weights, p, 0, count, parameters[p]);
+        fprintf(stderr, "%s\n", hf_export_name(source->family, made, parameter->name));
+    }
+    weights_free(weights);
+    return status;
+}
+
+/* Reads a model directory like a worker. */
+static status_t read_directory(const char *path, struct model **model, float ***parameters)
+{
+    struct buf json = {0};
+    struct hf_model made = {0};
+    struct weights_source source = {.dir = path, .root = path};
+    char *file = file_path_join(path, "config.json");
+    status_t status = file_read(file, HF_CONFIG_MAX, &json);
+    if (status == NULL) status = family_for(json.data, json.length, file, &source.family);
+    if (status == NULL)
+        status = hf_config_to_model(source.family, json.data, json.length, file, &made);
+    if (status == NULL) status = model_parse(made.text, strlen(made.text), "model.hf", model);
+    if (status == NULL) {
+        *parameters = mem_alloc_array((size_t)(*model)->parameter_count + 1, sizeof **parameters);
+        status = read_values(&source, &made, *model, *parameters);
+    }
+    hf_model_deinit(&made);
+    buf_deinit(&json);
+    free(file);
+    return status;
+}
+
 static status_t dump(const struct arguments *arguments)
 {
     struct model *model = NULL;
     float **parameters = NULL;
     struct buf batch = {0};
-    status_t status = parameters_read_model(arguments->model, &model);
-    if (status == NULL) status = parameters_read(arguments->weights, model, &parameters);
+    status_t status = NULL;
+    if (strcmp(arguments->weights, "-") == 0) {
+        status = read_directory(arguments->model, &model, &parameters);
+    } else {
+        status = parameters_read_model(arguments->model, &model);
+        if (status == NULL) status = parameters_read(arguments->weights, model, &parameters);
+    }
     if (status == NULL) status = file_read(arguments->batch, 1 << 30, &batch);
     if (status == NULL) status = run(arguments, model, parameters, &batch, false);
     if (status == NULL) status = run(arguments, model, parameters, &batch, true);

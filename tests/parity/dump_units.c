@@ -27,7 +27,7 @@ static int split(char *text, const char *separators, const char **words)
     return count;
 }
 
-/* What a request's policy points to. */
+/* Storage for the pointers of a request's policy. */
 static const char *pool[16 * WORDS_MAX];
 static struct wrap_unit_spec unit_pool[WORDS_MAX];
 static int pool_used;
@@ -38,7 +38,7 @@ static struct wrap_names read_list(const char *text)
     const char **items = pool + pool_used;
     if (pool_used > 15 * WORDS_MAX) abort();
     int count = split((char *)text, ",", items);
-    pool_used += count + 1; /* also an empty list is somewhere */
+    pool_used += count + 1; /* an empty list has an address, too */
     return (struct wrap_names){items, count};
 }
 

@@ -1,12 +1,12 @@
 #!/usr/bin/python3
-"""Prints what PyTorch makes of attention, rotary positions and the head with its cross-entropy, for
+"""Prints PyTorch's results of attention, rotary positions and the head with its cross-entropy, for
 tests/unit/test_kernels_attention.c.
 
-    tests/parity/make_attention_numbers.py > tests/parity/attention.txt
+tests/parity/make_attention_numbers.py > tests/parity/attention.txt
 
-A case is a line of its sizes, and then a line per result: its name, how many elements it has, how
-far apart the shown ones are, and these. Operands come from the generator of the kernel tests, one
-after the other, so that they need not be shown. Arithmetic is in double, but for the angles of
+A case is a line of its sizes, and then a line per result: its name, its number of elements, the
+distance between the printed ones, and these. Operands come from the generator of the kernel tests,
+one after another, so they need not be printed. Arithmetic is in double, except for the angles of
 rotary positions, which are f32 in Hugging Face's models.
 """
 import math
@@ -37,12 +37,14 @@ class Random:
 
 def show(name, tensor):
     values = tensor.detach().double().reshape(-1)
-    step = max(1, len(values) // 40) | 1  # odd: all columns have their turn
+    step = max(1, len(values) // 40) | 1  # odd: visits all columns
     print(name, len(values), step, *("%.9g" % v for v in values[::step]))
 
 
-def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding):
-    print("attention", batch, time, kv_heads, group, head_dim, packed, causal, padding)
+def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, window=0, softcap=0,
+              document=0):
+    print("attention", batch, time, kv_heads, group, head_dim, packed, causal, padding, window, softcap,
+          document)
     random = Random(time)
     heads = kv_heads * group
     if packed:
@@ -58,10 +60,19 @@ def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding):
     seen = torch.ones(batch, 1, time, time, dtype=torch.bool)
     if causal:
         seen = seen.tril()
+    if window:
+        seen &= ~torch.ones(time, time, dtype=torch.bool).tril(-window)
     if padding:  # the last keys of sample n: n * padding of them
         for n in range(batch):
             seen[n, :, :, time - n * padding:] = False
-    scores = (q @ k.transpose(2, 3) / math.sqrt(head_dim)).masked_fill(~seen, float("-inf"))
+    if document:  # of that many tokens; the first one is shorter by the sample's number
+        for n in range(batch):
+            number = (torch.arange(time) + n) // document
+            seen[n] &= number[:, None] == number[None, :]
+    scores = q @ k.transpose(2, 3) / math.sqrt(head_dim)
+    if softcap:
+        scores = softcap * torch.tanh(scores / softcap)
+    scores = scores.masked_fill(~seen, float("-inf"))
     y = (torch.softmax(scores, dim=3) @ v).transpose(1, 2).reshape(batch, time, -1)
     y.backward(dy.detach())
     show("y", y)
@@ -77,6 +88,13 @@ def frequencies(head_dim, theta, scaling, factor, low, high, context):
         return plain
     if scaling == 1:
         return plain / factor
+    if scaling == 3:  # low and high are beta_slow and beta_fast
+        def pair(rotations):
+            return head_dim * math.log(context / (rotations * 2 * math.pi)) / (2 * math.log(theta))
+        first, last = max(math.floor(pair(high)), 0), min(math.ceil(pair(low)), head_dim - 1)
+        ramp = torch.clamp((torch.arange(head_dim // 2).float() - first) /
+                           (last - first if last != first else 0.001), 0, 1)
+        return plain / factor * ramp + plain * (1 - ramp)
     wavelengths = 2 * math.pi / plain
     blend = (context / wavelengths - low) / (high - low)
     blended = (1 - blend) * plain / factor + blend * plain
@@ -84,17 +102,21 @@ def frequencies(head_dim, theta, scaling, factor, low, high, context):
     return torch.where(wavelengths < context / high, plain, chosen)
 
 
-def rope(time, heads, head_dim, theta, scaling, factor, low, high, context):
-    print("rope", time, heads, head_dim, theta, scaling, factor, low, high, context)
+def rope(time, heads, head_dim, theta, scaling, factor, low, high, context, rotary=0, magnitude=1):
+    print("rope", time, heads, head_dim, theta, scaling, factor, low, high, context, rotary,
+          magnitude)
     x = Random(time).tensor(1, time, heads * head_dim).detach().float()
-    angles = torch.arange(time).float()[:, None] * frequencies(head_dim, theta, scaling, factor, low,
-                                                               high, context)
+    turned_columns = rotary or head_dim
+    angles = torch.arange(time).float()[:, None] * frequencies(turned_columns, theta, scaling, factor,
+                                                               low, high, context)
     angles = torch.cat((angles, angles), dim=1)[:, None]
+    cosines, sines = angles.cos() * magnitude, angles.sin() * magnitude
     heads_of_x = x.view(time, heads, head_dim)
-    first, second = heads_of_x.chunk(2, dim=2)
+    x, rest = heads_of_x[..., :turned_columns], heads_of_x[..., turned_columns:]
+    first, second = x.chunk(2, dim=2)
     turned = torch.cat((-second, first), dim=2)
-    show("y", heads_of_x * angles.cos() + turned * angles.sin())
-    show("dx", heads_of_x * angles.cos() - turned * angles.sin())
+    show("y", torch.cat((x * cosines + turned * sines, rest), dim=2))
+    show("dx", torch.cat((x * cosines - turned * sines, rest), dim=2))
 
 
 def head(rows, columns, classes, bias, mean):
@@ -104,7 +126,9 @@ def head(rows, columns, classes, bias, mean):
     offset = random.tensor(classes) if bias else None
     target = torch.tensor([random.bits() % (classes + 1) - 1 for _ in range(rows)])
     scores = F.linear(x, weight, offset)
-    loss = F.cross_entropy(scores, target, ignore_index=-1, reduction="mean" if mean else "sum")
+    loss = F.cross_entropy(scores, target, ignore_index=-1, reduction="sum")
+    if mean:
+        loss = loss / rows  # all of them, as common/ops/op.h has it
     loss.backward()
     show("loss", loss)
     correct = (scores.argmax(dim=1) == target).sum()
@@ -121,9 +145,19 @@ if __name__ == "__main__":
     attention(3, 67, 2, 2, 8, 1, 0, 9)
     attention(2, 130, 1, 1, 32, 0, 1, 20)
     attention(2, 65, 2, 1, 16, 0, 0, 0)
+    attention(1, 200, 1, 2, 8, 0, 1, 0, 70)
+    attention(2, 90, 2, 1, 6, 1, 1, 0, 5, 1.5)
+    attention(2, 67, 1, 2, 8, 0, 0, 9, 0, 0.7)
+    attention(2, 150, 2, 2, 8, 1, 1, 0, document=37)
+    attention(3, 140, 1, 2, 16, 0, 0, 9, document=50)
+    attention(1, 190, 1, 2, 8, 0, 1, 0, 70, 1.5, 90)
     rope(5000, 1, 8, 10000, 0, 1, 1, 4, 1)
     rope(3000, 2, 6, 500000, 1, 4, 1, 4, 1)
     rope(4100, 1, 64, 500000, 2, 8, 1, 4, 512)
+    rope(300, 3, 10, 10000, 0, 1, 1, 4, 1, 4)
+    rope(900, 2, 16, 500000, 2, 8, 1, 4, 64, 12)
+    rope(2000, 1, 64, 10000, 3, 4, 1, 32, 512, 0, 1.25)
+    rope(500, 2, 24, 10000, 3, 16, 2, 8, 32, 16, 1.5)
     head(9, 5, 7, 1, 1)
     head(130, 16, 65, 0, 1)
     head(70, 12, 301, 1, 0)

@@ -1,16 +1,18 @@
 #!/usr/bin/python3
-"""Prints numbers as PyTorch makes them, for tests/unit/test_train_numbers.c.
+"""Prints PyTorch's numbers, for tests/unit/test_train_numbers.c.
 
-    tests/parity/make_numbers.py > tests/parity/numbers.txt
+tests/parity/make_numbers.py > tests/parity/numbers.txt
 
-One case per line: what was asked, the CRC-32 of the resulting bytes (float32 or uint32,
-little-endian), and the first values for whoever has to find a difference.
+One case per line: the request, the CRC-32 of the resulting bytes (float32 or uint32,
+little-endian), and the first values, which help to find a difference.
 """
 import zlib
 
 import numpy
 import torch
 from torch.utils.data.distributed import DistributedSampler
+
+from lion import Lion
 
 
 def show(words, values):
@@ -34,7 +36,7 @@ def fills():
                 show(["normal", seed, n, repr(mean), repr(std)], values.numpy())
             order = torch.randperm(n, generator=seeded(seed))
             show(["randperm", seed, n, 0, 0], order.numpy().astype(numpy.uint32))
-    # The second value of a pair is kept for the next call, and forgotten when a seed is set.
+    # The second value of a pair is kept for the next call, and discarded when a seed is set.
     generator = seeded(3)
     values = [torch.empty(n).normal_(0, 1, generator=generator) for n in (1, 1, 3, 16, 2)]
     show(["normal_sequence", 3, 0, 0, 0], torch.cat(values).numpy())
@@ -86,7 +88,7 @@ def factors():
 
 
 def optimizers():
-    """Parameters after 20 steps: what was asked is the kind, lr, weight decay and two more numbers."""
+    """Parameters after 20 steps: the request is the kind, lr, weight decay and two more numbers."""
     kinds = {
         "adadelta": lambda p, lr, decay, a, b:
             torch.optim.Adadelta(p, lr, rho=a, eps=b, weight_decay=decay),
@@ -98,13 +100,18 @@ def optimizers():
             torch.optim.Adam(p, lr, betas=(a, b), weight_decay=decay),
         "adamw": lambda p, lr, decay, a, b:
             torch.optim.AdamW(p, lr, betas=(a, b), weight_decay=decay),
+        "lion": lambda p, lr, decay, a, b: Lion(p, lr, betas=(a, b), weight_decay=decay),
+        "adagrad": lambda p, lr, decay, a, b:
+            torch.optim.Adagrad(p, lr, lr_decay=a, eps=b, weight_decay=decay),
     }
     for words in (("adadelta", 1.0, 0.0, 0.9, 1e-6), ("adadelta", 0.3, 0.01, 0.8, 1e-4),
                   ("sgd", 0.1, 0.0, 0.0, 0.0), ("sgd", 0.01, 0.1, 0.0, 0.0),
                   ("sgd", 0.1, 0.0, 0.9, 0.0), ("sgd", 0.03, 0.01, 0.9, 0.3),
                   ("nesterov", 0.1, 0.0, 0.9, 0.0), ("nesterov", 0.01, 0.1, 0.7, 0.0),
                   ("adam", 1e-3, 0.0, 0.9, 0.999), ("adam", 0.02, 0.1, 0.8, 0.95),
-                  ("adamw", 1e-3, 0.01, 0.9, 0.999), ("adamw", 0.02, 0.0, 0.0, 0.95)):
+                  ("adamw", 1e-3, 0.01, 0.9, 0.999), ("adamw", 0.02, 0.0, 0.0, 0.95),
+                  ("lion", 1e-3, 0.0, 0.9, 0.99), ("lion", 0.01, 0.1, 0.5, 0.95),
+                  ("adagrad", 0.01, 0.0, 0.0, 1e-10), ("adagrad", 0.3, 0.1, 0.05, 1e-3)):
         values = torch.empty(1000).normal_(0, 1, generator=seeded(17))
         parameter = torch.nn.Parameter(values)
         optimizer = kinds[words[0]]([parameter], *words[1:])

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Prints what PyTorch makes of activations, norms, softmax and embeddings, and of their gradients, for
-tests/unit/test_sequence_numbers.c.
+"""Prints PyTorch's results of activations, norms, softmax and embeddings, and of their gradients,
+for tests/unit/test_sequence_numbers.c.
 
-    tests/parity/make_sequence_numbers.py > tests/parity/sequence.txt
+tests/parity/make_sequence_numbers.py > tests/parity/sequence.txt
 
 A case is a line of its sizes, and then a line per result; operands are drawn as in
 make_attention_numbers.py. Arithmetic is in double.
@@ -25,6 +25,28 @@ def activation(name, count, function, operands):
         show("dx", leaf.grad / 4)
 
 
+def quotient(count):
+    print("div", count)
+    random = Random(count)
+    a, b, dy = (random.tensor(count) for _ in range(3))
+    y = a / (b + 2)
+    y.backward(dy.detach())
+    show("y", y)
+    show("da", a.grad)
+    show("db", b.grad)
+
+
+def narrow(rows, columns, start, length):
+    print("narrow", rows, columns, start, length)
+    random = Random(rows)
+    x, dy = random.tensor(rows, columns), random.tensor(rows, length)
+    other = random.tensor(rows, columns)
+    y = x.narrow(-1, start, length)
+    ((y * dy.detach()).sum() + (x * other.detach()).sum()).backward()
+    show("y", y)
+    show("dx", x.grad)
+
+
 def softmax(rows, columns):
     print("softmax", rows, columns)
     random = Random(rows)
@@ -41,7 +63,7 @@ def rms_norm(x, weight, eps):
 
 
 def norm(name, rows, columns, eps):
-    """Of x + residual, which is used elsewhere too."""
+    """Of x + residual, which has another use, too."""
     print(name, rows, columns, eps)
     random = Random(rows)
     x, residual = random.tensor(rows, columns), random.tensor(rows, columns)
@@ -50,8 +72,10 @@ def norm(name, rows, columns, eps):
     both = x + residual
     if name == "layer_norm":
         y = F.layer_norm(both, (columns,), weight, bias, eps)
-    else:
+    elif name == "rms_norm":
         y = rms_norm(both, weight, eps)
+    else:  # GemmaRMSNorm
+        y = rms_norm(both, 1 + weight, eps)
     ((y * dy).sum() + (both * other).sum()).backward()
     show("y", y)
     show("sum", both)
@@ -87,12 +111,24 @@ if __name__ == "__main__":
         activation("gelu", count, F.gelu, 1)
         activation("gelu_tanh", count, lambda x: F.gelu(x, approximate="tanh"), 1)
         activation("silu", count, F.silu, 1)
+        activation("gelu_mul", count, lambda gate, x: F.gelu(gate) * x, 2)
+        activation("gelu_tanh_mul", count,
+                   lambda gate, x: F.gelu(gate, approximate="tanh") * x, 2)
         activation("silu_mul", count, lambda gate, x: F.silu(gate) * x, 2)
+        activation("tanh", count, torch.tanh, 1)
+        activation("sigmoid", count, torch.sigmoid, 1)
+        activation("squared_relu", count, lambda x: F.relu(x) ** 2, 1)
+        activation("scale", count, lambda x: 3 * x - 0.5, 1)
+        activation("reciprocal", count, lambda x: 2 / x, 1)
+        quotient(count)
     for rows, columns in ((1, 1), (5, 7), (3, 65), (33, 300)):
         softmax(rows, columns)
         norm("layer_norm", rows, columns, 1e-5)
         norm("layer_norm", rows, columns, 0.25)
         norm("rms_norm", rows, columns, 1e-6)
+        norm("gemma_norm", rows, columns, 1e-6)
+    narrow(5, 70, 13, 40)
+    narrow(31, 9, 0, 4)
     embedding(9, 5, 7, -1)
     embedding(200, 13, 33, 3)
     broadcast(1, 2, 3)

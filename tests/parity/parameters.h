@@ -1,4 +1,4 @@
-/* What the parity programs read: a model file, and weights from a safetensors file. */
+/* Input of the parity programs: a model file, and weights from a safetensors file. */
 #ifndef FSDPD_TESTS_PARITY_PARAMETERS_H
 #define FSDPD_TESTS_PARITY_PARAMETERS_H
 
@@ -6,7 +6,7 @@
 
 status_t parameters_read_model(const char *path, struct model **model) FSDPD_MUST_USE;
 
-/* By parameter; NULL for tied ones. Every other one must be in the file, as F32, in its shape. */
+/* By parameter; NULL for tied ones. The file must have every other one, as F32, in its shape. */
 status_t parameters_read(const char *path, const struct model *model,
                          float ***parameters) FSDPD_MUST_USE;
 void parameters_free(float **parameters, const struct model *model); /* accepts NULL */

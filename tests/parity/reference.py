@@ -1,4 +1,5 @@
-"""The oracle: the tutorial's network and training loop in PyTorch, DistributedDataParallel over Gloo."""
+"""The oracle: the tutorial's network and training loop in PyTorch, DistributedDataParallel over
+Gloo."""
 
 import gzip
 import os
@@ -56,7 +57,7 @@ def dataset(directory, train=True):
 
 
 def accuracy(model, directory):
-    """The share of the test set that the model gets right, and the mean loss."""
+    """The share of the test set that the model classifies correctly, and the mean loss."""
     images, labels = dataset(directory, train=False).tensors
     model.eval()
     correct = loss = 0
@@ -75,8 +76,9 @@ def initial_state(seed=1):
 
 
 def _train(rank, world, directory, steps, port, make_optimizer, batch, results):
-    # One oracle on every machine: PyTorch 1.13's convolutions for AVX-512 give, on a Zen 5, a curve that is
-    # 1.2e-4 from those for AVX2 after 190 steps; ours is within 3e-5 of the latter on either.
+    # One oracle on every machine: PyTorch 1.13's convolutions for AVX-512 give, on a Zen 5, a curve
+    # that differs by 1.2e-4 from those for AVX2 after 190 steps; ours is within 3e-5 of the latter
+    # on either.
     os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX2")
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,

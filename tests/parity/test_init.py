@@ -30,7 +30,7 @@ class Net(torch.nn.Module):
 
 
 class Conv1D(torch.nn.Module):
-    """As transformers has it."""
+    """As in transformers."""
 
     def __init__(self, nf, nx):
         super().__init__()
@@ -46,7 +46,7 @@ LAYERS = (("Embedding", 5, 3), ("Linear", 3, 7), ("Embedding", 7, 3), ("Embeddin
 
 
 class Normal(torch.nn.Module):
-    """What is in LAYERS, and a head, which makes the model file one."""
+    """The layers of LAYERS, and a head, which completes the model file."""
 
     def __init__(self):
         super().__init__()

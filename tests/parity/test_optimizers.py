@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What a step is made of follows PyTorch: optimizers, schedules, parameter groups, accumulation and
+"""The parts of a step follow PyTorch: optimizers, schedules, parameter groups, accumulation and
 clipping, on the tutorial's network without dropout, against DistributedDataParallel on two Gloo
-processes. The settings are ones at which PyTorch agrees with itself: a control run, one process on
-the same global batches, must stay within the same bound of DDP, or the case says nothing."""
+processes. With these settings PyTorch agrees with itself: a control run, one process on the same
+global batches, must stay within the same bound of DDP, otherwise the case proves nothing."""
 
 import json
 import os
@@ -20,21 +20,22 @@ try:
     import torch.multiprocessing as multiprocessing
     import torch.nn.functional as F
     import reference
+    from lion import Lion
     from torch.optim import lr_scheduler
     from torch.utils.data import DataLoader
     from torch.utils.data.distributed import DistributedSampler
 except ImportError as error:
-    print(f"PyTorch is not here: {error}")
+    print(f"PyTorch is missing: {error}")
     sys.exit(77)
-if harness.find_mnist() is None:  # why drawn digits will not do stands in test_training.py
-    print("MNIST is not here: set FSDPD_MNIST to its directory")
+if harness.find_mnist() is None:  # test_training.py explains why generated digits do not suffice
+    print("MNIST is missing: set FSDPD_MNIST to its directory")
     sys.exit(77)
 
 # SequentialLR of PyTorch 1 uses what PyTorch 1 deprecates.
 warnings.filterwarnings("ignore", message="The epoch parameter in")
 
 STEPS, BATCH, PORT = 24, 8, 29560
-EPOCH = 10  # steps, of the first samples alone, where the schedule goes by epochs
+EPOCH = 10  # steps, of the first samples alone, if the schedule goes by epochs
 LOSS_BOUND, PARAMETER_BOUND = 1e-4, 1e-6
 
 
@@ -70,6 +71,16 @@ CASES = {
         ["optimizer.type=adamw", "optimizer.lr=1e-4", "optimizer.eps=1e-3",
          "optimizer.weight_decay=0.1", "schedule.type=linear", "schedule.end_factor=0.2",
          "optimizer.groups=[{match: '*.bias', weight_decay: 0, lr_scale: 0.5}]"]),
+    "lion, linear, groups": (
+        lambda model: Lion(biases_apart(model, 5e-7), 5e-7, weight_decay=0.1), linear, 1, None,
+        ["optimizer.type=lion", "optimizer.lr=5e-7", "optimizer.weight_decay=0.1",
+         "schedule.type=linear", "schedule.end_factor=0.2",
+         "optimizer.groups=[{match: '*.bias', weight_decay: 0, lr_scale: 0.5}]"]),
+    "adagrad, decaying rate": (
+        lambda model: torch.optim.Adagrad(model.parameters(), 1e-3, lr_decay=0.1,
+                                          weight_decay=0.01, eps=1e-3), None, 1, None,
+        ["optimizer.type=adagrad", "optimizer.lr=1e-3", "optimizer.lr_decay=0.1",
+         "optimizer.weight_decay=0.01", "optimizer.eps=1e-3"]),
     "sgd, StepLR": (
         lambda model: torch.optim.SGD(model.parameters(), 2e-4, momentum=0.9), by_epochs, 1, None,
         ["optimizer.type=sgd", "optimizer.lr=2e-4", "optimizer.momentum=0.9",
@@ -100,7 +111,7 @@ CASES = {
 
 
 def batches(directory, ranks):
-    """The batches of these ranks together, for ever."""
+    """The batches of these ranks together, endlessly."""
     data = reference.dataset(directory)
     samplers = [DistributedSampler(data, rank=rank, num_replicas=2, shuffle=True) for rank in ranks]
     epoch = 0
@@ -155,7 +166,7 @@ def train(rank, directory, case, port, results):
 
 
 def first_samples(directory, count, target):
-    """MNIST with so few samples to train on that epochs are short."""
+    """MNIST with only the first samples for training, so that epochs are short."""
     for name in harness.MNIST_FILES:
         values = reference.read_idx(directory, name).numpy()
         if name.startswith("train"):
@@ -214,7 +225,7 @@ class Optimizers(unittest.TestCase):
         rows, _ = self.run_job(STEPS, settings)
         self.assertEqual(sorted(rows), list(range(1, STEPS + 1)))
         curve = worst([rows[step + 1]["loss"] for step in range(STEPS)], expected["losses"])
-        # A schedule's end does not move with the number of steps that are run.
+        # A schedule's end does not depend on the number of steps of the run.
         ends = make_schedule not in (None, by_epochs)
         end = [f"schedule.total_steps={STEPS}"] if ends else []
         _, first = self.run_job(1, settings + end)

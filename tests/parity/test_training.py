@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""The numbers are PyTorch's: the same seed gives the same initial parameters bit for bit, and without
-dropout 200 steps of two workers follow DistributedDataParallel on two Gloo processes.
+"""The numbers are PyTorch's: the same seed gives the same initial parameters bit for bit, and
+without dropout 200 steps of two workers follow DistributedDataParallel on two Gloo processes.
 
-The single step is taken with the tutorial's own settings. The 200 steps use smaller learning rates,
-because with the tutorial's (Adadelta, lr 1.0, on a summed loss) the run is chaotic: PyTorch itself, two
-ranks against one process on the same global batch, starts 1e-7 apart and is 5 % apart after 60 steps. At
-the rates here a difference in rounding stays one, so an error of ours would show.
+The single step uses the tutorial's own settings. The 200 steps use smaller learning rates, because
+with the tutorial's (Adadelta, lr 1.0, on a summed loss) the run is chaotic: PyTorch itself, two
+ranks against one process on the same global batch, starts 1e-7 apart and is 5 % apart after 60
+steps. At the rates here a rounding difference stays small, so an error of ours would show.
 
-These comparisons need the real MNIST. Drawn digits are noisy everywhere, so among half a million pooling
-windows a few have two largest values within one rounding of each other; either choice is right, and it
-moves a gradient by more than the bounds.
+These comparisons need the real MNIST. Generated digits are noisy everywhere, so among half a
+million pooling windows a few have two largest values within one rounding of each other; either
+choice is right, and it moves a gradient by more than the bounds.
 """
 
 import json
@@ -25,12 +25,12 @@ try:
     import torch
     import reference
 except ImportError as error:
-    print(f"PyTorch is not here: {error}")
+    print(f"PyTorch is missing: {error}")
     sys.exit(77)
 
 STEPS = 20 if os.environ.get("FSDPD_QUICK") else 200
 MNIST = harness.find_mnist()
-needs_mnist = unittest.skipIf(MNIST is None, "MNIST is not here: set FSDPD_MNIST to its directory")
+needs_mnist = unittest.skipIf(MNIST is None, "MNIST is missing: set FSDPD_MNIST to its directory")
 
 
 def tutorial(parameters):
@@ -114,7 +114,7 @@ class Training(unittest.TestCase):
         self.compare_curve(expected, *settings)
 
     def test_initial_parameters(self):
-        # A learning rate of zero leaves the initial parameters as they are.
+        # A learning rate of zero keeps the initial parameters.
         for seed in (1, 7, 4294967296 + 5):
             _, state = self.run_job("train.max_steps=1", f"train.seed={seed}",
                                     "optimizer.type=sgd", "optimizer.lr=0")

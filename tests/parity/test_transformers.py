@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Tiny GPT-2, Llama (grouped queries, llama3 positions) and BERT, from one file of weights, against
 the same models in plain PyTorch: logits and all gradients, with both libraries of kernels; and the
-losses of 50 steps of AdamW on one, two and three ranks under every strategy. The model files are
-those of examples/, with odd sizes."""
+losses of 50 steps of AdamW on one to eight ranks under every strategy, with every division of a
+step's windows: a step's loss is the mean over its targets that count, as of one batch. The model
+files are those of examples/, with odd sizes."""
 
 import json
 import os
@@ -24,8 +25,9 @@ except ImportError as missing:
     sys.exit(77)
 
 SOURCE, BUILD = os.environ.get("srcdir", "."), os.environ.get("builddir", ".")
-VOCABULARY, CONTEXT, BATCH, STEPS, IGNORED = 61, 23, 6, 50, -100
+VOCABULARY, CONTEXT, BATCH, STEPS, IGNORED = 61, 23, 8, 50, -100
 BOUND, LOSS_BOUND = 1e-5, 1e-4 # of the largest element, and of the loss
+WAYS_BOUND = 1e-6 # of the loss, between two divisions of a step
 
 
 def llama(*sizes):
@@ -33,7 +35,7 @@ def llama(*sizes):
     return reference.LlamaForCausalLM(*sizes, frequencies)
 
 
-# name: the model; what the example says, and what the test's model file says instead
+# name: the model; lines of the example, and their replacements in the test's model file
 MODELS = {
     "gpt2": (
         lambda: reference.GPT2LMHeadModel(VOCABULARY, CONTEXT, 24, 2, 3),
@@ -92,15 +94,16 @@ def write_safetensors(model, path):
 
 
 def make_batch(name, seed, time=CONTEXT):
-    """Tokens and targets. BERT's windows end in padding, and a third of the places counts; as many
-    in every window, so that means over the ranks' own windows have the mean of all as their mean."""
+    """Tokens and targets. BERT's windows end in padding, and as with masking only some of the
+    places count: a different number in each window, in one none at all."""
     generator = torch.Generator().manual_seed(seed)
     tokens = torch.randint(0, VOCABULARY, (BATCH, time), generator=generator)
     targets = torch.randint(0, VOCABULARY, (BATCH, time), generator=generator)
     if name == "bert":
         for row in range(BATCH):
             tokens[row, time - row:] = 0
-        counted = torch.rand(BATCH, time, generator=generator).argsort(-1) < time // 3
+        counted = torch.rand(BATCH, time, generator=generator) < 0.15
+        counted[seed % BATCH] = False
         targets = torch.where(counted, targets, IGNORED)
     return tokens, targets
 
@@ -139,10 +142,12 @@ class Transformers(unittest.TestCase):
         self.assertLessEqual(difference, BOUND * scale, what)
 
     def check_once(self, name, library, time):
-        model = self.prepare(name).double()  # a rounding of f32 is not what is looked for
+        model = self.prepare(name).double()  # keeps f32 rounding out of the comparison
         tokens, targets = make_batch(name, 1, time)
         logits = model(tokens)
-        loss = loss_of(logits, targets)
+        # The op's mean is over all places; the end of a step makes it the mean over those that
+        # count.
+        loss = loss_of(logits, targets) * int((targets >= 0).sum()) / targets.numel()
         loss.backward()
         batch = torch.stack([tokens, targets]).numpy().astype("<i4")
         batch.tofile(self.path("batch"))
@@ -157,8 +162,8 @@ class Transformers(unittest.TestCase):
         gradients = dict(model.named_parameters())
         for path, parameter in gradients.items():
             gradient = found[at:at + parameter.numel()].view_as(parameter)
-            # Softmax does not see a key's bias: its gradient is 0 but for the rounding of the sums
-            # that make the weight's gradient, too.
+            # Softmax ignores a key's bias: its gradient is 0 except for the rounding of the sums
+            # that form the weight's gradient, too.
             measure = path.replace("key.bias", "key.weight")
             self.compare(f"d({path})", gradient, parameter.grad, largest(gradients[measure].grad))
             at += parameter.numel()
@@ -182,18 +187,25 @@ class Transformers(unittest.TestCase):
         torch.stack(windows).numpy().astype("<i4").tofile(self.path("windows"))
         output = run("train_transformer", self.path("model.yaml"), self.path("model.safetensors"),
                      self.path("windows"), BATCH, STEPS).decode()
-        lines, worst = output.splitlines(), 0.0
-        self.assertEqual(len(lines), 26)  # 3 strategies, hybrid_shard of one and two, 1 to 3 ranks
+        lines, worst, apart = output.splitlines(), 0.0, 0.0
+        # 3 strategies, hybrid_shard of one and two, 1 to 3 ranks; 8 divisions in 3 ways
+        self.assertEqual(len(lines), 26 + 24)
+        curves = {}
         for line in lines:
             way, losses = line.split(":")
-            found = [float(loss) for loss in losses.split()]
-            self.assertEqual(len(found), STEPS, way)
+            curves[way] = [float(loss) for loss in losses.split()]
+            self.assertEqual(len(curves[way]), STEPS, way)
+        whole = curves["full_shard one 1 1"]
+        for way, found in curves.items():
             for step, (ours, theirs) in enumerate(zip(found, expected)):
                 worst = max(worst, abs(ours - theirs) / theirs)
                 self.assertLessEqual(abs(ours - theirs), LOSS_BOUND * theirs,
                                      f"{name}, {way}, step {step}: {ours}, not {theirs}")
+                apart = max(apart, abs(ours - whole[step]) / whole[step])
+                self.assertLessEqual(abs(ours - whole[step]), WAYS_BOUND * whole[step],
+                                     f"{name}, {way}, step {step}: {ours}, not {whole[step]}")
         print(f"{name}: {STEPS} losses from {expected[0]:.3f} to {expected[-1]:.3f}, "
-              f"{len(lines)} ways within {worst:.1e}")
+              f"{len(lines)} ways within {worst:.1e}, and {apart:.1e} of each other")
 
 
 def add_tests():

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The units of random models under every wrap policy, from fsdpd, from a second implementation, and
-where PyTorch is installed from PyTorch's own policies."""
+if PyTorch is installed from PyTorch's own policies."""
 import functools
 import importlib.util
 import os
@@ -63,7 +63,7 @@ def draw_constructor(draw, blocks, depth):
 
 
 def build(constructor, path):
-    """The constructor's module, as the reference has it."""
+    """The constructor's module, as in the reference."""
     kind = constructor[0]
     if kind == "repeat":
         module = reference.Module("ModuleList", path)
@@ -71,7 +71,7 @@ def build(constructor, path):
                            for i in range(constructor[1])]
     elif kind in ("Sequential", "ModuleList"):
         module = reference.Module(kind, path)
-        entries = [entry for c in constructor[1]  # "3 * Linear(…)" in here is three entries
+        entries = [entry for c in constructor[1]  # "3 * Linear(…)" here becomes three entries
                    for entry in ([c[2]] * c[1] if c[0] == "repeat" else [c])]
         module.children = [build(c, "%s.%d" % (path, i)) for i, c in enumerate(entries)]
     elif kind == "block":
@@ -141,7 +141,8 @@ def draw_model(draw):
 
 
 def draw_policies(draw, root):
-    """(request, groups): what dump_units is asked, and a function that gives the reference's."""
+    """(request, groups): a request to dump_units, and a function that gives the reference's
+    groups."""
     below = [module for module in root.tree() if module is not root]
     kinds = sorted({module.kind for module in below})
     sizes = sorted({module.size() for module in root.tree()} - {0})
@@ -175,8 +176,8 @@ def draw_policies(draw, root):
 
 
 class PyTorch:
-    """Its policies, on modules of the same tree. The package around wrap.py may not import under
-    every Python; the file alone does."""
+    """PyTorch's policies, on modules of the same tree. Not every Python can import the package
+    around wrap.py; the file alone works."""
 
     def __init__(self):
         import torch
@@ -218,7 +219,7 @@ class PyTorch:
         return module
 
     def wrapped(self, root, request):
-        """Paths of the modules that PyTorch wraps; None for a policy that it does not have."""
+        """Paths of the modules that PyTorch wraps; None for a policy that PyTorch lacks."""
         words = request.split()
         if words[0] == "size":
             options = dict(word.split("=") for word in words[2:])

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 
 class Conv1D(nn.Module):
-    """A linear layer whose weight is stored input-major, as GPT-2's are."""
+    """A linear layer whose weight is stored input-major, like GPT-2's."""
 
     def __init__(self, nf, nx):
         super().__init__()
@@ -26,7 +26,7 @@ def heads_of(x, heads):
 
 
 def attend(q, k, v, causal=False, mask=None):
-    """By head; `mask` is (batch, time), False where nobody looks."""
+    """By head; `mask` is (batch, time), False for hidden places."""
     scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
     if causal:
         time = q.shape[-2]
@@ -113,8 +113,8 @@ class RMSNorm(nn.Module):
 
 
 def llama3_frequencies(head_dim, theta, factor, low, high, context):
-    """Long waves are slowed down by `factor`, short ones kept, those in between blended. In f32, as
-    transformers has them: what a context of 128k positions makes of an error does not matter."""
+    """Slows long waves down by `factor`, keeps short ones, and blends those in between. In f32, as
+    in transformers: the error at a context of 128k positions does not matter."""
     frequencies = 1.0 / theta ** (torch.arange(0, head_dim, 2, dtype=torch.float32) / head_dim)
     waves = 2 * math.pi / frequencies
     blend = (context / waves - low) / (high - low)

@@ -1,4 +1,5 @@
-"""Wrap policies, a second time: from the rules in words, for test_wrap.py to compare fsdpd's with.
+"""A second implementation of the wrap policies, from the rules in words, for test_wrap.py to
+compare with fsdpd's.
 
 A module tree is made of Modules; a Parameter object that several modules hold is a tied one. A
 result is a list of Units in fsdpd's order, or Refused.
@@ -10,7 +11,7 @@ EXCLUDE = frozenset(["ModuleList", "ModuleDict"])
 
 
 class Parameter:
-    """What ties make of several names: one parameter, called by the first of them."""
+    """Several tied names: one parameter, called by the first of them."""
 
     def __init__(self, name, elements):
         self.name, self.elements, self.frozen = name, elements, False
@@ -53,7 +54,7 @@ class Unit:
 
 
 class Refused(Exception):
-    """The policy selects nothing, or names what is not there."""
+    """The policy selects nothing, or names something that does not exist."""
 
 
 def by_size(root, least, leaf=FORCE_LEAF, exclude=EXCLUDE):
@@ -80,7 +81,7 @@ def by_size(root, least, leaf=FORCE_LEAF, exclude=EXCLUDE):
 
 
 def by_type(root, types):
-    """Every module of the types, the root aside."""
+    """Every module of the types, except the root."""
     below = [module for module in root.tree() if module is not root]
     for kind in types:
         if sum(module.size() for module in below if module.kind == kind) == 0:
@@ -89,7 +90,8 @@ def by_type(root, types):
 
 
 def by_pattern(root, patterns):
-    """Each pattern takes the outermost modules that it matches, unless they have no parameters."""
+    """Each pattern selects the outermost modules that it matches, unless they have no
+    parameters."""
     chosen = []
 
     def visit(module, pattern):
@@ -123,13 +125,13 @@ def by_list(root, lists):
 
 
 def units(root, groups):
-    """The units of these groups and the root: which parameter goes where, and in which order."""
+    """The units of these groups and the root: the place and the order of each parameter."""
     order = {module: i for i, module in enumerate(root.tree())}
     groups = [sorted(group, key=order.get) for group in groups]
     groups = sorted(groups, key=lambda group: order[group[0]]) + [[root]]
     number = {module: i for i, group in enumerate(groups) for module in group}
 
-    around = {}  # by module: the groups that it is in, the innermost first
+    around = {}  # by module: the groups that contain it, the innermost first
 
     def descend(module, outer):
         around[module] = ([number[module]] if module in number else []) + outer

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""Chaos: users who submit, cancel, pause, pull and watch at random while coordinator and workers are
-killed, stopped and restarted at random. At the end every accepted job must be over as it should be, none
-lost, none run twice, nothing left behind (chaos_check.py). Everything is drawn from one seed.
+"""Chaos: users submit, cancel, pause, pull, trace and watch at random while coordinator and workers
+are killed, stopped and restarted at random, some of them within 100 ms of a user's call, while
+connections between workers break and the disk is full for a while. At the end every accepted job
+must have ended correctly, none lost, none run twice, nothing left behind (chaos_check.py). One seed
+determines everything.
 
 usage: chaos.py [--seconds N] [--seed N] [--keep]        (600 seconds by default)"""
 
@@ -21,11 +23,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import chaos_check
 import harness
 
-UNFINISHED_MAX = 8  # jobs; more would only wait
+UNFINISHED_MAX = 8  # active jobs; more would only wait
 
 
 class World:
-    """One fsdpd with two workers of its own and one worker besides, and what was done to them."""
+    """One fsdpd with two supervised workers and one separate worker, and a record of the faults."""
 
     def __init__(self, seed, log=sys.stdout):
         self.seed, self.out = seed, log
@@ -33,18 +35,20 @@ class World:
         self.root = tempfile.mkdtemp(prefix="fsdpd-chaos-")
         self.token = f"{os.getpid()}-{seed}-{os.path.basename(self.root)}"
         self.data = os.path.join(self.root, "data")
-        self.scratch = os.path.join(self.root, "scratch")  # of the users
-        self.tmp = os.path.join(self.root, "tmp")  # $TMPDIR of all that runs
+        self.scratch = os.path.join(self.root, "scratch")  # the users' files
+        self.tmp = os.path.join(self.root, "tmp")  # $TMPDIR of every process
         for path in (self.scratch, self.tmp):
             os.mkdir(path)
         harness.draw_digits(self.data, train=640, test=64)
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
-        # One variable tells our processes from all others, whoever their parent is by now.
+        # This variable identifies our processes, even after they have another parent.
         self.environment = dict(os.environ, FSDPD_CONFIG="", FSDPD_ADDRESS=self.address,
                                 FSDPD_CHAOS=self.token, TMPDIR=self.tmp)
+        self.faults = harness.Faults(self.root)  # faults of the daemons, not of the users' programs
+        self.troubling = threading.Lock()  # one fault in the processes at a time
         self.lock = threading.RLock()
         self.began = time.monotonic()
-        self.jobs = {}  # id: what was asked for, and what was done to it
+        self.jobs = {}  # job id: the requests for it, and the faults
         self.kills = []
         self.counts = {}
         self.coordinator = self.worker = None
@@ -65,25 +69,29 @@ class World:
 
     # ---- processes ----
 
-    def spawn(self, *arguments, **options):
-        return subprocess.Popen(arguments, env=self.environment, stdin=subprocess.DEVNULL, **options)
+    def spawn(self, *arguments, environment=(), **options):
+        return subprocess.Popen(arguments, env=dict(self.environment, **dict(environment)),
+                                stdin=subprocess.DEVNULL, **options)
+
+    def spawn_daemon(self, *arguments):
+        return self.spawn(*arguments, environment=self.faults.environment, stdout=self.daemon_log,
+                          stderr=self.daemon_log)
 
     def start_coordinator(self):
         with self.lock:
-            self.coordinator = self.spawn(
+            self.coordinator = self.spawn_daemon(
                 harness.FSDPD, "--workers", "cpu:2", "--runtime-dir", os.path.join(self.root, "run"),
                 "--state-dir", os.path.join(self.root, "state"), "--data-root", self.data,
-                "--threads", "1", stdout=self.daemon_log, stderr=self.daemon_log)
+                "--threads", "1")
 
     def start_worker(self):
         with self.lock:
-            self.worker = self.spawn(
+            self.worker = self.spawn_daemon(
                 harness.FSDPD, "worker", "--coordinator", self.address, "--id", "guest/cpu:0",
-                "--data-root", self.data, "--threads", "1", stdout=self.daemon_log,
-                stderr=self.daemon_log)
+                "--data-root", self.data, "--threads", "1")
 
     def ctl(self, *arguments, timeout=30):
-        """(exit code, stdout, stderr); a code above 128 if it did not end."""
+        """(exit code, stdout, stderr); the code is above 128 if the process did not end."""
         process = self.spawn(harness.FSDPCTL, *arguments, "--timeout", str(timeout / 2), text=True,
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
@@ -99,7 +107,7 @@ class World:
         return json.loads(out) if code == 0 else None
 
     def processes(self):
-        """{pid: command line} of everything that was started here and lives."""
+        """{pid: command line} of every live process that this test started."""
         found = {}
         needle = f"FSDPD_CHAOS={self.token}".encode()
         for entry in os.listdir("/proc"):
@@ -141,12 +149,12 @@ class World:
         return rng.choice(alive) if alive else None
 
     def note(self, job, what, code):
-        """That `what` was asked for; with code 0 it was acknowledged."""
+        """Records that a user requested `what`; code 0 means that fsdpd acknowledged it."""
         with self.lock:
             self.jobs[job].setdefault("asked", []).append((what, code, time.time()))
 
 
-# ---- what users do: each is (world, name of the user, its random numbers) -> what came of it ----
+# ---- user actions: (world, user name, the user's random numbers) -> outcome ----
 
 def submit(world, who, rng):
     with world.lock:
@@ -158,9 +166,9 @@ def submit(world, who, rng):
                 "save_model": rng.choice(("true", "false")),
                 "fsdp.wrap.policy": "size", "fsdp.wrap.min_num_params": 20000}
     kind = (settings["workers"], settings["train.max_steps"])
-    if "history" in world.verbs:  # the queue has come to it
+    if "history" in world.verbs:  # the queue exists by now
         settings["priority"] = rng.randint(-2, 2)
-    if "checkpoint" in world.verbs:  # and retries with it; a small budget may be used up
+    if "checkpoint" in world.verbs:  # and retry with it; a small budget may be used up
         settings["retry.machine_failures"] = rng.choice((0, 1, 100, 100, 100))
         if rng.random() < 0.6:
             settings["checkpoint.every_steps"] = rng.choice((10, 25))
@@ -172,7 +180,7 @@ def submit(world, who, rng):
     with world.lock:
         world.jobs[job].update(kind=kind, settings=settings, arguments=arguments, accepted=False)
     code = world.ctl(*arguments)[0]
-    if code != 0 and rng.random() < 0.7:  # a user who tries again, under the same id
+    if code != 0 and rng.random() < 0.7:  # a user who tries again with the same id
         time.sleep(rng.uniform(0.1, 2))
         code = world.ctl(*arguments)[0]
     with world.lock:
@@ -181,7 +189,7 @@ def submit(world, who, rng):
 
 
 def on_job(verb, *more):
-    """A verb with a job; what it says is noted."""
+    """Runs a verb on a job and records its answer."""
     def act(world, who, rng):
         job = world.some_job(rng)
         if job is None:
@@ -201,10 +209,25 @@ def pull(world, who, rng):
     path = os.path.join(world.scratch, f"{who}.safetensors")
     code = world.ctl("pull", job, "-o", path)[0]
     if code == 0:
-        harness.read_safetensors(path)  # whole, or this fails
+        harness.read_safetensors(path)  # raises unless the file is complete
         os.unlink(path)
     elif os.path.exists(path):
         raise AssertionError(f"a pull of {job} failed ({code}) and left a file")
+    return f"{job}: {code}"
+
+
+def trace(world, who, rng):
+    job = world.some_job(rng)
+    if job is None:
+        return "no job"
+    path = os.path.join(world.scratch, f"{who}.json")
+    code = world.ctl("trace", job, "--steps", str(rng.randint(1, 5)), "-o", path)[0]
+    if code == 0:
+        with open(path) as file:
+            json.load(file)
+        os.unlink(path)
+    elif os.path.exists(path):
+        raise AssertionError(f"a trace of {job} failed ({code}) and left a file")
     return f"{job}: {code}"
 
 
@@ -217,7 +240,7 @@ def wrap(world, who, rng):
 
 
 def stalled_watch(world, who, rng):
-    """A watcher that stops reading for a while; some of them are killed instead of going on."""
+    """A watcher that stops reading for a while; some watchers are killed instead of continuing."""
     job = world.some_job(rng)
     if job is None:
         return "no job"
@@ -243,13 +266,13 @@ def look(world, who, rng):
 
 
 def drain(world, who, rng):
-    """An operator who takes a worker out, and after a while back."""
+    """An operator drains a worker, and returns it to service after a while."""
     ids = [worker["id"] for worker in world.json("workers") or []]
     if not ids:
         return "no worker"
     worker, now = rng.choice(ids), rng.choice(([], ["--now"]))
     with world.lock:
-        world.kills.append(("drain", time.time()))  # with --now it ends what runs there
+        world.kills.append(("drain", time.time()))  # --now ends what runs on the worker
     code = world.ctl("drain", worker, *now)[0]
     world.ending.wait(rng.uniform(0.5, 4))
     return f"{worker} {' '.join(now)}: {code}, {world.ctl('undrain', worker)[0]}"
@@ -268,6 +291,7 @@ ACTIONS = (
     (3, "cancel", "cancel", on_job("cancel")),
     (4, "pull", "pull", pull),
     (2, "wrap", "wrap", wrap),
+    (2, "trace", "trace", trace),
     (3, "watch", "watch", stalled_watch),
     (3, "list", "look", look),
     (1, "show", "show", show("show")),
@@ -284,7 +308,7 @@ ACTIONS = (
 )
 
 
-# ---- what befalls the processes: each is (world, its random numbers) -> what was done ----
+# ---- faults in the processes: (world, its random numbers) -> what happened ----
 
 def kill_worker(world, rng):
     pids = world.workers()
@@ -309,6 +333,8 @@ def kill_coordinator(world, rng):
 
 
 def restart_coordinator(world, rng):
+    if not world.serves():  # before fsdpd installs its handlers, SIGTERM ends it like any process
+        return "not yet: it has just been started"
     with world.lock:
         world.kills.append(("restart", time.time()))
     began = time.monotonic()
@@ -324,11 +350,11 @@ def restart_coordinator(world, rng):
     return f"ended in {seconds:.1f} s"
 
 
-def stop_for_a_while(whom):
+def stop_for_a_while(target):
     def act(world, rng):
-        pids = [world.coordinator.pid] if whom == "coordinator" else world.workers()
+        pids = [world.coordinator.pid] if target == "coordinator" else world.workers()
         if not pids:
-            return "nobody"
+            return "no process"
         pid, seconds = rng.choice(pids), rng.uniform(0.2, 3)
         with world.lock:
             world.kills.append(("stop", time.time()))
@@ -342,12 +368,54 @@ def stop_for_a_while(whom):
     return act
 
 
+def silence_worker(world, rng):
+    """Stops a worker for longer than fsdpd tolerates silence: fsdpd, or the peers' deadline, ends
+    its attempt."""
+    pids = world.workers()
+    if not pids:
+        return "no worker"
+    pid = rng.choice(pids)
+    with world.lock:
+        world.kills.append(("silence", time.time()))
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        world.ending.wait(SILENT_S)
+        os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:
+        return f"pid {pid} was killed"
+    return f"pid {pid} for {SILENT_S} s"
+
+
+def fail_calls(*rules):
+    """Makes the daemons' calls fail for a while: each of `rules` is a function of the random
+    numbers."""
+    def act(world, rng):
+        chosen, seconds = [rule(rng) for rule in rules], rng.uniform(0.3, 4)
+        served = world.serves()
+        with world.lock:
+            world.kills.append(("fault", time.time()))
+        world.faults.set(*chosen)
+        world.ending.wait(seconds)
+        hits = world.faults.hits()
+        world.faults.clear()
+        again = ""
+        if world.coordinator.poll() is not None:
+            if served:
+                raise AssertionError(f"fsdpd ended with {world.coordinator.returncode} under {chosen}")
+            world.start_coordinator()  # it could not start meanwhile; a service manager tries again
+            again = "; fsdpd started again"
+        return f"{chosen} for {seconds:.1f} s: matched {hits}{again}"
+    return act
+
+
 def reload_coordinator(world, rng):
-    # Before it has its handlers, SIGHUP ends a process as it ends any other.
+    # Before fsdpd installs its handlers, SIGHUP ends it like any process.
     if world.serves():
         world.coordinator.send_signal(signal.SIGHUP)
     return ""
 
+
+SILENT_S = 13  # seconds; fsdpd calls a worker silent after 10
 
 TROUBLES = (
     (4, "kill -9 worker", kill_worker),
@@ -356,11 +424,41 @@ TROUBLES = (
     (2, "stop worker", stop_for_a_while("worker")),
     (1, "stop coordinator", stop_for_a_while("coordinator")),
     (1, "reload", reload_coordinator),
+    (1, "silent worker", silence_worker),
+    (3, "broken connects", fail_calls(*(
+        lambda rng, where=where: f"connect {where} ECONNREFUSED skip={rng.randint(0, 3)} times={rng.randint(1, 4)}"
+        for where in ("127.0.0.1:*", "unix:@fsdpd-*")))),
+    (2, "full disk", fail_calls(lambda rng: "write */state/* ENOSPC", lambda rng: "mkdir */state/* ENOSPC")),
+    (1, "no descriptors", fail_calls(lambda rng: "open */state/* EMFILE")),
 )
+
+# This share of the users' calls gets one of these faults within 100 ms.
+AMBUSHES = TROUBLES[:2]
+AMBUSH_SHARE = 0.1
 
 
 def choose(rng, table):
     return rng.choices(table, [row[0] for row in table])[0]
+
+
+def ambush(world, name, during, failures):
+    """Causes a fault within 100 ms, in its own thread."""
+    rng = random.Random(f"{world.seed}/{name}/ambush/{sum(world.counts.values())}")
+
+    def act():
+        time.sleep(rng.uniform(0, 0.1))
+        _, what, trouble_of = choose(rng, AMBUSHES)
+        try:
+            with world.troubling:
+                world.say("ambush", f"{what} during {during}: {trouble_of(world, rng)}")
+        except Exception as error:
+            failures.append(f"{what}: {error}")
+            world.ending.set()
+        world.count(what)
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    return thread
 
 
 def user(world, name, failures):
@@ -369,10 +467,13 @@ def user(world, name, failures):
     try:
         while not world.ending.is_set():
             _, _, what, act = choose(rng, actions)
+            hidden = ambush(world, name, what, failures) if rng.random() < AMBUSH_SHARE else None
             world.say(name, f"{what} {act(world, name, rng)}")
             world.count(what)
+            if hidden:
+                hidden.join()
             world.ending.wait(rng.uniform(0, 0.6))
-    except Exception as error:  # told at the end, with everything else
+    except Exception as error:  # reported at the end, with everything else
         failures.append(f"{name}: {what}: {error}")
         world.ending.set()
 
@@ -382,7 +483,8 @@ def trouble(world, failures):
     try:
         while not world.ending.wait(rng.uniform(0.5, 4)):
             _, what, act = choose(rng, TROUBLES)
-            world.say("trouble", f"{what} {act(world, rng)}")
+            with world.troubling:
+                world.say("trouble", f"{what} {act(world, rng)}")
             world.count(what)
     except Exception as error:
         failures.append(f"{what}: {error}")
@@ -390,14 +492,14 @@ def trouble(world, failures):
 
 
 def keep_worker(world):
-    """The service manager of the worker that is not fsdpd's own."""
+    """Restarts the worker that fsdpd does not supervise, as a service manager would."""
     while not world.ending.wait(0.3):
         if world.worker.poll() is not None:
             world.start_worker()
 
 
 def mark_over(world):
-    """Users turn to jobs that are not over."""
+    """Marks the jobs that have ended, so that users turn to the others."""
     while not world.ending.wait(1):
         listed = world.json("list")
         with world.lock:
@@ -427,7 +529,7 @@ def run(world, seconds):
 
 
 def close(world):
-    """Ends what is left, by its number."""
+    """Ends every remaining process by its pid."""
     for process in (world.worker, world.coordinator):
         if process is not None and process.poll() is None:
             process.kill()
@@ -438,7 +540,7 @@ def close(world):
 
 
 def chaos(seconds, seed, log=sys.stdout, keep=False):
-    """What was found wrong: a list of sentences."""
+    """Runs the chaos and returns the problems found: a list of sentences."""
     world = World(seed, log)
     world.say("chaos", f"seed {seed}, {seconds} seconds, in {world.root}; verbs {sorted(world.verbs)}")
     wrong = []

@@ -1,4 +1,4 @@
-"""What must hold after the chaos of chaos.py: of every job, of the store, of the machine."""
+"""Checks after the chaos of chaos.py: every job, the store, the machine."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import harness
 
 OVER = ("SUCCEEDED", "FAILED", "CANCELLED")
 
-# Who may follow whom.
+# The states that may follow each state.
 FOLLOWS = {
     None: ("QUEUED",),
     "QUEUED": ("QUEUED", "STARTING", *OVER),
@@ -20,14 +20,14 @@ FOLLOWS = {
     "PAUSED": ("PAUSED", "QUEUED", "STARTING", *OVER),
 }
 
-# Why a job may have failed when machines were killed under it. Anything else is a bug.
+# The reasons with which a job may fail when machines are killed under it. Any other is a bug.
 MACHINE_FAILURES = {"WORKER_LOST", "WORKER_DRAINED", "COORDINATOR_RESTARTED", "STATE_DICT_LOST",
                     "SHUTDOWN"}
-LATE_S = 60  # an order that was acknowledged has had its effect by then
+LATE_S = 60  # an acknowledged order has taken effect by then
 
 
 def settle(world):
-    """No more trouble: what is paused or held goes on, and everything comes to its end."""
+    """Undrains the workers, resumes and releases every job, and waits for all of them to end."""
     world.wait_for(world.serves, harness.PATIENCE, "fsdpd to serve")
     until = time.monotonic() + 240
     while True:
@@ -60,13 +60,16 @@ def curve_of(events, wrong, job):
         if event["sequence"] != last + 1 and not dropped:
             wrong.append(f"{job}: event {event['sequence']} follows {last}")
         last = event["sequence"]
+        change = event.get("state")
+        resumed = state == "FAILED" and change and change["reason"]["code"] == "RESUMED"
+        if resumed:  # by a user, who continues it from its last checkpoint
+            over = 0
         if over:
             wrong.append(f"{job}: something happened after it was over: {event}")
         if dropped:
             step = None
-        change = event.get("state")
         if change:
-            if change["state"] not in FOLLOWS.get(state, ()):
+            if change["state"] not in FOLLOWS.get(state, ()) and not resumed:
                 wrong.append(f"{job}: {change['state']} after {state}")
             if change["state"] == "STARTING" and state != "STARTING":
                 starts[change["attempt"]] = starts.get(change["attempt"], 0) + 1
@@ -94,23 +97,23 @@ def curve_of(events, wrong, job):
 
 
 def check_reason(world, job, record, shown, wrong):
-    """Whether this end can come of what was done to the job."""
+    """Checks that the requests and faults of this job can explain its end."""
     state, reason = shown["state"], shown["reason"]
     asked = record.get("asked", [])
     cancels = [(code, at) for what, code, at in asked if what == "cancel"]
     if state == "SUCCEEDED" and shown["step"] != record["settings"]["train.max_steps"]:
         wrong.append(f"{job}: SUCCEEDED at step {shown['step']}")
     if state == "CANCELLED" and not cancels:
-        wrong.append(f"{job}: CANCELLED, which nobody asked for: {reason}")
+        wrong.append(f"{job}: CANCELLED without a request: {reason}")
     if state == "FAILED":
-        # As often as its machines may fail, it is tried again.
+        # The job is retried as often as its budget of machine failures allows.
         budget = record["settings"].get("retry.machine_failures", 0)
         if reason["code"] not in MACHINE_FAILURES or not world.kills or shown["attempt"] <= budget:
             wrong.append(f"{job}: FAILED in attempt {shown['attempt']} of {budget + 1}: {reason}")
     for code, at in cancels:
         if code == 0 and state != "CANCELLED" and shown["finished_ms"] / 1000 > at + LATE_S:
             wrong.append(f"{job}: its cancelling was acknowledged, and {LATE_S} s later it still "
-                         f"went on, to be {state}")
+                         f"continued, to be {state}")
 
 
 def check_jobs(world):
@@ -130,19 +133,19 @@ def check_jobs(world):
             wrong.append(f"{job}: watch: {code}: {err}")
         curve = curve_of([json.loads(line) for line in out.splitlines()], wrong, job)
         if shown["state"] not in OVER:
-            continue  # was told already
+            continue  # already reported
         check_reason(world, job, record, shown, wrong)
         if shown["state"] == "SUCCEEDED" and \
                 sorted(curve) != list(range(1, record["settings"]["train.max_steps"] + 1)):
             wrong.append(f"{job}: SUCCEEDED, and its curve has the steps {sorted(curve)}")
-        # Jobs that are the same have the same curve, whatever befell them.
+        # Identical jobs have identical curves, whatever happened to them.
         for step, loss in curve.items():
             same = curves.setdefault((record["kind"][0], step), (loss, job))
             if same[0] != loss:
                 wrong.append(f"{job}: loss {loss} in step {step}; {same[1]} had {same[0]}")
         check_weights(world, job, record, shown, weights, wrong)
     for job in sorted(set(listed) - set(world.jobs)):
-        wrong.append(f"{job}: nobody submitted it")
+        wrong.append(f"{job}: no client submitted it")
     world.say("chaos", f"{len(listed)} jobs: {dict(sorted(ends.items()))}")
     return wrong
 
@@ -163,7 +166,7 @@ def check_weights(world, job, record, shown, weights, wrong):
 
 
 def check_end(world):
-    """A clean stop, and what is there after it."""
+    """Stops fsdpd cleanly and checks what remains."""
     wrong = []
     world.coordinator.send_signal(signal.SIGTERM)
     world.worker.send_signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""A real fsdpd in a temporary directory, for the system tests: the programs are those in $builddir."""
+"""A real fsdpd in a temporary directory, for the system tests, with the programs in $builddir."""
 
 import json
 import os
@@ -22,11 +22,13 @@ JOB = os.path.join(SOURCE, "examples/mnist/job.yaml")
 MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
-# How long, in seconds, a test waits for what comes at once on a usual machine: no promise about time,
-# only an end to the wait for what never comes. Machines are slow, shared, and stop for seconds.
-PATIENCE = 120
+# How many seconds a test waits for what a usual machine does at once. This does not promise a
+# time: it only ends the wait for an event that never comes. Machines are slow, shared, and stall
+# for seconds.
+PATIENCE = int(os.environ.get("FSDPD_TEST_PATIENCE", 120))
+OTHER_UID, OTHER_USER = 65534, "nobody"  # a user without rights on any Linux host
 
-# The exit codes of fsdpctl, as docs/fsdpctl.md has them.
+# The exit codes of fsdpctl, as in docs/fsdpctl.md.
 DONE, FAILED, USAGE, UNREACHABLE, NOT_PERMITTED, NOT_FOUND, CONFLICT, DEADLINE = range(8)
 JOB_FAILED, JOB_CANCELLED, DOES_NOT_FIT = 8, 9, 10
 
@@ -69,8 +71,8 @@ def alive(pid):
 
 
 def free_port():
-    """A port of this host that nobody has now. It is none of those that the system gives to who asks for
-    any, so that no connection takes it before the test does."""
+    """A port of this host that is free now. It lies outside the ephemeral range, so no other
+    connection takes it before the test does."""
     with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
         low = int(file.read().split()[0])
     choice = random.SystemRandom()
@@ -97,12 +99,44 @@ def children(pid):
 
 
 def metric_steps(events):
-    """The steps whose metrics these events are."""
+    """The steps of these metric events."""
     return [event["metrics"]["step"] for event in events if "metrics" in event]
 
 
+class Faults:
+    """Makes system calls of processes with this environment fail on demand; tests/system/faults.c
+    describes the form of the rules. Rules apply, and change, while the processes run."""
+
+    def __init__(self, directory):
+        self.path = os.path.join(directory, "faults")
+        self.environment = {"LD_PRELOAD": os.path.abspath(os.path.join(BUILD, "tests/system/faults.so")),
+                            "FSDPD_FAULTS": self.path,
+                            # AddressSanitizer's library is then not the first one, which is fine.
+                            "ASAN_OPTIONS": ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"),
+                                                                   "verify_asan_link_order=0")))}
+        self.clear()
+
+    def set(self, *rules):
+        """Replaces all rules and restarts the counts from 0."""
+        with open(self.path + ".new", "w") as file:
+            file.writelines(rule + "\n" for rule in rules)
+        with open(self.path + ".new.hits", "wb") as file:
+            file.truncate(8 * 32)
+        os.rename(self.path + ".new.hits", self.path + ".hits")
+        os.rename(self.path + ".new", self.path)
+
+    def clear(self):
+        self.set()
+
+    def hits(self):
+        """The number of calls that each rule has matched, including those that it let through."""
+        with open(self.path) as rules, open(self.path + ".hits", "rb") as counts:
+            number = len(rules.readlines())
+            return list(struct.unpack(f"{number}Q", counts.read(8 * number)))
+
+
 class Daemon:
-    """`fsdpd` with supervised CPU workers. Close it, or use it as a context."""
+    """`fsdpd` with supervised CPU workers. Close it, or use it as a context manager."""
 
     def __init__(self, workers=2, data=None, root=None, arguments=(), environment=(),
                  expect_workers=None):
@@ -112,10 +146,10 @@ class Daemon:
         if data is None and not os.path.isdir(self.data):
             draw_digits(self.data)
         self.workers = workers
-        # How many attach by themselves, where --workers among the arguments says otherwise.
+        # The number of workers that attach by themselves, if --workers in the arguments differs.
         self.expect_workers = workers if expect_workers is None else expect_workers
         self.arguments = list(arguments)
-        # No configuration but what the test gives, whatever this machine has.
+        # Only the test's configuration, whatever this machine has.
         self.environment = dict(os.environ, FSDPD_CONFIG="", **dict(environment))
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
         self.process = self.log = None
@@ -127,7 +161,7 @@ class Daemon:
             raise
 
     def start(self, attach=True):
-        """Until it serves, and has its workers unless they are not to be waited for."""
+        """Starts fsdpd and waits until it serves and, unless declined, has its workers."""
         if self.log is not None:
             self.log.close()
         self.log = open(os.path.join(self.root, "fsdpd.log"), "ab")
@@ -149,14 +183,14 @@ class Daemon:
                               stderr=subprocess.PIPE, **options)
 
     def spawn(self, *arguments):
-        """fsdpctl beside the test; it does not outlive this daemon, however the test ends."""
+        """Starts fsdpctl in the background; it does not outlive this daemon."""
         self.spawned.append(subprocess.Popen(
             [FSDPCTL, *arguments], env=dict(os.environ, FSDPD_ADDRESS=self.address), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
         return self.spawned[-1]
 
     def start_worker(self, identity, *arguments):
-        """A CPU worker that is not the daemon's own; it does not outlive this object."""
+        """Starts a CPU worker that fsdpd does not supervise; it does not outlive this object."""
         with open(os.path.join(self.root, "workers.log"), "ab") as log:
             self.spawned.append(subprocess.Popen(
                 [FSDPD, "worker", "--id", identity, "--coordinator", self.address, "--data-root",
@@ -171,14 +205,15 @@ class Daemon:
         return json.loads(result.stdout)
 
     def worker_list(self):
-        """The workers that are attached. A slot of fsdpd whose worker has not come (yet, or again
-        after fsdpd was restarted) is listed as starting, and is not meant."""
+        """The attached workers. fsdpd lists a slot whose worker has not attached (yet, or again
+        after a restart of fsdpd) as starting; this list omits it."""
         answer = self.json("workers")
         rows = answer["workers"] if isinstance(answer, dict) else answer
         return [row for row in rows if row["state"] != "starting"]
 
     def submit(self, *settings, job=JOB, wait=False):
-        """Submits with the drawn digits; settings are "key=value". The job's id, or the process."""
+        """Submits a job on generated digits; settings are "key=value". Returns the job's id, or the
+        process."""
         arguments = ["submit", job]
         for setting in (f"data.dir={self.data}", *settings):
             arguments += ["--set", setting]
@@ -190,17 +225,17 @@ class Daemon:
         return self.json("show", job)
 
     def events(self, job):
-        """What has happened to the job so far; all of it, if it is over."""
+        """The job's events so far; all of them, if it has ended."""
         watched = self.ctl("watch", job, "-o", "json")
         return [json.loads(line) for line in watched.stdout.splitlines()]
 
     def losses(self, job):
-        """(step, loss) of every recorded step, in the order in which they were recorded."""
+        """(step, loss) of every recorded step, in recording order."""
         return [(int(event["metrics"]["step"]), event["metrics"]["loss"])
                 for event in self.events(job) if "metrics" in event]
 
     def tensors(self, job):
-        """The state_dict as it is pulled now: name -> (dtype, shape, bytes)."""
+        """The state_dict that a pull returns now: name -> (dtype, shape, bytes)."""
         path = os.path.join(self.root, job + ".safetensors")
         pulled = self.ctl("pull", job, "-o", path)
         if pulled.returncode != 0:
@@ -208,7 +243,8 @@ class Daemon:
         return read_safetensors(path)[0]
 
     def wait_for(self, condition, seconds, what):
-        """Gives up after `seconds`, or PATIENCE if that is longer: how long it takes is not checked."""
+        """Gives up after `seconds`, or PATIENCE if that is longer: it does not check how long it
+        takes."""
         seconds = max(seconds, PATIENCE)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -231,7 +267,7 @@ class Daemon:
                              f"{job} to reach step {step}")
 
     def wait_log(self, words, seconds=20):
-        """The first line of the log with these words."""
+        """The first log line that contains these words."""
         def found():
             return [line for line in self.text().splitlines() if words in line][:1]
         return self.wait_for(found, seconds, f"the log to say {words}")[0]
@@ -245,7 +281,7 @@ class Daemon:
         return self.process.wait(PATIENCE)
 
     def end_workers(self):
-        """Workers that outlived an fsdpd that was killed, and that no other one has taken over."""
+        """Ends workers that outlived a killed fsdpd and that no other fsdpd has taken over."""
         try:
             with open(os.path.join(self.root, "run/workers")) as records:
                 pids = [int(line.split()[0]) for line in records]
@@ -293,7 +329,7 @@ class Daemon:
 
 
 def read_safetensors(path):
-    """{name: (dtype, shape, bytes)} and the metadata, checking the format on the way."""
+    """{name: (dtype, shape, bytes)} and the metadata; checks the format."""
     with open(path, "rb") as file:
         raw = file.read()
     (size,) = struct.unpack("<Q", raw[:8])
@@ -318,7 +354,7 @@ def load_state_dict(path):
 
 
 def main():
-    """Runs the calling file's tests; exit status 77 means that everything was skipped."""
+    """Runs the calling file's tests; exit status 77 means that every test was skipped."""
     result = unittest.main(exit=False, verbosity=2).result
     if not result.wasSuccessful():
         sys.exit(1)

@@ -1,5 +1,5 @@
-"""Workers of a CUDA device that is none: their backend is the module's own sources over a stub of the
-runtime with emulated kernels (tests/emulation/fsdpd-cuda.so). For the system tests of what devices do."""
+"""Workers of a fake CUDA device: the module's own sources over a stub of the CUDA runtime with
+emulated kernels (tests/emulation/fsdpd-cuda.so). For the system tests of devices."""
 
 import os
 import struct
@@ -52,7 +52,7 @@ class StubDevice(unittest.TestCase):
         return path
 
     def start(self, *arguments, device="cuda:0", **environment):
-        """A worker of a device of the stub, under the name that it gives itself."""
+        """Starts a worker of a stub device under its default name."""
         with open(os.path.join(self.daemon.root, "workers.log"), "ab") as log:
             worker = subprocess.Popen(
                 [harness.FSDPD, "worker", "--device", device, "--coordinator", self.daemon.address,

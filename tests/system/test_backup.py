@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fsdpd backup and fsdpd restore, with fsdpd running and without; stores of other versions."""
+"""fsdpd backup and fsdpd restore, with fsdpd running and stopped; stores of other versions."""
 
 import os
 import sqlite3
@@ -30,7 +30,7 @@ class Backup(unittest.TestCase):
             queued = daemon.submit("train.max_steps=2")
             listed = [job["id"] for job in daemon.json("list")]
 
-            # While it runs; and nothing can be restored under its feet.
+            # Backs up a running fsdpd; restore refuses to replace the store of one.
             result = fsdpd("backup", copy, "--state-dir", state)
             self.assertEqual(result.returncode, 0, result.stderr)
             self.assertIn("copy.db", result.stdout)
@@ -39,7 +39,7 @@ class Backup(unittest.TestCase):
             self.assertEqual(result.returncode, 6, result.stderr)
             self.assertIn("stop fsdpd first", result.stderr)
 
-            # What is submitted after it is not in it.
+            # The backup lacks jobs submitted after it.
             later = daemon.submit("train.max_steps=2")
             daemon.ctl("cancel", running)
             daemon.wait_state(later, "SUCCEEDED")
@@ -49,14 +49,14 @@ class Backup(unittest.TestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             result = fsdpd("restore", copy, "--state-dir", state)
             self.assertEqual(result.returncode, 0, result.stderr)
-            self.assertIn("the store that was there before", result.stdout)
+            self.assertIn("the previous store", result.stdout)
             kept = [line.split(":")[0] for line in result.stdout.splitlines() if ".replaced-" in line]
             self.assertTrue(os.path.exists(kept[0]))
             self.assertFalse(os.path.exists(os.path.join(state, "store.db-wal")))
             daemon.start()
             self.assertEqual([job["id"] for job in daemon.json("list")], listed)
             self.assertEqual(daemon.show(listed[0])["state"], "SUCCEEDED")
-            # The job that ran then has lost its workers, and is tried again.
+            # The job that ran at the time of the backup has lost its workers, and is retried.
             daemon.wait_for(lambda: daemon.show(running)["attempt"] == 2, 60, "the second attempt")
             daemon.ctl("cancel", running)
             daemon.wait_state(queued, "SUCCEEDED")
@@ -72,8 +72,8 @@ class Backup(unittest.TestCase):
             with open(text, "w") as file:
                 file.write("no store")
             for arguments, code, words in (
-                    (["backup"], 2, "a file expected"),
-                    (["backup", "a", "b"], 2, "too many"),
+                    (["backup"], 2, "expected a file"),
+                    (["backup", "a", "b"], 2, "unexpected argument"),
                     (["backup", text + "/x/y", "--state-dir", state], 5, "text"),
                     (["backup", root + "/c", "--state-dir", root + "/none"], 5, "store.db"),
                     (["restore", root + "/none", "--state-dir", state], 5, "none"),
@@ -84,7 +84,8 @@ class Backup(unittest.TestCase):
             self.assertEqual(read(store), before)
             self.assertFalse(os.path.exists(root + "/none"))
 
-            # A store of a newer fsdpd: this one does not start, and does not touch it.
+            # A store of a newer fsdpd: this version refuses to start, and leaves the store
+            # unchanged.
             database = sqlite3.connect(store)
             database.execute("UPDATE schema SET version = 4711")
             database.commit()

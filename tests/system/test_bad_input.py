@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Bad input gets one sentence that names the place, the right exit code, and a daemon that goes on."""
+"""Bad input gets one sentence that names the place, the right exit code, and a daemon that keeps
+running."""
 
 import gzip
 import os
@@ -23,7 +24,7 @@ class BadInput(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls):
-        # After all of this it still trains.
+        # After all of this fsdpd still trains.
         result = cls.daemon.submit("train.max_steps=2", wait=True)
         cls.daemon.close()
         assert result.returncode == 0, result.stderr
@@ -163,7 +164,7 @@ class BadInput(unittest.TestCase):
                      "nowhere")
 
     def broken_data(self, change):
-        """A directory below the data root with digits that `change` has had its way with."""
+        """A directory below the data root with digits that `change` has modified."""
         path = tempfile.mkdtemp(prefix="broken-", dir=self.daemon.data)
         self.addCleanup(shutil.rmtree, path)
         harness.draw_digits(path, train=256, test=128)
@@ -236,8 +237,29 @@ class BadInput(unittest.TestCase):
             self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
             self.assertTrue(result.stderr.strip())
 
+    def test_control_characters(self):
+        """fsdpctl never prints U+0080 to U+009F, which some terminals obey like an escape."""
+        path = os.path.join(self.directory, "job.yaml")
+        with open(path, "w") as file:
+            file.write("name: \"\\x9b31m\"\nmodel: \"\\x9b\"\n\u00a0: 1\n")
+        environment = dict(os.environ, FSDPD_CONFIG="", FSDPD_ADDRESS=self.daemon.address)
+        for command in ([harness.FSDPCTL, "show", "\u009b31m"],
+                        [harness.FSDPCTL, "submit", "\u009b31m.yaml"],
+                        [harness.FSDPCTL, "submit", path],
+                        [harness.FSDPCTL, "logs", "\u009b31m"],
+                        [harness.FSDPCTL, "\u009b31m"],
+                        [harness.FSDPD, "--log-level", "\u009b31m"],
+                        [harness.FSDPD, "--state-dir", path + "/\u009b31m"],
+                        [harness.FSDPD, "plan", "\u009b31m.yaml"],
+                        [harness.FSDPD, "config", "check", "\u009b31m.yaml"]):
+            result = subprocess.run(command, env=environment, capture_output=True, timeout=harness.PATIENCE)
+            self.assertNotEqual(result.returncode, 0, command)
+            text = (result.stdout + result.stderr).decode()
+            self.assertTrue(text)
+            self.assertNotRegex(text, "[\x00-\x08\x0b-\x1f\x7f-\x9f]", command)
+
     def test_empty_and_strange_arguments(self):
-        """A script's variable that is not set never means "all" or "none", and nothing of it reaches fsdpd."""
+        """A script's unset variable never means "all" or "none", and never reaches fsdpd."""
         before = self.daemon.json("list")
         for arguments in (["submit", harness.JOB, "--after", ""], ["submit", harness.JOB, "--after", "a,"],
                           ["submit", harness.JOB, "--id", "Foo Bar"], ["list", "--state", ""],

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A short chaos with a fixed seed; chaos.py runs as long as one likes."""
+"""A short chaos with a fixed seed; run chaos.py for a longer one."""
 
 import os
 import sys

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""Checkpoints of a running job: by hand, by its settings, kept, listed, on a full disk, cut off."""
+"""Checkpoints of a running job: by hand, by its settings, kept, listed, on a full disk,
+interrupted."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -15,6 +17,16 @@ import harness
 
 def entries(folder):
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+
+def blocks_sha256(path):
+    """The size and the checksum of a checkpoint's file: the SHA-256 over its blocks' SHA-256."""
+    size, blocks = 0, hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            size += len(block)
+            blocks.update(hashlib.sha256(block).digest())
+    return size, blocks.hexdigest()
 
 
 class Checkpoint(unittest.TestCase):
@@ -39,7 +51,7 @@ class Checkpoint(unittest.TestCase):
             steps.append(int(taken["step"]))
             self.assertEqual(taken["world"], 2)
             self.assertEqual(os.path.dirname(taken["path"]), self.folder(job))
-            # Metrics that are not acknowledged yet may be there besides.
+            # Unacknowledged metrics may be there, too.
             files = [name for name in entries(taken["path"]) if name != "reports.pb"]
             self.assertEqual(files, ["manifest.json", "rank-00000.safetensors",
                                      "rank-00001.safetensors"])
@@ -56,11 +68,20 @@ class Checkpoint(unittest.TestCase):
         self.assertEqual(plain.returncode, 0, plain.stderr)
         self.assertIn("checkpoint of step", plain.stdout)
 
-        # The manifest says where everything is.
+        # The manifest lists every file.
         newest = self.daemon.json("checkpoints", job)[-1]
         with open(os.path.join(newest["path"], "manifest.json")) as file:
             manifest = json.load(file)
         self.assertEqual(manifest["progress"]["step"], int(newest["step"]))
+        # It has the checksums of all files, and of its own text up to the last member.
+        with open(os.path.join(newest["path"], "manifest.json"), "rb") as file:
+            text = file.read()
+        self.assertEqual(list(manifest)[-1], "sha256")
+        self.assertEqual(manifest["sha256"],
+                         hashlib.sha256(text[:text.rindex(b',\n "sha256"')]).hexdigest())
+        for entry in manifest["files"] + [manifest[key] for key in manifest if key == "reports"]:
+            self.assertEqual(blocks_sha256(os.path.join(newest["path"], entry["name"])),
+                             (entry["bytes"], entry["blocks_sha256"]))
         found = {}
         for number, unit in enumerate(manifest["units"]):
             ranks = [harness.read_safetensors(os.path.join(
@@ -73,8 +94,8 @@ class Checkpoint(unittest.TestCase):
                 found[parameter["name"]] = flat[begin:begin + 4 * parameter["elements"]]
         self.daemon.ctl("cancel", job)
         self.daemon.wait_state(job, "CANCELLED")
-        told = [event["checkpoint"] for event in self.daemon.events(job) if "checkpoint" in event]
-        self.assertEqual(len(told), 4)
+        listed = [event["checkpoint"] for event in self.daemon.events(job) if "checkpoint" in event]
+        self.assertEqual(len(listed), 4)
         self.assertEqual(set(found), {
             "conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias",
             "fc2.weight", "fc2.bias"})
@@ -127,7 +148,7 @@ class Checkpoint(unittest.TestCase):
 
 
 class FullDisk(unittest.TestCase):
-    """A directory of a few hundred kilobytes, where the machine lets us have one."""
+    """A directory of a few hundred kilobytes, where the machine permits the mount."""
 
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix="fsdpd-test-")
@@ -136,7 +157,7 @@ class FullDisk(unittest.TestCase):
         harness.draw_digits(os.path.join(self.root, "data"))
         os.mkdir(self.disk)
         if shutil.which("mount") is None:
-            self.skipTest("mount is not here")
+            self.skipTest("mount is missing")
         mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "none", self.disk],
                                  stderr=subprocess.PIPE, text=True)
         if mounted.returncode != 0:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The host's clock is set while fsdpd works, by Debian's libfaketime under the coordinator: jobs go on,
-what is measured as a duration stays one, and nothing is forgotten for an age that may not be true."""
+"""The host's clock changes while fsdpd works, by Debian's libfaketime under the coordinator: jobs
+continue, durations stay correct, and fsdpd forgets nothing for an age that may be wrong."""
 
 import glob
 import os
@@ -32,7 +32,7 @@ class Clock(unittest.TestCase):
             environment={"LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": self.offset,
                          "FAKETIME_NO_CACHE": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
         self.addCleanup(self.daemon.close)
-        # Not under libfaketime: with it, waits with a deadline by the monotonic clock end at once.
+        # Not under libfaketime, with which waits for a deadline on the monotonic clock end at once.
         for i in range(2):
             self.daemon.start_worker(f"here/cpu:{i}")
         self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 2, 20, "the workers")
@@ -42,7 +42,7 @@ class Clock(unittest.TestCase):
             file.write(text)
 
     def set_days(self, days):
-        """fsdpd's clock shows so many days more than it should."""
+        """Sets fsdpd's clock ahead by this number of days."""
         with open(self.offset + ".new", "w") as file:
             file.write(f"{days * DAY:+}s\n")
         os.rename(self.offset + ".new", self.offset)
@@ -51,8 +51,8 @@ class Clock(unittest.TestCase):
         self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + steps)
 
     def seen_days(self):
-        """By how much fsdpd's clock differs, as a job that is submitted now sees it."""
-        job = self.daemon.submit("workers=3")  # for ever queued
+        """By how many days fsdpd's clock differs, as a new job's submission time shows."""
+        job = self.daemon.submit("workers=3")  # stays queued
         seconds = int(self.daemon.show(job)["submitted_ms"]) / 1000 - time.time()
         self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
         return round(seconds / DAY)
@@ -77,10 +77,10 @@ class Clock(unittest.TestCase):
         done = self.daemon.submit("train.max_steps=5", wait=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         old = self.daemon.json("list")[-1]["id"]
-        self.reload_with("retention: {days: 11}\n")  # it looks, and knows the clock from then on
+        self.reload_with("retention: {days: 11}\n")  # makes it check its clock
         self.set_days(30)
         self.assertEqual(self.seen_days(), 30)
-        self.daemon.wait_log("clock_jumped")  # the job that has just ended makes it look
+        self.daemon.wait_log("clock_jumped")  # the end of this job makes it check
         self.assertEqual(self.daemon.show(old)["state"], "SUCCEEDED")
 
     def reload_with(self, text):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fsdpd.yaml: checked, dumped, and read again by a daemon that runs."""
+"""fsdpd.yaml: checked, dumped, and reloaded by a running daemon."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import unittest
 import harness
 from harness import Daemon, FSDPD
 
-# Without the variables that tests are told things by.
+# Without the variables that configure fsdpd and these tests.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("FSDPD_")}
 
 
@@ -60,7 +60,7 @@ class Config(unittest.TestCase):
                                               "source": "default", "reload": False})
 
     def test_dump_is_read_again(self):
-        """Also where the state directory, whose data root is a default, is not there."""
+        """Also where the state directory, whose data root is a default, does not exist."""
         missing = os.path.join(self.directory.name, "missing")
         dump = fsdpd("config", "dump", "--state-dir", missing)
         self.assertEqual(dump.returncode, 0, dump.stderr)
@@ -72,18 +72,17 @@ class Config(unittest.TestCase):
         self.assertIn(f"# data_roots: [{missing}/data]", again.stdout)
 
     def test_variables(self):
-        """What comes from the environment is told, and what is misspelt there."""
+        """The check lists the variables of the environment, and warns of a misspelt one."""
         result = fsdpd("config", "check")
         self.assertEqual((result.returncode, result.stdout),
-                         (0, "no configuration file; everything is as it is by default\n"))
+                         (0, "no configuration file; all settings have their defaults\n"))
         result = fsdpd("config", "check", "--threads", "2", FSDPD_LOG_LEVEL="debug", FSDPD_ADDRESS="unix:/x",
                        FSDPD_CUDA_SYNC="1")
         self.assertEqual((result.returncode, result.stdout, result.stderr),
-                         (0, "no configuration file; given: --threads, FSDPD_LOG_LEVEL; everything else is as "
-                             "it is by default\n", ""))
+                         (0, "no configuration file; given: --threads, FSDPD_LOG_LEVEL; all other settings have their defaults\n", ""))
         result = fsdpd("config", "check", FSDPD_LIMITS_WATCHRS="3")
         self.assertEqual(result.returncode, 0)
-        self.assertEqual(result.stderr, "fsdpd: warning: the environment's FSDPD_LIMITS_WATCHRS is no variable "
+        self.assertEqual(result.stderr, "fsdpd: warning: the environment's FSDPD_LIMITS_WATCHRS is not a variable "
                                         "of fsdpd; did you mean FSDPD_LIMITS_WATCHERS?\n")
 
     def test_help_in_columns(self):
@@ -104,12 +103,12 @@ class Config(unittest.TestCase):
             self.assertIn('changed="log_level, limits.jobs_active, limits.watchers"', line)
             self.assertIn("needs_restart=threads", line)
             self.assertIn(self.path, line)
-            # The limit holds from now on.
+            # The limit applies from now on.
             first = daemon.submit("workers=2")  # waits for a second worker
             refused = daemon.ctl("submit", harness.JOB, "--set", f"data.dir={daemon.data}")
             self.assertNotEqual(refused.returncode, 0)
             self.assertIn("1 jobs are queued or running already", refused.stderr)
-            # What is wrong changes nothing.
+            # An error changes nothing.
             self.write("limits: {jobs_active: 5}\nlog_level: loud\n")
             daemon.process.send_signal(signal.SIGHUP)
             line = daemon.wait_log("reload_refused")
@@ -119,11 +118,11 @@ class Config(unittest.TestCase):
             self.assertEqual(daemon.ctl("cancel", first).returncode, 0)
 
     def test_terminal_goes_away(self):
-        """SIGHUP from a terminal that has gone ends fsdpd; its workers go with it."""
+        """SIGHUP from a terminal that has closed ends fsdpd and its workers."""
         root = self.directory.name
         pid, terminal = pty.fork()
         if pid == 0:
-            # The test may itself run under nohup, whose wish fsdpd would respect.
+            # The test may itself run under nohup, whose ignored SIGHUP fsdpd would respect.
             signal.signal(signal.SIGHUP, signal.SIG_DFL)
             log = os.open(os.path.join(root, "log"), os.O_WRONLY | os.O_CREAT, 0o600)
             for fd in (0, 1, 2):
@@ -133,7 +132,7 @@ class Config(unittest.TestCase):
                               "--state-dir", os.path.join(root, "state")], os.environ)
         try:
             harness_wait(lambda: "serving" in read(os.path.join(root, "log")))
-            os.kill(pid, signal.SIGHUP)  # the terminal is still there
+            os.kill(pid, signal.SIGHUP)  # the terminal still exists
             harness_wait(lambda: "reloaded" in read(os.path.join(root, "log")))
             os.close(terminal)
             ended = {}

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Jobs whose units are offloaded to the host, on a device of the stub (stub_device.py): the same losses and
-weights as without, of what fits the device and of what does not, and units that come and go."""
+"""Jobs whose units are offloaded to the host, on a stub device (stub_device.py): the same losses
+and weights as without, for models that fit the device and models that do not, and units that move
+while the job runs."""
 
 import os
 import sys
@@ -55,7 +56,8 @@ class Offload(stub_device.StubDevice):
         return refused.stderr
 
     def test_devices_of_a_host(self):
-        """Ranks on two devices of a host divide its memory: who submits is told if it is too little."""
+        """Ranks on two devices of a host divide its memory: the submitter learns that it is too
+        little."""
         devices = [self.start(device=device, FSDPD_STUB_DEVICES="2") for device in ("cuda:0", "cuda:1")]
         self.wait_workers(2)
         plan = self.plan("workers=2", OFFLOADED)
@@ -84,14 +86,14 @@ class Offload(stub_device.StubDevice):
                                        "on a host would have 100% of 126 MB")
             self.stop(*devices)
 
-        # What is not offloaded is copied, too.
+        # The log shows the copies of the job without offload, too.
         self.start(FSDPD_CUDA_HOST_MEMORY="1000000")
         self.wait_workers(1)
         self.assertIn("copies need 37.7 MB of host memory per rank, but 1.00 MB are available there",
                       self.refused("workers=1"))
 
     def test_a_rank_looks_again(self):
-        """What was there when the job was planned may be gone when it begins: no rank allocates anything."""
+        """The memory of the plan may be taken when the job begins: no rank allocates anything."""
         self.start("--share-device")
         self.wait_workers(1)  # it plans, as the first
         self.start("--share-device", FSDPD_CUDA_HOST_MEMORY=str(100 << 20))
@@ -102,7 +104,7 @@ class Offload(stub_device.StubDevice):
         self.assertIn("for the 2 ranks of a host, but 105 MB are available", shown["reason"]["message"])
 
     def test_units_come_and_go(self):
-        """A running job's units are offloaded and brought back: the steps go on as if nothing had been."""
+        """A running job's units are offloaded and brought back: the steps continue unchanged."""
         self.start("--share-device")
         self.start("--share-device")
         self.wait_workers(2)

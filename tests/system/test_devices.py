@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`fsdpd devices`, and the CUDA backend as a module: loaded where it was built, missed where it was not."""
+"""`fsdpd devices`, and the CUDA backend as a module: loaded where it was built, reported missing
+elsewhere."""
 
 import json
 import os
@@ -59,7 +60,7 @@ class Devices(unittest.TestCase):
         if not os.path.exists(MODULE):
             self.skipTest("the CUDA backend was not built: nvcc was not found, or was not wanted")
         found = devices(BUILD)
-        # It loads, with every symbol resolved, whether there is a driver or not.
+        # It loads, with every symbol resolved, with or without a driver.
         self.assertIn("CUDA runtime", found["versions"])
         self.assertRegex(found["versions"]["cuBLASLt"], r"^\d+\.\d+\.\d+$")
         names = [device["device"] for device in found["devices"]]
@@ -70,7 +71,7 @@ class Devices(unittest.TestCase):
             self.assertEqual(found["cuda_problem"], "")
 
     def test_worker(self):
-        """A worker of a device that cannot be had says why, and ends."""
+        """A worker whose device is unavailable reports why, and ends."""
         result = fsdpd("worker", "--device", "cuda:0", "--coordinator", "unix:/nowhere",
                        backend=self.directory.name)
         self.assertEqual(result.returncode, 1)

@@ -1,55 +1,137 @@
 #!/usr/bin/env python3
-"""A disk that fills up, and directories that cannot be written: named, and survived."""
+"""A disk that fills up, and directories that are not writable: fsdpd names them, and survives."""
 
 import json
 import os
 import subprocess
 import sys
 import unittest
+import urllib.error
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
 
-def mount(path):
-    """A small disk of its own, if this process may have one."""
+def mount(path, size="16m"):
+    """Mounts a small disk, if this process has the permission."""
     os.makedirs(path, exist_ok=True)
-    result = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "fsdpd-test", path],
+    result = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "fsdpd-test", path],
                             capture_output=True, text=True)
     return result.returncode == 0
 
 
+def fill(path):
+    """Fills the disk with one file."""
+    with open(path, "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            pass
+
+
 class Disk(unittest.TestCase):
-    def test_full(self):
+    def small_disk(self, **size):
+        """A root whose state directory is a disk of its own."""
         root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")
         self.addCleanup(harness.shutil.rmtree, root, True)
         state = os.path.join(root, "state")
-        if os.geteuid() != 0 or not mount(state):
+        if os.geteuid() != 0 or not mount(state, **size):
             self.skipTest("no permission to mount a small disk")
         self.addCleanup(subprocess.run, ["umount", "-l", state])
         harness.draw_digits(os.path.join(root, "data"))
+        return root, state
+
+    def submit(self, daemon, *settings):
+        arguments = ["submit", harness.JOB]
+        for setting in (f"data.dir={daemon.data}", "train.max_steps=6", "train.evaluate=false", *settings):
+            arguments += ["--set", setting]
+        return daemon.ctl(*arguments, "--hold", "-o", "json")
+
+    def test_room(self):
+        """fsdpd accepts a job if its files fit beside those that earlier jobs will write."""
+        root, state = self.small_disk(size="64m")
+        with harness.Daemon(root=root, data=os.path.join(root, "data")) as daemon:
+            checkpoints = ("checkpoint.every_steps=1",)
+            refused = self.submit(daemon, *checkpoints, "checkpoint.keep=4")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+            disk = os.statvfs(state)
+            self.assertRegex(refused.stderr, f"{state}.* has no room for the job: it will write [0-9]+ bytes")
+            free = int(refused.stderr.split(" bytes are free")[0].rsplit(" ", 1)[1])
+            self.assertLess(abs(free - disk.f_bavail * disk.f_frsize), 1 << 20)
+            needed = int(refused.stderr.split("it will write ")[1].split()[0])
+            model = 1199882 * 4  # MNIST's example, whose optimizer keeps two values per parameter
+            self.assertGreater(needed, 5 * 3 * model + model)
+            self.assertLess(needed, 5 * 3 * model + model + (2 << 20))
+            taken = self.submit(daemon, *checkpoints, "checkpoint.keep=1")
+            self.assertEqual(taken.returncode, 0, taken.stderr)
+            first = json.loads(taken.stdout)["id"]
+            refused = self.submit(daemon, *checkpoints, "checkpoint.keep=1")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+            self.assertIn("jobs accepted before it", refused.stderr)
+            # Without checkpoints there is room, and once that job has ended, for one of the same
+            # size.
+            small = self.submit(daemon)
+            self.assertEqual(small.returncode, 0, small.stderr)
+            self.assertEqual(daemon.ctl("cancel", first).returncode, 0)
+            again = self.submit(daemon, *checkpoints, "checkpoint.keep=1")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            # The promise holds.
+            job = json.loads(again.stdout)["id"]
+            self.assertEqual(daemon.ctl("cancel", json.loads(small.stdout)["id"]).returncode, 0)
+            self.assertEqual(daemon.ctl("release", job).returncode, 0)
+            daemon.wait_state(job, "SUCCEEDED")
+            self.assertNotIn("No space", daemon.text())
+
+    def test_reserve(self):
+        """On a full disk fsdpd records how a job ends, and the record survives a crash; fsdpd
+        refuses new jobs until there is room again."""
+        root, state = self.small_disk()
+        full, port = os.path.join(state, "something-else"), harness.free_port()
+        arguments = ["--metrics-listen", f"127.0.0.1:{port}"]
+        with harness.Daemon(root=root, data=os.path.join(root, "data"), arguments=arguments) as daemon:
+            reserve = os.stat(os.path.join(state, "store.reserve"))
+            self.assertEqual(reserve.st_size, 4 << 20)
+            self.assertGreaterEqual(reserve.st_blocks * 512, reserve.st_size)
+            job = daemon.submit("train.max_steps=60", "train.log_interval=1", "train.evaluate=false",
+                                "save_model=false")
+            daemon.wait_step(job, 1)
+            fill(full)
+            self.assertIn("no new jobs are accepted", daemon.ctl("status").stdout)
+            with self.assertRaises(urllib.error.HTTPError) as unready:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz")
+            self.assertRegex(unready.exception.read(), b"no new jobs are accepted|the store refuses changes")
+            unready.exception.close()
+            daemon.wait_state(job, "SUCCEEDED")
+            daemon.wait_log("store_reserve_used")
+            refused = self.submit(daemon, "save_model=false")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+            self.assertIn(state, refused.stderr)
+            daemon.kill()
+            daemon.start()
+            shown = daemon.show(job)
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1))
+            self.assertEqual(harness.metric_steps(daemon.events(job))[-1], 60)
+            self.assertIn("no new jobs are accepted", daemon.ctl("status").stdout)
+            os.unlink(full)
+            daemon.wait_log("store_reserve_whole")
+            self.assertNotIn("no new jobs are accepted", daemon.ctl("status").stdout)
+            self.assertEqual(daemon.submit("train.max_steps=2", "save_model=false", wait=True).returncode, 0)
+
+    def test_full(self):
+        root, state = self.small_disk()
         with harness.Daemon(root=root, data=os.path.join(root, "data")) as daemon:
             job = daemon.submit("train.max_steps=120", "train.log_interval=1",
                                 "train.evaluate=false", "save_model=false")
             daemon.wait_step(job, 3)
             full = os.path.join(state, "something-else")
-            with open(full, "wb", buffering=0) as file:
-                try:
-                    while True:
-                        file.write(b"x" * 4096)
-                except OSError:
-                    pass
-            # What cannot be kept is not accepted, and the message says where there is no room.
-            refused = None
-            for _ in range(200):
-                refused = daemon.ctl("submit", harness.JOB, "--set", f"data.dir={daemon.data}",
-                                     "--set", "train.max_steps=2")
-                if refused.returncode != 0:
-                    break
+            fill(full)
+            # fsdpd accepts nothing that it cannot keep, and the message names the full disk.
+            refused = self.submit(daemon)
             self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
-            self.assertIn("store.db", refused.stderr)
-            self.assertIn("full", refused.stderr)
-            # What runs goes on, and what it reports is kept when there is room again.
+            self.assertIn(f"the disk of {state} is full", refused.stderr)
+            # The running job continues, and fsdpd keeps its reports when there is room again.
             step = int(daemon.show(job)["step"])
             daemon.wait_step(job, min(step + 5, 120))
             self.assertEqual(daemon.ctl("status").returncode, 0)
@@ -63,7 +145,7 @@ class Disk(unittest.TestCase):
                                            wait=True).returncode, 0)
 
     def test_unwritable(self):
-        """Without permission nothing starts, and the message names the directory."""
+        """Without permission fsdpd does not start, and the message names the directory."""
         root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")
         self.addCleanup(harness.shutil.rmtree, root, True)
         for name in ("run", "state"):

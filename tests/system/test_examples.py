@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The examples for several hosts, as far as one host can try them."""
+"""The examples for several hosts, as far as one host can run them."""
 
 import os
 import re
@@ -42,7 +42,7 @@ class Examples(unittest.TestCase):
                               stderr=subprocess.STDOUT)
 
     def left_over(self):
-        """Daemons that still run, and directories that are still there."""
+        """Daemons that still run, and directories that still exist."""
         running = []
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -68,7 +68,7 @@ class Examples(unittest.TestCase):
         tensors, _ = harness.read_safetensors(weights)
         self.assertIn("conv1.weight", tensors)
         self.assertEqual(self.left_over(), [])
-        # A job that cannot be: its exit code, and nothing left either.
+        # An invalid job: its exit code, and again nothing left behind.
         result = self.sbatch(JOB, weights, "--set", "data.dir=/nonexistent")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("nonexistent", result.stdout)
@@ -84,12 +84,12 @@ class Examples(unittest.TestCase):
         try:
             import yaml
         except ImportError:
-            self.skipTest("python3-yaml is not here")
+            self.skipTest("python3-yaml is missing")
         with open(os.path.join(SOURCE, "examples/kubernetes/fsdpd.yaml")) as file:
             objects = {(entry["kind"], entry["metadata"]["name"]): entry
                        for entry in yaml.safe_load_all(file)}
         self.assertEqual(len(objects), 7)
-        # What the pods are told is right: the file, and the flags.
+        # The pods get valid input: the file, and the flags.
         os.mkdir(os.path.join(self.root, "data"))
         text = objects["ConfigMap", "fsdpd"]["data"]["fsdpd.yaml"]
         path = os.path.join(self.root, "fsdpd.yaml")

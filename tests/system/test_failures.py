@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What happens at three in the morning: killed workers, stopped workers, signals, a second daemon."""
+"""What happens at three in the morning: killed workers, stopped workers, signals, a second daemon.
+"""
 
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 import unittest
+import urllib.request
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
@@ -48,16 +50,44 @@ class Failures(unittest.TestCase):
             self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
 
     def test_stopped_worker(self):
-        """A worker that is alive but silent is lost too, in bounded time."""
+        """fsdpd loses a worker that is alive but silent, too, within a bounded time."""
         job = self.daemon.submit(*LONG)
         self.daemon.wait_step(job, 3)
         os.kill(int(self.worker_of(job, 1)["pid"]), signal.SIGSTOP)
         shown = self.daemon.wait_state(job, "FAILED", seconds=harness.PATIENCE)
-        self.assertIn("rank 1", shown["reason"]["message"])
+        self.assertRegex(shown["reason"]["message"], r"^rank 1 .*was killed by fsdpd \(SIGKILL\): "
+                                                     r"it was silent for 1\d\.\d s")
+        self.daemon.wait_log("why=\"it was silent for ")
         self.daemon.wait_for(
             lambda: [worker["state"] for worker in self.daemon.worker_list()] == ["idle"] * 2,
             30, "two idle workers")
         self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
+
+    def test_step_that_stands_still(self):
+        """The reason names the rank that the others wait for, and disappears when the step
+        continues."""
+        port = harness.free_port()
+        with harness.Daemon(arguments=["--metrics-listen", f"127.0.0.1:{port}"],
+                            environment={"FSDPD_LIMITS_SILENCE_SECONDS": "600"}) as daemon:
+            job = daemon.submit(*LONG, "train.evaluate=false")
+            daemon.wait_step(job, 50)
+            victim = [int(worker["pid"]) for worker in daemon.worker_list()
+                      if int(worker["rank"]) == 1][0]
+            os.kill(victim, signal.SIGSTOP)
+            self.addCleanup(lambda: harness.alive(victim) and os.kill(victim, signal.SIGCONT))
+            shown = daemon.wait_for(
+                lambda: (lambda now: now["reason"]["code"] == "STALLED" and now)(daemon.show(job)),
+                harness.PATIENCE, "the report of the stall")
+            self.assertRegex(shown["reason"]["message"],
+                             r"has not advanced since .*: waits for rank 1 \(.*\), which is silent")
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                age = [line for line in answer.read().decode().splitlines()
+                       if line.startswith("fsdpd_step_age_seconds{")]
+            self.assertGreater(float(age[0].split()[-1]), 3)
+            os.kill(victim, signal.SIGCONT)
+            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "RUNNING",
+                            harness.PATIENCE, "the job to continue")
+            daemon.ctl("cancel", job)
 
     def test_idle_worker_killed(self):
         victim = self.daemon.worker_list()[0]
@@ -78,7 +108,7 @@ class Failures(unittest.TestCase):
         self.assertEqual([pid for pid in workers if harness.alive(pid)], [])
         self.assertFalse(os.path.exists(os.path.join(self.daemon.root, "run/fsdpd.sock")))
         self.daemon.start()
-        # It was queued again, with the step that it had come to, and goes on.
+        # The job was queued again with the step that it had reached, and continues.
         shown = self.daemon.wait_state(job, "RUNNING")
         self.assertEqual(shown["attempt"], 2)
         self.daemon.wait_step(job, 3)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""scripts/gpu-check.sh where there is no GPU: every row says why it was not run; and over a CUDA module that
-is a stub: a check that takes too long, and a script that is ended in the middle, keep what was seen and leave
-no process behind."""
+"""scripts/gpu-check.sh without a GPU: every row gives the reason why it did not run. Over a stub
+CUDA module: after a check that takes too long, or a script that is ended in the middle, the results
+so far remain and no process is left."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class GpuCheck(unittest.TestCase):
             return {row["check"]: row for row in json.load(file)["checks"]}
 
     def results(self):
-        """The table's rows by name, at the end; both files have the same."""
+        """The table's rows by name, at the end; both files have the same rows."""
         rows = self.rows()
         with open(os.path.join(self.directory.name, "gpu-check.md")) as file:
             text = file.read()
@@ -71,7 +71,7 @@ class GpuCheck(unittest.TestCase):
         self.assert_nothing_left()
         with open(RESULTS) as file:
             wanted = file.read().split("## With a GPU")[1].split("\nWhat takes two devices")[0]
-        # The table of the documentation has a row for each, and the other way round.
+        # The table of the documentation has a row for each check, and no other rows.
         for words in ("ops against the reference: ", "ops against the reference, tf32",
                       "compute-sanitizer", "MNIST, 10 epochs, NCCL", "MNIST, 10 epochs, two workers",
                       "losses", "batch 16: speed", "batch 32: speed", "batch 64: speed",
@@ -85,7 +85,7 @@ class GpuCheck(unittest.TestCase):
 
     def test_too_long(self):
         self.need_stub()
-        # Over the stub it would take hours; the daemon has 20 seconds to start.
+        # The stub would take hours; the daemon has 20 seconds to start.
         process = self.start("--only", ONE, "--seconds", "30", backend=STUB)
         output, _ = process.communicate(timeout=110)
         rows = self.results()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Models of Hugging Face's transformers: directories in, directories out, and what is wrong with them."""
+"""Models of Hugging Face's transformers: directories in, directories out, and errors in them."""
 
 import json
 import os
@@ -102,7 +102,7 @@ class HuggingFace(unittest.TestCase):
 
     @classmethod
     def make(cls, name, config, tensors=None):
-        """A directory of the data root."""
+        """Creates a directory below the data root."""
         path = os.path.join(cls.data, name)
         os.makedirs(path, exist_ok=True)
         with open(os.path.join(path, "config.json"), "w") as file:
@@ -126,7 +126,7 @@ class HuggingFace(unittest.TestCase):
         return read_directory(path)
 
     def keep(self, path, *settings):
-        """A job that starts with these weights and changes none of them."""
+        """Runs a job that starts with these weights and changes none of them."""
         return self.submit(f"model.hf={path}", "optimizer.lr=0", "train.max_steps=1", *settings)
 
     def settings_of(self, name):
@@ -134,7 +134,7 @@ class HuggingFace(unittest.TestCase):
             return [f"model.hf={name}"]
         return ["model.hf=bert", "data.objective=masked", "data.mask_token=256"]
 
-    def test_out_in_and_out_again(self):
+    def test_pulled_and_loaded_again(self):
         """Trained, pulled, loaded by a job that changes nothing, pulled: bit for bit the same."""
         for name, config in CONFIGS.items():
             with self.subTest(name):
@@ -175,7 +175,7 @@ class HuggingFace(unittest.TestCase):
                 self.assertEqual(sorted(os.listdir(self.out(f"{name}-2-1"))),
                                  ["config.json", "model.safetensors"])
 
-                # the sharded one and the rounded one are read, too
+                # fsdpd reads the sharded directory and the rounded one, too
                 job = self.keep(self.out(f"{name}-2-0"), *rest)
                 self.assertEqual(self.pull(job, self.out(f"{name}-3")), first)
                 job = self.keep(self.out(f"{name}-2-2"), *rest)
@@ -193,7 +193,8 @@ class HuggingFace(unittest.TestCase):
             self.assertEqual(self.pull(self.keep(self.out(name)), self.out(name + "2")), tensors)
 
     def test_weights_beside_the_model(self):
-        """model.weights goes before what the directory has: a plain pull, and a file of transformers."""
+        """model.weights overrides the directory's weights: a plain pull, and a file of
+        transformers."""
         job = self.submit("model.hf=gpt2")
         first = self.pull(job, self.out("1"))
         self.make("others", CONFIGS["gpt2"], {name: (dtype, shape, bytes(len(raw)))
@@ -205,7 +206,7 @@ class HuggingFace(unittest.TestCase):
             self.assertEqual(self.pull(again, self.out(f"2-{turn}")), first)
 
     def test_names_of_the_bare_model(self):
-        """As GPT2Model and BertModel write them, with buffers, old names and another head."""
+        """Names as GPT2Model and BertModel write them, with buffers, old names and another head."""
         first = self.pull(self.submit("model.hf=gpt2"), self.out("1"))
         bare = {name.removeprefix("transformer."): value for name, value in first.items()}
         bare["h.0.attn.bias"] = ("U8", [1, 1, 4, 4], bytes(16))
@@ -228,7 +229,7 @@ class HuggingFace(unittest.TestCase):
                       "pooler.dense.bias", notes)
 
     def test_initial_values(self):
-        """Without weights: the architecture's own."""
+        """Without weights: the architecture's own initial values."""
         tensors = self.pull(self.submit("model.hf=gpt2", "optimizer.lr=0", "train.max_steps=1"),
                             self.out("1"))
         ones = struct.pack("<24f", *[1] * 24)
@@ -243,7 +244,7 @@ class HuggingFace(unittest.TestCase):
         tensors = self.pull(self.submit(*self.settings_of("bert"), "optimizer.lr=0",
                                         "train.max_steps=1"), self.out("2"))
         name = "bert.embeddings.word_embeddings.weight"
-        self.assertEqual(tensors[name][2][:96], bytes(96)) # of the padding
+        self.assertEqual(tensors[name][2][:96], bytes(96)) # the padding's row
         self.assertNotEqual(tensors[name][2][96:192], bytes(96))
 
     def test_the_configuration_stays(self):
@@ -258,7 +259,7 @@ class HuggingFace(unittest.TestCase):
         self.pull(job, self.out("1"))
 
     def test_running(self):
-        """A running job gives its weights, takes other units, and gives them again."""
+        """A running job gives its weights, changes its units, and gives its weights again."""
         result = self.daemon.ctl("submit", self.job, "--set", "train.max_steps=1000000")
         self.assertEqual(result.returncode, 0, result.stderr)
         job = result.stdout.strip()
@@ -274,7 +275,7 @@ class HuggingFace(unittest.TestCase):
         self.daemon.wait_state(job, "CANCELLED")
 
     def test_restarted(self):
-        """What was kept of a job is enough, also for another fsdpd."""
+        """The files kept with a job suffice, also for another fsdpd."""
         root = tempfile.mkdtemp(prefix="fsdpd-test-")
         self.addCleanup(shutil.rmtree, root, True)
         with harness.Daemon(workers=1, data=self.data, root=root) as daemon:
@@ -299,11 +300,12 @@ class HuggingFace(unittest.TestCase):
 
     def test_refused(self):
         before = len(self.daemon.json("list"))
-        self.make("mistral", dict(CONFIGS["llama"], model_type="mistral"))
-        self.refuse("model_type: 'mistral' is not supported", "model.hf=mistral")
-        self.make("yarn", dict(CONFIGS["llama"], rope_scaling={"type": "yarn", "factor": 2}))
-        self.refuse("yarn/config.json: rope_scaling.type: the rope type 'yarn' is not supported",
-                    "model.hf=yarn")
+        self.make("rwkv", dict(CONFIGS["llama"], model_type="rwkv"))
+        self.refuse("rwkv/config.json: model_type: 'rwkv' is not supported; bert, ",
+                    "model.hf=rwkv")
+        self.make("longrope", dict(CONFIGS["llama"], rope_scaling={"type": "longrope", "factor": 2}))
+        self.refuse("longrope/config.json: rope_scaling.type: 'longrope' is not supported",
+                    "model.hf=longrope")
         self.make("heads", dict(CONFIGS["gpt2"], n_head=5))
         self.refuse("n_head: expected a divisor of n_embd (24), found 5", "model.hf=heads")
         self.refuse("nowhere", "model.hf=nowhere", code=harness.NOT_FOUND)
@@ -368,6 +370,52 @@ class HuggingFace(unittest.TestCase):
             self.assertEqual(result.returncode, harness.USAGE, result.stderr)
             self.assertIn(words, result.stderr)
 
+    def test_families_of_ones_own(self):
+        """A directory of family files adds to those installed with fsdpd, and a job keeps its own
+        copy."""
+        root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, root, True)
+        families = os.path.join(root, "families")
+        os.mkdir(families)
+        with open(os.path.join(harness.SOURCE, "families", "llama.yaml")) as file:
+            text = file.read()
+        file_name = os.path.join(families, "mine.yaml")
+        with open(file_name, "w") as file:
+            file.write(text.replace("name: llama\n", "name: mine\n")
+                       .replace("model_type: llama", "model_type: mine")
+                       .replace("LlamaForCausalLM", "MyForCausalLM"))
+        self.make("mine", dict(CONFIGS["llama"], model_type="mine",
+                               architectures=["MyForCausalLM"]))
+        self.refuse("model_type: 'mine' is not supported", "model.hf=mine")
+        with harness.Daemon(workers=1, data=self.data, root=root,
+                            arguments=("--families", families)) as daemon:
+            submit = ("submit", self.job, "--wait", "--set", "workers=1", "--set", "model.hf=mine")
+            result = daemon.ctl(*submit, "--id", "own", timeout=300)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            listed = {family["path"]: family for family in daemon.json("families")}
+            self.assertEqual(list(listed)[0], file_name)
+            self.assertEqual(listed[file_name]["model_types"], ["mine"])
+            self.assertEqual(listed[file_name]["architectures"][0], "MyForCausalLM")
+            self.assertIn("hidden_size", listed[file_name]["keys"])
+            self.assertIn("gpt2", [family["name"] for family in listed.values()])
+            os.unlink(file_name)
+            result = daemon.ctl("pull", "own", "--format", "hf", "-o", self.out("1"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+            with open(os.path.join(self.out("1"), "config.json")) as file:
+                self.assertEqual(json.load(file)["architectures"], ["MyForCausalLM"])
+            self.assertIn("lm_head.weight", read_directory(self.out("1")))
+            with open(file_name, "w") as file:
+                file.write("name: mine\nmodel_type: [mine\n")
+            result = daemon.ctl(*submit, "--id", "other", timeout=300)
+            self.assertEqual(result.returncode, harness.FAILED, result.stderr)
+            self.assertIn("mine.yaml:", result.stderr)
+            result = daemon.ctl("families")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            lines = result.stdout.splitlines()
+            self.assertTrue(lines[-1].startswith(f"cannot be used: {file_name}:"), lines[-1])
+            self.assertTrue(any(line.startswith("gpt2 ") and "GPT2LMHeadModel" in line
+                                for line in lines), result.stdout)
+
     def test_offline_plan(self):
         import subprocess
         command = [harness.FSDPD, "plan", self.job, "--data-root", self.data]
@@ -375,7 +423,7 @@ class HuggingFace(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("(_fsdp_wrapped_module): GPT2LMHeadModel(", result.stdout)
         self.assertIn("there are no weights in model.hf: initial values are drawn", result.stdout)
-        # without the data, but not without the model
+        # possible without the data, but not without the model
         result = subprocess.run([*command, "--set", "data.path=nowhere"], text=True,
                                 capture_output=True, timeout=harness.PATIENCE)
         self.assertEqual(result.returncode, 0, result.stderr)

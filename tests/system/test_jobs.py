@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The life of jobs: submit, list, show, watch, cancel; queueing; several at once; what is printed."""
+"""The life of jobs: submit, list, show, watch, cancel; queueing; several at once; the output."""
 
 import os
 import re

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Many workers, jobs and watchers at once: none is lost, none run twice, nobody misses an event. The
-workers are simulated (bench/load.c); times are bench/load.sh's business."""
+"""Many workers, jobs and watchers at once: no job is lost or runs twice, and every watcher gets
+every event. The workers are simulated (bench/load.c); bench/load.sh measures times."""
 
 import os
 import subprocess

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""fsdpctl logs and metrics: what ranks and attempts leave, while a job runs, after, and over a restart."""
+"""fsdpctl logs and metrics: the records of ranks and attempts, while a job runs, after its end, and
+after a restart."""
 
 import csv
 import io
@@ -48,6 +49,8 @@ class LogsTest(unittest.TestCase):
                 self.assertEqual(events.count(event), 1, (rank, events))
             self.assertLess(events.index("attempt_started"), events.index("training_started"))
             self.assertEqual(events[-1], "attempt_ended")
+        joined = [line[5].strip() for line in lines if line[4] == "group_joined"]
+        self.assertEqual(joined, ['world=2 transport="shared memory" through_host_memory=0'] * 2)
         states = [line[5].split()[0] for line in lines
                   if line[2] == "fsdpd" and line[4] == "job_state"]
         self.assertEqual(states[-3:], ["state=STARTING", "state=RUNNING", "state=SUCCEEDED"])
@@ -126,7 +129,7 @@ class LogsTest(unittest.TestCase):
         self.assertTrue(all(float(row["step_seconds"]) > 0 for row in steps))
         epochs = [row for row in rows if row["kind"] == "epoch"]
         self.assertEqual([float(row["epoch"]) for row in epochs], [1, 2])
-        # 32 steps of an epoch, of which every fifth is recorded
+        # an epoch has 32 steps, and every fifth is recorded
         ends = [shown["steps"] // 2, shown["steps"]]
         self.assertNotEqual(ends[0] % 5, 0)
         self.assertEqual([int(row["step"]) for row in epochs], ends)
@@ -189,14 +192,14 @@ class RestartTest(unittest.TestCase):
             daemon.wait_state(job, "SUCCEEDED", seconds=180)
             before = daemon.ctl("logs", job).stdout, daemon.ctl("metrics", job, "--csv").stdout
             self.assertGreater(len(before[0].splitlines()), 5)
-            queued = daemon.submit("workers=2", "train.epochs=1")  # has no room: waits
+            queued = daemon.submit("workers=2", "train.epochs=1")  # has no workers: waits
             follow = daemon.spawn("logs", queued, "-f", "--timeout", str(harness.PATIENCE))
             self.assertRegex(follow.stdout.readline(), LINE)
             daemon.kill()
             daemon.start()
             after = daemon.ctl("logs", job).stdout, daemon.ctl("metrics", job, "--csv").stdout
             self.assertEqual(before, after)
-            # who followed goes on where it was
+            # a follower continues where it was
             daemon.ctl("cancel", queued)
             output, errors = follow.communicate(timeout=harness.PATIENCE)
             self.assertEqual(follow.returncode, DONE, errors)
@@ -206,7 +209,7 @@ class RestartTest(unittest.TestCase):
 
 class AttemptsTest(unittest.TestCase):
     def test_attempts(self):
-        """A retry leaves what an earlier attempt logged and recorded as it was."""
+        """A retry preserves the logs and records of earlier attempts."""
         with Daemon(workers=2) as daemon:
             job = daemon.submit("train.max_steps=60", "train.log_interval=1",
                                 "checkpoint.every_steps=10")
@@ -234,7 +237,7 @@ class AttemptsTest(unittest.TestCase):
 
 class LimitTest(unittest.TestCase):
     def test_limits(self):
-        """Of a job that logs much, the latest is kept, and who reads is told so."""
+        """fsdpd keeps the latest lines of a job that logs much, and notes the loss."""
         config = "limits:\n  metrics_kept: 16\n"
         with Daemon(workers=1) as daemon:
             path = os.path.join(daemon.root, "fsdpd.yaml")

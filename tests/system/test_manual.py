@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Man pages and completion: there for everything, and right as far as their own tools can tell."""
+"""Man pages and completion: complete, and correct as far as their own tools can check."""
 
 import glob
 import os
@@ -21,11 +21,12 @@ def run(*command, **options):
 
 
 def verbs():
-    """{verb: [its options]} as fsdpctl itself says."""
+    """{verb: [its options]} from fsdpctl's own help."""
     text = run(FSDPCTL, "--help").stdout
-    names = re.findall(r"^  ([a-z]+) ", text.split("\n\n")[2], re.M)
-    return {name: re.findall(r"^  (?:-., )?--([a-z-]+)", run(FSDPCTL, name, "--help").stdout, re.M)
-            for name in names}
+    groups, _, rest = text.partition("\nOptions of every verb:\n")
+    option = re.compile(r"^  (?:-., )?--([a-z-]+)", re.M)
+    return {name: option.findall(run(FSDPCTL, name, "--help").stdout) + option.findall(rest)
+            for name in re.findall(r"^  ([a-z]+) ", groups, re.M)}
 
 
 class Manual(unittest.TestCase):
@@ -45,7 +46,7 @@ class Manual(unittest.TestCase):
             with self.subTest(page=name):
                 self.assertTrue(text.startswith(f'.TH "{name.upper()}" {page[-1]} "2'), text[:80])
                 self.assertIn("\n.SH NAME\n" + name.replace("-", r"\-") + r" \- ", text)
-                # Nothing of Markdown is left.
+                # No Markdown is left.
                 prose = re.sub(r"\n\.nf\n.*?\n\.fi\n", "", text, flags=re.S)
                 left = re.findall(r"\]\([a-z./-]+\.[a-z]+\)|`|\n##.*|\n\| .*", prose)
                 self.assertEqual(left, [])
@@ -53,12 +54,12 @@ class Manual(unittest.TestCase):
 
     def test_man(self):
         if shutil.which("man") is None:
-            self.skipTest("man is not here: apt-get install man-db")
+            self.skipTest("man is missing: apt-get install man-db")
         for page in PAGES:
             result = run("man", "--warnings", "-E", "UTF-8", "-l", os.path.abspath(page),
                          env=dict(os.environ, MANWIDTH="80", MANROFFOPT="", LC_ALL="C.UTF-8"))
             with self.subTest(page=page):
-                # A line of an example may be longer than the screen.
+                # A line of an example may be wider than the screen.
                 complaints = [line for line in result.stderr.splitlines()
                               if "cannot adjust line" not in line and "can't break line" not in line]
                 self.assertEqual((result.returncode, complaints), (0, []))
@@ -66,9 +67,45 @@ class Manual(unittest.TestCase):
 
     def test_mandoc(self):
         if shutil.which("mandoc") is None:
-            self.skipTest("mandoc is not here: apt-get install mandoc")
+            self.skipTest("mandoc is missing: apt-get install mandoc")
         result = run("mandoc", "-Tlint", "-Wwarning", *PAGES)
         self.assertEqual((result.returncode, result.stdout), (0, ""))
+
+
+def documented_commands(program):
+    """(page, first word, the rest) of each command of a program in the documents' code."""
+    pages = glob.glob(os.path.join(harness.SOURCE, "docs/*.md")) + [os.path.join(harness.SOURCE, "README.md")]
+    for page in pages:
+        with open(page, encoding="utf-8") as file:
+            text = file.read()
+        code = "\n".join(re.findall(r"^    .*|`[^`\n]+`", text, re.M))
+        for first, rest in re.findall(rf"(?:^|[`;&(|]) *{program} +((?:--)?[a-z][a-z-]*)([^;|#`&\n]*)", code, re.M):
+            yield os.path.basename(page), first, rest
+
+
+class Documents(unittest.TestCase):
+    def expect_options(self, page, command, text, known):
+        for option in re.findall(r"(?<=\s)--([a-z][a-z-]*)", text):
+            self.assertIn(option, known, f"{page}: {command} has no --{option}")
+
+    def test_every_command_of_fsdpctl_exists_with_its_options(self):
+        known, count = verbs(), 0
+        for page, verb, rest in documented_commands("fsdpctl"):
+            self.assertIn(verb, known, f"{page}: fsdpctl {verb}{rest}")
+            self.expect_options(page, f"fsdpctl {verb}", rest, known[verb])
+            count += 1
+        self.assertGreater(count, 100)
+
+    def test_every_command_of_fsdpd_exists_with_its_options(self):
+        roles = {role: run(harness.FSDPD, *([role] if role else []), "--help").stdout
+                 for role in ("", "coordinator", "worker", "plan", "config", "backup", "restore", "cert", "devices")}
+        known, count = {role: re.findall(r"^ +(?:-., )?--([a-z-]+)", text, re.M) for role, text in roles.items()}, 0
+        for page, first, rest in documented_commands("fsdpd"):
+            role = "" if first.startswith("--") else first
+            self.assertIn(role, known, f"{page}: fsdpd {first}{rest}")
+            self.expect_options(page, f"fsdpd {role}", f" {first}{rest}", known[role])
+            count += 1
+        self.assertGreater(count, 50)
 
 
 class Completion(unittest.TestCase):
@@ -92,7 +129,7 @@ class Completion(unittest.TestCase):
         return path
 
     def bash(self, *words):
-        """What bash offers for the last word."""
+        """Bash's completions of the last word."""
         quoted = " ".join(f"'{word}'" for word in words)
         result = run("bash", "-c", f"source {self.script('bash')}; COMP_WORDS=({quoted}); "
                      f"COMP_CWORD={len(words) - 1}; _fsdpctl; printf '%s\\n' \"${{COMPREPLY[@]}}\"",
@@ -127,16 +164,16 @@ class Completion(unittest.TestCase):
 
     def test_fish(self):
         if shutil.which("fish") is None:
-            self.skipTest("fish is not here: apt-get install fish")
+            self.skipTest("fish is missing: apt-get install fish")
         self.check(lambda *words: self.fish(" ".join(words)))
 
     def test_zsh(self):
         if shutil.which("zsh") is None:
-            self.skipTest("zsh is not here: apt-get install zsh")
+            self.skipTest("zsh is missing: apt-get install zsh")
         path = self.script("zsh")
         result = run("zsh", "-n", path)
         self.assertEqual((result.returncode, result.stderr), (0, ""))
-        # What its own tables make of it: _arguments is asked to complete, and prints what it would.
+        # The completion itself: zsh's _arguments completes the line, and prints its offers.
         probe = ("autoload -U compinit; compinit -u -D; "
                  f"source {path}; print -r -- $_comps[fsdpctl]; whence -w _fsdpctl _fsdpctl_jobs")
         result = run("zsh", "-fc", probe, env=self.environment)

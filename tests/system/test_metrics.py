@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Monitoring over HTTP: Prometheus' text, read by a parser of its own; health; rude clients."""
+"""Monitoring over HTTP: Prometheus' text, read by its own parser; health; rude clients."""
 
 import http.client
 import json
@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 import unittest
 
 import harness
@@ -98,6 +99,7 @@ class Metrics(unittest.TestCase):
         label = (("job_id", job),)
         self.assertEqual(samples["fsdpd_checkpoint_duration_seconds_count", label], 1)
         self.assertGreater(samples["fsdpd_checkpoint_duration_seconds_sum", label], 0)
+        self.assertLessEqual(abs(time.time() - samples["fsdpd_checkpoint_time_seconds", label]), 60)
         self.assertEqual(samples["fsdpd_job_state", (("job_id", job), ("state", "RUNNING"))], 1)
         self.assertEqual(samples["fsdpd_jobs", (("state", "RUNNING"),)], 1)
         self.assertEqual(samples["fsdpd_workers", (("state", "busy"),)], 2)
@@ -105,7 +107,7 @@ class Metrics(unittest.TestCase):
         self.assertEqual(steps % 5, 0)
         self.assertGreaterEqual(samples["fsdpd_step", label], steps)
         self.assertGreater(samples["fsdpd_step_duration_seconds_sum", label], 0)
-        # 64 per rank and step, two ranks; an epoch's last step has what is left.
+        # 64 per rank and step, two ranks; an epoch's last step has the remainder.
         self.assertLessEqual(samples["fsdpd_samples_total", label], 128 * steps)
         self.assertGreaterEqual(samples["fsdpd_samples_total", label], 120 * steps)
         self.assertGreater(samples["fsdpd_loss", label], 0)
@@ -130,7 +132,7 @@ class Metrics(unittest.TestCase):
         exposed = set(types) | {"fsdpd_step_duration_seconds_sum",
                                 "fsdpd_step_duration_seconds_count"}
         exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm",
-                    "fsdpd_validation_loss", "fsdpd_tokens_per_second", "fsdpd_mfu"}
+                    "fsdpd_validation_loss", "fsdpd_tokens_per_second", "fsdpd_counted_tokens_per_second", "fsdpd_mfu"}
         with open(os.path.join(SOURCE, "examples/grafana/fsdpd.json")) as file:
             dashboard = json.load(file)
         self.assertGreater(len(dashboard["panels"]), 10)
@@ -151,7 +153,7 @@ class Metrics(unittest.TestCase):
     def check_with_promtool(self):
         promtool = os.environ.get("FSDPD_PROMTOOL") or shutil.which("promtool")
         if promtool is None:
-            print("promtool is not here (Debian's package prometheus, 100 MB): our parser alone")
+            print("promtool is missing (Debian's package prometheus, 100 MB): our parser alone")
             return
         _, text, _ = self.request("/metrics")
         result = subprocess.run([promtool, "check", "metrics"], input=text, text=True,
@@ -171,7 +173,7 @@ class Metrics(unittest.TestCase):
         self.assertEqual(self.request("/metrics", "DELETE")[0], 405)
 
     def test_rude_clients(self):
-        """Silence, rubbish, endless headers and too many of them: the daemon goes on."""
+        """Silence, rubbish, endless headers and too many of them: the daemon keeps running."""
         sockets = []
         for i in range(60):
             client = socket.create_connection(("127.0.0.1", self.port), timeout=10)
@@ -189,12 +191,13 @@ class Metrics(unittest.TestCase):
         self.wait_for_answers()
 
     def test_all_connections_leave_at_once(self):
-        """As many as there may be, and more that wait to be taken: there is room again after."""
+        """The maximum of clients that wait for a request, and more that wait for accept: once all
+        leave, there is room again."""
         for _ in range(3):
             sockets = [socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
                        for _ in range(40)]
             fsdpd = self.daemon.process.pid
-            self.daemon.wait_for(lambda: self.connections(fsdpd) >= 32, 20, "32 connections")
+            self.daemon.wait_for(lambda: self.connections(fsdpd) >= 16, 20, "16 connections")
             os.kill(fsdpd, signal.SIGSTOP)  # it finds all of this at once
             for client in sockets:
                 client.close()
@@ -202,7 +205,7 @@ class Metrics(unittest.TestCase):
             self.wait_for_answers()
 
     def connections(self, pid):
-        """How many sockets of the metrics' port the process has taken."""
+        """The number of connections that the process has accepted on the metrics' port."""
         found = set()
         with open("/proc/net/tcp") as table:
             for line in list(table)[1:]:
@@ -222,7 +225,7 @@ class Metrics(unittest.TestCase):
             try:
                 return self.request("/livez", timeout=5)[0] == 200
             except (OSError, http.client.HTTPException):
-                return False  # cut off, or not taken yet
+                return False  # cut off, or not accepted yet
         self.daemon.wait_for(answers, 60, "HTTP to answer again")
 
     def test_address_in_use(self):
@@ -240,7 +243,7 @@ class Stopping(unittest.TestCase):
     def test_not_ready_while_stopping(self):
         with Daemon(workers=1, arguments=["--metrics-listen", "localhost:0"]) as daemon:
             port = int(daemon.wait_log("metrics_served").rsplit(":", 1)[1])
-            # Keep-alive connections of a moment ago must not hold the end up.
+            # Recent keep-alive connections must not delay the end.
             connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE)
             connection.request("GET", "/readyz")
             self.assertEqual(connection.getresponse().read(), b"ok\n")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The README's first command, on the real MNIST: one epoch on two CPU workers reaches 98.0 %, and the
-pulled file, loaded into PyTorch by name, has the same accuracy."""
+"""The README's first command, without its build, on the real MNIST: one epoch on two CPU workers
+reaches 98.0 %, and PyTorch, which loads the pulled file by name, gets the same accuracy."""
 
 import os
 import re
@@ -17,15 +17,12 @@ if os.environ.get("FSDPD_QUICK"):
     sys.exit(77)
 MNIST = harness.find_mnist()
 if MNIST is None:
-    print("MNIST is not here: set FSDPD_MNIST to its directory")
+    print("MNIST is missing: set FSDPD_MNIST to its directory")
     sys.exit(77)
 try:
     import reference
 except ImportError as error:
-    print(f"PyTorch is not here: {error}")
-    sys.exit(77)
-if os.path.realpath(harness.BUILD) != os.path.realpath(os.path.join(harness.SOURCE, "build")):
-    print("the quickstart builds in build/ of the source tree; this is another build")
+    print(f"PyTorch is missing: {error}")
     sys.exit(77)
 
 
@@ -34,7 +31,7 @@ class Quickstart(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             result = subprocess.run(
                 [os.path.join(harness.SOURCE, "scripts/quickstart.sh"), "--data", MNIST,
-                 "--no-install"],
+                 "--build", os.path.abspath(harness.BUILD), "--no-install"],
                 cwd=directory, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=1800,
                 env={**os.environ, "TMPDIR": directory})

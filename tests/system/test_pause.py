@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Pause and resume: the workers are free, a restart changes nothing, and the end has the same bits."""
+"""Pause and resume: the workers are free, a restart changes nothing, and the result has the same
+bits."""
 
 import os
 import signal
@@ -40,7 +41,7 @@ class Pause(unittest.TestCase):
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
         self.assertIn(f"checkpoint of step {step}", pulled.stderr)
 
-        # Another job takes the workers; the daemon dies; the job stays where it is.
+        # Another job takes the workers; the daemon dies; the job stays paused at its step.
         self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
         self.daemon.kill(signal.SIGKILL)
         self.daemon.start()
@@ -57,7 +58,7 @@ class Pause(unittest.TestCase):
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
         output, errors = watcher.communicate(timeout=harness.PATIENCE)
         self.assertEqual(watcher.returncode, 0, errors)
-        self.assertIn(f"on from step {step}", output)
+        self.assertIn(f"continuing from step {step}", output)
         self.assertEqual(self.daemon.show(job)["attempt"], 2)
         # each step once, the same bits
         self.assertEqual(self.daemon.losses(job), self.daemon.losses(plain))
@@ -84,7 +85,7 @@ class Pause(unittest.TestCase):
         self.assertEqual(self.daemon.ctl("resume", queued).returncode, harness.CONFLICT)
         self.daemon.ctl("cancel", queued)
         job = self.daemon.submit("train.epochs=100000")
-        paused = self.daemon.ctl("pause", job)  # also one that has only just begun
+        paused = self.daemon.ctl("pause", job)  # also a job that has only just begun
         if paused.returncode == harness.CONFLICT:  # it was not placed yet
             self.daemon.wait_step(job, 1)
             paused = self.daemon.ctl("pause", job)

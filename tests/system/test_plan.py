@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fsdpd plan, which needs no daemon, and fsdpctl plan, which asks one: the same plan in the same words."""
+"""fsdpd plan, which needs no daemon, and fsdpctl plan, which calls one, print the same plan."""
 
 import json
 import os
@@ -49,31 +49,68 @@ class Offline(unittest.TestCase):
         self.assertNotIn("plan of Net", result.stdout)
         self.assertIn("plan of Net", plan("--profile", "h200x8", "--dump").stdout)
 
+    def test_choice(self):
+        """The printed job file is valid, and its own plan has the figures of the choice."""
+        answer = self.json("--profile", "t4x4", "--auto")
+        best = answer["choices"][0]
+        self.assertLessEqual(best["step_seconds"], answer["choices"][-1]["step_seconds"] * 1.01)
+        text = plan("--profile", "t4x4", "--auto").stdout
+        self.assertIn(best["description"], text)
+        with tempfile.TemporaryDirectory() as root:
+            for name in ("net.yaml",):
+                shutil.copy(os.path.join(harness.SOURCE, "examples/mnist", name), root)
+            job = os.path.join(root, "chosen.yaml")
+            with open(job, "w") as file:
+                file.write(text.split("The job file with these settings:", 1)[1])
+            again = json.loads(plan("--profile", "t4x4", "-o", "json", job=job).stdout)
+        self.assertEqual(int(again["peak_bytes"]), int(best["peak_bytes"]))
+        train = again["programs"][0]["estimate"]["step_seconds"]
+        self.assertAlmostEqual(train, best["step_seconds"], delta=1e-3 * train)
+
+    def test_choice_that_cannot_fit(self):
+        self.refused(10, ("--profile", "t4x4", "--memory", "1MB", "--auto"), "no settings fit in 1.00 MB",
+                     "those that need least", "parameters")
+        self.refused(2, ("--profile", "t4x4", "--memory", "lots"), "lots", "80GB")
+
     def test_documentation(self):
-        """docs/plan.md explains what this command prints; where it has "...", lines are left out."""
+        """Each example of docs/plan.md matches the output of the last command above it; "..." omits
+        lines."""
         with open(os.path.join(harness.SOURCE, "docs/plan.md")) as file:
             page = file.read()
-        result = plan("--profile", "h200x2", "--dump")
-        self.assertIn("fsdpd plan examples/mnist/job.yaml --profile h200x2 --dump", page)
-        printed = [" ".join(line.split()) for line in result.stdout.splitlines()]
         blocks = [[" ".join(line.split()) for line in block.splitlines()]
                   for block in page.split("\n\n") if block.startswith("    ")]
-        for first in ("MEMORY PER RANK", "ESTIMATE FOR h200", "unit parameters padded",
-                      "bytes per rank", "train: 34 instructions, each rank sends"):
-            found = [block for block in blocks if block[0].startswith(first)]
-            self.assertEqual(len(found), 1, first)
-            starts = [i for i, line in enumerate(printed) if line == found[0][0]]
-            self.assertEqual(len(starts), 1, found[0][0])
-            at, skip = starts[0], False
-            for line in found[0]:
-                if line == "...":
-                    skip = True
-                    continue
-                if skip:
-                    self.assertIn(line, printed[at:])
-                    at += printed[at:].index(line)
-                self.assertEqual(line, printed[at])
-                at, skip = at + 1, False
+        printed, checked = None, []
+        for block in blocks:
+            if block[0].startswith("fsdpd plan examples/"):
+                self.assertEqual(len(block), 1)
+                command = block[0].split()[3:]
+                result = plan(*command)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                printed = [" ".join(line.split()) for line in result.stdout.splitlines()]
+            elif printed is not None:
+                self.find(block, printed)
+                checked.append(block[0])
+        self.assertEqual(len(checked), 7, checked)
+
+    def find(self, block, printed):
+        lines = []
+        for line in block:  # the page wraps advice
+            if lines and lines[-1].startswith("Advice:") and not line.startswith("Advice:"):
+                lines[-1] += " " + line
+            else:
+                lines.append(line)
+        starts = [i for i, line in enumerate(printed) if line == lines[0]]
+        self.assertEqual(len(starts), 1, lines[0])
+        at, skip = starts[0], False
+        for line in lines:
+            if line == "...":
+                skip = True
+                continue
+            if skip:
+                self.assertIn(line, printed[at:])
+                at += printed[at:].index(line)
+            self.assertEqual(line, printed[at])
+            at, skip = at + 1, False
 
     def test_numbers_add_up(self):
         for arguments in (("--profile", "cpux2"), ("--profile", "h200x8"),
@@ -100,7 +137,7 @@ class Offline(unittest.TestCase):
         self.assertEqual(self.json("--profile", "h200")["world"], 2)
         self.assertEqual(self.json("--profile", "h200x8")["world"], 8)
         self.assertEqual(self.json("--profile=h200x8", "--world=3")["world"], 3)
-        # what must divide the workers divides the profile's, not the file's two
+        # the shard size must divide the profile's workers, not the file's two
         dump = plan("--profile", "h200x8", "--set", "fsdp.strategy=hybrid_shard",
                     "--set", "fsdp.shard_size=4", "--set", "fsdp.reshard_after_forward=2",
                     "--set", "fsdp.wrap.min_num_params=100", "--dump").stdout
@@ -126,7 +163,7 @@ class Offline(unittest.TestCase):
         self.assertEqual(self.json(*settings, "--data-root", self.directory)["steps"], 15)
         self.assertEqual(self.json(*settings, cwd=self.directory)["steps"], 15)
         self.assertEqual(self.json(*settings, "--set", f"data.dir={data}")["steps"], 15)
-        # files that are there but damaged are an error
+        # files that exist but are damaged are an error
         with open(os.path.join(data, "train-images-idx3-ubyte"), "r+b") as file:
             file.write(b"nonsense")
         self.refused(1, ("--set", f"data.dir={data}"), "train-images-idx3-ubyte")
@@ -147,7 +184,7 @@ class Offline(unittest.TestCase):
     def test_does_not_fit(self):
         large = ("--profile", "h200x8", "--set", "train.batch_size=1000000")
         self.refused(10, large, "GB", "141 GB", "fc1", "it would fit with train.batch_size=")
-        # and what it names does fit
+        # and the advised settings do fit
         result = plan(*large)
         size = result.stderr.split("train.batch_size=")[1].split()[0]
         self.assertEqual(plan("--profile", "h200x8", "--set",
@@ -163,7 +200,7 @@ class Offline(unittest.TestCase):
         self.assertLess(seconds, answer["programs"][0]["estimate"]["step_seconds"])
         more = (better["peak_bytes"] - answer["peak_bytes"]) / 1e6
         self.assertIn(f"{more:.1f} MB more memory", wanted[0])
-        # one unit: the policy that is named saves what is promised
+        # one unit: the advised policy saves the promised memory
         settings = ("--profile", "h200x8", "--set", "train.evaluate=false")
         one = self.json(*settings, "--set", "fsdp.wrap.policy=none")
         wanted = [text for text in one["advice"] if "min_num_params=" in text]
@@ -183,7 +220,7 @@ class Offline(unittest.TestCase):
         self.refused(2, ("-o", "xml"), "json", "xml")
         self.refused(2, ("--workers", "cpu:2"), "--workers", "fsdpd plan")
         self.refused(2, ("--set", "train.epochz=1"), "epochz", "epochs")
-        self.refused(2, ("another.yaml",), "too many")
+        self.refused(2, ("another.yaml",), "unexpected argument", "another.yaml")
         self.refused(5, (), "missing.yaml", job="/missing.yaml")
         self.refused(1, ("--set", "fsdp.wrap.min_num_params=100000000"), "min_num_params")
         result = subprocess.run([harness.FSDPD, "plan"], text=True, capture_output=True)
@@ -199,19 +236,19 @@ class Asked(unittest.TestCase):
     def test_same_as_a_worker(self):
         with harness.Daemon(arguments=["--threads", "1"]) as daemon:
             settings = ["--set", f"data.dir={daemon.data}"]
-            for more in ([], ["--dump"], ["--set", "fsdp.strategy=no_shard"]):
+            for more in ([], ["--dump"], ["--auto"], ["--set", "fsdp.strategy=no_shard"]):
                 asked = daemon.ctl("plan", harness.JOB, *settings, *more, "-o", "json")
                 self.assertEqual(asked.returncode, 0, asked.stderr)
                 offline = plan(*settings, *more, "--profile", "cpu", "-o", "json", "--threads", "1")
                 self.assertEqual(offline.returncode, 0, offline.stderr)
                 pair = [json.loads(text) for text in (asked.stdout, offline.stdout)]
                 for answer in pair:
-                    del answer["device_memory_bytes"]  # what the host has left changes all the time
+                    del answer["device_memory_bytes"]  # the host's free memory changes all the time
                 self.assertEqual(*pair)
             text = daemon.ctl("plan", harness.JOB, *settings).stdout
             for words in ("MEMORY PER RANK", "ESTIMATE FOR cpu", " steps, about "):
                 self.assertIn(words, text)
-            # a submitted job keeps what its steps need, without the details
+            # a submitted job keeps its steps' memory, without the details
             job = daemon.show(daemon.submit("train.max_steps=1"))
             self.assertEqual([step["name"] for step in job["plan"]["programs"]],
                              ["train", "evaluate"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""bf16 and activation checkpointing end to end: the same digits are learnt, what is pulled is f32,
-checkpointing changes no bit, CPU offload is accepted and said, and bad values are refused."""
+"""bf16 and activation checkpointing end to end: the job learns the same digits, a pull gives f32,
+checkpointing changes no bit, fsdpd accepts and reports CPU offload, and it refuses bad values."""
 
 import os
 import re
@@ -27,7 +27,7 @@ class Precision(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.directory)
 
     def train(self, *settings, epochs=1):
-        """Trains: what was printed, the accuracy, and the tensors that a pull gives."""
+        """Trains: the output, the accuracy, and the tensors that a pull gives."""
         result = self.daemon.submit(f"train.epochs={epochs}", *settings, wait=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         job = self.daemon.json("list")[-1]["id"]
@@ -46,7 +46,7 @@ class Precision(unittest.TestCase):
         print(f"accuracy {full} in f32, {low} in bf16")
         self.assertIn("bf16", text)
         self.assertLessEqual(abs(full - low), 0.05)
-        # master weights, not rounded ones: bf16 has zeros where these have not
+        # master weights, not rounded ones: bf16 has zeros in these bits
         raw = tensors["fc1.weight"][2]
         low_bytes = set(raw[0::4]) | set(raw[1::4])
         self.assertGreater(len(low_bytes), 200)
@@ -59,7 +59,8 @@ class Precision(unittest.TestCase):
         self.assertIn("fsdp.cpu_offload has no effect on a CPU", text)
 
     def test_a_unit_in_f32(self):
-        """One unit keeps computing in f32, and says so; offload of it is accepted, and said."""
+        """One unit keeps computing in f32, and the plan shows it; fsdpd accepts its offload, and
+        shows it."""
         settings = ("precision.param_dtype=bf16", "precision.reduce_dtype=bf16",
                     "fsdp.wrap.policy=units")
         _, low, _ = self.train(*settings, "fsdp.wrap.units=[[conv1, conv2], fc1]", epochs=3)

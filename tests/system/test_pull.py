@@ -67,7 +67,7 @@ class Pull(unittest.TestCase):
             self.assertFalse(os.path.exists(self.path("none")))
 
     def test_same_step_same_bytes(self):
-        """A pull at a step is what training to that step gives, whatever the strategy saves."""
+        """A pull at a step gives the same bytes as training to that step, whatever the strategy."""
         files = []
         for strategy in ("full_shard", "full_shard", "no_shard"):
             result = self.daemon.submit("train.max_steps=5", f"fsdp.strategy={strategy}", wait=True)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Weights of jobs that no worker holds: a checkpoint's, bit for bit what a live pull at its step gave."""
+"""Weights of jobs that no worker holds: a checkpoint gives the same bits as a live pull at its
+step."""
 
 import json
 import os
@@ -12,7 +13,8 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-EVERY_STEP = ("train.epochs=100000", "checkpoint.every_steps=1", "checkpoint.keep=0")
+# Long enough to be interrupted, and short enough that the disk has room for all checkpoints.
+EVERY_STEP = ("train.epochs=100000", "train.max_steps=300", "checkpoint.every_steps=1", "checkpoint.keep=0")
 TEXT_JOB = """
 name: tiny
 model: {hf: gpt2}
@@ -23,7 +25,7 @@ fsdp: {wrap: {policy: type, types: [GPT2Block]}}
 checkpoint: {every_steps: 1, keep: 0}
 workers: 2
 """
-# 126 MB, of which a pull shall never hold more than a few chunks.
+# 126 MB, of which a pull must never hold more than a few chunks.
 WIDE = """
 name: Wide
 input: [1, 28, 28]
@@ -63,13 +65,13 @@ class PullCheckpoint(unittest.TestCase):
         return os.path.join(self.directory, name)
 
     def pull(self, job, name, *arguments):
-        """The result in JSON, and what was said besides."""
+        """The result in JSON, and the standard error."""
         pulled = self.daemon.ctl("pull", job, "-o", self.path(name), "--format", "json", *arguments)
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
         return json.loads(pulled.stdout), pulled.stderr
 
     def wait_checkpoint(self, job, step):
-        """Until the checkpoint of this step is on the disk, and known."""
+        """Waits until the checkpoint of this step is on the disk and fsdpd lists it."""
         self.daemon.wait_for(
             lambda: step in [int(entry["step"]) for entry in self.daemon.json("checkpoints", job)], 60,
             f"the checkpoint of step {step}")
@@ -90,7 +92,7 @@ class PullCheckpoint(unittest.TestCase):
             self.assertEqual(said, "")
             step = int(live["step"])
             self.wait_checkpoint(job, step)
-            # While it runs, when it is paused, when it has been cancelled.
+            # While the job runs, when it is paused, when it has been cancelled.
             running, _ = self.pull(job, "running", "--checkpoint", str(step))
             self.assertEqual((int(running["step"]), running["checkpoint"]), (step, True))
             paused = int(self.daemon.json("pause", job)["step"])
@@ -108,7 +110,8 @@ class PullCheckpoint(unittest.TestCase):
             self.assertEqual(self.pull(job, "over")[0]["step"], newest["step"])
             self.assertEqual(harness.read_safetensors(self.path("newest"))[1],
                              {"format": "pt", "step": str(paused), "job": job})
-            # What goes on from there has not been touched by all this.
+            # None of this has changed the checkpoint: a job that continues from it gives the same
+            # weights.
             result = self.daemon.submit(f"train.max_steps={paused}", f"fsdp.strategy={strategy}",
                                         wait=True)
             self.assertEqual(result.returncode, 0, result.stderr)
@@ -117,7 +120,7 @@ class PullCheckpoint(unittest.TestCase):
                              self.daemon.tensors(plain))
 
     def test_failed(self):
-        """Its budget is used up; what it had is not lost, also when fsdpd was killed meanwhile."""
+        """The budget is used up; the checkpoints remain, also if fsdpd was killed meanwhile."""
         job = self.daemon.submit(*EVERY_STEP, "retry.machine_failures=0")
         self.daemon.wait_for(lambda: self.daemon.json("checkpoints", job), 30, "a checkpoint")
         workers = [w for w in self.daemon.worker_list() if w.get("job") == job]
@@ -126,7 +129,7 @@ class PullCheckpoint(unittest.TestCase):
         self.daemon.kill()
         self.daemon.log.close()
         self.daemon.start()
-        # One more may be on the disk than its worker could tell of.
+        # The disk may have one checkpoint more than the worker could report.
         known = int(self.daemon.json("checkpoints", job)[-1]["step"])
         result, said = self.pull(job, "failed")
         last = int(result["step"])
@@ -163,12 +166,12 @@ class PullCheckpoint(unittest.TestCase):
         with open(manifest, "w") as broken:
             broken.write("{")
         self.refuse(harness.FAILED, [manifest, f"step {listed[0]['step']}"], job)
-        # What an older fsdpd wrote has no shapes.
+        # A manifest of an older fsdpd has no checksum of itself.
         manifest = os.path.join(before["path"], "manifest.json")
         with open(manifest) as old:
             content = json.load(old)
-        for unit in content["units"]:
-            del unit["state_dict"]
+        content["version"] = 1
+        del content["sha256"]
         with open(manifest, "w") as old:
             json.dump(content, old)
         self.refuse(harness.CONFLICT, ["older fsdpd"], job, "--checkpoint", earlier_step)
@@ -196,7 +199,7 @@ class PullCheckpoint(unittest.TestCase):
         os.rename(shared, shared + "-away")
         self.refuse(harness.CONFLICT, ["checkpoint.directory", shared], job)
         os.rename(shared + "-away", shared)
-        # The job's own directory is fsdpd's: no link is followed instead of it.
+        # The job's own directory is fsdpd's: a pull follows no link in its place.
         run = os.path.join(shared, os.listdir(shared)[0])
         os.rename(run, run + "-away")
         os.symlink(run + "-away", run)
@@ -206,7 +209,7 @@ class PullCheckpoint(unittest.TestCase):
         self.daemon.ctl("cancel", job)
 
     def test_bounded_memory(self):
-        """Whoever pulls, and however slowly: the coordinator holds chunks, not the model."""
+        """For any client, however slow, the coordinator holds chunks, not the model."""
         def peak():
             with open(f"/proc/{self.daemon.process.pid}/status") as status:
                 return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
@@ -217,7 +220,7 @@ class PullCheckpoint(unittest.TestCase):
         self.daemon.wait_step(job, 1)
         self.daemon.json("pause", job)
         before = peak()
-        slow = self.daemon.spawn("pull", job, "-o", "-") # nobody reads what it writes
+        slow = self.daemon.spawn("pull", job, "-o", "-") # no process reads its output
         pulls = [self.daemon.spawn("pull", job, "-o", self.path(f"wide-{i}")) for i in range(2)]
         for pull in pulls:
             _, errors = pull.communicate(timeout=120)

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""The queue as its users see it: priorities, jobs after jobs, deadlines, labels, histories."""
+"""The queue from its users' view: priorities, jobs after jobs, deadlines, labels, histories."""
 
 import datetime
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -34,26 +35,26 @@ class Queue(unittest.TestCase):
         self.wait_idle()
 
     def wait_idle(self):
-        """Both workers are there and free: a job may be over before its workers are."""
+        """Waits until both workers are attached and free: a job may end before its workers are."""
         self.daemon.wait_for(
             lambda: [row["state"] for row in self.daemon.worker_list()] == ["idle"] * 2, 60,
             "both workers to be free")
 
     def submit(self, *settings, options=()):
-        """A job with the drawn digits; its id."""
+        """Submits a job with the generated digits; its id."""
         arguments = ["submit", harness.JOB, "--set", f"data.dir={self.daemon.data}", *options]
         for setting in settings:
             arguments += ["--set", setting]
         return self.daemon.json(*arguments)["id"]
 
     def block(self):
-        """A job that has both workers until the test cancels it."""
+        """A job that occupies both workers until the test cancels it."""
         job = self.submit(ENDLESS, "workers=2")
         self.daemon.wait_step(job, 1)
         return job
 
     def place(self, job, state):
-        """Where the log has that the job came to this state: an order that needs no clock."""
+        """The log position at which the job came to this state: an order without a clock."""
         with open(os.path.join(self.daemon.root, "fsdpd.log")) as log:
             return [f" job_state job={job} state={state} " in line for line in log].index(True)
 
@@ -76,7 +77,7 @@ class Queue(unittest.TestCase):
         self.assertLess(self.place(normal, "STARTING"), self.place(low, "STARTING"))
 
     def test_no_back_filling(self):
-        """A large job gets its workers although small ones keep coming."""
+        """A large job gets its workers although small ones keep arriving."""
         first = self.submit(ENDLESS, "workers=1")
         self.daemon.wait_step(first, 1)
         large = self.submit(SHORT, "workers=2")
@@ -110,7 +111,7 @@ class Queue(unittest.TestCase):
         shown = self.daemon.show(second)
         self.assertEqual((shown["reason"]["code"], shown["reason"]["message"], shown["waits_for"]),
                          ("WAITING_FOR_JOB", f"waits for {blocker}", [blocker]))
-        self.daemon.kill()  # what waits for what is known after a crash
+        self.daemon.kill()  # the dependencies survive a crash
         self.daemon.start()
         self.daemon.ctl("cancel", blocker)  # which may have ended with its workers
         for job, cause in ((second, blocker), (third, second)):
@@ -157,7 +158,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(listed("--name", "gpt"), [nlp])
         self.assertEqual(listed("--name", "mnist-*"), [vision])
         self.assertEqual(listed("-n", "1"), [nlp])
-        self.assertEqual(listed("--user", "nobody-at-all"), [])
+        self.assertEqual(listed("--user", "unknown-user"), [])
         self.assertEqual([job["id"] for job in self.daemon.json("list", "--state", "QUEUED")],
                          [vision, nlp])
         self.assertEqual(self.daemon.show(vision)["spec"]["labels"], {"run": "3", "team": "vision"})
@@ -175,7 +176,7 @@ class Queue(unittest.TestCase):
         self.assertEqual([entry["state"] for entry in entries],
                          ["QUEUED", "STARTING", "RUNNING", "SUCCEEDED"])
         self.assertEqual([entry["attempt"] for entry in entries], [0, 1, 1, 1])
-        for entry in entries:  # by the host's clock, which somebody may set meanwhile
+        for entry in entries:  # by the host's clock, which may be set meanwhile
             self.assertLess(abs(int(entry["time_ms"]) / 1000 - time.time()), 3600)
         self.assertEqual(entries[-1]["reason"]["code"], "DONE")
         table = self.daemon.ctl("history", job)
@@ -197,7 +198,7 @@ class Queue(unittest.TestCase):
         self.assertEqual(running.returncode, harness.CONFLICT, running.stderr)
         self.daemon.ctl("cancel", blocker)
         self.daemon.wait_state(blocker, "CANCELLED")
-        passing = self.submit(SHORT)  # what is held holds nobody up
+        passing = self.submit(SHORT)  # a held job delays no other
         self.daemon.wait_state(passing, "SUCCEEDED")
         self.daemon.kill()
         self.daemon.start()
@@ -224,54 +225,54 @@ class Queue(unittest.TestCase):
 
     @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
     def test_other_users(self):
-        """Another user sees root's job, and may not touch it; an operator may touch his."""
+        """Another user sees root's job, but may not change it; an operator may change any."""
         os.chmod(self.daemon.root, 0o711)
         job = self.block()
 
-        def nobody(*arguments):
+        def as_other(*arguments):
             return subprocess.run(
-                ["setpriv", "--reuid=65534", f"--regid={os.getegid()}", "--clear-groups",
+                ["setpriv", f"--reuid={harness.OTHER_UID}", f"--regid={os.getegid()}", "--clear-groups",
                  os.path.abspath(harness.FSDPCTL), *arguments], text=True, timeout=harness.PATIENCE,
                 env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), cwd="/",
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
-            runs = nobody("--help").returncode == 0
+            runs = as_other("--help").returncode == 0
         except OSError:
             runs = False
         if not runs:
             self.skipTest("another user cannot run what was built here")
-        seen = nobody("show", job)
+        seen = as_other("show", job)
         self.assertEqual(seen.returncode, 0, seen.stderr)
         self.assertIn("RUNNING", seen.stdout)
         for words in (("cancel", job), ("priority", job, "1"),
                       ("wrap", "set", job, "--policy", "none")):
-            refused = nobody(*words)
+            refused = as_other(*words)
             self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
             self.assertIn(f"job {job} belongs to root", refused.stderr)
-        refused = nobody("drain", self.daemon.worker_list()[0]["id"])
+        refused = as_other("drain", self.daemon.worker_list()[0]["id"])
         self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
-        self.assertEqual(refused.stderr, "fsdpctl: DrainWorkers: only who has the role operator may do that, "
-                                         "and you are nobody, with the role user\n")
+        self.assertEqual(refused.stderr, "fsdpctl: DrainWorkers: requires the role operator; "
+                                         f"you are {harness.OTHER_USER}, with the role user\n")
         self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
 
         arguments = ("submit", harness.JOB, "--set", f"data.dir={self.daemon.data}", "--set", SHORT)
-        too_high = nobody(*arguments, "--priority", "101")
+        too_high = as_other(*arguments, "--priority", "101")
         self.assertEqual(too_high.returncode, harness.NOT_PERMITTED, too_high.stderr)
-        own = nobody(*arguments, "--priority", "100", "--id", "of-nobody").stdout.strip()
-        self.assertEqual(self.daemon.show(own)["owner"], "nobody")
-        self.assertEqual([shown["id"] for shown in self.daemon.json("list", "--user", "nobody")],
+        own = as_other(*arguments, "--priority", "100", "--id", "of-other").stdout.strip()
+        self.assertEqual(self.daemon.show(own)["owner"], harness.OTHER_USER)
+        self.assertEqual([shown["id"] for shown in self.daemon.json("list", "--user", harness.OTHER_USER)],
                          [own])
-        again = self.daemon.ctl(*arguments, "--priority", "100", "--id", "of-nobody")
+        again = self.daemon.ctl(*arguments, "--priority", "100", "--id", "of-other")
         self.assertEqual(again.returncode, harness.CONFLICT, again.stderr)
-        self.assertIn("nobody", again.stderr)
-        self.assertEqual(nobody("hold", own).returncode, 0)
-        self.assertEqual(nobody("release", own).returncode, 0)
+        self.assertIn(harness.OTHER_USER, again.stderr)
+        self.assertEqual(as_other("hold", own).returncode, 0)
+        self.assertEqual(as_other("release", own).returncode, 0)
         self.assertEqual(self.daemon.ctl("hold", own).returncode, 0)  # root is an operator
-        refused = nobody("release", own)
+        refused = as_other("release", own)
         self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
         self.assertEqual(self.daemon.ctl("priority", own, "500").returncode, 0)
-        self.assertEqual(nobody("cancel", own).returncode, 0)
-        self.assertIn("cancelled by nobody", self.daemon.show(own)["reason"]["message"])
+        self.assertEqual(as_other("cancel", own).returncode, 0)
+        self.assertIn(f"cancelled by {harness.OTHER_USER}", self.daemon.show(own)["reason"]["message"])
 
     def test_drain(self):
         first, second = sorted(worker["id"] for worker in self.daemon.worker_list())
@@ -291,12 +292,12 @@ class Queue(unittest.TestCase):
         large = self.submit(SHORT, "workers=2")
         self.assertIn("1 is attached and 1 drained", self.daemon.show(large)["reason"]["message"])
         self.assertEqual(self.daemon.ctl("drain", host, "--now").returncode, 0)
-        shown = self.daemon.wait_state(job, "QUEUED")  # to go on elsewhere, from where it was
+        shown = self.daemon.wait_state(job, "QUEUED")  # to continue elsewhere, from the same step
         self.assertIn(f"worker {second} was drained by", self.daemon.ctl("history", job).stdout)
         entry = [entry for entry in self.daemon.json("history", job)
                  if entry["reason"]["code"] == "WORKER_DRAINED"][0]
         self.assertEqual(entry["state"], "QUEUED")
-        self.assertIn(f"goes on from step {entry['step']}", entry["reason"]["message"])
+        self.assertIn(f"continues from step {entry['step']}", entry["reason"]["message"])
         self.assertIn(int(entry["step"]),
                       [int(taken["step"]) for taken in self.daemon.json("checkpoints", job)])
         self.daemon.wait_for(lambda: state(second) == "drained", 30, "the worker to be drained")
@@ -327,9 +328,52 @@ class Queue(unittest.TestCase):
         for words in (("show", job), ("history", job), ("watch", job), ("forget", job)):
             self.assertEqual(self.daemon.ctl(*words).returncode, harness.NOT_FOUND, words)
 
+    def test_several_jobs(self):
+        """One command for several jobs, by their names or by a label."""
+        jobs = [self.daemon.submit("workers=3", ENDLESS, f"labels.sweep={label}")
+                for label in ("7", "7", "8")]
+        held = self.daemon.ctl("hold", *jobs)
+        self.assertEqual(held.returncode, harness.DONE, held.stderr)
+        self.assertEqual([self.daemon.show(job)["reason"]["code"] for job in jobs], ["HELD"] * 3)
+        cancelled = self.daemon.json("cancel", "--label", "sweep=7")
+        self.assertEqual([(job["id"], job["state"]) for job in cancelled],
+                         [(job, "CANCELLED") for job in jobs[:2]])
+        result = self.daemon.ctl("cancel", *jobs)
+        self.assertEqual(result.returncode, harness.CONFLICT, result.stderr)
+        self.assertEqual(self.daemon.show(jobs[2])["state"], "CANCELLED")
+        result = self.daemon.ctl("cancel", "--label", "sweep=*")
+        self.assertEqual(result.returncode, harness.NOT_FOUND, result.stderr)
+        result = self.daemon.ctl("forget", "--label", "sweep=*")
+        self.assertEqual(result.stdout, "".join(f"{job} forgotten\n" for job in jobs))
+
     def test_same_host(self):
         self.assertEqual(len({worker["host"] for worker in self.daemon.worker_list()}), 1)
         self.assertTrue(self.daemon.worker_list()[0]["host"])
+
+
+class WithoutWorkers(unittest.TestCase):
+    def test_submit(self):
+        """A job that is submitted before there is a worker is planned when one comes."""
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
+            config.write("limits:\n  plan_wait_seconds: 0.1\n")
+            config.flush()
+            with harness.Daemon(workers=0, arguments=["--config", config.name]) as daemon:
+                good = daemon.submit("workers=1", SHORT)
+                bad = daemon.submit("workers=1", SHORT, "fsdp.wrap.policy=units",
+                                    "fsdp.wrap.units=[nonsense]")
+                for job in (good, bad):
+                    shown = daemon.show(job)
+                    self.assertEqual((shown["state"], shown["reason"]["code"], shown["plan"]),
+                                     ("QUEUED", "WAITING_FOR_WORKERS", None))
+                result = daemon.ctl("plan", harness.JOB, "--set", f"data.dir={daemon.data}")
+                self.assertEqual(result.returncode, harness.CONFLICT, result.stderr)
+                self.assertIn("no worker is attached", result.stderr)
+                daemon.start_worker("test/cpu:0")
+                daemon.wait_state(good, "SUCCEEDED")
+                self.assertEqual(daemon.show(good)["plan"]["world"], 1)
+                daemon.wait_state(bad, "FAILED")
+                self.assertEqual(daemon.show(bad)["reason"]["code"], "INVALID_ARGUMENT")
+                self.assertIn("nonsense", daemon.show(bad)["reason"]["message"])
 
 
 if __name__ == "__main__":

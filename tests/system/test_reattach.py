@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Workers outlive the coordinator: they attach to the next one, or it finds out that they are gone."""
+"""Workers outlive the coordinator: they attach to the next one, or it finds that they have ended.
+"""
 
 import json
 import os
@@ -16,10 +17,10 @@ SETTINGS = ("train.max_steps=60", "train.log_interval=1", "train.evaluate=false"
 
 
 class Own(unittest.TestCase):
-    """Workers that a coordinator started, and the next one takes over."""
+    """Workers that one coordinator started and the next one takes over."""
 
     def test_fewer_workers_than_before(self):
-        """Those that are too many leave when they are idle, and nobody waits for them any more."""
+        """Surplus workers leave when they are idle, and fsdpd stops waiting for them."""
         with harness.Daemon() as daemon:
             job = daemon.submit("train.epochs=100000")
             daemon.wait_step(job, 3)
@@ -35,7 +36,7 @@ class Own(unittest.TestCase):
             daemon.wait_state(small, "SUCCEEDED")
             self.assertEqual(daemon.show(large)["reason"]["code"], "WAITING_FOR_WORKERS")
 
-    def test_worker_that_dies_while_nobody_looks(self):
+    def test_worker_that_dies_without_a_coordinator(self):
         with harness.Daemon() as daemon:
             job = daemon.submit("train.epochs=100000")
             daemon.wait_step(job, 3)
@@ -51,7 +52,7 @@ class Own(unittest.TestCase):
             daemon.ctl("cancel", job)
 
     def test_adopted_worker_that_dies(self):
-        """Only who started a process learns how it ended: fsdpd says that, and no signal."""
+        """Only its parent learns how a process ended: fsdpd says so, and names no signal."""
         with harness.Daemon() as daemon:
             job = daemon.submit("train.epochs=100000", "retry.machine_failures=0")
             daemon.wait_step(job, 3)
@@ -63,12 +64,12 @@ class Own(unittest.TestCase):
             reason = daemon.wait_state(job, "FAILED", seconds=30)["reason"]
             self.assertEqual(reason["code"], "WORKER_LOST")
             self.assertEqual(reason["message"],
-                             f"rank 1 ({workers[1]['id']}) ended; how is not known, as an earlier "
-                             "fsdpd started it")
+                             f"rank 1 ({workers[1]['id']}) ended; its exit status is unknown, as a previous fsdpd started it")
 
     def test_worker_that_dies_behind_its_checkpoint(self):
-        """The coordinator is away, a checkpoint is taken, the workers are killed: what they had not
-        told anybody is in the checkpoint, and the curve has no gap and nothing twice."""
+        """While the coordinator is away, the ranks take a checkpoint and the workers are killed:
+        the checkpoint has the metrics that they had not reported, and the curve has no gap and no
+        duplicates."""
         with harness.Daemon() as daemon:
             job = daemon.submit("train.max_steps=150", *SETTINGS[1:], "checkpoint.every_steps=10")
             folder = os.path.join(daemon.root, "state/jobs", job, "checkpoints")
@@ -77,7 +78,7 @@ class Own(unittest.TestCase):
                 names = os.listdir(folder) if os.path.isdir(folder) else []
                 return max((int(name[5:17]) for name in names if name.startswith("step-")), default=0)
             workers = [int(worker["pid"]) for worker in daemon.worker_list()]
-            # With the first one the ranks have met; for that they need the coordinator.
+            # The first one shows that the ranks have met; for that they need the coordinator.
             daemon.wait_for(newest, 60, "a checkpoint")
             daemon.kill()
             first, until = newest(), time.monotonic() + harness.PATIENCE
@@ -91,11 +92,11 @@ class Own(unittest.TestCase):
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
             watched = daemon.events(job)
             self.assertEqual(harness.metric_steps(watched), list(range(1, 151)))
-            self.assertIn("on from step", json.dumps(watched))
+            self.assertIn("continuing from step", json.dumps(watched))
 
 
 class Separate(unittest.TestCase):
-    """Workers of their own, as systemd's fsdpd-worker@ units are."""
+    """Separate workers, as systemd's fsdpd-worker@ units are."""
 
     def start_workers(self, daemon, *arguments):
         workers = [daemon.start_worker(f"here/cpu:{i}", *arguments) for i in range(2)]
@@ -103,7 +104,7 @@ class Separate(unittest.TestCase):
         return workers
 
     def test_stop_and_start(self):
-        """systemctl restart fsdpd: jobs on workers of their own do not notice."""
+        """systemctl restart fsdpd: jobs on separate workers do not notice."""
         with harness.Daemon(workers=0) as daemon:
             workers = self.start_workers(daemon)
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
@@ -125,7 +126,7 @@ class Separate(unittest.TestCase):
             self.assertEqual(harness.metric_steps([json.loads(line) for line in output.splitlines()]), list(range(1, 61)))
 
     def test_cancelled_and_killed(self):
-        """What a user was told is done, whoever does it."""
+        """An acknowledged cancel takes effect, whichever coordinator carries it out."""
         with harness.Daemon(workers=0) as daemon:
             workers = self.start_workers(daemon)
             job = daemon.submit("train.epochs=100000")
@@ -142,7 +143,7 @@ class Separate(unittest.TestCase):
             self.assertEqual((last["state"], last["by"]), ("CANCELLED", shown["owner"]))
 
     def test_paused_and_killed(self):
-        """A pause that was begun goes on, in the name of who asked for it."""
+        """A pause in progress continues, in the name of the user who requested it."""
         with harness.Daemon(workers=0) as daemon:
             workers = self.start_workers(daemon)
             job = daemon.submit("train.epochs=100000")
@@ -163,7 +164,7 @@ class Separate(unittest.TestCase):
             self.assertEqual((last["state"], last["by"]), ("PAUSED", shown["owner"]))
 
     def test_coordinator_that_does_not_come_back(self):
-        """Who trains gives up after --away; who has nothing to do waits."""
+        """A worker that trains gives up after --away; an idle one waits."""
         with harness.Daemon(workers=0) as daemon:
             workers = self.start_workers(daemon, "--away", "1")
             job = daemon.submit("train.epochs=100000", "workers=1")

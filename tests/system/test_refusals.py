@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""What is refused: peers that cannot say who they are, roles that do not suffice, other people's jobs,
-paths outside the data roots, and messages that are too large or no messages. Each with the right code,
-nothing changed, and everybody else served on."""
+"""Refusals: peers that cannot prove their identity, insufficient roles, other users' jobs, paths
+outside the data roots, and messages that are too large or invalid. Each gets the right code,
+nothing changes, and fsdpd keeps serving all others."""
 
 import os
+import queue
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -18,18 +22,17 @@ from harness import FSDPCTL, FSDPD, JOB, Daemon
 try:
     import grpc
 except ImportError as error:
-    print(f"Python's grpcio is not here: {error}")
+    print(f"Python's grpcio is missing: {error}")
     sys.exit(77)
 
 from test_tls import Authority, client, tls_flags
 
 Code = grpc.StatusCode
-NOBODY = 65534
 MIB = 1 << 20
 
 
 class Case(unittest.TestCase):
-    """A daemon, what it has, and that nothing of that changes."""
+    """A daemon, its state, and a check that none of that changes."""
 
     workers = 1
     arguments = ()
@@ -90,7 +93,7 @@ class Certificates(Case):
         super().tearDown()
 
     def secure(self, files=None, ca=None):
-        """A channel with these certificates; with none, if `files` is None."""
+        """A channel with these certificates; without any if `files` is None."""
         certificates = (read(files[2]), read(files[1])) if files else (None, None)
         credentials = grpc.ssl_channel_credentials(read(ca or self.server[0]), *certificates)
         channel = grpc.secure_channel(self.address, credentials)
@@ -106,9 +109,9 @@ class Certificates(Case):
         return details
 
     def openssl(self, uri, days, use="clientAuth"):
-        """A certificate that `fsdpd cert` would not make."""
+        """A certificate that `fsdpd cert` would not issue."""
         if shutil.which("openssl") is None:
-            self.skipTest("openssl is not here: apt-get install openssl")
+            self.skipTest("openssl is missing: apt-get install openssl")
         stem = os.path.join(self.root, "odd")
         with open(stem + ".ext", "w") as file:
             file.write(f"extendedKeyUsage={use}\n" + (f"subjectAltName={uri}\n" if uri else ""))
@@ -134,13 +137,13 @@ class Certificates(Case):
                                 env=dict(os.environ, HOME="/nonexistent", XDG_CONFIG_HOME=""),
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         self.assertNotEqual(result.returncode, 0)
-        self.assertIn("--insecure-tcp if that is what you want", result.stderr)
+        self.assertIn("pass --insecure-tcp to accept that", result.stderr)
 
     def test_wrong_authority(self):
         other = Authority(os.path.join(self.root, "other"))
         mallory = other.issue("operator", "mallory")
         self.refused(self.secure(mallory), Code.UNAVAILABLE)
-        # And we do not talk to a server of another authority.
+        # And the client refuses a server of another authority.
         result = client(self.address, [other.files("x")[0], *self.ann[1:]], "status")
         self.assertEqual(result.returncode, harness.UNREACHABLE)
 
@@ -155,11 +158,47 @@ class Certificates(Case):
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("expired on", result.stderr)
 
+    def serve(self, certificate):
+        """A server that speaks TLS and HTTP/2 with this certificate, as far as clients permit: its
+        address, and the outcome of each handshake."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate[1], certificate[2])
+        context.set_alpn_protocols(["h2"])
+        listener = socket.create_server(("localhost", 0))
+        self.addCleanup(listener.close)
+        outcomes = queue.Queue()
+
+        def accept():
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                connection.settimeout(harness.PATIENCE)
+                try:
+                    with context.wrap_socket(connection, server_side=True) as secured:
+                        outcomes.put(secured.recv(24))
+                except (ssl.SSLError, OSError) as error:
+                    outcomes.put(error)
+        threading.Thread(target=accept, daemon=True).start()
+        return f"localhost:{listener.getsockname()[1]}", outcomes
+
+    def test_expired_server(self):
+        """fsdpctl ends the handshake with an expired server; it speaks with a valid one."""
+        for days, refused in ((1, False), (-1, True)):
+            address, outcomes = self.serve(self.openssl("DNS:localhost", days, "serverAuth"))
+            result = client(address, self.ann, "status", "--timeout", "5")
+            self.assertNotEqual(result.returncode, 0)
+            outcome = outcomes.get(timeout=harness.PATIENCE)
+            self.assertEqual(outcome != wire.PREFACE, refused, outcome)
+            if refused:
+                self.assertEqual(result.returncode, harness.UNREACHABLE, result.stderr)
+
     def test_no_identity(self):
         for uri in ("", "URI:https://example.org/ann", "URI:fsdpd://admin/ann",
                     "URI:fsdpd://user/ann,URI:fsdpd://operator/bob"):
             details = self.refused(self.secure(self.openssl(uri, 1)), Code.UNAUTHENTICATED)
-            self.assertIn("names no identity of fsdpd", details)
+            self.assertIn("has no identity of fsdpd", details)
 
     def test_servers_certificate_as_users(self):
         self.refused(self.secure(self.openssl("URI:fsdpd://user/ann", 1, "serverAuth")),
@@ -180,7 +219,7 @@ class Certificates(Case):
                 if method.for_workers:
                     code, details = method.call(channel, b"")
                     self.assertEqual(code, Code.PERMISSION_DENIED, method.name)
-                    self.assertIn("only who has the role worker may do that", details)
+                    self.assertIn("requires the role worker", details)
 
     def test_worker_of_another_name(self):
         hello = self.link.WorkerMessage(hello=self.link.Hello(id="node2/cpu:0", device="cpu"))
@@ -190,7 +229,7 @@ class Certificates(Case):
         self.assertIn("must begin with node1/", details)
 
     def test_worker_of_another_host(self):
-        """A certificate speaks for the jobs that run on its host."""
+        """A certificate covers the jobs that run on its host."""
         with open(os.path.join(self.root, "worker.log"), "ab") as log:
             process = subprocess.Popen(
                 [FSDPD, "worker", "--config=", "--coordinator", self.address, "--id", "node1/cpu:0",
@@ -224,39 +263,39 @@ class Certificates(Case):
         self.refused(self.secure(self.ann), Code.PERMISSION_DENIED, "DrainWorkers")
 
 
-@unittest.skipUnless(os.geteuid() == 0, "only root can be somebody else")
+@unittest.skipUnless(os.geteuid() == 0, "only root can act as another user")
 class Users(Case):
-    """Users of the Unix socket, who are who the kernel says."""
+    """Users of the Unix socket, whom the kernel identifies."""
 
     def setUp(self):
         super().setUp()
         socket = self.daemon.address[len("unix:"):]
-        os.chown(socket, -1, NOBODY)
+        os.chown(socket, -1, harness.OTHER_UID)
         os.chmod(self.daemon.root, 0o755)
-        probe = self.nobody("--help")
+        probe = self.as_other("--help")
         if probe.returncode != 0:
             self.skipTest(f"another user cannot run what was built here: {probe.stderr}")
 
-    def nobody(self, *arguments, gid=NOBODY):
+    def as_other(self, *arguments, gid=harness.OTHER_UID):
         if shutil.which("setpriv") is None:
-            self.skipTest("setpriv is not here: apt-get install util-linux")
+            self.skipTest("setpriv is missing: apt-get install util-linux")
         return subprocess.run(
-            ["setpriv", f"--reuid={NOBODY}", f"--regid={gid}", f"--groups={NOBODY}", FSDPCTL,
+            ["setpriv", f"--reuid={harness.OTHER_UID}", f"--regid={gid}", f"--groups={harness.OTHER_UID}", FSDPCTL,
              *arguments], text=True, timeout=harness.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, cwd="/",
             env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address, HOME="/nonexistent"))
 
     def test_socket_is_closed_to_others(self):
         os.chown(self.daemon.address[len("unix:"):], -1, 0)
-        self.assertEqual(self.nobody("status").returncode, harness.NOT_PERMITTED)
+        self.assertEqual(self.as_other("status").returncode, harness.NOT_PERMITTED)
 
     def test_another_users_job(self):
         job = self.daemon.submit("workers=2")  # waits for a second worker
         self.before = self.state()
-        listed = self.nobody("list")
+        listed = self.as_other("list")
         self.assertIn(job, listed.stdout, listed.stderr)
         for verb in ("cancel", "hold", "release", "pause", "resume", "checkpoint"):
-            result = self.nobody(verb, job)
+            result = self.as_other(verb, job)
             self.assertEqual(result.returncode, harness.NOT_PERMITTED, result.stderr)
             self.assertIn("belongs to root", result.stderr)
         self.assertEqual(self.state(), self.before)
@@ -271,7 +310,7 @@ class Users(Case):
                   "for method in wire.methods(control, link):\n"
                   "    if method.for_workers: print(method.call(channel, b'')[0].name)\n")
         result = subprocess.run(
-            ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable,
+            ["setpriv", f"--reuid={harness.OTHER_UID}", f"--regid={harness.OTHER_UID}", "--clear-groups", sys.executable,
              "-c", script, self.root, os.path.join(harness.SOURCE, "tests/system"),
              self.daemon.address], text=True, timeout=harness.PATIENCE, stdout=subprocess.PIPE, cwd="/",
             stderr=subprocess.PIPE, env=dict(os.environ, srcdir=harness.SOURCE, HOME="/nonexistent",
@@ -328,11 +367,11 @@ class Messages(Case):
         for method in self.methods:
             if method.for_workers or method.sends_stream:
                 continue
-            limit = 8 * MIB if method.name.endswith(("/SubmitJob", "/PlanJob")) else MIB
+            limit = 8 * MIB if method.name.endswith(("/SubmitJob", "/PlanJob", "/ResumeJob")) else MIB
             code, details = method.call(channel, b"\0" * (limit + 1), timeout=harness.PATIENCE)
             with self.subTest(method=method.name):
                 self.assertEqual(code, Code.RESOURCE_EXHAUSTED, details)
-                self.assertIn(f"at most {limit} are taken", details)
+                self.assertIn(f"at most {limit} are accepted", details)
 
     def test_malformed(self):
         channel = self.channel()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fsdpctl report: one page about a job, complete in itself, read by a parser and by a real browser."""
+"""fsdpctl report: one self-contained page about a job, read by a parser and by a real browser."""
 
 import base64
 import hashlib
@@ -87,16 +87,16 @@ class ReportTest(unittest.TestCase):
         path = os.path.join(self.daemon.root, f"{job}.html")
         result = self.daemon.ctl("report", job, "-o", path, "--format", "json", *arguments)
         self.assertEqual(result.returncode, DONE, result.stderr)
-        told = json.loads(result.stdout)
-        self.assertEqual((told["id"], told["file"]), (job, path))
-        self.assertEqual(os.path.getsize(path), told["bytes"])
+        summary = json.loads(result.stdout)
+        self.assertEqual((summary["id"], summary["file"]), (job, path))
+        self.assertEqual(os.path.getsize(path), summary["bytes"])
         with open(path, encoding="utf-8") as file:
-            return path, file.read(), told
+            return path, file.read(), summary
 
     def check(self, job, text):
         page = Page(text)
         shown = self.daemon.show(job)
-        # nothing from elsewhere, and no other script or style than the page's own
+        # no external resources, and only the page's own script and style
         self.assertNotRegex(text, r"""(?i)(https?:)?//[a-z]|@import|url\(|\son[a-z]+=|\sstyle=""")
         for tag in ("link", "img", "iframe", "base", "form", "object"):
             self.assertEqual(page.all(tag), [])
@@ -106,7 +106,7 @@ class ReportTest(unittest.TestCase):
         for tag in ("style", "script"):
             (inside,) = re.findall(f"<{tag}>(.*?)</{tag}>", text, re.S)
             self.assertIn(f"{tag}-src '{sha256(inside)}'", policy)
-        # what it says is what the daemon says
+        # the page says what the daemon says
         body = page.texts["body"]
         self.assertIn(job, page.texts["h1"])
         for unit in shown["units"]:
@@ -121,9 +121,9 @@ class ReportTest(unittest.TestCase):
         return page
 
     def test_finished(self):
-        _, text, told = self.report(self.done)
+        _, text, summary = self.report(self.done)
         page = self.check(self.done, text)
-        self.assertFalse(told["traced"])
+        self.assertFalse(summary["traced"])
         self.assertIn("The plan's schedule of a training step", page.texts["body"])
         (loss,) = [one for one in page.all("svg") if "training|" in one.get("data-line0", "")]
         values = loss["data-line0"].split("|")[1].split(" ")
@@ -140,22 +140,27 @@ class ReportTest(unittest.TestCase):
         job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.log_interval=1")
         self.addCleanup(self.daemon.ctl, "cancel", job)
         self.daemon.wait_step(job, 3)
-        _, text, told = self.report(job)
+        _, text, summary = self.report(job)
         page = self.check(job, text)
-        self.assertTrue(told["traced"])
-        self.assertRegex(page.texts["body"], r"As it was measured in step \d+")
+        self.assertTrue(summary["traced"])
+        self.assertRegex(page.texts["body"], r"Measured in step \d+")
         program = next(one for one in self.daemon.show(job)["plan"]["programs"]
                        if one["name"] == "train")
         boxes = sum(len(page.all("rect", **{"class": f"l{lane}"})) for lane in range(3))
         self.assertEqual(boxes, 2 * program["instructions"])
-        _, text, told = self.report(job, "--no-trace")
-        self.assertFalse(told["traced"])
-        # what was measured may be more than the plan of now, and the page says why
+        _, text, summary = self.report(job, "--no-trace")
+        self.assertFalse(summary["traced"])
+        # the measured peak may exceed the current plan's, and then the page gives the reason
         self.assertNotIn("The wrap policy was changed", text)
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
         self.assertEqual(changed.returncode, 0, changed.stderr)
+        change = self.daemon.show(job)["step"]
+        self.daemon.wait_step(job, change + 2)
         _, text, _ = self.report(job, "--no-trace")
         self.assertIn("The wrap policy was changed 1 time while the job ran", text)
+        charts = [one for one in Page(text).all("svg", **{"class": "chart"})]
+        self.assertEqual(len(Page(text).all("line", **{"class": "mark"})), len(charts))
+        self.assertRegex(text, r"<title>units changed at step \d+</title>")
         piped = self.daemon.ctl("trace", job, "--steps", "1", "-o", "-")
         self.assertEqual(piped.returncode, 0, piped.stderr)
         self.assertRegex(piped.stderr, rf"^steps \d+ to \d+ of {job} on 2 ranks\n$")
@@ -164,7 +169,7 @@ class ReportTest(unittest.TestCase):
         self.daemon.wait_state(job, "CANCELLED")
 
     def test_queued(self):
-        """Of a job that has not begun there is a page, too."""
+        """A job that has not begun has a page, too."""
         job = self.daemon.submit("workers=3", "train.batch_size=16")
         self.addCleanup(self.daemon.ctl, "cancel", job)
         _, text, _ = self.report(job)
@@ -200,13 +205,13 @@ class ReportTest(unittest.TestCase):
     def test_browser(self):
         path, text, _ = self.report(self.done)
         dom = self.browse(path, "--dump-dom")
-        self.assertIn('<html lang="en" class="js">', dom)  # the script was let run
+        self.assertIn('<html lang="en" class="js">', dom)  # the script was allowed to run
         self.assertEqual(dom.count("<polyline"), text.count("<polyline"))
         picture = os.path.join(self.daemon.root, "page.png")
         self.browse(path, f"--screenshot={picture}", "--window-size=1200,2400")
         width, height, rows = read_png(picture)
         self.assertEqual((width, height), (1200, 2400))
-        self.assertGreater(len(set(rows[::997])), 20)  # there is a page on it
+        self.assertGreater(len(set(rows[::997])), 20)  # the picture is not blank
         keep = os.environ.get("FSDPD_KEEP_PAGE")
         if keep:
             shutil.copy(picture, keep)

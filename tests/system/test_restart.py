@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The store: what a coordinator that was killed with -9 still knows, and what still runs."""
+"""The store: what fsdpd still knows after kill -9 of the coordinator, and what still runs."""
 
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -22,20 +23,20 @@ def events(output):
 
 class Restart(unittest.TestCase):
     def check_record(self, watched):
-        """Every event once, in order, with every step's metrics."""
+        """Checks that every event is there once, in order, with every step's metrics."""
         self.assertEqual([event["sequence"] for event in watched],
                          list(range(1, len(watched) + 1)))
         self.assertEqual(harness.metric_steps(watched), list(range(1, 61)))
 
     def test_kill_and_restart(self):
-        """What is over, what runs and what waits; the workers that train are the same ones after."""
+        """Ended, running and waiting jobs survive; the same workers train on."""
         with harness.Daemon() as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             finished = daemon.json("list")[-1]["id"]
             before = daemon.show(finished)
             undisturbed = daemon.tensors(finished)
-            told = daemon.ctl("watch", finished, "-o", "json").stdout
-            self.check_record(events(told))
+            watched = daemon.ctl("watch", finished, "-o", "json").stdout
+            self.check_record(events(watched))
             running = daemon.submit(*SETTINGS)
             daemon.wait_step(running, 3)
             queued = daemon.submit("train.max_steps=3")
@@ -46,7 +47,7 @@ class Restart(unittest.TestCase):
             daemon.start()
 
             self.assertEqual(daemon.show(finished), before)
-            self.assertEqual(daemon.ctl("watch", finished, "-o", "json").stdout, told)
+            self.assertEqual(daemon.ctl("watch", finished, "-o", "json").stdout, watched)
             daemon.wait_log("job_resumed job=" + running)
             self.assertEqual({worker["id"]: worker["pid"] for worker in daemon.worker_list()},
                              workers)
@@ -64,7 +65,7 @@ class Restart(unittest.TestCase):
                 self.assertFalse(harness.alive(int(pid)), "an adopted worker outlived fsdpd")
 
     def test_killed_at_random_moments(self):
-        """Watched from the beginning to the end, pulled in between, and the same bits after all."""
+        """Watched from start to end, pulled in between, and still the same bits."""
         random = Random(20)
         with harness.Daemon() as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
@@ -92,7 +93,7 @@ class Restart(unittest.TestCase):
                              events(output))
 
     def test_stop_and_start(self):
-        """systemctl restart fsdpd with jobs on its own workers: they go on from a checkpoint."""
+        """systemctl restart fsdpd with supervised workers: jobs continue from a checkpoint."""
         with harness.Daemon() as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
@@ -110,8 +111,31 @@ class Restart(unittest.TestCase):
             codes = [event["state"]["reason"]["code"] for event in watched if "state" in event]
             self.assertIn("SHUTDOWN", codes)
 
+    def test_host_reboots(self):
+        """All processes end at once, and the runtime directory, a tmpfs, is empty afterwards."""
+        with harness.Daemon() as daemon:
+            self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
+            undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
+            job = daemon.submit(*SETTINGS, "checkpoint.every_steps=2", "retry.machine_failures=1")
+            daemon.wait_for(lambda: daemon.json("checkpoints", job), harness.PATIENCE, "a checkpoint")
+            workers = [int(worker["pid"]) for worker in daemon.worker_list()]
+            daemon.kill()
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+            shutil.rmtree(os.path.join(daemon.root, "run"))
+            unfinished = os.path.join(daemon.root, "state/.writing-store.db-mark-abcdef")
+            with open(unfinished, "w") as file:
+                file.write("cut off\n")
+            daemon.start()
+            self.assertFalse(os.path.exists(unfinished))
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
+            self.assertEqual(daemon.tensors(job), undisturbed)
+            steps = harness.metric_steps(daemon.events(job))  # some steps ran twice
+            self.assertEqual(sorted(set(steps)), list(range(1, 61)))
+
     def test_killed_while_it_stops(self):
-        """What was ordered for its end is no user's pause: the job goes on when fsdpd is back."""
+        """A pause for fsdpd's own end is not a user's: the job continues when fsdpd is back."""
         with harness.Daemon() as daemon:
             job = daemon.submit(*SETTINGS)
             daemon.wait_step(job, 3)

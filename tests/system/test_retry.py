@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""A worker that dies takes no job with it: the next attempt goes on from the last checkpoint, and the
-end has the bits of a run that nothing happened to."""
+"""A job survives the death of a worker: the next attempt continues from the last checkpoint, and
+the result has the bits of an undisturbed run."""
 
 import os
+import re
 import signal
 import sys
 import unittest
@@ -53,7 +54,7 @@ class Retry(unittest.TestCase):
         for event in events:
             if "metrics" in event:
                 last[int(event["metrics"]["step"])] = event["metrics"]["loss"]
-        self.assertEqual(last, expected)  # a step that was done again has the same loss
+        self.assertEqual(last, expected)  # a repeated step has the same loss
         attempts = [int(event["attempt"]) for event in events if "metrics" in event]
         self.assertEqual(attempts, sorted(attempts))
         self.assertEqual(set(attempts), {1, 2, 3})
@@ -64,7 +65,7 @@ class Retry(unittest.TestCase):
         self.assertIn("SIGKILL", retried[0]["reason"]["message"])
         running = [event["state"]["reason"]["message"] for event in events if "state" in event and
                    event["state"]["state"] == "RUNNING"]
-        self.assertEqual(["on from step" in message for message in running], [False, True, True])
+        self.assertEqual(["continuing from step" in message for message in running], [False, True, True])
 
     def test_damaged_checkpoint(self):
         job = self.daemon.submit(*SETTINGS, "checkpoint.every_steps=10")
@@ -81,7 +82,7 @@ class Retry(unittest.TestCase):
         self.assertEqual(shown["state"], "SUCCEEDED", shown["reason"])
         messages = [event["state"]["reason"]["message"] for event in self.daemon.events(job)
                     if "state" in event and event["state"]["state"] == "RUNNING"]
-        self.assertIn(f"on from step {listed[-2]['step']}", messages[-1])
+        self.assertIn(f"continuing from step {listed[-2]['step']}", messages[-1])
         self.assertIn("rank-00001.safetensors", messages[-1])
 
     def test_nothing_left_to_read(self):
@@ -106,7 +107,7 @@ class Retry(unittest.TestCase):
         self.assertIn("attempt 2", shown["reason"]["message"])
 
     def test_own_failure(self):
-        """A loss that is not finite is the job's own: no machine is to blame."""
+        """A loss that is not finite is the job's own failure, not a machine's."""
         settings = ("optimizer.type=sgd", "optimizer.lr=1000000", "train.max_steps=50")
         result = self.daemon.submit(*settings, wait=True)
         self.assertEqual(result.returncode, harness.JOB_FAILED)
@@ -114,6 +115,18 @@ class Retry(unittest.TestCase):
         result = self.daemon.submit(*settings, "retry.failures=1", wait=True)
         self.assertEqual(result.returncode, harness.JOB_FAILED)
         self.assertEqual(self.daemon.json("list")[-1]["attempt"], 2)
+
+    def test_pauses(self):
+        """They double up to the longest, as the options say."""
+        options = {"FSDPD_LIMITS_RETRY_SECONDS": "0.1", "FSDPD_LIMITS_RETRY_MAX_SECONDS": "0.3"}
+        with harness.Daemon(workers=1, environment=options) as daemon:
+            job = daemon.submit("workers=1", "optimizer.type=sgd", "optimizer.lr=1000000",
+                                "train.max_steps=50", "retry.failures=3")
+            daemon.wait_state(job, "FAILED")
+            messages = [event["state"]["reason"]["message"] for event in daemon.events(job)
+                        if "state" in event and event["state"]["reason"]["code"] == "RETRYING"]
+        self.assertEqual([re.search("retries in (.*?) s,", message)[1] for message in messages],
+                         ["0.1", "0.2", "0.3"])
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What systemd sees of fsdpd: notifications, the watchdog, sockets that it hands over."""
+"""fsdpd as systemd sees it: notifications, the watchdog, activated sockets."""
 
 import os
 import signal
@@ -14,7 +14,7 @@ from harness import Daemon, FSDPCTL, FSDPD
 
 
 class Manager:
-    """The other end of NOTIFY_SOCKET."""
+    """The receiving end of NOTIFY_SOCKET."""
 
     def __init__(self, directory):
         self.path = os.path.join(directory, "notify")
@@ -29,7 +29,7 @@ class Manager:
         self.socket.close()
 
     def listen(self, seconds, until=None):
-        """Listens for a while, or until a line begins so; the lines, with their times."""
+        """Listens for a while, or until a line has this prefix; the lines, with their times."""
         end = time.monotonic() + seconds
         start = len(self.heard)
         while time.monotonic() < end:
@@ -62,8 +62,8 @@ class Service(unittest.TestCase):
         with Daemon(workers=1, environment=environment) as daemon:
             lines = manager.wait("STATUS=1 worker, 0 jobs running, 0 queued")
             self.assertIn("READY=1", lines)
-            # The watchdog is fed at least twice per period; what the machine holds up now and then does
-            # not count. A state is said once.
+            # fsdpd feeds the watchdog at least twice per period; occasional stalls of the machine
+            # do not count. It sends each state once.
             heard = [manager.wait("WATCHDOG=1") for _ in range(10)]
             fed = [at for at, line in manager.heard if line == "WATCHDOG=1"][-10:]
             gaps = sorted(b - a for a, b in zip(fed, fed[1:]))
@@ -71,7 +71,7 @@ class Service(unittest.TestCase):
             self.assertNotIn("STATUS=1 worker, 0 jobs running, 0 queued", sum(heard, []))
             job = daemon.submit("train.epochs=100000", "workers=1")
             manager.wait("STATUS=1 worker, 1 job running, 0 queued")
-            # A process that does not run feeds nothing.
+            # A stopped process feeds nothing.
             daemon.process.send_signal(signal.SIGSTOP)
             with open(f"/proc/{daemon.process.pid}/stat") as stat:
                 while stat.read().rsplit(")", 1)[1].split()[0] != "T":
@@ -87,7 +87,7 @@ class Service(unittest.TestCase):
             usec = [line for line in lines if line.startswith("MONOTONIC_USEC=")]
             self.assertAlmostEqual(int(usec[0].split("=")[1]) / 1e6, time.monotonic(), delta=harness.PATIENCE)
             self.assertEqual(daemon.ctl("cancel", job).returncode, 0)
-            # Workers do not inherit what is not meant for them.
+            # Workers do not inherit variables meant for fsdpd.
             worker = harness.children(daemon.process.pid)[0]
             with open(f"/proc/{worker}/environ", "rb") as environ:
                 names = [entry.split(b"=")[0] for entry in environ.read().split(b"\0")]
@@ -106,7 +106,7 @@ class Service(unittest.TestCase):
         self.assertNotIn("WATCHDOG=1", lines)
 
     def activated(self, family, address, *arguments):
-        """fsdpd with a socket as systemd hands it over."""
+        """Starts fsdpd with a socket as systemd passes it."""
         listener = socket.socket(family, socket.SOCK_STREAM)
         self.addCleanup(listener.close)
         listener.bind(address)
@@ -125,7 +125,7 @@ class Service(unittest.TestCase):
             return file.read()
 
     def test_socket_activation(self):
-        """Twice on one socket, which outlives fsdpd; clients that come in between wait."""
+        """Twice on one socket, which outlives fsdpd; clients that connect in between wait."""
         path = os.path.join(self.root, "given.sock")
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.addCleanup(listener.close)
@@ -163,7 +163,7 @@ class Service(unittest.TestCase):
     def test_tcp_socket_is_refused(self):
         daemon = self.activated(socket.AF_INET, ("127.0.0.1", 0))
         self.assertEqual(daemon.wait(harness.PATIENCE), 4, self.log())
-        self.assertIn("neither encrypted nor authenticated", self.log())
+        self.assertIn("--insecure-tcp to serve it without encryption and authentication", self.log())
 
 
 if __name__ == "__main__":

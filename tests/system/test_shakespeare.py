@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tokens end to end: the Shakespeare example learns (in full where its text is there and FSDPD_QUICK
-is not set), the same run gives the same bits, one worker does what two do, and bad data is refused
-with its place."""
+"""Tokens end to end: the Shakespeare example learns (in full if its text is available and
+FSDPD_QUICK is not set), the same run gives the same bits, one worker gives the same losses as two,
+and an error in the data is refused with its place."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SHORT = ("train.max_steps=60", "schedule.warmup_steps=10", "train.evaluate_inter
 
 
 def write_text(path):
-    """Tiny Shakespeare, or, where it is not, a text that every source tree has."""
+    """Writes tiny Shakespeare, or, if it is missing, a text that every source tree has."""
     shakespeare = harness.find_shakespeare()
     if shakespeare:
         shutil.copy(shakespeare, path)
@@ -55,14 +55,14 @@ class Shakespeare(unittest.TestCase):
         return self.daemon.ctl(verb, JOB, *sets, *arguments, timeout=timeout)
 
     def train(self, *settings, timeout=600):
-        """Trains: what was printed, and the job at its end."""
+        """Trains: the output, and the job at its end."""
         result = self.ctl("submit", f"data.path={self.text}", *settings, arguments=["--wait"],
                           timeout=timeout)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout, self.daemon.show(self.daemon.json("list")[-1]["id"])
 
     def short_run(self):
-        """What was printed and the job of the run that others are compared with; made once."""
+        """The output and the job of the run that the tests compare others with; made once."""
         if self.__class__.short is None:
             self.__class__.short = self.train(*SHORT)
         return self.__class__.short
@@ -125,7 +125,7 @@ class Shakespeare(unittest.TestCase):
             self.assertLess(abs(other["metrics"]["val_loss"] / two["metrics"]["val_loss"] - 1), 1e-3)
 
     def test_token_files(self):
-        """The text as nanoGPT's and as llm.c's file trains to the same bits as the text."""
+        """The text in nanoGPT's and in llm.c's format trains to the same bits as the plain text."""
         _, text = self.short_run()
         with open(self.text, "rb") as file:
             tokens = file.read()
@@ -141,13 +141,29 @@ class Shakespeare(unittest.TestCase):
         self.assertEqual(job["metrics"]["val_loss"], text["metrics"]["val_loss"])
 
     def test_masked(self):
-        """Only that masks can be had; nothing in the text is byte 255."""
-        text, job = self.train(*SHORT, "data.objective=masked", "data.mask_token=255",
-                               "train.epochs=0")
-        self.assertTrue(0 < job["metrics"]["val_loss"] < 5)
+        """A step's loss is the mean over the masked tokens of all its windows, however these are
+        divided into workers and batches. The text has no byte 255."""
+        curves = []
+        for cut in (["workers=1", "train.batch_size=12"],
+                    ["workers=2", "train.batch_size=6"],
+                    ["workers=1", "train.batch_size=4", "train.accumulation_steps=3"],
+                    ["workers=2", "train.batch_size=1", "train.accumulation_steps=6",
+                     "train.no_sync=true"],
+                    ["workers=2", "train.batch_size=3", "train.accumulation_steps=2",
+                     "fsdp.cpu_offload=true"]):
+            _, job = self.train(*SHORT, "data.objective=masked", "data.mask_token=255",
+                                "train.epochs=0", "train.log_interval=1", "train.max_steps=50",
+                                "optimizer.eps=1e-3", "optimizer.lr=1e-4", *cut)
+            self.assertTrue(0 < job["metrics"]["val_loss"] < 5)
+            curves.append([loss for _, loss in self.daemon.losses(job["id"])])
+        self.assertEqual(len(curves[0]), int(job["steps"]))
+        for curve in curves[1:]:
+            for step, (found, expected) in enumerate(zip(curve, curves[0], strict=True)):
+                self.assertLessEqual(abs(found / expected - 1), 1e-6, f"step {step}")
 
     def test_text_is_cut(self):
-        """Somebody cuts the file while a job reads it: the job fails and says why, workers live on."""
+        """The file shrinks while a job reads it: the job fails with the reason, and the workers
+        live on."""
         text = os.path.join(self.data, "cut.txt")
         shutil.copy(self.text, text)
         pids = {worker["pid"] for worker in self.daemon.worker_list()}
@@ -164,6 +180,22 @@ class Shakespeare(unittest.TestCase):
             20, "two idle workers")
         self.assertEqual({worker["pid"] for worker in self.daemon.worker_list()}, pids)
 
+    def test_pattern_of_files(self):
+        """The text in three files trains like the text in one."""
+        parts = os.path.join(self.data, "parts")
+        os.makedirs(parts, exist_ok=True)
+        with open(self.text, "rb") as file:
+            text = file.read()
+        for part in range(3):
+            with open(os.path.join(parts, f"{part}.txt"), "wb") as file:
+                file.write(text[len(text) * part // 3:len(text) * (part + 1) // 3])
+        _, whole = self.short_run()
+        _, split = self.train(*SHORT, "data.path=parts/*.txt")
+        self.assertEqual(split["state"], "SUCCEEDED")
+        last = [job["metrics"]["loss"] for job in (whole, split)]
+        self.assertLess(abs(last[0] - last[1]), 0.3)
+        self.refused(harness.NOT_FOUND, ["parts has no file that matches *.md"], "data.path=parts/*.md")
+
     def refused(self, code, words, *settings, verb="submit", arguments=()):
         result = self.ctl(verb, *settings, arguments=arguments)
         self.assertEqual(result.returncode, code, result.stderr)
@@ -173,12 +205,13 @@ class Shakespeare(unittest.TestCase):
     def test_refusals(self):
         data = f"data.path={self.text}"
         self.refused(harness.USAGE, ["data.formt", "data.format"], "data.formt=text")
-        self.refused(harness.USAGE, ["expected idx, tokens or text"], "data.format=parquet")
+        self.refused(harness.USAGE, ["expected idx, images, tokens, text or dataset"], "data.format=parquet")
         self.refused(harness.USAGE, ["data.tokenizer: expected bytes"], "data.tokenizer=gpt2")
         self.refused(harness.USAGE, ["data.dir: belongs to data.format idx"], "data.dir=x")
         self.refused(harness.USAGE, ["train.max_steps: is missing"], "train.max_steps=0")
         self.refused(harness.NOT_FOUND, ["data.path", "nowhere"], "data.path=nowhere")
         self.refused(harness.NOT_PERMITTED, ["data.path"], "data.path=/etc/passwd")
+        self.refused(harness.NOT_FOUND, ["dataset.json"], f"data={{format: dataset, path: {self.data}}}")
         self.refused(harness.NOT_FOUND, ["data.validation_path"], data, "data.validation_path=no")
         self.refused(harness.FAILED, ["data.context", "64 positions"], data, "data.context=65")
         self.refused(harness.FAILED, ["the nearest to 1000 are 768 or 1536"], data,
@@ -189,7 +222,7 @@ class Shakespeare(unittest.TestCase):
         self.refused(harness.FAILED, [short, "data for validation: 64 tokens are too few for one "
                                       "window of 64 and the token after it"], f"data.path={short}")
         odd = self.write("odd.bin", b"x" * 64001)
-        self.refused(harness.FAILED, [odd, "64001 bytes are no whole number of tokens"],
+        self.refused(harness.FAILED, [odd, "64001 bytes are not a whole number of tokens"],
                      "data.format=tokens", f"data.path={odd}")
         lies = self.write("lies.bin", struct.pack("<iii", 20240520, 1, 1 << 30), bytes(1 << 16))
         self.refused(harness.FAILED, [lies, "cut short", "1073741824 tokens"],
@@ -201,7 +234,8 @@ class Shakespeare(unittest.TestCase):
         result = self.ctl("submit", "data.format=tokens", f"data.path={bad}", *SHORT,
                           arguments=["--wait"])
         self.expect_bad_token(bad, 40000, result)
-        # One too large to be checked before training: the second worker's loader finds it.
+        # A file too large to be checked before training: the second worker's loader finds the
+        # token.
         with open(self.write("large.bin"), "r+b") as file:
             file.truncate((1 << 29) + 4096)
             file.seek(2 * (64 * 20 + 7))
@@ -216,7 +250,7 @@ class Shakespeare(unittest.TestCase):
                       "ids 0 to 255", result.stderr)
 
     def test_example(self):
-        """What examples/shakespeare/README.md says."""
+        """The claims of examples/shakespeare/README.md."""
         if not self.real or os.environ.get("FSDPD_QUICK"):
             self.skipTest("takes tiny Shakespeare and some minutes (FSDPD_SHAKESPEARE, FSDPD_QUICK)")
         text, job = self.train(timeout=1500)
@@ -224,6 +258,29 @@ class Shakespeare(unittest.TestCase):
         print("validation losses:", *losses, f"after {job['metrics']['train_seconds']:.0f} s")
         self.assertEqual(len(losses), 8)
         self.assertLessEqual(job["metrics"]["val_loss"], 1.90)
+
+
+class Waiting(unittest.TestCase):
+    def test_a_slow_disk_shows(self):
+        """Time that steps wait for data is in the metrics, and fsdpctl show says so."""
+        with tempfile.TemporaryDirectory(prefix="fsdpd-test-") as root:
+            text = os.path.join(root, "text.txt")
+            write_text(text)
+            faults = harness.Faults(root)
+            with harness.Daemon(data=root, environment=faults.environment) as daemon:
+                sets = [word for setting in (f"data.path={text}", "train.max_steps=10", "train.log_interval=5",
+                                             "schedule.warmup_steps=2", "train.evaluate=false")
+                        for word in ("--set", setting)]
+                shares = []
+                for rules in ([], ["read *text.txt 150"]):  # a batch takes 12 reads, and two threads make them
+                    faults.set(*rules)
+                    result = daemon.ctl("submit", JOB, *sets, "--wait", timeout=600)
+                    self.assertEqual(result.returncode, 0, result.stderr + daemon.text())
+                    job = daemon.show(daemon.json("list")[-1]["id"])
+                    shares.append(job["metrics"]["data_wait_share"])
+                print(f"waiting for data: {shares[0]:.1%} of the time, {shares[1]:.1%} with a slow disk")
+                self.assertTrue(0 <= shares[0] < shares[1] - 0.2 and 0.3 < shares[1] < 1, shares)
+                self.assertRegex(daemon.ctl("show", job["id"]).stdout, r"data        \d+% of the time waiting for data\n")
 
 
 if __name__ == "__main__":

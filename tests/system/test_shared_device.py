@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers that share a device, one of the stub (stub_device.py), trained through host memory and Gloo."""
+"""Workers that share a stub device (stub_device.py) and train through host memory and Gloo."""
 
 import os
 import signal
@@ -25,13 +25,13 @@ class SharedDevice(stub_device.StubDevice):
                                    "--set", "workers=2")
         planned = planned.get("plan", planned)
         self.assertEqual(planned["communicator"], "gloo through host memory")
-        lane = (12 << 20) + 64  # of copies to and from the device
+        lane = (12 << 20) + 64  # for copies to and from the device
         self.assertGreater(int(planned["staging_bytes"]), 4 * lane + (4 << 20))
         alone = self.daemon.json("plan", self.job, "--set", f"data.dir={self.daemon.data}",
                                  "--set", "workers=1")
         alone = alone.get("plan", alone)
         self.assertEqual((alone["communicator"], int(alone["staging_bytes"])), ("", 3 * lane))
-        # each has half of what the device had free
+        # each has half of the device's free memory
         self.assertEqual(int(planned["device_memory_bytes"]), int(workers[0]["memory_bytes"]) // 2)
         self.assertEqual(int(alone["device_memory_bytes"]), int(workers[0]["memory_bytes"]))
 
@@ -40,14 +40,14 @@ class SharedDevice(stub_device.StubDevice):
         self.assertLess(losses[-1][1], losses[0][1])
         self.assertIn("through_host_memory=1", self.workers_said())
 
-        # Nobody registers what NCCL has no part in.
+        # Without NCCL no buffer is registered.
         registered = "fsdp.register_buffers=true"
-        told = self.daemon.ctl("plan", self.job, "--set", f"data.dir={self.daemon.data}", "--set",
+        plan = self.daemon.ctl("plan", self.job, "--set", f"data.dir={self.daemon.data}", "--set",
                                "workers=2", "--set", registered).stdout
-        self.assertIn("fsdp.register_buffers has no effect where workers share a device", told)
+        self.assertIn("fsdp.register_buffers has no effect where workers share a device", plan)
         self.assertEqual(self.train("workers=2", "device=cuda", registered), (losses, weights))
 
-        # CPU workers come to the same, but for rounding.
+        # CPU workers give the same result, up to rounding.
         for name in ("here/cpu:0", "here/cpu:1"):
             self.daemon.start_worker(name)
         self.wait_workers(4)
@@ -65,7 +65,7 @@ class SharedDevice(stub_device.StubDevice):
         self.assertTrue(worker["id"].endswith("/cuda:0"), worker["id"])
         self.assertFalse(worker["shares_device"])
         self.start("--share-device")
-        self.daemon.wait_for(lambda: "--share-device can have the same device" in self.workers_said(),
+        self.daemon.wait_for(lambda: "to share a device, start both workers with --share-device" in self.workers_said(),
                              20, "the second one to be refused")
         self.assertEqual(len(self.daemon.worker_list()), 1)
 

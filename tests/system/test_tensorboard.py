@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""TensorBoard's event files, read by a parser that shares nothing with what wrote them."""
+"""TensorBoard's event files, read by a parser that shares no code with their writer."""
 
 import glob
 import math
@@ -141,7 +141,7 @@ class TensorBoard(unittest.TestCase):
         self.assertEqual(self.files("plain-1"), [])
 
     def test_live_and_cut_off(self):
-        """The file can be read while the job runs; a killed daemon leaves whole records."""
+        """The file is readable while the job runs; a killed daemon leaves whole records."""
         with Daemon(workers=1) as daemon:
             job = daemon.submit("tensorboard=true", "workers=1", "train.epochs=100000",
                                 "train.log_interval=1")
@@ -153,7 +153,7 @@ class TensorBoard(unittest.TestCase):
             daemon.start()
 
     def test_unwritable(self):
-        """Where the directory cannot be, the job goes on without."""
+        """If the directory cannot be created, the job continues without it."""
         daemon = self.daemon
         directory = os.path.join(daemon.root, "state/jobs/blocked-1")
         os.makedirs(directory)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Mutual TLS over TCP: an authority of our own, a job on a worker that attaches with a certificate, and
-certificates that change while everything runs. What is refused is in test_refusals.py."""
+"""Mutual TLS over TCP: a private authority, a job on a worker that attaches with a certificate, and
+certificates that change while everything runs. test_refusals.py tests the refusals."""
 
 import os
 import shutil
@@ -64,11 +64,12 @@ class Tls(unittest.TestCase):
         self.addCleanup(daemon.close)
         return daemon
 
-    def worker(self, daemon, files, identity):
-        log = open(os.path.join(self.root, identity.replace("/", "-") + ".log"), "wb")
+    def worker(self, daemon, files, identity=None):
+        log = open(os.path.join(self.root, "worker.log"), "ab")
         self.addCleanup(log.close)
         process = subprocess.Popen(
-            [FSDPD, "worker", "--config=", "--coordinator", self.address, "--id", identity,
+            [FSDPD, "worker", "--config=", "--coordinator", self.address,
+             *(["--id", identity] if identity else []),
              "--data-root", daemon.data, *tls_flags(files)], stdin=subprocess.DEVNULL, stdout=log,
             stderr=log)
 
@@ -97,7 +98,7 @@ class Tls(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_files_of_ones_own(self):
-        """fsdpctl finds its certificate where it lies by default."""
+        """fsdpctl finds its certificate at the default path."""
         self.start()
         directory = os.path.join(self.root, "home/fsdpd/tls")
         os.makedirs(directory)
@@ -109,10 +110,10 @@ class Tls(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_no_silent_downgrade(self):
-        """TLS files that are given and --insecure-tcp cannot both be meant."""
+        """TLS files and --insecure-tcp exclude each other."""
         result = client(self.address, self.ann, "status", "--insecure-tcp")
         self.assertEqual(result.returncode, harness.USAGE, result.stderr)
-        self.assertIn("only one of them can be meant", result.stderr)
+        self.assertIn("use only one of them", result.stderr)
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith("FSDPD_")}
         result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
@@ -120,7 +121,7 @@ class Tls(unittest.TestCase):
                                          FSDPD_TLS_KEY=self.ann[2]),
                                 timeout=harness.PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, harness.USAGE, result.stdout)
-        # Files that only lie where they lie by default give way, with a word.
+        # Files at the default path are ignored, with a note.
         directory = os.path.join(self.root, "home/fsdpd/tls")
         os.makedirs(directory)
         shutil.copy(self.ann[0], directory)
@@ -129,10 +130,10 @@ class Tls(unittest.TestCase):
                                          XDG_CONFIG_HOME=self.root + "/home"),
                                 timeout=harness.PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, harness.UNREACHABLE, result.stdout)
-        self.assertIn("tls/ca.crt is not used", result.stdout)
+        self.assertIn("tls/ca.crt is ignored", result.stdout)
 
     def test_missing_files(self):
-        """fsdpctl says which of its own flags is wrong; fsdpd, which key."""
+        """fsdpctl names its wrong flag; fsdpd, the wrong key."""
         missing = os.path.join(self.root, "missing")
         for number, flag in enumerate(("--tls-ca", "--tls-certificate", "--tls-key")):
             files = [*self.ann[:number], missing, *self.ann[number + 1:]]
@@ -155,7 +156,7 @@ class Tls(unittest.TestCase):
         self.assertIn(f"tls.ca: cannot open {missing}", result.stdout)
 
     def test_certificates_of_the_wrong_use(self):
-        """Each side refuses to begin with a certificate that the other would not take."""
+        """Each side refuses to start with a certificate that the other rejects."""
         result = client(self.address, self.server, "status")
         self.assertEqual(result.returncode, harness.USAGE, result.stderr)
         self.assertIn("not for clients", result.stderr)
@@ -167,7 +168,7 @@ class Tls(unittest.TestCase):
         self.assertIn("not for servers", result.stdout)
 
     def test_renewal(self):
-        """Another certificate, of another authority, without a restart; a wrong one changes nothing."""
+        """Another certificate, of another authority, without a restart; errors change nothing."""
         daemon = self.start()
         watched = client(self.address, self.ann, "status")
         self.assertEqual(watched.returncode, 0, watched.stderr)
@@ -179,7 +180,7 @@ class Tls(unittest.TestCase):
         shutil.copy(fresh[1], self.server[1])
         daemon.process.send_signal(signal.SIGHUP)
         line = daemon.wait_log("reload_refused")
-        self.assertIn("the key is not the certificate's", line)
+        self.assertIn("the key does not match the certificate", line)
         self.assertEqual(client(self.address, self.ann, "status").returncode, 0)
         for source, target in zip(fresh, self.server):
             shutil.copy(source, target)
@@ -187,11 +188,12 @@ class Tls(unittest.TestCase):
         daemon.wait_log("certificate_read")
         daemon.wait_log(" reloaded ")
         self.assertEqual(client(self.address, bob, "status").returncode, 0)
-        # ann's own ca.crt is the new one too now, but not who signed her certificate.
+        # ann's own ca.crt is the new one too now, but not the authority that signed her
+        # certificate.
         self.assertEqual(client(self.address, self.ann, "status").returncode, harness.UNREACHABLE)
 
     def test_a_reload_is_done_as_a_whole(self):
-        """What is wrong elsewhere in the configuration keeps the old certificate."""
+        """An error elsewhere in the configuration keeps the old certificate."""
         config = os.path.join(self.root, "fsdpd.yaml")
         with open(config, "w") as file:
             file.write("log_level: info\n")
@@ -201,14 +203,14 @@ class Tls(unittest.TestCase):
             shutil.copy(source, target)
         bob = other.issue("user", "bob")
         with open(config, "w") as file:
-            file.write("operator_group: nobody-has-this-group\n")
+            file.write("operator_group: no-such-group\n")
         daemon.process.send_signal(signal.SIGHUP)
-        self.assertIn("no group nobody-has-this-group", daemon.wait_log("reload_refused"))
+        self.assertIn("no group no-such-group", daemon.wait_log("reload_refused"))
         self.assertEqual(client(self.address, bob, "status").returncode, harness.UNREACHABLE)
         os.unlink(config)
 
     def test_worker_takes_a_renewed_certificate(self):
-        """A worker whose link breaks comes back with the certificate that lies there then."""
+        """A worker whose connection breaks returns with the certificate that the file then has."""
         daemon = self.start()
         files = self.authority.issue("worker", "node1")
         process = self.worker(daemon, files, "node1/cpu:0")
@@ -224,8 +226,28 @@ class Tls(unittest.TestCase):
         daemon.wait_for(lambda: len(daemon.worker_list()) == 1, 30, "the worker to attach again")
         self.assertIsNone(process.poll())
 
+    def test_a_workers_id_begins_with_its_certificates_name(self):
+        """docs/clusters.md promises it: the host may have another name."""
+        daemon = self.start()
+        self.worker(daemon, self.authority.issue("worker", "rack7.node1"))
+        self.worker(daemon, self.authority.issue("worker", "rack7.node2"), "cpu:0")  # as systemd
+        daemon.wait_for(lambda: len(daemon.worker_list()) == 2, 20, "both workers to attach")
+        self.assertEqual(sorted(row["id"] for row in daemon.worker_list()),
+                         ["rack7.node1/cpu", "rack7.node2/cpu:0"])
+
+    def test_a_refused_worker_logs_the_cure(self):
+        daemon = self.start()
+        self.worker(daemon, self.authority.issue("worker", "node1"), "node2/cpu")
+
+        def refusals():
+            with open(os.path.join(self.root, "worker.log")) as log:
+                return [line for line in log if "code=PERMISSION_DENIED" in line]
+        line = daemon.wait_for(refusals, 20, "the worker to log the refusal")[0]
+        self.assertIn("ERROR attach_refused ", line)
+        self.assertIn("must begin with node1/; set worker.id, or issue a certificate", line)
+
     def test_files_of_certificates(self):
-        """Modes, what is not replaced, and what is said."""
+        """Modes, files that are kept, and messages."""
         directory = self.authority.directory
         for name in os.listdir(directory):
             mode = os.stat(os.path.join(directory, name)).st_mode & 0o777
@@ -233,15 +255,16 @@ class Tls(unittest.TestCase):
         again = subprocess.run([FSDPD, "cert", "init", directory], text=True,
                                stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertNotEqual(again.returncode, 0)
-        self.assertIn("there is an authority already", again.stderr)
-        # The key may be kept elsewhere, as docs/security.md advises: that is no reason for another.
+        self.assertIn("an authority exists already", again.stderr)
+        # The key may be kept elsewhere, as docs/security.md advises: that is no reason to make a
+        # new one.
         with open(directory + "/ca.crt", "rb") as file:
             certificate = file.read()
         os.rename(directory + "/ca.key", self.root + "/ca.key")
         again = subprocess.run([FSDPD, "cert", "init", directory], text=True,
                                stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertNotEqual(again.returncode, 0)
-        self.assertIn("ca.crt: there is an authority already", again.stderr)
+        self.assertIn("ca.crt: an authority exists already", again.stderr)
         self.assertFalse(os.path.exists(directory + "/ca.key"))
         with open(directory + "/ca.crt", "rb") as file:
             self.assertEqual(file.read(), certificate)
@@ -263,7 +286,7 @@ class Tls(unittest.TestCase):
         self.start()
         result = client(self.address, self.ann, "status")
         self.assertEqual(result.returncode, harness.USAGE)
-        self.assertIn("everybody may use this private key", result.stderr)
+        self.assertIn("every user may use this private key", result.stderr)
 
 
 if __name__ == "__main__":

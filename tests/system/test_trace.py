@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""fsdpctl trace: a timeline of a running job, read by an independent reader, and what is refused."""
+"""fsdpctl trace: a timeline of a running job, read by an independent reader, and its refusals."""
 
 import json
 import os
@@ -41,7 +41,7 @@ class Trace:
                       key=lambda span: span["ts"])
 
     def at(self, event):
-        """The span that an arrow's end lies in."""
+        """The span that contains an arrow's end."""
         found = [span for span in self.of(event["pid"], event["tid"])
                  if span["ts"] <= event["ts"] < span["end"]]
         assert len(found) == 1, (event, found)
@@ -64,7 +64,8 @@ class TraceTest(unittest.TestCase):
         return job
 
     def wait_traced(self, job, steps):
-        """Until the client that was started is heard, and the ranks have made so many steps since."""
+        """Waits until fsdpd has the client's request and the ranks have done this number of steps
+        since."""
         self.daemon.wait_log(f"trace_ordered job={job} steps=1000 ")
         self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + steps)
 
@@ -115,13 +116,13 @@ class TraceTest(unittest.TestCase):
 
     def check_two_ranks(self, *settings, gathers):
         job = self.start(*settings)
-        trace, told = self.trace(job)
-        self.assertEqual((told["ranks"], told["hosts"], told["steps"]), (2, 1, STEPS))
+        trace, summary = self.trace(job)
+        self.assertEqual((summary["ranks"], summary["hosts"], summary["steps"]), (2, 1, STEPS))
         self.check(trace, 2, STEPS)
         plan = self.daemon.show(job)["plan"]
         self.stop(job)
 
-        # what each step does is what the plan says it does
+        # each step does what the plan says
         program = next(program for program in plan["programs"] if program["name"] == "train")
         for rank in (0, 1):
             mine = [span for span in trace.spans if span["pid"] == rank and span["tid"] < 3]
@@ -136,21 +137,21 @@ class TraceTest(unittest.TestCase):
                        if event["pid"] == rank]
             self.assertEqual(len(counter), len(mine))
             self.assertEqual(max(counter), trace.document["otherData"]["live_peak_bytes"])
-            # the plan's classes alive at the peak, without what is lost to fragments
+            # the plan's classes alive at the peak, without the loss to fragmentation
             alive = sum(entry["bytes"] for entry in program["memory"]
                         if not entry["name"].startswith("lost"))
             self.assertEqual(max(counter), alive)
             self.assertLess(min(counter), max(counter))
 
-        # all of it is in the times by what was done, a mean over ranks and steps
+        # the times by operation add up to it, a mean over ranks and steps
         for lane, name in LANES.items():
             if name != "steps":
-                spent = [entry["seconds"] for entry in told["times"] if entry["lane"] == name]
+                spent = [entry["seconds"] for entry in summary["times"] if entry["lane"] == name]
                 spans = [span for span in trace.spans if span["tid"] == lane]
                 mean = sum(span["dur"] for span in spans) * 1e-6 / (2 * STEPS)
-                # what took no time is a nanosecond long in the file
+                # a span of no duration is a nanosecond long in the file
                 self.assertAlmostEqual(sum(spent), mean, delta=1e-9 * len(spans))
-        often = {entry["what"]: entry["per_step"] for entry in told["times"]}
+        often = {entry["what"]: entry["per_step"] for entry in summary["times"]}
         self.assertAlmostEqual(sum(often.values()), program["instructions"])
         self.assertEqual((often["conv2d"], often["linear_backward_weights"]), (2, 2))
         self.assertNotIn("compute", often)
@@ -182,10 +183,10 @@ class TraceTest(unittest.TestCase):
     def test_accumulation(self):
         """All batches of a step are in its trace, and what they send adds up to its metrics."""
         job = self.start("train.accumulation_steps=3", "train.log_interval=1")
-        trace, told = self.trace(job, 2, "batches.json")
+        trace, summary = self.trace(job, 2, "batches.json")
         metrics, plan = (self.daemon.show(job)[key] for key in ("metrics", "plan"))
         self.stop(job)
-        self.assertEqual(told["steps"], 2)
+        self.assertEqual(summary["steps"], 2)
         self.check(trace, 2, 2)
         programs = {program["name"]: program for program in plan["programs"]}
         for rank in (0, 1):
@@ -204,9 +205,9 @@ class TraceTest(unittest.TestCase):
 
     def test_one_rank(self):
         job = self.start("workers=1")
-        trace, told = self.trace(job, 1, "one.json")
+        trace, summary = self.trace(job, 1, "one.json")
         self.stop(job)
-        self.assertEqual((told["ranks"], told["steps"]), (1, 1))
+        self.assertEqual((summary["ranks"], summary["steps"]), (1, 1))
         self.check(trace, 1, 1)
         self.assertFalse(trace.starts)
 
@@ -229,7 +230,8 @@ class TraceTest(unittest.TestCase):
         self.check(trace, 2, count)
 
     def test_units_that_change(self):
-        # the plan that is traced is gone; what there was of it is told, and the next is another
+        # the traced plan is gone; fsdpctl reports the steps that it has, and the next trace is
+        # another
         job = self.start("fsdp.wrap.policy=none")
         path = os.path.join(self.daemon.root, "changed.json")
         trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
@@ -241,9 +243,9 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(trace.returncode, DONE, errors)
         before, (after, _) = Trace(path), self.trace(job, 2, "after.json")
         self.stop(job)
-        told = before.document["otherData"]
-        self.assertLess(told["last_step"] - told["first_step"] + 1, 1000)
-        self.check(before, 2, told["last_step"] - told["first_step"] + 1)
+        summary = before.document["otherData"]
+        self.assertLess(summary["last_step"] - summary["first_step"] + 1, 1000)
+        self.check(before, 2, summary["last_step"] - summary["first_step"] + 1)
         self.check(after, 2, 2)
         units = [{span["args"].get("unit") for span in trace.spans if span["tid"] == 1}
                  for trace in (before, after)]
@@ -258,8 +260,8 @@ class TraceTest(unittest.TestCase):
         trace.communicate(timeout=harness.PATIENCE)
         self.assertEqual([name for name in os.listdir(self.daemon.root) if "left.json" in name], [])
         # the next one takes its place
-        again, told = self.trace(job, 2, "again.json")
-        self.assertEqual(told["steps"], 2)
+        again, summary = self.trace(job, 2, "again.json")
+        self.assertEqual(summary["steps"], 2)
         self.check(again, 2, 2)
         self.stop(job)
 
@@ -308,7 +310,7 @@ class TraceTest(unittest.TestCase):
         self.assertRegex(shown, r"(?m)^network +.* sent per rank and step, .* of it exposed$")
 
     def op_times(self, job, after):
-        """Of the first step behind `after` that is known: its number, and seconds by kind."""
+        """The first known step after `after`: its number, and seconds by kind."""
         def look():
             metrics = self.daemon.show(job).get("metrics", {})
             return metrics if int(metrics.get("op_times_step", 0)) > after else None
@@ -318,13 +320,13 @@ class TraceTest(unittest.TestCase):
         return int(metrics["op_times_step"]), times
 
     def test_op_times(self):
-        """They go on beside a trace that is ordered, and under other units."""
+        """Operation times continue during a trace, and under other units."""
         job = self.start("train.log_interval=2", "train.trace_interval=4", "train.accumulation_steps=2")
         step, times = self.op_times(job, 0)
         self.assertEqual(step % 4, 0)
         self.assertRegex(self.daemon.ctl("show", job).stdout, r"(?m)^ops +\w+ .*, in step \d+$")
-        _, told = self.trace(job, 5)
-        self.assertEqual({row["what"] for row in told["times"]}, set(times))
+        _, summary = self.trace(job, 5)
+        self.assertEqual({row["what"] for row in summary["times"]}, set(times))
         step, times = self.op_times(job, int(self.daemon.show(job)["step"]))
         self.assertEqual(step % 4, 0)
         self.assertGreater(times["conv2d"], 0)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Two hosts, each a network namespace with an address of its own: the coordinator on one, workers on both,
-mutual TLS between them, a job across them; the cable between them pulled for ten seconds, and for good."""
+"""Two hosts, each a network namespace with its own address: the coordinator on one, workers on
+both, mutual TLS between them, a job across them; the cable between them unplugged for ten seconds,
+and for good."""
 
 import json
 import os
@@ -16,7 +17,7 @@ import harness
 import test_tls
 
 PORT = 9436
-SILENCE_S = 5  # shorter than the ten seconds for which the cable is out, so that it is noticed
+SILENCE_S = 5  # shorter than the ten seconds without the cable, so that the break is noticed
 
 
 def ip(*arguments):
@@ -24,7 +25,8 @@ def ip(*arguments):
 
 
 class Hosts:
-    """node1 and node2, joined by a cable; gone when closed. Raises OSError where that is not permitted."""
+    """node1 and node2, joined by a cable; gone when closed. Raises OSError where that is not
+    permitted."""
 
     def __init__(self):
         tag = f"{os.getpid() % 100000}"
@@ -48,7 +50,7 @@ class Hosts:
             raise OSError(str(getattr(error, "stderr", None) or error)) from error
 
     def on(self, node, *arguments):
-        """The command line that runs there, under the host's name."""
+        """The command line that runs on this host, under the host's name."""
         return ["ip", "netns", "exec", self.names[node], "unshare", "--uts", "sh", "-c",
                 'hostname "$0"; exec "$@"', node, *arguments]
 
@@ -57,7 +59,7 @@ class Hosts:
            "up" if plugged else "down")
 
     def sent(self, node):
-        """Bytes that have left the host by the cable."""
+        """Bytes that the host has sent over the cable."""
         shown = subprocess.run(["ip", "-n", self.names[node], "-j", "-s", "link", "show",
                                 self.links[node]], check=True, stdout=subprocess.PIPE, text=True)
         return json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"]
@@ -70,7 +72,7 @@ class Hosts:
 
 
 class TwoHosts(unittest.TestCase):
-    reattach_seconds = 60  # as it is by default
+    reattach_seconds = 60  # the default
 
     def setUp(self):
         if not shutil.which("ip") or not shutil.which("unshare"):
@@ -96,7 +98,7 @@ class TwoHosts(unittest.TestCase):
                    FSDPD_LIMITS_SILENCE_SECONDS=str(SILENCE_S),
                    FSDPD_LIMITS_REATTACH_SECONDS=str(self.reattach_seconds))
         self.wait(lambda: self.ctl("node2", "version").returncode == 0, 20, "fsdpd to serve")
-        # One attaches over the socket of its host, and says where the other reaches it.
+        # One attaches over its host's socket, and gives the address at which the other reaches it.
         self.start("node1", harness.FSDPD, "worker", "--coordinator",
                    f"unix:{self.root}/run/fsdpd.sock", "--address", self.hosts.addresses["node1"],
                    "--data-root", self.data, "--threads", "1")
@@ -170,7 +172,7 @@ class TwoHosts(unittest.TestCase):
         return [loss for _, loss in points]
 
     def test_across(self):
-        """A job over both; its gradients go through the cable, and so do its weights at the end."""
+        """A job over both; its gradients, and finally its weights, cross the cable."""
         self.assertEqual({worker["id"].split("/")[0] for worker in self.json("workers")},
                          {"node1", "node2"})
         before = self.hosts.sent("node2")
@@ -179,7 +181,7 @@ class TwoHosts(unittest.TestCase):
         self.assertEqual((shown["state"], shown["step"]), ("SUCCEEDED", 20), self.text())
         self.assertEqual(sorted(worker.split("/")[0] for worker in shown["workers"]),
                          ["node1", "node2"])
-        # Each of the 20 steps gathers and reduces 1.2 million parameters, half of them over there.
+        # Each of the 20 steps gathers and reduces 1.2 million parameters, half of them on node2.
         self.assertGreater(self.hosts.sent("node2") - before, 20 * 2_000_000)
         weights = os.path.join(self.root, "weights.safetensors")
         pulled = self.ctl("node2", "pull", "across", "-o", weights)
@@ -187,12 +189,12 @@ class TwoHosts(unittest.TestCase):
         self.assertIn("conv1.weight", harness.read_safetensors(weights)[0])
 
     def test_cable_out_for_ten_seconds(self):
-        """Nothing happens, but that the job waits."""
+        """Nothing happens, except that the job waits."""
         self.submit("patient", 120)
         self.wait(lambda: int(self.json("show", "patient")["step"]) >= 5, 60, "step 5")
         self.hosts.cable(False)
         pulled_out = time.monotonic()
-        # Who asks on the coordinator's host gets an answer meanwhile.
+        # A client on the coordinator's host gets an answer meanwhile.
         while time.monotonic() < pulled_out + 10:
             self.assertEqual(self.json("show", "patient")["state"], "RUNNING", self.text())
             time.sleep(0.5)
@@ -204,7 +206,7 @@ class TwoHosts(unittest.TestCase):
 
 
 class ForGood(TwoHosts):
-    """The cable is out for longer than a worker may be away."""
+    """The cable is unplugged for longer than a worker may be away."""
     reattach_seconds = 5
     test_across = test_cable_out_for_ten_seconds = None
 
@@ -214,8 +216,8 @@ class ForGood(TwoHosts):
         self.hosts.cable(False)
 
     def test_job_that_may_not_fail(self):
-        """The job ends with the host that is gone, and names it; the other host is free. When the cable is
-        in again the lost worker is told to stop what it did, and works on."""
+        """The job ends with the lost host, and names it; the other host is free. When the cable is
+        plugged in again, the lost worker gets the order to stop its job, and continues to serve."""
         self.lose("stuck", "retry.machine_failures=0")
         shown = self.wait_over("stuck", 60)
         self.assertEqual((shown["state"], shown["reason"]["code"]), ("FAILED", "WORKER_LOST"),
@@ -230,8 +232,8 @@ class ForGood(TwoHosts):
         self.submit("next", 10)
         self.assertEqual(self.wait_over("next", 60)["state"], "SUCCEEDED", self.text())
 
-    def test_job_that_is_tried_again(self):
-        """With something left of its budget it waits for two workers, and goes on when there are two."""
+    def test_job_that_is_retried(self):
+        """With budget left the job waits for two workers, and continues when there are two."""
         self.lose("stubborn")
         self.wait(lambda: self.json("show", "stubborn")["reason"]["code"] == "WAITING_FOR_WORKERS", 60,
                   "the job to wait for workers")

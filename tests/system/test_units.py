@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""systemd's units as far as they can be tried without starting them: starting is in test_package.py."""
+"""systemd's units as far as they can be checked without starting them; test_package.py starts them.
+"""
 
 import os
 import re
@@ -11,7 +12,7 @@ import unittest
 import harness
 from harness import BUILD, FSDPD, SOURCE
 
-UNITS = {"fsdpd.service": 25, "fsdpd-worker@.service": 25}  # exposure at most, times ten
+UNITS = {"fsdpd.service": 25, "fsdpd-worker@.service": 25}  # highest exposure, times ten
 
 
 def run(*command):
@@ -37,7 +38,7 @@ class Units(unittest.TestCase):
 
     def need(self, program, package="systemd"):
         if shutil.which(program) is None:
-            self.skipTest(f"{program} is not here: apt-get install {package}")
+            self.skipTest(f"{program} is missing: apt-get install {package}")
 
     def path(self, name):
         return os.path.join(self.root, name)
@@ -49,7 +50,7 @@ class Units(unittest.TestCase):
                 shutil.copy(self.path("fsdpd-worker@.service"), self.path(unit))
             result = run("systemd-analyze", "verify", "--man=no", self.path(unit))
             with self.subTest(unit=unit):
-                # What is said of other units of this machine is not ours to mend.
+                # Complaints about other units of this machine are not ours to fix.
                 ours = [line for line in result.stdout.splitlines() if "fsdpd" in line]
                 self.assertEqual(ours, [])
 
@@ -90,7 +91,7 @@ class Units(unittest.TestCase):
             self.assertEqual((status.st_mode & 0o7777, status.st_uid), (mode, uid), path)
 
     def test_paths_agree(self):
-        """The unit's directories are those that fsdpd takes with the unit's environment."""
+        """The unit's directories are those that fsdpd uses with the unit's environment."""
         with open(self.path("fsdpd.service")) as file:
             unit = file.read()
         environment = dict(entry.split("=", 1) for entry in

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""watch and top on a terminal of their own: curves, sizes, Ctrl-C, and a coordinator that dies meanwhile."""
+"""watch and top on a terminal of their own: curves, sizes, Ctrl-C, and a coordinator that dies
+meanwhile."""
 
 import fcntl
 import json
@@ -21,7 +22,8 @@ INTERRUPTED = 130
 
 
 class Terminal:
-    """fsdpctl as the foreground of a terminal; `text` is all that it has written. It does not outlive the test."""
+    """fsdpctl in the foreground of a terminal; `text` is its whole output. It does not outlive the
+    test."""
 
     def __init__(self, test, daemon, *arguments, columns=100, rows=30, **environment):
         settings = {"FSDPD_ADDRESS": daemon.address, "TERM": "xterm", "LC_ALL": "C.UTF-8",
@@ -38,18 +40,18 @@ class Terminal:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def read(self, seconds):
-        """What comes within that time, if anything; False at the end."""
+        """Reads what arrives within that time, if anything; False at the end."""
         if not select.select([self.fd], [], [], seconds)[0]:
             return True
         try:
             data = os.read(self.fd, 65536)
-        except OSError:  # Linux says so when nobody has the other side any more
+        except OSError:  # Linux says so once every process has closed the other side
             data = b""
         self.text += data.decode("utf-8", "replace")
         return bool(data)
 
     def wait_for(self, pattern, seconds=harness.PATIENCE, start=0):
-        """A match in what was written from `start` on."""
+        """A match in the output from `start` on."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             match = re.compile(pattern).search(self.text, start)
@@ -63,7 +65,7 @@ class Terminal:
         os.write(self.fd, keys.encode())
 
     def finish(self, seconds=harness.PATIENCE):
-        """Waits for the end; the exit code. The terminal must be as it was."""
+        """Waits for the end; the exit code. The terminal's settings must be restored."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.read(0.1):
             pass
@@ -73,7 +75,7 @@ class Terminal:
                 self.code = os.waitstatus_to_exitcode(status)
             else:
                 time.sleep(0.02)
-        assert self.code is not None, f"it goes on: {self.text[-2000:]!r}"
+        assert self.code is not None, f"it continues: {self.text[-2000:]!r}"
         assert termios.tcgetattr(self.fd) == self.before, "the terminal's settings have changed"
         assert self.text.count("\033[?1049h") == self.text.count("\033[?1049l"), self.text[-200:]
         assert self.text.count("\033[?25l") == self.text.count("\033[?25h"), self.text[-200:]
@@ -81,7 +83,7 @@ class Terminal:
         return self.code
 
     def end(self):
-        """Where a test has failed before finish()."""
+        """Cleans up if a test has failed before finish()."""
         if self.code is None:
             os.kill(self.pid, signal.SIGKILL)
             self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -89,7 +91,7 @@ class Terminal:
 
 
 def widths(text):
-    """Of all lines, without what a terminal does not show."""
+    """Widths of all lines, without what a terminal does not show."""
     shown = re.sub(r"\033\[[0-9;?]*[A-Za-z]", "", text)
     return [len(line) for line in re.split(r"[\r\n]+", shown)]
 
@@ -136,11 +138,12 @@ class ViewsTest(unittest.TestCase):
         terminal.press("\x03")
         self.assertEqual(terminal.finish(), INTERRUPTED)
         self.assertIsNone(BRAILLE.search(terminal.text, mark))
-        self.assertIn(f"detached; {job} goes on", terminal.text)
+        self.assertIn(f"detached; {job} continues", terminal.text)
         self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
 
     def test_echo_does_not_wrap(self):
-        """The terminal's own ^C must not make a row more than fsdpctl counts: the lines fill 80 columns."""
+        """The terminal's own ^C must not add a row beyond fsdpctl's count: the lines fill 80
+        columns."""
         job = self.start()
         terminal = Terminal(self, self.daemon, "watch", job, columns=80)
         terminal.wait_for(BRAILLE)
@@ -152,7 +155,7 @@ class ViewsTest(unittest.TestCase):
         self.assertLess(max(widths(line)), 8, line)
 
     def test_watch_plain(self):
-        """ASCII where the locale is not UTF-8, and no colour where that is not wanted."""
+        """ASCII where the locale is not UTF-8, and no colour where it is not wanted."""
         job = self.start()
         terminal = Terminal(self, self.daemon, "watch", job, LC_ALL="C", NO_COLOR="1")
         terminal.wait_for(r"\|.*\*")
@@ -174,7 +177,8 @@ class ViewsTest(unittest.TestCase):
     def test_top(self):
         job = self.start()
         terminal = Terminal(self, self.daemon, "top", "--interval", "0.3", columns=120)
-        terminal.wait_for(f"{job}  RUNNING  .*\u2588?.*\\d+/\\d+")
+        terminal.wait_for(f"{job}  .*RUNNING.*  .*\u2588?.*\\d+/\\d+")
+        self.assertIn("\033[1;32mRUNNING\033[0m ", terminal.text)
         terminal.wait_for("2 workers, 2 busy, 1 RUNNING")
         terminal.wait_for("WORKER  ")
         mark = len(terminal.text)
@@ -186,6 +190,22 @@ class ViewsTest(unittest.TestCase):
         terminal.press("xq")
         self.assertEqual(terminal.finish(), DONE)
         self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
+
+    def test_list(self):
+        """A table fits the terminal, and states have colours unless they are not wanted."""
+        job = self.start()
+        for columns, options, environment, style in (
+                (80, (), {}, "\033[1;32m"), (80, (), {"NO_COLOR": "1"}, ""),
+                (80, ("--color", "always"), {"NO_COLOR": "1"}, "\033[1;32m"),
+                (60, ("--color=never",), {}, "")):
+            terminal = Terminal(self, self.daemon, "list", "--state", "running", *options,
+                                columns=columns, **environment)
+            self.assertEqual(terminal.finish(), DONE)
+            self.assertRegex(terminal.text, f"{job}  [^\033\n]*{re.escape(style)}RUNNING")
+            self.assertEqual("\033" in terminal.text, bool(style), terminal.text)
+            self.assertLessEqual(max(widths(terminal.text)), columns)
+        self.assertNotIn("\033", self.daemon.ctl("list").stdout)
+        self.assertIn("\033[1;32mRUNNING", self.daemon.ctl("list", "--color", "always").stdout)
 
     def test_top_is_interrupted(self):
         for keys, number, code in (("\x03", None, INTERRUPTED), (None, signal.SIGTERM, 143),
@@ -204,7 +224,7 @@ class ViewsTest(unittest.TestCase):
         os.kill(terminal.pid, signal.SIGTSTP)
         terminal.wait_for("\033\\[\\?1049l")
         mark = len(terminal.text)
-        until = time.monotonic() + harness.PATIENCE  # it may be about to stop when the first one comes
+        until = time.monotonic() + harness.PATIENCE  # it may be about to stop then
         while "2 workers" not in terminal.text[mark:] and time.monotonic() < until:
             os.kill(terminal.pid, signal.SIGCONT)
             terminal.read(0.2)
@@ -245,11 +265,11 @@ class RestartTest(unittest.TestCase):
             top.wait_for("1 worker, ", start=mark)
             top.press("q")
             self.assertEqual(top.finish(), DONE)
-            # whatever became of the job, watching it goes on, or ends with it
+            # whatever happened to the job, the watch continues, or ends with it
             daemon.ctl("cancel", job)
             self.assertIn(watch.finish(40), (JOB_FAILED, JOB_CANCELLED))
 
-    def test_nobody_there(self):
+    def test_unreachable_daemon(self):
         with Daemon(workers=1) as daemon:
             daemon.kill(signal.SIGTERM)
             terminal = Terminal(self, daemon, "top")

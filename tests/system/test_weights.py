@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""model.weights: a job that begins with the weights of another one, and files that are refused."""
+"""model.weights: a job that begins with another job's weights, and files that are refused."""
 
 import os
 import struct
@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-# Nothing changes: what is pulled is what was read.
+# Nothing changes: a pull returns the weights that were read.
 KEEP = ("optimizer.type=sgd", "optimizer.lr=0", "train.max_steps=1")
 
 
@@ -52,7 +52,7 @@ class Weights(unittest.TestCase):
         self.assertEqual(len(self.daemon.json("list")), before)
 
     def test_from_a_checkpoint(self):
-        """Another job's weights at a step, bit for bit, whatever either job's layout is."""
+        """Another job's weights at a step, bit for bit, whatever the layout of either job."""
         first = self.run_job("train.max_steps=6", "checkpoint.every_steps=3", "checkpoint.keep=0")
         plain = self.pull(first, "3", "--checkpoint", "3")
         tensors, _ = harness.read_safetensors(plain)
@@ -61,11 +61,11 @@ class Weights(unittest.TestCase):
                          ("workers=1", "train.seed=5")):
             job = self.run_job(f"model.weights={plain}", *KEEP, *settings)
             self.assertEqual(self.daemon.tensors(job), tensors)
-        # By a path below the data root, too; the record says what the job began with.
+        # By a path below the data root, too; the record names the source of the initial weights.
         job = self.run_job(f"model.weights={os.path.basename(plain)}", *KEEP)
         self.assertEqual(self.daemon.tensors(job), tensors)
         self.assertEqual(self.daemon.show(job)["spec"]["model"]["weights"], os.path.basename(plain))
-        # Step 0, a fresh optimizer, its own settings: the loss goes on from where it was.
+        # Step 0, a fresh optimizer, its own settings: the loss continues from its last value.
         final = self.pull(first, "final")
         tuned = self.run_job(f"model.weights={final}", "train.max_steps=3", "train.log_interval=1")
         drawn = self.run_job("train.max_steps=3", "train.log_interval=1")
@@ -112,7 +112,7 @@ class Weights(unittest.TestCase):
         self.assertIn("model.weights", shown["reason"]["message"])
 
     def test_resumed(self):
-        """A checkpoint of its own goes before the file, which is not needed any more."""
+        """A checkpoint of its own overrides the file, which is no longer needed."""
         plain = self.pull(self.run_job("train.max_steps=1"), "plain")
         settings = (f"model.weights={plain}", "train.max_steps=40", "checkpoint.every_steps=5")
         whole = self.run_job(*settings)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Noise on the real socket: bytes that are no HTTP/2, frames that make no sense, messages that are none,
-on every method, from a seed. The daemon lives on, answers others meanwhile, keeps its memory and its
-descriptors, and has no job and no worker that it should not have.
+"""Noise on the real socket: bytes that are not HTTP/2, invalid frames, invalid messages, on every
+method, from a seed. The daemon keeps running and answers others meanwhile, its memory and its
+descriptors stay bounded, and it gains no job or worker.
 
-FSDPD_WIRE_FUZZ_SECONDS says for how long (5), FSDPD_WIRE_FUZZ_SEED from which seed (of the day)."""
+FSDPD_WIRE_FUZZ_SECONDS sets the duration (5), FSDPD_WIRE_FUZZ_SEED the seed (of the day)."""
 
 import os
 import random
@@ -62,7 +62,7 @@ class Noise:
         return out + bytes([number])
 
     def fields(self, description, depth=0):
-        """A message with fields that it has, holding anything."""
+        """A message with the fields that its type has, holding anything."""
         out = b""
         for field in description.fields:
             if self.random.random() < 0.4:
@@ -102,7 +102,7 @@ class Noise:
         what = self.random.randrange(4)
         return raw if what < 2 else self.mutated(raw) if what == 2 else self.bytes(4000)
 
-    # ---- what goes over a connection ----
+    # ---- bytes of a connection ----
 
     def raw_bytes(self):
         return self.bytes(20000)
@@ -118,7 +118,7 @@ class Noise:
             payload = self.bytes(r.choice([0, 4, 8, 100, 17000]) or 1)
             piece = wire.frame(kind, r.randrange(256), r.choice([0, 1, 3, 5, r.getrandbits(32)]),
                                payload)
-            if r.random() < 0.1:  # a length that is not so
+            if r.random() < 0.1:  # a wrong length
                 piece = struct.pack(">I", r.getrandbits(24))[1:] + piece[3:]
             out += piece
         return out
@@ -136,7 +136,7 @@ class Noise:
         return wire.PREFACE + wire.frame(wire.SETTINGS, 0, 0) + start + piece * 2000
 
     def resets(self):
-        """Streams that are opened and reset at once, many of them."""
+        """Many streams that are opened and reset at once."""
         out = wire.PREFACE + wire.frame(wire.SETTINGS, 0, 0)
         for number in range(1, 600, 2):
             headers = wire.request_headers(self.random.choice(self.methods).name)
@@ -157,7 +157,7 @@ class Noise:
             wire.frame(wire.DATA, wire.END_STREAM, 1, wire.message(b""))
 
     def calls(self):
-        """Calls of methods that there are, with bodies that may be anything."""
+        """Calls of existing methods, with arbitrary bodies."""
         r = self.random
         out = wire.PREFACE + wire.frame(wire.SETTINGS, 0, 0)
         for number in range(1, 2 * r.randrange(1, 30), 2):
@@ -183,7 +183,7 @@ class Noise:
 
 
 def talk(path, data, patience):
-    """Sends, reads what comes, and goes: whether the other side took it or hung up."""
+    """Sends, reads the answer, and closes, whether the other side accepted the bytes or hung up."""
     connection = socket.socket(socket.AF_UNIX)
     connection.settimeout(5)
     connection.connect(path)
@@ -242,7 +242,7 @@ class WireFuzz(unittest.TestCase):
         self.daemon.wait_for(lambda: self.descriptors() <= descriptors + 4, 20,
                              "the connections to be closed")
         self.daemon.wait_for(lambda: [w["id"] for w in self.daemon.worker_list()] == [worker], 20,
-                             "nobody to pass for a worker")
+                             "only the real worker to be listed")
         answer = self.daemon.json("list")
         self.assertEqual(answer["jobs"] if isinstance(answer, dict) else answer, [])
         # It still works.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Another wrap policy for a running job: three in one run under load, and every way to be refused."""
+"""Another wrap policy for a running job: three in one run under load, and every reason for a
+refusal."""
 
 import array
 import os
@@ -67,7 +68,7 @@ class Wrap(unittest.TestCase):
         over = threading.Event()
         pulls, failures = [], []
 
-        def pull_always():  # the load, and what must not be lost
+        def pull_always():  # the load, and the calls that must not be lost
             while not over.is_set():
                 pulled = self.daemon.ctl("pull", job, "-o", self.path("loading"))
                 if pulled.returncode == 0:
@@ -110,17 +111,17 @@ class Wrap(unittest.TestCase):
         steps = [int(change["step"]) for change in changes]
         self.assertEqual(steps, sorted(steps))
         self.assertEqual([unit["name"] for unit in changes[-1]["units"]], POLICIES[-1][1])
-        # The change's peak is what was measured, and what the record holds in the end.
+        # The change's peak is the measured one, which the record holds in the end.
         peak = max(int(change["peak_bytes"]) for change in changes)
         self.assertGreaterEqual(int(ended["metrics"]["memory_peak_bytes"]), peak)
         self.assertGreater(peak, 0)
-        # What is used in the end is what the last plan needs, as without a change.
+        # The final memory is that of the last plan, as without a change.
         self.assertEqual(int(ended["metrics"]["memory_bytes"]), int(ended["plan"]["peak_bytes"]))
         plain_text = self.daemon.ctl("watch", job).stdout
         self.assertIn("wrap policy match, 4 units", plain_text)
 
     def expect_close(self, losses, expected, tensors, others):
-        """Groups add up in another order: the same numbers but for their last bits."""
+        """Other groups add in another order: the same numbers except for the last bits."""
         self.assertEqual(sorted(losses), sorted(expected))
         for step, loss in losses.items():
             self.assertLess(abs(loss / expected[step] - 1), 1e-4, f"step {step}")
@@ -133,8 +134,8 @@ class Wrap(unittest.TestCase):
             self.assertLess(apart, 1e-4 * size, name)
 
     def test_four_workers_in_groups(self):
-        """hybrid_shard over four real workers, and units that are given groups of their own while
-        the job runs."""
+        """hybrid_shard over four real workers, and units that get groups of their own while the job
+        runs."""
         outer, self.__class__.daemon = self.daemon, harness.Daemon(workers=4)
         self.addCleanup(setattr, self.__class__, "daemon", outer)
         self.addCleanup(self.daemon.close)
@@ -206,10 +207,10 @@ class Wrap(unittest.TestCase):
         self.assertFalse([event for event in self.daemon.json("list") if event["id"] != job
                           and event["state"] == "RUNNING"])
 
-        # The policy that it has already: nothing happens, well.
+        # The policy is the current one: success, without a change.
         again = self.daemon.ctl("wrap", "set", job, "--policy", "size", "--min-num-params", "20000")
         self.assertEqual(again.returncode, 0, again.stderr)
-        # Many at once: one at a time is done, the others are told so.
+        # Many at once: fsdpd performs one at a time and refuses the others with a message.
         calls = [self.daemon.spawn("wrap", "set", job, "--policy", "size", "--min-num-params",
                                    str(100 + i)) for i in range(4)]
         codes = []
@@ -225,7 +226,7 @@ class Wrap(unittest.TestCase):
         self.assertEqual(ended["spec"]["fsdp"]["wrap"]["policy"], "size")
 
     def test_kept_over_a_restart(self):
-        """The record has the policy that the job ended with, also after the daemon was killed."""
+        """The record has the policy that the job ended with, also after a kill of the daemon."""
         with harness.Daemon() as daemon:
             job = daemon.submit("train.epochs=100000")
             daemon.wait_step(job, 2)

@@ -1,5 +1,5 @@
-"""The API as seen from the wire, for tests that misuse it: every method by name, messages by protoc,
-and frames of HTTP/2 written by hand."""
+"""The API at the level of the wire, for tests that misuse it: every method by name, messages by
+protoc, and hand-written HTTP/2 frames."""
 
 import importlib
 import os
@@ -12,10 +12,10 @@ import harness
 
 
 def generate(directory):
-    """Modules of our messages, made by protoc; stubs are made from method names, without a plugin."""
+    """Modules of our messages, made by protoc; method names suffice for stubs, without a plugin."""
     sources = os.path.join(harness.SOURCE, "proto")
     if shutil.which("protoc") is None:
-        print("protoc is not here: apt-get install protobuf-compiler")
+        print("protoc is missing: apt-get install protobuf-compiler")
         sys.exit(77)
     subprocess.run(["protoc", f"--proto_path={sources}", f"--python_out={directory}",
                     os.path.join(sources, "fsdpd/v1/control.proto"),
@@ -25,13 +25,52 @@ def generate(directory):
             importlib.import_module("fsdpd.v1.worker_pb2"))
 
 
+def generate_details():
+    """google.rpc.Status and its details; after generate(), from the same sources."""
+    sources = os.path.join(harness.SOURCE, "proto")
+    directory = sys.path[0]
+    # A package "google" of our own would hide that of protobuf.
+    subprocess.run(["protoc", f"--proto_path={sources}",
+                    f"--descriptor_set_out={directory}/details.bin", "--include_imports",
+                    os.path.join(sources, "google/rpc/status.proto"),
+                    os.path.join(sources, "google/rpc/error_details.proto")], check=True)
+    from google.protobuf import any_pb2, descriptor_pb2, descriptor_pool, message_factory
+    del any_pb2  # registers the type
+    pool, names = descriptor_pool.Default(), {}
+    with open(os.path.join(directory, "details.bin"), "rb") as file:
+        files = descriptor_pb2.FileDescriptorSet.FromString(file.read())
+    for one in files.file:
+        if one.package == "google.rpc":
+            pool.Add(one)
+    for name in ("Status", "ErrorInfo", "BadRequest", "PreconditionFailure"):
+        found = pool.FindMessageTypeByName(f"google.rpc.{name}")
+        if hasattr(message_factory, "GetMessageClass"):
+            names[name] = message_factory.GetMessageClass(found)
+        else:
+            names[name] = message_factory.MessageFactory(pool).GetPrototype(found)
+    return names
+
+
+def details(error, types):
+    """The details of a call's error by the names of their messages, once its google.rpc.Status says
+    what the error itself says."""
+    raw = dict(error.trailing_metadata())["grpc-status-details-bin"]
+    status = types["Status"].FromString(raw)
+    assert (status.code, status.message) == (error.code().value[0], error.details()), status
+    found = {}
+    for one in status.details:
+        name = one.type_url.removeprefix("type.googleapis.com/google.rpc.")
+        found[name] = types[name].FromString(one.value)
+    return found
+
+
 class Method:
     def __init__(self, service, method):
         description = service.file.serialized_pb
         self.name = f"/{service.full_name}/{method.name}"
         self.request = method.input_type
         self.for_workers = service.name == "WorkerLink"
-        # Old descriptors do not tell what streams; their file does.
+        # Old descriptors lack the streaming flags; their file has them.
         from google.protobuf import descriptor_pb2
         file = descriptor_pb2.FileDescriptorProto.FromString(description)
         for entry in file.service:
@@ -41,7 +80,7 @@ class Method:
                     self.gets_stream = one.server_streaming
 
     def call(self, channel, payload, timeout=20, metadata=None):
-        """The code that a call with these bytes as its (only) message ends with, and the details."""
+        """The code and the details of a call whose (only) message has these bytes."""
         import grpc
         make = {(False, False): channel.unary_unary, (False, True): channel.unary_stream,
                 (True, False): channel.stream_unary, (True, True): channel.stream_stream}

@@ -1,6 +1,6 @@
 /*
- * What the tests of attention, rotary positions and the fused head share: an op with memory for its
- * operands, and descriptions of attention. Everything is static; a test takes what it needs.
+ * Shared by the tests of attention, rotary positions and the fused head: an op with memory for its
+ * operands, and descriptions of attention. Everything is static; a test uses what it needs.
  */
 #ifndef FSDPD_TESTS_ATTENTION_FIXTURE_H
 #define FSDPD_TESTS_ATTENTION_FIXTURE_H
@@ -13,7 +13,7 @@ struct world {
     struct area inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
     uint64_t seed, step;
     uint32_t rank;
-    double tolerance; /* besides what any sum's is */
+    double tolerance; /* in addition to that of any sum */
 };
 
 static struct kernel_call call_of(const struct world *world)
@@ -34,7 +34,7 @@ static float *output_of(const struct world *world, int output)
     return (float *)world->outputs[output].memory;
 }
 
-/* Takes memory for what is present and has none; inputs in f32 are random, outputs no numbers. */
+/* Allocates memory for present operands without any; inputs in f32 are random, outputs NaN. */
 static void world_fill(struct random *random, struct world *world)
 {
     struct op_desc *desc = &world->desc;
@@ -74,6 +74,9 @@ struct attention_case {
     int64_t batch, time, kv_heads, group, head_dim;
     bool packed, causal, masked;
     double p, scale;
+    int64_t window;
+    double softcap;
+    bool documents; /* rows hold several: the op has starts */
 };
 
 static struct op_desc attention_desc(const struct attention_case *c)
@@ -85,6 +88,8 @@ static struct op_desc attention_desc(const struct attention_case *c)
     desc.attrs.attention.kv_heads = c->kv_heads;
     desc.attrs.attention.causal = c->causal;
     desc.attrs.attention.scale = c->scale;
+    desc.attrs.attention.window = c->causal ? c->window : 0;
+    desc.attrs.attention.softcap = c->softcap;
     desc.attrs.attention.p = c->p;
     desc.attrs.attention.stream = 5;
     desc.inputs[0] =
@@ -92,7 +97,9 @@ static struct op_desc attention_desc(const struct attention_case *c)
     desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 3, c->batch, c->time, kv_width, 0);
     desc.inputs[3] = type_of(DTYPE_U8, 2, c->batch, c->time, 0, 0);
     desc.input_present[1] = desc.input_present[2] = !c->packed;
+    desc.inputs[4] = type_of(DTYPE_I32, 2, c->batch, c->time, 0, 0);
     desc.input_present[3] = c->masked;
+    desc.input_present[4] = c->documents;
     desc.outputs[0] = type_of(DTYPE_F32, 3, c->batch, c->time, q_width, 0);
     desc.outputs[1] = type_of(DTYPE_F32, 3, c->batch, heads, c->time, 0);
     return desc;
@@ -105,7 +112,9 @@ static struct op_desc attention_backward_desc(const struct op_desc *forward)
     desc.inputs[0] = desc.inputs[4] = forward->outputs[0];
     desc.inputs[5] = forward->outputs[1];
     desc.inputs[6] = forward->inputs[3];
+    desc.inputs[7] = forward->inputs[4];
     desc.input_present[6] = forward->input_present[3];
+    desc.input_present[7] = forward->input_present[4];
     for (int i = 0; i < 3; i++) {
         desc.inputs[1 + i] = desc.outputs[i] = forward->inputs[i];
         desc.input_present[1 + i] = desc.output_present[i] = forward->input_present[i];
@@ -113,7 +122,7 @@ static struct op_desc attention_backward_desc(const struct op_desc *forward)
     return desc;
 }
 
-/* The backward op of a world that ran: the same operands, what it made, and a random dy. */
+/* The backward op of a world that ran: the same operands, its results, and a random dy. */
 static void fill_attention_backward(struct random *random, struct world *world,
                                     const struct world *forward)
 {
@@ -127,8 +136,10 @@ static void fill_attention_backward(struct random *random, struct world *world,
                    forward->inputs[i].bytes);
     memcpy(world->inputs[4].memory, forward->outputs[0].memory, forward->outputs[0].bytes);
     memcpy(world->inputs[5].memory, forward->outputs[1].memory, forward->outputs[1].bytes);
-    if (forward->desc.input_present[3])
-        memcpy(world->inputs[6].memory, forward->inputs[3].memory, forward->inputs[3].bytes);
+    for (int i = 3; i < 5; i++)
+        if (forward->desc.input_present[i])
+            memcpy(world->inputs[3 + i].memory, forward->inputs[i].memory,
+                   forward->inputs[i].bytes);
 }
 
 #endif

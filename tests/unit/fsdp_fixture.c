@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-/* --- Models --- */
+/* ---- Models ---- */
 
 struct model *fixture_model_new(const char *type)
 {
@@ -190,7 +190,7 @@ struct model *fixture_random_model(struct fixture_random *random)
     return model;
 }
 
-/* --- Graphs --- */
+/* ---- Graphs ---- */
 
 struct growing {
     struct graph *graph;
@@ -274,7 +274,7 @@ static void growing_init(struct growing *g, const struct model *model, int64_t b
 {
     *g = (struct growing){.graph = mem_alloc(sizeof *g->graph)};
     g->graph->model = model;
-    g->graph->correct = -1;
+    g->graph->correct = g->graph->starts = -1;
     g->written = mem_alloc_array(model->parameter_count, sizeof(bool));
     g->value_of_parameter = mem_alloc_array(model->parameter_count, sizeof(int));
     g->gradient_of_parameter = mem_alloc_array(model->parameter_count, sizeof(int));
@@ -411,7 +411,7 @@ static void finish(struct growing *g, int x, int64_t batch, int64_t classes, boo
     new_op(g, OP_COUNT_CORRECT, "count_correct", y, graph->target, -1, graph->correct, -1, false);
 }
 
-/* Widths are wrong for a matrix product; planning does not look at them. */
+/* Widths are wrong for a matrix product; planning ignores them. */
 struct graph *fixture_random_graph(struct fixture_random *random, const struct model *model,
                                    int64_t batch, bool train)
 {
@@ -514,7 +514,7 @@ void fixture_graph_free(struct graph *graph)
     free(graph);
 }
 
-/* --- Lowerings --- */
+/* ---- Lowerings ---- */
 
 void fixture_lower(struct fixture_lowering *lowered, const struct graph *graph,
                    struct fixture_random *random)

@@ -1,6 +1,6 @@
 /*
- * Models, graphs and lowerings made by hand or at random, for the tests of units and plans. What
- * they hold is only what planning looks at; nothing here can be run.
+ * Models, graphs and lowerings, fixed or random, for the tests of units and plans. They contain
+ * only what planning reads; none of them can run.
  */
 #ifndef FSDPD_TESTS_FSDP_FIXTURE_H
 #define FSDPD_TESTS_FSDP_FIXTURE_H
@@ -9,7 +9,7 @@
 #include "model/graph.h"
 #include "model/model.h"
 
-/* A model that grows; modules and parameters must be added depth first. */
+/* A model under construction; modules and parameters must be added depth first. */
 struct model *fixture_model_new(const char *type);
 int fixture_module(struct model *model, int parent, const char *name, const char *type,
                    const char *print);
@@ -39,7 +39,7 @@ struct graph *fixture_random_graph(struct fixture_random *random, const struct m
 struct graph *fixture_mnist_graph(const struct model *model, int64_t batch, bool train);
 void fixture_graph_free(struct graph *graph);
 
-/* Views for reshapes and in-place element-wise ops; `random` (may be NULL) leaves some out and adds
+/* Views for reshapes and in-place element-wise ops; `random` (may be NULL) omits some and adds
  * scratch memory. */
 struct fixture_lowering {
     struct lowering lowering;

@@ -24,14 +24,14 @@ char *read_source(const char *name)
     return buf_take(&text);
 }
 
-/* Everything that holds for every graph. */
+/* Checks the invariants of every graph. */
 void check_graph(const struct graph *graph)
 {
     bool *written = mem_alloc_array((size_t)graph->value_count, sizeof *written);
     bool *read = mem_alloc_array((size_t)graph->value_count, sizeof *read);
     for (int i = 0; i < graph->value_count; i++) {
         enum value_kind kind = graph->values[i].kind;
-        written[i] = kind == VALUE_INPUT || kind == VALUE_TARGET || kind == VALUE_PARAMETER;
+        written[i] = graph_is_batch(kind) || kind == VALUE_PARAMETER;
         bool of_parameter = kind == VALUE_PARAMETER || kind == VALUE_PARAMETER_GRADIENT;
         ck_assert_int_eq(graph->values[i].parameter >= 0, of_parameter);
         if (written[i]) ck_assert_int_eq(graph->values[i].producer, -1);
@@ -51,7 +51,7 @@ void check_graph(const struct graph *graph)
         }
         for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
             if (op->outputs[k] < 0) continue;
-            /* Single assignment; only parameters' gradients are added to. */
+            /* Single assignment; ops add only to parameters' gradients. */
             ck_assert_int_eq(written[op->outputs[k]], op->accumulate[k]);
             if (op->accumulate[k])
                 ck_assert_int_eq(graph->values[op->outputs[k]].kind, VALUE_PARAMETER_GRADIENT);

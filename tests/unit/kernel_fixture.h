@@ -1,6 +1,6 @@
 /*
- * What the kernel tests share: random numbers, descriptions of ops, and memory whose edges are
- * watched. Everything is static; a test takes what it needs.
+ * Shared by the kernel tests: random numbers, descriptions of ops, and memory with guarded edges.
+ * Everything is static; a test uses what it needs.
  */
 #ifndef FSDPD_TESTS_KERNEL_FIXTURE_H
 #define FSDPD_TESTS_KERNEL_FIXTURE_H
@@ -18,9 +18,9 @@
 
 /*
  * With TEST_CUDA, "the CPU library" of these tests is the CUDA kernels under their emulation
- * (tests/emulation): the same promises, but only plain layouts, no products of matrices, and fewer
- * runs, as a coroutine per thread is slow. With TEST_DEVICE it is the device cuda:0 of this host;
- * with TEST_GPU besides, that is a real one.
+ * (tests/emulation): the same guarantees, but only plain layouts, no products of matrices, and
+ * fewer runs, as a coroutine per thread is slow. With TEST_DEVICE it is the device cuda:0 of this
+ * host; with TEST_GPU in addition, that is a real one.
  */
 #ifdef TEST_DEVICE
 #include "runtime/device_table.h"
@@ -34,7 +34,7 @@ enum { ON_CUDA = 0 };
 #endif
 
 /* Random numbers (splitmix64): the same on every machine and in every run, unless FSDPD_TEST_SEED
- * says others. */
+ * selects others. */
 struct random {
     uint64_t state;
 };
@@ -89,9 +89,13 @@ static struct op_desc desc_of(enum op_kind kind)
                            .output_count = info->output_count};
     for (int i = 0; i < info->input_count; i++) desc.input_present[i] = true;
     for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
-    /* Only where there is GELU, see with_gelu. */
+    /* Only with GELU, see with_gelu. */
     if (kind == OP_LINEAR) desc.output_present[1] = false;
     if (kind == OP_LINEAR_BACKWARD_DATA) desc.input_present[2] = false;
+    /* Only in rows of several documents. */
+    int last = desc.input_count - 1;
+    if (last > 0 && strcmp(info->input_names[last], "starts") == 0)
+        desc.input_present[last] = false;
     return desc;
 }
 
@@ -122,7 +126,7 @@ static struct tensor_type image_of(int64_t n, int64_t c, int64_t h, int64_t w, e
     return type;
 }
 
-/* Where an element lies, by its index in plain order. */
+/* The place of an element, by its index in plain order. */
 static int64_t place_of(const struct tensor_type *type, int64_t index)
 {
     if (type->layout == LAYOUT_PLAIN) return index;
@@ -137,9 +141,8 @@ static int64_t place_of(const struct tensor_type *type, int64_t index)
         ck_assert_msg(status_ == NULL, "%s", status_message(status_));                             \
     } while (0)
 
-/* Relative bound on errors: `wanted`, but on a GPU, whose libraries add in orders and with
- * instructions of their own, what is promised of it: 1e-5, of products that may be rounded to tf32
- * 1e-3. */
+/* Relative bound on errors: `wanted`; but a GPU, whose libraries add in their own order with their
+ * own instructions, guarantees 1e-5, and 1e-3 for products that may be rounded to tf32. */
 static double tolerance_of(enum op_kind kind, double wanted)
 {
 #ifdef TEST_GPU
@@ -154,7 +157,7 @@ static double tolerance_of(enum op_kind kind, double wanted)
 #endif
 }
 
-/* Memory with marked edges, so that a stray write is seen. */
+/* Memory with marked edges, which reveal a stray write. */
 
 enum { EDGE = 256, EDGE_MARK = 0xa5 };
 
@@ -163,7 +166,7 @@ struct area {
     size_t bytes;
 };
 
-/* `shift` bytes off a 64-byte boundary; filled with bytes 0xff, which are no number. */
+/* `shift` bytes off a 64-byte boundary; filled with bytes 0xff, which are a NaN. */
 static struct area area_new(size_t bytes, size_t shift)
 {
     struct area area = {.bytes = bytes};
@@ -191,7 +194,7 @@ static void area_free(struct area *area)
     area->base = area->memory = NULL;
 }
 
-/* To nearest, ties to even; of a number. */
+/* Rounds a number to nearest, ties to even. */
 __attribute__((unused)) static uint16_t rounded_to_bf16(float value)
 {
     uint32_t bits;
@@ -199,7 +202,7 @@ __attribute__((unused)) static uint16_t rounded_to_bf16(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* As f32, of an operand in f32 or bf16. */
+/* An element as f32, of an operand in f32 or bf16. */
 __attribute__((unused)) static float value_of(const struct tensor_type *type,
                                               const struct area *area, int64_t i)
 {
@@ -228,7 +231,7 @@ static bool is_tested(enum op_kind kind)
 }
 
 #ifdef TEST_DEVICE
-/* On a device itself: operands are copied there and back; what was not written stays no number. */
+/* On a device itself: operands are copied there and back; unwritten elements stay NaN. */
 static struct device *tested_device(void)
 {
     static struct device *device;
@@ -280,7 +283,7 @@ static void run_on_device(const struct op_desc *desc, struct kernel_call call)
 #endif
 
 #ifdef TEST_CUDA
-/* Threads and blocks in another order every time. */
+/* Runs threads and blocks in another order every time. */
 static void run_on_cuda(const struct op_desc *desc, struct kernel_call call)
 {
     static uint64_t runs;
@@ -299,7 +302,7 @@ static void run_on_cuda(const struct op_desc *desc, struct kernel_call call)
 }
 #endif
 
-/* Prepares, runs once and frees; the workspace is filled with what is no number. */
+/* Prepares, runs once and frees; fills the workspace with NaN. */
 static void run_once(enum kernel_library library, const struct op_desc *desc,
                      struct kernel_call call)
 {
@@ -325,18 +328,18 @@ static void run_once(enum kernel_library library, const struct op_desc *desc,
     kernel_free(kernel);
 }
 
-/* How two libraries are compared on random operands. */
+/* Parameters of a comparison of two libraries on random operands. */
 struct comparison {
-    /* Fills an operand: one of desc->inputs, or of desc->outputs that is accumulated to. */
+    /* Fills an operand: one of desc->inputs, or an accumulated one of desc->outputs. */
     void (*fill)(struct random *random, const struct op_desc *desc, const struct tensor_type *type,
                  void *memory);
-    /* Fails the test if an output is too far from what the reference has. */
+    /* Fails the test if an output is too far from the reference's. */
     void (*expect_close)(const struct op_desc *desc, int output, const void *found,
                          const void *expected);
 };
 
-/* Runs one description with the reference and twice with the CPU library, and in place where that
- * may be. `call` has all but operands. */
+/* Runs one description with the reference and twice with the CPU library, and in place if the op
+ * allows it. `call` has everything except operands. */
 static void compare_libraries(struct random *random, const struct op_desc *desc,
                               const struct comparison *how, struct kernel_call call)
 {
@@ -350,7 +353,7 @@ static void compare_libraries(struct random *random, const struct op_desc *desc,
         how->fill(random, desc, &desc->inputs[i], inputs[i].memory);
         call.inputs[i] = inputs[i].memory;
     }
-    bool exact = true; /* in the layouts that the CPU library runs by itself */
+    bool exact = true; /* in the layouts that the CPU library runs directly */
     struct kernel_call reference = call, second = call;
     for (int i = 0; i < desc->output_count; i++) {
         if (!desc->output_present[i]) continue;

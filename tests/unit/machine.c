@@ -18,7 +18,7 @@ static status_t prepare(struct machine *machine, enum kernel_library library)
         if (bytes > workspace) workspace = bytes;
     }
     machine->workspace = aligned_alloc(64, (workspace + 63) / 64 * 64);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t machine_init(struct machine *machine, enum kernel_library library, struct graph *graph)
@@ -53,7 +53,7 @@ status_t machine_run(struct machine *machine)
             if (op->outputs[k] >= 0) call.outputs[k] = machine->memory[op->outputs[k]];
         TRY(kernel_run(machine->kernels[i], &call));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 int machine_value_of(const struct graph *graph, enum value_kind kind, int parameter)

@@ -1,6 +1,6 @@
 /*
- * Runs a whole graph op by op, with all values in memory of their own: no plan, no ranks. For tests
- * that look at values.
+ * Runs a whole graph op by op, with all values in separate memory: no plan, no ranks. For tests
+ * that check values.
  */
 #ifndef FSDPD_TESTS_MACHINE_H
 #define FSDPD_TESTS_MACHINE_H
@@ -21,7 +21,7 @@ void machine_deinit(struct machine *machine); /* a zeroed one, too */
 
 status_t machine_run(struct machine *machine) FSDPD_MUST_USE;
 
-/* The value of that kind of a parameter, -1. */
+/* The value of that kind of a parameter, or -1. */
 int machine_value_of(const struct graph *graph, enum value_kind kind, int parameter);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The model files that tests of model files share, and what they do with them. Run from anywhere:
- * $srcdir says where the examples are. Needs Check.
+ * Model files that several tests share, and helpers for them. Run from anywhere: $srcdir is the
+ * place of the examples. Needs Check.
  */
 #ifndef FSDPD_TESTS_MODEL_FILES_H
 #define FSDPD_TESTS_MODEL_FILES_H
@@ -16,7 +16,7 @@ void unload_mnist(void);
 /* Blocks in lists in blocks. */
 extern const char residual[];
 
-/* Calls itself "net.yaml". */
+/* Parses the text under the name "net.yaml". */
 struct model *parse(const char *text);
 void assert_refused(const char *text, size_t length, const char *message);
 

@@ -1,4 +1,4 @@
-/* What the tests of common/spec share; see spec_fixture.h. */
+/* Shared by the tests of common/spec; see spec_fixture.h. */
 #include "spec_fixture.h"
 
 #include <check.h>
@@ -50,5 +50,6 @@ void expect_invalid(const Fsdpd__V1__JobSpec *spec, const char *message)
     status_t status = spec_validate(spec);
     ck_assert_str_eq(status_message(status), message);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(status_about(status).field);
     status_free(status);
 }

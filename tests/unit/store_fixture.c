@@ -1,10 +1,12 @@
-/* What the tests of the store share; see store_fixture.h. */
+/* Shared by the tests of the store; see store_fixture.h. */
 #include "store_fixture.h"
 
 #include <check.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 
@@ -24,6 +26,16 @@ void store_tear_down(void)
     ck_assert_int_eq(system(command), 0);
     free(command);
     free(store_path);
+}
+
+void store_remove(void)
+{
+    static const char *const suffixes[] = {"", "-wal", "-shm", "-mark"};
+    for (size_t i = 0; i < COUNT_OF(suffixes); i++) {
+        char *name = mem_printf("%s%s", store_path, suffixes[i]);
+        unlink(name);
+        free(name);
+    }
 }
 
 void expect_ok(status_t status)

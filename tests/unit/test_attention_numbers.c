@@ -1,9 +1,9 @@
 /*
- * Attention, rotary positions and the fused head, by both libraries, against what PyTorch makes of
- * the same operands: tests/parity/attention.txt, which tests/parity/make_attention_numbers.py
- * printed.
+ * Attention, rotary positions and the fused head, by both libraries, against PyTorch's results for
+ * the same operands: tests/parity/attention.txt, printed by tests/parity/make_attention_numbers.py.
  */
 #include "attention_fixture.h"
+#include "tests/testing.h"
 
 #include <stdio.h>
 
@@ -32,7 +32,7 @@ static int64_t integer(const struct line *line, int word)
     return atoll(line->words[word]);
 }
 
-/* The next line of the file holds what this is. */
+/* Expects this result in the next line of the file. */
 static void expect(FILE *file, const char *name, const float *values, int64_t count,
                    double tolerance)
 {
@@ -69,7 +69,10 @@ static void attention_of_pytorch(FILE *file, const struct line *line, enum kerne
                                .head_dim = integer(line, 5),
                                .packed = integer(line, 6) == 1,
                                .causal = integer(line, 7) == 1,
-                               .masked = integer(line, 8) > 0};
+                               .masked = integer(line, 8) > 0,
+                               .window = integer(line, 9),
+                               .softcap = atof(line->words[10]),
+                               .documents = integer(line, 11) > 0};
     struct random random = {(uint64_t)c.time}, other = {1};
     struct world forward = {.desc = attention_desc(&c)}, backward = {0};
     world_fill(&other, &forward);
@@ -79,6 +82,11 @@ static void attention_of_pytorch(FILE *file, const struct line *line, enum kerne
                         tensor_element_count(&forward.desc.inputs[i]));
     for (int64_t i = 0; c.masked && i < c.batch * c.time; i++)
         forward.inputs[3].memory[i] = i % c.time < c.time - i / c.time * integer(line, 8);
+    for (int64_t i = 0; c.documents && i < c.batch * c.time; i++) {
+        int64_t sample = i / c.time, length = integer(line, 11);
+        int64_t start = (i % c.time + sample) / length * length - sample;
+        ((int32_t *)forward.inputs[4].memory)[i] = start > 0 ? (int32_t)start : 0;
+    }
     world_run(&forward, library);
     fill_attention_backward(&other, &backward, &forward);
     fill_random(&random, input_of(&backward, 0), tensor_element_count(&backward.desc.inputs[0]));
@@ -104,13 +112,17 @@ static void rope_of_pytorch(FILE *file, const struct line *line, enum kernel_lib
         desc->attrs.rope.factor = atof(line->words[6]);
         desc->attrs.rope.low_freq_factor = atof(line->words[7]);
         desc->attrs.rope.high_freq_factor = atof(line->words[8]);
+        desc->attrs.rope.beta_slow = desc->attrs.rope.low_freq_factor;
+        desc->attrs.rope.beta_fast = desc->attrs.rope.high_freq_factor;
         desc->attrs.rope.original_context = integer(line, 9);
+        desc->attrs.rope.rotary_dim = integer(line, 10);
+        desc->attrs.rope.magnitude = atof(line->words[11]);
         desc->inputs[0] = desc->outputs[0] = type_of(DTYPE_F32, 3, 1, time, heads * head_dim, 0);
         struct random random = {(uint64_t)time}, other = {1};
         world_fill(&other, &world);
         fill_random(&random, input_of(&world, 0), time * heads * head_dim);
         world_run(&world, library);
-        /* A frequency's last bit is worth this much of an angle at the far end. */
+        /* The last bit of a frequency changes the angle at the far end by this much. */
         expect_output(file, back ? "dx" : "y", &world, 0, 1e-7 * (double)time + 1e-6);
         world_free(&world);
     }
@@ -158,7 +170,9 @@ static void head_of_pytorch(FILE *file, const struct line *line, enum kernel_lib
     world_free(&backward);
 }
 
-START_TEST(test_numbers_of_pytorch)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(numbers_of_pytorch, 0, 2)
 {
     const char *srcdir = getenv("srcdir");
     char *path = mem_printf("%s/tests/parity/attention.txt", srcdir ? srcdir : ".");
@@ -175,22 +189,7 @@ START_TEST(test_numbers_of_pytorch)
             head_of_pytorch(file, &line, (enum kernel_library)_i);
         else ck_abort_msg("no test for %s", line.words[0]);
     }
-    ck_assert(cases[0] >= 5 && cases[1] >= 3 && cases[2] >= 3);
+    ck_assert(cases[0] >= 11 && cases[1] >= 7 && cases[2] >= 3);
     fclose(file);
     free(path);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("attention's numbers");
-    TCase *tests = tcase_create("numbers");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_numbers_of_pytorch, 0, 2);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
-/* Files below a root: what may be opened, what may not, and what a race cannot change. */
-#include <check.h>
+/* Files below a root: which may be opened, which may not, and what a race cannot change. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <pthread.h>
@@ -13,6 +12,7 @@
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "tests/testing.h"
 
 static char top[64]; /* top/root is the root, top/outside is not */
 static char *root;
@@ -103,7 +103,7 @@ static const struct {
     {"%/root/data/file", STATUS_OK, false},
     {"./data/../data//file", STATUS_OK, false},
     {"relative/file", STATUS_OK, false},
-    {"absolute/file", STATUS_OK, false}, /* a link may be absolute, if it stays */
+    {"absolute/file", STATUS_OK, false}, /* a link may be absolute, if it stays inside */
     {"data/twice", STATUS_OK, false},
     {"data", STATUS_OK, true},
     {"relative", STATUS_OK, true},
@@ -124,7 +124,7 @@ static const struct {
     {"%/outside/file", STATUS_PERMISSION_DENIED, false},
     {"%/rootless", STATUS_PERMISSION_DENIED, false},
     {"/etc/passwd", STATUS_PERMISSION_DENIED, false},
-    /* Of what is outside nothing is told, not even whether it is there. */
+    /* Errors reveal nothing about the outside, not even what exists. */
     {"/nonexistent/x", STATUS_PERMISSION_DENIED, false},
     {"../nonexistent", STATUS_PERMISSION_DENIED, false},
     {"/", STATUS_PERMISSION_DENIED, true},
@@ -135,7 +135,7 @@ static const struct {
     {"gone/x", STATUS_PERMISSION_DENIED, false},
     {"magic/nonexistent", STATUS_PERMISSION_DENIED, false},
     {"%/outside/missing", STATUS_PERMISSION_DENIED, false},
-    /* Nor by going out and coming back. */
+    /* Leaving the root and returning is refused, too. */
     {"../outside/../root/data/file", STATUS_PERMISSION_DENIED, false},
     {"../missing/../root/data/file", STATUS_PERMISSION_DENIED, false},
     {"%/outside/../root/data/file", STATUS_PERMISSION_DENIED, false},
@@ -158,14 +158,16 @@ static const struct {
     {"loop", STATUS_INVALID_ARGUMENT, false},
 };
 
-enum { CASES = sizeof cases / sizeof *cases };
+enum { CASES = COUNT_OF(cases) };
 
 static char *case_path(const char *path)
 {
     return path[0] == '%' ? mem_printf("%s%s", top, path + 1) : mem_strdup(path);
 }
 
-START_TEST(what_may_be_opened)
+TESTS_BELOW(.timeout = 30, .set_up = set_up, .tear_down = tear_down);
+
+LOOP_TEST(what_may_be_opened, 0, 2 * CASES)
 {
     beneath_walk_always(_i >= CASES);
     const int i = _i % CASES;
@@ -182,9 +184,8 @@ START_TEST(what_may_be_opened)
     status_free(status);
     free(path);
 }
-END_TEST
 
-START_TEST(what_is_read)
+TEST(what_is_read)
 {
     struct buf text = {0};
     ck_assert_ptr_null(beneath_read(root, "relative/file", 6, &text));
@@ -192,16 +193,15 @@ START_TEST(what_is_read)
     status_t status = beneath_read(root, "relative/file", 5, &text);
     ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
     status_free(status);
-    /* Without a root everything is below it. */
+    /* Without a root every path is allowed. */
     char *outside = in_top("outside/file");
     ck_assert_ptr_null(beneath_read(NULL, outside, 6, &text));
     ck_assert_str_eq(buf_text(&text), "secret");
     free(outside);
     buf_deinit(&text);
 }
-END_TEST
 
-/* Somebody who may change the tree exchanges a directory with a link, over and over. */
+/* A process that may change the tree exchanges a directory with a link, over and over. */
 static atomic_bool stop;
 
 static void *exchange(void *unused)
@@ -210,7 +210,7 @@ static void *exchange(void *unused)
     char *real = in_top("root/data"), *link = in_top("root/out");
     char *kept = in_top("root/kept");
     while (!stop) {
-        /* data is the directory, then the way out, then the directory again */
+        /* data is the directory, then a link to the outside, then the directory again */
         if (rename(real, kept) == 0 && rename(link, real) == 0) rename(real, link);
         rename(kept, real);
     }
@@ -220,7 +220,7 @@ static void *exchange(void *unused)
     return NULL;
 }
 
-START_TEST(a_race_leads_nowhere)
+LOOP_TEST(a_race_opens_nothing_outside, 0, 2)
 {
     beneath_walk_always(_i == 1);
     pthread_t thread;
@@ -240,22 +240,4 @@ START_TEST(a_race_leads_nowhere)
     pthread_join(thread, NULL);
     ck_assert_int_gt(opened, 0);
     ck_assert_int_gt(refused, 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("beneath");
-    TCase *tests = tcase_create("beneath");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 30);
-    tcase_add_loop_test(tests, what_may_be_opened, 0, 2 * CASES);
-    tcase_add_test(tests, what_is_read);
-    tcase_add_loop_test(tests, a_race_leads_nowhere, 0, 2);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

@@ -8,9 +8,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/methods.h"
+#include "base/array.h"
+#include "base/file.h"
+#include "fsdpd/v1/methods.h"
 #include "proto/descriptors.h"
 #include "rpc/server.h"
+#include "spec/spec.h"
+#include "tests/testing.h"
 
 struct script script;
 static char address[128];
@@ -27,7 +31,7 @@ static struct server {
     pthread_barrier_t ready;
 } server;
 
-/* --- the daemon --- */
+/* ---- the daemon ---- */
 
 static bool refused(struct rpc_call *call)
 {
@@ -38,6 +42,18 @@ static bool refused(struct rpc_call *call)
 
 static Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
 static Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+
+/* The text of families/gpt2.yaml, kept. */
+static char *gpt2_family(void)
+{
+    static struct buf text;
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", "families/gpt2.yaml");
+    status_t status = text.length == 0 ? file_read(path, 1 << 20, &text) : NULL;
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    free(path);
+    return (char *)buf_text(&text);
+}
 
 static void reply_job(struct rpc_call *call, const char *id, Fsdpd__V1__JobState state)
 {
@@ -51,6 +67,7 @@ static void reply_job(struct rpc_call *call, const char *id, Fsdpd__V1__JobState
     Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
     if (script.hf_config != NULL) {
         model.hf_config = (char *)script.hf_config;
+        model.hf_family = gpt2_family();
         spec.model = &model;
         job.spec = &spec;
     }
@@ -63,8 +80,12 @@ static void on_submit(struct rpc_call *call, const ProtobufCMessage *message, vo
     const Fsdpd__V1__SubmitJobRequest *request =
         (const Fsdpd__V1__SubmitJobRequest *)(const void *)message;
     snprintf(script.id, sizeof script.id, "%s", request->id);
-    snprintf(script.data_dir, sizeof script.data_dir, "%s", request->spec->data->dir);
-    script.epochs = request->spec->train->epochs;
+    Fsdpd__V1__JobSpec *spec = NULL;
+    status_t status = spec_read_sent(request->job_file, &spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    snprintf(script.data_dir, sizeof script.data_dir, "%s", spec->data->dir);
+    script.epochs = spec->train->epochs;
+    spec_free(spec);
     if (!refused(call))
         reply_job(call, request->id[0] ? request->id : "mnist-1", FSDPD__V1__JOB_STATE__QUEUED);
 }
@@ -82,8 +103,20 @@ static void on_get(struct rpc_call *call, const ProtobufCMessage *message, void 
 
 static void on_cancel(struct rpc_call *call, const ProtobufCMessage *message, void *user)
 {
+    (void)user;
+    const Fsdpd__V1__CancelJobRequest *request =
+        (const Fsdpd__V1__CancelJobRequest *)(const void *)message;
+    if (refused(call)) return;
+    if (strcmp(request->id, "gone") == 0)
+        rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "there is no such job"));
+    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__RUNNING);
+}
+
+static void on_forget(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
     (void)user, (void)message;
-    if (!refused(call)) reply_job(call, "mnist-1", FSDPD__V1__JOB_STATE__RUNNING);
+    Fsdpd__V1__ForgetJobResponse response = FSDPD__V1__FORGET_JOB_RESPONSE__INIT;
+    if (!refused(call)) rpc_call_reply(call, &response.base);
 }
 
 static void on_plan(struct rpc_call *call, const ProtobufCMessage *message, void *user)
@@ -98,6 +131,10 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
     const Fsdpd__V1__ListJobsRequest *request =
         (const Fsdpd__V1__ListJobsRequest *)(const void *)message;
     if (refused(call)) return;
+    snprintf(script.label, sizeof script.label, "%s",
+             request->n_labels > 0 ? request->labels[0]->value : "");
+    script.states = request->n_states;
+    script.limit = request->page_size;
     Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
     Fsdpd__V1__Job *jobs[] = {&job};
     Fsdpd__V1__ListJobsResponse list = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
@@ -116,7 +153,7 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
         list.left_out = script.queued - 1;
     }
     list.jobs = jobs;
-    list.n_jobs = 1;
+    list.n_jobs = script.no_jobs ? 0 : 1;
     list.counts = counts;
     list.n_counts = script.queued > 0 ? 2 : 1;
     rpc_call_reply(call, &list.base);
@@ -195,7 +232,7 @@ static void on_pause_over(uv_timer_t *timer)
     if (!server.stopping) serve();
 }
 
-/* The daemon restarts: its socket is gone for half a second. */
+/* The daemon restarts: its socket disappears for half a second. */
 static void on_gone(void *user)
 {
     (void)user;
@@ -232,7 +269,7 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
     rpc_call_finish(call, NULL);
 }
 
-/* CHUNK bytes of a file of CHUNKS of them: a header of 200, and ones. */
+/* Fills CHUNK bytes of a file of CHUNKS of them: a header of 200, and ones. */
 static void fill_tensors(uint8_t *bytes, int number)
 {
     static const float one = 1;
@@ -315,7 +352,7 @@ static void on_logs(struct rpc_call *call, const ProtobufCMessage *message, void
                               : NULL);
 }
 
-/* A step, the end of an epoch that does not say its step, and one that does. */
+/* A step, the end of an epoch without its step, and one with it. */
 static void on_metrics(struct rpc_call *call, const ProtobufCMessage *message, void *user)
 {
     (void)user, (void)message;
@@ -354,6 +391,7 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_submit_job, .on_start = on_submit},
     {.method = &control_get_job, .on_start = on_get},
     {.method = &control_cancel_job, .on_start = on_cancel},
+    {.method = &control_forget_job, .on_start = on_forget},
     {.method = &control_plan_job, .on_start = on_plan},
     {.method = &control_list_jobs, .on_start = on_list},
     {.method = &control_list_workers, .on_start = on_workers},
@@ -364,8 +402,8 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_get_logs, .on_start = on_logs},
     {.method = &control_get_metrics, .on_start = on_metrics},
 };
-static const struct rpc_service service = {
-    "fsdpd.v1.Control", handlers, sizeof handlers / sizeof handlers[0], NULL, RPC_USER, 0};
+static const struct rpc_service service = {"fsdpd.v1.Control", handlers, COUNT_OF(handlers), NULL,
+                                           RPC_USER,           0};
 
 static void require_ok(status_t status)
 {

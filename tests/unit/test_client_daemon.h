@@ -1,7 +1,7 @@
 /*
- * A daemon that is played by a thread of the test, with common/rpc's server on a loop of its own.
- * The script says how it behaves; it is set before a client runs and read by the thread alone,
- * except for what was seen, which is read when the client's call is over.
+ * A scripted daemon: a thread of the test with common/rpc's server on its own loop. The script
+ * determines its behaviour; a test sets it before a client runs, and only the thread reads it,
+ * except for the records, which the test reads when the client's call is over.
  */
 #ifndef FSDPD_TESTS_CLIENT_DAEMON_H
 #define FSDPD_TESTS_CLIENT_DAEMON_H
@@ -16,7 +16,7 @@ enum { CHUNK = 1000, CHUNKS = 5, EVENTS = 6 };
 
 enum pull_mode {
     PULL_WHOLE,
-    PULL_CUT,   /* ends well, too early */
+    PULL_CUT,   /* ends normally, too early */
     PULL_BREAK, /* ends with UNAVAILABLE in the middle */
     PULL_MORE,  /* one chunk too many */
     PULL_NO_TOTAL,
@@ -27,22 +27,26 @@ enum pull_mode {
 struct script {
     enum pull_mode pull;
     bool tensors;            /* a pull's bytes are a state_dict: one tensor, a, of 1,200 elements */
-    const char *hf_config;   /* of the job that GetJob tells of; NULL: none */
-    enum status_code refuse; /* every unary call; 0: none */
+    const char *hf_config;   /* of the job that GetJob returns; NULL: none */
+    enum status_code refuse; /* the code of every unary call; 0: none */
     int break_watch_after;   /* events of the first stream; 0: never */
-    bool restart;            /* the server goes away when it breaks, and comes back */
+    bool restart;            /* the server disappears when it breaks, and returns */
     bool interrupt_watch;    /* Ctrl-C after the second event */
     bool break_logs;         /* twice: after a line; and after the next stream, quiet, held */
-    bool more_workers;       /* two, in no order, after the only one */
-    uint32_t queued;         /* jobs in the queue, of which the last one is told */
+    bool more_workers;       /* two, unsorted, after the only one */
+    bool no_jobs;            /* ListJobs finds none */
+    uint32_t queued;         /* number of queued jobs; only the last one is listed */
     Fsdpd__V1__JobState end;
-    /* what was seen */
+    /* records */
     int watches;
     uint64_t asked_after; /* after_sequence of the last WatchJob */
-    int logs;             /* streams of them */
+    int logs;             /* number of their streams */
     char id[64];
     uint32_t epochs;
     char data_dir[256];
+    char label[64]; /* of the last ListJobs: the first label's value, and the other filters */
+    size_t states;
+    uint32_t limit;
 };
 extern struct script script;
 

@@ -1,6 +1,5 @@
-/* client: the verbs against a scripted daemon: what they print, what they leave behind, how they
- * end. */
-#include <check.h>
+/* client: the verbs against a scripted daemon: their output, the files that they leave, their exit
+ * codes. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,6 +16,7 @@
 #include "client/download.h"
 #include "client/exit.h"
 #include "test_client_daemon.h"
+#include "tests/testing.h"
 
 static char directory[64];
 
@@ -51,9 +51,9 @@ static void tear_down(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-/* --- running the client --- */
+/* ---- running the client ---- */
 
-static char out[262144], err[262144]; /* more than is read of a file */
+static char out[262144], err[262144]; /* more than a test reads of a file */
 
 static void slurp(const char *path, char *text)
 {
@@ -64,7 +64,7 @@ static void slurp(const char *path, char *text)
     buf_deinit(&bytes);
 }
 
-/* Runs a command line; what it printed is in out and err. */
+/* Runs a command line; its output is in out and err. */
 static int run(const char *line)
 {
     static char words[512];
@@ -110,9 +110,11 @@ static int files_in(const char *path)
     return count;
 }
 
-/* --- pull --- */
+/* ---- pull ---- */
 
-START_TEST(pull_whole)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(pull_whole)
 {
     umask(027);
     expect("pull mnist-1 -o out/file", 0);
@@ -146,7 +148,6 @@ START_TEST(pull_whole)
     expect_in(err, "5.00 kB");
     expect("pull mnist-1 -o /dev/null", 0);
 }
-END_TEST
 
 static const struct {
     enum pull_mode mode;
@@ -155,16 +156,16 @@ static const struct {
     const char *message;
 } broken_pulls[] = {
     {PULL_CUT, "", 1, "fsdpctl: expected a file of 5000 bytes, found the end after 1000\n"},
-    {PULL_BREAK, "", 3, "the worker is gone\n"},
+    {PULL_BREAK, "", 1, "the worker is gone\n"},
     {PULL_MORE, "", 1, "fsdpctl: expected a file of 5000 bytes, found more\n"},
     {PULL_NO_TOTAL, "", 1,
      "fsdpctl: the first chunk: expected the size of the file in it, found none\n"},
-    {PULL_STALL, " --timeout 0.3", 7, "fsdpctl: nothing came from fsdpd for 0.3 s\n"},
+    {PULL_STALL, " --timeout 0.3", 7, "fsdpctl: no message from fsdpd for 0.3 s\n"},
     {PULL_INTERRUPT, "", 128 + SIGTERM, "interrupted by Terminated"},
 };
 
-/* However a stream ends in the middle: no half file, and an old one stays as it was. */
-START_TEST(pull_broken)
+/* Whenever a stream breaks: no half file, and an old one stays unchanged. */
+LOOP_TEST(pull_broken, 0, COUNT_OF(broken_pulls))
 {
     char line[64];
     script.pull = broken_pulls[_i].mode;
@@ -180,11 +181,10 @@ START_TEST(pull_broken)
     slurp("out/file", text);
     ck_assert_str_eq(text, "old");
 }
-END_TEST
 
 static const char gpt2[] = "{\"model_type\": \"gpt2\"}";
 
-START_TEST(pull_for_transformers)
+TEST(pull_for_transformers)
 {
     script.tensors = true;
     script.hf_config = gpt2;
@@ -228,10 +228,9 @@ START_TEST(pull_for_transformers)
     expect_in(err, "the state_dict that fsdpd sent: safetensors: a header of");
     ck_assert_int_eq(files_in("out"), 3);
 }
-END_TEST
 
-/* However a stream ends in the middle, nothing of the directory is left. */
-START_TEST(pull_for_transformers_broken)
+/* Whenever a stream breaks, nothing of the directory is left. */
+LOOP_TEST(pull_for_transformers_broken, 0, COUNT_OF(broken_pulls))
 {
     char line[96];
     script.tensors = true;
@@ -246,9 +245,8 @@ START_TEST(pull_for_transformers_broken)
     expect(line, broken_pulls[_i].code);
     ck_assert_int_eq(files_in("out"), 0);
 }
-END_TEST
 
-START_TEST(pull_refused)
+TEST(pull_refused)
 {
     expect("pull mnist-1", 2);
     expect_in(err, "pull: expected -o FILE, for example -o mnist-1.safetensors");
@@ -263,9 +261,8 @@ START_TEST(pull_refused)
     ck_assert_int_eq(files_in("out"), 0);
     expect_in(err, "refused ?[31mas the script says");
 }
-END_TEST
 
-/* --- watch and submit --- */
+/* ---- watch and submit ---- */
 
 static const char whole_story[] = "mnist-1 QUEUED: because the script says so\n"
                                   "mnist-1 RUNNING: because the script says so\n"
@@ -275,7 +272,7 @@ static const char whole_story[] = "mnist-1 QUEUED: because the script says so\n"
                                   "Test set: Average loss: 0.0573, Accuracy: 9812/10000 (98.12%)\n"
                                   "mnist-1 SUCCEEDED: because the script says so\n";
 
-START_TEST(watch_to_the_end)
+TEST(watch_to_the_end)
 {
     expect("watch mnist-1", 0);
     ck_assert_str_eq(out, whole_story);
@@ -294,10 +291,9 @@ START_TEST(watch_to_the_end)
     expect("watch other", EXIT_NOT_FOUND);
     ck_assert_str_eq(err, "fsdpctl: there is no job 'other'\n");
 }
-END_TEST
 
-/* The end of an epoch has a step of its own, or none: never that of another row. */
-START_TEST(ends_of_epochs)
+/* The end of an epoch has its own step, or none: never that of another row. */
+TEST(ends_of_epochs)
 {
     expect("metrics mnist-1 --csv", 0);
     expect_in(out, ",step,460,0,");
@@ -307,44 +303,39 @@ START_TEST(ends_of_epochs)
     expect_in(out, "\n      1     -  1.000  ");
     expect_in(out, "\n      1   589  1.250  ");
 }
-END_TEST
 
-/* A stream that breaks goes on where it stopped: nothing twice, nothing missing. */
-START_TEST(watch_reconnects)
+/* A broken stream continues where it stopped: nothing twice, nothing missing. */
+LOOP_TEST(watch_reconnects, 0, 2)
 {
     script.break_watch_after = _i == 0 ? 3 : 4;
     script.restart = _i == 1;
     expect("watch mnist-1 --timeout 60", 0);
     ck_assert_str_eq(out, whole_story);
     ck_assert_int_eq(script.watches, 2);
-    /* A server that leaves may take with it what it had not sent yet. */
+    /* A server that goes away may lose what it had not sent yet. */
     if (!script.restart) ck_assert_uint_eq(script.asked_after, 3);
     else ck_assert_uint_le(script.asked_after, 4);
     expect_in(err, "fsdpctl: lost fsdpd (");
 }
-END_TEST
 
-START_TEST(watch_gives_up)
+TEST(watch_gives_up)
 {
     script.break_watch_after = 3;
     script.restart = true;
     expect("watch mnist-1 --timeout 0.2", EXIT_UNREACHABLE);
     expect_in(err, "fsdpd did not come back within --timeout");
 }
-END_TEST
 
-START_TEST(watch_detaches)
+LOOP_TEST(watch_detaches, 0, 2)
 {
     script.interrupt_watch = true;
     expect(_i == 0 ? "watch mnist-1" : "submit job.yaml --wait", 128 + SIGINT);
-    expect_in(err, "detached; mnist-1 goes on: fsdpctl watch mnist-1");
+    expect_in(err, "detached; mnist-1 continues: fsdpctl watch mnist-1");
     expect_in(out, "mnist-1 RUNNING");
 }
-END_TEST
 
-/* A stream that nothing came over may be lost as any other; that it held is a sign of the daemon.
- */
-START_TEST(logs_reconnect)
+/* A stream without messages may break like any other; if it held for a while, the daemon works. */
+TEST(logs_reconnect)
 {
     script.break_logs = true;
     expect("logs mnist-1 -f --timeout 60", 0);
@@ -353,15 +344,14 @@ START_TEST(logs_reconnect)
     ck_assert_ptr_nonnull(first);
     expect_in(first, "number=2\n");
     expect_in(err, "fsdpctl: lost fsdpd (the stream was reset); waiting for it\n");
-    /* Who does not follow is told. */
+    /* A client that does not follow gets the error. */
     script.logs = 0;
-    expect("logs mnist-1", EXIT_UNREACHABLE);
+    expect("logs mnist-1", EXIT_FAILED);
     expect("logs other -f", EXIT_NOT_FOUND);
     expect("logs mnist-1 -f --address unix:nowhere.sock", EXIT_UNREACHABLE);
 }
-END_TEST
 
-START_TEST(submit)
+TEST(submit)
 {
     expect("submit job.yaml --set train.epochs=3", 0);
     ck_assert_str_eq(out, "mnist-1\n");
@@ -385,9 +375,8 @@ START_TEST(submit)
     ck_assert_int_eq(out[0], '{');
     expect_in(err, "fsdpctl: mnist-1 FAILED: because the script says so\n");
 }
-END_TEST
 
-START_TEST(submit_refused)
+TEST(submit_refused)
 {
     expect("submit missing.yaml", EXIT_NOT_FOUND);
     expect_in(err, "cannot open missing.yaml");
@@ -395,7 +384,7 @@ START_TEST(submit_refused)
     ck_assert_str_eq(err, "fsdpctl: --set train.epoch=3: train.epoch: unknown key; did you mean "
                           "train.epochs?\n");
     expect("plan job.yaml --set workers=0", EXIT_USAGE);
-    /* What was typed is named, not the key's override that it stands for. */
+    /* The message names the option as typed, not the key that it overrides. */
     expect("submit job.yaml --priority 5000", EXIT_USAGE);
     expect_in(err, "fsdpctl: --priority 5000: priority: expected an integer");
     expect("submit job.yaml --start-by soon", EXIT_USAGE);
@@ -409,19 +398,19 @@ START_TEST(submit_refused)
         {STATUS_INVALID_ARGUMENT, 1},    {STATUS_PERMISSION_DENIED, 4},
         {STATUS_NOT_FOUND, 5},           {STATUS_ALREADY_EXISTS, 6},
         {STATUS_RESOURCE_EXHAUSTED, 10}, {STATUS_DEADLINE_EXCEEDED, 7},
+        {STATUS_UNAVAILABLE, 1}, /* fsdpd answered */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         script.refuse = cases[i].refusal;
         expect("submit job.yaml", cases[i].code);
         ck_assert_str_eq(err, "fsdpctl: refused ?[31mas the script says\n");
         expect("plan job.yaml", cases[i].code);
     }
 }
-END_TEST
 
-/* --- the others --- */
+/* ---- the others ---- */
 
-START_TEST(other_verbs)
+TEST(other_verbs)
 {
     static const struct {
         const char *line, *part;
@@ -449,7 +438,7 @@ START_TEST(other_verbs)
         {"completion fish", "complete -c fsdpctl -f"},
         {"--version", "fsdpctl "},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         expect(cases[i].line, 0);
         expect_in(out, cases[i].part);
     }
@@ -462,24 +451,94 @@ START_TEST(other_verbs)
     expect("version", EXIT_NOT_PERMITTED);
     expect_in(out, "fsdpctl  ");
 }
-END_TEST
+
+/* After a job that fails the others follow; its code is the result. */
+TEST(several_jobs)
+{
+    expect("cancel mnist-1 gone mnist-2", EXIT_NOT_FOUND);
+    ck_assert_str_eq(out, "mnist-1 RUNNING: because the script says so\n"
+                          "mnist-2 RUNNING: because the script says so\n");
+    ck_assert_str_eq(err, "fsdpctl: gone: there is no such job\n");
+    expect("cancel gone mnist-1 -o json", EXIT_NOT_FOUND);
+    ck_assert_int_eq(strncmp(out, "[\n  {\n    \"id\": \"mnist-1\",", 24), 0);
+    expect_in(out, "\n  }\n]\n");
+    ck_assert_ptr_null(strstr(out, "\n  },"));
+    expect("cancel gone gone -o json", EXIT_NOT_FOUND);
+    ck_assert_str_eq(out, "[]\n");
+    expect("forget mnist-1 mnist-2", 0);
+    ck_assert_str_eq(out, "mnist-1 forgotten\nmnist-2 forgotten\n");
+    expect("forget mnist-1 -o json", 0);
+    ck_assert_str_eq(out, "{}\n");
+
+    expect("cancel --label sweep=7", 0);
+    ck_assert_str_eq(out, "mnist-1 RUNNING: because the script says so\n");
+    ck_assert_str_eq(script.label, "7");
+    ck_assert_uint_eq(script.states, 4); /* those that are not over */
+    ck_assert_uint_eq(script.limit, 0);  /* all, not as many as a table shows */
+    script.no_jobs = true;
+    expect("cancel --label sweep=8", EXIT_NOT_FOUND);
+    ck_assert_str_eq(err, "fsdpctl: cancel: no job that is active has this label\n");
+    expect("cancel mnist-1 --label sweep=7", EXIT_USAGE);
+    expect_in(err, "cancel: expected JOB or --label, found both");
+    expect("cancel", EXIT_USAGE);
+    expect("cancel --label sweep", EXIT_USAGE);
+}
+
+/* Files that it names are relative to the working directory. */
+TEST(submit_standard_input)
+{
+    int saved = dup(0), file = open("job.yaml", O_RDONLY);
+    dup2(file, 0);
+    expect("submit - --set train.epochs=3", 0);
+    ck_assert_str_eq(script.data_dir, "d");
+    ck_assert_uint_eq(script.epochs, 3);
+    write_file("bad.yaml", "nmae: x\n");
+    int bad = open("bad.yaml", O_RDONLY);
+    dup2(bad, 0);
+    expect("plan -", EXIT_USAGE);
+    ck_assert_str_eq(err, "fsdpctl: standard input:1: nmae: unknown key; did you mean name?\n");
+    dup2(saved, 0);
+    close(saved), close(file), close(bad);
+}
+
+/* Without a terminal only --color brings colours. */
+TEST(colours)
+{
+    static const struct {
+        const char *line, *part;
+    } cases[] = {
+        {"list", "\033[32mSUCCEEDED\033[0m"},
+        {"show mnist-1", "state       \033[1;32mRUNNING\033[0m for "},
+        {"cancel mnist-1", "mnist-1 \033[1;32mRUNNING\033[0m: "},
+        {"watch mnist-1", "mnist-1 \033[33mQUEUED\033[0m: "},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char line[64];
+        snprintf(line, sizeof line, "%s --color always", cases[i].line);
+        expect(line, 0);
+        expect_in(out, cases[i].part);
+        expect(cases[i].line, 0);
+        ck_assert_ptr_null(strchr(out, '\033'));
+    }
+    expect("list --color sometimes", EXIT_USAGE);
+    expect_in(err, "--color: expected auto, always or never, found 'sometimes'");
+}
 
 /* The same order in every format. */
-START_TEST(workers_are_sorted)
+TEST(workers_are_sorted)
 {
     static const char *const lines[] = {"workers",           "workers -o json",        "status",
                                         "status -o json",    "top --rounds 1 -o json", "drain host",
                                         "drain host -o json"};
     script.more_workers = true;
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
         expect(lines[i], 0);
         expect_in(out, "host/cpu:2");
         expect_in(strstr(out, "host/cpu:2"), "host/cpu:10");
     }
 }
-END_TEST
 
-START_TEST(queue_is_longer_than_shown)
+TEST(queue_is_longer_than_shown)
 {
     script.queued = 12;
     expect("status", 0);
@@ -494,15 +553,14 @@ START_TEST(queue_is_longer_than_shown)
     expect("priority mnist-1 -1001", EXIT_USAGE);
     expect_in(err, "priority: expected -1000 to 1000, found '-1001'");
 }
-END_TEST
 
-START_TEST(unreachable)
+TEST(unreachable)
 {
     expect("list --address unix:nowhere.sock", EXIT_UNREACHABLE);
     expect_in(err, "nowhere.sock: there is no such socket; is fsdpd running?");
     write_file("plain", "");
     expect("list --address unix:plain", EXIT_UNREACHABLE);
-    expect_in(err, "nobody listens");
+    expect_in(err, "no process listens");
     expect("watch mnist-1 --address unix:nowhere.sock", EXIT_UNREACHABLE);
     expect("pull mnist-1 -o out/file --address unix:nowhere.sock", EXIT_UNREACHABLE);
     ck_assert_int_eq(files_in("out"), 0);
@@ -511,10 +569,9 @@ START_TEST(unreachable)
     ck_assert_int_eq(chmod("socket", 0), 0);
     expect("list", EXIT_NOT_PERMITTED);
 }
-END_TEST
 
-/* On a terminal there is a bar, and it is gone when the lines of an epoch are printed. */
-START_TEST(terminal)
+/* On a terminal there is a bar, and it disappears before the lines of an epoch are printed. */
+LOOP_TEST(terminal, 0, 2)
 {
     int master = posix_openpt(O_RDWR | O_NOCTTY);
     ck_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
@@ -523,7 +580,7 @@ START_TEST(terminal)
     struct winsize size = {.ws_row = 24, .ws_col = 60};
     ck_assert_int_eq(ioctl(slave, TIOCSWINSZ, &size), 0);
     setenv("TERM", "xterm", 1);
-    setenv("LC_ALL", "C", 1); /* plain characters, wherever this runs */
+    setenv("LC_ALL", "C", 1); /* plain characters, in any environment */
     if (_i == 1) setenv("NO_COLOR", "1", 1);
     int saved = dup(2), saved_out = dup(1);
     int file = open("stdout", O_RDWR | O_CREAT | O_TRUNC, 0600);
@@ -536,7 +593,7 @@ START_TEST(terminal)
     dup2(saved, 2);
     dup2(saved_out, 1);
     ck_assert_int_eq(code, 0);
-    /* A terminal hands on what was written in pieces, and when it likes. */
+    /* A terminal passes on the output in pieces, at any time. */
     char text[4096] = "";
     size_t length = 0;
     struct pollfd ready = {.fd = master, .events = POLLIN};
@@ -553,14 +610,13 @@ START_TEST(terminal)
     ck_assert_int_eq(strstr(text, "\033[32m") != NULL, _i == 0);
     slurp("stdout", out);
     expect_in(out, "Train Epoch: 1 \tLoss: 0.2341\n");
-    ck_assert_ptr_null(strstr(out, "step 10/40")); /* the bar says it */
+    ck_assert_ptr_null(strstr(out, "step 10/40")); /* the bar shows it */
     close(master), close(slave), close(saved), close(saved_out), close(file);
 }
-END_TEST
 
-/* --- the file of a pull, alone --- */
+/* ---- the file of a pull, alone ---- */
 
-START_TEST(downloads)
+TEST(downloads)
 {
     struct download download;
     status_t status = download_begin(&download, "out/file");
@@ -593,39 +649,4 @@ START_TEST(downloads)
     status_free(status);
     download_deinit(&download);
     ck_assert_int_eq(files_in("out"), 0);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("client_verbs");
-    TCase *tests = tcase_create("client_verbs");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, pull_whole);
-    tcase_add_loop_test(tests, pull_broken, 0, (int)(sizeof broken_pulls / sizeof broken_pulls[0]));
-    tcase_add_test(tests, pull_for_transformers);
-    tcase_add_loop_test(tests, pull_for_transformers_broken, 0,
-                        (int)(sizeof broken_pulls / sizeof broken_pulls[0]));
-    tcase_add_test(tests, pull_refused);
-    tcase_add_test(tests, watch_to_the_end);
-    tcase_add_test(tests, ends_of_epochs);
-    tcase_add_loop_test(tests, watch_reconnects, 0, 2);
-    tcase_add_test(tests, watch_gives_up);
-    tcase_add_loop_test(tests, watch_detaches, 0, 2);
-    tcase_add_test(tests, logs_reconnect);
-    tcase_add_test(tests, submit);
-    tcase_add_test(tests, submit_refused);
-    tcase_add_test(tests, other_verbs);
-    tcase_add_test(tests, workers_are_sorted);
-    tcase_add_test(tests, queue_is_longer_than_shown);
-    tcase_add_test(tests, unreachable);
-    tcase_add_loop_test(tests, terminal, 0, 2);
-    tcase_add_test(tests, downloads);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

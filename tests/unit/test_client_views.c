@@ -1,5 +1,4 @@
-/* What people see of a job: curves, bars, figures. */
-#include <check.h>
+/* Views of a job: curves, bars, figures. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,9 +7,10 @@
 #include "client/page.h"
 #include "client/progress.h"
 #include "client/series.h"
+#include "tests/testing.h"
 
-/* However many points there are: bounded, and nothing between the smallest and largest is lost. */
-START_TEST(series_thin)
+/* Any number of points: bounded, and every extreme survives. */
+TEST(series_thin)
 {
     struct series series = {.limit = 16};
     for (int i = 0; i < 100000; i++) {
@@ -34,9 +34,8 @@ START_TEST(series_thin)
     ck_assert_uint_eq(points, 100000);
     series_deinit(&series);
 }
-END_TEST
 
-START_TEST(series_odd)
+TEST(series_odd)
 {
     struct series series = {0};
     double min, max;
@@ -46,14 +45,13 @@ START_TEST(series_odd)
     ck_assert_uint_eq(series.not_finite, 2);
     ck_assert_int_eq(series.count, 0);
     for (int i = 1; i <= 10; i++) series_add(&series, i, i);
-    series_add(&series, 5, 100); /* went back: what came after 4 is gone */
+    series_add(&series, 5, 100); /* went back: drops everything after 4 */
     ck_assert_int_eq(series.count, 5);
     ck_assert(series_range(&series, &min, &max));
     ck_assert_double_eq(max, 100);
     ck_assert_double_eq(series.buckets[3].last, 4);
     series_deinit(&series);
 }
-END_TEST
 
 static void expect_curve(const struct series *series, int width, int height, bool unicode,
                          const char *const *expected)
@@ -66,7 +64,7 @@ static void expect_curve(const struct series *series, int width, int height, boo
     }
 }
 
-START_TEST(curves)
+TEST(curves)
 {
     struct series series = {0};
     for (int i = 0; i < 16; i++) series_add(&series, i, 15 - i);
@@ -77,13 +75,13 @@ START_TEST(curves)
                  (const char *const[]){"       15 \u2502"
                                        "\u2809\u2809\u2811\u2812\u2812\u2812\u2822\u2824\u2824"
                                        "\u2824\u2824\u28c0\u28c0"});
-    /* One value has no height, and no points no curve. */
+    /* One value has no height, and no points give no curve. */
     struct series flat = {0};
     series_add(&flat, 3, 2.5);
     expect_curve(&flat, 24, 2, false, (const char *const[]){"      2.5 |*", "      2.5 |"});
     series_deinit(&flat);
     expect_curve(&flat, 24, 2, false, (const char *const[]){"", ""});
-    /* A column that a peak and a valley fall into shows both and all between. */
+    /* A column with a peak and a valley shows both and everything between. */
     struct series spike = {.limit = 2};
     double values[] = {1, 9, 0, 1};
     for (int i = 0; i < 4; i++) series_add(&spike, i, values[i]);
@@ -96,7 +94,6 @@ START_TEST(curves)
     series_deinit(&spike);
     series_deinit(&series);
 }
-END_TEST
 
 static void expect_bar(double part, int width, bool unicode, const char *expected)
 {
@@ -106,7 +103,7 @@ static void expect_bar(double part, int width, bool unicode, const char *expecte
     buf_deinit(&bar);
 }
 
-START_TEST(bars)
+TEST(bars)
 {
     expect_bar(0, 6, false, "[>   ]");
     expect_bar(0.5, 6, false, "[==> ]");
@@ -118,9 +115,8 @@ START_TEST(bars)
     expect_bar(0.625, 6, true, "\u2595\u2588\u2588\u258c \u258f");
     expect_bar(1, 6, true, "\u2595\u2588\u2588\u2588\u2588\u258f");
 }
-END_TEST
 
-START_TEST(figures)
+TEST(figures)
 {
     struct progress progress = {.epochs = 10,
                                 .epoch = 2.5,
@@ -146,10 +142,9 @@ START_TEST(figures)
     ck_assert_str_eq(buf_text(&text), "epoch 10/10 [==========]");
     buf_deinit(&text);
 }
-END_TEST
 
-/* However a job is named, and whatever it says, it is text on the page: never markup or script. */
-START_TEST(hostile_page)
+/* Any name and any message of a job is text on the page: never markup or script. */
+TEST(hostile_page)
 {
 #define EVIL                                                                                       \
     "</title></style></script><script>alert(1)</script><img src=x onerror='alert(2)'>\"\xff\x1b&"
@@ -219,23 +214,4 @@ START_TEST(hostile_page)
                                  "onerror=&#39;alert(2)&#39;&gt;&quot;\ufffd\ufffd&amp;"));
     buf_deinit(&text);
     page_deinit(&page);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("client_views");
-    TCase *tests = tcase_create("client_views");
-    tcase_add_test(tests, series_thin);
-    tcase_add_test(tests, series_odd);
-    tcase_add_test(tests, curves);
-    tcase_add_test(tests, bars);
-    tcase_add_test(tests, figures);
-    tcase_add_test(tests, hostile_page);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,7 @@
 /*
- * Communicators: every collective on both kinds, sums with the same bits everywhere, and what
- * happens when a peer is late, leaves or dies.
+ * Communicators: every collective on both kinds, sums with the same bits everywhere, and the
+ * behaviour when a peer is late, leaves or dies.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -14,21 +13,27 @@
 #include <unistd.h>
 
 #include "../engine/group.h"
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "tests/testing.h"
 
 static const struct shape {
     enum group_kind kind;
     int world;
-} shapes[] = {{GROUP_LOCAL, 1}, {GROUP_LOCAL, 2}, {GROUP_LOCAL, 3}, {GROUP_LOCAL, 8},
-              {GROUP_GLOO, 1},  {GROUP_GLOO, 2},  {GROUP_GLOO, 3},  {GROUP_GLOO, 8}};
-enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
+} shapes[] = {{GROUP_LOCAL, 1},  {GROUP_LOCAL, 2},  {GROUP_LOCAL, 3},  {GROUP_LOCAL, 8},
+              {GROUP_GLOO, 1},   {GROUP_GLOO, 2},   {GROUP_GLOO, 3},   {GROUP_GLOO, 8},
+              {GROUP_SHARED, 2}, {GROUP_SHARED, 3}, {GROUP_SHARED, 8}, {GROUP_SHARED, 13}};
+enum { SHAPE_COUNT = COUNT_OF(shapes) };
 
-/* Counts around the sizes at which the implementation changes its mind. */
+static const enum group_kind kinds[] = {GROUP_LOCAL, GROUP_GLOO, GROUP_SHARED};
+enum { KIND_COUNT = COUNT_OF(kinds) };
+
+/* Counts around the sizes at which the implementation changes its algorithm. */
 static const size_t counts[] = {0, 1, 7, 1000, 2048, 2049, 18720, 18721, 100003};
-enum { COUNT_COUNT = sizeof counts / sizeof counts[0] };
+enum { COUNT_COUNT = COUNT_OF(counts) };
 
-/* Element `i` of what rank `r` holds: sizes differ so much that the order of a sum shows. */
+/* Element `i` of rank `r`'s data: sizes differ so much that the order of a sum shows. */
 static float element(int r, size_t i)
 {
     uint32_t x = (uint32_t)(i * 2654435761u) ^ ((uint32_t)r * 40503u + 17u);
@@ -54,7 +59,7 @@ static float *elements_new(int rank, size_t count)
 
 static status_t expect(const char *what, int rank, size_t i, float found, float expected)
 {
-    if (memcmp(&found, &expected, sizeof found) == 0) return STATUS_OKAY;
+    if (memcmp(&found, &expected, sizeof found) == 0) return NULL;
     return status_new(STATUS_INTERNAL, "%s on rank %d: element %zu is %a, not %a", what, rank, i,
                       (double)found, (double)expected);
 }
@@ -91,7 +96,7 @@ static status_t check_all_gather(struct fixture *f, struct comm *comm, size_t n,
             TRY(expect("all_gather", rank, i, out[n * (size_t)r + i], element(r, i)));
     free(in);
     free(out);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_reduce_scatter(struct fixture *f, struct comm *comm, size_t n, bool in_place)
@@ -110,7 +115,7 @@ static status_t check_reduce_scatter(struct fixture *f, struct comm *comm, size_
             TRY(expect("reduce_scatter's input", rank, i, in[i], element(rank, i)));
     free(in);
     free(out);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_all_reduce(struct fixture *f, struct comm *comm, size_t n)
@@ -122,10 +127,10 @@ static status_t check_all_reduce(struct fixture *f, struct comm *comm, size_t n)
     for (size_t i = 0; i < n; i++)
         TRY(expect("all_reduce", rank, i, data[i], sum_of(world, i, 0.5f)));
     free(data);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* To nearest, ties to even. */
+/* Rounds to nearest, ties to even. */
 static float rounded(float value)
 {
     uint32_t bits;
@@ -182,7 +187,7 @@ static status_t check_bf16(struct fixture *f, struct comm *comm, size_t n)
     free(sum);
     free(data);
     free(out);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t check_rooted(struct fixture *f, struct comm *comm, size_t n, int root)
@@ -199,7 +204,7 @@ static status_t check_rooted(struct fixture *f, struct comm *comm, size_t n, int
     for (size_t i = 0; i < n; i++) TRY(expect("broadcast", rank, i, data[i], element(root, i)));
     free(data);
     free(out);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t every_collective(struct comm *comm, void *argument)
@@ -219,14 +224,15 @@ static status_t every_collective(struct comm *comm, void *argument)
     }
     TRY(lane_wait(f.lane, 30000));
     fixture_deinit(&f);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-START_TEST(test_every_collective)
+TESTS_BELOW(.timeout = 60);
+
+LOOP_TEST(every_collective, 0, SHAPE_COUNT)
 {
     group_check(shapes[_i].kind, shapes[_i].world, every_collective, NULL);
 }
-END_TEST
 
 /* Slices of more chunks than are offered at a time. */
 static status_t large(struct comm *comm, void *argument)
@@ -241,16 +247,88 @@ static status_t large(struct comm *comm, void *argument)
     TRY(check_bf16(&f, comm, 18 * chunk + 5));
     TRY(check_all_gather(&f, comm, 300001, false));
     fixture_deinit(&f);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-START_TEST(test_large)
+LOOP_TEST(large, 0, 2 * KIND_COUNT)
 {
-    group_check(_i < 2 ? GROUP_LOCAL : GROUP_GLOO, _i % 2 == 0 ? 2 : 7, large, NULL);
+    group_check(kinds[_i / 2], _i % 2 == 0 ? 2 : 7, large, NULL);
 }
-END_TEST
 
-/* Many collectives are queued before any is waited for; then everybody leaves at once. */
+/* ---- Gloo and shared memory, bit by bit ---- */
+
+enum { DRAWN_CALLS = 40 };
+
+struct drawn {
+    unsigned seed;
+    uint64_t *digests; /* (GROUP_MAX * DRAWN_CALLS): of each rank's memory after each call */
+};
+
+static uint64_t digest(const void *bytes, size_t size)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((const unsigned char *)bytes)[i]) * 1099511628211u;
+    return hash;
+}
+
+/* One collective of a kind, a size and a root that all ranks draw alike. */
+static status_t run_drawn(struct fixture *f, struct comm *comm, unsigned *seed, uint64_t *result)
+{
+    int rank = comm_rank(comm), world = comm_world(comm), kind = rand_r(seed) % 8;
+    size_t n = (size_t)rand_r(seed) % (rand_r(seed) % 4 == 0 ? 400000 : 5000) / 2 * 2;
+    int root = rand_r(seed) % world;
+    float scale = 1.0f / (float)(1 + rand_r(seed) % 7);
+    size_t all = n * (size_t)world;
+    float *in = elements_new(rank, all), *out = mem_alloc_array(all + 1, sizeof *out);
+    status_t status = NULL;
+    switch (kind) {
+    case 0: status = comm_all_gather(comm, f->lane, in, out, n); break;
+    case 1: status = comm_reduce_scatter(comm, f->lane, in, out, n, scale, f->workspace); break;
+    case 2: status = comm_all_reduce(comm, f->lane, in, n, scale, f->workspace); break;
+    case 3: status = comm_all_gather_bf16(comm, f->lane, in, (uint16_t *)(void *)out, n); break;
+    case 4:
+        status = comm_reduce_scatter_bf16(comm, f->lane, in, out, n, scale, f->workspace);
+        break;
+    case 5: status = comm_all_reduce_bf16(comm, f->lane, in, n, scale, f->workspace); break;
+    case 6: status = comm_broadcast(comm, f->lane, in, n * sizeof *in, root); break;
+    default: status = comm_gather(comm, f->lane, in, rank == root ? out : NULL, n, root);
+    }
+    if (status == NULL) status = lane_wait(f->lane, 30000);
+    bool in_place = kind == 2 || kind == 5 || kind == 6;
+    *result = in_place ? digest(in, n * sizeof *in) : digest(out, all * sizeof *out);
+    free(in);
+    free(out);
+    return status;
+}
+
+static status_t run_all_drawn(struct comm *comm, void *argument)
+{
+    struct drawn *drawn = argument;
+    unsigned seed = drawn->seed;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    for (int i = 0; i < DRAWN_CALLS; i++)
+        TRY(run_drawn(&f, comm, &seed, &drawn->digests[comm_rank(comm) * DRAWN_CALLS + i]));
+    fixture_deinit(&f);
+    return NULL;
+}
+
+LOOP_TEST(drawn, 0, 4)
+{
+    static const int worlds[] = {2, 3, 5, 8};
+    const size_t bytes = GROUP_MAX * DRAWN_CALLS * sizeof(uint64_t);
+    struct drawn over_gloo = {(unsigned)_i + 1, group_shared(bytes)},
+                 shared = {(unsigned)_i + 1, group_shared(bytes)};
+    group_check(GROUP_GLOO, worlds[_i], run_all_drawn, &over_gloo);
+    group_check(GROUP_SHARED, worlds[_i], run_all_drawn, &shared);
+    ck_assert_uint_ne(over_gloo.digests[0], over_gloo.digests[1]);
+    for (size_t i = 0; i < GROUP_MAX * DRAWN_CALLS; i++)
+        ck_assert_msg(over_gloo.digests[i] == shared.digests[i], "rank %zu differs in call %zu",
+                      i / DRAWN_CALLS, i % DRAWN_CALLS);
+}
+
+/* Queues many collectives before it waits for any; then all ranks leave at once. */
 enum { QUEUED = 50 };
 
 static status_t queue_and_leave(struct comm *comm, void *argument)
@@ -268,7 +346,7 @@ static status_t queue_and_leave(struct comm *comm, void *argument)
     TRY(comm_barrier(comm, f.lane));
     TRY(lane_wait(f.lane, 30000));
     char *log = comm_log(comm);
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     const char *start = "all_gather(6) reduce_scatter(6) all_gather(6) ";
     if (strncmp(log, start, strlen(start)) != 0 ||
         strlen(log) != QUEUED * 32 + strlen("barrier(0)"))
@@ -284,14 +362,13 @@ static status_t queue_and_leave(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_queue_and_leave)
+LOOP_TEST(queue_and_leave, 0, SHAPE_COUNT)
 {
     for (int round = 0; round < 2; round++)
         group_check(shapes[_i].kind, shapes[_i].world, queue_and_leave, NULL);
 }
-END_TEST
 
-/* Rank 1 comes when another one has given up: the others' deadline passes. */
+/* Rank 1 arrives after another rank has given up: the others' deadline passes. */
 static status_t one_is_late(struct comm *comm, void *argument)
 {
     atomic_bool *given_up = argument;
@@ -306,11 +383,11 @@ static status_t one_is_late(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_deadline)
+LOOP_TEST(deadline, 0, KIND_COUNT)
 {
     struct group_result results[GROUP_MAX];
     atomic_bool *given_up = group_shared(sizeof *given_up);
-    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 3, GROUP_SOON_MS, one_is_late, given_up, results);
+    group_run(kinds[_i], 3, GROUP_SOON_MS, one_is_late, given_up, results);
     ck_assert_msg(results[0].code == STATUS_DEADLINE_EXCEEDED ||
                       results[2].code == STATUS_DEADLINE_EXCEEDED,
                   "%s, %s", results[0].message, results[2].message);
@@ -320,7 +397,6 @@ START_TEST(test_deadline)
     ck_assert_msg(strstr(results[first].message, "rank 1"), "%s", results[first].message);
     for (int r = 0; r < 3; r++) ck_assert_int_ne(results[r].code, STATUS_OK);
 }
-END_TEST
 
 struct aborter {
     struct comm *comm;
@@ -335,7 +411,7 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-/* Rank 1 does not arrive before rank 0 has ended, which is aborted while it waits. */
+/* Rank 1 does not arrive before rank 0, which is aborted while it waits, has ended. */
 static status_t abort_while_waiting(struct comm *comm, void *argument)
 {
     atomic_bool *ended = argument;
@@ -363,20 +439,54 @@ static status_t abort_while_waiting(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_abort)
+LOOP_TEST(abort, 0, KIND_COUNT)
 {
     struct group_result results[GROUP_MAX];
     atomic_bool *ended = group_shared(sizeof *ended);
-    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, GROUP_NEVER_MS, abort_while_waiting, ended,
-              results);
+    group_run(kinds[_i], 2, GROUP_NEVER_MS, abort_while_waiting, ended, results);
     ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
     ck_assert_msg(strstr(results[0].message, "the job was cancelled"), "%s", results[0].message);
     ck_assert_msg(results[1].code == STATUS_UNAVAILABLE, "%s", results[1].message);
     ck_assert_msg(strstr(results[1].message, "rank 0"), "%s", results[1].message);
 }
-END_TEST
 
-/* An abort before, between and instead of collectives also holds for those to come. */
+/* Rank 0 is in a barrier that rank 1 has not begun: each reports its own state. */
+static status_t wait_for_one(struct comm *comm, void *argument)
+{
+    const int *ends = argument;
+    bool first = comm_rank(comm) == 0;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    char byte = 0;
+    if (!first && read(ends[0], &byte, 1) != 1) return status_new(STATUS_INTERNAL, "no byte");
+    struct comm_progress before = comm_progress(comm);
+    TRY(comm_barrier(comm, f.lane));
+    while (first && !comm_progress(comm).waits) clock_sleep_ms(1);
+    struct comm_progress during = comm_progress(comm);
+    if (first && write(ends[1], &byte, 1) != 1) return status_new(STATUS_INTERNAL, "no byte");
+    TRY(lane_wait(f.lane, 30000));
+    struct comm_progress after = comm_progress(comm);
+    fixture_deinit(&f);
+    if (before.begun == 0 && !before.waits && after.begun == 1 && !after.waits &&
+        (!first || during.begun == 1))
+        return NULL;
+    return status_new(STATUS_INTERNAL, "begun %d, then %d, then %d", (int)before.begun,
+                      (int)during.begun, (int)after.begun);
+}
+
+LOOP_TEST(progress, 0, KIND_COUNT)
+{
+    int ends[2];
+    ck_assert_int_eq(pipe(ends), 0);
+    struct group_result results[GROUP_MAX];
+    group_run(kinds[_i], 2, GROUP_NEVER_MS, wait_for_one, ends, results);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(results[r].code == STATUS_OK, "%s", results[r].message);
+    close(ends[0]);
+    close(ends[1]);
+}
+
+/* An abort before, between and instead of collectives also applies to later ones. */
 static status_t abort_first(struct comm *comm, void *argument)
 {
     (void)argument;
@@ -394,14 +504,13 @@ static status_t abort_first(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_abort_first)
+LOOP_TEST(abort_first, 0, SHAPE_COUNT)
 {
     struct group_result results[GROUP_MAX];
     group_run(shapes[_i].kind, shapes[_i].world, GROUP_NEVER_MS, abort_first, NULL, results);
     for (int r = 0; r < shapes[_i].world; r++)
         ck_assert_msg(results[r].code == STATUS_ABORTED, "%s", results[r].message);
 }
-END_TEST
 
 static void *kill_soon(void *argument)
 {
@@ -422,7 +531,7 @@ static status_t one_is_killed(struct comm *comm, void *argument)
         pthread_t thread;
         pthread_create(&thread, NULL, kill_soon, argument);
     }
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     for (int i = 0; i < 10000 && status == NULL; i++) {
         TRY(comm_all_gather(comm, f.lane, part, data, n));
         TRY(comm_reduce_scatter(comm, f.lane, data, part, n, 0.5f, f.workspace));
@@ -435,11 +544,11 @@ static status_t one_is_killed(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_killed_peer)
+LOOP_TEST(killed_peer, 0, 12)
 {
-    int world = 2 + _i % 2, delay_ms = 20 + 7 * _i;
+    int world = 2 + _i % 2, delay_ms = 20 + 7 * (_i % 6);
     struct group_result results[GROUP_MAX];
-    group_run(GROUP_GLOO, world, GROUP_NEVER_MS, one_is_killed, &delay_ms, results);
+    group_run(kinds[1 + _i / 6], world, GROUP_NEVER_MS, one_is_killed, &delay_ms, results);
     ck_assert(results[1].killed);
     for (int r = 0; r < world; r++) {
         if (r == 1) continue;
@@ -450,9 +559,8 @@ START_TEST(test_killed_peer)
             ck_assert_msg(strstr(results[r].message, "rank 1"), "%s", results[r].message);
     }
 }
-END_TEST
 
-/* Ranks that were let go by the last collective may leave while others still finish it. */
+/* Ranks released by the last collective may leave while others still finish it. */
 static status_t leave_early(struct comm *comm, void *argument)
 {
     (void)argument;
@@ -469,39 +577,37 @@ static status_t leave_early(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_leave_early)
+LOOP_TEST(leave_early, 0, KIND_COUNT)
 {
-    for (int round = 0; round < 10; round++) group_check(GROUP_GLOO, 4, leave_early, NULL);
+    for (int round = 0; round < 10; round++) group_check(kinds[_i], 4, leave_early, NULL);
 }
-END_TEST
 
-START_TEST(test_nobody_joins)
+TEST(no_peer_joins)
 {
     char *directory = group_make_directory();
     struct rendezvous store = group_file_store(directory);
     struct comm *comm = NULL;
-    status_t status = comm_gloo_new(0, 2, "127.0.0.1", "lonely", &store, 200, &comm);
+    status_t status = comm_gloo_new(0, 2, "127.0.0.1", "lonely", &store, 200, 200, &comm);
     ck_assert_msg(status_code(status) == STATUS_DEADLINE_EXCEEDED, "%s", status_message(status));
     ck_assert_ptr_nonnull(strstr(status_message(status), "lonely"));
     ck_assert_ptr_null(comm);
     status_free(status);
-    status = comm_gloo_new(0, 2, "no.such.host.invalid", "lonely", &store, 200, &comm);
+    status = comm_gloo_new(0, 2, "no.such.host.invalid", "lonely", &store, 200, 200, &comm);
     ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE ||
                       status_code(status) == STATUS_DEADLINE_EXCEEDED,
                   "%s", status_message(status));
     ck_assert_ptr_nonnull(strstr(status_message(status), "no.such.host.invalid"));
     status_free(status);
-    /* 192.0.2.0/24 is nobody's. */
-    status = comm_gloo_new(0, 2, "192.0.2.1", "lonely", &store, 200, &comm);
+    /* 192.0.2.0/24 belongs to no host. */
+    status = comm_gloo_new(0, 2, "192.0.2.1", "lonely", &store, 200, 200, &comm);
     ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE, "%s", status_message(status));
     ck_assert_ptr_nonnull(strstr(status_message(status), "192.0.2.1"));
     status_free(status);
     group_remove_directory(directory);
     free(directory);
 }
-END_TEST
 
-/* --- Parts of a group --- */
+/* ---- Parts of a group ---- */
 
 /* A rank's neighbours in groups of `size`, and the ranks with its number in theirs. */
 static status_t split(struct comm *comm, int size, struct comm **near, struct comm **far)
@@ -513,7 +619,7 @@ static status_t split(struct comm *comm, int size, struct comm **near, struct co
     return comm_split(comm, ranks, others, far);
 }
 
-/* All parts at the same time: nobody may hear of another part's numbers. */
+/* All parts at the same time: no part may receive another part's numbers. */
 static status_t gather_ranks(struct fixture *f, struct comm *part, int rank, int first, int step)
 {
     float mine = (float)rank, all[GROUP_MAX];
@@ -521,7 +627,7 @@ static status_t gather_ranks(struct fixture *f, struct comm *part, int rank, int
     TRY(lane_wait(f->lane, 30000));
     for (int i = 0; i < comm_world(part); i++)
         TRY(expect("rank", rank, (size_t)i, all[i], (float)(first + i * step)));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t run_parts(struct comm *comm, void *argument)
@@ -558,28 +664,25 @@ static status_t run_parts(struct comm *comm, void *argument)
              comm_world(comm) / size);
     bool logged = strncmp(log, start, strlen(start)) == 0;
     if (!logged) log[100] = '\0';
-    status_t status = logged ? STATUS_OKAY : status_new(STATUS_INTERNAL, "logged %s", log);
+    status_t status = logged ? NULL : status_new(STATUS_INTERNAL, "logged %s", log);
     free(log);
     fixture_deinit(&f);
     return status;
 }
 
-START_TEST(test_parts)
+LOOP_TEST(parts, 0, 8)
 {
     static const struct {
         enum group_kind kind;
         int world, size;
-    } cases[] = {{GROUP_LOCAL, 4, 2},
-                 {GROUP_LOCAL, 8, 2},
-                 {GROUP_LOCAL, 6, 3},
-                 {GROUP_GLOO, 4, 2},
-                 {GROUP_GLOO, 6, 3}};
+    } cases[] = {{GROUP_LOCAL, 4, 2},  {GROUP_LOCAL, 8, 2}, {GROUP_LOCAL, 6, 3},
+                 {GROUP_GLOO, 4, 2},   {GROUP_GLOO, 6, 3},  {GROUP_SHARED, 4, 2},
+                 {GROUP_SHARED, 8, 2}, {GROUP_SHARED, 6, 3}};
     int size = cases[_i].size;
     group_check(cases[_i].kind, cases[_i].world, run_parts, &size);
 }
-END_TEST
 
-/* Rank 0 is aborted while it waits for rank 1 in their part; rank 1 does not come. */
+/* Rank 0 is aborted while it waits for rank 1 in their part; rank 1 does not arrive. */
 static status_t abort_in_part(struct comm *comm, void *argument)
 {
     atomic_bool *ended = argument;
@@ -587,7 +690,7 @@ static status_t abort_in_part(struct comm *comm, void *argument)
     TRY(fixture_init(&f, comm));
     struct comm *near, *far;
     TRY(split(comm, 2, &near, &far));
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     if (comm_rank(comm) == 0) {
         struct aborter aborter = {comm, 100};
         pthread_t thread;
@@ -606,21 +709,20 @@ static status_t abort_in_part(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_abort_parts)
+LOOP_TEST(abort_parts, 0, KIND_COUNT)
 {
     struct group_result results[GROUP_MAX];
     atomic_bool *ended = group_shared(sizeof *ended);
-    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 4, GROUP_NEVER_MS, abort_in_part, ended, results);
+    group_run(kinds[_i], 4, GROUP_NEVER_MS, abort_in_part, ended, results);
     ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
     ck_assert_msg(strstr(results[0].message, "the job was cancelled") != NULL, "%s",
                   results[0].message);
     ck_assert_msg(strstr(results[0].message, "on rank 0 of 4, among 2") != NULL, "%s",
                   results[0].message);
 }
-END_TEST
 
-/* A part without its maker, a part of a part, a rank that there is not; and one that only some of
- * its ranks come for. */
+/* A part without its maker, a part of a part, a nonexistent rank; and one that only some of its
+ * ranks join. */
 static status_t refuse_parts(struct comm *comm, void *argument)
 {
     (void)argument;
@@ -632,22 +734,21 @@ static status_t refuse_parts(struct comm *comm, void *argument)
     status = comm_split(comm, none, 2, &part);
     refused = refused && status_code(status) == STATUS_INTERNAL;
     status_free(status);
-    if (rank == 1) return refused ? STATUS_OKAY : status_new(STATUS_INTERNAL, "not refused");
+    if (rank == 1) return refused ? NULL : status_new(STATUS_INTERNAL, "not refused");
     TRY(comm_split(comm, both, 2, &part));
     status = comm_split(part, both, 2, &again);
     refused = refused && status_code(status) == STATUS_INTERNAL;
     status_free(status);
     comm_free(part);
-    return refused ? STATUS_OKAY : status_new(STATUS_INTERNAL, "not refused");
+    return refused ? NULL : status_new(STATUS_INTERNAL, "not refused");
 }
 
-START_TEST(test_refused_parts)
+TEST(refused_parts)
 {
     group_check(GROUP_LOCAL, 2, refuse_parts, NULL);
 }
-END_TEST
 
-/* The local communicator notices ranks that do not do the same. */
+/* The local communicator detects ranks whose calls differ. */
 static status_t disagree(struct comm *comm, void *argument)
 {
     (void)argument;
@@ -660,7 +761,7 @@ static status_t disagree(struct comm *comm, void *argument)
     return status;
 }
 
-START_TEST(test_disagree)
+TEST(disagree)
 {
     struct group_result results[GROUP_MAX];
     group_run(GROUP_LOCAL, 2, 5000, disagree, NULL, results);
@@ -668,34 +769,4 @@ START_TEST(test_disagree)
     int named = results[0].code == STATUS_INTERNAL ? 0 : 1;
     ck_assert_msg(strstr(results[named].message, "all_gather number 1"), "%s",
                   results[named].message);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("comm");
-    TCase *works = tcase_create("works");
-    tcase_set_timeout(works, 60);
-    tcase_add_loop_test(works, test_every_collective, 0, SHAPE_COUNT);
-    tcase_add_loop_test(works, test_large, 0, 4);
-    tcase_add_loop_test(works, test_queue_and_leave, 0, SHAPE_COUNT);
-    tcase_add_test(works, test_leave_early);
-    tcase_add_loop_test(works, test_parts, 0, 5);
-    tcase_add_test(works, test_refused_parts);
-    suite_add_tcase(suite, works);
-    TCase *fails = tcase_create("fails");
-    tcase_set_timeout(fails, 60);
-    tcase_add_loop_test(fails, test_deadline, 0, 2);
-    tcase_add_loop_test(fails, test_abort, 0, 2);
-    tcase_add_loop_test(fails, test_abort_first, 0, SHAPE_COUNT);
-    tcase_add_loop_test(fails, test_killed_peer, 0, 6);
-    tcase_add_loop_test(fails, test_abort_parts, 0, 2);
-    tcase_add_test(fails, test_nobody_joins);
-    tcase_add_test(fails, test_disagree);
-    suite_add_tcase(suite, fails);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

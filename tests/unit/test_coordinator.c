@@ -1,14 +1,17 @@
 /*
- * The coordinator's life with jobs: rendezvous, and a real coordinator in this process
- * with workers that exist only as links (test_coordinator_world.h).
+ * Jobs in the coordinator: rendezvous, and a real coordinator in this process with workers that
+ * exist only as links (test_coordinator_world.h).
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/mem.h"
-#include "coordinator/jobs.h"
-#include "coordinator/rendezvous.h"
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/workers/rendezvous.h"
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 /* ---- rendezvous ---- */
 
@@ -23,7 +26,7 @@ static void on_got(void *user, status_t status, const void *value, size_t size)
     struct got *got = user;
     got->count++;
     got->code = status_code(status);
-    got->value[0] = '\0';
+    snprintf(got->value, sizeof got->value, "%s", status_message(status));
     if (status == NULL) {
         memcpy(got->value, value, size);
         got->value[size] = '\0';
@@ -31,7 +34,9 @@ static void on_got(void *user, status_t status, const void *value, size_t size)
     status_free(status);
 }
 
-START_TEST(test_rendezvous)
+TESTS_BELOW(.timeout = 60);
+
+TEST(rendezvous)
 {
     struct coordinator c = {0};
     struct got now = {0}, later = {0}, never = {0}, forgotten = {0};
@@ -57,12 +62,30 @@ START_TEST(test_rendezvous)
     rendezvous_get(&c, "mnist-1/1", "rank0", 0, on_got, &now);
     ck_assert_str_eq(now.value, "again");
 
-    /* Attempts do not see each other's. */
+    /* A failed group: waits for its ranks, now or later, get the reason. Others continue. */
+    rendezvous_get(&c, "mnist-1/1", "pull-1/0", 1000, on_got, &later);
+    rendezvous_get(&c, "mnist-1/1", "pull-10/0", 1000, on_got, &never);
+    expect_ok(rendezvous_set(&c, "mnist-1/1", "pull-1/1", "here", 4));
+    expect_ok(rendezvous_fail(&c, "mnist-1/1", "pull-1", "rank 1 is ill"));
+    expect_ok(rendezvous_fail(&c, "mnist-1/1", "pull-1", "rank 0 heard of it"));
+    ck_assert_int_eq(later.count, 2);
+    ck_assert_int_eq(later.code, STATUS_ABORTED);
+    ck_assert_str_eq(later.value, "rank 1 is ill");
+    rendezvous_get(&c, "mnist-1/1", "pull-1/1", 1000, on_got, &later);
+    ck_assert_str_eq(later.value, "rank 1 is ill");
+    expect_status(rendezvous_set(&c, "mnist-1/1", "pull-1/0", "", 0), STATUS_ABORTED, "ill");
+    ck_assert_int_eq(never.count, 1);
+    expect_ok(rendezvous_set(&c, "mnist-1/1", "pull-10/0", "here", 4));
+    ck_assert_int_eq(never.count, 2);
+    ck_assert_str_eq(never.value, "here");
+    later.count = 0;
+
+    /* Attempts have separate stores. */
     rendezvous_begin(&c, "mnist-1/2");
     rendezvous_get(&c, "mnist-1/2", "rank0", 1000, on_got, &later);
-    ck_assert_int_eq(later.count, 1);
+    ck_assert_int_eq(later.count, 0);
     rendezvous_end(&c, "mnist-1/2");
-    ck_assert_int_eq(later.count, 2);
+    ck_assert_int_eq(later.count, 1);
     ck_assert_int_eq(later.code, STATUS_ABORTED);
     rendezvous_get(&c, "mnist-1/2", "rank0", 1000, on_got, &later);
     ck_assert_int_eq(later.code, STATUS_ABORTED);
@@ -86,14 +109,13 @@ START_TEST(test_rendezvous)
     free(large);
     rendezvous_close(&c);
 }
-END_TEST
 
-START_TEST(test_ids)
+TEST(ids)
 {
     static const char *const good[] = {"a", "mnist-1", "0-1-a"};
     static const char *const bad[] = {"", "-a", "A", "a/b", "..", "a.b", "a b", "a\n", "ü"};
-    for (size_t i = 0; i < sizeof good / sizeof *good; i++) ck_assert(job_id_is_valid(good[i]));
-    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    for (size_t i = 0; i < COUNT_OF(good); i++) ck_assert(job_id_is_valid(good[i]));
+    for (size_t i = 0; i < COUNT_OF(bad); i++)
         ck_assert_msg(!job_id_is_valid(bad[i]), "%s", bad[i]);
     char longest[66];
     memset(longest, 'a', 65);
@@ -102,7 +124,6 @@ START_TEST(test_ids)
     longest[64] = '\0';
     ck_assert(job_id_is_valid(longest));
 }
-END_TEST
 
 /* ---- a real one ---- */
 
@@ -118,7 +139,9 @@ static void tear_down(void)
     world_deinit(&world);
 }
 
-START_TEST(test_a_job_from_submit_to_done)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(a_job_from_submit_to_done)
 {
     world_start(&world);
     struct fake fakes[2];
@@ -128,14 +151,14 @@ START_TEST(test_a_job_from_submit_to_done)
     request.spec = world_spec(2);
     request.spec->save_model = false;
     void *response = NULL;
-    expect_ok(world_call(&world, &test_submit, &request, &response));
+    expect_ok(world_call(&world, &control_submit_job, &request, &response));
     job_message *job = response;
     ck_assert_str_eq(job->id, "mnist-1");
     ck_assert_uint_eq(job->plan->hash, 42);
     ck_assert_uint_eq(job->steps, 100);
     ck_assert_uint_eq(job->n_units, 1);
     ck_assert_str_eq(job->units[0]->name, "(root)");
-    ck_assert_str_eq(job->spec->device, "cpu"); /* was open: what the workers have */
+    ck_assert_str_eq(job->spec->device, "cpu"); /* was open: the workers' device */
     ck_assert_int_gt(job->submitted_ms, 1500000000000);
     message_free(job);
     ck_assert_int_eq(fakes[0].plans + fakes[1].plans, 1);
@@ -155,16 +178,17 @@ START_TEST(test_a_job_from_submit_to_done)
     set.store = fakes[0].assignment->store;
     set.key = (char *)"address";
     set.value = (ProtobufCBinaryData){.data = (uint8_t *)"rank0:1", .len = 7};
-    expect_ok(world_call(&world, &test_store_set, &set, NULL));
+    expect_ok(world_call(&world, &worker_link_store_set, &set, NULL));
     Fsdpd__V1__StoreGetRequest get = FSDPD__V1__STORE_GET_REQUEST__INIT;
     get.store = fakes[1].assignment->store;
     get.key = set.key;
     get.timeout_ms = 100;
-    expect_ok(world_call(&world, &test_store_get, &get, &response));
+    expect_ok(world_call(&world, &worker_link_store_get, &get, &response));
     ck_assert_uint_eq(((Fsdpd__V1__StoreGetResponse *)response)->value.len, 7);
     message_free(response);
     get.key = (char *)"nothing";
-    expect_status(world_call(&world, &test_store_get, &get, NULL), STATUS_NOT_FOUND, "nothing");
+    expect_status(world_call(&world, &worker_link_store_get, &get, NULL), STATUS_NOT_FOUND,
+                  "nothing");
 
     fake_started(&fakes[1], 42);
     world_run(&world, 50);
@@ -177,14 +201,15 @@ START_TEST(test_a_job_from_submit_to_done)
     fake_validation(&fakes[0], 10, 1.25);
     fake_validation(&fakes[1], 11, 9.9);
     fake_op_times(&fakes[0], 11);
-    fake_metrics(&fakes[0], 12, 0.5); /* which does not say them again */
+    fake_metrics(&fakes[0], 12, 0.5); /* without repeating them */
     fake_heartbeat(&fakes[0], 17);
     fake_finished(&fakes[1], STATUS_OK, "");
     world_run(&world, 50);
     job = world_job(&world, "mnist-1");
     ck_assert_int_eq(job->state, JOB_RUNNING);
-    ck_assert_uint_eq(job->step, 17);
+    ck_assert_uint_eq(job->step, FAKE_STEPS);
     ck_assert_double_eq(job->metrics->loss, 0.5);
+    ck_assert(job->metrics->seconds_left > 0);
     ck_assert_double_eq(job->metrics->accuracy, 0.98);
     ck_assert(job->metrics->validated);
     ck_assert_double_eq(job->metrics->val_loss, 1.25);
@@ -202,79 +227,81 @@ START_TEST(test_a_job_from_submit_to_done)
     ck_assert_uint_eq(job->n_workers, 2);
     ck_assert_str_eq(job->workers[1], "host/cpu:1");
     ck_assert_uint_eq(job->metrics->memory_peak_bytes, 4096);
+    ck_assert_double_eq(job->metrics->seconds_left, 0);
     ck_assert(job->submitted_ms <= job->started_ms && job->started_ms <= job->finished_ms);
     ck_assert(!job->has_state_dict);
     message_free(job);
     get.store = fakes[1].assignment->store;
-    expect_status(world_call(&world, &test_store_get, &get, NULL), STATUS_ABORTED, "over");
+    expect_status(world_call(&world, &worker_link_store_get, &get, NULL), STATUS_ABORTED, "over");
     ck_assert_int_eq(fakes[0].cancels + fakes[0].cancels_at_once, 0);
     fake_deinit(&fakes[0]);
     fake_deinit(&fakes[1]);
 }
-END_TEST
 
-START_TEST(test_refusals)
+TEST(refusals)
 {
     world_start(&world);
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = world_spec(2);
-    /* Nobody can plan it. */
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_UNAVAILABLE,
-                  "no worker is attached");
+    Fsdpd__V1__PlanJobRequest unplanned = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
+    unplanned.spec = request.spec;
+    expect_status(world_call(&world, &control_plan_job, &unplanned, NULL),
+                  STATUS_FAILED_PRECONDITION, "no worker is attached");
     struct fake fake;
     fake_attach(&world, &fake, "host/cpu:0", 1000);
     request.spec->device = (char *)"cuda";
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_FAILED_PRECONDITION,
-                  "cuda");
+    expect_status(world_call(&world, &control_submit_job, &request, NULL),
+                  STATUS_FAILED_PRECONDITION, "cuda");
     request.spec->device = (char *)"";
     fake.plan_code = STATUS_INVALID_ARGUMENT;
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT,
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_INVALID_ARGUMENT,
                   "fc1: 9216");
     fake.plan_code = STATUS_OK;
     fake.silent_plans = true;
     world.options.limits.plan_ms = 500;
     expect_ok(coordinator_reload(world.coordinator, &world.options));
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_DEADLINE_EXCEEDED,
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_DEADLINE_EXCEEDED,
                   "host/cpu:0");
     fake.silent_plans = false;
     world.options.limits.plan_ms = 20000;
     expect_ok(coordinator_reload(world.coordinator, &world.options));
     int plans = fake.plans;
     request.spec->workers = 0; /* not worth a plan */
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT,
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_INVALID_ARGUMENT,
                   "workers");
     request.spec->workers = 2;
     request.id = (char *)"../etc";
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT, "id");
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_INVALID_ARGUMENT,
+                  "id");
     request.spec = NULL;
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT,
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_INVALID_ARGUMENT,
                   "spec");
     ck_assert_int_eq(fake.plans, plans);
 
     Fsdpd__V1__GetJobRequest get = FSDPD__V1__GET_JOB_REQUEST__INIT;
     get.id = (char *)"mnist-1";
-    expect_status(world_call(&world, &test_get, &get, NULL), STATUS_NOT_FOUND, "mnist-1");
+    expect_status(world_call(&world, &control_get_job, &get, NULL), STATUS_NOT_FOUND, "mnist-1");
     Fsdpd__V1__CancelJobRequest cancel = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
     cancel.id = get.id;
-    expect_status(world_call(&world, &test_cancel, &cancel, NULL), STATUS_NOT_FOUND, "mnist-1");
+    expect_status(world_call(&world, &control_cancel_job, &cancel, NULL), STATUS_NOT_FOUND,
+                  "mnist-1");
 
     Fsdpd__V1__PlanJobRequest plan = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
     plan.spec = world_spec(2);
     plan.dump = true;
     void *response = NULL;
-    expect_ok(world_call(&world, &test_plan, &plan, &response));
+    expect_ok(world_call(&world, &control_plan_job, &plan, &response));
     ck_assert_str_eq(((Fsdpd__V1__Plan *)response)->dump, "all of it");
     message_free(response);
-    expect_ok(world_call(&world, &test_list,
+    expect_ok(world_call(&world, &control_list_jobs,
                          &(Fsdpd__V1__ListJobsRequest)FSDPD__V1__LIST_JOBS_REQUEST__INIT,
                          &response));
     ck_assert_uint_eq(((Fsdpd__V1__ListJobsResponse *)response)->n_jobs, 0);
     message_free(response);
     fake_deinit(&fake);
 }
-END_TEST
 
-START_TEST(test_hello_is_checked)
+TEST(hello_is_checked)
 {
     world_start(&world);
     struct fake first, second;
@@ -289,7 +316,7 @@ START_TEST(test_hello_is_checked)
     fake_deinit(&second);
     /* The first message must be Hello. */
     struct listener link;
-    listener_open(&world, &link, &test_attach, NULL, false);
+    listener_open(&world, &link, &worker_link_attach, NULL, false);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     rpc_stream_send(link.stream, &message.base);
     WAIT(&world, link.closed);
@@ -297,9 +324,8 @@ START_TEST(test_hello_is_checked)
     listener_deinit(&link);
     fake_deinit(&first);
 }
-END_TEST
 
-START_TEST(test_repeated_submission)
+TEST(repeated_submission)
 {
     world_start(&world);
     struct fake fake;
@@ -309,26 +335,27 @@ START_TEST(test_repeated_submission)
     request.id = (char *)"mine";
     void *response = NULL;
     for (int i = 0; i < 2; i++) {
-        expect_ok(world_call(&world, &test_submit, &request, &response));
+        expect_ok(world_call(&world, &control_submit_job, &request, &response));
         ck_assert_str_eq(((job_message *)response)->id, "mine");
         message_free(response);
     }
     request.spec->train->seed = 2;
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_ALREADY_EXISTS, "mine");
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_ALREADY_EXISTS,
+                  "mine");
     WAIT(&world, fake.assignments == 1);
     fake_finished(&fake, STATUS_OK, "");
     request.spec->train->seed = 1;
     WAIT(&world, world_job_is(&world, "mine", JOB_SUCCEEDED));
-    expect_ok(world_call(&world, &test_submit, &request, &response)); /* also when it is over */
+    expect_ok(
+        world_call(&world, &control_submit_job, &request, &response)); /* also when it is over */
     ck_assert_int_eq(((job_message *)response)->state, JOB_SUCCEEDED);
     message_free(response);
     ck_assert_int_eq(fake.plans, 1);
     ck_assert_int_eq(fake.assignments, 1);
     fake_deinit(&fake);
 }
-END_TEST
 
-START_TEST(test_queue_of_jobs)
+TEST(queue_of_jobs)
 {
     world_start(&world);
     struct fake fakes[2];
@@ -342,7 +369,7 @@ START_TEST(test_queue_of_jobs)
     world_check_reason(&world, second, JOB_QUEUED, "QUEUED", "waits for");
     fake_finished(&fakes[0], STATUS_OK, "");
     world_run(&world, 50);
-    /* The rank that is done is free for others although its job goes on. */
+    /* The finished rank is free for other jobs although its job continues. */
     world_check_reason(&world, second, JOB_STARTING, "STARTING", "1 worker");
     ck_assert_str_eq(fakes[0].assignment->job, second);
     fake_finished(&fakes[1], STATUS_OK, "");
@@ -353,7 +380,7 @@ START_TEST(test_queue_of_jobs)
     world_check_reason(&world, large, JOB_QUEUED, "WAITING_FOR_WORKERS", "");
 
     void *response = NULL;
-    expect_ok(world_call(&world, &test_list,
+    expect_ok(world_call(&world, &control_list_jobs,
                          &(Fsdpd__V1__ListJobsRequest)FSDPD__V1__LIST_JOBS_REQUEST__INIT,
                          &response));
     Fsdpd__V1__ListJobsResponse *list = response;
@@ -364,7 +391,7 @@ START_TEST(test_queue_of_jobs)
     ck_assert_str_eq(list->jobs[0]->spec->model->text, ""); /* long texts are for GetJob */
     ck_assert_str_eq(list->jobs[0]->spec->model->file_name, "net.yaml");
     message_free(response);
-    expect_ok(world_call(&world, &test_workers,
+    expect_ok(world_call(&world, &control_list_workers,
                          &(Fsdpd__V1__ListWorkersRequest)FSDPD__V1__LIST_WORKERS_REQUEST__INIT,
                          &response));
     Fsdpd__V1__ListWorkersResponse *workers = response;
@@ -386,9 +413,8 @@ START_TEST(test_queue_of_jobs)
     for (int i = 0; i < 3; i++) fake_deinit(&more[i]);
     for (int i = 0; i < 2; i++) fake_deinit(&fakes[i]);
 }
-END_TEST
 
-START_TEST(test_cancel_jobs)
+TEST(cancel_jobs)
 {
     world_start(&world);
     struct fake fakes[2];
@@ -398,7 +424,7 @@ START_TEST(test_cancel_jobs)
     expect_status(world_cancel(&world, queued), STATUS_FAILED_PRECONDITION, "CANCELLED");
 
     expect_ok(world_cancel(&world, id));
-    expect_ok(world_cancel(&world, id)); /* asking twice changes nothing */
+    expect_ok(world_cancel(&world, id)); /* a second request changes nothing */
     world_check_reason(&world, id, JOB_RUNNING, "CANCELLING", "step boundary");
     for (int r = 0; r < 2; r++) {
         WAIT(&world, fakes[r].cancels == 1);
@@ -409,7 +435,8 @@ START_TEST(test_cancel_jobs)
     world_check_reason(&world, id, JOB_CANCELLED, "CANCELLED", "step");
     free(id);
 
-    /* One that does not obey is told again, then cut off; the job is cancelled all the same. */
+    /* A worker that ignores the order gets it again, then loses its link; the job is cancelled
+     * anyway. */
     id = world_submit(&world, 2);
     for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 2);
     expect_ok(world_cancel(&world, id));
@@ -422,14 +449,14 @@ START_TEST(test_cancel_jobs)
     free(id), free(queued);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
 }
-END_TEST
 
-START_TEST(test_lost_worker)
+TEST(lost_worker)
 {
     world_start(&world);
     struct fake fakes[2];
     char *id = world_start_running(&world, fakes);
-    /* The survivor notices the broken connection first; the reason must still be the lost one. */
+    /* The survivor notices the broken connection first; the reason must still name the lost
+     * worker. */
     fake_finished(&fakes[0], STATUS_UNAVAILABLE, "connection reset by peer");
     world_run(&world, 30);
     ck_assert(world_job_is(&world, id, JOB_RUNNING));
@@ -443,25 +470,35 @@ START_TEST(test_lost_worker)
     char *next = world_submit(&world, 2);
     WAIT(&world, fakes[0].assignments == 2);
     world_check_reason(&world, next, JOB_STARTING, "STARTING", "");
-    /* The other way round: lost while starting, and the survivor is told at once. */
-    fake_detach(&fakes[1]);
-    WAIT(&world, fakes[0].cancels_at_once >= 1);
-    ck_assert(!world_job_is(&world, next, JOB_SUCCEEDED));
-    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    /* Lost while it starts: the survivor gets the order to stop at once, and as no rank has begun,
+     * the job restarts without a budget. A job whose ranks never begin ends after a few
+     * attempts. */
+    for (int lost = 1; lost <= 6; lost++) {
+        fake_detach(&fakes[1]);
+        WAIT(&world, fakes[0].cancels_at_once == lost);
+        ck_assert(world_job_is(&world, next, JOB_STARTING));
+        fake_finished(&fakes[0], STATUS_ABORTED, "");
+        if (lost == 6) break;
+        WAIT(&world, world_job_is(&world, next, JOB_QUEUED));
+        world_check_reached(&world, next, "RETRYING", "before any rank began to train (rank 1");
+        fake_deinit(&fakes[1]);
+        fake_attach(&world, &fakes[1], "host/cpu:1", 1002 + lost);
+        WAIT(&world, fakes[0].assignments == 2 + lost && fakes[1].assignments == 1);
+        ck_assert_uint_eq(fakes[1].assignment->attempt, (uint32_t)lost + 1);
+    }
     WAIT(&world, world_job_is(&world, next, JOB_FAILED));
     world_check_reason(&world, next, JOB_FAILED, "WORKER_LOST", "rank 1");
     ck_assert(!fakes[0].closed);
     free(id), free(next);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
 }
-END_TEST
 
-START_TEST(test_failing_ranks)
+TEST(failing_ranks)
 {
     world_start(&world);
     struct fake fakes[2];
     char *id = world_start_running(&world, fakes);
-    /* Of several reports the one that is no consequence counts. */
+    /* Of several reports the one that is not a consequence counts. */
     fake_finished(&fakes[0], STATUS_ABORTED, "a peer went away");
     fake_finished(&fakes[1], STATUS_DATA_LOSS, "train-images: truncated");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
@@ -475,14 +512,14 @@ START_TEST(test_failing_ranks)
     fake_started(&fakes[1], 43);
     for (int r = 0; r < 2; r++) {
         WAIT(&world, fakes[r].cancels_at_once >= 1);
-        fake_finished(&fakes[r], STATUS_ABORTED, "told to");
+        fake_finished(&fakes[r], STATUS_ABORTED, "was ordered to stop");
     }
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "PLAN_MISMATCH", "rank 1");
     free(id);
 
-    /* A rank that says nothing after the other failed: the job is failed in bounded time all the
-     * same, and the rank is cut off later. */
+    /* A rank that stays silent after the other failed: the job still fails in bounded time, and the
+     * rank loses its link later. */
     id = world_submit(&world, 2);
     for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 3);
     fake_finished(&fakes[0], STATUS_INTERNAL, "a mistake");
@@ -492,11 +529,61 @@ START_TEST(test_failing_ranks)
     free(id);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
 }
-END_TEST
 
-START_TEST(test_silent_worker)
+/* A worker that did not answer one plan order gets the next one only if it is alone. */
+TEST(worker_that_plans_nothing)
 {
-    /* Of a stall of more than 3 s a coordinator knows, so none makes the other one silent. */
+    world.options.limits.plan_ms = 300;
+    world_start(&world);
+    struct fake fakes[2];
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fakes[0].silent_plans = true;
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    for (int i = 1; i <= 2; i++) {
+        expect_status(world_call(&world, &control_submit_job, &request, NULL),
+                      STATUS_DEADLINE_EXCEEDED,
+                      "worker host/cpu:0 did not plan the job within 0.3 s");
+        ck_assert_int_eq(fakes[0].plans, i);
+    }
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    for (int i = 1; i <= 3; i++) {
+        void *response = NULL;
+        expect_ok(world_call(&world, &control_submit_job, &request, &response));
+        message_free(response);
+        ck_assert_int_eq(fakes[0].plans, 2);
+        ck_assert_int_eq(fakes[1].plans, i);
+    }
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+
+/* A worker lost while it plans costs the client nothing; a second one ends the request. */
+TEST(worker_lost_while_it_plans)
+{
+    world_start(&world);
+    struct fake fakes[3];
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    fakes[0].leaves_plans = true;
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    void *response = NULL;
+    expect_ok(world_call(&world, &control_submit_job, &request, &response));
+    message_free(response);
+    ck_assert_int_eq(fakes[0].plans, 1);
+    ck_assert_int_eq(fakes[1].plans, 1);
+
+    fake_attach(&world, &fakes[2], "host/cpu:2", 1002);
+    fakes[1].leaves_plans = fakes[2].leaves_plans = true;
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_UNAVAILABLE,
+                  "2 workers were lost while they planned the job, the last one host/cpu:");
+    ck_assert_int_eq(fakes[1].plans + fakes[2].plans, 3);
+    for (int r = 0; r < 3; r++) fake_deinit(&fakes[r]);
+}
+
+TEST(silent_worker)
+{
+    /* A coordinator detects a stall of more than 3 s, so none makes the other one silent. */
     world.options.limits.silence_ms = 4000;
     world.options.limits.reattach_ms = 50;
     world_start(&world);
@@ -504,6 +591,10 @@ START_TEST(test_silent_worker)
     fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
     fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
     char *id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 1);
+        fake_started(&fakes[r], 42);
+    }
     while (!fakes[1].closed) {
         fake_heartbeat(&fakes[0], 1);
         world_run(&world, 20);
@@ -516,7 +607,6 @@ START_TEST(test_silent_worker)
     free(id);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
 }
-END_TEST
 
 static void on_refused(status_t status, const ProtobufCMessage *response, void *user)
 {
@@ -525,7 +615,7 @@ static void on_refused(status_t status, const ProtobufCMessage *response, void *
     status_free(status);
 }
 
-START_TEST(test_client_that_gives_up_has_submitted_nothing)
+TEST(client_that_gives_up_has_submitted_nothing)
 {
     world_start(&world);
     struct fake fake;
@@ -534,10 +624,11 @@ START_TEST(test_client_that_gives_up_has_submitted_nothing)
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = world_spec(1);
     enum status_code code = STATUS_OK;
-    rpc_channel_call(world.channel, &test_submit, &request.base, 100, false, on_refused, &code);
+    rpc_channel_call(world.channel, &control_submit_job, &request.base, 100, false, on_refused,
+                     &code);
     WAIT(&world, code != STATUS_OK);
     ck_assert_int_eq(code, STATUS_DEADLINE_EXCEEDED);
-    world_run(&world, 50); /* the server hears of it; then the plan comes, too late */
+    world_run(&world, 50); /* the server learns of it; then the plan comes, too late */
     Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
     Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
     result.request = 1;
@@ -548,7 +639,7 @@ START_TEST(test_client_that_gives_up_has_submitted_nothing)
     rpc_stream_send(fake.stream, &message.base);
     world_run(&world, 50);
     void *response = NULL;
-    expect_ok(world_call(&world, &test_list,
+    expect_ok(world_call(&world, &control_list_jobs,
                          &(Fsdpd__V1__ListJobsRequest)FSDPD__V1__LIST_JOBS_REQUEST__INIT,
                          &response));
     ck_assert_uint_eq(((Fsdpd__V1__ListJobsResponse *)response)->n_jobs, 0);
@@ -556,9 +647,8 @@ START_TEST(test_client_that_gives_up_has_submitted_nothing)
     ck_assert_int_eq(fake.assignments, 0);
     fake_deinit(&fake);
 }
-END_TEST
 
-START_TEST(test_long_reasons_stay_text)
+TEST(long_reasons_stay_text)
 {
     world_start(&world);
     struct fake fake;
@@ -572,7 +662,7 @@ START_TEST(test_long_reasons_stay_text)
         WAIT(&world, fake.assignments == shift + 1);
         fake_finished(&fake, STATUS_INTERNAL, message);
         WAIT(&world,
-             world_job_is(&world, id, JOB_FAILED)); /* our client refuses what is no UTF-8 */
+             world_job_is(&world, id, JOB_FAILED)); /* our client refuses text with invalid UTF-8 */
         job_message *job = world_job(&world, id);
         size_t length = strlen(job->reason->message);
         ck_assert_uint_gt(length, 4000);
@@ -582,34 +672,45 @@ START_TEST(test_long_reasons_stay_text)
     }
     fake_deinit(&fake);
 }
-END_TEST
 
-int main(void)
+static void write_family(const char *name, const char *text)
 {
-    Suite *suite = suite_create("coordinator");
-    TCase *parts = tcase_create("parts");
-    tcase_set_timeout(parts, 60);
-    tcase_add_test(parts, test_rendezvous);
-    tcase_add_test(parts, test_ids);
-    suite_add_tcase(suite, parts);
-    TCase *whole = tcase_create("whole");
-    tcase_add_checked_fixture(whole, set_up, tear_down);
-    tcase_set_timeout(whole, 60);
-    tcase_add_test(whole, test_a_job_from_submit_to_done);
-    tcase_add_test(whole, test_refusals);
-    tcase_add_test(whole, test_hello_is_checked);
-    tcase_add_test(whole, test_repeated_submission);
-    tcase_add_test(whole, test_queue_of_jobs);
-    tcase_add_test(whole, test_cancel_jobs);
-    tcase_add_test(whole, test_lost_worker);
-    tcase_add_test(whole, test_failing_ranks);
-    tcase_add_test(whole, test_silent_worker);
-    tcase_add_test(whole, test_client_that_gives_up_has_submitted_nothing);
-    tcase_add_test(whole, test_long_reasons_stay_text);
-    suite_add_tcase(suite, whole);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    char *path = file_path_join(world.options.families[0], name);
+    expect_ok(file_write_atomic(path, text, strlen(text), 0600));
+    free(path);
+}
+
+TEST(families_are_listed_also_those_that_cannot_be_used)
+{
+    char *directory = world_path(&world, "families"), *missing = world_path(&world, "none");
+    world.options.families[0] = directory;
+    world.options.family_count = 1;
+    ck_assert_int_eq(mkdir(directory, 0700), 0);
+    write_family("a.yaml", "name: tiny\nmodel_type: [tiny, small]\narchitecture: TinyLM\n"
+                           "config: {width: {type: size, default: 8}}\nmodel: |\n  name: Tiny\n");
+    write_family("b.yaml", "name: [broken");
+    world_start(&world);
+    Fsdpd__V1__ListFamiliesRequest request = FSDPD__V1__LIST_FAMILIES_REQUEST__INIT;
+    void *response = NULL;
+    expect_ok(world_call(&world, &control_list_families, &request, &response));
+    const Fsdpd__V1__ListFamiliesResponse *list = response;
+    ck_assert_uint_ge(list->n_families, 2);
+    const Fsdpd__V1__Family *tiny = list->families[0], *broken = list->families[1];
+    ck_assert_str_eq(tiny->name, "tiny");
+    ck_assert_uint_eq(tiny->n_model_types, 2);
+    ck_assert_str_eq(tiny->model_types[1], "small");
+    ck_assert_uint_eq(tiny->n_keys, 1);
+    ck_assert_str_eq(tiny->keys[0], "width");
+    ck_assert_str_eq(tiny->error, "");
+    ck_assert_ptr_nonnull(strstr(broken->path, "/b.yaml"));
+    ck_assert_ptr_nonnull(strstr(broken->error, "b.yaml:"));
+    message_free(response);
+    world_stop(&world);
+    world.options.families[0] = missing;
+    world_start(&world);
+    status_t status = world_call(&world, &control_list_families, &request, &response);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    status_free(status);
+    free(directory);
+    free(missing);
 }

@@ -1,5 +1,5 @@
 /* Checkpoints, pauses and retries as the coordinator sees them: orders and reports, calls that
- * wait, what the store keeps, whose failure it was, and what the next attempt is told. */
+ * wait, what the store keeps, the cause of a failure, and the next attempt's assignment. */
 #include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 static struct world world;
 static struct fake fakes[2];
@@ -27,7 +28,7 @@ static void tear_down(void)
     world_deinit_running(&world, fakes, 2, id);
 }
 
-/* A job that is tried again so often. */
+/* Starts a job with these retry budgets. */
 static void start_running(uint32_t failures, uint32_t machine_failures)
 {
     Fsdpd__V1__RetrySpec *retry = world_spec(2)->retry; /* of all further specs */
@@ -46,9 +47,9 @@ static void open_call(struct listener *call, const struct rpc_method *method, co
     resume.id = (char *)job;
     *call = (struct listener){0};
     listener_open(&world, call, method,
-                  method == &test_pause    ? (const void *)&request
-                  : method == &test_resume ? (const void *)&resume
-                                           : (const void *)&create,
+                  method == &control_pause_job    ? (const void *)&request
+                  : method == &control_resume_job ? (const void *)&resume
+                                                  : (const void *)&create,
                   false);
 }
 
@@ -60,7 +61,7 @@ static bool world_step(uint64_t step)
     return reached;
 }
 
-/* What was opened before has come to the coordinator: a later call has been answered. */
+/* Makes sure that earlier calls have reached the coordinator: a later call has its answer. */
 static void settle(void)
 {
     for (int i = 0; i < 3; i++) message_free(world_job(&world, id));
@@ -86,7 +87,7 @@ static void expect_steps(const char *expected)
     Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
     request.id = id;
     void *answer = NULL;
-    expect_ok(world_call(&world, &test_checkpoints, &request, &answer));
+    expect_ok(world_call(&world, &control_list_checkpoints, &request, &answer));
     const Fsdpd__V1__ListCheckpointsResponse *list = answer;
     char found[64] = "";
     for (size_t i = 0; i < list->n_checkpoints; i++)
@@ -96,7 +97,7 @@ static void expect_steps(const char *expected)
     message_free(answer);
 }
 
-/* From another connection to the store. */
+/* Changes the store over another connection. */
 static void change_store(const char *sql)
 {
     char *path = world_path(&world, "state/store.db");
@@ -108,7 +109,7 @@ static void change_store(const char *sql)
     free(path);
 }
 
-/* That the store has at least and at most so many metrics. */
+/* Expects that the store has a number of metrics in this range. */
 static void expect_metrics(int least, int most)
 {
     char *path = world_path(&world, "state/store.db");
@@ -127,13 +128,13 @@ static void expect_metrics(int least, int most)
     ck_assert_int_le(found, most);
 }
 
-/* As a disk that fails would: nothing can be read from this table, or written to it. */
+/* Makes a table unreadable and unwritable, like a failing disk. */
 static void hide_table(const char *name)
 {
     char *sql = mem_printf("ALTER TABLE %s RENAME TO hidden", name);
     change_store(sql);
     free(sql);
-    log_set_level(LOG_ERROR + 1); /* what is expected is not worth a line */
+    log_set_level(LOG_ERROR + 1); /* expected messages are not worth a line */
 }
 
 static void show_table(const char *name)
@@ -143,19 +144,38 @@ static void show_table(const char *name)
     free(sql);
 }
 
-START_TEST(test_orders_and_reports)
+/* Unlike a renamed table, a table whose trigger is dropped again is as fsdpd created it, which a
+ * start checks. */
+static void refuse_inserts(const char *table)
+{
+    char *sql = mem_printf("CREATE TRIGGER refuse BEFORE INSERT ON %s "
+                           "BEGIN SELECT RAISE(ABORT, 'no'); END",
+                           table);
+    change_store(sql);
+    free(sql);
+    log_set_level(LOG_ERROR + 1); /* expected messages are not worth a line */
+}
+
+static void take_inserts(void)
+{
+    change_store("DROP TRIGGER refuse");
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(orders_and_reports)
 {
     start_running(0, 0);
-    open_call(&calls[0], &test_checkpoint, id);
+    open_call(&calls[0], &control_create_checkpoint, id);
     WAIT(&world, fakes[0].checkpoints == 1 && fakes[1].checkpoints == 1);
     ck_assert_uint_eq(fakes[0].checkpoint, fakes[1].checkpoint);
     uint64_t first = fakes[0].checkpoint;
-    /* Two that come meanwhile share the next one. */
-    open_call(&calls[1], &test_checkpoint, id);
-    open_call(&calls[2], &test_checkpoint, id);
+    /* Two calls that arrive meanwhile share the next one. */
+    open_call(&calls[1], &control_create_checkpoint, id);
+    open_call(&calls[2], &control_create_checkpoint, id);
     settle();
     ck_assert_int_eq(fakes[0].checkpoints, 1);
-    fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL); /* by the settings: nobody's answer */
+    fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL); /* by the settings: no call waits */
     fake_checkpoint(&fakes[0], first, 3, STATUS_OK, "", NULL);
     WAIT(&world, calls[0].closed && fakes[0].checkpoints == 2);
     ck_assert_uint_eq(((Fsdpd__V1__Checkpoint *)calls[0].messages[0])->step, 3);
@@ -166,7 +186,7 @@ START_TEST(test_orders_and_reports)
     expect_steps("3 5 ");
 
     /* One that could not be written. */
-    open_call(&calls[0], &test_checkpoint, id);
+    open_call(&calls[0], &control_create_checkpoint, id);
     WAIT(&world, fakes[0].checkpoints == 3);
     fake_checkpoint(&fakes[0], fakes[0].checkpoint, 7, STATUS_RESOURCE_EXHAUSTED, "disk full",
                     NULL);
@@ -174,34 +194,33 @@ START_TEST(test_orders_and_reports)
     expect_steps("3 5 ");
     ck_assert(world_job_is(&world, id, JOB_RUNNING));
 
-    /* One whose client went away is taken all the same; one whose job ends is not. */
-    open_call(&calls[0], &test_checkpoint, id);
+    /* One whose client disconnected is still taken; one whose job ends is not. */
+    open_call(&calls[0], &control_create_checkpoint, id);
     WAIT(&world, fakes[0].checkpoints == 4);
     rpc_stream_cancel(calls[0].stream);
     expect_end(&calls[0], STATUS_CANCELLED, "");
     settle();
     fake_checkpoint(&fakes[0], fakes[0].checkpoint, 8, STATUS_OK, "", NULL);
-    open_call(&calls[3], &test_checkpoint, id);
+    open_call(&calls[3], &control_create_checkpoint, id);
     WAIT(&world, fakes[0].checkpoints == 5);
     expect_steps("3 5 8 ");
     for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_INTERNAL, "a mistake");
     expect_end(&calls[3], STATUS_ABORTED, "before the checkpoint was taken");
-    open_call(&calls[0], &test_checkpoint, id);
+    open_call(&calls[0], &control_create_checkpoint, id);
     expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "is over");
-    open_call(&calls[0], &test_checkpoint, "other-1");
+    open_call(&calls[0], &control_create_checkpoint, "other-1");
     expect_end(&calls[0], STATUS_NOT_FOUND, "other-1");
 }
-END_TEST
 
-/* Whoever called: the test is the only user there is. */
+/* The caller does not matter: the test is the only user. */
 static void expect_pauses_by(int pausing, int paused)
 {
     Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     request.id = id;
     void *response = NULL;
-    expect_ok(world_call(&world, &test_history, &request, &response));
+    expect_ok(world_call(&world, &control_get_history, &request, &response));
     const Fsdpd__V1__History *history = response;
-    const char *owner = history->entries[0]->by; /* who submitted it */
+    const char *owner = history->entries[0]->by; /* the submitter */
     ck_assert_str_ne(owner, "");
     for (size_t i = 0; i < history->n_entries; i++) {
         const Fsdpd__V1__HistoryEntry *entry = history->entries[i];
@@ -217,10 +236,10 @@ static void expect_pauses_by(int pausing, int paused)
     message_free(response);
 }
 
-START_TEST(test_pause_and_resume)
+LOOP_TEST(pause_and_resume, 0, 3)
 {
     start_running(0, 0);
-    open_call(&calls[0], &test_pause, id);
+    open_call(&calls[0], &control_pause_job, id);
     WAIT(&world, fakes[0].pauses == 1 && fakes[1].pauses == 1);
     world_check_reason(&world, id, JOB_RUNNING, "PAUSING", "checkpoint");
     fake_checkpoint(&fakes[0], fakes[0].checkpoint, 4, STATUS_RESOURCE_EXHAUSTED, "disk full",
@@ -228,9 +247,9 @@ START_TEST(test_pause_and_resume)
     expect_end(&calls[0], STATUS_RESOURCE_EXHAUSTED, "disk full");
     world_check_reason(&world, id, JOB_RUNNING, "RUNNING", "disk full");
 
-    open_call(&calls[0], &test_pause, id);
+    open_call(&calls[0], &control_pause_job, id);
     WAIT(&world, fakes[0].pauses == 2);
-    if (_i == 2) { /* the one who asked hears no more of it */
+    if (_i == 2) { /* the caller gets no further answer */
         rpc_stream_cancel(calls[0].stream);
         WAIT(&world, calls[0].closed);
         listener_deinit(&calls[0]);
@@ -242,7 +261,7 @@ START_TEST(test_pause_and_resume)
     if (_i != 2) ck_assert(!calls[0].closed); /* it still runs */
     fake_ended(&fakes[0], STATUS_CANCELLED, "PAUSED", "paused at step 6");
     if (_i != 1) fake_ended(&fakes[1], STATUS_CANCELLED, "PAUSED", "paused at step 6");
-    else fake_detach(&fakes[1]); /* it is lost, which loses nothing */
+    else fake_detach(&fakes[1]); /* it is lost, which costs nothing */
     if (_i == 2) {
         WAIT(&world, world_job_is(&world, id, JOB_PAUSED));
     } else {
@@ -251,11 +270,11 @@ START_TEST(test_pause_and_resume)
     }
     world_check_reason(&world, id, JOB_PAUSED, "PAUSED", "step 6");
     expect_pauses_by(2, 1);
-    open_call(&calls[0], &test_pause, id);
+    open_call(&calls[0], &control_pause_job, id);
     expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "is PAUSED already");
     if (_i != 0) return;
 
-    /* Also when the coordinator is another one. */
+    /* The same with another coordinator. */
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
     world_stop(&world);
     world_start(&world);
@@ -265,28 +284,26 @@ START_TEST(test_pause_and_resume)
     fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
     world_run(&world, 100);
     ck_assert_int_eq(fakes[0].assignments, 0);
-    open_call(&calls[0], &test_resume, id);
+    open_call(&calls[0], &control_resume_job, id);
     expect_end(&calls[0], STATUS_OK, NULL);
     for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 1);
     ck_assert(fakes[0].assignment->resume && fakes[0].assignment->must_resume);
     ck_assert_uint_eq(fakes[0].assignment->attempt, 2);
     ck_assert_ptr_nonnull(strstr(fakes[0].assignment->checkpoint_folder, id));
-    open_call(&calls[0], &test_resume, id);
+    open_call(&calls[0], &control_resume_job, id);
     expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "only a PAUSED job");
 }
-END_TEST
 
-START_TEST(test_paused_is_cancelled)
+TEST(paused_is_cancelled)
 {
     start_running(0, 0);
-    open_call(&calls[0], &test_pause, id);
+    open_call(&calls[0], &control_pause_job, id);
     WAIT(&world, fakes[0].pauses == 1 && fakes[1].pauses == 1);
     for (int r = 0; r < 2; r++) fake_ended(&fakes[r], STATUS_CANCELLED, "PAUSED", "");
     expect_end(&calls[0], STATUS_OK, NULL);
     expect_ok(world_cancel(&world, id));
     ck_assert(world_job_is(&world, id, JOB_CANCELLED));
 }
-END_TEST
 
 static void count_failures(void *user, enum log_level level, const char *event, const char *fields)
 {
@@ -295,8 +312,9 @@ static void count_failures(void *user, enum log_level level, const char *event, 
     *failures += strcmp(event, "store_failed") == 0 && strstr(fields, "thinning") != NULL;
 }
 
-/* A store that deletes nothing keeps all metrics; it is asked now and then, until it does again. */
-START_TEST(test_metrics_that_cannot_be_thinned)
+/* A store that deletes nothing keeps all metrics; fsdpd retries now and then, until it does
+ * again. */
+TEST(metrics_that_cannot_be_thinned)
 {
     enum { KEPT = 40, BATCH = KEPT / 8 + 1, METRICS = 100 };
     int failures = 0;
@@ -320,10 +338,9 @@ START_TEST(test_metrics_that_cannot_be_thinned)
     log_set_tap(NULL, NULL);
     expect_metrics(KEPT / 2, KEPT + BATCH);
 }
-END_TEST
 
-/* A lost worker is a failure of machines; what a rank says of itself is the job's. */
-START_TEST(test_retries)
+/* A lost worker is a failure of machines; an error that a rank reports is the job's. */
+TEST(retries)
 {
     start_running(1, 2);
     for (int lost = 0; lost < 2; lost++) {
@@ -356,10 +373,9 @@ START_TEST(test_retries)
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "FAILED_PRECONDITION", "(attempt 4)");
 }
-END_TEST
 
-/* Of the attempt before, the latest figures are those that the next one does not do again. */
-START_TEST(test_figures_behind_the_start)
+/* The previous attempt's latest figures are those of steps that the next one does not repeat. */
+LOOP_TEST(figures_behind_the_start, 0, 6)
 {
     static const uint64_t starts[] = {0, 20, 25, 30, 20, 30};
     uint64_t start = starts[_i], epoch_step = _i < 4 ? 20 : 0; /* 0: an older worker */
@@ -400,20 +416,19 @@ START_TEST(test_figures_behind_the_start)
     ck_assert_uint_eq(metrics->val_step, validation ? 25 : 0);
     message_free(job);
 }
-END_TEST
 
-/* What was used of the budget is in the store, also (1) if that refused it at first. */
-START_TEST(test_budget_survives)
+/* The store has the budget used so far, also (1) if it refused that at first. */
+LOOP_TEST(budget_survives, 0, 2)
 {
     start_running(0, 1);
-    if (_i == 1) hide_table("retries");
+    if (_i == 1) refuse_inserts("retries");
     fake_detach(&fakes[1]);
     WAIT(&world, fakes[0].cancels_at_once == 1);
     fake_finished(&fakes[0], STATUS_ABORTED, "");
     WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
     if (_i == 1) {
         world_run(&world, 300);
-        show_table("retries");
+        take_inserts();
     }
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
     world_stop(&world);
@@ -421,25 +436,28 @@ START_TEST(test_budget_survives)
     fakes[0] = fakes[1] = (struct fake){0};
     fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
     fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
-    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 1);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 1);
+        fake_started(&fakes[r], 42);
+    }
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
     fake_detach(&fakes[1]);
     WAIT(&world, fakes[0].cancels_at_once == 1);
     fake_finished(&fakes[0], STATUS_ABORTED, "");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST", "(attempt 2)");
 }
-END_TEST
 
-/* A checkpoint that the store could not note at first is not lost. */
-START_TEST(test_checkpoint_that_the_store_refused)
+/* A checkpoint that the store refused at first is not lost. */
+TEST(checkpoint_that_the_store_refused)
 {
     start_running(0, 0);
     fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL);
-    hide_table("checkpoints");
+    refuse_inserts("checkpoints");
     fake_checkpoint(&fakes[0], 0, 4, STATUS_OK, "", (const uint64_t[]){2});
     fake_metrics(&fakes[0], 4, 1);
     settle();
-    show_table("checkpoints");
+    take_inserts();
     fake_metrics(&fakes[0], 5, 1);
     WAIT(&world, fakes[0].acknowledged == fakes[0].report);
     expect_steps("4 ");
@@ -447,7 +465,6 @@ START_TEST(test_checkpoint_that_the_store_refused)
     world_start(&world);
     expect_steps("4 ");
 }
-END_TEST
 
 static bool has_code(const char *code)
 {
@@ -457,8 +474,8 @@ static bool has_code(const char *code)
     return has;
 }
 
-/* That it cannot be read whether there is a checkpoint does not mean that there is none. */
-START_TEST(test_checkpoints_that_cannot_be_read)
+/* An unreadable list of checkpoints does not mean that there is none. */
+TEST(checkpoints_that_cannot_be_read)
 {
     start_running(0, 1);
     fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL);
@@ -478,11 +495,10 @@ START_TEST(test_checkpoints_that_cannot_be_read)
     ck_assert(fakes[0].assignment->resume && fakes[0].assignment->must_resume);
     ck_assert_uint_eq(fakes[0].assignment->attempt, 2);
 }
-END_TEST
 
 /* ---- what killed workers leave behind ---- */
 
-/* Below the world's directory, as the caller's text. */
+/* Creates it below the world's directory and returns its path, which the caller frees. */
 static char *make_half_written(const char *directory)
 {
     char *name = mem_printf("%s/.writing-1-3", directory), *path = world_path(&world, name);
@@ -506,8 +522,8 @@ static void end_after_loss(void)
     fake_finished(&fakes[0], STATUS_ABORTED, "");
 }
 
-/* 0: in the state directory; 1: where the job's settings say. */
-START_TEST(test_half_written_goes_with_the_job)
+/* 0: in the state directory; 1: in the directory of the job's settings. */
+LOOP_TEST(half_written_goes_with_the_job, 0, 2)
 {
     char *shared = world_path(&world, "data/shared");
     expect_ok(file_make_directory(shared, 0750));
@@ -522,7 +538,7 @@ START_TEST(test_half_written_goes_with_the_job)
     start_running(0, 5);
     char *folder = _i == 0 ? mem_printf("state/jobs/%s/checkpoints", id)
                            : mem_printf("data/shared/%s", fakes[0].assignment->run);
-    /* Another fsdpd's job of this name writes there, too. */
+    /* A job with this name of another fsdpd writes there, too. */
     char *foreign_name = mem_printf("data/shared/%s@1", id);
     char *foreign = make_half_written(foreign_name);
     char *half = make_half_written(folder);
@@ -531,13 +547,13 @@ START_TEST(test_half_written_goes_with_the_job)
     expect_ok(file_make_directory(complete, 0750));
     end_after_loss();
     WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
-    ck_assert(exists(half)); /* the next attempt's to remove */
+    ck_assert(exists(half)); /* left for the next attempt to remove */
     expect_ok(world_cancel(&world, id));
     ck_assert(world_job_is(&world, id, JOB_CANCELLED));
     WAIT(&world, !exists(half));
     ck_assert(exists(complete));
     free(half);
-    /* And by a rank that took until it was killed. */
+    /* Also those of a rank that wrote until it was killed. */
     half = make_half_written(folder);
     WAIT(&world, !exists(half));
     ck_assert(exists(complete));
@@ -546,9 +562,8 @@ START_TEST(test_half_written_goes_with_the_job)
     free(complete), free(complete_name);
     free(half), free(folder), free(shared), free(root);
 }
-END_TEST
 
-START_TEST(test_half_written_goes_at_the_start)
+TEST(half_written_goes_at_the_start)
 {
     world.options.limits.kill_ms = 60000;
     start_running(0, 5);
@@ -560,32 +575,6 @@ START_TEST(test_half_written_goes_at_the_start)
     ck_assert(exists(over));
     world_start(&world);
     WAIT(&world, !exists(over));
-    ck_assert(exists(own)); /* of a job that goes on: its attempt may be writing it */
+    ck_assert(exists(own)); /* of a job that continues: its attempt may be writing it */
     free(over), free(own), free(folder);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("coordinator checkpoints");
-    TCase *tests = tcase_create("checkpoints");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_orders_and_reports);
-    tcase_add_loop_test(tests, test_pause_and_resume, 0, 3);
-    tcase_add_test(tests, test_paused_is_cancelled);
-    tcase_add_test(tests, test_metrics_that_cannot_be_thinned);
-    tcase_add_test(tests, test_retries);
-    tcase_add_loop_test(tests, test_figures_behind_the_start, 0, 6);
-    tcase_add_loop_test(tests, test_budget_survives, 0, 2);
-    tcase_add_test(tests, test_checkpoint_that_the_store_refused);
-    tcase_add_test(tests, test_checkpoints_that_cannot_be_read);
-    tcase_add_loop_test(tests, test_half_written_goes_with_the_job, 0, 2);
-    tcase_add_test(tests, test_half_written_goes_at_the_start);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,9 @@
-/* Workers that share a device: who may have it, and how their jobs' groups talk. */
+/* Workers that share a device: which of them may use it, and how their jobs' groups communicate. */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 static struct world world;
 
@@ -17,8 +18,10 @@ static void tear_down(void)
     world_deinit(&world);
 }
 
-/* A device is one worker's, or of all that share it; a cpu is everybody's. */
-START_TEST(test_who_may_have_a_device)
+TESTS_BELOW(.timeout = 30, .set_up = set_up, .tear_down = tear_down);
+
+/* A device belongs to one worker, or to all that share it; a cpu to every worker. */
+LOOP_TEST(device_belongs_to_one_worker, 0, 3)
 {
     struct fake first, second, other;
     fake_attach_device(&world, &first, "host/a", 1000, "cuda:0", _i == 1);
@@ -28,7 +31,7 @@ START_TEST(test_who_may_have_a_device)
     ck_assert_int_eq(status_code(second.status), STATUS_ALREADY_EXISTS);
     ck_assert_ptr_nonnull(
         strstr(status_message(second.status),
-               "worker host/b wants cuda:0 of host host, which worker host/a has"));
+               "worker host/b requests cuda:0 of host host, which worker host/a uses"));
     ck_assert_ptr_nonnull(strstr(status_message(second.status), "--share-device"));
     fake_deinit(&second);
     static const struct {
@@ -39,7 +42,7 @@ START_TEST(test_who_may_have_a_device)
         ck_assert_msg(other.welcome, "%s: %s", others[i].id, status_message(other.status));
         fake_deinit(&other);
     }
-    /* When it is gone, the device is free; a worker that comes again has it already. */
+    /* When the worker is lost, the device is free; a worker that reattaches already has it. */
     fake_deinit(&first);
     fake_attach_device(&world, &second, "host/b", 1001, "cuda:0", false);
     ck_assert(second.welcome);
@@ -48,7 +51,6 @@ START_TEST(test_who_may_have_a_device)
     fake_deinit(&first);
     fake_deinit(&second);
 }
-END_TEST
 
 static const Fsdpd__V1__Worker *find_row(const Fsdpd__V1__ListWorkersResponse *list, const char *id)
 {
@@ -57,9 +59,9 @@ static const Fsdpd__V1__Worker *find_row(const Fsdpd__V1__ListWorkersResponse *l
     return NULL;
 }
 
-/* Ranks on CPUs divide the memory of their host: of what is attached there, what the job can get.
- */
-START_TEST(test_ranks_share_a_host)
+/* Ranks on CPUs divide the memory of their host: among the attached workers that the job can
+ * get. */
+TEST(ranks_share_a_host)
 {
     static const char *const ids[] = {"host/cpu:0", "host/cpu:1", "far/cpu:0", "host/cuda:0"};
     struct fake fakes[4];
@@ -69,9 +71,9 @@ START_TEST(test_ranks_share_a_host)
         for (int i = 0; i < 4; i++) fakes[i].plan_sharers = 0;
         Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
         request.spec = world_spec(workers);
-        request.spec->device = (char *)"cpu"; /* a static spec, which nobody frees */
+        request.spec->device = (char *)"cpu"; /* a static spec, which is never freed */
         void *response = NULL;
-        expect_ok(world_call(&world, &test_submit, &request, &response));
+        expect_ok(world_call(&world, &control_submit_job, &request, &response));
         char *id = mem_strdup(((job_message *)response)->id);
         message_free(response);
         uint32_t planned = fakes[0].plan_sharers + fakes[1].plan_sharers + fakes[2].plan_sharers;
@@ -94,28 +96,27 @@ START_TEST(test_ranks_share_a_host)
     }
     for (int i = 0; i < 4; i++) fake_deinit(&fakes[i]);
 }
-END_TEST
 
 /* Ranks on different devices of a host divide its memory, not the devices'. */
-START_TEST(test_devices_share_a_host)
+TEST(devices_share_a_host)
 {
     static const struct {
         const char *id, *device;
         bool shares;
-        uint32_t sharers, host_workers; /* of the workers that are attached; of a job, its ranks */
+        uint32_t sharers, host_workers; /* of the attached workers; of a job, its ranks */
     } workers[] = {{"host/a", "cuda:0", false, 1, 4}, {"host/b", "cuda:1", true, 2, 4},
                    {"host/c", "cuda:1", true, 2, 4},  {"host/d", "cuda:2", false, 1, 4},
                    {"far/a", "cuda:0", false, 1, 1},  {"host/cpu:0", "cpu", false, 1, 1}};
-    enum { COUNT = sizeof workers / sizeof workers[0], RANKS = COUNT - 1 };
+    enum { COUNT = COUNT_OF(workers), RANKS = COUNT - 1 };
     struct fake fakes[COUNT];
     for (int i = 0; i < COUNT; i++)
         fake_attach_device(&world, &fakes[i], workers[i].id, 1000 + i, workers[i].device,
                            workers[i].shares);
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = world_spec(RANKS);
-    request.spec->device = (char *)"cuda"; /* a static spec, which nobody frees */
+    request.spec->device = (char *)"cuda"; /* a static spec, which is never freed */
     void *response = NULL;
-    expect_ok(world_call(&world, &test_submit, &request, &response));
+    expect_ok(world_call(&world, &control_submit_job, &request, &response));
     message_free(response);
     int plans = 0;
     for (int i = 0; i < RANKS; i++) {
@@ -131,10 +132,9 @@ START_TEST(test_devices_share_a_host)
     ck_assert_int_eq(fakes[RANKS].assignments, 0);
     for (int i = 0; i < COUNT; i++) fake_deinit(&fakes[i]);
 }
-END_TEST
 
-/* All ranks of a job with a sharer in it go through host memory; a sharer alone does not. */
-START_TEST(test_groups_that_share)
+/* All ranks of a job with a sharer use host memory; a sharer alone does not. */
+TEST(groups_that_share)
 {
     struct fake fakes[3];
     fake_attach_device(&world, &fakes[0], "host/a", 1000, "cuda:0", true);
@@ -142,7 +142,7 @@ START_TEST(test_groups_that_share)
     fake_attach_device(&world, &fakes[2], "host/c", 1002, "cuda:1", false);
     void *response = NULL;
     Fsdpd__V1__ListWorkersRequest list = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
-    expect_ok(world_call(&world, &test_workers, &list, &response));
+    expect_ok(world_call(&world, &control_list_workers, &list, &response));
     ck_assert(find_row(response, "host/a")->shares_device);
     ck_assert(!find_row(response, "host/c")->shares_device);
     message_free(response);
@@ -170,7 +170,7 @@ START_TEST(test_groups_that_share)
     WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
     free(id);
 
-    /* One that needs none of the sharers gets the other. */
+    /* A job that needs none of the sharers gets the other worker. */
     id = world_submit(&world, 1);
     WAIT(&world, fakes[2].assignments == 2);
     ck_assert(!fakes[2].assignment->staged);
@@ -179,26 +179,7 @@ START_TEST(test_groups_that_share)
     id = world_submit(&world, 1);
     WAIT(&world, fakes[0].assignments + fakes[1].assignments == 3);
     struct fake *alone = &fakes[fakes[0].assignments == 2 ? 0 : 1];
-    ck_assert(!alone->assignment->staged); /* of one rank */
+    ck_assert(!alone->assignment->staged); /* with one rank */
     free(id);
     for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("devices");
-    TCase *served = tcase_create("served");
-    tcase_set_timeout(served, 30);
-    tcase_add_checked_fixture(served, set_up, tear_down);
-    tcase_add_loop_test(served, test_who_may_have_a_device, 0, 3);
-    tcase_add_test(served, test_groups_that_share);
-    tcase_add_test(served, test_ranks_share_a_host);
-    tcase_add_test(served, test_devices_share_a_host);
-    suite_add_tcase(suite, served);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -1,24 +1,11 @@
-/* GetLogs and GetMetrics: what ranks report on its way to the disk and to readers, slow ones, too.
- */
+/* GetLogs and GetMetrics: the ranks' reports reach the disk and the readers, slow ones, too. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "test_coordinator_world.h"
-
-static const struct rpc_method get_logs = {
-    .path = "/fsdpd.v1.Control/GetLogs",
-    .kind = RPC_SERVER_STREAM,
-    .request = &fsdpd__v1__get_logs_request__descriptor,
-    .response = &fsdpd__v1__log_chunk__descriptor,
-};
-static const struct rpc_method get_metrics = {
-    .path = "/fsdpd.v1.Control/GetMetrics",
-    .kind = RPC_SERVER_STREAM,
-    .request = &fsdpd__v1__get_metrics_request__descriptor,
-    .response = &fsdpd__v1__metrics_chunk__descriptor,
-};
+#include "tests/testing.h"
 
 static struct world world;
 static struct fake fakes[2];
@@ -43,7 +30,7 @@ static void send_line(struct fake *fake, const char *text, uint64_t dropped)
     line.time_ms = INT64_C(1769862896789);
     line.level = (char *)"INFO";
     line.text = (char *)text;
-    line.rank = 99; /* whose it is, the coordinator knows */
+    line.rank = 99; /* the coordinator knows the real one */
     Fsdpd__V1__LogReport report = FSDPD__V1__LOG_REPORT__INIT;
     report.n_lines = 1;
     report.lines = lines;
@@ -66,7 +53,7 @@ static void open_logs(struct listener *listener, int rank, bool follow, bool pau
     request.one_rank = rank >= -1;
     if (rank >= -1) request.rank = rank;
     request.follow = follow;
-    listener_open(&world, listener, &get_logs, &request, paused);
+    listener_open(&world, listener, &control_get_logs, &request, paused);
 }
 
 static size_t lines_in(const struct listener *listener)
@@ -77,7 +64,7 @@ static size_t lines_in(const struct listener *listener)
     return count;
 }
 
-/* "rank text|" of all that came; the caller frees it. */
+/* "rank text|" of all received lines; the caller frees it. */
 static char *text_of(const struct listener *listener)
 {
     struct buf text = {0};
@@ -93,7 +80,9 @@ static char *text_of(const struct listener *listener)
     return buf_take(&text);
 }
 
-START_TEST(test_lines)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(lines)
 {
     send_line(&fakes[0], "one", 0);
     send_line(&fakes[1], "two", 7);
@@ -103,7 +92,7 @@ START_TEST(test_lines)
         const char *expected =
             rank == 0 ? "0 one|0 three?four|" : "1 log_lines_dropped count=7|1 two|";
         char *text = NULL;
-        do { /* until all has come */
+        do { /* until all have come */
             free(text);
             open_logs(&listener, rank, false, false);
             WAIT(&world, listener.closed);
@@ -116,10 +105,9 @@ START_TEST(test_lines)
         free(text);
     }
 }
-END_TEST
 
-/* One who reads late, and one who leaves, hold nobody up; both ends see every line once. */
-START_TEST(test_followers)
+/* A late reader and one that leaves delay no other; both ends see every line once. */
+TEST(followers)
 {
     enum { LINES = 3000 };
     struct listener fast, slow, gone;
@@ -156,10 +144,9 @@ START_TEST(test_followers)
     listener_deinit(&slow);
     listener_deinit(&gone);
 }
-END_TEST
 
-/* fsdpd itself says what becomes of the job, also when nobody else says anything. */
-START_TEST(test_notes)
+/* fsdpd itself logs what happens to the job, even if no rank logs anything. */
+TEST(notes)
 {
     struct listener listener;
     open_logs(&listener, -1, false, false);
@@ -170,9 +157,8 @@ START_TEST(test_notes)
     free(text);
     listener_deinit(&listener);
 }
-END_TEST
 
-START_TEST(test_refusals)
+TEST(refusals)
 {
     Fsdpd__V1__GetLogsRequest request = FSDPD__V1__GET_LOGS_REQUEST__INIT;
     struct listener refused, readers[4];
@@ -188,11 +174,11 @@ START_TEST(test_refusals)
         {id, -2, 0, STATUS_INVALID_ARGUMENT, "rank"},
         {id, 0, UINT32_MAX, STATUS_INVALID_ARGUMENT, "tail"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         request.id = (char *)cases[i].job;
         request.rank = cases[i].rank;
         request.tail = cases[i].tail;
-        listener_open(&world, &refused, &get_logs, &request, false);
+        listener_open(&world, &refused, &control_get_logs, &request, false);
         WAIT(&world, refused.closed);
         expect_status(refused.status, cases[i].code, cases[i].words);
         refused.status = NULL;
@@ -213,7 +199,6 @@ START_TEST(test_refusals)
         listener_deinit(&readers[i]);
     }
 }
-END_TEST
 
 static char *metrics_text(uint32_t every, bool changes)
 {
@@ -222,7 +207,7 @@ static char *metrics_text(uint32_t every, bool changes)
     request.id = id;
     request.every = every;
     request.changes = changes;
-    listener_open(&world, &listener, &get_metrics, &request, false);
+    listener_open(&world, &listener, &control_get_metrics, &request, false);
     WAIT(&world, listener.closed);
     expect_ok(listener.status);
     listener.status = NULL;
@@ -245,7 +230,7 @@ static char *metrics_text(uint32_t every, bool changes)
     return buf_take(&text);
 }
 
-START_TEST(test_metrics)
+TEST(metrics)
 {
     for (uint64_t step = 1; step <= 5; step++) fake_metrics(&fakes[0], step, 1);
     fake_epoch(&fakes[0], 1);
@@ -263,24 +248,4 @@ START_TEST(test_metrics)
     ck_assert_ptr_nonnull(strstr(text, "s s s "));
     ck_assert_ptr_nonnull(strstr(text, "1:1 e "));
     free(text);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("coordinator logs");
-    TCase *tests = tcase_create("logs");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_lines);
-    tcase_add_test(tests, test_followers);
-    tcase_add_test(tests, test_notes);
-    tcase_add_test(tests, test_refusals);
-    tcase_add_test(tests, test_metrics);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,16 +1,18 @@
-/* What is told to TensorBoard and Prometheus: the bytes of event files, totals, escapes. */
+/* Data for TensorBoard and Prometheus: the bytes of event files, totals, escapes. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
-#include "coordinator/jobs.h"
-#include "coordinator/metrics.h"
-#include "coordinator/tensorboard.h"
+#include "coordinator/jobs/job_totals.h"
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/jobs/tensorboard.h"
+#include "coordinator/monitor/metrics.h"
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
-/* Made with TensorFlow's layout by hand: the checksums are of an independent implementation. */
-START_TEST(test_event_bytes)
+/* Written by hand in TensorFlow's layout: the checksums are of an independent implementation. */
+TEST(event_bytes)
 {
     struct buf out = {0};
     tensorboard_add_version(&out, 1.5);
@@ -35,9 +37,8 @@ START_TEST(test_event_bytes)
     ck_assert_mem_eq(out.data + 12, event, sizeof event);
     buf_deinit(&out);
 }
-END_TEST
 
-START_TEST(test_totals)
+TEST(totals)
 {
     Fsdpd__V1__Collective gather = FSDPD__V1__COLLECTIVE__INIT;
     gather.kind = (char *)"all_gather";
@@ -57,29 +58,28 @@ START_TEST(test_totals)
     report.step_seconds = 0.5;
     report.samples_per_second = 64;
     report.exposed_communication_seconds = 0.1;
-    metrics_add(&totals, &job, &report);
-    metrics_add(&totals, &job, &report); /* the same again adds nothing */
+    job_totals_add(&totals, &job, &report);
+    job_totals_add(&totals, &job, &report); /* the same report again adds nothing */
     ck_assert_uint_eq(totals.steps, 10);
     ck_assert_double_eq(totals.samples, 320);
     ck_assert_double_eq_tol(totals.seconds, 5, 1e-9);
     ck_assert_double_eq_tol(totals.exposed_seconds, 1, 1e-9);
     ck_assert_double_eq(totals.ops[0].bytes, 300);
-    /* Another plan: what was sent stays sent. */
+    /* Another plan: the bytes sent so far remain. */
     gather.bytes = 1;
     report.step = 12;
-    metrics_add(&totals, &job, &report);
+    job_totals_add(&totals, &job, &report);
     ck_assert_double_eq(totals.ops[0].bytes, 306);
     ck_assert_int_eq(totals.op_count, 1);
     report.step = 11; /* a rank that was set back: counters never fall */
-    metrics_add(&totals, &job, &report);
+    job_totals_add(&totals, &job, &report);
     ck_assert_uint_eq(totals.steps, 12);
     report.step = 13;
     report.step_seconds = 0; /* unknown */
-    metrics_add(&totals, &job, &report);
+    job_totals_add(&totals, &job, &report);
     ck_assert_uint_eq(totals.steps, 12);
     ck_assert_uint_eq(totals.step, 13);
 }
-END_TEST
 
 static struct world world;
 
@@ -93,7 +93,18 @@ static void tear_down(void)
     world_deinit(&world);
 }
 
-START_TEST(test_exposition)
+static long long size_of_store(const char *suffix)
+{
+    struct stat file;
+    char *path = mem_printf("%s/store.db%s", world.options.state_dir, suffix);
+    ck_assert_int_eq(stat(path, &file), 0);
+    free(path);
+    return file.st_size;
+}
+
+TESTS_BELOW(.timeout = 30, .set_up = set_up, .tear_down = tear_down);
+
+TEST(exposition)
 {
     world_start(&world);
     struct fake fakes[2];
@@ -116,6 +127,10 @@ START_TEST(test_exposition)
     ck_assert(metrics_is_ready(world.coordinator, &why));
     ck_assert_ptr_null(why);
     free(line);
+    ck_assert_int_gt(size_of_store("-wal"), 0);
+    line = mem_printf("\nfsdpd_store_bytes %lld\n", size_of_store("") + size_of_store("-wal"));
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), line));
+    free(line);
     buf_deinit(&text);
     expect_ok(world_cancel(&world, id));
     for (int i = 0; i < 2; i++) fake_finished(&fakes[i], STATUS_CANCELLED, "cancelled");
@@ -127,23 +142,95 @@ START_TEST(test_exposition)
     }
     world_stop(&world);
 }
-END_TEST
 
-int main(void)
+/* The exposition, once it has the line. */
+static void expect_line(const char *line)
 {
-    Suite *suite = suite_create("monitoring");
-    TCase *pure = tcase_create("pure");
-    tcase_add_test(pure, test_event_bytes);
-    tcase_add_test(pure, test_totals);
-    suite_add_tcase(suite, pure);
-    TCase *served = tcase_create("served");
-    tcase_set_timeout(served, 30);
-    tcase_add_checked_fixture(served, set_up, tear_down);
-    tcase_add_test(served, test_exposition);
-    suite_add_tcase(suite, served);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
+    struct buf text = {0};
+    do {
+        world_run(&world, 20);
+        buf_clear(&text);
+        metrics_write(world.coordinator, &text);
+    } while (strstr(buf_text(&text), line) == NULL);
+    buf_deinit(&text);
+}
+
+TEST(time_of_the_newest_checkpoint_survives_a_restart)
+{
+    world.options.limits.reattach_ms = 60000;
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = world_start_running(&world, fakes);
+    struct buf text = {0};
+    metrics_write(world.coordinator, &text);
+    ck_assert_ptr_null(strstr(buf_text(&text), "fsdpd_checkpoint_time_seconds"));
+    buf_deinit(&text);
+    char *line = mem_printf("\nfsdpd_checkpoint_time_seconds{job_id=\"%s\"} 1700000004\n", id);
+    fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL);
+    fake_checkpoint(&fakes[0], 0, 4, STATUS_OK, "", NULL);
+    fake_checkpoint(&fakes[0], 0, 6, STATUS_RESOURCE_EXHAUSTED, "disk full", NULL);
+    expect_line(line);
+    for (int i = 0; i < 2; i++) fake_detach(&fakes[i]);
+    world_stop(&world);
+    for (int i = 0; i < 2; i++) fake_deinit(&fakes[i]);
+    world_start(&world);
+    expect_line(line);
+    free(line);
+    free(id);
+}
+
+static bool reason_is(const char *id, const char *code)
+{
+    job_message *job = world_job(&world, id);
+    bool is = strcmp(job->reason->code, code) == 0;
+    message_free(job);
+    return is;
+}
+
+static double step_age(const char *id)
+{
+    struct buf text = {0};
+    metrics_write(world.coordinator, &text);
+    char *line = mem_printf("\nfsdpd_step_age_seconds{job_id=\"%s\"} ", id);
+    const char *found = strstr(buf_text(&text), line);
+    ck_assert_ptr_nonnull(found);
+    double age = strtod(found + strlen(line), NULL);
+    free(line);
+    buf_deinit(&text);
+    return age;
+}
+
+/* A stalled step: rank 0 waits in a collective, and rank 1 (0) does not, (1) is a collective
+ * behind, or (2) is silent. An evaluation is not a stall. */
+LOOP_TEST(step_that_stands_still, 0, 3)
+{
+    world.options.limits.heartbeat_ms = 100;
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = world_start_running(&world, fakes);
+    for (uint64_t step = 1; step < 30; step++) {
+        for (int r = 0; r < 2; r++) fake_heartbeat_at(&fakes[r], step, 10 * step, r == 0, false);
+        world_run(&world, 10);
+    }
+    ck_assert(reason_is(id, "RUNNING"));
+    for (int i = 0; i < 30; i++) { /* longer than five heartbeats */
+        fake_heartbeat_at(&fakes[0], 29, 290 + (uint64_t)i, true, true);
+        world_run(&world, 50);
+        ck_assert(reason_is(id, "RUNNING"));
+    }
+    while (!reason_is(id, "STALLED")) {
+        fake_heartbeat_at(&fakes[0], 29, 300, true, false);
+        if (_i < 2) fake_heartbeat_at(&fakes[1], 29, _i == 0 ? 300 : 299, _i == 1, false);
+        world_run(&world, 20);
+    }
+    world_check_reason(&world, id, JOB_RUNNING, "STALLED", "step 29 has not advanced since 2");
+    world_check_reason(&world, id, JOB_RUNNING, "STALLED",
+                       _i == 2 ? "Z: waits for rank 1 (host/cpu:1), which is silent; a step usually"
+                               : "Z: waits for rank 1 (host/cpu:1); a step usually takes ");
+    ck_assert_double_gt(step_age(id), 0.5);
+    fake_heartbeat_at(&fakes[0], 30, 310, false, false);
+    WAIT(&world, reason_is(id, "RUNNING"));
+    world_check_reason(&world, id, JOB_RUNNING, "RUNNING", "training on 2 workers");
+    world_deinit_running(&world, fakes, 2, id);
+    world_init(&world); /* for the end of the test */
 }

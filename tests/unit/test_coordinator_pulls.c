@@ -1,19 +1,20 @@
 /*
- * Pulls from checkpoints, which the test writes itself: for whom they are, clients that do not
- * read, that go away, a coordinator that ends while a disk is read, and what is no checkpoint of
- * the job.
+ * Pulls from checkpoints, which the test writes itself: which pulls they serve, clients that do not
+ * read or that disconnect, a coordinator that ends during a read, and files that are not a
+ * checkpoint of the job.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/block_sums.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "hf/safetensors.h"
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 enum { RANKS = 2, SHARD = 5 << 18, PADDING = 3 }; /* elements: 5 MiB of each rank */
 
@@ -62,14 +63,13 @@ static void write_rank(int rank, uint64_t step, struct saved_file *file)
         buf_add_char(&bytes, (char)byte_at(first + i));
     char *path = checkpoint_path(step, manifest_file_name(rank, name));
     ck_assert_ptr_null(file_write_atomic(path, bytes.data, bytes.length, 0600));
-    *file = (struct saved_file){.bytes = bytes.length,
-                                .crc32 = (uint32_t)crc32(0, (const unsigned char *)bytes.data,
-                                                         (uInt)bytes.length)};
+    file->bytes = bytes.length;
+    block_sums_of(bytes.data, bytes.length, &file->sum);
     free(path);
     buf_deinit(&bytes);
 }
 
-/* Of one unit with one parameter; `run` NULL: the job's own. */
+/* Writes one with one unit of one parameter; `run` NULL: the job's own. */
 static void write_checkpoint(uint64_t step, const char *run)
 {
     char *directory = checkpoint_path(step, ""), *path = checkpoint_path(step, MANIFEST_FILE);
@@ -88,7 +88,6 @@ static void write_checkpoint(uint64_t step, const char *run)
     manifest.units[0] = (struct saved_unit){.name = mem_strdup("(root)"),
                                             .shard = SHARD,
                                             .shard_world = RANKS,
-                                            .has_entries = true,
                                             .entry_count = 1};
     manifest.units[0].entries = mem_alloc_array(1, sizeof *manifest.units[0].entries);
     manifest.units[0].entries[0] = (struct saved_entry){.name = mem_strdup("weight"),
@@ -111,7 +110,7 @@ static void pull(struct listener *listener, bool checkpoint, uint64_t step, bool
     request.id = id;
     request.from_checkpoint = checkpoint;
     request.checkpoint_step = step;
-    listener_open(&world, listener, &test_pull, &request, paused);
+    listener_open(&world, listener, &control_pull_state_dict, &request, paused);
 }
 
 static void check_pulled(struct listener *listener, uint64_t step)
@@ -159,40 +158,67 @@ static void fail_job(void)
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
 }
 
-START_TEST(test_whose_and_which)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(choice_of_checkpoint)
 {
     struct listener listener, waiting;
     pull(&listener, true, 0, false);
     check_end(&listener, STATUS_FAILED_PRECONDITION, "no checkpoint");
     write_checkpoint(4, NULL);
     write_checkpoint(8, NULL);
-    write_checkpoint(9, "another@5"); /* of a job that had this id before */
     pull(&listener, true, 0, false);
     check_pulled(&listener, 8);
     pull(&listener, true, 4, false);
     check_pulled(&listener, 4);
-    ck_assert_int_eq(fakes[0].pulls, 0); /* the ranks heard nothing of it */
+    ck_assert_int_eq(fakes[0].pulls, 0); /* the ranks received nothing */
     pull(&listener, true, 5, false);
-    check_end(&listener, STATUS_NOT_FOUND, "checkpoints of step 4, 8");
+    check_end(&listener, STATUS_NOT_FOUND, "checkpoints: step 4, 8");
     pull(&listener, false, 4, false);
     check_end(&listener, STATUS_INVALID_ARGUMENT, "from_checkpoint");
 
-    pull(&waiting, false, 0, false); /* of the ranks, which do not come to it */
+    pull(&waiting, false, 0, false); /* from the ranks, which do not get to it */
     WAIT(&world, fakes[0].pulls == 1);
     fail_job();
     check_pulled(&waiting, 8);
     pull(&listener, false, 0, false);
     check_pulled(&listener, 8);
 
-    world_stop(&world); /* and whoever starts later has it, too */
+    world_stop(&world); /* and every later coordinator has it, too */
     world_start(&world);
     pull(&listener, false, 0, false);
     check_pulled(&listener, 8);
-}
-END_TEST
 
-/* A client that does not read gets no more than is on its way; others are served. */
-START_TEST(test_slow_and_gone)
+    write_checkpoint(9, "another@5"); /* of an earlier job with this id, or a copy */
+    pull(&listener, false, 0, false);
+    check_end(&listener, STATUS_FAILED_PRECONDITION,
+              "step-000000000009 belongs to another run, another@5");
+    pull(&listener, true, 9, false);
+    check_end(&listener, STATUS_FAILED_PRECONDITION, "available checkpoints: step 4, 8");
+    pull(&listener, true, 8, false);
+    check_pulled(&listener, 8);
+}
+
+/* A directory with another step's name does not count as that step. */
+TEST(renamed)
+{
+    struct listener listener;
+    write_checkpoint(4, NULL);
+    write_checkpoint(8, NULL);
+    char *eight = checkpoint_path(8, ""), *six = checkpoint_path(6, "");
+    ck_assert_int_eq(rename(eight, six), 0);
+    free(eight);
+    free(six);
+    for (uint64_t step = 0; step < 7; step += 6) {
+        pull(&listener, true, step, false);
+        check_end(&listener, STATUS_DATA_LOSS, "manifest.json is of step 8");
+    }
+    pull(&listener, true, 4, false);
+    check_pulled(&listener, 4);
+}
+
+/* A client that does not read gets no more than is in flight; others are served. */
+TEST(slow_and_disconnected_clients)
 {
     struct listener slow, fast, many[4];
     write_checkpoint(4, NULL);
@@ -203,7 +229,7 @@ START_TEST(test_slow_and_gone)
     ck_assert_int_eq(slow.count, 0);
     listener_resume(&slow);
     check_pulled(&slow, 4);
-    /* As many as there may be; the next one is refused, and works when they are gone. */
+    /* The maximum number; the next one is refused, and works once they have ended. */
     for (int i = 0; i < 3; i++) pull(&many[i], false, 0, true);
     world_run(&world, 50);
     pull(&many[3], false, 0, false);
@@ -213,14 +239,14 @@ START_TEST(test_slow_and_gone)
         WAIT(&world, many[i].closed);
         listener_deinit(&many[i]);
     }
-    for (bool served = false; !served;) { /* the coordinator hears of it in its time */
+    for (bool served = false; !served;) { /* the coordinator learns of it in time */
         pull(&fast, false, 0, false);
         WAIT(&world, fast.closed);
         served = fast.status == NULL;
         if (served) check_pulled(&fast, 4);
         else check_end(&fast, STATUS_RESOURCE_EXHAUSTED, "pulls");
     }
-    /* At whatever moment they go. */
+    /* At any moment of the disconnect. */
     for (int i = 0; i < 20; i++) {
         pull(&fast, false, 0, i % 2 == 0);
         world_run(&world, i);
@@ -229,9 +255,8 @@ START_TEST(test_slow_and_gone)
         listener_deinit(&fast);
     }
 }
-END_TEST
 
-START_TEST(test_coordinator_ends)
+LOOP_TEST(coordinator_ends, 0, 12)
 {
     struct listener listeners[2];
     write_checkpoint(4, NULL);
@@ -246,17 +271,16 @@ START_TEST(test_coordinator_ends)
         listener_deinit(&listeners[i]);
     }
 }
-END_TEST
 
-/* A checkpoint that goes while it is read is not called damaged. */
-START_TEST(test_removed_meanwhile)
+/* A checkpoint removed during the read is not reported as damaged. */
+TEST(removed_meanwhile)
 {
     struct listener listener;
     write_checkpoint(4, NULL);
     pull(&listener, true, 0, true);
-    rpc_stream_read(listener.stream); /* the first chunk alone: it is open */
+    rpc_stream_read(listener.stream); /* only the first chunk: the file is open */
     WAIT(&world, listener.count == 1);
-    struct folder folder; /* as the ranks remove it: first its name */
+    struct folder folder; /* removed as the ranks do it: first its name */
     char *part = mem_printf("state/jobs/%s/checkpoints", id), *path = world_path(&world, part);
     ck_assert_ptr_null(folder_open(NULL, path, false, &folder));
     ck_assert_ptr_null(folder_remove(&folder, "step-000000000004"));
@@ -265,28 +289,4 @@ START_TEST(test_removed_meanwhile)
     free(part);
     listener_resume(&listener);
     check_end(&listener, STATUS_ABORTED, "removed while it was read");
-}
-END_TEST
-
-static Suite *pulls_suite(void)
-{
-    Suite *suite = suite_create("coordinator pulls");
-    TCase *cases = tcase_create("pulls");
-    tcase_set_timeout(cases, 60);
-    tcase_add_checked_fixture(cases, set_up, tear_down);
-    tcase_add_test(cases, test_whose_and_which);
-    tcase_add_test(cases, test_slow_and_gone);
-    tcase_add_loop_test(cases, test_coordinator_ends, 0, 12);
-    tcase_add_test(cases, test_removed_meanwhile);
-    suite_add_tcase(suite, cases);
-    return suite;
-}
-
-int main(void)
-{
-    SRunner *runner = srunner_create(pulls_suite());
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

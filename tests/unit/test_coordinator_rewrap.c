@@ -1,8 +1,10 @@
-/* SetWrapPolicy: refusals, the record after a change, and clients, workers and jobs that go. */
+/* SetWrapPolicy: refusals, the record after a change, and clients, workers and jobs that
+ * disappear. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 static struct world world;
 static struct fake fakes[2];
@@ -27,12 +29,13 @@ static void open_call(struct listener *stream, const char *job, uint64_t min_num
     Fsdpd__V1__WrapSpec wrap = FSDPD__V1__WRAP_SPEC__INIT;
     wrap.policy = (char *)"size";
     wrap.min_num_params = min_num_params;
+    wrap._min_num_params_case = FSDPD__V1__WRAP_SPEC___MIN_NUM_PARAMS_MIN_NUM_PARAMS;
     request.id = (char *)job;
     request.wrap = &wrap;
-    listener_open(&world, stream, &test_set_wrap, &request, false);
+    listener_open(&world, stream, &control_set_wrap_policy, &request, false);
 }
 
-/* How a call ends. */
+/* Expects this end of a call. */
 static void expect_end(struct listener *stream, enum status_code code, const char *words)
 {
     WAIT(&world, stream->closed);
@@ -66,7 +69,9 @@ static void expect_policy(const char *policy)
     message_free(job);
 }
 
-START_TEST(test_refusals)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(refusals)
 {
     expect_refused("other-1", 1, STATUS_NOT_FOUND, "other-1");
     expect_refused(id, 0, STATUS_INVALID_ARGUMENT, "fsdp.wrap.min_num_params: expected");
@@ -87,12 +92,11 @@ START_TEST(test_refusals)
     expect_policy("none");
     ck_assert_int_eq(fakes[0].wraps, 1);
 }
-END_TEST
 
-START_TEST(test_change)
+TEST(change)
 {
     start_change();
-    fake_wrap(&fakes[1], 7, STATUS_OK, ""); /* only rank 0 is heard */
+    fake_wrap(&fakes[1], 7, STATUS_OK, ""); /* only rank 0 counts */
     world_run(&world, 50);
     ck_assert(!call.closed);
     expect_policy("none");
@@ -103,9 +107,9 @@ START_TEST(test_change)
     ck_assert_uint_eq(answer->n_units, 1);
     expect_end(&call, STATUS_OK, NULL);
     expect_policy("size");
-    fake_wrap(&fakes[0], 8, STATUS_OK, ""); /* nobody waits for it: ignored */
+    fake_wrap(&fakes[0], 8, STATUS_OK, ""); /* no call waits for it: ignored */
     struct listener again = {0};
-    open_call(&again, id, 20000); /* it is so already */
+    open_call(&again, id, 20000); /* that is the current policy */
     expect_end(&again, STATUS_OK, NULL);
     ck_assert_int_eq(fakes[0].wraps, 1);
 
@@ -115,7 +119,7 @@ START_TEST(test_change)
     fake_finished(&fakes[0], STATUS_INTERNAL, "enough");
     fake_finished(&fakes[1], STATUS_INTERNAL, "enough");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    listener_open(&world, &watch, &test_watch, &request, false);
+    listener_open(&world, &watch, &control_watch_job, &request, false);
     WAIT(&world, watch.closed);
     int changes = 0;
     for (int i = 0; i < watch.count; i++) {
@@ -133,10 +137,9 @@ START_TEST(test_change)
     ck_assert_str_eq(stored->spec->fsdp->wrap->policy, "size");
     message_free(stored);
 }
-END_TEST
 
-/* While it is planned, and when it was ordered. */
-START_TEST(test_job_that_ends)
+/* While it is planned, and after it was ordered. */
+LOOP_TEST(job_that_ends, 0, 2)
 {
     for (int r = 0; r < 2; r++) fakes[r].silent_plans = _i == 0;
     if (_i == 0) {
@@ -151,9 +154,8 @@ START_TEST(test_job_that_ends)
     expect_end(&call, STATUS_ABORTED, "ended (FAILED) before its wrap policy was changed");
     ck_assert_int_eq(fakes[0].wraps, _i);
 }
-END_TEST
 
-START_TEST(test_client_that_leaves)
+TEST(client_that_leaves)
 {
     for (int r = 0; r < 2; r++) fakes[r].silent_plans = true;
     int plans = fakes[0].plans + fakes[1].plans;
@@ -171,7 +173,7 @@ START_TEST(test_client_that_leaves)
     WAIT(&world, call.closed);
     listener_deinit(&call);
     world_run(&world, 50);
-    fake_wrap(&fakes[0], 9, STATUS_OK, ""); /* what was ordered comes to pass */
+    fake_wrap(&fakes[0], 9, STATUS_OK, ""); /* an order in flight takes effect */
     int64_t until = (int64_t)(uv_hrtime() / 1000000) + 10000;
     for (bool changed = false; !changed;) {
         ck_assert_int_lt((int64_t)(uv_hrtime() / 1000000), until);
@@ -179,23 +181,4 @@ START_TEST(test_client_that_leaves)
         changed = strcmp(job->spec->fsdp->wrap->policy, "size") == 0;
         message_free(job);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("coordinator rewrap");
-    TCase *tests = tcase_create("rewrap");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_refusals);
-    tcase_add_test(tests, test_change);
-    tcase_add_loop_test(tests, test_job_that_ends, 0, 2);
-    tcase_add_test(tests, test_client_that_leaves);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

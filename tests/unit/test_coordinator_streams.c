@@ -1,11 +1,13 @@
-/* Watching and pulling: what a stream's client gets, fast or slow, present or gone. */
+/* Watching and pulling: what a stream's client gets, fast or slow, present or disconnected. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "hf/safetensors.h"
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 static struct world world;
 static struct fake fakes[2];
@@ -21,7 +23,7 @@ static void tear_down(void)
     world_deinit_running(&world, fakes, 2, id);
 }
 
-/* A job on two workers that is RUNNING. */
+/* Starts a job on two workers and waits until it is RUNNING. */
 static void start_running(bool save_model)
 {
     world_start(&world);
@@ -31,7 +33,7 @@ static void start_running(bool save_model)
     request.spec = world_spec(2);
     request.spec->save_model = save_model;
     void *response = NULL;
-    expect_ok(world_call(&world, &test_submit, &request, &response));
+    expect_ok(world_call(&world, &control_submit_job, &request, &response));
     id = mem_strdup(((job_message *)response)->id);
     message_free(response);
     for (int r = 0; r < 2; r++) {
@@ -54,7 +56,7 @@ static void watch(struct listener *listener, uint64_t after, bool paused)
     Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
     request.id = id;
     request.after_sequence = after;
-    listener_open(&world, listener, &test_watch, &request, paused);
+    listener_open(&world, listener, &control_watch_job, &request, paused);
 }
 
 static const job_event *event_at(const struct listener *listener, int i)
@@ -65,8 +67,7 @@ static const job_event *event_at(const struct listener *listener, int i)
 
 /*
  * The kinds of all events in order: q, s, r, S, F, C for states, m, e, and d for dropped metrics.
- * Also checks that sequences rise without a gap that is not announced, which makes `first` to the
- * end.
+ * Also checks that sequences from `first` on rise without an unannounced gap.
  */
 static char *kinds(const struct listener *listener, uint64_t first, uint64_t *dropped)
 {
@@ -103,7 +104,9 @@ static void check_kinds(const struct listener *listener, uint64_t first, const c
     free(text);
 }
 
-START_TEST(test_watch_replays_and_goes_on_live)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(watch_replays_and_continues_live)
 {
     start_running(false);
     fake_metrics(&fakes[0], 1, 0.5);
@@ -130,7 +133,7 @@ START_TEST(test_watch_replays_and_goes_on_live)
     listener_deinit(&all);
     listener_deinit(&rest);
 
-    /* And when it is over, also after a restart. */
+    /* The same when it is over, also after a restart. */
     for (int i = 0; i < 2; i++) {
         watch(&all, 0, false);
         WAIT(&world, all.closed);
@@ -159,9 +162,8 @@ START_TEST(test_watch_replays_and_goes_on_live)
     ck_assert_int_eq(status_code(all.status), STATUS_NOT_FOUND);
     listener_deinit(&all);
 }
-END_TEST
 
-START_TEST(test_watch_of_a_restarting_coordinator)
+TEST(watch_of_a_restarting_coordinator)
 {
     start_running(false);
     struct listener all;
@@ -180,9 +182,8 @@ START_TEST(test_watch_of_a_restarting_coordinator)
     ck_assert_int_eq(event_at(&all, all.count - 1)->state->state, JOB_FAILED);
     listener_deinit(&all);
 }
-END_TEST
 
-START_TEST(test_slow_watcher_misses_metrics_and_knows_how_many)
+TEST(slow_watcher_misses_metrics_and_knows_how_many)
 {
     enum { METRICS = 20000 };
     world.options.limits.watch_lag = 300;
@@ -205,7 +206,7 @@ START_TEST(test_slow_watcher_misses_metrics_and_knows_how_many)
     WAIT(&world, fast.closed);
     uint64_t dropped = 0;
     char *text = kinds(&fast, 1, &dropped);
-    ck_assert_uint_eq(dropped, 0); /* the other's slowness is not its */
+    ck_assert_uint_eq(dropped, 0); /* it is not affected by the other one */
     ck_assert_int_eq(fast.count, 3 + METRICS + 2 + 1);
     free(text);
 
@@ -214,7 +215,7 @@ START_TEST(test_slow_watcher_misses_metrics_and_knows_how_many)
     listener_resume(&slow);
     WAIT(&world, slow.closed);
     expect_ok(slow.status);
-    text = kinds(&slow, 1, &dropped); /* checks that the gaps are told exactly */
+    text = kinds(&slow, 1, &dropped); /* checks that the gaps are reported exactly */
     ck_assert_msg(dropped > 100, "dropped %d of them", (int)dropped);
     int epochs = 0, states = 0, metrics = 0;
     for (char *kind = text; *kind; kind++) {
@@ -230,9 +231,8 @@ START_TEST(test_slow_watcher_misses_metrics_and_knows_how_many)
     listener_deinit(&slow);
     listener_deinit(&fast);
 }
-END_TEST
 
-START_TEST(test_old_metrics_are_thinned)
+TEST(old_metrics_are_thinned)
 {
     enum { METRICS = 400, KEPT = 40 };
     world.options.limits.metrics_kept = KEPT;
@@ -249,8 +249,8 @@ START_TEST(test_old_metrics_are_thinned)
     ck_assert_uint_le(dropped, METRICS - KEPT);
     ck_assert_int_eq(strncmp(text, "qsremd", 6), 0);
     ck_assert_uint_eq(event_at(&all, all.count - 2)->metrics->step, METRICS);
-    /* Evenly: the first is there, no gap is much longer than it must be, the latest are all there.
-     */
+    /* Thinned evenly: the first is there, no gap is much longer than necessary, the latest are all
+     * there. */
     uint64_t before = 0;
     for (int i = 0; i < all.count; i++) {
         if (event_at(&all, i)->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS) continue;
@@ -262,9 +262,8 @@ START_TEST(test_old_metrics_are_thinned)
     free(text);
     listener_deinit(&all);
 }
-END_TEST
 
-START_TEST(test_watchers_that_vanish)
+TEST(watchers_that_vanish)
 {
     world.options.limits.watchers = 3;
     start_running(false);
@@ -281,7 +280,7 @@ START_TEST(test_watchers_that_vanish)
             WAIT(&world, watchers[i].closed);
             listener_deinit(&watchers[i]);
         }
-        world_run(&world, 50); /* the server hears of it */
+        world_run(&world, 50); /* the server learns of it */
         for (int i = 0; i < 2; i++) fakes[i].cancels = 0;
         free(id);
         for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
@@ -293,7 +292,6 @@ START_TEST(test_watchers_that_vanish)
         WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
     }
 }
-END_TEST
 
 /* ---- pulling ---- */
 
@@ -301,7 +299,7 @@ static void pull(struct listener *listener, bool paused)
 {
     Fsdpd__V1__PullStateDictRequest request = FSDPD__V1__PULL_STATE_DICT_REQUEST__INIT;
     request.id = id;
-    listener_open(&world, listener, &test_pull, &request, paused);
+    listener_open(&world, listener, &control_pull_state_dict, &request, paused);
 }
 
 static uint8_t byte_at(uint64_t offset)
@@ -309,24 +307,46 @@ static uint8_t byte_at(uint64_t offset)
     return (uint8_t)(offset * 31 + (offset >> 11) * 7 + (offset >> 20));
 }
 
-static void fill(uint8_t *bytes, size_t size, uint64_t offset)
+enum { MODEL_VALUES = 1 << 20 }; /* of world_plan */
+
+static struct buf header; /* start of a file */
+
+/* One tensor of this number of values; the job's plan has MODEL_VALUES. Returns the file's size. */
+static uint64_t make_header(const char *dtype, int64_t values)
 {
-    for (size_t i = 0; i < size; i++) bytes[i] = byte_at(offset + i);
+    char name[] = "weight", *type = mem_strdup(dtype);
+    struct safetensors_entry entry = {.name = name,
+                                      .dtype = type,
+                                      .dim_count = 1,
+                                      .dims = {values}};
+    buf_clear(&header);
+    safetensors_write_header(&header, &entry, 1, NULL, 0);
+    free(type);
+    return header.length + entry.end;
 }
 
-/* The chunks make up a file of `total` bytes of `step`. */
+static void fill(uint8_t *bytes, size_t size, uint64_t offset)
+{
+    for (size_t i = 0; i < size; i++)
+        bytes[i] =
+            offset + i < header.length ? (uint8_t)header.data[offset + i] : byte_at(offset + i);
+}
+
+/* Checks that the chunks form a file of `total` bytes of `step`. */
 static void check_pulled(const struct listener *listener, uint64_t total, uint64_t step)
 {
     uint64_t offset = 0;
+    uint8_t *expected = mem_alloc(1 << 20);
     for (int i = 0; i < listener->count; i++) {
         const Fsdpd__V1__StateDictChunk *chunk = listener->messages[i];
         ck_assert_uint_eq(chunk->total_size, i == 0 ? total : 0);
         ck_assert_uint_eq(chunk->step, i == 0 ? step : 0);
         ck_assert_uint_le(chunk->data.len, 1 << 20);
-        for (size_t b = 0; b < chunk->data.len; b++)
-            if (chunk->data.data[b] != byte_at(offset + b)) ck_abort_msg("a byte is wrong");
+        fill(expected, chunk->data.len, offset);
+        ck_assert_msg(memcmp(chunk->data.data, expected, chunk->data.len) == 0, "a byte is wrong");
         offset += chunk->data.len;
     }
+    free(expected);
     ck_assert_uint_eq(offset, total);
 }
 
@@ -342,7 +362,7 @@ static void upload_all(struct upload_call *upload, uint64_t total, size_t piece)
     upload_close(upload);
 }
 
-START_TEST(test_pull_of_a_running_job)
+TEST(pull_of_a_running_job)
 {
     start_running(false);
     struct listener first, second;
@@ -376,16 +396,15 @@ START_TEST(test_pull_of_a_running_job)
     listener_deinit(&first);
     listener_deinit(&second);
 
-    /* An upload that nobody asked for, or asks for again, is turned away. */
+    /* An upload without a request, or a second one, is refused. */
     upload_open(&fakes[0], &upload, pulls[1], 10, 18);
     WAIT(&world, upload.closed);
     ck_assert_int_eq(status_code(upload.status), STATUS_CANCELLED);
     upload_deinit(&upload);
     ck_assert(world_job_is(&world, id, JOB_RUNNING));
 }
-END_TEST
 
-START_TEST(test_slow_reader_slows_the_worker_down)
+TEST(slow_reader_slows_the_worker_down)
 {
     enum { CHUNKS = 48, CHUNK = 1 << 20 };
     start_running(false);
@@ -397,13 +416,13 @@ START_TEST(test_slow_reader_slows_the_worker_down)
     upload_all(&upload, (uint64_t)CHUNKS * CHUNK, CHUNK);
     WAIT(&world, rpc_stream_queued(upload.stream) < CHUNKS);
     world_run(&world, 700);
-    /* What has left the worker is what fits in between: the relay's queue and gRPC's windows. */
+    /* The worker has sent what fits in between: the relay's queue and gRPC's windows. */
     int accepted = CHUNKS - rpc_stream_queued(upload.stream);
     ck_assert_int_gt(accepted, 0);
-    ck_assert_msg(accepted < 24, "%d of %d chunks were taken though nobody reads", accepted,
-                  CHUNKS);
+    ck_assert_msg(accepted < 24, "%d of %d chunks were accepted although the client reads nothing",
+                  accepted, CHUNKS);
     ck_assert(!upload.closed && !slow.closed);
-    fake_metrics(&fakes[0], 9, 0.5); /* training is not held up by it */
+    fake_metrics(&fakes[0], 9, 0.5); /* training is not delayed by it */
     listener_resume(&slow);
     WAIT(&world, slow.closed && upload.closed);
     expect_ok(slow.status);
@@ -412,9 +431,38 @@ START_TEST(test_slow_reader_slows_the_worker_down)
     listener_deinit(&slow);
     upload_deinit(&upload);
 }
-END_TEST
 
-START_TEST(test_client_that_vanishes)
+static void check_end(struct listener *listener, enum status_code code, const char *words)
+{
+    WAIT(&world, listener->closed);
+    status_t status = listener->status;
+    listener->status = NULL;
+    expect_status(status, code, words);
+    listener_deinit(listener);
+}
+
+/* A client that reads nothing for too long loses its pull, so that the ranks' next one can
+ * begin. */
+TEST(client_that_stalls)
+{
+    enum { CHUNKS = 48, CHUNK = 1 << 20 };
+    world.options.limits.pull_idle_ms = 700;
+    start_running(false);
+    struct listener stalled;
+    struct upload_call upload;
+    pull(&stalled, true);
+    WAIT(&world, fakes[0].pulls == 1);
+    upload_open(&fakes[0], &upload, fakes[0].pull, (uint64_t)CHUNKS * CHUNK, 5);
+    upload_all(&upload, (uint64_t)CHUNKS * CHUNK, CHUNK);
+    WAIT(&world, upload.closed);
+    expect_status(upload.status, STATUS_DEADLINE_EXCEEDED, "the client read nothing");
+    upload.status = NULL;
+    upload_deinit(&upload);
+    listener_resume(&stalled);
+    check_end(&stalled, STATUS_DEADLINE_EXCEEDED, "the client read nothing");
+}
+
+TEST(client_that_vanishes)
 {
     start_running(false);
     struct listener gone, next;
@@ -447,7 +495,7 @@ START_TEST(test_client_that_vanishes)
     listener_deinit(&gone);
     upload_deinit(&upload);
 
-    /* Nobody is hurt: the job runs, and the next pull works. */
+    /* Others are unaffected: the job runs, and the next pull works. */
     ck_assert(world_job_is(&world, id, JOB_RUNNING));
     pull(&next, false);
     WAIT(&world, fakes[0].pulls == 3);
@@ -458,18 +506,8 @@ START_TEST(test_client_that_vanishes)
     listener_deinit(&next);
     upload_deinit(&upload);
 }
-END_TEST
 
-static void check_end(struct listener *listener, enum status_code code, const char *words)
-{
-    WAIT(&world, listener->closed);
-    status_t status = listener->status;
-    listener->status = NULL;
-    expect_status(status, code, words);
-    listener_deinit(listener);
-}
-
-START_TEST(test_pulls_that_fail)
+TEST(pulls_that_fail)
 {
     world.options.limits.pull_start_ms = 1000;
     start_running(false);
@@ -480,10 +518,10 @@ START_TEST(test_pulls_that_fail)
     fake_pull_failed(&fakes[1], fakes[1].pull, "no memory for a snapshot");
     check_end(&listener, STATUS_RESOURCE_EXHAUSTED, "no memory for a snapshot");
 
-    pull(&listener, false); /* nobody answers */
+    pull(&listener, false); /* no rank answers */
     check_end(&listener, STATUS_DEADLINE_EXCEEDED, "rank 0");
 
-    pull(&listener, false); /* too little */
+    pull(&listener, false); /* too short */
     WAIT(&world, fakes[0].pulls == 3);
     upload_open(&fakes[0], &upload, fakes[0].pull, 100, 1);
     upload_all(&upload, 99, 99);
@@ -492,7 +530,7 @@ START_TEST(test_pulls_that_fail)
     ck_assert_int_eq(status_code(upload.status), STATUS_DATA_LOSS);
     upload_deinit(&upload);
 
-    pull(&listener, false); /* too much */
+    pull(&listener, false); /* too long */
     WAIT(&world, fakes[0].pulls == 4);
     upload_open(&fakes[0], &upload, fakes[0].pull, 100, 1);
     upload_all(&upload, 101, 101);
@@ -500,13 +538,13 @@ START_TEST(test_pulls_that_fail)
     WAIT(&world, upload.closed);
     upload_deinit(&upload);
 
-    pull(&listener, false); /* the upload breaks off */
+    pull(&listener, false); /* the upload is interrupted */
     WAIT(&world, fakes[0].pulls == 5);
     upload_open(&fakes[0], &upload, fakes[0].pull, 100, 1);
     upload_send(&upload, "abc", 3);
     WAIT(&world, listener.count == 1);
     rpc_stream_cancel(upload.stream);
-    check_end(&listener, STATUS_ABORTED, "broke off");
+    check_end(&listener, STATUS_ABORTED, "was interrupted");
     WAIT(&world, upload.closed);
     upload_deinit(&upload);
 
@@ -530,7 +568,6 @@ START_TEST(test_pulls_that_fail)
     pull(&listener, false);
     check_end(&listener, STATUS_NOT_FOUND, "nobody");
 }
-END_TEST
 
 /* ---- the final state_dict ---- */
 
@@ -541,14 +578,14 @@ static void check_no_half_file(void)
     free(half);
 }
 
-START_TEST(test_final_state_dict_is_kept)
+TEST(final_state_dict_is_kept)
 {
-    enum { TOTAL = 3 * (1 << 20) + 12345 };
+    const uint64_t total = make_header("F32", MODEL_VALUES);
     start_running(true);
     struct upload_call upload;
-    upload_open(&fakes[0], &upload, 0, TOTAL, 100);
+    upload_open(&fakes[0], &upload, 0, total, FAKE_STEPS);
     fake_finished(&fakes[1], STATUS_OK, "");
-    upload_all(&upload, TOTAL, 1 << 20);
+    upload_all(&upload, total, 999999);
     WAIT(&world, upload.closed);
     expect_ok(upload.status);
     upload_deinit(&upload);
@@ -558,14 +595,14 @@ START_TEST(test_final_state_dict_is_kept)
     fake_finished(&fakes[0], STATUS_OK, "");
     WAIT(&world, listener.closed);
     expect_ok(listener.status);
-    check_pulled(&listener, TOTAL, 100);
+    check_pulled(&listener, total, 100);
     listener_deinit(&listener);
     WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
     check_no_half_file();
 
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
     fakes[0].world = fakes[1].world = NULL;
-    world_stop(&world); /* it is there after a restart, for fast and slow readers */
+    world_stop(&world); /* available after a restart, for fast and slow readers */
     world_start(&world);
     job_message *job = world_job(&world, id);
     ck_assert(job->has_state_dict);
@@ -576,10 +613,10 @@ START_TEST(test_final_state_dict_is_kept)
         if (slow) listener_resume(&listener);
         WAIT(&world, listener.closed);
         expect_ok(listener.status);
-        check_pulled(&listener, TOTAL, 100);
+        check_pulled(&listener, total, 100);
         listener_deinit(&listener);
     }
-    pull(&listener, true); /* gone while the file is being read */
+    pull(&listener, true); /* disconnects while the file is being read */
     rpc_stream_cancel(listener.stream);
     WAIT(&world, listener.closed);
     listener_deinit(&listener);
@@ -590,14 +627,14 @@ START_TEST(test_final_state_dict_is_kept)
     pull(&listener, false);
     check_end(&listener, STATUS_NOT_FOUND, "state_dict.safetensors");
 }
-END_TEST
 
-START_TEST(test_final_uploads_that_fail)
+TEST(final_uploads_that_fail)
 {
     start_running(true);
     struct upload_call upload;
-    upload_open(&fakes[0], &upload, 0, 1000, 100); /* too little */
-    upload_all(&upload, 999, 500);
+    const uint64_t total = make_header("F32", MODEL_VALUES);
+    upload_open(&fakes[0], &upload, 0, total, FAKE_STEPS); /* too short */
+    upload_all(&upload, total - 1, 1 << 20);
     WAIT(&world, upload.closed);
     ck_assert_int_eq(status_code(upload.status), STATUS_DATA_LOSS);
     upload_deinit(&upload);
@@ -613,7 +650,7 @@ START_TEST(test_final_uploads_that_fail)
     upload_deinit(&upload);
     fakes[0].assignment->attempt = 1;
 
-    /* Cut off in the middle, after the ranks have finished: the job must not count as done. */
+    /* Cut off in the middle, after the ranks have finished: the job must not count as succeeded. */
     upload_open(&fakes[0], &upload, 0, 1000, 100);
     upload_send(&upload, "abc", 3);
     world_run(&world, 50);
@@ -631,9 +668,66 @@ START_TEST(test_final_uploads_that_fail)
     world_run(&world, 50);
     check_no_half_file();
 }
-END_TEST
 
-START_TEST(test_streams_end_with_the_daemon)
+static const struct {
+    const char *dtype;
+    int64_t values;
+    uint64_t step;
+    const char *words;
+} refused[] = {
+    {NULL, MODEL_VALUES, FAKE_STEPS, "safetensors: a header of"},
+    {"BF16", MODEL_VALUES * 2, FAKE_STEPS, "has the type BF16, expected F32"},
+    {"F32", MODEL_VALUES - 1, FAKE_STEPS, "its tensors have 1048575 values"},
+    {"F32", MODEL_VALUES + 1, FAKE_STEPS, "its tensors have 1048577 values"},
+    {"F32", MODEL_VALUES, FAKE_STEPS - 1, "it belongs to step 99, but the job's last step is 100"},
+};
+
+/* Rank 0 reports success, but has uploaded something other than the job's state_dict. */
+LOOP_TEST(final_weights_are_refused, 0, COUNT_OF(refused))
+{
+    const char *dtype = refused[_i].dtype;
+    uint64_t total = make_header(dtype != NULL ? dtype : "F32", refused[_i].values);
+    if (dtype == NULL) buf_clear(&header);
+    start_running(true);
+    struct upload_call upload;
+    upload_open(&fakes[0], &upload, 0, total, refused[_i].step);
+    uint8_t *bytes = mem_alloc(4096);
+    fill(bytes, 4096, 0);
+    upload_send(&upload, bytes, 4096);
+    free(bytes);
+    WAIT(&world, upload.closed);
+    ck_assert_int_eq(status_code(upload.status), STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(status_message(upload.status), refused[_i].words));
+    upload_deinit(&upload);
+    check_no_half_file();
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    job_message *job = world_job(&world, id);
+    ck_assert_str_eq(job->reason->code, "STATE_DICT_REFUSED");
+    ck_assert_msg(strstr(job->reason->message, refused[_i].words) != NULL, "%s",
+                  job->reason->message);
+    ck_assert(!job->has_state_dict);
+    message_free(job);
+}
+
+/* A rank that reports success before the job's last step, or after it. */
+LOOP_TEST(success_at_another_step, 0, 4)
+{
+    start_running(false);
+    fakes[_i % 2].finished_at = _i < 2 ? FAKE_STEPS - 1 : FAKE_STEPS + 1;
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    job_message *job = world_job(&world, id);
+    ck_assert_str_eq(job->reason->code, "WRONG_STEP");
+    char *words = mem_printf("it reports success at step %d, but the job's last step "
+                             "is 100",
+                             _i < 2 ? 99 : 101);
+    ck_assert_msg(strstr(job->reason->message, words) != NULL, "%s", job->reason->message);
+    free(words);
+    message_free(job);
+}
+
+TEST(streams_end_with_the_daemon)
 {
     start_running(true);
     struct listener watcher, puller;
@@ -643,10 +737,10 @@ START_TEST(test_streams_end_with_the_daemon)
     WAIT(&world, fakes[0].pulls == 1 && watcher.count == 3);
     upload_open(&fakes[0], &upload, fakes[0].pull, 1000, 1);
     upload_send(&upload, "abc", 3);
-    upload_open(&fakes[0], &final, 0, 1000, 1);
+    upload_open(&fakes[0], &final, 0, 1000, FAKE_STEPS);
     upload_send(&final, "abc", 3);
     WAIT(&world, puller.count == 1);
-    world_stop(&world); /* the ranks never answer: within its limits it ends all the same */
+    world_stop(&world); /* the ranks never answer: it still ends within its limits */
     ck_assert(watcher.closed && puller.closed && upload.closed && final.closed);
     ck_assert_int_ne(status_code(puller.status), STATUS_OK);
     check_no_half_file();
@@ -656,31 +750,4 @@ START_TEST(test_streams_end_with_the_daemon)
     upload_deinit(&final);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
     fakes[0].world = fakes[1].world = NULL;
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("coordinator streams");
-    TCase *tests = tcase_create("streams");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_watch_replays_and_goes_on_live);
-    tcase_add_test(tests, test_watch_of_a_restarting_coordinator);
-    tcase_add_test(tests, test_slow_watcher_misses_metrics_and_knows_how_many);
-    tcase_add_test(tests, test_old_metrics_are_thinned);
-    tcase_add_test(tests, test_watchers_that_vanish);
-    tcase_add_test(tests, test_pull_of_a_running_job);
-    tcase_add_test(tests, test_slow_reader_slows_the_worker_down);
-    tcase_add_test(tests, test_client_that_vanishes);
-    tcase_add_test(tests, test_pulls_that_fail);
-    tcase_add_test(tests, test_final_state_dict_is_kept);
-    tcase_add_test(tests, test_final_uploads_that_fail);
-    tcase_add_test(tests, test_streams_end_with_the_daemon);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -1,9 +1,10 @@
-/* TraceJob: refusals, what the ranks send on its way to the client, and clients and jobs that go.
- */
+/* TraceJob: refusals, the steps that ranks send to the client, and clients and jobs that
+ * disappear. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "test_coordinator_world.h"
+#include "tests/testing.h"
 
 static struct world world;
 static struct fake fakes[2];
@@ -27,7 +28,7 @@ static void open_trace(struct listener *stream, const char *job, uint32_t steps)
     Fsdpd__V1__TraceJobRequest request = FSDPD__V1__TRACE_JOB_REQUEST__INIT;
     request.id = (char *)job;
     request.steps = steps;
-    listener_open(&world, stream, &test_trace, &request, false);
+    listener_open(&world, stream, &control_trace_job, &request, false);
 }
 
 static void expect_refused(const char *job, uint32_t steps, enum status_code code,
@@ -48,7 +49,7 @@ static const Fsdpd__V1__TraceChunk *chunk_at(int i)
     return listener.messages[i];
 }
 
-/* A trace that all ranks have been told of. */
+/* Starts a trace and waits until all ranks have its order. */
 static void start_trace(uint32_t steps)
 {
     open_trace(&listener, id, steps);
@@ -59,7 +60,7 @@ static void start_trace(uint32_t steps)
     ck_assert_str_eq(chunk_at(0)->workers[1], "host/cpu:1");
 }
 
-/* The client goes, if it has not been answered. */
+/* The client disconnects, unless it has its answer. */
 static void end_trace(void)
 {
     if (!listener.closed) rpc_stream_cancel(listener.stream);
@@ -67,7 +68,7 @@ static void end_trace(void)
     listener_deinit(&listener);
 }
 
-/* A rank sends one step. It lies about its rank, which the coordinator knows better. */
+/* A rank sends one step, with a wrong rank, which the coordinator corrects. */
 static void send_step(int rank, uint64_t number, bool last)
 {
     Fsdpd__V1__TraceStep step = FSDPD__V1__TRACE_STEP__INIT;
@@ -81,7 +82,9 @@ static void send_step(int rank, uint64_t number, bool last)
     fake_trace(&fakes[rank], fakes[rank].trace, &chunk, STATUS_OK, "");
 }
 
-START_TEST(test_refusals)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(refusals)
 {
     expect_refused(id, 0, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 0");
     expect_refused(id, 1001, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 1001");
@@ -92,12 +95,11 @@ START_TEST(test_refusals)
     free(queued);
     start_trace(3);
     expect_refused(id, 1, STATUS_FAILED_PRECONDITION, "is being traced already");
-    ck_assert_uint_eq(fakes[0].trace_steps, 3); /* no order came of it */
+    ck_assert_uint_eq(fakes[0].trace_steps, 3); /* it led to no order */
     end_trace();
 }
-END_TEST
 
-START_TEST(test_all_ranks)
+TEST(all_ranks)
 {
     start_trace(2);
     send_step(1, 5, false);
@@ -123,15 +125,14 @@ START_TEST(test_all_ranks)
     }
     listener.status = NULL;
     end_trace();
-    /* and the next one is another one */
+    /* and the next one is another trace */
     uint64_t before = fakes[0].trace;
     start_trace(4);
     ck_assert_uint_gt(fakes[0].trace, before);
     end_trace();
 }
-END_TEST
 
-START_TEST(test_rank_that_cannot)
+TEST(rank_that_cannot)
 {
     start_trace(2);
     send_step(0, 5, true);
@@ -142,10 +143,9 @@ START_TEST(test_rank_that_cannot)
     listener.status = NULL;
     end_trace();
 }
-END_TEST
 
 /* The job ends before all ranks have sent everything. */
-START_TEST(test_job_that_ends)
+TEST(job_that_ends)
 {
     start_trace(2);
     send_step(0, 5, true);
@@ -156,10 +156,9 @@ START_TEST(test_job_that_ends)
     end_trace();
     expect_refused(id, 1, STATUS_FAILED_PRECONDITION, "is FAILED; only a running job");
 }
-END_TEST
 
-/* What comes for a client that is gone is dropped, and another may trace at once. */
-START_TEST(test_client_that_leaves)
+/* Steps for a client that has disconnected are dropped, and another may trace at once. */
+TEST(client_that_leaves)
 {
     start_trace(2);
     uint64_t before = fakes[0].trace;
@@ -176,24 +175,4 @@ START_TEST(test_client_that_leaves)
     ck_assert_int_eq(listener.count, 3);
     listener.status = NULL;
     end_trace();
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("coordinator traces");
-    TCase *tests = tcase_create("traces");
-    tcase_set_timeout(tests, 60);
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_refusals);
-    tcase_add_test(tests, test_all_ranks);
-    tcase_add_test(tests, test_rank_that_cannot);
-    tcase_add_test(tests, test_job_that_ends);
-    tcase_add_test(tests, test_client_that_leaves);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,7 +1,6 @@
 /*
  * A coordinator in a temporary directory, a client of it, and workers that exist only as links: all
- * on one libuv loop in the test's process. Everything waits with a deadline and fails the test at
- * it.
+ * on one libuv loop in the test's process. Every wait has a deadline, which fails the test.
  */
 #ifndef FSDPD_TEST_COORDINATOR_WORLD_H
 #define FSDPD_TEST_COORDINATOR_WORLD_H
@@ -12,22 +11,19 @@
 
 #include "base/status.h"
 #include "coordinator/coordinator.h"
-#include "coordinator/message.h"
+#include "coordinator/store/message.h"
+#include "fsdpd/v1/methods.h"
 #include "rpc/client.h"
-
-extern const struct rpc_method test_submit, test_get, test_list, test_cancel, test_watch, test_plan,
-    test_pull, test_trace, test_workers, test_version, test_attach, test_store_set, test_store_get,
-    test_upload, test_set_wrap, test_checkpoint, test_checkpoints, test_pause, test_resume,
-    test_history, test_hold, test_release, test_priority, test_drain, test_undrain, test_forget;
 
 struct world {
     uv_loop_t loop;
-    uv_timer_t waker; /* so that waits look at their condition often */
+    uv_timer_t waker; /* so that waits check their condition often */
     char directory[64];
     struct coordinator_options options;
     struct coordinator *coordinator; /* NULL while none runs */
     struct rpc_runtime *runtime;
     struct rpc_channel *channel;
+    enum status_code plan_code; /* of fakes that attach from now on */
 };
 
 /* Limits are shortened; change options before world_start. */
@@ -51,14 +47,14 @@ char *world_path(const struct world *world, const char *name);
 
 void world_run(struct world *world, int milliseconds);
 
-/* A unary call, waited for; the response is the caller's for message_free. */
+/* Makes a unary call and waits for it; the caller frees the response with message_free. */
 status_t world_call(struct world *world, const struct rpc_method *method, const void *request,
                     void **response);
 
 /* A complete spec; static strings, the same storage at every call. */
 job_spec *world_spec(uint32_t workers);
 
-/* Submits and fails the test if that is refused; the id is the caller's. */
+/* Submits and fails the test if that is refused; the caller frees the id. */
 char *world_submit(struct world *world, uint32_t workers);
 /* The job as GetJob gives it; the caller frees it. */
 job_message *world_job(struct world *world, const char *id);
@@ -71,7 +67,7 @@ void expect_ok(status_t status);
 /* A stream of messages from the server, collected. */
 struct listener {
     struct rpc_stream *stream;
-    bool paused; /* asks for no more messages */
+    bool paused; /* reads no more messages */
     void **messages;
     int count, capacity;
     bool closed;
@@ -82,8 +78,11 @@ void listener_open(struct world *world, struct listener *listener, const struct 
 void listener_resume(struct listener *listener);
 void listener_deinit(struct listener *listener);
 
-/* A worker that does what the test says. Plans are answered by themselves. */
+/* A worker controlled by the test. It answers plan orders by itself. */
+enum { FAKE_STEPS = 100 }; /* the steps of a fake's job */
+
 struct fake {
+    uint64_t finished_at; /* the step of a success; 0: FAKE_STEPS */
     struct world *world;
     struct rpc_stream *stream;
     const char *id;
@@ -94,6 +93,8 @@ struct fake {
     bool plan_staged; /* of the latest plan order */
     uint32_t plan_sharers, plan_host_workers;
     bool silent_plans; /* leave plan orders unanswered */
+    bool leaves_plans; /* detach when a plan order comes */
+    bool sets_up;      /* reported when it reattaches: it does not train yet */
     enum status_code plan_code;
     int plans;
     Fsdpd__V1__Assignment *assignment; /* the latest */
@@ -109,30 +110,33 @@ struct fake {
     int checkpoints, pauses;
     uint64_t order_sequence;
     uint64_t report;       /* number of the latest report */
-    uint64_t acknowledged; /* as the coordinator said */
+    uint64_t acknowledged; /* as the coordinator acknowledged */
     int heartbeats_answered, releases;
-    const char *version; /* another one than this fsdpd's; NULL: the same */
+    const char *version; /* instead of this fsdpd's; NULL: the same */
 };
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid);
-/* With a device of this name on the host "host". */
+/* Attaches it with a device of this name on the host "host". */
 void fake_attach_device(struct world *world, struct fake *fake, const char *id, int64_t pid,
                         const char *device, bool shares_device);
 /* The same worker on a new link: with its attempt, or the end of it (`running` false), and the
- * orders that it has had, of which it still knows `tail`. */
+ * number of orders that it has received, of which it still knows `tail`. */
 void fake_attach_again(struct fake *fake, int64_t pid, bool running, uint64_t orders,
                        Fsdpd__V1__Order **tail, size_t tail_count);
 void fake_detach(struct fake *fake);
 void fake_deinit(struct fake *fake);
 void fake_heartbeat(struct fake *fake, uint64_t step);
+/* It has begun this number of collectives, and waits in the last. */
+void fake_heartbeat_at(struct fake *fake, uint64_t step, uint64_t collectives, bool waits,
+                       bool evaluates);
 void fake_started(struct fake *fake, uint64_t hash);
 void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step);
 void fake_metrics(struct fake *fake, uint64_t step, double loss);
 /* The same at loss 0.5, with the time of an op in that step. */
 void fake_op_times(struct fake *fake, uint64_t step);
-/* The same, after `thinned` ones that were dropped. */
+/* The same, after `thinned` dropped ones. */
 void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned);
 void fake_validation(struct fake *fake, uint64_t step, double loss);
-void fake_epoch(struct fake *fake, uint32_t epoch); /* of a version that says no step */
+void fake_epoch(struct fake *fake, uint32_t epoch); /* of a version that reports no step */
 void fake_epoch_at(struct fake *fake, uint32_t epoch, uint64_t step);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
 /* With a reason other than the code's name. */
@@ -147,16 +151,18 @@ void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
 /* The answer to the latest order of another policy. */
 void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const char *message);
 
-/* Two workers, attached, and a job of both that is RUNNING; its id is the caller's. The coordinator
- * runs already. */
+/* Attaches two workers and starts a job on both; waits until it is RUNNING. The caller frees the
+ * id. The coordinator must run already. */
 char *world_start_running(struct world *world, struct fake fakes[2]);
-/* The end of such a world: of the workers that are attached, of the id, and of the world. */
+/* Ends such a world: frees the attached workers, the id, and the world. */
 void world_deinit_running(struct world *world, struct fake *fakes, int count, char *id);
 void world_check_reason(struct world *world, const char *id, enum job_state state, const char *code,
                         const char *words);
-/* That the job's last entry of history with this reason is by the user who submitted it; by nobody
- * without `user`. */
+/* Checks that the job's last entry of history with this reason is by the user who submitted it; by
+ * no user without `user`. */
 void world_check_by(struct world *world, const char *id, const char *code, bool user);
+/* Checks that the job's history has an entry with this reason and these words. */
+void world_check_reached(struct world *world, const char *id, const char *code, const char *words);
 status_t world_cancel(struct world *world, const char *id);
 
 /* An UploadState call. */

@@ -1,17 +1,18 @@
 /*
- * What the CUDA kernels do at the end of a step and for others, under their emulation: optimizers
- * (the CPU's bits), norms, the gate, the fused head's blocks of logits, and rounding in place. The
- * lengths are odd, some are beyond a grid, and addresses are aligned and not.
+ * The CUDA kernels at the end of a step, and kernels that serve others, under their emulation:
+ * optimizers (the CPU's bits), norms, the gate, the fused head's blocks of logits, and rounding in
+ * place. The lengths are odd, some exceed a grid, and addresses are aligned and unaligned.
  */
 #include "kernel_fixture.h"
 #include "kernels/bfloat16.h"
+#include "tests/testing.h"
 
 static const size_t lengths[] = {1, 3, 4, 255, 1000, 2048, 2049, 4099, 20001};
 enum { LENGTHS = 9, MOST = 20001 };
 
 static struct cuda_launch launch = {.processors = 2};
 
-/* A copy of `values` at an address that is off by some floats. */
+/* A copy of `values` at an address with an offset of some floats. */
 struct shard {
     struct area area;
     float *values;
@@ -35,7 +36,8 @@ static void check_shard(struct shard *shard, const float *expected, size_t n, co
     area_free(&shard->area);
 }
 
-/* One optimizer step on the CPU and on CUDA. `kind`: 0 Adadelta, 1 SGD, 2 Adam. */
+/* One optimizer step on the CPU and on CUDA. `kind`: 0 Adadelta, 1 SGD, 2 Adam, 3 Lion, 4
+ * Adagrad. */
 static void compare_step(struct random *random, int kind, size_t n, size_t off, bool gated,
                          bool skipped)
 {
@@ -50,10 +52,11 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
     float decay = random_bool(random) ? 0 : 0.01f, scale = random_bool(random) ? 1 : 0.37f;
     struct shard p = shard_of(param, n, off), a = shard_of(first, n, off);
     struct shard b = shard_of(second, n, off);
-    float skip = skipped ? 1 : 0;
+    float skip = skipped ? 1 : 0, targets = scale * 64, counted = skipped ? 0 : 64;
     struct cuda_gate_in gate = {.skipped = &skip, .scale = &scale};
-    const struct cuda_gate_in *in = gated ? &gate : NULL;
-    float given = gated ? 99 : scale; /* the gate's counts */
+    struct cuda_gate_in mean = {.targets = &targets, .counted = &counted};
+    const struct cuda_gate_in *in = gated ? &gate : &mean;
+    float given = 99; /* the statistics' counts */
     int error = 0;
     if (kind == 0) {
         struct adadelta_args args = {1, 0.9f, 1e-6f, decay, scale, (float)(1 - 0.9)};
@@ -72,7 +75,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         args.grad_scale = given;
         error =
             cuda_sgd(&launch, n, p.values, grad, args.momentum != 0 ? a.values : NULL, &args, in);
-    } else {
+    } else if (kind == 2) {
         struct adam_args args = {.beta1 = 0.9f,
                                  .one_minus_beta1 = (float)(1 - 0.9),
                                  .beta2 = 0.999f,
@@ -86,15 +89,36 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         if (!skipped) kernel_adam(n, param, grad, first, second, &args);
         args.grad_scale = given;
         error = cuda_adam(&launch, n, p.values, grad, a.values, b.values, &args, in);
+    } else if (kind == 3) {
+        struct lion_args args = {.lr = 0.003f,
+                                 .beta1 = 0.9f,
+                                 .one_minus_beta1 = (float)(1 - 0.9),
+                                 .beta2 = 0.99f,
+                                 .one_minus_beta2 = (float)(1 - 0.99),
+                                 .shrink = random_bool(random) ? 1 : 0.9999f,
+                                 .grad_scale = scale};
+        if (!skipped) kernel_lion(n, param, grad, first, &args);
+        args.grad_scale = given;
+        error = cuda_lion(&launch, n, p.values, grad, a.values, &args, in);
+    } else {
+        struct adagrad_args args = {.decayed_lr = 0.01f,
+                                    .eps = 1e-10f,
+                                    .weight_decay = decay,
+                                    .grad_scale = scale};
+        if (!skipped) kernel_adagrad(n, param, grad, first, &args);
+        args.grad_scale = given;
+        error = cuda_adagrad(&launch, n, p.values, grad, a.values, &args, in);
     }
-    static const char *const names[] = {"adadelta", "sgd", "adam"};
+    static const char *const names[] = {"adadelta", "sgd", "adam", "lion", "adagrad"};
     ck_assert_int_eq(error, 0);
     check_shard(&p, param, n, names[kind]);
     check_shard(&a, first, n, names[kind]);
     check_shard(&b, second, n, names[kind]);
 }
 
-START_TEST(test_optimizers)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(optimizers, 0, 5)
 {
     struct random random = {(uint64_t)_i + 1};
     for (int l = 0; l < LENGTHS; l++)
@@ -103,10 +127,10 @@ START_TEST(test_optimizers)
             compare_step(&random, _i, lengths[l], (size_t)off, true, false);
         }
     compare_step(&random, _i, 1000, 0, true, true);
+    compare_step(&random, _i, 1000, 0, false, true);
 }
-END_TEST
 
-START_TEST(test_norms)
+TEST(norms)
 {
     struct random random = {7};
     static float values[MOST];
@@ -128,33 +152,40 @@ START_TEST(test_norms)
         ck_assert(isnan(largest));
     }
 }
-END_TEST
 
-/* The sentences of step_cpu.c, again. */
-START_TEST(test_gate)
+/* The messages of step_cpu.c, again. */
+TEST(gate)
 {
     static const double totals[] = {3, 6};
-    float loss = 1.5f, norm, scale, skipped;
-    struct cuda_gate_args args = {.max_norm = 1, .gradient_scale = 0.5};
-    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    float loss = 1.5f, targets = 3, counted = 6, norm, scale, skipped;
+    struct cuda_gate_args args = {.max_norm = 1};
+    const struct cuda_gate_stats stats = {.loss = &loss,
+                                          .targets = &targets,
+                                          .counted = &counted,
+                                          .norm = &norm,
+                                          .scale = &scale,
+                                          .skipped = &skipped};
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &stats), 0);
     ck_assert_float_eq(norm, 1.5f);
     ck_assert_float_eq(scale, (float)(0.5 * (double)(1 / (1.5f + 1e-6f))));
     ck_assert_float_eq(skipped, 0);
     args.largest = true;
     args.max_norm = 0;
-    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &stats), 0);
     ck_assert_float_eq(norm, 3);
     ck_assert_float_eq(scale, 0.5f);
     loss = INFINITY;
-    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &stats), 0);
     ck_assert(skipped == 1 && scale == 0);
     loss = 1, args.skip = true;
-    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &stats), 0);
     ck_assert(skipped == 1 && norm == 3);
+    args.skip = false, counted = 0;
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &stats), 0);
+    ck_assert(skipped == 1 && scale == 0 && norm == 0);
 }
-END_TEST
 
-START_TEST(test_rounding_in_place)
+TEST(rounding_in_place)
 {
     struct random random = {9};
     static float values[MOST + 1], given[MOST + 1];
@@ -173,10 +204,9 @@ START_TEST(test_rounding_in_place)
             ck_assert_float_eq(values[i], bfloat16_to_f32(bfloat16_from_f32(given[i])));
     }
 }
-END_TEST
 
-/* In rank order, as the CPU's communicators add. */
-START_TEST(test_parts)
+/* In rank order, like the CPU's communicators. */
+TEST(parts)
 {
     enum { PARTS = 5 };
     struct random random = {10};
@@ -192,9 +222,8 @@ START_TEST(test_parts)
         ck_assert_int_eq(memcmp(found, expected, n * sizeof(float)), 0);
     }
 }
-END_TEST
 
-START_TEST(test_flat)
+TEST(flat)
 {
     struct random random = {11};
     static float a[MOST], b[MOST], sum[MOST];
@@ -210,11 +239,10 @@ START_TEST(test_flat)
         for (size_t i = 0; i < n; i++) ck_assert_float_eq(b[i], 0.25f * a[i]);
     }
 }
-END_TEST
 
-/* Rows of logits: losses, hits and gradients, also in the logits' place, dense or with room between
- * them, which long ones need for packs. */
-START_TEST(test_head_block)
+/* Rows of logits: losses, hits and gradients, also in place of the logits, dense or with gaps,
+ * which long rows need for packs. */
+TEST(head_block)
 {
     enum { ROWS = 5, LONGEST = 9001 };
     static const struct {
@@ -224,7 +252,7 @@ START_TEST(test_head_block)
     static float logits[ROWS * 9024], bias[LONGEST], whole[ROWS * LONGEST];
     static uint16_t gradient[ROWS * 9024];
     struct random random = {13};
-    for (size_t c = 0; c < sizeof sizes / sizeof sizes[0]; c++)
+    for (size_t c = 0; c < COUNT_OF(sizes); c++)
         for (int low = 0; low < 2; low++) {
             int64_t n = sizes[c].classes, stride = sizes[c].stride;
             int32_t target[ROWS];
@@ -242,7 +270,7 @@ START_TEST(test_head_block)
                                               .bias = bias,
                                               .bias_dtype = DTYPE_F32,
                                               .target = target,
-                                              .scale = &scale,
+                                              .scale = scale,
                                               .dtype = low ? DTYPE_BF16 : DTYPE_F32,
                                               .gradient = low ? (void *)gradient : logits,
                                               .gradient_stride = stride,
@@ -272,17 +300,16 @@ START_TEST(test_head_block)
             }
         }
 }
-END_TEST
 
 /* Logits that are not finite, and ties: by the row's first 3 logits, all others being 0. */
-START_TEST(test_head_extremes)
+TEST(head_extremes)
 {
     enum { CASES = 8, STRIDE = 9024 };
     static const int64_t classes[] = {3, 40, 9001};
     static const float inf = INFINITY;
     static const struct {
         float first[3];
-        double loss; /* of target 1, where there are no others */
+        double loss; /* of target 1, if there are no others */
         int best;
     } cases[CASES] = {{{-inf, 0, -inf}, 0, 1},    {{-inf, 5, 5}, 0.69314718, 1},
                       {{5, 5, 5}, 1.09861229, 0}, {{3e38f, -3e38f, 0}, inf, 0},
@@ -303,7 +330,7 @@ START_TEST(test_head_extremes)
                                               .classes = classes[c],
                                               .stride = STRIDE,
                                               .target = target,
-                                              .scale = &scale,
+                                              .scale = scale,
                                               .dtype = DTYPE_F32,
                                               .gradient = logits,
                                               .gradient_stride = STRIDE,
@@ -321,26 +348,4 @@ START_TEST(test_head_extremes)
             }
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("cuda steps");
-    TCase *tests = tcase_create("steps");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_optimizers, 0, 3);
-    tcase_add_test(tests, test_norms);
-    tcase_add_test(tests, test_gate);
-    tcase_add_test(tests, test_rounding_in_place);
-    tcase_add_test(tests, test_parts);
-    tcase_add_test(tests, test_flat);
-    tcase_add_test(tests, test_head_block);
-    tcase_add_test(tests, test_head_extremes);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,9 @@
 /*
- * The graphs of attention before cuDNN itself: for devices that are described to it, whether it has
- * an engine that takes them and has the same bits in every run, and how much scratch memory that
- * asks for. Needs no device; its driver is tests/emulation/driver_stub.c's, as plans are compiled
- * and loaded when they are made.
+ * The graphs of attention before cuDNN itself, for described devices: whether it has an engine that
+ * supports them and gives the same bits in every run, and how much scratch memory that needs. Needs
+ * no device; tests/emulation/driver_stub.c is the driver, as cuDNN compiles and loads plans when it
+ * creates them.
  */
-#include <check.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,12 +12,13 @@
 
 #include "base/mem.h"
 #include "runtime/cuda/attention_graph.h"
+#include "tests/testing.h"
 
 #if defined FSDPD_HAVE_DNN_GRAPHS && CUDNN_VERSION >= 91100
 
 #if defined __SANITIZE_ADDRESS__
-/* cuDNN keeps some of its own until the process ends, in libraries that it has unloaded by then, so
- * that nothing can tell its leaks from ours. */
+/* cuDNN keeps memory until the process ends, in libraries that it has unloaded by then, so its
+ * leaks cannot be distinguished from ours. */
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void)
 {
@@ -26,7 +26,7 @@ int __lsan_is_turned_off(void)
 }
 #endif
 
-/* As NVIDIA has them in its tuning guides. */
+/* From NVIDIA's tuning guides. */
 static const struct {
     const char *name;
     int version, processors, shared_bytes, l2_bytes, clock, memory_clock;
@@ -34,7 +34,7 @@ static const struct {
     {"NVIDIA H100 80GB HBM3", 900, 132, 232448, 52428800, 1980000, 2619000},
     {"NVIDIA A100-SXM4-80GB", 800, 108, 166912, 41943040, 1410000, 1593000},
 };
-enum { DEVICES = sizeof devices / sizeof devices[0] };
+enum { DEVICES = COUNT_OF(devices) };
 
 static cudnnBackendDescriptor_t describe(int which)
 {
@@ -61,7 +61,7 @@ static const struct attention_shape gpt2 = {4, 1024, 12, 12, 64, 1, .packed = tr
 static const struct attention_shape llama = {1, 512, 8, 2, 128, 4, .causal = true};
 static const struct attention_shape bert = {2, 100, 12, 12, 64, 1, .causal = false};
 
-/* Makes a plan; the status is the caller's. */
+/* Makes a plan; the caller frees the status. */
 static status_t make(cudnnBackendDescriptor_t properties, const struct attention_shape *shape,
                      bool backward, bool statistics, int64_t most, struct dnn_plan *plan)
 {
@@ -74,7 +74,26 @@ static status_t make(cudnnBackendDescriptor_t properties, const struct attention
     return status;
 }
 
-START_TEST(test_taken)
+/* Loads the driver before cuDNN looks for one: cuDNN uses a library of that name that is loaded. */
+static void load_driver(void)
+{
+    char program[4096] = "";
+    ck_assert_int_gt(readlink("/proc/self/exe", program, sizeof program - 1), 0);
+    const char *slash = strrchr(program, '/');
+    char *path = mem_printf("%.*s/../emulation/libcuda.so.1", (int)(slash - program), program);
+    ck_assert_msg(dlopen(path, RTLD_NOW | RTLD_GLOBAL) != NULL, "%s", dlerror());
+    free(path);
+}
+
+static const char *reason(void)
+{
+    return cudnnGetVersion() < 91100 ? "before version 9.11 cuDNN takes no description of a device"
+                                     : NULL;
+}
+
+TESTS_BELOW(.timeout = 60, .set_up_once = load_driver, .skip = reason);
+
+LOOP_TEST(taken, 0, 3 * DEVICES)
 {
     static const struct attention_shape *const shapes[] = {&gpt2, &llama, &bert};
     cudnnBackendDescriptor_t properties = describe(_i % DEVICES);
@@ -85,8 +104,8 @@ START_TEST(test_taken)
         status_t status = make(properties, shape, backward, pass == 1, INT64_MAX, &plan);
         ck_assert_msg(status == NULL, "%s, pass %d: %s", devices[_i % DEVICES].name, pass,
                       status_message(status));
-        /* The scores in bf16, by whole tiles, are what attention_cudnn.c cuts a batch by; besides
-         * them two numbers to a row, and keys' gradients of every query's head. */
+        /* attention_cudnn.c divides a batch by the size of the scores in bf16, in whole tiles; in
+         * addition there are two numbers per row, and keys' gradients of every query's head. */
         int64_t rows = (shape->time + 63) / 64 * 64, lines = shape->batch * shape->heads * rows;
         int64_t most = 4096;
         if (backward) most += 2 * lines * rows + 8 * lines;
@@ -96,9 +115,8 @@ START_TEST(test_taken)
     }
     cudnnBackendDestroyDescriptor(properties);
 }
-END_TEST
 
-START_TEST(test_refused)
+LOOP_TEST(refused, 0, DEVICES)
 {
     cudnnBackendDescriptor_t properties = describe(_i % DEVICES);
     struct attention_shape odd = gpt2;
@@ -107,50 +125,21 @@ START_TEST(test_refused)
     status_t status = make(properties, &odd, false, true, INT64_MAX, &plan);
     ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
     status_free(status);
-    /* more scratch memory than may be */
+    /* more scratch memory than the limit */
     status = make(properties, &gpt2, true, false, 1 << 20, &plan);
     ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
     ck_assert_ptr_nonnull(strstr(status_message(status), "bytes of scratch memory"));
     status_free(status);
     cudnnBackendDestroyDescriptor(properties);
 }
-END_TEST
-
-/* Before cuDNN looks for one: what is loaded already has its name. */
-static bool load_driver(const char *program)
-{
-    const char *slash = strrchr(program, '/');
-    char *path = mem_printf("%.*s/../emulation/libcuda.so.1", (int)(slash - program), program);
-    void *driver = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
-    if (driver == NULL) fprintf(stderr, "%s\n", dlerror());
-    free(path);
-    return driver != NULL;
-}
-
-int main(void)
-{
-    char program[4096] = "";
-    if (cudnnGetVersion() < 91100) return 77; /* cannot be told of devices */
-    if (readlink("/proc/self/exe", program, sizeof program - 1) < 0 || !load_driver(program))
-        return 1;
-    Suite *suite = suite_create("graphs of cuDNN");
-    TCase *tests = tcase_create("graphs");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_taken, 0, 3 * DEVICES);
-    tcase_add_loop_test(tests, test_refused, 0, DEVICES);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
-}
 
 #else
 
-int main(void)
+static const char *reason(void)
 {
-    return 77;
+    return "there is no cuDNN of version 9.11 to compile against";
 }
+
+TESTS_BELOW(.skip = reason);
 
 #endif

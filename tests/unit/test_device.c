@@ -1,8 +1,8 @@
-/* Devices: memory and its books, lanes, events, sticky errors, and what the null device writes
- * down. */
+/* Devices: memory and its accounting, lanes, events, sticky errors, and the null device's
+ * record. */
 #include "runtime/device.h"
+#include "tests/testing.h"
 
-#include <check.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -45,7 +45,7 @@ static void check_error(status_t status, enum status_code code, const char *word
     status_free(status);
 }
 
-START_TEST(test_open)
+TEST(open)
 {
     struct device *device = NULL;
     setenv("FSDPD_BACKEND_DIR", "/nowhere", 1);
@@ -63,9 +63,8 @@ START_TEST(test_open)
     device_close(device);
     device_close(NULL);
 }
-END_TEST
 
-START_TEST(test_memory)
+TEST(memory)
 {
     struct device *device = open_device("cpu");
     void *a, *b, *c;
@@ -86,11 +85,10 @@ START_TEST(test_memory)
     ck_assert_ptr_eq(b, c);
     ck_assert_uint_eq(device_allocated_bytes(device), 1000);
     device_release(device, c);
-    device_close(device); /* releases what is left */
+    device_close(device); /* releases the rest */
 }
-END_TEST
 
-START_TEST(test_shared_memory)
+TEST(shared_memory)
 {
     struct device *device = open_device("null");
     uint64_t whole = device_memory_bytes(device);
@@ -100,7 +98,6 @@ START_TEST(test_shared_memory)
     ck_assert_uint_eq(device_memory_bytes(device), 1000);
     device_close(device);
 }
-END_TEST
 
 static void write_text(const char *root, const char *name, const char *text)
 {
@@ -111,8 +108,8 @@ static void write_text(const char *root, const char *name, const char *text)
     free(path);
 }
 
-/* What a control group has of the page cache is not lost; what is lost around it counts, too. */
-START_TEST(test_host_memory)
+/* The page cache of a control group counts as available; the limits around the group count, too. */
+TEST(host_memory)
 {
     char root[] = "/tmp/test_device.XXXXXX";
     ck_assert_ptr_nonnull(mkdtemp(root));
@@ -144,9 +141,8 @@ START_TEST(test_host_memory)
     ck_assert_int_eq(system(command), 0);
     free(command);
 }
-END_TEST
 
-START_TEST(test_touched)
+TEST(touched)
 {
     struct device *device = open_device("cpu");
     void *memory;
@@ -159,7 +155,6 @@ START_TEST(test_touched)
     ck_assert_uint_eq(device_touched_bytes(device, device), 0);
     device_close(device);
 }
-END_TEST
 
 struct trace {
     int *values;
@@ -168,7 +163,7 @@ struct trace {
     int sleep_ms;
     const char *error;
     atomic_bool *begun; /* set when it begins; or NULL */
-    atomic_bool *hold;  /* it ends only when this is set; or NULL */
+    atomic_bool *hold;  /* it ends only after this is set; or NULL */
 };
 
 static void wait_for(const atomic_bool *flag)
@@ -183,11 +178,13 @@ static status_t append(void *argument)
     if (trace->hold != NULL) wait_for(trace->hold);
     if (trace->sleep_ms > 0) clock_sleep_ms(trace->sleep_ms);
     trace->values[(*trace->count)++] = trace->value;
-    return trace->error != NULL ? status_new(STATUS_DATA_LOSS, "%s", trace->error) : STATUS_OKAY;
+    return trace->error != NULL ? status_new(STATUS_DATA_LOSS, "%s", trace->error) : NULL;
 }
 
-/* More calls than the queue has room for, in order. */
-START_TEST(test_lane_order)
+TESTS_BELOW(.timeout = 30);
+
+/* More calls than the queue's capacity, in order. */
+TEST(lane_order)
 {
     enum { CALLS = 5000 };
     struct device *device = open_device("cpu");
@@ -206,13 +203,12 @@ START_TEST(test_lane_order)
     lane_close(lane);
     device_close(device);
 }
-END_TEST
 
 /*
- * Three lanes take turns on one array that nothing but events guards: each turn runs on some lane
- * after the event of the turn before. (Run under a thread sanitizer, this finds missing ordering.)
+ * Three lanes take turns on one array that only events guard: each turn runs on some lane after the
+ * event of the previous turn. (Run under a thread sanitizer, this finds missing ordering.)
  */
-START_TEST(test_events_order_lanes)
+TEST(events_order_lanes)
 {
     enum { TURNS = 6000 };
     struct device *device = open_device("cpu");
@@ -246,9 +242,8 @@ START_TEST(test_events_order_lanes)
     free(traces);
     device_close(device);
 }
-END_TEST
 
-START_TEST(test_sticky_error)
+TEST(sticky_error)
 {
     struct device *device = open_device("cpu");
     struct lane_queue *a = open_lane(device, LANE_COMPUTE), *b = open_lane(device, LANE_COPY);
@@ -270,7 +265,7 @@ START_TEST(test_sticky_error)
     ck_assert_int_eq(other_count, 1);
     check_error(lane_wait(a, 5000), STATUS_DATA_LOSS, "the second call: first");
     ck_assert_int_eq(count, 2);
-    ck_assert_ptr_null(lane_wait(a, 5000)); /* told once */
+    ck_assert_ptr_null(lane_wait(a, 5000)); /* reported once */
     ck_assert_ptr_null(lane_call(a, append, &fine));
     ck_assert_ptr_null(lane_wait(a, 5000));
     ck_assert_int_eq(count, 3);
@@ -279,9 +274,8 @@ START_TEST(test_sticky_error)
     event_free(event);
     device_close(device);
 }
-END_TEST
 
-START_TEST(test_wait_deadline)
+TEST(wait_deadline)
 {
     struct device *device = open_device("cpu");
     struct lane_queue *lane = open_lane(device, LANE_COMM);
@@ -297,7 +291,6 @@ START_TEST(test_wait_deadline)
     lane_close(lane);
     device_close(device);
 }
-END_TEST
 
 /* A lane that waits for another's event can be closed, and so can the other, with work queued. */
 static void *release_soon(void *flag)
@@ -307,7 +300,7 @@ static void *release_soon(void *flag)
     return NULL;
 }
 
-START_TEST(test_close_with_work)
+LOOP_TEST(close_with_work, 0, 2)
 {
     struct device *device = open_device("cpu");
     struct lane_queue *a = open_lane(device, LANE_COMPUTE), *b = open_lane(device, LANE_COPY);
@@ -344,23 +337,31 @@ START_TEST(test_close_with_work)
     event_free(NULL);
     device_close(device);
 }
-END_TEST
 
-START_TEST(test_copy_and_optimize)
+TEST(copy_and_optimize)
 {
     struct device *device = open_device("cpu");
     struct lane_queue *lane = open_lane(device, LANE_COMPUTE);
     float param[5] = {1, 2, 3, 4, 5}, grad[5] = {1, 1, 1, 1, 1}, copy[5] = {0};
     float *slots[1] = {NULL};
     struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 0.5};
-    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, NULL));
+    float stats[PLAN_STATS_COUNT] = {[PLAN_STAT_TARGETS] = 8, [PLAN_STAT_COUNTED] = 8};
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, stats, false));
     ck_assert_ptr_null(lane_copy(lane, copy, param, sizeof copy));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     for (int i = 0; i < 5; i++) ck_assert_float_eq(copy[i], (float)i + 0.5f);
+    stats[PLAN_STAT_COUNTED] = 2; /* the gradient is that of a quarter of the targets */
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, stats, false));
+    ck_assert_ptr_null(lane_wait(lane, 5000));
+    for (int i = 0; i < 5; i++) ck_assert_float_eq(param[i], (float)i - 1.5f);
+    stats[PLAN_STAT_COUNTED] = 0;
+    grad[0] = NAN;
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, stats, false));
+    ck_assert_ptr_null(lane_wait(lane, 5000));
+    for (int i = 0; i < 5; i++) ck_assert_float_eq(param[i], (float)i - 1.5f);
     lane_close(lane);
     device_close(device);
 }
-END_TEST
 
 /* A gradient (3, 4), over two ranks that hold one element each. */
 static void run_gate(struct lane_queue *lane, const struct gate_args *args, const float *gradient,
@@ -373,11 +374,13 @@ static void run_gate(struct lane_queue *lane, const struct gate_args *args, cons
     ck_assert_ptr_null(lane_wait(lane, 5000));
 }
 
-START_TEST(test_gate)
+TEST(gate)
 {
     struct device *device = open_device("cpu");
     struct lane_queue *lane = open_lane(device, LANE_COMPUTE);
-    float gradient[2] = {3, -4}, stats[PLAN_STATS_COUNT] = {[PLAN_STAT_LOSS] = 2};
+    float gradient[2] = {3, -4},
+          stats[PLAN_STATS_COUNT] = {
+              [PLAN_STAT_LOSS] = 2, [PLAN_STAT_TARGETS] = 6, [PLAN_STAT_COUNTED] = 6};
     struct gate_args args = {.kind = NORM_2, .max_norm = 10};
     run_gate(lane, &args, gradient, stats);
     ck_assert_float_eq(stats[PLAN_STAT_NORM], 5);
@@ -386,7 +389,7 @@ START_TEST(test_gate)
     args.max_norm = 1;
     run_gate(lane, &args, gradient, stats);
     ck_assert_float_eq_tol(stats[PLAN_STAT_SCALE], 1 / 5.000001, 1e-7);
-    args.gradient_scale = 0.5; /* clips what the optimizer sees */
+    stats[PLAN_STAT_COUNTED] = 12; /* clips the optimizer's gradient */
     run_gate(lane, &args, gradient, stats);
     ck_assert_float_eq(stats[PLAN_STAT_NORM], 2.5f);
     ck_assert_float_eq_tol(stats[PLAN_STAT_SCALE], 0.5 / 2.500001, 1e-7);
@@ -397,6 +400,11 @@ START_TEST(test_gate)
     run_gate(lane, &args, gradient, stats);
     ck_assert_float_eq(stats[PLAN_STAT_SKIPPED], 1);
     args.skip = false;
+    stats[PLAN_STAT_COUNTED] = 0;
+    run_gate(lane, &args, gradient, stats);
+    ck_assert(stats[PLAN_STAT_SKIPPED] == 1 && stats[PLAN_STAT_SCALE] == 0);
+    ck_assert_float_eq(stats[PLAN_STAT_NORM], 0);
+    stats[PLAN_STAT_COUNTED] = 12;
 
     for (int kind = NORM_2; kind <= NORM_INF; kind++)
         for (int i = 0; i < 2; i++)
@@ -414,22 +422,23 @@ START_TEST(test_gate)
 
     /* The optimizer obeys. */
     float param[2] = {1, 1};
-    struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 1, .gradient_scale = 7};
-    ck_assert_ptr_null(lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats));
+    struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 1};
+    ck_assert_ptr_null(
+        lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats, true));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     ck_assert_float_eq(param[0], 1);
     stats[PLAN_STAT_SKIPPED] = 0;
     stats[PLAN_STAT_SCALE] = 0.25f;
-    ck_assert_ptr_null(lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats));
+    ck_assert_ptr_null(
+        lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats, true));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     ck_assert_float_eq(param[0], 0.25f);
     ck_assert_float_eq(param[1], 2);
     lane_close(lane);
     device_close(device);
 }
-END_TEST
 
-START_TEST(test_null)
+TEST(null)
 {
     struct device *device = open_device("null");
     struct lane_queue *lane = open_lane(device, LANE_COMM), *copy = open_lane(device, LANE_COPY);
@@ -442,8 +451,10 @@ START_TEST(test_null)
     lane_record(copy, event);
     lane_wait_event(lane, event);
     float *floats = memory;
-    ck_assert_ptr_null(lane_optimize(lane, &step, 10, floats, floats + 16, NULL, NULL));
-    ck_assert_ptr_null(lane_optimize(lane, &step, 10, floats, floats + 16, NULL, floats + 32));
+    ck_assert_ptr_null(
+        lane_optimize(lane, &step, 10, floats, floats + 16, NULL, floats + 8, false));
+    ck_assert_ptr_null(
+        lane_optimize(lane, &step, 10, floats, floats + 16, NULL, floats + 32, true));
     ck_assert_ptr_null(lane_zero(lane, floats, 12));
     ck_assert_ptr_null(lane_add(lane, 3, floats, floats + 1));
     ck_assert_ptr_null(lane_norm(lane, NORM_INF, 5, floats, memory));
@@ -455,7 +466,7 @@ START_TEST(test_null)
     ck_assert_str_eq(log, "copy: copy 64 host -> m0+128\n"
                           "copy: record e0\n"
                           "comm: wait e0\n"
-                          "comm: optimize adadelta 10 m0+0 by m0+64\n"
+                          "comm: optimize adadelta 10 m0+0 by m0+64 of m0+32\n"
                           "comm: optimize adadelta 10 m0+0 by m0+64 if m0+128\n"
                           "comm: zero 12 m0+0\n"
                           "comm: add 3 m0+4 -> m0+0\n"
@@ -467,33 +478,4 @@ START_TEST(test_null)
     lane_close(copy);
     event_free(event);
     device_close(device);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("device");
-    TCase *memory = tcase_create("memory");
-    tcase_add_test(memory, test_open);
-    tcase_add_test(memory, test_memory);
-    tcase_add_test(memory, test_touched);
-    tcase_add_test(memory, test_shared_memory);
-    tcase_add_test(memory, test_host_memory);
-    suite_add_tcase(suite, memory);
-    TCase *lanes = tcase_create("lanes");
-    tcase_set_timeout(lanes, 30);
-    tcase_add_test(lanes, test_lane_order);
-    tcase_add_test(lanes, test_events_order_lanes);
-    tcase_add_test(lanes, test_sticky_error);
-    tcase_add_test(lanes, test_wait_deadline);
-    tcase_add_loop_test(lanes, test_close_with_work, 0, 2);
-    tcase_add_test(lanes, test_copy_and_optimize);
-    tcase_add_test(lanes, test_gate);
-    tcase_add_test(lanes, test_null);
-    suite_add_tcase(suite, lanes);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,9 @@
 /*
- * Gradients as graphs compute them, against finite differences: whole training graphs run with the
- * reference kernels, and the slope of the loss along a random direction of all trainable parameters
- * is compared with that direction's product with the gradient. This checks the wiring of the
- * backward ops (sums, accumulation, order), beyond what each kernel's own test can.
+ * Gradients of graphs against finite differences: whole training graphs run with the reference
+ * kernels, and the slope of the loss along a random direction of all trainable parameters is
+ * compared with that direction's product with the gradient. This checks the wiring of the backward
+ * ops (sums, accumulation, order), beyond the test of each kernel.
  */
-#include <check.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "machine.h"
+#include "tests/testing.h"
 #include "tiny_models.h"
 
 enum { BATCH = 3, CLASSES = 5 };
@@ -29,6 +29,13 @@ static void assert_okay(status_t status)
     ck_assert_msg(!status, "%s", status_message(status));
 }
 
+/* Where the documents of a window start: two or three of them, otherwise in every window. */
+static int32_t start_of(int64_t place, int64_t time)
+{
+    int64_t at = place % time, border = 2 + place / time % 3;
+    return (int32_t)(at < border ? 0 : at < border + 2 ? border : border + 2);
+}
+
 static void fill(struct machine *machine, int value)
 {
     const struct graph_value *it = &machine->graph->values[value];
@@ -43,6 +50,7 @@ static void fill(struct machine *machine, int value)
         else if (it->kind == VALUE_INPUT) integers[k] = tiny_token((uint64_t)k);
         else if (it->kind == VALUE_TARGET) /* some are ignored */
             integers[k] = k % 5 == 2 ? -100 : tiny_token((uint64_t)k + 1);
+        else if (it->kind == VALUE_STARTS) integers[k] = start_of(k, it->type.dims[1]);
     }
 }
 
@@ -69,12 +77,12 @@ static void move(struct machine *machine, int value, const float *start, const f
         ((float *)machine->memory[value])[i] = start[i] + step * direction[i];
 }
 
-/* How a slope is taken, and how well it must be the gradient. */
+/* Parameters of a slope, and the required match with the gradient. */
 struct measure {
     float step;   /* along the direction */
-    double bound; /* of the size of a gradient, by which it may be off */
-    double noise; /* and by how much anyway: the loss is f32 */
-    double least; /* gradients of less size than that say nothing */
+    double bound; /* allowed error relative to a gradient's size */
+    double noise; /* and the absolute one: the loss is f32 */
+    double least; /* smaller gradients are not compared */
 };
 
 /* A small step, so that few ReLUs change sides. */
@@ -102,7 +110,7 @@ static void check_parameter(struct machine *machine, int parameter, const struct
     float *direction = mem_alloc(bytes);
     double expected = 0, size = 0;
     for (int64_t i = 0; i < count; i++) {
-        /* A padding's row has no gradient, though it is read. */
+        /* A padding's row has no gradient, although forward reads it. */
         bool padding =
             described->has_zero_row && i / described->type.dims[1] == described->zero_row;
         direction[i] = padding ? 0 : next_random();
@@ -115,7 +123,7 @@ static void check_parameter(struct machine *machine, int parameter, const struct
     double below = run(machine);
     move(machine, value, start, direction, 0);
     double found = (above - below) / (2 * measure->step);
-    /* The same number added to all of a row's scores changes no softmax. */
+    /* Adding the same number to all of a row's scores does not change the softmax. */
     bool has_gradient = !text_glob_match("*.key.bias", described->name);
     ck_assert_msg(size > measure->least || !has_gradient, "%s has no gradient to check",
                   described->name);
@@ -171,7 +179,9 @@ static const char *const models[] = {
          "loss: nll_loss(output, target)\n",
 };
 
-START_TEST(gradients_are_slopes)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(gradients_are_slopes, 0, COUNT_OF(models))
 {
     struct model *model = NULL;
     struct graph *graph = NULL;
@@ -185,46 +195,54 @@ START_TEST(gradients_are_slopes)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
-/* What the transformers have not: products, softmax, silu on its own, norms without weights, packed
+/* What the transformers lack: products, softmax, silu alone, norms without weights, packed
  * attention with fewer keys, one embedding in three places, values that many ops read. */
 static const char everything[] =
     "name: N\ninput: tokens\nvocabulary: 13\ncontext: 9\n"
     "modules: {e: 'Embedding(13, 8, padding_idx=3)', c: 'Conv1D(16, 8)', l: 'LayerNorm(8, "
     "bias=False)', "
     "m: 'LayerNorm(8, elementwise_affine=False)', r: 'RMSNorm(8, elementwise_affine=False)', "
-    "s: 'RMSNorm(8)', k: 'Linear(8, 4)', v: 'Linear(8, 4)', h: 'Linear(8, 13)'}\n"
+    "s: 'RMSNorm(8)', k: 'Linear(8, 4)', v: 'Linear(8, 4)', h: 'Linear(8, 13)', "
+    "a: 'ReLUSquaredActivation()', g: 'GemmaRMSNorm(8, eps=1e-5)'}\n"
     "forward:\n"
     "  - p = e(positions(x)) + e(zeros(x))\n"
     "  - y = l(e(x)) + p\n"
-    "  - y = m(y) * silu(y) + softmax(y, dim=-1)\n"
+    "  - y = m(y) * silu(y) + tanh(softmax(y, dim=-1))\n"
+    "  - y = m(a(2 * y - 0.5) / (1.5 + sigmoid(y)) - 0.1 * p * y + y / (3 - tanh(p)))\n"
+    "  - y = -y * 1 + sqrt(2) / (4 + tanh(y) * tanh(p))\n"
+    "  - z = flatten(s(unflatten(c(y), -1, (2, 8))), 2)\n"
+    "  - y = g(y) + narrow(z, -1, 3, 8) * narrow(z, 2, 8, 8)\n"
     "  - z = attention(c(y), num_heads=4, num_kv_heads=2, is_causal=True, dropout_p=0.3)\n"
+    "  - z = z + 0.2 * attention(c(z), num_heads=2, num_kv_heads=1, is_causal=True, window=3, "
+    "softcap=2)\n"
     "  - q = rope(z, head_dim=4, scaling='linear', factor=2, theta=100)\n"
-    "  - k = rope(k(z), head_dim=4)\n"
+    "  - k = rope(k(z), head_dim=4, rotary_dim=2, scaling='yarn', factor=4, original_context=8)\n"
     "  - y = attention(q, k, v(z * z), padding_mask(x, 5), num_heads=2, num_kv_heads=1, "
     "scale=0.7)\n"
-    "  - y = r(y + z) + gelu(y)\n"
+    "  - y = r(y + z) + gelu(y) + 0.3 * y * gelu(z, approximate='tanh')\n"
     "  - output = dropout(h(s(p + y) + y), 0.2)\n"
     "loss: cross_entropy(output, target, reduction='sum')\n";
 
-/* What to freeze of it, or to tie: then the padding has the gradient of the head's row. */
+/* What the test freezes, or ties: then the padding has the gradient of the head's row. */
 enum { TIED = 4 };
 static const char *const partly[] = {"", "freeze: [e.*]\n", "freeze: [k.*, v.weight, l.*]\n",
                                      "freeze: [h.weight, s.*, c.bias]\n",
                                      "tie: {h.weight: e.weight}\n"};
 
-START_TEST(gradients_of_all_ops_are_slopes)
+LOOP_TEST(gradients_of_all_ops_are_slopes, 0, 2 * COUNT_OF(partly))
 {
+    int which = _i % COUNT_OF(partly);
     struct model *model = NULL;
     struct graph *graph = NULL;
-    char *text = mem_printf("%s%s", everything, partly[_i]);
+    char *text = mem_printf("%s%s", everything, partly[which]);
     assert_okay(model_parse(text, strlen(text), "net.yaml", &model));
     free(text);
     struct graph_options options = {.batch_size = 2,
                                     .time = TINY_CONTEXT - 2,
                                     .train = true,
-                                    .dropout = true};
+                                    .dropout = true,
+                                    .documents = _i >= (int)COUNT_OF(partly)};
     assert_okay(graph_build(model, &options, &graph));
     struct machine machine = machine_new(graph);
     for (int i = 0; i < model->parameter_count; i++)
@@ -232,25 +250,25 @@ START_TEST(gradients_of_all_ops_are_slopes)
     int padded = machine_value_of(graph, VALUE_PARAMETER_GRADIENT, 0);
     for (int i = 0; i < 8 && padded >= 0; i++) {
         float gradient = ((float *)machine.memory[padded])[3 * 8 + i];
-        ck_assert_msg((gradient == 0) == (_i != TIED), "padding has the gradient %g",
+        ck_assert_msg((gradient == 0) == (which != TIED), "padding has the gradient %g",
                       (double)gradient);
     }
     machine_deinit(&machine);
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
-/* Through whole transformers, with dropout and without. */
-START_TEST(gradients_of_transformers_are_slopes)
+/* Through whole transformers, with dropout and without, and with several documents per window. */
+LOOP_TEST(gradients_of_transformers_are_slopes, 0, 4 * TINY_COUNT)
 {
     struct model *model = tiny_model(_i % TINY_COUNT);
-    random_state = 22; /* attention is not saturated then */
+    random_state = 22; /* keeps attention unsaturated */
     struct graph *graph = NULL;
     struct graph_options options = {.batch_size = 2,
                                     .time = TINY_CONTEXT - 2,
                                     .train = true,
                                     .dropout = _i / TINY_COUNT % 2 == 1,
+                                    .documents = _i / TINY_COUNT == 3,
                                     .keep_logits = _i / TINY_COUNT == 2};
     assert_okay(graph_build(model, &options, &graph));
     struct machine machine = machine_new(graph);
@@ -260,7 +278,40 @@ START_TEST(gradients_of_transformers_are_slopes)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
+
+/* The summed loss of tokens `first` to `first` + `time` - 1, with the same parameters every time;
+ * `starts` may be NULL. */
+static double loss_of_tokens(const struct model *model, int first, int time, const int32_t *starts)
+{
+    struct graph *graph = NULL;
+    struct graph_options options = {.batch_size = 1, .time = time, .documents = starts != NULL};
+    assert_okay(graph_build(model, &options, &graph));
+    random_state = 22;
+    struct machine machine = machine_new(graph);
+    for (int i = 0; i < time; i++) {
+        ((int32_t *)machine.memory[graph->input])[i] = tiny_token((uint64_t)(first + i));
+        ((int32_t *)machine.memory[graph->target])[i] = tiny_token((uint64_t)(first + i) * 3 + 1);
+        if (starts != NULL) ((int32_t *)machine.memory[graph->starts])[i] = starts[i];
+    }
+    double loss = run(&machine) * time;
+    machine_deinit(&machine);
+    graph_free(graph);
+    return loss;
+}
+
+/* A document has the loss that it has in a window of its own. */
+LOOP_TEST(documents_do_not_see_each_other, 0, TINY_COUNT)
+{
+    static const int32_t starts[] = {0, 0, 0, 3, 4, 4, 4, 4};
+    struct model *model = tiny_model(_i);
+    double together = loss_of_tokens(model, 0, 8, starts),
+           mixed = loss_of_tokens(model, 0, 8, NULL);
+    double apart = loss_of_tokens(model, 0, 3, NULL) + loss_of_tokens(model, 3, 1, NULL) +
+                   loss_of_tokens(model, 4, 4, NULL);
+    ck_assert_double_eq_tol(together, apart, 1e-5);
+    ck_assert_double_gt(fabs(mixed - apart), 1e-3);
+    model_free(model);
+}
 
 /* Which modules of each model to checkpoint. */
 static const char *const checkpoints[][2] = {
@@ -278,12 +329,13 @@ static int find_op(const struct graph *graph, const char *name)
 }
 
 /* Gradients with and without checkpointing have the same bits, and no backward op of a checkpointed
- * module reads what the forward pass made inside of it and nobody else needs. */
-START_TEST(checkpointed_gradients_are_the_same)
+ * module reads a value that forward made inside it and no other op needs. */
+LOOP_TEST(checkpointed_gradients_are_the_same, 0, (COUNT_OF(models) + 1) * COUNT_OF(checkpoints))
 {
-    enum { MODELS = sizeof models / sizeof models[0] };
+    enum { MODELS = COUNT_OF(models) + 1 };
     struct model *model = NULL;
-    assert_okay(model_parse(models[_i % MODELS], strlen(models[_i % MODELS]), "net.yaml", &model));
+    const char *text = _i % MODELS < MODELS - 1 ? models[_i % MODELS] : everything;
+    assert_okay(model_parse(text, strlen(text), "net.yaml", &model));
     struct graph_options options = {.batch_size = BATCH, .train = true, .dropout = true};
     struct graph *plain = NULL, *checkpointed = NULL;
     assert_okay(graph_build(model, &options, &plain));
@@ -317,10 +369,9 @@ START_TEST(checkpointed_gradients_are_the_same)
     graph_free(checkpointed);
     model_free(model);
 }
-END_TEST
 
-/* What is repeated, by name, in a block of two layers with dropout and a pool. */
-START_TEST(checkpointing_repeats_what_is_needed)
+/* The recomputed ops, by name, in a block of two layers with dropout and a pool. */
+TEST(checkpointing_repeats_what_is_needed)
 {
     static const char text[] =
         HEAD "blocks:\n"
@@ -341,19 +392,19 @@ START_TEST(checkpointing_repeats_what_is_needed)
     assert_okay(graph_build(model, &options, &graph));
     static const char *const repeated[] = {"b.c.again", "b.p.again", "b.m.again",
                                            "a.c.again", "a.p.again", "a.m.again"};
-    for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(repeated); i++) {
         int op = find_op(graph, repeated[i]);
         ck_assert_msg(op >= graph->forward_op_count, "%s", repeated[i]);
         ck_assert_int_eq(graph->ops[op].kind, graph->ops[graph->ops[op].forward].kind);
     }
-    /* what a block gives is the next one's input, so it is there anyway */
+    /* a block's output is the next one's input, so it remains anyway */
     ck_assert_int_eq(find_op(graph, "a.d.again"), -1);
     ck_assert_int_eq(find_op(graph, "b.d.again"), -1);
     ck_assert_int_eq(find_op(graph, "f.again"), -1);
-    /* a repeated op stands right before its block's backward ops, after the later block's */
+    /* a recomputed op precedes its block's backward ops directly, after the later block's */
     ck_assert_int_lt(find_op(graph, "b.c.backward_weights"), find_op(graph, "a.c.again"));
     ck_assert_int_lt(find_op(graph, "a.c.again"), find_op(graph, "a.d.backward_relu"));
-    /* only the second run says where the maxima were */
+    /* only the second run records where the maxima were */
     ck_assert_int_eq(graph->ops[find_op(graph, "a.m")].outputs[1], -1);
     ck_assert_int_ge(graph->ops[find_op(graph, "a.m.again")].outputs[1], 0);
     graph_free(graph);
@@ -365,26 +416,4 @@ START_TEST(checkpointing_repeats_what_is_needed)
                                              "did you mean 'a'?");
     status_free(status);
     model_free(model);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("gradients");
-    TCase *tests = tcase_create("gradients");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, gradients_are_slopes, 0, sizeof models / sizeof models[0]);
-    tcase_add_loop_test(tests, gradients_of_all_ops_are_slopes, 0,
-                        sizeof partly / sizeof partly[0]);
-    tcase_add_loop_test(tests, gradients_of_transformers_are_slopes, 0, 3 * TINY_COUNT);
-    tcase_add_loop_test(tests, checkpointed_gradients_are_the_same, 0,
-                        sizeof models / sizeof models[0] * sizeof checkpoints /
-                            sizeof checkpoints[0]);
-    tcase_add_test(tests, checkpointing_repeats_what_is_needed);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

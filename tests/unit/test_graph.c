@@ -5,7 +5,6 @@
  * Golden files are tests/golden/graph-*.txt. UPDATE_GOLDEN=1 in the environment rewrites them; read
  * the difference before committing it.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 #include "base/mem.h"
 #include "graph_checks.h"
 #include "model_files.h"
+#include "tests/testing.h"
 
 static struct model *parse_mnist(void)
 {
@@ -25,7 +25,9 @@ static struct model *parse_mnist(void)
 static const struct graph_options train = {.batch_size = 2, .train = true, .dropout = true};
 static const struct graph_options evaluate = {.batch_size = 2, .count_correct = true};
 
-START_TEST(tutorial_network)
+TESTS_BELOW(.timeout = 60);
+
+TEST(tutorial_network)
 {
     struct model *model = parse_mnist();
     struct graph_options options = {.batch_size = 64, .train = true, .dropout = true};
@@ -46,9 +48,8 @@ START_TEST(tutorial_network)
     graph_free(NULL);
     model_free(model);
 }
-END_TEST
 
-START_TEST(values_have_kinds_and_names)
+TEST(values_have_kinds_and_names)
 {
     struct model *model = parse_mnist();
     struct graph *graph = build(model, &train);
@@ -68,9 +69,8 @@ START_TEST(values_have_kinds_and_names)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
-START_TEST(dropout_can_be_off)
+TEST(dropout_can_be_off)
 {
     struct model *model = parse_mnist();
     struct graph_options options = {.batch_size = 2, .train = true, .dropout = false};
@@ -82,7 +82,6 @@ START_TEST(dropout_can_be_off)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
 #define HEAD "name: N\ninput: [4]\nclasses: 4\n"
 #define LOSS "loss: cross_entropy(output, target)\n"
@@ -281,7 +280,7 @@ static const struct {
      "d(c.weight) = conv2d_backward_weights(%0, %17) (1, 1, 1, 1)  # c.backward_weights\n"},
 };
 
-START_TEST(training_graphs)
+LOOP_TEST(training_graphs, 0, COUNT_OF(graphs))
 {
     struct model *model = parse(graphs[_i].text);
     struct graph *graph = build(model, &train);
@@ -289,7 +288,6 @@ START_TEST(training_graphs)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
 /* Files that parse, but whose shapes do not fit. */
 static const struct {
@@ -343,7 +341,7 @@ static const struct {
      "net.yaml:7: cross_entropy: input is (2, 64), but with classes: 4 it must be (2, 4)"},
 };
 
-START_TEST(shapes_that_do_not_fit_are_named)
+LOOP_TEST(shapes_that_do_not_fit_are_named, 0, COUNT_OF(misfits))
 {
     char *text = mem_printf("name: N\ninput: [1, 8, 8]\nclasses: 4\nmodules: {%s}\nforward:\n"
                             "  - %s\nloss: cross_entropy(output, target)\n",
@@ -358,9 +356,8 @@ START_TEST(shapes_that_do_not_fit_are_named)
     model_free(model);
     free(text);
 }
-END_TEST
 
-START_TEST(other_refusals)
+TEST(other_refusals)
 {
     struct model *model = parse_mnist();
     struct graph_options options = {.batch_size = 0, .train = true};
@@ -378,7 +375,7 @@ START_TEST(other_refusals)
     assert_build_fails(model, &train,
                        "net.yaml: there is nothing to train: no trainable parameter reaches the "
                        "loss");
-    struct graph *graph = build(model, &evaluate); /* evaluating it is fine */
+    struct graph *graph = build(model, &evaluate); /* it evaluates fine */
     graph_free(graph);
     model_free(model);
 
@@ -391,9 +388,8 @@ START_TEST(other_refusals)
                        "dimensions");
     model_free(model);
 }
-END_TEST
 
-START_TEST(count_uses_what_the_loss_is_given)
+TEST(count_uses_what_the_loss_is_given)
 {
     struct model *model = parse(HEAD "modules: {a: 'Linear(4, 4)'}\n"
                                      "forward: ['output = a(x)']\n"
@@ -411,7 +407,6 @@ START_TEST(count_uses_what_the_loss_is_given)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
 static enum layout layout_of(const struct graph *graph, const char *name)
 {
@@ -420,10 +415,10 @@ static enum layout layout_of(const struct graph *graph, const char *name)
     ck_abort_msg("no value '%s'", name);
 }
 
-START_TEST(layouts_agree_where_they_must)
+TEST(layouts_agree_where_they_must)
 {
-    /* A pool right on an input of three channels stays plain; convolutions convert; add must agree.
-     */
+    /* A pool directly on an input of three channels stays plain; convolutions convert; add must
+     * agree. */
     struct model *model =
         parse("name: N\ninput: [3, 8, 8]\nclasses: 4\n"
               "modules: {c: 'Conv2d(3, 3, 1)', d: 'Conv2d(3, 3, 1)', f: 'Linear(48, 4)'}\n"
@@ -456,28 +451,4 @@ START_TEST(layouts_agree_where_they_must)
     ck_assert_int_eq(layout_of(graph, "d(add.output)"), LAYOUT_CHANNELS_LAST);
     graph_free(graph);
     model_free(model);
-}
-END_TEST
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-int main(void)
-{
-    Suite *suite = suite_create("graph");
-    TCase *tests = tcase_create("graph");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, tutorial_network);
-    tcase_add_test(tests, values_have_kinds_and_names);
-    tcase_add_test(tests, dropout_can_be_off);
-    tcase_add_loop_test(tests, training_graphs, 0, COUNT_OF(graphs));
-    tcase_add_loop_test(tests, shapes_that_do_not_fit_are_named, 0, COUNT_OF(misfits));
-    tcase_add_test(tests, other_refusals);
-    tcase_add_test(tests, count_uses_what_the_loss_is_given);
-    tcase_add_test(tests, layouts_agree_where_they_must);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

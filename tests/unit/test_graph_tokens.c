@@ -1,8 +1,7 @@
 /*
- * Graphs of models of tokens: tiny GPT-2, Llama and BERT against golden text, what is fused and
- * what is not, checkpointing, precision, and the messages for what does not fit.
+ * Graphs of models of tokens: tiny GPT-2, Llama and BERT against golden text, which ops are fused
+ * and which are not, checkpointing, precision, and the messages for shapes that do not fit.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "base/mem.h"
 #include "graph_checks.h"
 #include "model_files.h"
+#include "tests/testing.h"
 #include "tiny_models.h"
 
 #define TIME 5
@@ -20,7 +20,9 @@ static const struct graph_options train = {.batch_size = 2,
                                            .dropout = true};
 static const struct graph_options evaluate = {.batch_size = 2, .time = TIME, .count_correct = true};
 
-START_TEST(golden_graphs)
+TESTS_BELOW(.timeout = 60);
+
+LOOP_TEST(golden_graphs, 0, TINY_COUNT)
 {
     struct model *model = tiny_model(_i);
     struct graph *graph = build(model, &train);
@@ -44,9 +46,8 @@ START_TEST(golden_graphs)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
-START_TEST(windows_may_be_shorter)
+TEST(windows_may_be_shorter)
 {
     struct model *model = tiny_model(TINY_GPT2);
     struct graph_options options = {.batch_size = 2};
@@ -71,12 +72,11 @@ START_TEST(windows_may_be_shorter)
                        "dimension must be positive and all together at most 2^40 elements");
     model_free(model);
 }
-END_TEST
 
 #define HEAD "name: N\ninput: tokens\nvocabulary: 5\ncontext: 4\n"
 #define TAIL "\nloss: cross_entropy(output, target)\n"
 
-/* Modules and forward lines, and what is in the graph once and not at all. */
+/* Modules and forward lines; an op that the graph has once, and one that it lacks. */
 static const struct {
     const char *modules, *forward, *there, *missing;
 } fusions[] = {
@@ -97,6 +97,14 @@ static const struct {
      "'y = e(x)', 'output = h(silu(g(y)) * y)'", " = silu_mul(%8, %7)", "silu("},
     {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', h: 'Linear(4, 5)'",
      "'y = e(x)', 'output = h(y * silu(g(y)))'", " = silu_mul(%8, %7)", "silu("},
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', h: 'Linear(4, 5)'",
+     "'y = e(x)', 'output = h(gelu(g(y), \"tanh\") * y)'", " = gelu_mul(%8, %7)", "gelu_tanh"},
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', h: 'Linear(4, 5)'",
+     "'y = e(x)', 'output = h(y * gelu(g(y)))'", " = gelu_mul(%8, %7)", "gelu("},
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', h: 'Linear(4, 5)'",
+     "'y = e(x)', 'output = h(gelu(g(y), \"tanh\") + y)'", "gelu_tanh", "gelu_mul("},
+    {"e: 'Embedding(5, 4)', f: 'Embedding(4, 4)', h: 'Linear(4, 5)'",
+     "'output = h(e(x) * silu(f(positions(x))))'", " = mul(", "silu_mul("},
     {"e: 'Embedding(5, 4)', h: 'Linear(4, 5)'", "'y = silu(e(x))', 'output = h(y * y)'", " = mul(",
      "silu_mul("},
     {"e: 'Embedding(5, 4)', h: 'Linear(4, 5)'", "'y = silu(e(x))', 'output = h(y * e(x) + y)'",
@@ -128,7 +136,7 @@ static const struct {
      "'output = h(f(positions(x)) + e(x))'", "= add(%8, %7) (2, 4, 4)", "(4, 4, "},
 };
 
-START_TEST(what_is_fused)
+LOOP_TEST(what_is_fused, 0, COUNT_OF(fusions))
 {
     char *text = mem_printf(HEAD "modules: {%s}\nforward: [%s]" TAIL, fusions[_i].modules,
                             fusions[_i].forward);
@@ -147,7 +155,6 @@ START_TEST(what_is_fused)
     model_free(model);
     free(text);
 }
-END_TEST
 
 static int count_kind(const struct graph *graph, enum op_kind kind)
 {
@@ -156,15 +163,15 @@ static int count_kind(const struct graph *graph, enum op_kind kind)
     return count;
 }
 
-/* Counting in training, or looking at the logits, needs them. */
+/* Counting in training, or access to the logits, needs them. */
 /*
- * The gradient of GELU belongs to the layer that alone reads what GELU made; a head, which is one
- * op with the loss, does not take it, nor do several readers. Where it is to be computed again
- * without its layer it stays an op.
+ * The gradient of GELU belongs to the layer that is the only reader of GELU's result; a head, which
+ * is one op with the loss, does not take it, nor do several readers. If GELU is recomputed without
+ * its layer it stays an op.
  */
 static const struct {
     const char *forward, *glob;
-    int layers, slopes, gelu, gelu_backward; /* linear and data with GELU, and ops of its own */
+    int layers, slopes, gelu, gelu_backward; /* linear and data with GELU, and separate ops */
 } gelus[] = {
     {"'output = h(i(a(g(e(x)))))'", NULL, 1, 1, 0, 0},
     {"'output = h(a(g(e(x))))'", NULL, 1, 0, 0, 1},
@@ -176,7 +183,7 @@ static const struct {
     {"'output = h(t(g(e(x))))'", "g", 0, 0, 1, 1},
 };
 
-START_TEST(gradients_of_gelu)
+LOOP_TEST(gradients_of_gelu, 0, COUNT_OF(gelus))
 {
     char *text = mem_printf(HEAD "modules: {e: 'Embedding(5, 4)', g: 'Linear(4, 4)', "
                                  "a: \"GELU('tanh')\", i: 'Linear(4, 4)', h: 'Linear(4, 5)', "
@@ -208,9 +215,8 @@ START_TEST(gradients_of_gelu)
     model_free(model);
     free(text);
 }
-END_TEST
 
-START_TEST(logits_can_be_kept)
+TEST(logits_can_be_kept)
 {
     struct model *model = tiny_model(TINY_LLAMA);
     struct graph_options options = train;
@@ -229,11 +235,10 @@ START_TEST(logits_can_be_kept)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
-/* In bf16 what the table of ops says: statistics, losses and gradients of parameters are f32; what
- * is no real number stays as it is. */
-START_TEST(low_precision)
+/* In bf16 the table of ops determines types: statistics, losses and gradients of parameters are
+ * f32; values that are not real numbers stay unchanged. */
+LOOP_TEST(low_precision, 0, 2 * TINY_COUNT)
 {
     struct model *model = tiny_model(_i % TINY_COUNT);
     enum dtype *parameters = mem_alloc_array((size_t)model->parameter_count, sizeof *parameters);
@@ -250,17 +255,34 @@ START_TEST(low_precision)
         low += value->type.dtype == DTYPE_BF16;
     }
     ck_assert_int_gt(low, graph->value_count / 2);
-    /* Parameters that lie in bf16 already need no cast: nothing does then. */
+    /* Parameters that lie in bf16 already need no cast; then no op does. */
     if (_i >= TINY_COUNT) ck_assert_int_eq(count_kind(graph, OP_CAST), 0);
     else ck_assert_int_gt(count_kind(graph, OP_CAST), 0);
     graph_free(graph);
     free(parameters);
     model_free(model);
 }
-END_TEST
+
+/* RoBERTa's positions do not restart within a window. */
+TEST(positions_by_token_need_one_document)
+{
+    static const char text[] = "name: N\ninput: tokens\nvocabulary: 5\ncontext: 4\n"
+                               "modules: {e: 'Embedding(9, 4)', h: 'Linear(4, 5)'}\n"
+                               "forward: ['output = h(e(x) + e(token_positions(x, 1)))']\n"
+                               "loss: cross_entropy(output, target)\n";
+    struct model *model = NULL;
+    ck_assert_ptr_null(model_parse(text, strlen(text), "net.yaml", &model));
+    struct graph_options options = {.batch_size = 2};
+    graph_free(build(model, &options));
+    options.documents = true;
+    assert_build_fails(model, &options,
+                       "net.yaml:6: token_positions() counts through the window, so it cannot hold "
+                       "several documents (data.windows: packed)");
+    model_free(model);
+}
 
 /* Units that compute in a type of their own: one block in f32 among others in bf16. */
-START_TEST(mixed_precision)
+LOOP_TEST(mixed_precision, 0, TINY_COUNT)
 {
     struct model *model = tiny_model(_i);
     enum dtype *modules = mem_alloc_array((size_t)model->module_count, sizeof *modules);
@@ -287,7 +309,6 @@ START_TEST(mixed_precision)
     free(modules);
     model_free(model);
 }
-END_TEST
 
 static int find_op(const struct graph *graph, const char *name)
 {
@@ -296,9 +317,9 @@ static int find_op(const struct graph *graph, const char *name)
     return -1;
 }
 
-/* The second run makes the statistics, and the sum that the norm must say; the first keeps neither
- * but for the sums that blocks end with. */
-START_TEST(checkpointed_blocks)
+/* The second run computes the statistics, and the sum that the norm must output; the first keeps
+ * neither, except for the sums at the ends of blocks. */
+TEST(checkpointed_blocks)
 {
     struct model *model = tiny_model(TINY_GPT2);
     struct graph_options options = train;
@@ -320,23 +341,22 @@ START_TEST(checkpointed_blocks)
     ck_assert_int_eq(first->attrs.attention.stream, again->attrs.attention.stream);
     ck_assert_int_eq(find_op(graph, "transformer.h.0.add_1.again"), -1);
     ck_assert_int_eq(find_op(graph, "transformer.ln_f.again"), -1);
-    /* Nothing between a block's two ends is read by backward ops as it was. */
+    /* No backward op reads an original value between a block's two ends. */
     const int block = find_op(graph, "transformer.h.1.mlp.c_fc");
     for (int i = graph->forward_op_count; i < graph->op_count; i++)
         for (int k = 0; k < OP_MAX_INPUTS; k++)
             ck_assert_int_ne(graph->ops[i].inputs[k], graph->ops[block].outputs[0]);
     graph_free(graph);
 
-    /* The head itself is never run twice; what it reads stays. */
+    /* The head itself never runs twice; its input stays. */
     options.checkpoint = (const char *const[]){"*"};
     graph = build(model, &options);
     ck_assert_int_eq(count_kind(graph, OP_LINEAR_CROSS_ENTROPY_BACKWARD), 1);
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
-/* Frozen parts cost nothing, wherever they are. */
+/* Frozen parts cost nothing, in any place. */
 static const struct {
     const char *freeze;
     enum op_kind missing;
@@ -346,7 +366,7 @@ static const struct {
     {"lm_head.*", OP_EMBEDDING_BACKWARD}, /* wpe still has one */
 };
 
-START_TEST(frozen_parts)
+LOOP_TEST(frozen_parts, 0, COUNT_OF(frozen))
 {
     char *text = mem_printf("%sfreeze: ['%s']\n", tiny_model_text(TINY_GPT2), frozen[_i].freeze);
     char *untied = replace(text, "tie: {lm_head.weight: transformer.wte.weight}", "");
@@ -371,7 +391,6 @@ START_TEST(frozen_parts)
     free(untied);
     free(text);
 }
-END_TEST
 
 static const struct {
     const char *forward, *message;
@@ -393,8 +412,17 @@ static const struct {
      "net.yaml:6: rope: head_dim is 6, which is not possible"},
     {"output = h(e(x) + w(x))", "net.yaml:6: add: second input is (2, 4, 6), but with first input "
                                 "(2, 4, 4) it must be (2, 4, 4)"},
-    {"output = h(e(x) * e(positions(x)))", "net.yaml:6: mul: second input is (4, 4), but with "
-                                           "first input (2, 4, 4) it must be (2, 4, 4)"},
+    {"output = h(e(x) * w(x))", "net.yaml:6: mul: second input is (2, 4, 6), but with first input "
+                                "(2, 4, 4) it must be (2, 4, 4)"},
+    {"output = h(e(x) + e(token_positions(x, 1)))",
+     "net.yaml:6: module e: embedding: weight has 5 rows, but indices reach 5"},
+    {"output = h(s(x))", "net.yaml:6: module s: embedding: weight has 3 rows, but indices reach 4"},
+    {"output = h(s(positions(x)))",
+     "net.yaml:6: module s: embedding: weight has 3 rows, but indices reach 3"},
+    {"output = h(e(x) + e(token_positions(x, -1)))",
+     "net.yaml:6: token_positions: id is -1, which is not possible"},
+    {"output = h(e(token_positions(e(x), 0)))",
+     "net.yaml:6: token_positions: tokens (2, 4, 4) is of type f32, expected i32"},
     {"output = h(softmax(e(x), dim=1))",
      "net.yaml:6: softmax: dim=1 is not the last dimension of (2, 4, 4)"},
     {"output = h(e(positions(e(x))))",
@@ -405,40 +433,15 @@ static const struct {
                                     "vocabulary: 5 it must be (2, 4, 5)"},
 };
 
-START_TEST(shapes_that_do_not_fit_are_named)
+LOOP_TEST(shapes_that_do_not_fit_are_named, 0, COUNT_OF(misfits))
 {
-    char *text = mem_printf(HEAD "modules: {e: 'Embedding(5, 4)', w: 'Embedding(5, 6)', "
-                                 "h: 'Linear(4, 5)', n: LayerNorm(6)}\nforward: ['%s']" TAIL,
-                            misfits[_i].forward);
+    char *text = mem_printf(
+        HEAD "modules: {e: 'Embedding(5, 4)', w: 'Embedding(5, 6)', "
+             "h: 'Linear(4, 5)', n: LayerNorm(6), s: 'Embedding(3, 4)'}\nforward: ['%s']" TAIL,
+        misfits[_i].forward);
     struct model *model = parse(text);
     struct graph_options options = {.batch_size = 2, .train = true};
     assert_build_fails(model, &options, misfits[_i].message);
     model_free(model);
     free(text);
-}
-END_TEST
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-int main(void)
-{
-    Suite *suite = suite_create("graphs of tokens");
-    TCase *tests = tcase_create("tokens");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, golden_graphs, 0, TINY_COUNT);
-    tcase_add_test(tests, windows_may_be_shorter);
-    tcase_add_loop_test(tests, what_is_fused, 0, COUNT_OF(fusions));
-    tcase_add_loop_test(tests, gradients_of_gelu, 0, COUNT_OF(gelus));
-    tcase_add_test(tests, logits_can_be_kept);
-    tcase_add_loop_test(tests, low_precision, 0, 2 * TINY_COUNT);
-    tcase_add_loop_test(tests, mixed_precision, 0, TINY_COUNT);
-    tcase_add_test(tests, checkpointed_blocks);
-    tcase_add_loop_test(tests, frozen_parts, 0, COUNT_OF(frozen));
-    tcase_add_loop_test(tests, shapes_that_do_not_fit_are_named, 0, COUNT_OF(misfits));
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,20 +1,19 @@
 /*
- * config.json as a model file: tiny configurations against golden text, what every option changes,
- * what is refused and how, and the names of tensors.
- *
- * Golden files are tests/golden/hf-*.yaml. UPDATE_GOLDEN=1 in the environment rewrites them; read
- * the difference before committing it.
+ * config.json as a model file: tiny configurations against equivalent model files, the effect of
+ * every option, refusals and their messages, and the names of tensors.
  */
-#include <check.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "family_files.h"
 #include "hf/hf.h"
 #include "model/graph.h"
 #include "model/model.h"
+#include "tests/testing.h"
 
 static const char gpt2_tiny[] =
     "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_embd\": 24,"
@@ -30,13 +29,18 @@ static const char llama_tiny[] =
     " \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0,"
     " \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 16}}";
 
+static const char vit_tiny[] =
+    "{\"model_type\": \"vit\", \"hidden_size\": 24, \"num_hidden_layers\": 2, "
+    "\"num_attention_heads\": 3, \"intermediate_size\": 39, \"image_size\": 14, \"patch_size\": 4, "
+    "\"num_channels\": 1, \"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}";
+
 static const char bert_tiny[] =
     "{\"architectures\": [\"BertForMaskedLM\"], \"model_type\": \"bert\", \"hidden_size\": 24,"
     " \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 3,"
     " \"max_position_embeddings\": 32, \"vocab_size\": 97, \"type_vocab_size\": 2,"
     " \"pad_token_id\": 0}";
 
-/* The configuration with `changes`, an object of keys; null takes a key away. */
+/* The configuration with `changes`, an object of keys; null removes a key. */
 static char *changed(const char *config, const char *changes)
 {
     json_t *root = json_loads(config, 0, NULL), *patch = json_loads(changes, 0, NULL);
@@ -48,103 +52,83 @@ static char *changed(const char *config, const char *changes)
     return text;
 }
 
+static status_t to_model(const char *json, size_t length, struct hf_model *model)
+{
+    const struct hf_family *family = NULL;
+    TRY(family_for(json, length, "config.json", &family));
+    return hf_config_to_model(family, json, length, "config.json", model);
+}
+
 static char *model_text(const char *config, const char *changes)
 {
     char *json = changed(config, changes);
     struct hf_model model;
-    status_t status = hf_config_to_model(json, strlen(json), "config.json", &model);
+    status_t status = to_model(json, strlen(json), &model);
     ck_assert_msg(status == NULL, "%s: %s", changes, status_message(status));
     free(json);
     return model.text;
 }
 
-static void expect_golden(const char *text, const char *name)
-{
-    const char *root = getenv("srcdir");
-    char *path = file_path_join(root != NULL ? root : ".", name);
-    if (getenv("UPDATE_GOLDEN") != NULL)
-        ck_assert_ptr_null(file_write_atomic(path, text, strlen(text), 0644));
-    struct buf golden = {0};
-    status_t status = file_read(path, 1 << 20, &golden);
-    ck_assert_msg(status == NULL, "%s", status_message(status));
-    ck_assert_str_eq(buf_text(&golden), text);
-    buf_deinit(&golden);
-    free(path);
-}
-
-START_TEST(test_golden)
-{
-    char *gpt2 = model_text(gpt2_tiny, "{}"), *llama = model_text(llama_tiny, "{}");
-    char *bert = model_text(bert_tiny, "{}");
-    expect_golden(gpt2, "tests/golden/hf-gpt2.yaml");
-    expect_golden(llama, "tests/golden/hf-llama.yaml");
-    expect_golden(bert, "tests/golden/hf-bert.yaml");
-    free(gpt2);
-    free(llama);
-    free(bert);
-}
-END_TEST
-
-/* An option, and what it puts into the text or takes out of it. */
+/* An option, and the text that it adds to the model's description or removes from it. */
 static const struct {
     const char *config, *changes, *there, *not_there;
 } options[] = {
-    {gpt2_tiny, "{\"n_inner\": 50}", "c_fc: Conv1D(50, 24)", "Conv1D(96"},
-    {gpt2_tiny, "{\"n_inner\": null}", "c_fc: Conv1D(96, 24)", NULL},
+    {gpt2_tiny, "{\"n_inner\": 50}", "c_fc: Conv1D(nf=50, nx=24)", "nf=96"},
+    {gpt2_tiny, "{\"n_inner\": null}", "c_fc: Conv1D(nf=96, nx=24)", NULL},
     {gpt2_tiny, "{\"activation_function\": \"relu\"}", "act: ReLU()", "GELU"},
-    {gpt2_tiny, "{\"activation_function\": \"gelu\"}", "act: GELU()", NULL},
+    {gpt2_tiny, "{\"activation_function\": \"gelu\"}", "act: GELU(approximate='none')", NULL},
     {gpt2_tiny, "{\"activation_function\": \"gelu_pytorch_tanh\"}", "approximate='tanh'", NULL},
     {gpt2_tiny, "{\"activation_function\": \"swish\"}", "act: SiLU()", NULL},
-    {gpt2_tiny, "{\"layer_norm_epsilon\": 1e-6}", "ln_f: LayerNorm(24, eps=1e-06)", "1e-05"},
-    {gpt2_tiny, "{\"initializer_range\": 0.1}", "\"*.c_proj.weight\", normal: 0.05}", "0.02"},
-    {gpt2_tiny, "{\"embd_pdrop\": 0.25}", "drop: Dropout(0.25)", NULL},
-    {gpt2_tiny, "{\"attn_pdrop\": 0}", "dropout_p=0.0)", NULL},
-    {gpt2_tiny, "{\"resid_pdrop\": 0.5}", "resid_dropout: Dropout(0.5)", NULL},
-    {gpt2_tiny, "{\"scale_attn_weights\": false}", ", scale=1.0)", NULL},
-    {gpt2_tiny, "{\"scale_attn_weights\": true}", "dropout_p=0.1)", "scale="},
-    {gpt2_tiny, "{\"tie_word_embeddings\": false}", "lm_head", "tie:"},
-    {gpt2_tiny, "{\"n_embd\": null, \"hidden_size\": 12}", "ln_f: LayerNorm(12", NULL},
+    {gpt2_tiny, "{\"layer_norm_epsilon\": 1e-6}", "ln_f: LayerNorm((24,), eps=1e-06,", "eps=1e-05"},
+    {gpt2_tiny, "{\"initializer_range\": 0.1}", "c_proj.weight: normal 0.05\n", "normal 0.02"},
+    {gpt2_tiny, "{\"embd_pdrop\": 0.25}", "drop: Dropout(p=0.25", NULL},
+    {gpt2_tiny, "{\"attn_pdrop\": 0}", "heads=3 causal (", "causal p="},
+    {gpt2_tiny, "{\"resid_pdrop\": 0.5}", "resid_dropout: Dropout(p=0.5", NULL},
+    {gpt2_tiny, "{\"scale_attn_weights\": false}", "causal scale=1 p=0.1", NULL},
+    {gpt2_tiny, "{\"scale_attn_weights\": true}", "causal p=0.1", "scale="},
+    {gpt2_tiny, "{\"tie_word_embeddings\": false}", "lm_head", "tied:"},
+    {gpt2_tiny, "{\"n_embd\": null, \"hidden_size\": 12}", "ln_f: LayerNorm((12,)", NULL},
     {gpt2_tiny, "{\"architectures\": [\"GPT2Model\"]}", "name: GPT2LMHeadModel", NULL},
     {gpt2_tiny, "{\"architectures\": null}", "name: GPT2LMHeadModel", NULL},
     {llama_tiny, "{\"tie_word_embeddings\": true}",
-     "tie: {lm_head.weight: model.embed_tokens.weight}", NULL},
-    {llama_tiny, "{\"num_key_value_heads\": null}", "num_kv_heads=4", "num_kv_heads=2"},
-    {llama_tiny, "{\"head_dim\": 10}", "q_proj: Linear(32, 40, bias=False)", NULL},
-    {llama_tiny, "{\"head_dim\": 10}", "o_proj: Linear(40, 32, bias=False)", NULL},
-    {llama_tiny, "{\"attention_bias\": true}", "k_proj: Linear(32, 16)\n", NULL},
-    {llama_tiny, "{\"mlp_bias\": true}", "down_proj: Linear(88, 32)\n", NULL},
-    {llama_tiny, "{\"hidden_act\": \"gelu\"}", "act_fn: GELU()", "SiLU"},
-    {llama_tiny, "{\"attention_dropout\": 0.1}", "is_causal=True, dropout_p=0.1)", NULL},
+     "lm_head.weight: tied: model.embed_tokens.weight", NULL},
+    {llama_tiny, "{\"num_key_value_heads\": null}",
+     "k_proj: Linear(in_features=32, out_features=32", "kv_heads=2"},
+    {llama_tiny, "{\"head_dim\": 10}",
+     "q_proj: Linear(in_features=32, out_features=40, bias=False)", NULL},
+    {llama_tiny, "{\"head_dim\": 10}",
+     "o_proj: Linear(in_features=40, out_features=32, bias=False)", NULL},
+    {llama_tiny, "{\"attention_bias\": true}",
+     "k_proj: Linear(in_features=32, out_features=16, bias=True)\n", NULL},
+    {llama_tiny, "{\"mlp_bias\": true}",
+     "down_proj: Linear(in_features=88, out_features=32, bias=True)\n", NULL},
+    {llama_tiny, "{\"hidden_act\": \"gelu\"}", "act_fn: GELU(approximate='none')", "SiLU"},
+    {llama_tiny, "{\"attention_dropout\": 0.1}", "causal p=0.1", NULL},
     {llama_tiny, "{\"pad_token_id\": 3}", "Embedding(97, 32, padding_idx=3)", NULL},
     {llama_tiny, "{\"pad_token_id\": -1}", "Embedding(97, 32, padding_idx=96)", NULL},
-    {llama_tiny, "{\"rope_scaling\": null}", "head_dim=8, theta=500000.0)", "scaling"},
+    {llama_tiny, "{\"rope_scaling\": null}", "head_dim=8 theta=500000 (", "llama3"},
     {llama_tiny, "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
-     "theta=500000.0, scaling='linear', factor=2.0)", "llama3"},
-    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"default\"}}", "theta=500000.0)", "scaling"},
+     "theta=500000 linear factor=2", "llama3"},
+    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"default\"}}", "theta=500000 (", "llama3"},
+    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"dynamic\", \"factor\": 2}}",
+     "theta=500000 (", "llama3"},
+    {llama_tiny,
+     "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_slow\": 2,"
+     " \"original_max_position_embeddings\": 16}}",
+     "yarn factor=4 context=16 fast=32 slow=2 magnitude=1.13863", "llama3"},
     {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
-     "theta=7.5)", "llama3"},
+     "theta=7.5 (", "llama3"},
     {bert_tiny, "{\"hidden_act\": \"relu\"}", "transform_act_fn: ReLU()", "GELU"},
-    {bert_tiny, "{\"hidden_dropout_prob\": 0.3}", "dropout: Dropout(0.3)", "Dropout(0.1)"},
-    {bert_tiny, "{\"attention_probs_dropout_prob\": 0.2}", "dropout_p=0.2)", NULL},
-    {bert_tiny, "{\"layer_norm_eps\": 1e-7}", "LayerNorm(24, eps=1e-07)", "1e-12"},
+    {bert_tiny, "{\"hidden_dropout_prob\": 0.3}", "dropout: Dropout(p=0.3", "Dropout(p=0.1"},
+    {bert_tiny, "{\"attention_probs_dropout_prob\": 0.2}", "heads=3 p=0.2", NULL},
+    {bert_tiny, "{\"layer_norm_eps\": 1e-7}", "LayerNorm((24,), eps=1e-07", "1e-12"},
     {bert_tiny, "{\"type_vocab_size\": 5}", "token_type_embeddings: Embedding(5, 24)", NULL},
-    {bert_tiny, "{\"pad_token_id\": 4}", "padding_mask(x, 4)", "padding_idx=0"},
-    {bert_tiny, "{\"tie_word_embeddings\": false}", "decoder", "tie:"},
+    {bert_tiny, "{\"pad_token_id\": 4}", "id=4", "padding_idx=0"},
+    {bert_tiny, "{\"tie_word_embeddings\": false}", "decoder", "tied:"},
     {bert_tiny, "{\"architectures\": [\"BertForPreTraining\"]}", "name: BertForMaskedLM", NULL},
 };
 
-START_TEST(test_option)
-{
-    char *text = model_text(options[_i].config, options[_i].changes);
-    ck_assert_msg(strstr(text, options[_i].there) != NULL, "%s:\n%s", options[_i].changes, text);
-    if (options[_i].not_there != NULL)
-        ck_assert_msg(strstr(text, options[_i].not_there) == NULL, "%s:\n%s", options[_i].changes,
-                      text);
-    free(text);
-}
-END_TEST
-
-/* The text is a model, and its graph can be made: forward, loss, gradients. */
+/* The text is a model, and its graph can be built: forward, loss, gradients. */
 static struct model *parse(const char *config, const char *changes)
 {
     char *text = model_text(config, changes);
@@ -162,11 +146,50 @@ static struct model *parse(const char *config, const char *changes)
     return model;
 }
 
-START_TEST(test_option_is_a_model)
+static char *graph_text(const struct model *model)
 {
-    model_free(parse(options[_i].config, options[_i].changes));
+    const struct graph_options how = {.batch_size = 2, .time = 10, .train = true, .dropout = true};
+    struct graph *graph;
+    status_t status = graph_build(model, &how, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    char *text = graph_dump(graph);
+    graph_free(graph);
+    return text;
 }
-END_TEST
+
+/* Modules, initial values and arithmetic, a line each. */
+static char *describe(const struct model *model)
+{
+    static const char *const inits[] = {"uniform", "normal", "zeros", "ones"};
+    struct buf out = {0};
+    for (int i = 0; i < model->module_count; i++)
+        buf_printf(&out, "%s: %s(%s)\n", i == 0 ? "name" : model->modules[i].path,
+                   model->modules[i].type, model->modules[i].print);
+    for (int i = 0; i < model->parameter_count; i++) {
+        const struct parameter *parameter = &model->parameters[i];
+        buf_printf(&out, "%s: ", parameter->name);
+        if (parameter->tied_to >= 0)
+            buf_printf(&out, "tied: %s\n", model->parameters[parameter->tied_to].name);
+        else buf_printf(&out, "%s %g\n", inits[parameter->init], parameter->bound);
+    }
+    char *graph = graph_text(model);
+    buf_add_text(&out, graph);
+    free(graph);
+    return buf_take(&out);
+}
+
+LOOP_TEST(option, 0, COUNT_OF(options))
+{
+    struct model *model = parse(options[_i].config, options[_i].changes);
+    char *text = describe(model);
+    ck_assert_msg(strstr(text, options[_i].there) != NULL, "%s: no %s in\n%s", options[_i].changes,
+                  options[_i].there, text);
+    if (options[_i].not_there != NULL)
+        ck_assert_msg(strstr(text, options[_i].not_there) == NULL, "%s:\n%s", options[_i].changes,
+                      text);
+    free(text);
+    model_free(model);
+}
 
 static const struct parameter *parameter_of(const struct model *model, const char *name)
 {
@@ -184,7 +207,7 @@ static void expect_init(const struct model *model, const char *name, enum init_k
 }
 
 /* state_dict of the same configurations in transformers 4.x: its size, and a name of each kind. */
-START_TEST(test_parameters)
+TEST(parameters)
 {
     struct model *gpt2 = parse(gpt2_tiny, "{}");
     static const char *const of_gpt2[] = {
@@ -284,9 +307,8 @@ START_TEST(test_parameters)
     ck_assert(parameter_of(bert, of_bert[0])->has_zero_row);
     model_free(bert);
 }
-END_TEST
 
-/* What is published of models: their configuration, and how many parameters they have. */
+/* Published models: their configuration, and their number of parameters. */
 static const struct {
     const char *config;
     int64_t parameters;
@@ -305,7 +327,7 @@ static const struct {
      1235814400}, /* Llama 3.2, 1B */
 };
 
-START_TEST(test_published)
+LOOP_TEST(published, 0, COUNT_OF(published))
 {
     char *text = model_text(published[_i].config, "{}");
     struct model *model;
@@ -315,12 +337,15 @@ START_TEST(test_published)
     model_free(model);
     free(text);
 }
-END_TEST
 
-/* The model files of examples/ say the same models as configurations of their sizes. */
+/* The model files of examples/, and fully written ones, describe the same models as configurations
+ * of their sizes. */
 static const struct {
     const char *file, *config, *changes;
 } examples[] = {
+    {"tests/golden/hf-gpt2.yaml", gpt2_tiny, "{}"},
+    {"tests/golden/hf-llama.yaml", llama_tiny, "{}"},
+    {"tests/golden/hf-bert.yaml", bert_tiny, "{}"},
     {"examples/gpt2/model.yaml", gpt2_tiny,
      "{\"n_embd\": 128, \"n_layer\": 4, \"n_head\": 4, \"n_positions\": 64, \"vocab_size\": 256}"},
     {"examples/llama/model.yaml", llama_tiny,
@@ -334,18 +359,7 @@ static const struct {
      " \"num_attention_heads\": 4, \"max_position_embeddings\": 128, \"vocab_size\": 260}"},
 };
 
-static char *graph_text(const struct model *model)
-{
-    const struct graph_options how = {.batch_size = 2, .time = 10, .train = true, .dropout = true};
-    struct graph *graph;
-    status_t status = graph_build(model, &how, &graph);
-    ck_assert_msg(status == NULL, "%s", status_message(status));
-    char *text = graph_dump(graph);
-    graph_free(graph);
-    return text;
-}
-
-START_TEST(test_example)
+LOOP_TEST(example, 0, COUNT_OF(examples))
 {
     const char *root = getenv("srcdir");
     char *path = file_path_join(root != NULL ? root : ".", examples[_i].file);
@@ -379,15 +393,30 @@ START_TEST(test_example)
     free(text);
     free(path);
 }
-END_TEST
+
+/* A vision transformer has as many classes as labels have names. */
+TEST(images_have_classes)
+{
+    char *text = model_text(vit_tiny, "{}");
+    struct model *model;
+    status_t status = model_parse(text, strlen(text), "model.hf", &model);
+    ck_assert_msg(status == NULL, "%s\n%s", status_message(status), text);
+    ck_assert(!model->tokens);
+    ck_assert_int_eq(model->class_count, 3);
+    ck_assert_int_eq(model->input.dims[1], 14);
+    int at = model_find_parameter(model, "vit.embeddings.position_embeddings");
+    ck_assert_int_ge(at, 0);
+    ck_assert_int_eq(model->parameters[at].type.dims[1], 10);
+    model_free(model);
+    free(text);
+}
 
 /* A wrong configuration: the code and a part of the message. */
 static const struct {
     const char *config, *changes, *message;
     enum status_code code;
 } mistakes[] = {
-    {gpt2_tiny, "{\"model_type\": \"mistral\"}",
-     "config.json: model_type: 'mistral' is not supported; gpt2, llama and bert are",
+    {gpt2_tiny, "{\"model_type\": \"rwkv\"}", "config.json: model_type: 'rwkv' is not supported; ",
      STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"model_type\": null}", "config.json: model_type: is missing",
      STATUS_INVALID_ARGUMENT},
@@ -415,7 +444,7 @@ static const struct {
     {gpt2_tiny, "{\"layer_norm_epsilon\": \"1e-5\"}", "layer_norm_epsilon: expected a number",
      STATUS_INVALID_ARGUMENT},
     {gpt2_tiny, "{\"activation_function\": \"quick_gelu\"}",
-     "activation_function: the activation 'quick_gelu' is not supported", STATUS_UNIMPLEMENTED},
+     "activation_function: 'quick_gelu' is not supported", STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"scale_attn_by_inverse_layer_idx\": true}",
      "scale_attn_by_inverse_layer_idx: true is not supported", STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"reorder_and_upcast_attn\": true}", "reorder_and_upcast_attn: true",
@@ -432,10 +461,17 @@ static const struct {
      STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"head_dim\": 7}", "head_dim: expected an even number, found 7",
      STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 4.0}}",
+     "rope_scaling.rope_type: 'longrope' is not supported", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"rope_scaling\": {\"type\": \"dynamic\"}}",
+     "rope_scaling.factor: is missing; the rope type dynamic needs it", STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}",
-     "rope_scaling.rope_type: the rope type 'yarn' is not supported", STATUS_UNIMPLEMENTED},
-    {llama_tiny, "{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4.0}}",
-     "rope_scaling.type: the rope type 'dynamic' is not supported", STATUS_UNIMPLEMENTED},
+     "rope_scaling.original_max_position_embeddings: is missing; the rope type yarn needs it",
+     STATUS_INVALID_ARGUMENT},
+    {llama_tiny,
+     "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0,"
+     " \"original_max_position_embeddings\": 16}}",
+     "rope_scaling.mscale: 1.0 is not supported", STATUS_UNIMPLEMENTED},
     {llama_tiny, "{\"rope_scaling\": {\"type\": \"linear\"}}",
      "rope_scaling.factor: is missing; the rope type linear needs it", STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 4.0}}",
@@ -448,6 +484,16 @@ static const struct {
     {llama_tiny, "{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor", STATUS_UNIMPLEMENTED},
     {llama_tiny, "{\"pad_token_id\": 97}", "pad_token_id: expected an integer from -97 to 96",
      STATUS_INVALID_ARGUMENT},
+    {vit_tiny, "{\"id2label\": [\"a\", \"b\"]}", "id2label: expected an object with entries",
+     STATUS_INVALID_ARGUMENT},
+    {vit_tiny, "{\"id2label\": {}}", "id2label: expected an object with entries",
+     STATUS_INVALID_ARGUMENT},
+    {vit_tiny, "{\"num_attention_heads\": 7}", "num_attention_heads: expected a divisor",
+     STATUS_INVALID_ARGUMENT},
+    {vit_tiny, "{\"patch_size\": 15}", "patch_size: expected at most image_size (14)",
+     STATUS_INVALID_ARGUMENT},
+    {vit_tiny, "{\"image_size\": [14, 14]}", "image_size: expected an integer from 1",
+     STATUS_INVALID_ARGUMENT},
     {bert_tiny, "{\"position_embedding_type\": \"relative_key\"}",
      "position_embedding_type: 'relative_key' is not supported", STATUS_UNIMPLEMENTED},
     {bert_tiny, "{\"is_decoder\": true}", "is_decoder: true is not supported",
@@ -458,11 +504,11 @@ static const struct {
      STATUS_INVALID_ARGUMENT},
 };
 
-START_TEST(test_mistake)
+LOOP_TEST(mistake, 0, COUNT_OF(mistakes))
 {
     char *json = changed(mistakes[_i].config, mistakes[_i].changes);
     struct hf_model model = {.text = NULL};
-    status_t status = hf_config_to_model(json, strlen(json), "config.json", &model);
+    status_t status = to_model(json, strlen(json), &model);
     ck_assert_msg(status != NULL, "%s", mistakes[_i].changes);
     ck_assert_int_eq(status_code(status), mistakes[_i].code);
     ck_assert_msg(strstr(status_message(status), mistakes[_i].message) != NULL, "%s: %s",
@@ -473,9 +519,8 @@ START_TEST(test_mistake)
     status_free(status);
     free(json);
 }
-END_TEST
 
-START_TEST(test_not_json)
+TEST(not_json)
 {
     static const char *const texts[] = {"",
                                         "{",
@@ -488,9 +533,9 @@ START_TEST(test_not_json)
                                         "{\"a\": 1e999}",
                                         "{'a': 1}",
                                         "{\"n_embd\": 99999999999999999999}"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         struct hf_model model;
-        status_t status = hf_config_to_model(texts[i], strlen(texts[i]), "config.json", &model);
+        status_t status = to_model(texts[i], strlen(texts[i]), &model);
         ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s", texts[i]);
         status_free(status);
     }
@@ -498,21 +543,20 @@ START_TEST(test_not_json)
     memset(large, ' ', HF_CONFIG_MAX + 1);
     memcpy(large, gpt2_tiny, strlen(gpt2_tiny));
     struct hf_model model;
-    ck_assert_ptr_null(hf_config_to_model(large, HF_CONFIG_MAX, "config.json", &model));
+    ck_assert_ptr_null(to_model(large, HF_CONFIG_MAX, &model));
     hf_model_deinit(&model);
-    status_t status = hf_config_to_model(large, HF_CONFIG_MAX + 1, "config.json", &model);
+    status_t status = to_model(large, HF_CONFIG_MAX + 1, &model);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     status_free(status);
     free(large);
 }
-END_TEST
 
-START_TEST(test_export)
+TEST(export)
 {
     struct buf out = {0};
     const char *json = "{\"model_type\": \"gpt2\", \"layer_norm_epsilon\": 1e-05, \"x\": [0.1],"
                        " \"architectures\": [\"GPT2Model\"]}";
-    ck_assert_ptr_null(hf_config_export(json, strlen(json), "bfloat16", &out));
+    ck_assert_ptr_null(hf_config_export(family_file("gpt2"), json, strlen(json), "bfloat16", &out));
     ck_assert_str_eq(buf_text(&out), "{\n  \"model_type\": \"gpt2\",\n"
                                      "  \"layer_norm_epsilon\": 1e-5,\n  \"x\": [\n    0.1\n  ],\n"
                                      "  \"architectures\": [\n    \"GPT2LMHeadModel\"\n  ],\n"
@@ -520,86 +564,60 @@ START_TEST(test_export)
     buf_clear(&out);
     json = "{\"model_type\": \"llama\", \"dtype\": \"float16\", \"torch_dtype\": \"float16\","
            " \"rms_norm_eps\": 1.0000000000000003e-05}";
-    ck_assert_ptr_null(hf_config_export(json, strlen(json), "float32", &out));
+    ck_assert_ptr_null(hf_config_export(family_file("llama"), json, strlen(json), "float32", &out));
     ck_assert_str_eq(buf_text(&out), "{\n  \"model_type\": \"llama\",\n  \"dtype\": \"float32\",\n"
                                      "  \"rms_norm_eps\": 1.0000000000000003e-5,\n"
                                      "  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ]\n}\n");
     buf_deinit(&out);
 }
-END_TEST
 
 static const struct {
-    enum hf_type type;
-    const char *name, *parameter;
+    const char *family, *name, *parameter;
     enum hf_tensor kind;
 } names[] = {
-    {HF_GPT2, "wte.weight", "transformer.wte.weight", HF_TENSOR_PARAMETER},
-    {HF_GPT2, "h.11.attn.c_attn.bias", "transformer.h.11.attn.c_attn.bias", HF_TENSOR_PARAMETER},
-    {HF_GPT2, "transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.weight", HF_TENSOR_PARAMETER},
-    {HF_GPT2, "lm_head.weight", "lm_head.weight", HF_TENSOR_PARAMETER},
-    {HF_GPT2, "something", "something", HF_TENSOR_PARAMETER},
-    {HF_GPT2, "h.0.attn.bias", NULL, HF_TENSOR_BUFFER},
-    {HF_GPT2, "transformer.h.0.attn.masked_bias", NULL, HF_TENSOR_BUFFER},
-    {HF_GPT2, "score.weight", NULL, HF_TENSOR_OTHER_HEAD},
-    {HF_LLAMA, "embed_tokens.weight", "model.embed_tokens.weight", HF_TENSOR_PARAMETER},
-    {HF_LLAMA, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight",
+    {"gpt2", "wte.weight", "transformer.wte.weight", HF_TENSOR_PARAMETER},
+    {"gpt2", "h.11.attn.c_attn.bias", "transformer.h.11.attn.c_attn.bias", HF_TENSOR_PARAMETER},
+    {"gpt2", "transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.weight", HF_TENSOR_PARAMETER},
+    {"gpt2", "lm_head.weight", "lm_head.weight", HF_TENSOR_PARAMETER},
+    {"gpt2", "something", "something", HF_TENSOR_PARAMETER},
+    {"gpt2", "h.0.attn.bias", NULL, HF_TENSOR_BUFFER},
+    {"gpt2", "transformer.h.0.attn.masked_bias", NULL, HF_TENSOR_BUFFER},
+    {"gpt2", "score.weight", NULL, HF_TENSOR_OTHER_HEAD},
+    {"llama", "embed_tokens.weight", "model.embed_tokens.weight", HF_TENSOR_PARAMETER},
+    {"llama", "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight",
      HF_TENSOR_PARAMETER},
-    {HF_LLAMA, "model.layers.0.self_attn.rotary_emb.inv_freq", NULL, HF_TENSOR_BUFFER},
-    {HF_BERT, "embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight",
-     HF_TENSOR_PARAMETER},
-    {HF_BERT, "bert.encoder.layer.0.output.LayerNorm.beta",
+    {"llama", "model.layers.0.self_attn.rotary_emb.inv_freq", NULL, HF_TENSOR_BUFFER},
+    {"bert", "embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight", HF_TENSOR_PARAMETER},
+    {"bert", "bert.encoder.layer.0.output.LayerNorm.beta",
      "bert.encoder.layer.0.output.LayerNorm.bias", HF_TENSOR_PARAMETER},
-    {HF_BERT, "cls.predictions.bias", "cls.predictions.decoder.bias", HF_TENSOR_PARAMETER},
-    {HF_BERT, "cls.predictions.decoder.bias", "cls.predictions.decoder.bias", HF_TENSOR_COPY},
-    {HF_BERT, "cls.predictions.decoder.weight", "cls.predictions.decoder.weight",
+    {"bert", "cls.predictions.bias", "cls.predictions.decoder.bias", HF_TENSOR_PARAMETER},
+    {"bert", "cls.predictions.decoder.bias", "cls.predictions.decoder.bias", HF_TENSOR_COPY},
+    {"bert", "cls.predictions.decoder.weight", "cls.predictions.decoder.weight",
      HF_TENSOR_PARAMETER},
-    {HF_BERT, "bert.embeddings.position_ids", NULL, HF_TENSOR_BUFFER},
-    {HF_BERT, "bert.pooler.dense.weight", NULL, HF_TENSOR_OTHER_HEAD},
-    {HF_BERT, "cls.seq_relationship.bias", NULL, HF_TENSOR_OTHER_HEAD},
+    {"bert", "bert.embeddings.position_ids", NULL, HF_TENSOR_BUFFER},
+    {"bert", "bert.pooler.dense.weight", NULL, HF_TENSOR_OTHER_HEAD},
+    {"bert", "cls.seq_relationship.bias", NULL, HF_TENSOR_OTHER_HEAD},
 };
 
-START_TEST(test_name)
+LOOP_TEST(name, 0, COUNT_OF(names))
 {
     enum hf_tensor kind;
-    char *parameter = hf_parameter_name(names[_i].type, names[_i].name, &kind);
+    char *parameter = hf_parameter_name(family_file(names[_i].family), names[_i].name, &kind);
     ck_assert_pstr_eq(parameter, names[_i].parameter);
     ck_assert_int_eq(kind, names[_i].kind);
     free(parameter);
 }
-END_TEST
 
-START_TEST(test_export_names)
+TEST(export_names)
 {
-    ck_assert_ptr_null(hf_export_name(HF_GPT2, true, "lm_head.weight"));
-    ck_assert_str_eq(hf_export_name(HF_GPT2, false, "lm_head.weight"), "lm_head.weight");
-    ck_assert_str_eq(hf_export_name(HF_GPT2, true, "transformer.wte.weight"),
+    const struct hf_family *gpt2 = family_file("gpt2"), *bert = family_file("bert");
+    const struct hf_model tied = {.left_out = {true}}, not_tied = {0};
+    ck_assert_ptr_null(hf_export_name(gpt2, &tied, "lm_head.weight"));
+    ck_assert_str_eq(hf_export_name(gpt2, &not_tied, "lm_head.weight"), "lm_head.weight");
+    ck_assert_str_eq(hf_export_name(gpt2, &tied, "transformer.wte.weight"),
                      "transformer.wte.weight");
-    ck_assert_ptr_null(hf_export_name(HF_LLAMA, true, "lm_head.weight"));
-    ck_assert_ptr_null(hf_export_name(HF_BERT, true, "cls.predictions.decoder.weight"));
-    ck_assert_str_eq(hf_export_name(HF_BERT, true, "cls.predictions.decoder.bias"),
+    ck_assert_ptr_null(hf_export_name(family_file("llama"), &tied, "lm_head.weight"));
+    ck_assert_ptr_null(hf_export_name(bert, &tied, "cls.predictions.decoder.weight"));
+    ck_assert_str_eq(hf_export_name(bert, &tied, "cls.predictions.decoder.bias"),
                      "cls.predictions.bias");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("hf_config");
-    TCase *tcase = tcase_create("hf_config");
-    tcase_add_test(tcase, test_golden);
-    tcase_add_loop_test(tcase, test_option, 0, sizeof options / sizeof options[0]);
-    tcase_add_loop_test(tcase, test_option_is_a_model, 0, sizeof options / sizeof options[0]);
-    tcase_add_test(tcase, test_parameters);
-    tcase_add_loop_test(tcase, test_published, 0, sizeof published / sizeof published[0]);
-    tcase_add_loop_test(tcase, test_example, 0, sizeof examples / sizeof examples[0]);
-    tcase_add_loop_test(tcase, test_mistake, 0, sizeof mistakes / sizeof mistakes[0]);
-    tcase_add_test(tcase, test_not_json);
-    tcase_add_test(tcase, test_export);
-    tcase_add_loop_test(tcase, test_name, 0, sizeof names / sizeof names[0]);
-    tcase_add_test(tcase, test_export_names);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

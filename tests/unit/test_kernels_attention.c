@@ -6,6 +6,7 @@
  */
 #include "attention_fixture.h"
 #include "kernels/bfloat16.h"
+#include "tests/testing.h"
 
 enum { RUNS = ON_CUDA ? 6 : 30 };
 
@@ -26,10 +27,25 @@ static void fill_mask(struct random *random, const struct world *world, int inpu
     }
 }
 
+/* Documents of few tokens, of many, of one each, or one of all. */
+static void fill_starts(struct random *random, const struct world *world, int input)
+{
+    if (!world->desc.input_present[input]) return;
+    int32_t *starts = (int32_t *)world->inputs[input].memory;
+    int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
+    for (int64_t b = 0; b < batch; b++, starts += time) {
+        int64_t length = random_of(random, (int64_t[]){1, 5, 20, 64, 90, 1000}, 6);
+        starts[0] = 0;
+        for (int32_t i = 1; i < time; i++)
+            starts[i] = random_between(random, 0, length - 1) == 0 ? i : starts[i - 1];
+    }
+}
+
 static struct attention_case random_attention(struct random *random)
 {
     static const int64_t times[] = {1, 2, 3, 5, 16, 17, 33, 64, 65, 100, 130, 200};
     static const int64_t head_dims[] = {1, 2, 3, 7, 8, 16, 20, 32, 32, 33, 64, 64, 80, 128, 130};
+    static const int64_t windows[] = {0, 0, 1, 2, 7, 40, 64, 129};
     return (struct attention_case){.batch = random_between(random, 1, 3),
                                    .time = random_of(random, times, 12),
                                    .kv_heads = random_between(random, 1, 3),
@@ -39,7 +55,10 @@ static struct attention_case random_attention(struct random *random)
                                    .causal = random_bool(random),
                                    .masked = random_bool(random),
                                    .p = (double[]){0, 0, 0.1, 0.6}[random_between(random, 0, 3)],
-                                   .scale = random_bool(random) ? 0 : 0.7};
+                                   .scale = random_bool(random) ? 0 : 0.7,
+                                   .window = random_of(random, windows, 8),
+                                   .softcap = random_between(random, 0, 2) == 0 ? 2.5 : 0,
+                                   .documents = random_bool(random)};
 }
 
 static void fill_attention(struct random *random, struct world *world,
@@ -51,7 +70,8 @@ static void fill_attention(struct random *random, struct world *world,
     world->rank = (uint32_t)random_between(random, 0, 7);
     world_fill(random, world);
     fill_mask(random, world, 3);
-    /* Scores large and small: an exponential's error is that of its score. */
+    fill_starts(random, world, 4);
+    /* Large and small scores: an exponential's error is that of its score. */
     float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
     double scale = c->scale > 0 ? c->scale : 1 / sqrt((double)c->head_dim);
     world->tolerance = 2e-7 * scale * sqrt((double)c->head_dim) * spread;
@@ -68,7 +88,11 @@ static struct op_desc rope_desc(struct random *random, enum op_kind kind)
     int64_t head = 2 * random_of(random, (int64_t[]){1, 2, 3, 8, 16, 17, 32, 64}, 8);
     desc.attrs.rope.head_dim = head;
     desc.attrs.rope.theta = random_bool(random) ? 10000 : 500000;
-    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, 2);
+    if (random_bool(random)) desc.attrs.rope.rotary_dim = 2 * random_between(random, 1, head / 2);
+    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, 3);
+    desc.attrs.rope.beta_fast = 32;
+    desc.attrs.rope.beta_slow = random_bool(random) ? 1 : 4;
+    desc.attrs.rope.magnitude = 1.25;
     desc.attrs.rope.factor = random_bool(random) ? 8 : 3.5;
     desc.attrs.rope.low_freq_factor = 1;
     desc.attrs.rope.high_freq_factor = 4;
@@ -77,6 +101,16 @@ static struct op_desc rope_desc(struct random *random, enum op_kind kind)
                              random_between(random, 1, 90), head * random_between(random, 1, 4), 0);
     desc.outputs[0] = desc.inputs[0];
     return desc;
+}
+
+static void fill_rope(struct random *random, struct world *world, enum op_kind kind)
+{
+    world->desc = rope_desc(random, kind);
+    world->desc.inputs[1] =
+        type_of(DTYPE_I32, 2, world->desc.inputs[0].dims[0], world->desc.inputs[0].dims[1], 0, 0);
+    world->desc.input_present[1] = random_bool(random);
+    world_fill(random, world);
+    fill_starts(random, world, 1);
 }
 
 /* The head. */
@@ -133,7 +167,7 @@ static double weighted_output(const struct world *world, int output, const float
     return sum;
 }
 
-/* Of the weighted sum of an output, along each element of an input (or every few). */
+/* Slopes of the weighted sum of an output, along each element of an input (or every few). */
 static void check_slopes(const struct world *world, int input, const float *gradient,
                          const float *weighting)
 {
@@ -161,7 +195,9 @@ static void check_slopes(const struct world *world, int input, const float *grad
     }
 }
 
-START_TEST(test_attention_slopes)
+TESTS_BELOW(.timeout = 300);
+
+LOOP_TEST(attention_slopes, 0, 10, .unless = ON_CUDA)
 {
     static const struct attention_case cases[] = {
         {2, 5, 2, 1, 3, .packed = true, .causal = true},
@@ -169,6 +205,11 @@ START_TEST(test_attention_slopes)
         {2, 4, 1, 2, 5, .packed = true, .masked = true},
         {2, 5, 2, 2, 2, .masked = true, .causal = true, .p = 0.3},
         {1, 7, 1, 1, 4, .p = 0.5, .scale = 2},
+        {1, 9, 2, 1, 3, .causal = true, .window = 3},
+        {2, 5, 1, 2, 4, .packed = true, .scale = 1.5, .softcap = 0.8},
+        {1, 7, 1, 2, 3, .causal = true, .masked = true, .window = 2, .softcap = 1.5},
+        {2, 7, 1, 2, 3, .packed = true, .causal = true, .documents = true},
+        {2, 7, 2, 1, 3, .masked = true, .p = 0.3, .documents = true},
     };
     struct random random = {(uint64_t)_i + 77};
     struct world forward = {0}, backward = {0};
@@ -182,24 +223,24 @@ START_TEST(test_attention_slopes)
     world_free(&forward);
     world_free(&backward);
 }
-END_TEST
 
-START_TEST(test_rope_slopes)
+LOOP_TEST(rope_slopes, 0, 6, .unless = ON_CUDA)
 {
     struct random random = {(uint64_t)_i + 770};
-    struct world forward = {.desc = rope_desc(&random, OP_ROPE)};
+    struct world forward = {0};
+    fill_rope(&random, &forward, OP_ROPE);
     struct world backward = {.desc = forward.desc};
     backward.desc.kind = OP_ROPE_BACKWARD;
-    world_fill(&random, &forward);
     world_fill(&random, &backward);
+    if (backward.desc.input_present[1])
+        memcpy(backward.inputs[1].memory, forward.inputs[1].memory, forward.inputs[1].bytes);
     world_run(&backward, KERNELS_REFERENCE);
     check_slopes(&forward, 0, output_of(&backward, 0), input_of(&backward, 0));
     world_free(&forward);
     world_free(&backward);
 }
-END_TEST
 
-START_TEST(test_head_slopes)
+LOOP_TEST(head_slopes, 0, 4, .unless = ON_CUDA)
 {
     struct random random = {(uint64_t)_i + 7700};
     struct world forward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY)};
@@ -227,7 +268,6 @@ START_TEST(test_head_slopes)
     world_free(&forward);
     world_free(&backward);
 }
-END_TEST
 
 /* Operands on bf16. */
 
@@ -306,7 +346,7 @@ static void compare(struct random *random, struct world *world)
     world_run(&again, KERNELS_CPU);
     for (int i = 0; i < desc->output_count; i++) {
         if (!desc->output_present[i]) continue;
-        unsigned char *first = found[i].memory; /* what was there before, then the result */
+        unsigned char *first = found[i].memory; /* the earlier contents, then the result */
         for (size_t j = 0; j < found[i].bytes; j++) {
             unsigned char before = first[j];
             first[j] = again.outputs[i].memory[j];
@@ -336,7 +376,7 @@ static void compare(struct random *random, struct world *world)
     }
 }
 
-START_TEST(test_attention)
+LOOP_TEST(attention, 0, 4)
 {
     kernels_set_threads(1 + _i % 2);
     struct random random = {(uint64_t)_i};
@@ -354,10 +394,9 @@ START_TEST(test_attention)
         world_free(&backward);
     }
 }
-END_TEST
 
 /* Few heads on many threads: the same bits as on one. */
-START_TEST(test_attention_threads)
+LOOP_TEST(attention_threads, 0, 2, .unless = ON_CUDA)
 {
     struct random random = {(uint64_t)_i + 50};
     for (int run = 0; run < RUNS; run++) {
@@ -393,23 +432,20 @@ START_TEST(test_attention_threads)
         world_free(&backward);
     }
 }
-END_TEST
 
-START_TEST(test_rope)
+LOOP_TEST(rope, 0, 2)
 {
     kernels_set_threads(1 + _i % 2);
     struct random random = {(uint64_t)_i + 10};
     for (int run = 0; run < RUNS; run++) {
-        struct world world = {
-            .desc = rope_desc(&random, random_bool(&random) ? OP_ROPE : OP_ROPE_BACKWARD)};
-        world_fill(&random, &world);
+        struct world world = {0};
+        fill_rope(&random, &world, random_bool(&random) ? OP_ROPE : OP_ROPE_BACKWARD);
         compare(&random, &world);
         world_free(&world);
     }
 }
-END_TEST
 
-START_TEST(test_head)
+LOOP_TEST(head, 0, ON_CUDA ? 4 : 2, .unless = !is_tested(OP_LINEAR_CROSS_ENTROPY))
 {
     kernels_set_threads(1 + _i % 2);
     if (_i > 1)
@@ -425,13 +461,14 @@ START_TEST(test_head)
         world_free(&world);
     }
 }
-END_TEST
 
-/* Kernels that turn by the same angles share a table, and outlive the one that made it. */
-START_TEST(test_rope_shares)
+/* Kernels that rotate by the same angles share a table, which outlives the kernel that made it. */
+TEST(rope_shares, .unless = ON_CUDA)
 {
     struct random random = {4};
     struct world world = {.desc = rope_desc(&random, OP_ROPE)};
+    world.desc.attrs.rope.rotary_dim = 0;
+    world.desc.input_present[1] = false;
     world_fill(&random, &world);
     world_run(&world, KERNELS_REFERENCE);
     struct op_desc other = world.desc, back = world.desc;
@@ -457,7 +494,7 @@ START_TEST(test_rope_shares)
     kernel_free(second);
     kernel_free(third);
     ck_assert_status_ok(kernel_new(KERNELS_CPU, &world.desc, &first));
-    ck_assert_uint_eq(kernel_held_bytes(first), bytes); /* the table was gone */
+    ck_assert_uint_eq(kernel_held_bytes(first), bytes); /* the table was freed */
     kernel_free(first);
     other.inputs[0].dims[1] = other.outputs[0].dims[1] = (int64_t)1 << 29;
     status_t status = kernel_new(KERNELS_CPU, &other, &first);
@@ -467,10 +504,64 @@ START_TEST(test_rope_shares)
     area_free(&found);
     world_free(&world);
 }
-END_TEST
 
-/* Rows that see nothing give 0, and take no gradient. */
-START_TEST(test_nothing_seen)
+/* Copies `width` elements of each token from `first` on, of a row of one or several documents. */
+static void copy_tokens(float *to, const float *from, int64_t first, int64_t count, int64_t width)
+{
+    memcpy(to, from + first * width, (size_t)(count * width) * sizeof *to);
+}
+
+/* Runs attention and its gradient, packed operands, on a row; `starts` may be NULL. */
+static void attend_row(const struct attention_case *c, const float *qkv, const float *dy,
+                       const int32_t *starts, float *y, float *dqkv)
+{
+    struct world forward = {.desc = attention_desc(c)}, backward = {0};
+    struct random random = {1};
+    world_fill(&random, &forward);
+    memcpy(forward.inputs[0].memory, qkv, forward.inputs[0].bytes);
+    if (starts != NULL) memcpy(forward.inputs[4].memory, starts, forward.inputs[4].bytes);
+    world_run(&forward, KERNELS_CPU);
+    memcpy(y, forward.outputs[0].memory, forward.outputs[0].bytes);
+    fill_attention_backward(&random, &backward, &forward);
+    memcpy(backward.inputs[0].memory, dy, backward.inputs[0].bytes);
+    world_run(&backward, KERNELS_CPU);
+    memcpy(dqkv, backward.outputs[0].memory, backward.outputs[0].bytes);
+    world_free(&forward);
+    world_free(&backward);
+}
+
+/* Each document of a row gets what it would get alone. */
+LOOP_TEST(documents_alone, 0, 2)
+{
+    enum { TIME = 200, WIDTH = 8, DOCUMENTS = 5 };
+    static const int64_t ends[DOCUMENTS] = {3, 64, 65, 170, TIME};
+    static float qkv[TIME * 3 * WIDTH], dy[TIME * WIDTH], y[TIME * WIDTH], dqkv[TIME * 3 * WIDTH];
+    static float own_qkv[TIME * 3 * WIDTH], own_dy[TIME * WIDTH];
+    static float own_y[TIME * WIDTH], own_dqkv[TIME * 3 * WIDTH];
+    struct random random = {3};
+    int32_t starts[TIME];
+    struct attention_case c = {1, TIME, 2, 1, WIDTH / 2, .packed = true, .causal = _i == 1};
+    fill_random(&random, qkv, TIME * 3 * WIDTH);
+    fill_random(&random, dy, TIME * WIDTH);
+    for (int64_t d = 0, i = 0; d < DOCUMENTS; d++)
+        for (int64_t first = i; i < ends[d]; i++) starts[i] = (int32_t)first;
+    c.documents = true;
+    attend_row(&c, qkv, dy, starts, y, dqkv);
+    c.documents = false;
+    for (int64_t d = 0, first = 0; d < DOCUMENTS; first = ends[d++]) {
+        int64_t count = c.time = ends[d] - first;
+        copy_tokens(own_qkv, qkv, first, count, 3 * WIDTH);
+        copy_tokens(own_dy, dy, first, count, WIDTH);
+        attend_row(&c, own_qkv, own_dy, NULL, own_y, own_dqkv);
+        for (int64_t i = 0; i < count * WIDTH; i++)
+            ck_assert_float_eq_tol(y[first * WIDTH + i], own_y[i], 2e-6f);
+        for (int64_t i = 0; i < count * 3 * WIDTH; i++)
+            ck_assert_float_eq_tol(dqkv[first * 3 * WIDTH + i], own_dqkv[i], 5e-6f);
+    }
+}
+
+/* Rows without visible keys give 0, and get no gradient. */
+LOOP_TEST(nothing_seen, 0, 4)
 {
     struct random random = {99};
     struct attention_case c = {2, 40, 2, 2, 16, .masked = true, .causal = _i % 2, .packed = _i > 1};
@@ -505,10 +596,9 @@ START_TEST(test_nothing_seen)
         world_free(&backward);
     }
 }
-END_TEST
 
-/* Four times the time takes no more than four times the workspace. */
-START_TEST(test_memory_is_linear)
+/* Four times the time needs at most four times the workspace. */
+TEST(memory_is_linear, .unless = ON_CUDA)
 {
     for (int backward = 0; backward < 2; backward++)
         for (int library = 0; library < 2; library++) {
@@ -526,10 +616,9 @@ START_TEST(test_memory_is_linear)
             ck_assert_uint_le(bytes[1], (uint64_t)16384 * 4096); /* not a (t, t) tensor's 1 GiB */
         }
 }
-END_TEST
 
-/* However many rows, the scores of few of them. */
-START_TEST(test_memory_of_head)
+/* For any number of rows, the scores of only a few. */
+TEST(memory_of_head, .unless = ON_CUDA)
 {
     for (int64_t rows = 1 << 10; rows <= 1 << 20; rows <<= 5)
         for (int kind = OP_LINEAR_CROSS_ENTROPY; kind <= OP_LINEAR_CROSS_ENTROPY_BACKWARD; kind++) {
@@ -546,9 +635,8 @@ START_TEST(test_memory_of_head)
             kernel_free(kernel);
         }
 }
-END_TEST
 
-/* On bf16: what the reference makes of the same operands in f32, rounded once at the end. */
+/* On bf16: the reference's result for the same operands in f32, rounded once at the end. */
 
 static float element(const struct world *world, int output, int64_t i)
 {
@@ -557,7 +645,7 @@ static float element(const struct world *world, int output, int64_t i)
     return output_of(world, output)[i];
 }
 
-/* Of a world whose inputs are filled in; it stays f32, and gets the reference's results. */
+/* Compares a world whose inputs are filled in; it stays f32, and gets the reference's results. */
 static void compare_bf16(struct random *random, struct world *world, double tolerance)
 {
     round_inputs(world);
@@ -588,7 +676,7 @@ static void compare_bf16(struct random *random, struct world *world, double tole
     world_free(&narrow);
 }
 
-START_TEST(test_bf16)
+LOOP_TEST(bf16, 0, 2)
 {
     kernels_set_threads(1 + _i % 2);
     struct random random = {(uint64_t)_i + 30};
@@ -601,8 +689,8 @@ START_TEST(test_bf16)
         compare_bf16(&random, &backward, 0x1p-7);
         world_free(&forward);
         world_free(&backward);
-        struct world rope = {.desc = rope_desc(&random, OP_ROPE)};
-        world_fill(&random, &rope);
+        struct world rope = {0};
+        fill_rope(&random, &rope, OP_ROPE);
         compare_bf16(&random, &rope, 0x1p-8);
         world_free(&rope);
         if (!is_tested(OP_LINEAR_CROSS_ENTROPY)) continue;
@@ -610,37 +698,10 @@ START_TEST(test_bf16)
                                  head_desc(&random, run % 2 ? OP_LINEAR_CROSS_ENTROPY
                                                             : OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
         head.desc.output_present[1] = true;
-        if (run % 2) head.desc.output_present[1] = false; /* ties come with few bits */
+        if (run % 2) head.desc.output_present[1] = false; /* few bits produce ties */
         world_fill(&random, &head);
         fill_targets(&random, &head);
         compare_bf16(&random, &head, 0x1p-7);
         world_free(&head);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("kernels of attention");
-    TCase *tests = tcase_create("attention");
-    tcase_set_timeout(tests, 300);
-    if (!ON_CUDA) tcase_add_loop_test(tests, test_attention_slopes, 0, 5);
-    if (!ON_CUDA) tcase_add_loop_test(tests, test_rope_slopes, 0, 6);
-    if (!ON_CUDA) tcase_add_loop_test(tests, test_head_slopes, 0, 4);
-    tcase_add_loop_test(tests, test_attention, 0, 4);
-    if (!ON_CUDA) tcase_add_loop_test(tests, test_attention_threads, 0, 2);
-    tcase_add_loop_test(tests, test_rope, 0, 2);
-    if (is_tested(OP_LINEAR_CROSS_ENTROPY))
-        tcase_add_loop_test(tests, test_head, 0, ON_CUDA ? 4 : 2);
-    if (!ON_CUDA) tcase_add_test(tests, test_rope_shares);
-    tcase_add_loop_test(tests, test_nothing_seen, 0, 4);
-    if (!ON_CUDA) tcase_add_test(tests, test_memory_is_linear);
-    if (!ON_CUDA) tcase_add_test(tests, test_memory_of_head);
-    tcase_add_loop_test(tests, test_bf16, 0, 2);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

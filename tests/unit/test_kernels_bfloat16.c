@@ -1,15 +1,16 @@
 /*
  * Ops on bf16: the reference library against itself in f32 with rounding by hand (exactly), the CPU
  * library against the reference (exactly where nothing is summed; within a step of bf16 where sums
- * of f32 are made in another order), and the loops of every level on all kinds of numbers.
+ * of f32 have another order), and the loops of every level on all kinds of numbers.
  */
 #include "kernel_fixture.h"
 #include "kernels/cpu/loops.h"
+#include "tests/testing.h"
 
 enum { RUNS = ON_CUDA ? 8 : 25, OPERANDS_MAX = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
 
-/* The definition: the nearer of the two neighbours, at a tie the even one; by the value, not by
- * tricks with bits. */
+/* The definition: the nearer of the two neighbours, at a tie the even one; by the value, not by bit
+ * operations. */
 static uint16_t round_by_hand(float value)
 {
     uint32_t bits;
@@ -205,9 +206,9 @@ static bool has_gelu(const struct op_desc *desc)
            desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
 }
 
-/* What it makes of an output that the product before it was rounded, by up to 2^-9 of itself: the
- * slope of GELU is below 2. Its gradient is a product with that slope, which is close to 0 where a
- * tanh by the device's own instruction is not: by the tensor's largest. */
+/* The effect on an output of rounding the product before it, by up to 2^-9 of itself: the slope of
+ * GELU is below 2. Its gradient is a product with that slope, which is close to 0 where a tanh by
+ * the device's own instruction is not: relative to the tensor's largest. */
 static double rounded_before(const struct operands *exact, const struct op_desc *full, int64_t e)
 {
     double largest = 0;
@@ -217,7 +218,9 @@ static double rounded_before(const struct operands *exact, const struct op_desc 
     return largest * 0x1p-8;
 }
 
-START_TEST(ops_on_bf16)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(ops_on_bf16, OP_CONV2D, OP_ADD + 1)
 {
     enum op_kind kind = (enum op_kind)_i;
     struct random random = {.state = 1000 + (uint64_t)_i};
@@ -257,7 +260,7 @@ START_TEST(ops_on_bf16)
                 ck_assert_float_eq(expected, rounds ? widen(round_by_hand(whole)) : whole);
                 ck_assert_float_eq(found, output_at(&again, &low, i, e));
                 /* a step of bf16 is up to 2^-7 of a value; sums here have at most 1,000 terms of at
-                 * most 1, each f32 rounding is up to 2^-24 of what is summed */
+                 * most 1, each f32 rounding is up to 2^-24 of the sum */
                 double bound =
                     !sums(kind) ? 0 : 1e-4 + fabs((double)expected) * (rounds ? 0x1p-7 : 1e-5);
                 if (has_gelu(&low)) bound += rounded_before(&exact, &full, e);
@@ -274,9 +277,8 @@ START_TEST(ops_on_bf16)
         free(indices);
     }
 }
-END_TEST
 
-START_TEST(casts)
+TEST(casts)
 {
     struct random random = {.state = 3};
     for (int run = 0; run < RUNS; run++) {
@@ -300,10 +302,9 @@ START_TEST(casts)
         free(values[0]);
     }
 }
-END_TEST
 
-/* What may not be mixed. */
-START_TEST(refusals)
+/* Types that must not be mixed. */
+TEST(refusals, .unless = ON_CUDA)
 {
     struct random random = {.state = 4};
     struct kernel *kernel = NULL;
@@ -332,10 +333,9 @@ START_TEST(refusals)
     status_free(status);
     ck_assert_ptr_null(kernel);
 }
-END_TEST
 
 /* Every pattern of the upper half, with lower halves around the tie. */
-START_TEST(loops_of_every_level)
+LOOP_TEST(loops_of_every_level, 0, CPU_LEVEL_COUNT, .unless = ON_CUDA)
 {
     const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)_i);
     if (loops == NULL) return;
@@ -344,7 +344,7 @@ START_TEST(loops_of_every_level)
     float *wide = mem_alloc_array(COUNT, sizeof *wide);
     uint16_t *low = mem_alloc_array(COUNT, sizeof *low),
              *other = mem_alloc_array(COUNT, sizeof *other);
-    for (size_t rest = 0; rest < sizeof rests / sizeof rests[0]; rest++) {
+    for (size_t rest = 0; rest < COUNT_OF(rests); rest++) {
         for (uint32_t i = 0; i < COUNT; i++) {
             uint32_t bits = i << 16 | rests[rest];
             memcpy(&wide[i], &bits, sizeof bits);
@@ -378,22 +378,4 @@ START_TEST(loops_of_every_level)
     free(wide);
     free(low);
     free(other);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("kernels on bf16");
-    TCase *tests = tcase_create("bf16");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, ops_on_bf16, OP_CONV2D, OP_ADD + 1);
-    tcase_add_test(tests, casts);
-    if (!ON_CUDA) tcase_add_test(tests, refusals);
-    if (!ON_CUDA) tcase_add_loop_test(tests, loops_of_every_level, 0, CPU_LEVEL_COUNT);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,9 @@
 /*
  * Gradients of the reference library against central differences of its own forward pass: for a
- * random weighting r of the outputs, d(sum(r * y)) / dx must be what the backward op makes of r.
+ * random weighting r of the outputs, d(sum(r * y)) / dx must equal the backward op's result for r.
  */
 #include "kernel_fixture.h"
+#include "tests/testing.h"
 
 enum { MOST = 4096 };
 
@@ -82,13 +83,15 @@ static void check_layer(struct forward *f, enum op_kind data, enum op_kind weigh
     run_once(KERNELS_REFERENCE, &backward,
              (struct kernel_call){.inputs = {f->inputs[0], f->weighting},
                                   .outputs = {dweight, dbias}});
-    /* Linear in each operand: a large step makes no error but rounding. */
+    /* Linear in each operand: a large step has no error except rounding. */
     const float *gradients[] = {dx, dweight, dbias};
     for (f->varied = 0; f->varied < 3; f->varied++)
         check_gradient(f, gradients[f->varied], 0.5f, 2e-5);
 }
 
-START_TEST(test_conv)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(conv, 0, 5)
 {
     static const int64_t cases[][10] = {
         /* groups, in, out, height, width, kernel, stride, padding, dilation, layout */
@@ -114,9 +117,8 @@ START_TEST(test_conv)
     f.desc.outputs[0] = image_of(2, c[2], output[0], output[1], (enum layout)c[9]);
     check_layer(&f, OP_CONV2D_BACKWARD_DATA, OP_CONV2D_BACKWARD_WEIGHTS);
 }
-END_TEST
 
-START_TEST(test_linear)
+LOOP_TEST(linear, 0, 2)
 {
     static struct forward f;
     f.desc = desc_of(OP_LINEAR);
@@ -127,10 +129,9 @@ START_TEST(test_linear)
     f.desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 3, 5, 0);
     check_layer(&f, OP_LINEAR_BACKWARD_DATA, OP_LINEAR_BACKWARD_WEIGHTS);
 }
-END_TEST
 
-/* A layer and the next one's gradient, with GELU in between, are what the ops on their own are. */
-START_TEST(test_linear_gelu)
+/* A layer and the next one's gradient, with GELU in between, equal the separate ops. */
+TEST(linear_gelu)
 {
     static float y[MOST], before[MOST], product[MOST], single[MOST];
     struct op_desc layer = desc_of(OP_LINEAR), gelu = desc_of(OP_GELU);
@@ -167,16 +168,15 @@ START_TEST(test_linear_gelu)
              (struct kernel_call){.inputs = {product, before}, .outputs = {single}});
     for (int i = 0; i < 96; i++) ck_assert_float_eq_tol(y[i], single[i], 1e-5);
 }
-END_TEST
 
-START_TEST(test_relu)
+TEST(relu)
 {
     static struct forward f;
     static float y[MOST], dx[MOST];
     f.desc = desc_of(OP_RELU);
     f.desc.inputs[0] = f.desc.outputs[0] = image_of(2, 3, 4, 5, LAYOUT_CHANNELS_LAST);
     fill_all(&f);
-    for (int i = 0; i < MOST; i++) /* keep away from the kink */
+    for (int i = 0; i < MOST; i++) /* keeps away from the kink */
         f.inputs[0][i] += f.inputs[0][i] < 0 ? -0.1f : 0.1f;
     run_once(KERNELS_REFERENCE, &f.desc,
              (struct kernel_call){.inputs = {f.inputs[0]}, .outputs = {y}});
@@ -186,9 +186,8 @@ START_TEST(test_relu)
              (struct kernel_call){.inputs = {f.weighting, y}, .outputs = {dx}});
     check_gradient(&f, dx, 0.05f, 1e-5);
 }
-END_TEST
 
-START_TEST(test_pool)
+LOOP_TEST(pool, 0, 4)
 {
     static const int64_t cases[][4] = {{2, 2, 0, 0}, {3, 2, 1, 1}, {3, 1, 1, 0}, {2, 3, 1, 1}};
     static struct forward f;
@@ -221,10 +220,9 @@ START_TEST(test_pool)
              (struct kernel_call){.inputs = {f.weighting, f.indices}, .outputs = {dx}});
     check_gradient(&f, dx, 0.03125f, 1e-5);
 }
-END_TEST
 
-/* Dropout, reshape and add are linear, and each has its gradient in its own kind or none at all. */
-START_TEST(test_dropout)
+/* Dropout, reshape and add are linear, and each has its own kind of gradient, or none at all. */
+TEST(dropout)
 {
     static struct forward f;
     static float dx[MOST];
@@ -241,9 +239,8 @@ START_TEST(test_dropout)
                  .inputs = {f.weighting}, .outputs = {dx}, .seed = 99, .step = 3, .rank = 1});
     check_gradient(&f, dx, 0.5f, 1e-5);
 }
-END_TEST
 
-START_TEST(test_log_softmax)
+TEST(log_softmax)
 {
     static struct forward f;
     static float y[MOST], dx[MOST];
@@ -258,10 +255,9 @@ START_TEST(test_log_softmax)
              (struct kernel_call){.inputs = {f.weighting, y}, .outputs = {dx}});
     check_gradient(&f, dx, 0.01f, 2e-4);
 }
-END_TEST
 
 /* Both losses, summed and averaged, with rows that do not count. */
-START_TEST(test_losses)
+LOOP_TEST(losses, 0, 4)
 {
     static struct forward f;
     static float y[MOST], dx[MOST], unused;
@@ -295,26 +291,4 @@ START_TEST(test_losses)
                  (struct kernel_call){.inputs = {f.target}, .outputs = {dx}});
     }
     check_gradient(&f, dx, 0.01f, 2e-4);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("kernels_gradients");
-    TCase *tests = tcase_create("gradients");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_conv, 0, 5);
-    tcase_add_loop_test(tests, test_linear, 0, 2);
-    tcase_add_test(tests, test_linear_gelu);
-    tcase_add_test(tests, test_relu);
-    tcase_add_loop_test(tests, test_pool, 0, 4);
-    tcase_add_test(tests, test_dropout);
-    tcase_add_test(tests, test_log_softmax);
-    tcase_add_loop_test(tests, test_losses, 0, 4);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -6,11 +6,12 @@
 #include "kernel_fixture.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/philox.h"
+#include "tests/testing.h"
 
 enum { MOST = 5000 };
 
 static const size_t sizes[] = {0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 511, 513, 4999};
-enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
+enum { SIZE_COUNT = COUNT_OF(sizes) };
 
 static struct random rng;
 
@@ -19,7 +20,7 @@ static void random_values(float *values, size_t count)
     fill_random(&rng, values, (int64_t)count);
 }
 
-/* Values that an optimizer meets: of all sizes, some of them zero. */
+/* Typical values for an optimizer: of all sizes, some of them zero. */
 static void random_state(float *values, size_t count, bool positive)
 {
     for (size_t i = 0; i < count; i++) {
@@ -38,7 +39,9 @@ static void assert_same_bits(const float *found, const float *expected, size_t c
                  expected[i]);
 }
 
-START_TEST(test_levels)
+TESTS_BELOW(.timeout = 120);
+
+TEST(levels)
 {
     ck_assert_ptr_nonnull(cpu_loops_at(CPU_LEVEL_BASE));
     const struct cpu_loops *best = NULL;
@@ -46,10 +49,9 @@ START_TEST(test_levels)
         if (cpu_loops_at((enum cpu_level)level) != NULL) best = cpu_loops_at((enum cpu_level)level);
     ck_assert_ptr_eq(cpu_loops_get(), best);
 }
-END_TEST
 
-/* The vectors that come with the generator's publication. */
-START_TEST(test_philox)
+/* The vectors published with the generator. */
+TEST(philox)
 {
     static const uint32_t vectors[][10] = {
         {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
@@ -68,9 +70,8 @@ START_TEST(test_philox)
     ck_assert_uint_eq(philox_threshold(0x1p-33), 1);
     ck_assert_uint_eq(philox_threshold(1 - 0x1p-40), (uint64_t)1 << 32);
 }
-END_TEST
 
-START_TEST(test_keep_bits)
+TEST(keep_bits)
 {
     static const uint64_t thresholds[] = {0, 1, 1u << 30, 1u << 31, 0xffffffff, (uint64_t)1 << 32};
     uint64_t words[9];
@@ -100,7 +101,6 @@ START_TEST(test_keep_bits)
         }
     }
 }
-END_TEST
 
 static struct op_desc dropout_desc(enum op_kind kind, struct tensor_type type, double p)
 {
@@ -112,7 +112,7 @@ static struct op_desc dropout_desc(enum op_kind kind, struct tensor_type type, d
 }
 
 /* The counter is (element / 4, stream, step, rank), the key the seed. */
-START_TEST(test_dropout_counter)
+TEST(dropout_counter)
 {
     float x[64], y[64];
     for (int i = 0; i < 64; i++) x[i] = (float)i + 1;
@@ -141,9 +141,8 @@ START_TEST(test_dropout_counter)
         }
     }
 }
-END_TEST
 
-START_TEST(test_dropout_statistics)
+TEST(dropout_statistics)
 {
     enum { N = 400000 };
     static float x[N], y[N];
@@ -177,10 +176,9 @@ START_TEST(test_dropout_statistics)
         ck_assert_double_le(fabs(both / N - q), 4.5 * sqrt(q * (1 - q) / N));
     }
 }
-END_TEST
 
-/* Layout changes nothing about which element is kept, and backward uses forward's mask. */
-START_TEST(test_dropout_layouts)
+/* The layout does not change which element is kept, and backward uses forward's mask. */
+TEST(dropout_layouts)
 {
     static const int64_t shapes[][4] = {{2, 64, 12, 12}, {3, 5, 7, 3},    {1, 130, 3, 5},
                                         {2, 3, 40, 41},  {1, 65, 33, 32}, {4, 1, 9, 9}};
@@ -206,7 +204,6 @@ START_TEST(test_dropout_layouts)
             free(z);
         }
 }
-END_TEST
 
 /* Optimizers, written out once more. */
 
@@ -263,6 +260,32 @@ static void plain_adam(size_t n, float *p, const float *grad, float *m, float *v
     }
 }
 
+static void plain_lion(size_t n, float *p, const float *grad, float *m, const struct lion_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * k->grad_scale;
+        float mean = m[i] * k->beta1, part = g * k->one_minus_beta1;
+        mean += part;
+        float kept = p[i] * k->shrink, decayed = k->beta2 * m[i];
+        p[i] = mean == 0 ? kept : kept - copysignf(k->lr, mean);
+        if (isnan(mean)) p[i] = NAN;
+        m[i] = fmaf(g, k->one_minus_beta2, decayed);
+    }
+}
+
+static void plain_adagrad(size_t n, float *p, const float *grad, float *sum,
+                          const struct adagrad_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        sum[i] = fmaf(g, g, sum[i]);
+        float root = sqrtf(sum[i]), above = -k->decayed_lr * g;
+        float below = root + k->eps;
+        p[i] = p[i] + above / below;
+    }
+}
+
 struct state {
     float param[MOST], grad[MOST], first[MOST], second[MOST];
 };
@@ -275,7 +298,7 @@ static void random_optimizer_state(struct state *state)
     random_state(state->second, MOST, true);
 }
 
-START_TEST(test_adadelta)
+TEST(adadelta)
 {
     static struct state start, found, expected;
     static const float decays[] = {0, 0.01f};
@@ -306,9 +329,8 @@ START_TEST(test_adadelta)
             }
     }
 }
-END_TEST
 
-START_TEST(test_sgd)
+TEST(sgd)
 {
     static struct state start, found, expected;
     for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
@@ -337,9 +359,8 @@ START_TEST(test_sgd)
             }
     }
 }
-END_TEST
 
-START_TEST(test_adam)
+TEST(adam)
 {
     static struct state start, found, expected;
     for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
@@ -372,9 +393,71 @@ START_TEST(test_adam)
             }
     }
 }
-END_TEST
 
-START_TEST(test_norms)
+TEST(lion)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 4; variant++) {
+                struct lion_args args = {.lr = 0.01f,
+                                         .beta1 = 0.9f,
+                                         .one_minus_beta1 = (float)(1 - 0.9),
+                                         .beta2 = 0.99f,
+                                         .one_minus_beta2 = (float)(1 - 0.99),
+                                         .shrink = variant & 1 ? 0.99f : 1,
+                                         .grad_scale = variant & 2 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                size_t n = sizes[s];
+                if (n > 2) start.grad[0] = start.first[0] = 0; /* it does not move */
+                if (n > 2) start.grad[1] = NAN;
+                found = expected = start;
+                plain_lion(n, expected.param, start.grad, expected.first, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->lion(n, found.param, found.grad, found.first, &args);
+                else kernel_lion(n, found.param, found.grad, found.first, &args);
+                if (n > 2) {
+                    ck_assert(isnan(found.param[1]) && isnan(found.first[1]));
+                    found.param[1] = expected.param[1] = found.first[1] = expected.first[1] = 0;
+                }
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(adagrad)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 4; variant++) {
+                struct adagrad_args args = {.decayed_lr = 0.01f,
+                                            .eps = 1e-10f,
+                                            .weight_decay = variant & 1 ? 0.01f : 0,
+                                            .grad_scale = variant & 2 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_adagrad(n, expected.param, start.grad, expected.first, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->adagrad(n, found.param, found.grad, found.first, &args);
+                else kernel_adagrad(n, found.param, found.grad, found.first, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "sum", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(norms)
 {
     static float values[MOST];
     for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
@@ -405,10 +488,9 @@ START_TEST(test_norms)
         }
     }
 }
-END_TEST
 
-/* A thread's part ends where another's begins, wherever that is. */
-START_TEST(test_optimizer_threads)
+/* A thread's part ends where another's begins, at any position. */
+TEST(optimizer_threads)
 {
     enum { N = 100003 };
     float *memory[2][4];
@@ -429,9 +511,8 @@ START_TEST(test_optimizer_threads)
         free(memory[1][i]);
     }
 }
-END_TEST
 
-START_TEST(test_sum_ordered)
+TEST(sum_ordered)
 {
     static float parts[5][MOST], out[MOST], expected[MOST];
     for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
@@ -461,11 +542,43 @@ START_TEST(test_sum_ordered)
             }
     }
 }
-END_TEST
+
+/* test_train_numbers has PyTorch's own numbers. Uniform values are multiples of 2^-24. */
+TEST(random)
+{
+    static float values[MOST], found[MOST], expected[MOST];
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++) {
+            size_t n = sizes[s], blocks = n / 16;
+            for (size_t i = 0; i < n; i++)
+                values[i] = (float)random_between(&rng, 0, (1 << 24) - 1) * 0x1p-24f;
+            if (n > 8) values[0] = 0, values[8] = 0, values[1] = 1 - 0x1p-24f;
+            for (size_t i = 0; i < n; i++) expected[i] = fmaf(values[i], 0.7f, -0.3f);
+            memcpy(found, values, n * sizeof *found);
+            loops->fused(n, found, 0.7f, -0.3f);
+            assert_same_bits(found, expected, n, "fused", loops->name);
+            memcpy(found, values, n * sizeof *found);
+            memcpy(expected, values, n * sizeof *found);
+            loops->box_muller(blocks, found, 0.5f, 2);
+            cpu_loops_base->box_muller(blocks, expected, 0.5f, 2);
+            assert_same_bits(found, expected, n, "box_muller", loops->name);
+            for (size_t i = 0; i < blocks * 16; i++) {
+                const float *block = values + i / 16 * 16;
+                double radius = sqrt(-2 * log(1 - (double)block[i % 8]));
+                double angle = 2 * M_PI * (double)block[i % 8 + 8];
+                double value = 0.5 + 2 * radius * (i % 16 < 8 ? cos(angle) : sin(angle));
+                ck_assert_msg(fabs(value - (double)found[i]) < 1e-5, "%.9g, not %.9g",
+                              (double)found[i], value);
+            }
+        }
+    }
+}
 
 /* Everything else: each level against the base level. */
 
-START_TEST(test_levels_agree)
+TEST(levels_agree)
 {
     static float x[MOST], z[MOST], found[MOST], expected[MOST];
     static uint8_t indices[2][MOST];
@@ -500,8 +613,7 @@ START_TEST(test_levels_agree)
                 AGREE(n, "transpose", transpose, rows, columns, y, x, add);
                 AGREE(n, "sum_rows", sum_rows, rows, columns, y, x, add);
                 uint64_t words[MOST / 64 + 2];
-                for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-                    words[i] = random_bits(&rng);
+                for (size_t i = 0; i < COUNT_OF(words); i++) words[i] = random_bits(&rng);
                 AGREE(n, "apply_bits", apply_bits, n, y, x, words, 1.25f, add);
                 size_t channels = (size_t)random_between(&rng, 1, 64);
                 size_t stride = channels + (size_t)random_between(&rng, 0, 9), pixels = MOST / 73;
@@ -528,9 +640,8 @@ START_TEST(test_levels_agree)
             }
     }
 }
-END_TEST
 
-/* Products: a chain of fused multiply-adds for each element, and nothing beside them touched. */
+/* Products: a chain of fused multiply-adds for each element, and no writes beside them. */
 
 static void plain_product(const struct cpu_product *p, float *c)
 {
@@ -547,7 +658,7 @@ static void plain_product(const struct cpu_product *p, float *c)
         }
 }
 
-START_TEST(test_product)
+TEST(product)
 {
     enum { BIG = 64 * 200 };
     static float a[BIG], b[BIG], factors[BIG], found[BIG], expected[BIG];
@@ -568,7 +679,7 @@ START_TEST(test_product)
         random_values(a, BIG);
         random_values(b, BIG);
         random_values(factors, BIG);
-        /* What a part leaves out is 0, wherever a level looks at it. */
+        /* Elements that a part omits are 0, wherever a level reads them. */
         for (size_t r = 0; r < p.rows; r++)
             for (size_t k = 0; k < p.depth; k++)
                 if ((p.part == PRODUCT_DEPTH_FROM_ROW && k < r) ||
@@ -586,10 +697,9 @@ START_TEST(test_product)
         }
     }
 }
-END_TEST
 
-/* What attention does to its blocks, and rotary positions: each level against the base level. */
-START_TEST(test_attention_levels)
+/* Attention's operations on its blocks, and rotary positions: each level against the base level. */
+TEST(attention_levels)
 {
     enum { SIZE = ATTENTION_BLOCK * ATTENTION_BLOCK, B = ATTENTION_BLOCK };
     static float x[SIZE], p[SIZE], kept[SIZE], found[2 * SIZE], expected[2 * SIZE];
@@ -623,7 +733,7 @@ START_TEST(test_attention_levels)
                                         state + SIZE + 2 * B);
             }
             assert_same_bits(found, expected, SIZE + 3 * B, "attention_softmax", loops->name);
-            for (size_t key = 0; key < block.keys; key++) /* seen by whom it should be */
+            for (size_t key = 0; key < block.keys; key++) /* every query sees exactly its keys */
                 for (size_t i = 0; i < block.queries; i++) {
                     bool sees = (!block.diagonal || key <= i) && (block.seen == NULL || seen[key]);
                     ck_assert(sees ? found[key * B + i] > 0 && found[key * B + i] <= 1.00001f
@@ -650,16 +760,15 @@ START_TEST(test_attention_levels)
                 double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
                 memcpy(states[i] + SIZE + B, &sum, sizeof sum);
                 if (half > 0)
-                    used->rotate(2, half, states[i] + SIZE + 2 * B, x, p, kept, run % 4 > 1,
-                                 run % 2);
+                    used->rotate(2, 2 * half + run % 3, half, states[i] + SIZE + 2 * B, x, p, kept,
+                                 run % 4 > 1, run % 2);
             }
             assert_same_bits(found, expected, 2 * SIZE, "packing, dots or turns", loops->name);
         }
     }
 }
-END_TEST
 
-START_TEST(test_exponential)
+TEST(exponential)
 {
     static float x[MOST], y[MOST];
     for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
@@ -677,34 +786,4 @@ START_TEST(test_exponential)
             else ck_assert_double_le(fabs(y[i] - exact), 2.4e-7 * exact);
         }
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("kernels_loops");
-    TCase *tests = tcase_create("loops");
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, test_levels);
-    tcase_add_test(tests, test_philox);
-    tcase_add_test(tests, test_keep_bits);
-    tcase_add_test(tests, test_dropout_counter);
-    tcase_add_test(tests, test_dropout_statistics);
-    tcase_add_test(tests, test_dropout_layouts);
-    tcase_add_test(tests, test_adadelta);
-    tcase_add_test(tests, test_sgd);
-    tcase_add_test(tests, test_adam);
-    tcase_add_test(tests, test_norms);
-    tcase_add_test(tests, test_optimizer_threads);
-    tcase_add_test(tests, test_sum_ordered);
-    tcase_add_test(tests, test_levels_agree);
-    tcase_add_test(tests, test_product);
-    tcase_add_test(tests, test_attention_levels);
-    tcase_add_test(tests, test_exponential);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

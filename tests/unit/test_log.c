@@ -1,5 +1,4 @@
 /* Logs: lines on stderr, entries in the journal. */
-#include <check.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/journal.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "tests/testing.h"
 
 static char directory[32];
 
@@ -28,7 +28,7 @@ static void tear_down(void)
     free(command);
 }
 
-/* stderr becomes a file; returns its path. */
+/* Redirects stderr to a file; returns its path. */
 static char *catch_stderr(void)
 {
     char *path = file_path_join(directory, "stderr");
@@ -46,7 +46,33 @@ static char *read_all(const char *path)
     return buf_take(&text);
 }
 
-START_TEST(lines)
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
+/* A terminal that shows the log obeys no control characters in a value; é stays é. */
+TEST(quoted_controls)
+{
+    static const struct {
+        const char *text, *quoted;
+    } cases[] = {
+        {"plain", "plain"},
+        {"", "\"\""},
+        {"caf\xc3\xa9", "caf\xc3\xa9"},
+        {"\xc2\x9b"
+         "31m",
+         "\"\\xc2\\x9b31m\""},
+        {"\xc2\x80 \xc2\x9f", "\"\\xc2\\x80 \\xc2\\x9f\""},
+        {"\x9b", "\"\\x9b\""},
+        {"\x1b[2J\x7f", "\"\\x1b[2J\\x7f\""},
+        {"\xe2\x80\xae", "\"\\xe2\\x80\\xae\""},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *quoted = log_quote(cases[i].text);
+        ck_assert_str_eq(quoted, cases[i].quoted);
+        free(quoted);
+    }
+}
+
+TEST(lines)
 {
     char *path = catch_stderr();
     log_set_context("worker=a/cpu:1");
@@ -60,7 +86,6 @@ START_TEST(lines)
     free(text);
     free(path);
 }
-END_TEST
 
 static int bind_journal(char **path)
 {
@@ -74,7 +99,7 @@ static int bind_journal(char **path)
     return fd;
 }
 
-START_TEST(entries)
+TEST(entries)
 {
     char *path = NULL, entry[4096], *errors = catch_stderr();
     int fd = bind_journal(&path);
@@ -92,7 +117,7 @@ START_TEST(entries)
     char *text = read_all(errors);
     ck_assert_str_eq(text, ""); /* not twice */
     free(text);
-    /* Gone: the line is not lost. */
+    /* The journal is gone: the line is not lost. */
     close(fd);
     unlink(path);
     log_event(LOG_INFO, "after", "a=1");
@@ -102,9 +127,8 @@ START_TEST(entries)
     free(path);
     free(errors);
 }
-END_TEST
 
-START_TEST(values_with_line_ends)
+TEST(values_with_line_ends)
 {
     struct buf out = {0};
     char *quoted = log_quote("one\ntwo");
@@ -118,9 +142,8 @@ START_TEST(values_with_line_ends)
     free(quoted);
     buf_deinit(&out);
 }
-END_TEST
 
-START_TEST(stream)
+TEST(stream)
 {
     char *path = catch_stderr();
     struct stat info;
@@ -138,15 +161,14 @@ START_TEST(stream)
     free(name);
     free(path);
 }
-END_TEST
 
 static void note_line(void *user, enum log_level level, const char *event, const char *fields)
 {
     buf_printf(user, "%s %s %s|", log_level_name(level), event, fields);
 }
 
-/* A tap hears what is logged, no more, and without the process's own fields. */
-START_TEST(tap)
+/* A tap gets exactly the logged lines, without the process's own fields. */
+TEST(tap)
 {
     struct buf heard = {0};
     log_set_context("worker=x");
@@ -159,23 +181,4 @@ START_TEST(tap)
     log_event(LOG_INFO, "after", "%s", "");
     ck_assert_str_eq(buf_text(&heard), "INFO joined world=2|WARNING alone |");
     buf_deinit(&heard);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("log");
-    TCase *tests = tcase_create("log");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, lines);
-    tcase_add_test(tests, entries);
-    tcase_add_test(tests, values_with_line_ends);
-    tcase_add_test(tests, stream);
-    tcase_add_test(tests, tap);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

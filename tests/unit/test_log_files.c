@@ -1,6 +1,4 @@
-/* Logs on the disk: what is written is read, filters, places, limits, files that a crash has torn.
- */
-#include <check.h>
+/* Logs on the disk: written lines are read back, filters, places, limits, files torn by a crash. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,7 +8,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "coordinator/log_files.h"
+#include "coordinator/jobs/log_files.h"
+#include "tests/testing.h"
 
 enum { LIMIT = 1 << 20 };
 static char *directory;
@@ -43,7 +42,7 @@ static void add(uint64_t limit, int64_t time_ms, uint32_t attempt, int rank, con
     must(log_files_append(directory, limit, &line, 1));
 }
 
-/* "1/0 text|1/- text|" of what was read. */
+/* "1/0 text|1/- text|" of the lines that were read. */
 struct reading {
     struct buf text;
     uint64_t position;
@@ -72,7 +71,9 @@ static void expect(struct log_query query, const char *words)
     buf_deinit(&reading.text);
 }
 
-START_TEST(test_filters)
+TESTS_BELOW(.set_up = make_directory, .tear_down = remove_directory);
+
+TEST(filters)
 {
     expect((struct log_query){0}, ""); /* no directory: an empty log */
     add(LIMIT, 1000, 1, -1, "queued");
@@ -86,9 +87,8 @@ START_TEST(test_filters)
     expect((struct log_query){.filter = {.since_ms = 3000}}, "1/1 e|2/0 f|");
     expect((struct log_query){.limit = 2}, "1/- queued|1/0 a b=\"c d\"|");
 }
-END_TEST
 
-START_TEST(test_times_and_texts)
+TEST(times_and_texts)
 {
     const int64_t time_ms = INT64_C(1769862896789);
     add(LIMIT, time_ms, 4294967295u, 4095, "x\ny\tz\x1b[31m \xff \xc3\xa9");
@@ -110,7 +110,7 @@ START_TEST(test_times_and_texts)
                                       "x?y?z?[31m ? \xc3\xa9\n");
     buf_deinit(&file);
     free(path);
-    /* A long text is cut, and what follows it is there. */
+    /* A long text is truncated, and the next line is there. */
     char *text = mem_alloc(LOG_LINE_MAX + 100);
     memset(text, 'l', LOG_LINE_MAX + 99);
     add(LIMIT, time_ms, 1, 0, text);
@@ -123,10 +123,9 @@ START_TEST(test_times_and_texts)
     buf_deinit(&after.text);
     free(text);
 }
-END_TEST
 
-/* Reading on from a place sees each line once, whatever is written meanwhile. */
-START_TEST(test_places)
+/* A reader that continues from a place sees each line once, whatever is written meanwhile. */
+TEST(places)
 {
     struct reading reading = {0};
     struct log_query query = {.directory = directory, .limit = 3, .visit = take, .user = &reading};
@@ -153,7 +152,6 @@ START_TEST(test_places)
     must(log_files_tail(directory, &(struct log_filter){0}, 1000, &position));
     ck_assert_uint_eq(position, 0);
 }
-END_TEST
 
 static uint64_t kept_bytes(void)
 {
@@ -167,8 +165,8 @@ static uint64_t kept_bytes(void)
     return bytes;
 }
 
-/* The oldest lines go, the newest never; a reader of what is gone goes on with what is there. */
-START_TEST(test_limit)
+/* The oldest lines go, the newest never; a reader whose lines are gone continues with the rest. */
+TEST(limit)
 {
     enum { SMALL = 1 << 14, COUNT = 2000 };
     struct reading reading = {0};
@@ -192,7 +190,6 @@ START_TEST(test_limit)
     ck_assert_int_eq(lines, COUNT - first);
     buf_deinit(&reading.text);
 }
-END_TEST
 
 static void append_raw(const char *bytes, size_t count)
 {
@@ -204,8 +201,8 @@ static void append_raw(const char *bytes, size_t count)
     free(path);
 }
 
-/* What is no line is passed over, and half of one is not read before it ends. */
-START_TEST(test_torn)
+/* Invalid lines are skipped, and half a line is not read before it ends. */
+TEST(torn)
 {
     static const char *const wrong[] = {
         "\n",
@@ -218,8 +215,7 @@ START_TEST(test_torn)
         "2026-01-3XT12:34:56.789Z 1 0 INFO text\n",
     };
     add(LIMIT, 1, 1, 0, "one");
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        append_raw(wrong[i], strlen(wrong[i]));
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) append_raw(wrong[i], strlen(wrong[i]));
     append_raw("a\0b\n", 4);
     append_raw("2026-01-31T12:34:5", 18);
     expect((struct log_query){0}, "1/0 one|");
@@ -232,35 +228,14 @@ START_TEST(test_torn)
     add(LIMIT, 3, 1, 0, "three");
     expect((struct log_query){0}, "1/0 one|1/0 two|1/0 three|");
 }
-END_TEST
 
-START_TEST(test_unwritable)
+TEST(unwritable)
 {
     char *file = mem_printf("%.*s", (int)(strlen(directory) - strlen("/log")), directory);
-    must(file_write_atomic(file, "x", 1, 0600)); /* where the directory should be */
+    must(file_write_atomic(file, "x", 1, 0600)); /* at the path of the directory */
     const struct log_line line = {.level = "INFO", .text = "x"};
     status_t status = log_files_append(directory, LIMIT, &line, 1);
     ck_assert_ptr_nonnull(status);
     status_free(status);
     free(file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("log_files");
-    TCase *files = tcase_create("files");
-    tcase_add_checked_fixture(files, make_directory, remove_directory);
-    tcase_add_test(files, test_filters);
-    tcase_add_test(files, test_times_and_texts);
-    tcase_add_test(files, test_places);
-    tcase_add_test(files, test_limit);
-    tcase_add_test(files, test_torn);
-    tcase_add_test(files, test_unwritable);
-    suite_add_tcase(suite, files);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,8 +1,7 @@
 /*
- * Stores that earlier versions of fsdpd left (tests/unit/stores/schema-N.sql) become stores of this
- * version, with everything that was in them; backups; and files that must not be touched.
+ * Stores of earlier versions of fsdpd (tests/unit/stores/schema-N.sql) become stores of this
+ * version, with all their content; backups; and files that must not be changed.
  */
-#include <check.h>
 #include <errno.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -17,9 +16,10 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "coordinator/migrations.h"
-#include "coordinator/store.h"
+#include "coordinator/store/migrations.h"
+#include "coordinator/store/store.h"
 #include "store_fixture.h"
+#include "tests/testing.h"
 
 static void execute(const char *file, const char *sql)
 {
@@ -32,7 +32,7 @@ static void execute(const char *file, const char *sql)
 }
 
 /* All rows of a query as text, a line each. */
-static char *ask(const char *file, const char *sql)
+static char *query(const char *file, const char *sql)
 {
     sqlite3 *database = NULL;
     sqlite3_stmt *statement = NULL;
@@ -55,12 +55,12 @@ static char *ask(const char *file, const char *sql)
 
 static void expect_rows(const char *file, const char *sql, const char *rows)
 {
-    char *found = ask(file, sql);
+    char *found = query(file, sql);
     ck_assert_str_eq(found, rows);
     free(found);
 }
 
-/* Makes the store that version `version` left. */
+/* Creates a store as version `version` left it. */
 static void make_old(const char *file, int version)
 {
     const char *source = getenv("srcdir") != NULL ? getenv("srcdir") : ".";
@@ -95,6 +95,10 @@ static status_t count_job(void *user, const job_message *job)
     content->jobs++;
     ck_assert_ptr_nonnull(job->spec);
     ck_assert_str_eq(job->spec->name, job->name);
+    /* 0 is given, and not absent, which would mean the default. */
+    ck_assert_int_eq(job->spec->train->trace_interval, 0);
+    ck_assert_int_ne(job->spec->train->_trace_interval_case, 0);
+    ck_assert_int_ne(job->spec->train->_dropout_case, 0);
     struct store_event_query query = {.job = job->id,
                                       .limit = 1000000,
                                       .visit = count_event,
@@ -110,29 +114,37 @@ static struct content read_all(struct store *store)
     return content;
 }
 
-/* What a store consists of, whatever way it came about. */
+/* The parts of a store, however it was created. */
 static const char shape[] =
     "SELECT m.name, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk FROM sqlite_master m, "
     "pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' "
     "UNION ALL SELECT name, type, tbl_name, '', '', '' FROM sqlite_master WHERE type = 'index' "
     "ORDER BY 1, 2";
 
-START_TEST(test_every_older_version)
+static void quiet_log(void)
+{
+    log_set_level(LOG_WARNING);
+}
+
+TESTS_BELOW(.set_up_once = quiet_log, .timeout = 60, .set_up = store_set_up,
+            .tear_down = store_tear_down);
+
+TEST(every_older_version)
 {
     char *fresh_path = file_path_join(store_directory, "fresh.db");
     struct store *store = NULL;
     expect_ok(store_open(fresh_path, &store));
     store_close(store);
-    char *fresh = ask(fresh_path, shape);
+    char *fresh = query(fresh_path, shape);
 
     for (int version = 1; version < migrations_latest(); version++) {
         char *old = mem_printf("%s/old-%d.db", store_directory, version);
         make_old(old, version);
-        char *jobs = ask(old, "SELECT count(*) FROM jobs");
-        char *events = ask(old, "SELECT count(*) FROM events");
+        char *jobs = query(old, "SELECT count(*) FROM jobs");
+        char *events = query(old, "SELECT count(*) FROM events");
         ck_assert_int_gt(atoi(jobs), 0);
         ck_assert_int_gt(atoi(events), atoi(jobs));
-        char *states = ask(old, "SELECT id, state, reason_code, step, attempt FROM jobs");
+        char *states = query(old, "SELECT id, state, reason_code, step, attempt FROM jobs");
 
         store = NULL;
         expect_ok(store_open(old, &store));
@@ -141,10 +153,10 @@ START_TEST(test_every_older_version)
         ck_assert_int_eq(content.events, atoi(events));
         store_close(store);
         expect_rows(old, "SELECT id, state, reason_code, step, attempt FROM jobs", states);
-        char *migrated = ask(old, shape);
+        char *migrated = query(old, shape);
         ck_assert_str_eq(migrated, fresh);
 
-        /* As it was, for the fsdpd of before. */
+        /* Unchanged, for the previous version of fsdpd. */
         char *backup = mem_printf("%s.schema-%d", old, version);
         char *was = mem_printf("%d\n", version);
         expect_rows(backup, "SELECT version FROM schema", was);
@@ -165,12 +177,11 @@ START_TEST(test_every_older_version)
     free(fresh);
     free(fresh_path);
 }
-END_TEST
 
-START_TEST(test_a_failed_migration_leaves_the_old_store)
+TEST(a_failed_migration_leaves_the_old_store)
 {
     make_old(store_path, 1);
-    /* The column that the second step is about to add is there already. */
+    /* The column that the second step is about to add exists already. */
     execute(store_path, "ALTER TABLE jobs ADD COLUMN report INTEGER NOT NULL DEFAULT 7");
     struct store *store = NULL;
     expect_error(store_open(store_path, &store), STATUS_INTERNAL, "cannot bring");
@@ -178,9 +189,8 @@ START_TEST(test_a_failed_migration_leaves_the_old_store)
     expect_rows(store_path, "SELECT version FROM schema", "1\n");
     expect_rows(store_path, "SELECT DISTINCT report FROM jobs", "7\n");
 }
-END_TEST
 
-START_TEST(test_no_room_for_the_backup)
+TEST(no_room_for_the_backup)
 {
     make_old(store_path, 1);
     struct rlimit before, small;
@@ -199,7 +209,6 @@ START_TEST(test_no_room_for_the_backup)
     expect_ok(store_open(store_path, &store));
     store_close(store);
 }
-END_TEST
 
 static void expect_same_bytes(const char *file, const struct buf *bytes)
 {
@@ -210,14 +219,14 @@ static void expect_same_bytes(const char *file, const struct buf *bytes)
     buf_deinit(&now);
 }
 
-START_TEST(test_what_is_refused_is_not_touched)
+TEST(what_is_refused_is_not_touched)
 {
     static const char *const changes[] = {"UPDATE schema SET version = 4711", "DELETE FROM schema",
                                           "DROP TABLE schema"};
     static const enum status_code codes[] = {STATUS_FAILED_PRECONDITION, STATUS_DATA_LOSS,
                                              STATUS_DATA_LOSS};
     static const char *const words[] = {"newer fsdpd: its schema is version 4711",
-                                        "no store of fsdpd", "no store of fsdpd"};
+                                        "not an fsdpd store", "not an fsdpd store"};
     for (int i = 0; i < 3; i++) {
         unlink(store_path);
         make_old(store_path, 1);
@@ -231,9 +240,8 @@ START_TEST(test_what_is_refused_is_not_touched)
         buf_deinit(&bytes);
     }
 }
-END_TEST
 
-START_TEST(test_damage_says_what_to_do_and_writes_nothing)
+TEST(damage_says_what_to_do_and_writes_nothing)
 {
     make_old(store_path, 1);
     execute(store_path, "PRAGMA journal_mode = WAL");
@@ -247,7 +255,7 @@ START_TEST(test_damage_says_what_to_do_and_writes_nothing)
     expect_same_bytes(store_path, &bytes);
     expect_error(store_backup(store_path, "/dev/null/never"), STATUS_DATA_LOSS, store_path);
 
-    /* A backup in its place; the damaged one is kept. */
+    /* A backup replaces it; the damaged store is kept. */
     char *good = file_path_join(store_directory, "good.db"), *kept = NULL;
     make_old(good, 1);
     expect_ok(store_restore(good, store_path, &kept));
@@ -260,18 +268,17 @@ START_TEST(test_damage_says_what_to_do_and_writes_nothing)
     free(good);
     buf_deinit(&bytes);
 }
-END_TEST
 
-/* While a coordinator writes, a backup has one moment of its store: what was there before at least.
- */
-START_TEST(test_backup_of_a_store_in_use)
+/* While a coordinator writes, a backup is a snapshot of its store: it has at least the content at
+ * its start. */
+TEST(backup_of_a_store_in_use)
 {
     make_old(store_path, 1);
     struct store *store = NULL;
     expect_ok(store_open(store_path, &store));
     struct content before = read_all(store);
     job_message *job = NULL;
-    char *first = ask(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    char *first = query(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
     first[strcspn(first, "\n")] = '\0';
     expect_ok(store_get_job(store, first, &job));
     job->step = 4242;
@@ -295,7 +302,7 @@ START_TEST(test_backup_of_a_store_in_use)
     expect_ok(store_get_job(store, first, &job));
     ck_assert_uint_eq(job->step, 4242);
     store_close(store);
-    char *other = ask(kept, "SELECT max(step) FROM jobs");
+    char *other = query(kept, "SELECT max(step) FROM jobs");
     ck_assert_str_eq(other, "4243\n");
 
     expect_error(store_backup("/nonexistent/store.db", backup), STATUS_NOT_FOUND, "/nonexistent");
@@ -307,16 +314,15 @@ START_TEST(test_backup_of_a_store_in_use)
     free(backup);
     message_free(job);
 }
-END_TEST
 
-/* The file of the store that is replaced is complete before its log is taken from it: what ends a
- * restore in between leaves a store with all that was in it. */
-START_TEST(test_restore_takes_no_transaction)
+/* The replaced store's file is complete before its log is removed: an interrupted restore leaves a
+ * store with all its content. */
+TEST(restore_takes_no_transaction)
 {
     make_old(store_path, 1);
     char *backup = file_path_join(store_directory, "backup.db"), *kept = NULL;
     expect_ok(store_backup(store_path, backup));
-    char *first = ask(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    char *first = query(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
     first[strcspn(first, "\n")] = '\0';
     pid_t child = fork();
     if (child == 0) { /* killed before its log is written back */
@@ -337,7 +343,7 @@ START_TEST(test_restore_takes_no_transaction)
     expect_ok(store_restore(backup, store_path, &kept));
     log = mem_printf("%s-wal", kept);
     ck_assert(unlink(log) == 0 || errno == ENOENT);
-    char *step = ask(kept, "SELECT max(step) FROM jobs");
+    char *step = query(kept, "SELECT max(step) FROM jobs");
     ck_assert_str_eq(step, "4242\n");
     free(step);
     free(log);
@@ -345,9 +351,8 @@ START_TEST(test_restore_takes_no_transaction)
     free(first);
     free(backup);
 }
-END_TEST
 
-START_TEST(test_what_is_no_backup_is_not_restored)
+TEST(what_is_no_backup_is_not_restored)
 {
     make_old(store_path, 1);
     char *bad = file_path_join(store_directory, "bad.db"), *kept = NULL;
@@ -359,7 +364,7 @@ START_TEST(test_what_is_no_backup_is_not_restored)
     expect_error(store_restore(bad, store_path, &kept), STATUS_DATA_LOSS, "bad.db");
     unlink(bad);
     execute(bad, "CREATE TABLE something (else_ INTEGER)");
-    expect_error(store_restore(bad, store_path, &kept), STATUS_DATA_LOSS, "no store of fsdpd");
+    expect_error(store_restore(bad, store_path, &kept), STATUS_DATA_LOSS, "not an fsdpd store");
     unlink(bad);
     make_old(bad, 1);
     execute(bad, "UPDATE schema SET version = 4711");
@@ -369,10 +374,9 @@ START_TEST(test_what_is_no_backup_is_not_restored)
     buf_deinit(&bytes);
     free(bad);
 }
-END_TEST
 
-/* Version 4 had only sentences that say why an attempt is to end. */
-START_TEST(test_stops_of_older_versions)
+/* Version 4 had only sentences as the reason of an attempt's end. */
+TEST(stops_of_older_versions)
 {
     make_old(store_path, 4);
     struct store *store = NULL;
@@ -404,7 +408,7 @@ START_TEST(test_stops_of_older_versions)
                                .code = (char *)"WORKER_DRAINED",
                                .message = (char *)"a: b; c"};
     expect_ok(store_apply(store, &(struct store_change){.job = job, .report = -1, .stop = &stop}));
-    expect_ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
+    expect_ok(store_update_job(store, job, NULL, false)); /* leaves it unchanged */
     struct store_stop read;
     expect_ok(store_get_stop(store, "mnist-2", &read));
     ck_assert(read.shut_down && read.pausing && read.machine && !read.vacating && !read.cancelled);
@@ -416,14 +420,13 @@ START_TEST(test_stops_of_older_versions)
     message_free(job);
     store_close(store);
 }
-END_TEST
 
-START_TEST(test_reports)
+TEST(reports)
 {
     make_old(store_path, 1);
     struct store *store = NULL;
     expect_ok(store_open(store_path, &store));
-    char *first = ask(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    char *first = query(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
     first[strcspn(first, "\n")] = '\0';
     uint64_t report = 99;
     expect_ok(store_get_report(store, first, &report));
@@ -431,37 +434,11 @@ START_TEST(test_reports)
     job_message *job = NULL;
     expect_ok(store_get_job(store, first, &job));
     expect_ok(store_apply(store, &(struct store_change){.job = job, .report = 12}));
-    expect_ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
+    expect_ok(store_update_job(store, job, NULL, false)); /* leaves it unchanged */
     expect_ok(store_get_report(store, first, &report));
     ck_assert_uint_eq(report, 12);
     expect_error(store_get_report(store, "nobody", &report), STATUS_NOT_FOUND, "nobody");
     store_close(store);
     message_free(job);
     free(first);
-}
-END_TEST
-
-int main(void)
-{
-    log_set_level(LOG_WARNING);
-    Suite *suite = suite_create("migrations");
-    TCase *tests = tcase_create("migrations");
-    tcase_add_checked_fixture(tests, store_set_up, store_tear_down);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_every_older_version);
-    tcase_add_test(tests, test_a_failed_migration_leaves_the_old_store);
-    tcase_add_test(tests, test_no_room_for_the_backup);
-    tcase_add_test(tests, test_what_is_refused_is_not_touched);
-    tcase_add_test(tests, test_damage_says_what_to_do_and_writes_nothing);
-    tcase_add_test(tests, test_backup_of_a_store_in_use);
-    tcase_add_test(tests, test_restore_takes_no_transaction);
-    tcase_add_test(tests, test_what_is_no_backup_is_not_restored);
-    tcase_add_test(tests, test_stops_of_older_versions);
-    tcase_add_test(tests, test_reports);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

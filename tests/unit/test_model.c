@@ -1,9 +1,8 @@
 /*
- * Model files: what the tutorial's file and others become, and one message for each mistake. Limits
- * are in test_model_limits.c, models of tokens in test_model_tokens.c. Run from anywhere: $srcdir
- * says where the examples are.
+ * Model files: the models of the tutorial's file and others, and one message for each mistake.
+ * test_model_limits.c has limits, test_model_tokens.c models of tokens. Run from anywhere: $srcdir
+ * is the place of the examples.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +11,11 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "model_files.h"
+#include "tests/testing.h"
 
-START_TEST(tutorial_network)
+TESTS_BELOW(.timeout = 120, .set_up = load_mnist, .tear_down = unload_mnist);
+
+TEST(tutorial_network)
 {
     static const struct {
         const char *path, *type, *print;
@@ -75,7 +77,6 @@ START_TEST(tutorial_network)
     model_free(model);
     model_free(NULL);
 }
-END_TEST
 
 /* What PyTorch 1.13 prints for the same constructors. */
 static const struct {
@@ -104,7 +105,7 @@ static const struct {
     {"2 * ReLU()", "ModuleList", ""},
 };
 
-START_TEST(modules_print_as_in_pytorch)
+LOOP_TEST(modules_print_as_in_pytorch, 0, COUNT_OF(prints))
 {
     char *changed = replace(buf_text(&mnist), "Dropout(0.25)", prints[_i].constructor);
     char *text = replace(changed, "x = dropout1(x)", "x = dropout2(x)"); /* it is only printed */
@@ -116,9 +117,8 @@ START_TEST(modules_print_as_in_pytorch)
     free(changed);
     free(text);
 }
-END_TEST
 
-START_TEST(blocks_nest_and_repeat)
+TEST(blocks_nest_and_repeat)
 {
     static const char *const paths[] = {
         "",
@@ -147,7 +147,7 @@ START_TEST(blocks_nest_and_repeat)
     };
     char *text = replace(residual, "head(towers[0].layers[1].up(x))", "head(x)");
     struct model *model = parse(text);
-    ck_assert_int_eq(model->module_count, (int)(sizeof paths / sizeof paths[0]));
+    ck_assert_int_eq(model->module_count, (int)COUNT_OF(paths));
     for (int i = 0; i < model->module_count; i++) {
         const struct module *module = &model->modules[i];
         ck_assert_str_eq(module->path, paths[i]);
@@ -171,11 +171,10 @@ START_TEST(blocks_nest_and_repeat)
                      72 + 64 + 72 + 3 * (8 * 16 + 16 + 16 * 8 + 8) + 36);
     model_free(model);
     free(text);
-    model_free(parse(residual)); /* a path into a list and a block is as good; shapes come later */
+    model_free(parse(residual)); /* a path into a list and a block works, too; shapes come later */
 }
-END_TEST
 
-START_TEST(parameters_are_tied)
+TEST(parameters_are_tied)
 {
     static const char tied[] = "name: T\ninput: [8]\nclasses: 8\n"
                                "modules: {a: 'Linear(8, 8)', b: 'Linear(8, 8, bias=False)', "
@@ -189,16 +188,15 @@ START_TEST(parameters_are_tied)
     ck_assert_int_eq(p[0].tied_to, -1);
     ck_assert_int_eq(p[2].tied_to, 0);
     ck_assert_int_eq(p[3].tied_to, 0);
-    ck_assert_int_eq(p[0].init_order, 3); /* its values are c's; its own draw is lost */
+    ck_assert_int_eq(p[0].init_order, 3); /* its values are c's; its own draw is discarded */
     ck_assert_int_eq(p[3].init_order, 0);
     ck_assert_int_eq(model_parameter_elements(model), 64 + 8 + 8);
     ck_assert(!p[0].trainable && !p[2].trainable && !p[3].trainable);
     ck_assert(p[1].trainable && p[4].trainable);
     model_free(model);
 }
-END_TEST
 
-START_TEST(parameters_are_frozen)
+TEST(parameters_are_frozen)
 {
     char *text = mem_printf("%sfreeze: ['conv*.weight', fc1.bias]\n", buf_text(&mnist));
     struct model *model = parse(text);
@@ -207,7 +205,6 @@ START_TEST(parameters_are_frozen)
     model_free(model);
     free(text);
 }
-END_TEST
 
 /* One change to the tutorial's file each. */
 static const struct {
@@ -243,7 +240,6 @@ static const struct {
     /* constructors */
     {"Conv2d(1, 32, 3, 1)", "Conv2D(1, 32, 3, 1)",
      "net.yaml:9: module conv1: unknown module 'Conv2D'; did you mean 'Conv2d'?"},
-    {"Conv2d(1, 32, 3, 1)", "GroupNorm(1)", "net.yaml:9: module conv1: unknown module 'GroupNorm'"},
     {"Conv2d(1, 32, 3, 1)", "Conv2d",
      "net.yaml:9: module conv1: expected a constructor such as "
      "Conv2d(1, 32, 3)"},
@@ -392,8 +388,6 @@ static const struct {
      "net.yaml:17: unknown function or module 'relo'; did you mean 'relu'?"},
     {"relu(conv1(x))", "relu(conv3(x))",
      "net.yaml:17: unknown function or module 'conv3'; did you mean 'conv1'?"},
-    {"relu(conv1(x))", "softmax2d_with_everything(x)",
-     "net.yaml:17: unknown function or module 'softmax2d_with_everything'"},
     {"relu(conv1(x))", "relu(conv1(y))", "net.yaml:17: unknown name 'y'; did you mean 'x'?"},
     {"relu(conv1(x))", "relu(conv1)",
      "net.yaml:17: 'conv1' is a module, not a tensor; call it: conv1(x)"},
@@ -405,15 +399,35 @@ static const struct {
     {"relu(conv1(x))", "relu()", "net.yaml:17: relu(): argument 'input' is missing"},
     {"relu(conv1(x))", "conv1.weight(x)",
      "net.yaml:17: module 'conv1' (Conv2d) has no module 'weight'"},
-    {"relu(conv1(x))", "x - x",
-     "net.yaml:17: tensors can be added with + and multiplied with *; '-' is not supported"},
-    {"relu(conv1(x))", "x // x",
-     "net.yaml:17: tensors can be added with + and multiplied with *; '//' is not supported"},
-    {"relu(conv1(x))", "-x",
-     "net.yaml:17: tensors can be added with + and multiplied with *; '-' is not supported"},
-    {"relu(conv1(x))", "x + 1", "net.yaml:17: expected a tensor, found a constant"},
+    {"relu(conv1(x))", "x % x",
+     "net.yaml:17: tensors can be combined with + - * /; '%' is not supported"},
+    {"relu(conv1(x))", "x // 2",
+     "net.yaml:17: tensors can be combined with + - * /; '//' is not supported"},
+    {"relu(conv1(x))", "-3", "net.yaml:17: expected a tensor, found a constant"},
+    {"relu(conv1(x))", "2 + 1", "net.yaml:17: expected a tensor, found a constant"},
+    {"relu(conv1(x))", "x / 0", "net.yaml:17: division by zero"},
     {"relu(conv1(x))", "nll_loss(x, target)",
      "net.yaml:17: nll_loss() belongs under the key 'loss'"},
+    {"conv1(x)", "chunk(x, 2, dim=1)",
+     "net.yaml:17: chunk() gives several tensors; take one of them, as in chunk(x, 2, dim=1)[0]"},
+    {"conv1(x)", "chunk(x, 2, dim=1)[2]", "net.yaml:17: chunk(): there is no part 2 of 2"},
+    {"conv1(x)", "relu(x)[0]",
+     "net.yaml:17: only chunk(x, 2, dim=1) gives several tensors, of which one has a place in [ ]"},
+    {"conv1(x)", "cat([x], dim=1)",
+     "net.yaml:17: cat(): expected 2 to 16 tensors and a dimension, as in cat([x, y], dim=1)"},
+    {"conv1(x)", "cat([x, y], dim=1)", "net.yaml:17: unknown name 'y'; did you mean 'x'?"},
+    {"conv1(x)", "cat([x, x], dim=x)", "net.yaml:17: unknown name 'x'"},
+    {"conv1: Conv2d(1, 32, 3, 1)", "conv1: Parameter(0)",
+     "net.yaml:9: module conv1: Parameter(): expected a positive integer below 2^31, found 0"},
+    {"conv1: Conv2d(1, 32, 3, 1)", "conv1: Parameter()",
+     "net.yaml:9: module conv1: Parameter() takes 1 to 6 sizes"},
+    {"conv1: Conv2d(1, 32, 3, 1)", "conv1: Sequential(Parameter(4))",
+     "net.yaml:9: module conv1.0: a Parameter belongs to a block or the model, not to a list of "
+     "modules"},
+    {"conv1: Conv2d(1, 32, 3, 1)", "conv1: 'GroupNorm(3, 32)'",
+     "net.yaml:9: module conv1: GroupNorm(): num_groups=3 does not divide num_channels=32"},
+    {"conv1: Conv2d(1, 32, 3, 1)", "conv1: 'AvgPool2d(2, ceil_mode=True)'",
+     "net.yaml:9: module conv1: AvgPool2d(): ceil_mode is not supported"},
     {"x = max_pool2d(x, 2)", "x = max_pool2d(x)",
      "net.yaml:19: max_pool2d(): argument 'kernel_size' is missing"},
     {"x = max_pool2d(x, 2)", "x = max_pool2d(x, x)",
@@ -436,7 +450,21 @@ static const struct {
     {"reduction=\"sum\"", "reduction=\"none\"",
      "net.yaml:27: nll_loss(): argument 'reduction': expected \"sum\" or \"mean\", found 'none'"},
     {"loss: nll_loss", "loss: relu",
-     "net.yaml:27: the loss must be nll_loss(output, target) or cross_entropy(output, target)"},
+     "net.yaml:27: the loss must be a call such as nll_loss(output, target) or "
+     "cross_entropy(output, target)"},
+    {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, target)",
+     "net.yaml:27: mse_loss() needs 'targets' instead of 'classes'"},
+    {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, y)",
+     "net.yaml:27: mse_loss(): argument 'target' must be target or x"},
+    {"nll_loss(output, target, reduction=\"sum\")", "huber_loss(output, target, delta=0)",
+     "net.yaml:27: huber_loss(): argument 'delta': expected a number above 0, found 0"},
+    {"classes: 10", "targets: [10]",
+     "net.yaml:27: nll_loss() needs 'classes' instead of 'targets'"},
+    {"classes: 10", "classes: 10\ntargets: [10]",
+     "net.yaml:6: key 'classes': a model has either 'classes' or 'targets'"},
+    {"classes: 10", "targets: 10",
+     "net.yaml:6: key 'targets': expected the shape of one sample's targets such as [1], found "
+     "'10'"},
     {"loss: nll_loss(output, target, reduction=\"sum\")\n", "",
      "net.yaml:4: key 'loss' is missing"},
     {"loss: nll_loss(output, target", "loss: nll_loss(output target",
@@ -458,13 +486,12 @@ static const struct {
      "net.yaml:7: key 'freeze[0]': no parameter matches 'conv9.*'"},
 };
 
-START_TEST(mistakes_are_named)
+LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
 {
     char *text = replace(buf_text(&mnist), mistakes[_i].old, mistakes[_i].new);
     assert_refused(text, strlen(text), mistakes[_i].message);
     free(text);
 }
-END_TEST
 
 /* One change to the file with blocks each. */
 static const struct {
@@ -513,35 +540,58 @@ static const struct {
     {"towers[0].layers[1]", "towers[0].layers[7]",
      "net.yaml:26: module 'towers.0.layers' (ModuleList) has no module '7.up'"},
     {"towers[0].layers[1]", "towers[x].layers[1]",
-     "net.yaml:26: expected the number of a list's module, found 'x' at column 22 of 'output = "
-     "head(towers[x].layers[1].up(x))'"},
+     "net.yaml:26: only constants have computed places in a list; a module's is a number, as in "
+     "layers[0]"},
     {"    forward:\n      - output = x +", "    forwards:\n      - output = x +",
      "net.yaml:9: unknown key 'blocks.Layer(width, hidden=2 * 4, bias=True).forwards'; did you "
      "mean "
      "'forward'?"},
 };
 
-START_TEST(block_mistakes_are_named)
+/* If no name is close, the message lists them all: this is its beginning, and its end. */
+TEST(unknown_names_list_what_there_is)
+{
+    static const char *const cases[][4] = {
+        {"Conv2d(1, 32, 3, 1)", "Quaternion(1)",
+         "net.yaml:9: module conv1: unknown module 'Quaternion'; the modules are Conv2d, Linear, ",
+         ", Sequential, ModuleList"},
+        {"relu(conv1(x))", "softmax2d_with_everything(x)",
+         "net.yaml:17: unknown function or module 'softmax2d_with_everything'; the functions and "
+         "modules are relu, max_pool2d, ",
+         ", fc1, fc2"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *text = replace(buf_text(&mnist), cases[i][0], cases[i][1]);
+        struct model *model = NULL;
+        status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+        const char *message = status_message(status), *end = cases[i][3];
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+        ck_assert_msg(strncmp(message, cases[i][2], strlen(cases[i][2])) == 0, "%s", message);
+        ck_assert_str_eq(message + strlen(message) - strlen(end), end);
+        status_free(status);
+        free(text);
+    }
+}
+
+LOOP_TEST(block_mistakes_are_named, 0, COUNT_OF(block_mistakes))
 {
     char *text = replace(residual, block_mistakes[_i].old, block_mistakes[_i].new);
     assert_refused(text, strlen(text), block_mistakes[_i].message);
     free(text);
 }
-END_TEST
 
-/* The `index`th example in the document that starts like ```yaml; the caller frees. */
-static char *documented_example(const char *document, int index)
+/* The first example below the heading that starts like ```yaml; the caller frees. */
+static char *documented_example(const char *document, const char *heading)
 {
-    const char *start = document;
-    for (int i = 0; i <= index; i++) {
-        start = strstr(start, "\n```yaml\n");
-        ck_assert(start != NULL);
-        start += strlen("\n```yaml\n");
-    }
+    const char *start = strstr(document, heading);
+    ck_assert_msg(start != NULL, "there is no heading %s", heading);
+    start = strstr(start, "\n```yaml\n");
+    ck_assert_msg(start != NULL, "there is no example below %s", heading);
+    start += strlen("\n```yaml\n");
     return mem_strndup(start, (size_t)(strstr(start, "\n```") - start) + 1);
 }
 
-START_TEST(documented_examples_are_right)
+TEST(documented_examples_are_right)
 {
     const char *root = getenv("srcdir");
     char *path = file_path_join(root ? root : ".", "docs/model-file.md");
@@ -550,13 +600,13 @@ START_TEST(documented_examples_are_right)
     ck_assert_msg(!status, "%s", status_message(status));
     free(path);
 
-    char *text = documented_example(buf_text(&document), 0);
+    char *text = documented_example(buf_text(&document), "# The model file\n");
     ck_assert_msg(strstr(buf_text(&mnist), strstr(text, "modules:")) != NULL,
                   "the document shows another network than examples/mnist/net.yaml");
     model_free(parse(text));
     free(text);
 
-    char *blocks = documented_example(buf_text(&document), 2);
+    char *blocks = documented_example(buf_text(&document), "\n## Blocks\n");
     text = mem_printf("name: R\ninput: [3, 32, 32]\nclasses: 10\n%s"
                       "loss: cross_entropy(output, target)\n",
                       blocks);
@@ -566,7 +616,15 @@ START_TEST(documented_examples_are_right)
     free(blocks);
     free(text);
 
-    text = documented_example(buf_text(&document), 3);
+    text = documented_example(buf_text(&document), "\n## Arguments and expressions\n");
+    model = parse(text);
+    ck_assert_int_eq(model->class_count, 256);
+    ck_assert_int_ge(model_find_module(model, "layers.5.norm"), 0);
+    ck_assert_int_eq(model_find_module(model, "layers.4.norm"), -1);
+    model_free(model);
+    free(text);
+
+    text = documented_example(buf_text(&document), "\n## A transformer\n");
     model_free(parse(text));
     path = file_path_join(root ? root : ".", "examples/gpt2/model.yaml");
     struct buf example = {0};
@@ -578,29 +636,4 @@ START_TEST(documented_examples_are_right)
     free(text);
     buf_deinit(&example);
     buf_deinit(&document);
-}
-END_TEST
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-int main(void)
-{
-    Suite *suite = suite_create("model");
-    TCase *tests = tcase_create("model");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, load_mnist, unload_mnist);
-    tcase_add_test(tests, tutorial_network);
-    tcase_add_loop_test(tests, modules_print_as_in_pytorch, 0, COUNT_OF(prints));
-    tcase_add_test(tests, blocks_nest_and_repeat);
-    tcase_add_test(tests, parameters_are_tied);
-    tcase_add_test(tests, parameters_are_frozen);
-    tcase_add_loop_test(tests, mistakes_are_named, 0, COUNT_OF(mistakes));
-    tcase_add_loop_test(tests, block_mistakes_are_named, 0, COUNT_OF(block_mistakes));
-    tcase_add_test(tests, documented_examples_are_right);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

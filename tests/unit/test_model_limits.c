@@ -1,13 +1,13 @@
 /*
- * Model files that go too far: limits of lines, names, work, depth and size, and random changes.
- * Run from anywhere: $srcdir says where the examples are.
+ * Model files beyond the limits: of lines, names, work, depth and size; and random changes. Run
+ * from anywhere: $srcdir is the place of the examples.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "model_files.h"
+#include "tests/testing.h"
 #include "tiny_models.h"
 
 /* A file whose `forward` or modules are generated. */
@@ -27,7 +27,7 @@ static char *repeated(const char *before, const char *part, int count, const cha
     return buf_take(&text);
 }
 
-/* Takes `line`. */
+/* Takes ownership of `line`. */
 static void assert_line_refused(char *line, const char *message)
 {
     char *text = file_with("", "a: 'ReLU()'", line);
@@ -36,7 +36,9 @@ static void assert_line_refused(char *line, const char *message)
     free(line);
 }
 
-START_TEST(lines_are_limited)
+TESTS_BELOW(.timeout = 120, .set_up = load_mnist, .tear_down = unload_mnist);
+
+TEST(lines_are_limited)
 {
     assert_line_refused(repeated("  - output = ", "relu(", 31, "x\n"),
                         "net.yaml:7: expected ',' or ')' at the end of 'output = "
@@ -60,15 +62,13 @@ START_TEST(lines_are_limited)
     assert_line_refused(repeated("  - '", "for a in a: ", 40, "x = x'\n"),
                         "net.yaml:7: nested deeper than 32 levels");
 }
-END_TEST
 
-START_TEST(names_in_a_section_are_limited)
+TEST(names_in_a_section_are_limited)
 {
     struct buf lines = {0};
     for (int i = 0; i < 1000; i++) buf_printf(&lines, "  - v%d = x\n", i);
     assert_line_refused(buf_take(&lines), "net.yaml:1006: more than 1000 names");
 }
-END_TEST
 
 /* Blocks that double: an exponential amount of work from a few lines. */
 static char *doubling(const char *leaf_forward, int levels)
@@ -85,7 +85,7 @@ static char *doubling(const char *leaf_forward, int levels)
     return text;
 }
 
-START_TEST(work_is_limited)
+TEST(work_is_limited)
 {
     char *text = doubling("a(x)", 60);
     struct model *model = NULL;
@@ -94,16 +94,15 @@ START_TEST(work_is_limited)
                   status_message(status));
     status_free(status);
     free(text);
-    text = doubling("x", 60); /* nothing but names */
+    text = doubling("x", 60); /* only names */
     status = model_parse(text, strlen(text), "net.yaml", &model);
     ck_assert_msg(strstr(status_message(status), "takes more than 1000000 steps") != NULL, "%s",
                   status_message(status));
     status_free(status);
     free(text);
 }
-END_TEST
 
-START_TEST(depth_is_limited)
+TEST(depth_is_limited)
 {
     struct buf blocks = {0}, modules = {0};
     buf_add_text(&blocks, "B0: {modules: {a: ReLU()}, forward: [output = a(x)]}");
@@ -135,11 +134,10 @@ START_TEST(depth_is_limited)
     buf_deinit(&blocks);
     buf_deinit(&modules);
 }
-END_TEST
 
-START_TEST(names_are_limited)
+TEST(names_are_limited)
 {
-    /* 256 deep, with names of 64 letters, times many: far more bytes than the file has. */
+    /* 256 levels with names of 64 letters, many times: far more bytes than the file has. */
     struct buf blocks = {0};
     char *name = repeated("", "n", 64, "");
     buf_printf(&blocks, "B0: {modules: {a: 100000 * ReLU()}, forward: [output = x]}");
@@ -151,9 +149,8 @@ START_TEST(names_are_limited)
     free(name);
     buf_deinit(&blocks);
 }
-END_TEST
 
-START_TEST(patterns_are_limited)
+TEST(patterns_are_limited)
 {
     char *stars = repeated("", "*a", 120, "*b");
     char *text = mem_printf("%sfreeze: ['%s']\n", buf_text(&mnist), stars);
@@ -170,9 +167,8 @@ START_TEST(patterns_are_limited)
     free(text);
     free(stars);
 }
-END_TEST
 
-START_TEST(size_is_limited)
+TEST(size_is_limited)
 {
     char *text = repeated(buf_text(&mnist), "# padding\n", 110000, "");
     struct model *model = NULL;
@@ -182,7 +178,6 @@ START_TEST(size_is_limited)
     status_free(status);
     free(text);
 }
-END_TEST
 
 static unsigned random_state;
 
@@ -192,7 +187,8 @@ static unsigned next_random(unsigned below)
     return (random_state >> 8) % below;
 }
 
-/* Bytes changed, dropped and doubled anywhere: a model or one placed error, never a crash. */
+/* Bytes changed, dropped and doubled anywhere: a model or one error with its place, never a
+ * crash. */
 static int parse_mutations(const char *base, int rounds)
 {
     static const char bytes[] = "()[]{},.=:+-*/'\"\n #xc0129e\\\xff";
@@ -227,7 +223,7 @@ static int parse_mutations(const char *base, int rounds)
     return good;
 }
 
-START_TEST(random_changes_do_no_harm)
+TEST(random_changes_do_no_harm)
 {
     random_state = 1;
     int good = parse_mutations(buf_text(&mnist), 6000);
@@ -241,27 +237,4 @@ START_TEST(random_changes_do_no_harm)
         ck_assert_int_gt(good, 10);
         ck_assert_int_lt(good, 2850);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("model limits");
-    TCase *tests = tcase_create("limits");
-    tcase_set_timeout(tests, 120);
-    tcase_add_checked_fixture(tests, load_mnist, unload_mnist);
-    tcase_add_test(tests, lines_are_limited);
-    tcase_add_test(tests, names_in_a_section_are_limited);
-    tcase_add_test(tests, work_is_limited);
-    tcase_add_test(tests, depth_is_limited);
-    tcase_add_test(tests, names_are_limited);
-    tcase_add_test(tests, patterns_are_limited);
-    tcase_add_test(tests, size_is_limited);
-    tcase_add_test(tests, random_changes_do_no_harm);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,9 +1,8 @@
 /*
- * Models of tokens: what the transformers of examples/ become, blocks with several inputs, initial
- * values by rule, and one message for each mistake. Run from anywhere: $srcdir says where the
- * examples are.
+ * Models of tokens: the models of the transformers in examples/, blocks with several inputs,
+ * initial values by rule, and one message for each mistake. Run from anywhere: $srcdir is the place
+ * of the examples.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/mem.h"
 #include "model/graph.h"
 #include "model_files.h"
+#include "tests/testing.h"
 #include "tiny_models.h"
 
 /* In the order of transformers' state_dict. */
@@ -36,7 +36,9 @@ static const struct {
     {"transformer.h.0.mlp.c_proj.bias", "(6,)", INIT_ZEROS, 0},
 };
 
-START_TEST(gpt2_is_that_of_transformers)
+TESTS_BELOW(.timeout = 60);
+
+TEST(gpt2_is_that_of_transformers)
 {
     struct model *model = tiny_model(TINY_GPT2);
     ck_assert(model->tokens);
@@ -45,7 +47,7 @@ START_TEST(gpt2_is_that_of_transformers)
     char shape[128];
     ck_assert_str_eq(tensor_format_shape(&model->input, shape), "(9,)");
     ck_assert_int_eq(model->input.dtype, DTYPE_I32);
-    int count = sizeof gpt2_parameters / sizeof gpt2_parameters[0];
+    int count = COUNT_OF(gpt2_parameters);
     ck_assert_int_eq(model->parameter_count, count + 12 + 3); /* a block more, ln_f, lm_head */
     for (int i = 0; i < count; i++) {
         const struct parameter *parameter = &model->parameters[i];
@@ -58,7 +60,7 @@ START_TEST(gpt2_is_that_of_transformers)
     const struct parameter *head = &model->parameters[count + 14];
     ck_assert_str_eq(head->name, "lm_head.weight");
     ck_assert_int_eq(head->tied_to, 0);
-    /* The tied head is drawn too, and thrown away. */
+    /* The tied head is drawn too, and discarded. */
     ck_assert_int_eq(head->init, INIT_UNIFORM);
     ck_assert_int_eq(head->init_order, count + 14);
     int block = model_find_module(model, "transformer.h.1");
@@ -66,9 +68,8 @@ START_TEST(gpt2_is_that_of_transformers)
     ck_assert_int_eq(model_find_module(model, "transformer.h.2"), -1);
     model_free(model);
 }
-END_TEST
 
-START_TEST(names_are_those_of_transformers)
+LOOP_TEST(names_are_those_of_transformers, 0, TINY_COUNT)
 {
     static const char *const names[TINY_COUNT][5] = {
         {"transformer.ln_f.bias"},
@@ -84,10 +85,9 @@ START_TEST(names_are_those_of_transformers)
         ck_assert_msg(model_find_parameter(model, names[_i][i]) >= 0, "%s", names[_i][i]);
     model_free(model);
 }
-END_TEST
 
-/* Padding of the one that others are tied to; BERT's first row. */
-START_TEST(padding_starts_as_zeros)
+/* Padding of the parameter that others are tied to; BERT's first row. */
+TEST(padding_starts_as_zeros)
 {
     struct model *model = tiny_model(TINY_BERT);
     for (int p = 0; p < model->parameter_count; p++) {
@@ -109,7 +109,6 @@ START_TEST(padding_starts_as_zeros)
     ck_assert_int_eq(model->parameters[1].has_zero_row, false);
     model_free(model);
 }
-END_TEST
 
 /* What PyTorch (and transformers, for Conv1D) prints for the same constructors. */
 static const struct {
@@ -117,25 +116,29 @@ static const struct {
 } prints[] = {
     {"Embedding(10, 3)", "Embedding", "10, 3"},
     {"nn.Embedding(10, 3, padding_idx=2)", "Embedding", "10, 3, padding_idx=2"},
-    {"LayerNorm(768)", "LayerNorm", "(768,), eps=1e-05, elementwise_affine=True"},
+    {"LayerNorm(768)", "LayerNorm", "(768,), eps=1e-05, elementwise_affine=True, bias=True"},
     {"LayerNorm((768,), eps=1e-12, bias=False)", "LayerNorm",
-     "(768,), eps=1e-12, elementwise_affine=True"},
+     "(768,), eps=1e-12, elementwise_affine=True, bias=False"},
     {"LayerNorm(8, elementwise_affine=False)", "LayerNorm",
-     "(8,), eps=1e-05, elementwise_affine=False"},
+     "(8,), eps=1e-05, elementwise_affine=False, bias=False"},
     {"RMSNorm(64, eps=1e-6)", "RMSNorm", "(64,), eps=1e-06, elementwise_affine=True"},
     {"RMSNorm(64)", "RMSNorm", "(64,), eps=None, elementwise_affine=True"},
+    {"GemmaRMSNorm(8)", "GemmaRMSNorm", "(8,), eps=1e-06"},
     {"Conv1D(2304, 768)", "Conv1D", "nf=2304, nx=768"},
     {"GELU()", "GELU", "approximate='none'"},
     {"GELU('tanh')", "GELU", "approximate='tanh'"},
     {"SiLU()", "SiLU", ""},
     {"SiLU(True)", "SiLU", "inplace=True"},
+    {"Tanh()", "Tanh", ""},
+    {"Sigmoid()", "Sigmoid", ""},
+    {"ReLUSquaredActivation()", "ReLUSquaredActivation", ""},
     {"Softmax(dim=-1)", "Softmax", "dim=-1"},
 };
 
 #define HEAD "name: N\ninput: tokens\nvocabulary: 5\ncontext: 4\n"
 #define TAIL "\nloss: cross_entropy(output, target)\n"
 
-START_TEST(modules_print_as_in_pytorch)
+LOOP_TEST(modules_print_as_in_pytorch, 0, COUNT_OF(prints))
 {
     char *text = mem_printf(HEAD "modules: {e: 'Embedding(5, 8)', m: \"%s\", h: 'Linear(8, 5)'}\n"
                                  "forward: ['output = h(e(x))']" TAIL,
@@ -147,7 +150,6 @@ START_TEST(modules_print_as_in_pytorch)
     model_free(model);
     free(text);
 }
-END_TEST
 
 static const char several[] =
     HEAD "blocks:\n"
@@ -168,7 +170,7 @@ static const char several[] =
          "  - y = f(positions(x))\n"
          "  - output = h(o(e(x), e(x) + y))" TAIL;
 
-START_TEST(blocks_take_several_tensors)
+TEST(blocks_take_several_tensors)
 {
     struct model *model = parse(several);
     ck_assert_int_ge(model_find_parameter(model, "o.output.self.weight"), 0);
@@ -188,10 +190,9 @@ START_TEST(blocks_take_several_tensors)
     graph_free(graph);
     model_free(model);
 }
-END_TEST
 
 /* One change to the file above each. */
-static const struct {
+static const struct mistake {
     const char *old, *new, *message;
 } mistakes[] = {
     {"vocabulary: 5\n", "", "net.yaml:1: key 'vocabulary' is missing"},
@@ -278,16 +279,19 @@ static const struct {
      "net.yaml:20: rope(): a factor needs a scaling"},
     {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='llama3', factor=2)",
      "net.yaml:20: rope(): scaling=\"llama3\" needs original_context"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='longrope', factor=2)",
+     "net.yaml:20: rope(): argument 'scaling': expected \"linear\", \"llama3\", \"yarn\" or None, "
+     "found 'longrope'"},
     {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='yarn', factor=2)",
-     "net.yaml:20: rope(): argument 'scaling': expected \"linear\", \"llama3\" or None, found "
-     "'yarn'"},
+     "net.yaml:20: rope(): scaling=\"yarn\" needs original_context"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, rotary_dim=6)",
+     "net.yaml:20: rope(): rotary_dim=6 is not an even number up to head_dim=4"},
     {"y = f(positions(x))",
      "y = rope(e(x), head_dim=4, scaling='llama3', factor=2, original_context=8, "
      "high_freq_factor=1)",
      "net.yaml:20: rope(): high_freq_factor=1 must be above low_freq_factor=1"},
-    {"y = f(positions(x))", "y = e(x) / e(x)",
-     "net.yaml:20: tensors can be added with + and multiplied with *; '/' is not supported"},
-    {"y = f(positions(x))", "y = 2 * e(x)", "net.yaml:20: expected a tensor, found a constant"},
+    {"y = f(positions(x))", "y = e(x) / sqrt(0 - 1)", "net.yaml:20: sqrt() of a number below 0"},
+    {"y = f(positions(x))", "y = 2 * 3", "net.yaml:20: expected a tensor, found a constant"},
     {"output, target)", "output, target, ignore_index=0)",
      "net.yaml:22: cross_entropy(): ignore_index=0: only negative ones are supported; every "
      "negative target is ignored"},
@@ -311,16 +315,45 @@ static const struct {
      "net.yaml:23: key 'init[0].normal': expected a number from 0 to 1e+30, found nothing"},
 };
 
-START_TEST(mistakes_are_named)
+LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
 {
     char *text = replace(several, mistakes[_i].old, mistakes[_i].new);
     if (mistakes[_i].message) assert_refused(text, strlen(text), mistakes[_i].message);
-    else model_free(parse(text)); /* no mistake: nobody calls it */
+    else model_free(parse(text)); /* no mistake: it is never called */
     free(text);
 }
-END_TEST
 
-START_TEST(first_rule_that_matches_counts)
+/* What only the shapes show. */
+static const struct mistake misfits[] = {
+    {"y = f(positions(x))", "y = narrow(e(x), 0, 0, 2)",
+     "net.yaml:20: slice: dim=0 is the batch dimension of (2, 4, 8)"},
+    {"y = f(positions(x))", "y = narrow(e(x), -1, 6, 3)",
+     "net.yaml:20: narrow: of 8 columns, 3 from 6 on"},
+    {"y = f(positions(x))", "y = unflatten(e(x), -1, (3, 2))",
+     "net.yaml:20: unflatten: sizes=(3, 2) do not make 8, dimension -1 of (2, 4, 8)"},
+    {"y = f(positions(x))", "y = unflatten(e(x), 0, 2)",
+     "net.yaml:20: unflatten: dim=0 would split the batch dimension of (2, 4, 8)"},
+    {"y = f(positions(x))", "y = unflatten(e(x), 3, 2)",
+     "net.yaml:20: unflatten: dim=3 does not name a dimension of (2, 4, 8) that can be split"},
+    {"y = f(positions(x))", "y = f(positions(x)) / e(x)",
+     "net.yaml:20: div: second input is (2, 4, 8), but with first input (4, 8) it must be (4, 8)"},
+};
+
+LOOP_TEST(misfits_are_named, 0, COUNT_OF(misfits))
+{
+    char *text = replace(several, misfits[_i].old, misfits[_i].new);
+    struct model *model = parse(text);
+    struct graph *graph = NULL;
+    struct graph_options options = {.batch_size = 2};
+    status_t status = graph_build(model, &options, &graph);
+    ck_assert_ptr_nonnull(status);
+    ck_assert_str_eq(status_message(status), misfits[_i].message);
+    status_free(status);
+    model_free(model);
+    free(text);
+}
+
+TEST(first_rule_that_matches_counts)
 {
     char *text = mem_printf("%sinit:\n"
                             "  - {match: '*.self.*', uniform: 0.5}\n"
@@ -340,7 +373,7 @@ START_TEST(first_rule_that_matches_counts)
         {"e.weight", INIT_NORMAL, 3},
         {"h.weight", INIT_NORMAL, 3},
     };
-    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(expected); i++) {
         const struct parameter *found =
             &model->parameters[model_find_parameter(model, expected[i].name)];
         ck_assert_int_eq(found->init, expected[i].init);
@@ -353,10 +386,9 @@ START_TEST(first_rule_that_matches_counts)
     model_free(model);
     free(text);
 }
-END_TEST
 
-/* What a directory of Hugging Face becomes is such a file. */
-START_TEST(configurations_are_model_files)
+/* A directory of Hugging Face becomes such a file. */
+LOOP_TEST(configurations_are_model_files, 0, TINY_COUNT)
 {
     const char *root = getenv("srcdir");
     char *path = mem_printf("%s/tests/golden/hf-%s.yaml", root ? root : ".", tiny_names[_i]);
@@ -375,28 +407,4 @@ START_TEST(configurations_are_model_files)
     model_free(model);
     buf_deinit(&text);
     free(path);
-}
-END_TEST
-
-#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
-
-int main(void)
-{
-    Suite *suite = suite_create("model of tokens");
-    TCase *tests = tcase_create("tokens");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, gpt2_is_that_of_transformers);
-    tcase_add_loop_test(tests, names_are_those_of_transformers, 0, TINY_COUNT);
-    tcase_add_test(tests, padding_starts_as_zeros);
-    tcase_add_loop_test(tests, modules_print_as_in_pytorch, 0, COUNT_OF(prints));
-    tcase_add_test(tests, blocks_take_several_tensors);
-    tcase_add_loop_test(tests, mistakes_are_named, 0, COUNT_OF(mistakes));
-    tcase_add_test(tests, first_rule_that_matches_counts);
-    tcase_add_loop_test(tests, configurations_are_model_files, 0, TINY_COUNT);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

@@ -1,10 +1,12 @@
 /*
- * The table of ops: what op_desc_check accepts and refuses (its messages must name the op and the
- * shapes), window arithmetic at the edges of its range, and the figures of work.
+ * The table of ops: the descriptions that op_desc_check accepts and refuses (its messages must name
+ * the op and the shapes), window arithmetic at the edges of its range, and the figures of work.
  */
 #include "kernel_fixture.h"
+#include "ops/op_attributes.h"
+#include "tests/testing.h"
 
-START_TEST(test_table)
+TEST(table)
 {
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_info *info = op_info_get((enum op_kind)kind);
@@ -21,9 +23,109 @@ START_TEST(test_table)
             ck_assert_str_ne(info->name, op_info_get((enum op_kind)other)->name);
     }
 }
-END_TEST
 
-START_TEST(test_window_output)
+static size_t attribute_size(const struct op_attribute *attribute)
+{
+    switch (attribute->type) {
+    case ATTRIBUTE_I64: return attribute->pair ? 2 * sizeof(int64_t) : sizeof(int64_t);
+    case ATTRIBUTE_I32:
+    case ATTRIBUTE_U32:
+    case ATTRIBUTE_CHOICE: return sizeof(int32_t);
+    case ATTRIBUTE_REAL: return sizeof(double);
+    case ATTRIBUTE_FLAG: return sizeof(bool);
+    }
+    return 0;
+}
+
+static bool has_byte(const struct op_attribute *attributes, size_t byte)
+{
+    for (const struct op_attribute *it = attributes; it->name != NULL; it++)
+        if (byte >= it->offset && byte < it->offset + attribute_size(it)) return true;
+    return false;
+}
+
+/* Every byte of the arm except padding belongs to a row; texts and hashes would lack a field
+ * without one. */
+#define CHECK_ARM(arm)                                                                             \
+    do {                                                                                           \
+        __typeof__(((union op_attrs *)NULL)->arm) value;                                           \
+        memset(&value, 0xff, sizeof value);                                                        \
+        __builtin_clear_padding(&value);                                                           \
+        for (size_t byte = 0; byte < sizeof value; byte++)                                         \
+            if (((const unsigned char *)&value)[byte] != 0)                                        \
+                ck_assert_msg(has_byte(op_##arm##_attributes, byte), #arm ": byte %zu has no row", \
+                              byte);                                                               \
+        for (int kind = 0; kind < OP_KIND_COUNT; kind++)                                           \
+            checked[kind] |= op_info_get((enum op_kind)kind)->attributes == op_##arm##_attributes; \
+    } while (0)
+
+TEST(every_attribute_has_a_row)
+{
+    bool checked[OP_KIND_COUNT] = {false};
+    CHECK_ARM(conv);
+    CHECK_ARM(linear);
+    CHECK_ARM(pool);
+    CHECK_ARM(dropout);
+    CHECK_ARM(loss);
+    CHECK_ARM(element_loss);
+    CHECK_ARM(avg_pool);
+    CHECK_ARM(group_norm);
+    CHECK_ARM(transpose);
+    CHECK_ARM(slice);
+    CHECK_ARM(concat);
+    CHECK_ARM(mean);
+    CHECK_ARM(gelu);
+    CHECK_ARM(embedding);
+    CHECK_ARM(scale);
+    CHECK_ARM(narrow);
+    CHECK_ARM(arange);
+    CHECK_ARM(padding_mask);
+    CHECK_ARM(norm);
+    CHECK_ARM(rope);
+    CHECK_ARM(attention);
+    for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
+        const struct op_info *info = op_info_get((enum op_kind)kind);
+        ck_assert_msg(checked[kind] || info->attributes == NULL, "%s: not among these", info->name);
+    }
+}
+
+/* Golden tests cover the text; it has every value that differs from the default. */
+TEST(attributes_are_printed_unless_usual)
+{
+    struct op_desc desc = desc_of(OP_LINEAR_BACKWARD_WEIGHTS);
+    struct buf text = {0};
+    op_attributes_print(desc.kind, &desc.attrs, &text);
+    ck_assert_str_eq(buf_text(&text), "");
+    desc.attrs.linear.transposed = true;
+    desc.attrs.linear.activation = ACTIVATION_GELU_TANH;
+    op_attributes_print(desc.kind, &desc.attrs, &text);
+    ck_assert_str_eq(buf_text(&text), " transposed gelu_tanh");
+    buf_clear(&text);
+    desc = desc_of(OP_CONV2D);
+    desc.attrs.conv.stride[0] = desc.attrs.conv.stride[1] = 1;
+    desc.attrs.conv.dilation[0] = desc.attrs.conv.dilation[1] = 1;
+    desc.attrs.conv.padding[1] = 3;
+    desc.attrs.conv.groups = 2;
+    op_attributes_print(desc.kind, &desc.attrs, &text);
+    ck_assert_str_eq(buf_text(&text), " padding=0x3 groups=2");
+    buf_clear(&text);
+    desc = desc_of(OP_ARANGE);
+    desc.attrs.arange.start = -2;
+    desc.attrs.arange.step = 3;
+    op_attributes_print(desc.kind, &desc.attrs, &text);
+    ck_assert_str_eq(buf_text(&text), " from -2 by 3");
+    buf_clear(&text);
+    desc = desc_of(OP_ATTENTION);
+    desc.attrs.attention.heads = 4;
+    desc.attrs.attention.kv_heads = 2;
+    desc.attrs.attention.causal = true;
+    desc.attrs.attention.p = 0.5;
+    op_attributes_print(desc.kind, &desc.attrs, &text);
+    ck_assert_str_eq(buf_text(&text), " heads=4 kv_heads=2 causal p=0.5 stream=0");
+    buf_deinit(&text);
+}
+
+TEST(window_output)
 {
     ck_assert_int_eq(op_window_output(28, 3, 1, 0, 1), 26);
     ck_assert_int_eq(op_window_output(24, 2, 2, 0, 1), 12);
@@ -48,12 +150,11 @@ START_TEST(test_window_output)
         {5, 3, 1, 0, INT64_MAX / 2 + 1},
         {5, 5, 1, 0, (int64_t)1 << 62},
     };
-    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+    for (size_t i = 0; i < COUNT_OF(hostile); i++) {
         const int64_t *h = hostile[i];
         ck_assert_int_le(op_window_output(h[0], h[1], h[2], h[3], h[4]), 0);
     }
 }
-END_TEST
 
 static struct op_desc conv2(void)
 {
@@ -117,9 +218,10 @@ static void refuses(const struct op_desc *desc, const char *first, const char *s
         refuses(&desc, first, second);                                                             \
     } while (0)
 
-START_TEST(test_operands)
+TEST(operands)
 {
     REFUSES(conv2(), desc.kind = OP_KIND_COUNT, "kind", "unknown");
+    REFUSES(conv2(), desc.attrs.conv.activation = (enum op_activation)9, "activation 9", "unknown");
     REFUSES(conv2(), desc.kind = (enum op_kind) - 1, "kind", "unknown");
     REFUSES(conv2(), desc.input_count = 2, "2 inputs", "expected 3");
     REFUSES(conv2(), desc.output_count = 2, "2 outputs", "and 1");
@@ -137,12 +239,11 @@ START_TEST(test_operands)
     REFUSES(loss(OP_NLL_LOSS), desc.inputs[1].dtype = DTYPE_F32, "f32", "i32");
     struct op_desc desc = conv2();
     desc.input_present[2] = false;
-    desc.inputs[2].dim_count = 99; /* absent: not looked at */
+    desc.inputs[2].dim_count = 99; /* absent: ignored */
     ck_assert_status_ok(op_desc_check(&desc));
 }
-END_TEST
 
-START_TEST(test_conv)
+TEST(conv)
 {
     REFUSES(conv2(), desc.inputs[1].dims[1] = 16, "(64, 32, 26, 26)", "(64, 16, 3, 3)");
     REFUSES(conv2(), desc.inputs[2].dims[0] = 63, "(63,)", "(64,)");
@@ -177,9 +278,8 @@ START_TEST(test_conv)
     REFUSES(weights, desc.outputs[0].dims[3] = 4, "(64, 64, 24, 24)", "(64, 64, 24, 23)");
     REFUSES(weights, desc.outputs[1].dims[0] = 1, "(1,)", "(64,)");
 }
-END_TEST
 
-START_TEST(test_linear)
+TEST(linear)
 {
     REFUSES(linear(), desc.inputs[1].dims[1] = 4608, "(64, 9216)", "(128, 4608)");
     REFUSES(linear(), desc.inputs[1].dim_count = 1, "(128,)", "2 dimensions");
@@ -189,7 +289,7 @@ START_TEST(test_linear)
     REFUSES(linear(), desc.inputs[2].dims[0] = 64, "(64,)", "(128,)");
     REFUSES(linear(), desc.attrs.linear.transposed = true, "(128, 9216)", "(9216, 9216)");
     REFUSES(linear(), desc.attrs.linear.activation = (enum op_activation)3, "activation 3",
-            "not possible");
+            "unknown");
     REFUSES(with_gelu(linear()), desc.attrs.linear.activation = ACTIVATION_RELU, "preactivation",
             "without gelu");
     REFUSES(with_gelu(linear()), desc.outputs[1].dims[1] = 64, "(64, 64)", "(64, 128)");
@@ -217,9 +317,8 @@ START_TEST(test_linear)
     desc.outputs[0] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);
     ck_assert_status_ok(op_desc_check(&desc));
 }
-END_TEST
 
-START_TEST(test_pool)
+TEST(pool)
 {
     REFUSES(pool(), desc.attrs.pool.kernel[0] = 0, "kernel", "(0, 2)");
     REFUSES(pool(), desc.attrs.pool.kernel[0] = 128, "(128, 2)", "255");
@@ -230,9 +329,8 @@ START_TEST(test_pool)
     REFUSES(pool(), desc.outputs[0].dims[3] = 5, "(2, 3, 4, 5)", "(2, 3, 4, 4)");
     REFUSES(pool(), desc.outputs[1].dims[3] = 5, "indices", "(2, 3, 4, 5)");
 }
-END_TEST
 
-START_TEST(test_others)
+TEST(others)
 {
     struct op_desc same = desc_of(OP_ADD);
     same.inputs[0] = same.inputs[1] = same.outputs[0] = type_of(DTYPE_F32, 2, 3, 4, 0, 0);
@@ -265,7 +363,6 @@ START_TEST(test_others)
     backward.outputs[0] = type_of(DTYPE_F32, 2, 64, 10, 0, 0);
     REFUSES(backward, desc.outputs[0].dims[0] = 65, "(64,)", "(65,)");
 }
-END_TEST
 
 /* (2, 16, .): 4 heads of 8 columns, 2 of them for keys and values; side by side if packed. */
 static struct op_desc attention(bool packed)
@@ -296,7 +393,120 @@ static struct op_desc attention_backward(bool packed)
     return desc;
 }
 
-START_TEST(test_attention)
+static struct op_desc element_loss(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    desc.attrs.element_loss.weight = 1;
+    desc.inputs[0] = desc.inputs[1] = type_of(DTYPE_F32, 2, 64, 10, 0, 0);
+    desc.inputs[2] = type_of(DTYPE_I32, 1, 64, 0, 0, 0);
+    desc.outputs[0] = kind == OP_ELEMENT_LOSS ? type_of(DTYPE_F32, 1, 1, 0, 0, 0) : desc.inputs[0];
+    return desc;
+}
+
+static struct op_desc move(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    desc.inputs[0] = desc.inputs[1] = desc.outputs[0] = type_of(DTYPE_F32, 3, 4, 6, 5, 0);
+    switch (kind) {
+    case OP_TRANSPOSE:
+        desc.attrs.transpose.dims[0] = 1;
+        desc.attrs.transpose.dims[1] = 2;
+        desc.outputs[0] = type_of(DTYPE_F32, 3, 4, 5, 6, 0);
+        break;
+    case OP_SLICE:
+        desc.attrs.slice.dim = 1;
+        desc.attrs.slice.start = 2;
+        desc.outputs[0].dims[1] = 4;
+        break;
+    case OP_CONCAT:
+        desc.attrs.concat.dim = 1;
+        desc.inputs[0] = type_of(DTYPE_F32, 2, 2, 5, 0, 0);
+        desc.outputs[0].dims[1] = 8;
+        break;
+    default:
+        desc.attrs.mean.dim = 1;
+        desc.outputs[0] = type_of(DTYPE_F32, 2, 4, 5, 0, 0);
+        break;
+    }
+    return desc;
+}
+
+TEST(moves)
+{
+    REFUSES(move(OP_TRANSPOSE), desc.attrs.transpose.dims[1] = 3, "(4, 6, 5)", "no dimension 3");
+    REFUSES(move(OP_TRANSPOSE), desc.attrs.transpose.dims[0] = -1, "(4, 6, 5)", "no dimension -1");
+    REFUSES(move(OP_TRANSPOSE), desc.attrs.transpose.dims[0] = 2, "2 and 2", "ascend");
+    REFUSES(move(OP_TRANSPOSE), desc.outputs[0] = desc.inputs[0], "(4, 6, 5)", "(4, 5, 6)");
+    REFUSES(move(OP_SLICE), desc.attrs.slice.start = 3, "4 from 3", "of 6");
+    REFUSES(move(OP_SLICE), desc.attrs.slice.start = -1, "4 from -1", "of 6");
+    REFUSES(move(OP_SLICE), desc.attrs.slice.start = INT64_MAX, "4 from", "of 6");
+    REFUSES(move(OP_SLICE), desc.attrs.slice.dim = 7, "(4, 6, 5)", "no dimension 7");
+    REFUSES(move(OP_SLICE), desc.outputs[0] = type_of(DTYPE_F32, 2, 4, 6, 0, 0), "(4, 6)",
+            "(4, 5)");
+    REFUSES(move(OP_CONCAT), desc.outputs[0].dims[1] = 9, "(4, 9, 5)", "(4, 8, 5)");
+    REFUSES(move(OP_CONCAT), desc.inputs[0].dims[1] = 4, "(2, 4)", "(2, 5)");
+    REFUSES(move(OP_CONCAT), desc.inputs[0].dim_count = 1, "(2,)", "(4, 8, 5)");
+    REFUSES(move(OP_CONCAT), desc.attrs.concat.dim = 3, "(4, 8, 5)", "no dimension 3");
+    REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 3, "(4, 6, 5)", "no dimension 3");
+    REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 0, "(4, 5)", "(6, 5)");
+}
+
+static struct op_desc average(void)
+{
+    struct op_desc desc = desc_of(OP_AVG_POOL2D);
+    desc.inputs[0] = type_of(DTYPE_F32, 4, 2, 3, 8, 8);
+    desc.outputs[0] = type_of(DTYPE_F32, 4, 2, 3, 4, 4);
+    for (int i = 0; i < 2; i++) desc.attrs.avg_pool.kernel[i] = desc.attrs.avg_pool.stride[i] = 2;
+    return desc;
+}
+
+static struct op_desc group_norm(void)
+{
+    struct op_desc desc = desc_of(OP_GROUP_NORM);
+    desc.attrs.group_norm.groups = 2;
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 3, 3, 6, 5, 0);
+    desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 1, 6, 0, 0, 0);
+    desc.outputs[1] = desc.outputs[2] = type_of(DTYPE_F32, 2, 3, 2, 0, 0);
+    return desc;
+}
+
+TEST(averages_and_groups)
+{
+    REFUSES(average(), desc.outputs[0].dims[3] = 3, "(2, 3, 4, 3)", "(2, 3, 4, 4)");
+    REFUSES(average(), desc.attrs.avg_pool.kernel[0] = 9, "(9, 2)", "(2, 3, 8, 8)");
+    REFUSES(average(), desc.attrs.avg_pool.kernel[0] = 0, "kernel", "(0, 2)");
+    REFUSES(average(), desc.attrs.avg_pool.stride[1] = 0, "stride", "(2, 0)");
+    REFUSES(average(), desc.attrs.avg_pool.padding[1] = 2, "(0, 2)", "half");
+    REFUSES(average(), desc.inputs[0].dim_count = 3, "(2, 3, 8)", "4 dimensions");
+    REFUSES(average(), desc.attrs.avg_pool.adaptive = true;
+            desc.outputs[0].dims[1] = 2, "(2, 2, 4, 4)", "(2, 3, 4, 4)");
+    REFUSES(group_norm(), desc.attrs.group_norm.groups = 4, "4 groups", "(3, 6, 5)");
+    REFUSES(group_norm(), desc.attrs.group_norm.groups = 0, "0 groups", "(3, 6, 5)");
+    REFUSES(group_norm(), desc.attrs.group_norm.eps = -1, "eps", "-1");
+    REFUSES(group_norm(), desc.inputs[1].dims[0] = 5, "(5,)", "(6,)");
+    REFUSES(group_norm(), desc.outputs[2].dims[1] = 3, "(3, 3)", "(3, 2)");
+    REFUSES(group_norm(), desc.outputs[1].dtype = DTYPE_BF16, "bf16", "f32");
+}
+
+TEST(element_losses)
+{
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.inputs[1].dims[1] = 9, "(64, 9)", "(64, 10)");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.inputs[2].dims[0] = 10, "(10,)", "(64,)");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.outputs[0].dims[0] = 2, "(2,)", "(1,)");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.weight = 0, "weight", "0");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.weight = NAN, "weight", "nan");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.attrs.element_loss.difference = DIFFERENCE_HUBER,
+            "delta", "more than 0");
+    REFUSES(element_loss(OP_ELEMENT_LOSS),
+            desc.attrs.element_loss.difference = (enum op_difference)4, "difference 4", "unknown");
+    REFUSES(element_loss(OP_ELEMENT_LOSS), desc.inputs[0].dtype = DTYPE_BF16, "bf16", "f32");
+    REFUSES(element_loss(OP_ELEMENT_LOSS_BACKWARD), desc.outputs[0].dims[0] = 1, "(1, 10)",
+            "(64, 10)");
+    REFUSES(loss(OP_CROSS_ENTROPY), desc.attrs.loss.label_smoothing = 1, "label_smoothing", "< 1");
+    REFUSES(loss(OP_NLL_LOSS), desc.attrs.loss.label_smoothing = 0.1, "label_smoothing", "0.1");
+}
+
+TEST(attention)
 {
     REFUSES(attention(false), desc.attrs.attention.heads = 0, "heads", "0");
     REFUSES(attention(false), desc.attrs.attention.kv_heads = 3, "kv_heads", "3");
@@ -315,6 +525,12 @@ START_TEST(test_attention)
     REFUSES(attention(true), desc.input_present[2] = true, "value", "without key");
     REFUSES(attention(true), desc.inputs[3].dims[1] = 15, "mask", "(2, 15)");
     REFUSES(attention(true), desc.inputs[3].dtype = DTYPE_F32, "mask", "u8");
+    REFUSES(attention(true),
+            (desc.input_present[4] = true, desc.inputs[4] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
+            "starts", "(2, 16)");
+    REFUSES(attention_backward(true),
+            (desc.input_present[7] = true, desc.inputs[7] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
+            "starts", "(2, 16)");
     REFUSES(attention(true), desc.outputs[0].dims[2] = 64, "(2, 16, 64)", "(2, 16, 32)");
     REFUSES(attention(true), desc.outputs[1].dims[1] = 2, "log-sum-exp", "(2, 4, 16)");
     REFUSES(attention_backward(false), desc.output_present[1] = false, "gradients", "inputs");
@@ -323,7 +539,7 @@ START_TEST(test_attention)
     REFUSES(attention_backward(false), desc.outputs[0].dims[2] = 16, "gradient", "(2, 16, 16)");
     REFUSES(attention_backward(false), desc.outputs[2].dims[2] = 32, "gradient", "(2, 16, 32)");
     REFUSES(attention_backward(false), desc.input_present[5] = false, "log-sum-exp", "missing");
-    /* Dropout counts 2^34 probabilities, without it there may be more. */
+    /* Dropout counts 2^34 probabilities; without it there may be more. */
     struct op_desc desc = attention(true);
     desc.inputs[0].dims[1] = desc.outputs[0].dims[1] = desc.outputs[1].dims[2] = 1 << 17;
     desc.inputs[3].dims[1] = 1 << 17;
@@ -331,7 +547,6 @@ START_TEST(test_attention)
     desc.attrs.attention.p = 0.1;
     refuses(&desc, "number of probabilities", "1.37439e+11");
 }
-END_TEST
 
 static struct op_desc rope(void)
 {
@@ -347,7 +562,7 @@ static struct op_desc rope(void)
     return desc;
 }
 
-START_TEST(test_rope)
+TEST(rope)
 {
     REFUSES(rope(), desc.attrs.rope.head_dim = 0, "head_dim", "0");
     REFUSES(rope(), desc.attrs.rope.head_dim = 7, "head_dim", "7");
@@ -361,8 +576,10 @@ START_TEST(test_rope)
     REFUSES(rope(), desc.attrs.rope.original_context = 0, "original_context", "0");
     REFUSES(rope(), desc.inputs[0].dim_count = 2, "input", "3 dimensions");
     REFUSES(rope(), desc.outputs[0].dims[1] = 15, "(2, 15, 32)", "(2, 16, 32)");
+    REFUSES(rope(),
+            (desc.input_present[1] = true, desc.inputs[1] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
+            "starts", "(2, 16)");
 }
-END_TEST
 
 static struct op_desc head(void)
 {
@@ -375,7 +592,7 @@ static struct op_desc head(void)
     return desc;
 }
 
-START_TEST(test_head)
+TEST(head)
 {
     REFUSES(head(), desc.inputs[1].dims[1] = 31, "(65, 31)", "(2, 16, 32)");
     REFUSES(head(), desc.inputs[1].dim_count = 1, "weight", "2 dimensions");
@@ -394,7 +611,6 @@ START_TEST(test_head)
     forward.outputs[0] = forward.outputs[1] = backward.outputs[0];
     REFUSES(forward, desc.outputs[1].dims[0] = 2, "count", "(2,)");
 }
-END_TEST
 
 /* Of sequences. */
 
@@ -406,7 +622,7 @@ static struct op_desc same(enum op_kind kind, struct tensor_type type)
     return desc;
 }
 
-START_TEST(test_broadcast)
+TEST(broadcast)
 {
     struct tensor_type x = type_of(DTYPE_F32, 3, 2, 5, 7, 0);
     struct op_desc add = same(OP_ADD, x), sum = same(OP_SUM_LEADING, x);
@@ -423,11 +639,86 @@ START_TEST(test_broadcast)
     add.inputs[1].dim_count = 0;
     ck_assert_status_ok(op_desc_check(&add));
 }
-END_TEST
 
-START_TEST(test_activations)
+TEST(arithmetic)
 {
-    static const enum op_kind kinds[] = {OP_MUL,
+    struct op_desc div = same(OP_DIV, type_of(DTYPE_F32, 3, 2, 5, 7, 0));
+    div.inputs[1] = type_of(DTYPE_F32, 2, 5, 7, 0, 0);
+    ck_assert_status_ok(op_desc_check(&div));
+    REFUSES(div, desc.inputs[1].dims[1] = 1, "(5, 1)", "(2, 5, 7)");
+    div.kind = OP_MUL;
+    ck_assert_status_ok(op_desc_check(&div));
+    REFUSES(div, desc.outputs[0] = desc.inputs[1], "output is (5, 7)", "(2, 5, 7)");
+    struct op_desc backward = same(OP_DIV_BACKWARD, type_of(DTYPE_F32, 3, 2, 5, 7, 0));
+    backward.inputs[2] = type_of(DTYPE_F32, 1, 7, 0, 0, 0);
+    ck_assert_status_ok(op_desc_check(&backward));
+    REFUSES(backward, desc.inputs[2].dims[0] = 5, "(5,)", "(2, 5, 7)");
+    REFUSES(backward, desc.inputs[1].dims[0] = 1, "(1, 5, 7)", "(2, 5, 7)");
+    REFUSES(backward, desc.outputs[0].dims[0] = 1, "(1, 5, 7)", "(2, 5, 7)");
+    struct op_desc scale = same(OP_SCALE, type_of(DTYPE_F32, 1, 3, 0, 0, 0));
+    scale.attrs.scale.factor = -2;
+    scale.attrs.scale.offset = 0.5;
+    ck_assert_status_ok(op_desc_check(&scale));
+    REFUSES(scale, desc.attrs.scale.factor = 1e39, "factor", "not possible");
+    REFUSES(scale, desc.attrs.scale.offset = NAN, "offset", "not possible");
+    REFUSES(scale, desc.kind = OP_RECIPROCAL, "offset", "not possible");
+}
+
+TEST(windows_and_caps)
+{
+    struct op_desc windowed = attention(true);
+    windowed.attrs.attention.causal = true;
+    windowed.attrs.attention.window = 4;
+    windowed.attrs.attention.softcap = 30;
+    ck_assert_status_ok(op_desc_check(&windowed));
+    REFUSES(windowed, desc.attrs.attention.causal = false, "window is 4", "not possible");
+    REFUSES(windowed, desc.attrs.attention.window = -1, "window is -1", "not possible");
+    REFUSES(windowed, desc.attrs.attention.softcap = -1, "softcap is -1", "not possible");
+    REFUSES(windowed, desc.attrs.attention.softcap = 1e39, "softcap", "not possible");
+}
+
+TEST(partial_and_scaled_positions)
+{
+    struct op_desc turned = desc_of(OP_ROPE);
+    turned.inputs[0] = turned.outputs[0] = type_of(DTYPE_F32, 3, 2, 5, 24, 0);
+    turned.attrs.rope.head_dim = 12;
+    turned.attrs.rope.rotary_dim = 4;
+    turned.attrs.rope.theta = 10000;
+    ck_assert_status_ok(op_desc_check(&turned));
+    REFUSES(turned, desc.attrs.rope.rotary_dim = 14, "rotary_dim is 14", "not possible");
+    REFUSES(turned, desc.attrs.rope.rotary_dim = 3, "rotary_dim is 3", "not possible");
+    turned.attrs.rope.scaling = ROPE_SCALING_YARN;
+    turned.attrs.rope.factor = turned.attrs.rope.magnitude = turned.attrs.rope.beta_slow = 2;
+    turned.attrs.rope.beta_fast = 32;
+    turned.attrs.rope.original_context = 64;
+    ck_assert_status_ok(op_desc_check(&turned));
+    REFUSES(turned, desc.attrs.rope.theta = 1, "theta is 1", "not possible");
+    REFUSES(turned, desc.attrs.rope.beta_fast = 1, "beta_fast is 1", "not possible");
+    REFUSES(turned, desc.attrs.rope.magnitude = 0, "magnitude is 0", "not possible");
+    REFUSES(turned, desc.attrs.rope.original_context = 0, "original_context is 0", "not possible");
+}
+
+TEST(columns)
+{
+    struct op_desc narrow = same(OP_NARROW, type_of(DTYPE_F32, 3, 2, 5, 7, 0));
+    narrow.outputs[0].dims[2] = 3;
+    narrow.attrs.narrow.start = 4;
+    ck_assert_status_ok(op_desc_check(&narrow));
+    REFUSES(narrow, desc.attrs.narrow.start = 5, "of 7 columns", "3 from 5");
+    REFUSES(narrow, desc.attrs.narrow.start = -1, "of 7 columns", "3 from -1");
+    REFUSES(narrow, desc.outputs[0].dims[2] = 8, "of 7 columns", "8 from 4");
+    REFUSES(narrow, desc.outputs[0].dims[1] = 4, "(2, 4, 3)", "(2, 5, 7)");
+    REFUSES(narrow, desc.inputs[0].dim_count = 0, "last dimension", "()");
+    struct op_desc backward = same(OP_NARROW_BACKWARD, type_of(DTYPE_F32, 2, 5, 7, 0, 0));
+    backward.inputs[0].dims[1] = 3;
+    ck_assert_status_ok(op_desc_check(&backward));
+    REFUSES(backward, desc.inputs[1].dims[1] = 3, "(5, 3)", "(5, 7)");
+    REFUSES(backward, desc.attrs.narrow.start = INT64_MAX, "of 7 columns", "3 from");
+}
+
+TEST(activations)
+{
+    static const enum op_kind kinds[] = {OP_SCALE,
                                          OP_GELU,
                                          OP_GELU_BACKWARD,
                                          OP_SILU,
@@ -435,8 +726,17 @@ START_TEST(test_activations)
                                          OP_SILU_MUL,
                                          OP_SOFTMAX,
                                          OP_SILU_MUL_BACKWARD,
-                                         OP_SOFTMAX_BACKWARD};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+                                         OP_TANH,
+                                         OP_TANH_BACKWARD,
+                                         OP_SOFTMAX_BACKWARD,
+                                         OP_RECIPROCAL,
+                                         OP_SIGMOID,
+                                         OP_SQUARED_RELU,
+                                         OP_SIGMOID_BACKWARD,
+                                         OP_SQUARED_RELU_BACKWARD,
+                                         OP_GELU_MUL,
+                                         OP_GELU_MUL_BACKWARD};
+    for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         struct op_desc all = same(kinds[i], type_of(DTYPE_F32, 2, 3, 4, 0, 0));
         const struct op_info *info = op_info_get(kinds[i]);
         int last_input = info->input_count - 1, last_output = info->output_count - 1;
@@ -454,9 +754,8 @@ START_TEST(test_activations)
     REFUSES(same(OP_SOFTMAX, type_of(DTYPE_F32, 1, 4, 0, 0, 0)), desc.inputs[0].dim_count = 0, "()",
             "last dimension");
 }
-END_TEST
 
-START_TEST(test_embedding)
+TEST(embedding)
 {
     struct op_desc forward = desc_of(OP_EMBEDDING), backward = desc_of(OP_EMBEDDING_BACKWARD);
     struct tensor_type tokens = type_of(DTYPE_I32, 2, 8, 16, 0, 0);
@@ -479,19 +778,23 @@ START_TEST(test_embedding)
             desc.outputs[0].dtype = DTYPE_F32, "f32", "bf16");
     REFUSES(backward, desc.outputs[0].dims[1] = 31, "(8, 16, 32)", "(8, 16, 31)");
     REFUSES(backward, desc.outputs[0].dtype = DTYPE_BF16, "weight's gradient", "f32");
-    backward.inputs[1].dtype = DTYPE_BF16; /* its gradient is f32 all the same */
+    backward.inputs[1].dtype = DTYPE_BF16; /* its gradient is still f32 */
     backward.accumulate[0] = true;
     ck_assert_status_ok(op_desc_check(&backward));
 }
-END_TEST
 
-START_TEST(test_tokens)
+TEST(tokens)
 {
     struct op_desc arange = desc_of(OP_ARANGE), mask = desc_of(OP_PADDING_MASK);
     arange.inputs[0] = mask.inputs[0] = type_of(DTYPE_I32, 2, 8, 16, 0, 0);
     arange.outputs[0] = type_of(DTYPE_I32, 1, 16, 0, 0, 0);
     arange.attrs.arange.step = 1;
     mask.outputs[0] = type_of(DTYPE_U8, 2, 8, 16, 0, 0);
+    struct op_desc restarted = arange;
+    restarted.input_present[1] = true;
+    restarted.inputs[1] = restarted.outputs[0] = restarted.inputs[0];
+    REFUSES(restarted, desc.inputs[1].dims[0] = 7, "starts", "(8, 16)");
+    REFUSES(restarted, desc.outputs[0] = arange.outputs[0], "(16,)", "(8, 16)");
     REFUSES(arange, desc.outputs[0].dims[0] = 8, "(8,)", "(16,)");
     REFUSES(arange, desc.inputs[0].dim_count = 0, "()", "last dimension");
     REFUSES(arange, desc.attrs.arange.start = INT32_MAX - 14, "last element", "2.14748e+09");
@@ -500,7 +803,6 @@ START_TEST(test_tokens)
     REFUSES(mask, desc.outputs[0].dtype = DTYPE_F32, "mask", "u8");
     REFUSES(mask, desc.outputs[0].dims[1] = 15, "(8, 15)", "(8, 16)");
 }
-END_TEST
 
 static struct op_desc norm(enum op_kind kind)
 {
@@ -523,7 +825,7 @@ static struct op_desc norm(enum op_kind kind)
     return desc;
 }
 
-START_TEST(test_norm)
+TEST(norm)
 {
     REFUSES(norm(OP_LAYER_NORM), desc.inputs[1].dims[0] = 6, "(6,)", "(7,)");
     REFUSES(norm(OP_LAYER_NORM), desc.inputs[2].dim_count = 0, "bias", "(7,)");
@@ -562,9 +864,8 @@ START_TEST(test_norm)
     half.input_present[2] = half.input_present[5] = half.output_present[0] = false;
     ck_assert_status_ok(op_desc_check(&half));
 }
-END_TEST
 
-START_TEST(test_work)
+TEST(work)
 {
     struct op_desc desc = conv2();
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 64 * 64 * 24 * 24 * 32 * 9);
@@ -578,7 +879,7 @@ START_TEST(test_work)
     desc = pool();
     ck_assert_double_eq(op_desc_flops(&desc), 0);
     ck_assert_uint_eq(op_desc_bytes(&desc), 4 * (384 + 96) + 96);
-    /* Of a table, no more than the tokens can name, unless it is zeroed. */
+    /* At most the rows of a table that the tokens can name, unless it is zeroed. */
     struct op_desc embedding = desc_of(OP_EMBEDDING);
     embedding.inputs[0] = type_of(DTYPE_I32, 2, 2, 8, 0, 0);
     embedding.inputs[1] = type_of(DTYPE_BF16, 2, 50257, 768, 0, 0);
@@ -593,7 +894,7 @@ START_TEST(test_work)
     ck_assert_uint_eq(op_desc_bytes(&gradient), 16 * 4 + 16 * 768 * 2 + 50257ull * 768 * 4);
     gradient.accumulate[0] = true;
     ck_assert_uint_eq(op_desc_bytes(&gradient), 16 * 4 + 16 * 768 * 2 + 16 * 768 * 4);
-    /* A gradient costs what its forward pass does. */
+    /* A gradient costs as much as its forward pass. */
     struct op_desc weights = desc_of(OP_LINEAR_BACKWARD_WEIGHTS);
     weights.inputs[0] = type_of(DTYPE_F32, 2, 64, 9216, 0, 0);
     weights.inputs[1] = type_of(DTYPE_F32, 2, 64, 128, 0, 0);
@@ -606,37 +907,12 @@ START_TEST(test_work)
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * 16 * 16 * 8 * 2 * 4);
     desc.attrs.attention.causal = true;
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (16 * 17 / 2) * 8 * 2 * 4);
+    desc.attrs.attention.window = 3; /* the first rows see one and two keys */
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (1 + 2 + 14 * 3) * 8 * 2 * 4);
+    desc.attrs.attention.window = 100;
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (16 * 17 / 2) * 8 * 2 * 4);
     desc = attention_backward(true);
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 5 * 16 * 16 * 8 * 2 * 4);
     desc = head();
     ck_assert_double_eq(op_desc_flops(&desc), 3 * 2.0 * 2 * 16 * 32 * 65);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("ops");
-    TCase *tests = tcase_create("ops");
-    tcase_add_test(tests, test_table);
-    tcase_add_test(tests, test_window_output);
-    tcase_add_test(tests, test_operands);
-    tcase_add_test(tests, test_conv);
-    tcase_add_test(tests, test_linear);
-    tcase_add_test(tests, test_pool);
-    tcase_add_test(tests, test_others);
-    tcase_add_test(tests, test_attention);
-    tcase_add_test(tests, test_rope);
-    tcase_add_test(tests, test_head);
-    tcase_add_test(tests, test_broadcast);
-    tcase_add_test(tests, test_activations);
-    tcase_add_test(tests, test_embedding);
-    tcase_add_test(tests, test_tokens);
-    tcase_add_test(tests, test_norm);
-    tcase_add_test(tests, test_work);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
 /* The command line of fsdpd. */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include "config_role.h"
 #include "option_table.h"
 #include "options.h"
+#include "tests/testing.h"
 
 static char directory[32];
 static struct options options;
@@ -50,7 +50,9 @@ static void refused(status_t status, const char *words)
     options_deinit(&options);
 }
 
-START_TEST(test_roles_and_flags)
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
+TEST(roles_and_flags)
 {
     ok(PARSE("fsdpd", "--workers", "cpu:3", "--state-dir", directory, "--runtime-dir=run",
              "--data-root", directory, "--data-root", "/", "--listen", "localhost:1",
@@ -69,9 +71,9 @@ START_TEST(test_roles_and_flags)
     ok(PARSE("fsdpd", "--state-dir", directory));
     ck_assert_int_eq(options.coordinator.local_workers, 2);
     char *data = mem_printf("%s/data", directory);
-    ck_assert_int_eq(access(data, F_OK), -1); /* parsing makes nothing */
+    ck_assert_int_eq(access(data, F_OK), -1); /* parsing creates nothing */
     ok(options_prepare(&options));
-    ck_assert_str_eq(options.coordinator.data_roots[0], data); /* was made */
+    ck_assert_str_eq(options.coordinator.data_roots[0], data); /* was created */
     ck_assert_int_eq(access(data, W_OK), 0);
     free(data);
     ck_assert_str_eq(options.coordinator.runtime_dir,
@@ -99,16 +101,14 @@ START_TEST(test_roles_and_flags)
                                                      : "unix:/run/user/7/fsdpd/fsdpd.sock");
     ck_assert_int_eq(options.worker.data_root_count, 0);
 }
-END_TEST
 
-START_TEST(test_no_local_workers)
+TEST(no_local_workers)
 {
     ok(PARSE("fsdpd", "--workers", "none", "--state-dir", directory));
     ck_assert_int_eq(options.coordinator.local_workers, 0);
 }
-END_TEST
 
-START_TEST(test_mistakes)
+TEST(mistakes)
 {
     refused(PARSE("fsdpd", "wroker"), "did you mean worker");
     refused(PARSE("fsdpd", "--worker", "cpu:1"), "did you mean --workers");
@@ -128,9 +128,8 @@ START_TEST(test_mistakes)
     refused(PARSE("fsdpd", "worker", "--device", "toaster"), "toaster");
     refused(PARSE("fsdpd", "worker", "more"), "more");
 }
-END_TEST
 
-START_TEST(test_help)
+TEST(help)
 {
     ok(PARSE("fsdpd", "worker", "-h"));
     ck_assert(options.help);
@@ -153,7 +152,6 @@ START_TEST(test_help)
         ck_assert_uint_le(strcspn(line, "\n"), 90);
     buf_deinit(&text);
 }
-END_TEST
 
 /* ---- fsdpd.yaml ---- */
 
@@ -164,13 +162,14 @@ static char *write_file(const char *text)
     return path;
 }
 
-START_TEST(test_file)
+TEST(file)
 {
-    char *text = mem_printf("workers: cpu:5\nthreads: 3\ndata_roots: [/, %s]\nlog_level: error\n"
-                            "listen: unix:/tmp/a\ninsecure_tcp: true\n"
-                            "limits: {watchers: 7, silence_seconds: 2.5}\nlimits.jobs_active: 9\n"
-                            "worker: {id: \"n7/cpu\", device: }\n",
-                            directory);
+    char *text = mem_printf(
+        "workers: cpu:5\nthreads: 3\ndata_roots: [/, %s]\nlog_level: error\n"
+        "listen: unix:/tmp/a\ninsecure_tcp: true\n"
+        "limits: {watchers: 7, silence_seconds: 2.5, retry_seconds: 0.3}\nlimits.jobs_active: 9\n"
+        "worker: {id: \"n7/cpu\", device: }\n",
+        directory);
     char *path = write_file(text);
     ok(PARSE("fsdpd", "--config", path));
     ck_assert_str_eq(options.config_file, path);
@@ -186,16 +185,18 @@ START_TEST(test_file)
     ck_assert_int_eq(options.coordinator.limits.silence_ms, 2500);
     ck_assert_int_eq(options.coordinator.limits.jobs_active, 9);
     ck_assert_int_eq(options.coordinator.limits.plan_ms, 60000);
+    ck_assert_int_eq(options.coordinator.limits.retry_ms, 300);
+    ck_assert_int_eq(options.coordinator.limits.retry_max_ms, 60000);
     ck_assert_ptr_null(options.worker.id); /* of another role */
     options_deinit(&options);
 
     setenv("FSDPD_CONFIG", path, 1);
     ok(PARSE("fsdpd", "worker"));
     ck_assert_str_eq(options.worker.id, "n7/cpu");
-    ck_assert_str_eq(options.worker.device, "cpu"); /* no value: as if it were not there */
+    ck_assert_str_eq(options.worker.device, "cpu"); /* no value: as if it were absent */
     ck_assert_int_eq(options.worker.threads, 3);
     options_deinit(&options);
-    ok(PARSE("fsdpd", "worker", "--supervised")); /* is told everything by its coordinator */
+    ok(PARSE("fsdpd", "worker", "--supervised")); /* its coordinator sends it all settings */
     ck_assert_ptr_null(options.worker.id);
     ck_assert_ptr_null(options.config_file);
     options_deinit(&options);
@@ -224,7 +225,6 @@ START_TEST(test_file)
     free(path);
     free(text);
 }
-END_TEST
 
 static const struct {
     const char *text, *words;
@@ -232,7 +232,7 @@ static const struct {
     {"\nlog_levle: debug\n", ":2: log_levle: unknown key; did you mean log_level?"},
     {"limits:\n  watcher: 1\n", ":2: limits.watcher: unknown key; did you mean limits.watchers?"},
     {"watchers: 1\n", "did you mean limits.watchers?"},
-    /* More than a request may have could never be submitted. */
+    /* A larger size than a request's could never be submitted. */
     {"limits.spec_bytes: 7340033\n",
      ":1: limits.spec_bytes: expected an integer from 4096 to 7340032"},
     {"zzzzzz: 1\n", "fsdpd config dump lists all"},
@@ -251,23 +251,22 @@ static const struct {
     {"limits: 3\n", ":1: limits: expected a mapping of keys"},
     {"limits.silence_seconds: 1\n", ":1: limits.silence_seconds: expected at least two heartbeats"},
     {"threads: 1\nthreads: 2\n", ":2: "},
-    {"limits: {watchers: 1}\nlimits.watchers: 2\n", ":2: limits.watchers: stands here twice"},
+    {"limits: {watchers: 1}\nlimits.watchers: 2\n", ":2: limits.watchers: is set twice"},
     {"- 1\n", ":1: expected a mapping"},
     {"a: [\n", ":2: "},
     {"worker: {device: toaster}\n",
      ":1: worker.device: expected cpu or cuda:N"}, /* of another role */
 };
 
-START_TEST(test_bad_files)
+LOOP_TEST(bad_files, 0, COUNT_OF(bad_files))
 {
     char *path = write_file(bad_files[_i].text);
     refused(PARSE("fsdpd", "--config", path), bad_files[_i].words);
     refused(PARSE("fsdpd", "config", "check", path), path);
     free(path);
 }
-END_TEST
 
-START_TEST(test_all_mistakes)
+TEST(all_mistakes)
 {
     char *path = write_file("thread: 1\nlog_level: x\nlimits:\n  watchers: -1\n");
     status_t status = PARSE("fsdpd", "config", "check", path);
@@ -278,27 +277,25 @@ START_TEST(test_all_mistakes)
     status_free(status);
     options_deinit(&options);
     refused(PARSE("fsdpd", "--config", "/nonexistent/fsdpd.yaml"), "/nonexistent/fsdpd.yaml");
-    refused(PARSE("fsdpd", "config"), "check or dump expected");
+    refused(PARSE("fsdpd", "config"), "expected check or dump");
     refused(PARSE("fsdpd", "config", "dmup"), "did you mean dump");
     refused(PARSE("fsdpd", "config", "check", path, "more"), "more");
     free(path);
 }
-END_TEST
 
-START_TEST(test_empty_files)
+TEST(empty_files)
 {
     static const char *const texts[] = {"", "\n\n", "# nothing\n  # at all", "---\n", "limits:\n"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         char *path = write_file(texts[i]);
         ok(PARSE("fsdpd", "config", "check", path));
         options_deinit(&options);
         free(path);
     }
 }
-END_TEST
 
-/* What dump prints can be read again and says the same. */
-START_TEST(test_dump)
+/* The output of dump can be read again, with the same result. */
+TEST(dump)
 {
     char *path = write_file("limits.watchers: 7\nlisten: []\nworker.id: \"a b#\"\n");
     setenv("FSDPD_LOG_LEVEL", "debug", 1);
@@ -316,7 +313,7 @@ START_TEST(test_dump)
         mem_printf("data_roots: [%s] ", directory),
         mem_printf("listen: []                              # %s:2\n", path),
     };
-    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(wanted); i++) {
         ck_assert_msg(strstr(buf_text(&first), wanted[i]) != NULL, "no \"%s\" in\n%s", wanted[i],
                       buf_text(&first));
         free(wanted[i]);
@@ -329,7 +326,7 @@ START_TEST(test_dump)
     ok(PARSE("fsdpd", "config", "dump", path));
     config_describe(&options, false, &second);
     const char *a = buf_text(&first), *b = buf_text(&second);
-    while (*a && *b) { /* but for where values come from */
+    while (*a && *b) { /* except for the sources of the values */
         ck_assert_msg(strncmp(a, b, strcspn(a, "#")) == 0, "%.80s\n%.80s", a, b);
         a += strcspn(a, "\n") + 1;
         b += strcspn(b, "\n") + 1;
@@ -340,9 +337,8 @@ START_TEST(test_dump)
     buf_deinit(&json);
     free(path);
 }
-END_TEST
 
-START_TEST(test_differences)
+TEST(differences)
 {
     struct options before, after;
     char *path = write_file("log_level: info\n");
@@ -362,16 +358,15 @@ START_TEST(test_differences)
     options_deinit(&after);
     free(path);
 }
-END_TEST
 
 static void read_source(const char *name, struct buf *text)
 {
-    char *path = file_path_join(getenv("source"), name);
+    char *path = file_path_join(getenv("srcdir"), name);
     ok(file_read(path, 1 << 20, text));
     free(path);
 }
 
-/* The flag's line in docs/fsdpd.md says of which roles it is. */
+/* The flag's line in docs/fsdpd.md lists its roles. */
 static void check_roles(const char *flag, const char *found)
 {
     static const char *const names[] = {"fsdpd",  "coordinator", "worker", "plan",   "config",
@@ -393,8 +388,8 @@ static void check_roles(const char *flag, const char *found)
     buf_deinit(&expected);
 }
 
-/* Every key with its type and default is in docs/configuration.md, and nothing else is. */
-START_TEST(test_documentation)
+/* docs/configuration.md has every key with its type and default, and nothing else. */
+TEST(documentation)
 {
     struct buf text = {0}, manual = {0};
     read_source("docs/configuration.md", &text);
@@ -433,10 +428,9 @@ START_TEST(test_documentation)
     buf_deinit(&text);
     buf_deinit(&manual);
 }
-END_TEST
 
-/* The example is empty, and right once it is uncommented, and has every key. */
-START_TEST(test_example)
+/* The example is empty, valid once it is uncommented, and has every key. */
+TEST(example)
 {
     struct buf text = {0}, all = {0};
     read_source("examples/fsdpd.yaml", &text);
@@ -458,33 +452,4 @@ START_TEST(test_example)
     buf_deinit(&text);
     buf_deinit(&all);
     free(path);
-}
-END_TEST
-
-int main(void)
-{
-    char *source = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
-    setenv("source", source ? source : "/", 1);
-    free(source);
-    Suite *suite = suite_create("options");
-    TCase *tests = tcase_create("options");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_roles_and_flags);
-    tcase_add_test(tests, test_no_local_workers);
-    tcase_add_test(tests, test_mistakes);
-    tcase_add_test(tests, test_help);
-    tcase_add_test(tests, test_file);
-    tcase_add_loop_test(tests, test_bad_files, 0, sizeof bad_files / sizeof bad_files[0]);
-    tcase_add_test(tests, test_all_mistakes);
-    tcase_add_test(tests, test_empty_files);
-    tcase_add_test(tests, test_dump);
-    tcase_add_test(tests, test_differences);
-    tcase_add_test(tests, test_documentation);
-    tcase_add_test(tests, test_example);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -1,11 +1,11 @@
-/* Reports that wait for the coordinator: numbers, acknowledgements, and what goes when they are too
- * many. */
-#include <check.h>
+/* Reports that wait for the coordinator: numbers, acknowledgements, and which ones are dropped when
+ * they are too many. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "tests/testing.h"
 #include "worker/outbox.h"
 
 static struct outbox outbox;
@@ -54,7 +54,9 @@ static bool add(const char *job, uint32_t attempt, int kind, uint64_t step)
 #define EPOCH FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH
 #define LOGS FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS
 
-START_TEST(test_numbers_and_acknowledgements)
+TESTS_BELOW(.set_up = NULL, .tear_down = tear_down);
+
+TEST(numbers_and_acknowledgements)
 {
     for (uint64_t i = 1; i <= 5; i++) ck_assert(add("a-1", 1, METRICS, i));
     ck_assert(!add("a-1", 1, FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED, 0));
@@ -78,11 +80,9 @@ START_TEST(test_numbers_and_acknowledgements)
     ck_assert_int_eq(outbox.count, 0);
     ck_assert_int_eq(outbox.metrics, 0);
 }
-END_TEST
 
-/* However many there are: the bound holds, nothing but metrics goes, and all that goes is counted.
- */
-START_TEST(test_thinned_metrics)
+/* For any number of them: the bound holds, only metrics are dropped, and every drop is counted. */
+TEST(thinned_metrics)
 {
     enum { STEPS = 5000 };
     outbox.keep = 64;
@@ -104,9 +104,8 @@ START_TEST(test_thinned_metrics)
     ck_assert_uint_eq(metrics + thinned, STEPS);
     ck_assert_uint_eq(step, STEPS); /* the latest figures are there */
 }
-END_TEST
 
-/* "2 3 " of what would be kept in a checkpoint of that step. */
+/* "2 3 " of the reports that a checkpoint of that step would keep. */
 static void expect_packed(uint64_t step, const char *expected)
 {
     struct buf bytes = {0};
@@ -123,7 +122,7 @@ static void expect_packed(uint64_t step, const char *expected)
     buf_deinit(&bytes);
 }
 
-START_TEST(test_metrics_for_a_checkpoint)
+TEST(metrics_for_a_checkpoint)
 {
     expect_packed(9, "");
     add("a-1", 1, METRICS, 1); /* another attempt's */
@@ -135,9 +134,8 @@ START_TEST(test_metrics_for_a_checkpoint)
     outbox_acknowledge(&outbox, "a-1", 2, 5);
     expect_packed(9, "");
 }
-END_TEST
 
-START_TEST(test_thinned_logs)
+TEST(thinned_logs)
 {
     for (int i = 0; i < 3 * OUTBOX_LOGS; i++) {
         add("a-1", 1, LOGS, 0);
@@ -149,22 +147,4 @@ START_TEST(test_thinned_logs)
             outbox.messages[i]->event->logs->n_lines + outbox.messages[i]->event->logs->dropped;
     ck_assert_uint_eq(lines, 3 * OUTBOX_LOGS);
     ck_assert_int_ge(outbox.count, OUTBOX_LOGS / 2);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("outbox");
-    TCase *tests = tcase_create("outbox");
-    tcase_add_checked_fixture(tests, NULL, tear_down);
-    tcase_add_test(tests, test_numbers_and_acknowledgements);
-    tcase_add_test(tests, test_thinned_metrics);
-    tcase_add_test(tests, test_metrics_for_a_checkpoint);
-    tcase_add_test(tests, test_thinned_logs);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -1,8 +1,7 @@
 /*
- * Plans of the MNIST net: which collectives in which order, what waits for what, how much memory;
- * options that are refused; a large model in little time.
+ * Plans of the MNIST net: the collectives and their order, the waits, the memory; refused options;
+ * a large model in little time.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +10,10 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "fsdp/plan.h"
+#include "fsdp/plan_internal.h"
 #include "fsdp_fixture.h"
+#include "ops/op_attributes.h"
+#include "tests/testing.h"
 
 static struct plan_options options_for(enum strategy strategy, int world)
 {
@@ -24,7 +25,7 @@ static struct plan_options options_for(enum strategy strategy, int world)
                                  .collective_workspace_bytes = world > 1 ? 4096 : 0};
 }
 
-/* A plan with all that it borrows. */
+/* A plan with everything that it borrows. */
 struct planned {
     struct model *model;
     struct unit_set *units;
@@ -42,7 +43,7 @@ static void plan_mnist(struct planned *planned, uint64_t min_num_params,
                                  .min_num_params = min_num_params};
     int shard_world = options.strategy == STRATEGY_NO_SHARD ? 1 : options.world;
     status_t status = units_build(planned->model, &policy, shard_world, &planned->units);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     planned->train = fixture_mnist_graph(planned->model, batch, true);
     fixture_lower(&planned->train_lowering, planned->train, NULL);
     if (evaluate_batch > 0) {
@@ -52,7 +53,7 @@ static void plan_mnist(struct planned *planned, uint64_t min_num_params,
     status = plan_build(planned->model, planned->units, planned->train,
                         &planned->train_lowering.lowering, planned->evaluate,
                         &planned->evaluate_lowering.lowering, &options, &planned->plan);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
 static void planned_deinit(struct planned *planned)
@@ -102,7 +103,9 @@ static int find(const struct plan *plan, const struct plan_program *program,
     return -1;
 }
 
-START_TEST(collectives_in_order)
+TESTS_BELOW(.timeout = 60);
+
+TEST(collectives_in_order)
 {
     static const struct {
         uint64_t min_num_params;
@@ -138,7 +141,7 @@ START_TEST(collectives_in_order)
          "free conv1, free conv2, free fc1, free fc2, free fc1, free conv2, optimizer fc2, "
          "optimizer fc1, optimizer conv2, optimizer conv1"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct planned planned;
         struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
         options.backward_prefetch = cases[i].prefetch;
@@ -150,9 +153,8 @@ START_TEST(collectives_in_order)
         planned_deinit(&planned);
     }
 }
-END_TEST
 
-START_TEST(no_shard_reduces_while_backward_goes_on)
+TEST(no_shard_reduces_during_backward)
 {
     struct planned planned;
     plan_mnist(&planned, 100, options_for(STRATEGY_NO_SHARD, 3), 4, 4);
@@ -165,15 +167,14 @@ START_TEST(no_shard_reduces_while_backward_goes_on)
     int optimizer = find(plan, &plan->train, INSTRUCTION_OPTIMIZER, "fc1", 0);
     ck_assert(!plan_happens_before(&plan->train, reduce, later));
     ck_assert(plan_happens_before(&plan->train, reduce, optimizer));
-    /* fc1 has 1,179,776 elements: rank 0 sums 393,259 of them and gives the sums to two others. */
+    /* fc1 has 1,179,776 elements: rank 0 sums 393,259 of them and sends the sums to two others. */
     ck_assert_int_eq(planned.units->units[2].flat.padded, 1179776);
     ck_assert_uint_eq(plan->train.instructions[reduce].communicated,
                       4 * (1179776 - 393259 + 2 * 393259));
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(one_rank_communicates_nothing)
+TEST(one_rank_communicates_nothing)
 {
     for (int strategy = 0; strategy < 2; strategy++) {
         struct planned planned;
@@ -189,9 +190,8 @@ START_TEST(one_rank_communicates_nothing)
         planned_deinit(&planned);
     }
 }
-END_TEST
 
-START_TEST(gathers_overlap_and_obey_the_limit)
+TEST(gathers_overlap_and_obey_the_limit)
 {
     struct planned planned;
     plan_mnist(&planned, 100, options_for(STRATEGY_FULL_SHARD, 2), 4, 0);
@@ -211,7 +211,7 @@ START_TEST(gathers_overlap_and_obey_the_limit)
     int fc1 = find(plan, train, INSTRUCTION_COMPUTE, "fc1.backward_weights", 0);
     gather_conv2 = find(plan, train, INSTRUCTION_ALL_GATHER, "conv2", 1);
     ck_assert(!plan_happens_before(train, fc1, gather_conv2));
-    /* A reduction does not hold up the compute lane before the optimizer. */
+    /* A reduction does not delay the compute lane before the optimizer. */
     int reduce = find(plan, train, INSTRUCTION_REDUCE_SCATTER, "fc1", 0);
     for (int i = 0; i < train->instruction_count; i++)
         if (train->instructions[i].kind == INSTRUCTION_COMPUTE)
@@ -243,10 +243,9 @@ START_TEST(gathers_overlap_and_obey_the_limit)
                                    gather_conv2));
     planned_deinit(&planned);
 }
-END_TEST
 
-/* No wait follows from the lane's order and the other waits. */
-START_TEST(waits_are_minimal)
+/* No wait is implied by the lane's order and the other waits. */
+TEST(waits_are_minimal)
 {
     for (int prefetch = PREFETCH_NONE; prefetch <= PREFETCH_POST; prefetch++) {
         struct planned planned;
@@ -271,7 +270,6 @@ START_TEST(waits_are_minimal)
         planned_deinit(&planned);
     }
 }
-END_TEST
 
 static uint64_t peak(uint64_t min_num_params, enum strategy strategy, int world, int64_t batch,
                      int64_t evaluate_batch)
@@ -284,7 +282,7 @@ static uint64_t peak(uint64_t min_num_params, enum strategy strategy, int world,
     return bytes;
 }
 
-START_TEST(sharding_saves_memory)
+TEST(sharding_saves_memory)
 {
     static const int64_t evaluate_batches[] = {0, 64, 1000};
     for (int world = 2; world <= 8; world += 2) {
@@ -297,9 +295,8 @@ START_TEST(sharding_saves_memory)
         }
     }
 }
-END_TEST
 
-START_TEST(fragments_are_small)
+TEST(fragments_are_small)
 {
     static const uint64_t policies[] = {0, 100, 1000, 20000};
     for (int i = 0; i < 4; i++) {
@@ -314,7 +311,6 @@ START_TEST(fragments_are_small)
         planned_deinit(&planned);
     }
 }
-END_TEST
 
 static void expect_host(const struct plan *plan, struct plan_host host, const char *words)
 {
@@ -325,8 +321,9 @@ static void expect_host(const struct plan *plan, struct plan_host host, const ch
     status_free(status);
 }
 
-/* Of the host's memory, as of the device's: for all of a host's ranks, with what copies need. */
-START_TEST(offloaded_to_a_small_host)
+/* The limit of the host's memory, like the device's: for all of a host's ranks, with their
+ * copies. */
+TEST(offloaded_to_a_small_host)
 {
     struct planned planned;
     struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
@@ -350,10 +347,10 @@ START_TEST(offloaded_to_a_small_host)
                        text_format_bytes(all - 1, bytes));
     expect_host(plan, (struct plan_host){all - 1, copies, 8}, words);
     free(words);
-    /* a product that no number holds is no small one */
+    /* a product that overflows does not count as small */
     expect_host(plan, (struct plan_host){UINT64_MAX, UINT64_MAX / 8, 1 << 20}, "are available");
     planned_deinit(&planned);
-    /* what is not offloaded is copied, too */
+    /* units that are not offloaded are copied, too */
     plan_mnist(&planned, 20000, options_for(STRATEGY_FULL_SHARD, 2), 64, 64);
     ck_assert_uint_eq(planned.plan->host_bytes, 0);
     expect_host(planned.plan, (struct plan_host){2 * copies, copies, 2}, NULL);
@@ -363,15 +360,20 @@ START_TEST(offloaded_to_a_small_host)
         "100 MB are available there");
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(refusals)
+TEST(refusals)
 {
     struct planned planned;
     plan_mnist(&planned, 20000, options_for(STRATEGY_FULL_SHARD, 2), 64, 64);
-    status_t status = plan_check_fits(planned.plan, planned.plan->peak_bytes);
+    status_t status = plan_check_fits(planned.plan, 0, planned.plan->peak_bytes);
     ck_assert_ptr_null(status);
-    status = plan_check_fits(planned.plan, planned.plan->peak_bytes - 1);
+    status = plan_check_fits(planned.plan, 1000, planned.plan->peak_bytes + 1000);
+    ck_assert_ptr_null(status);
+    status = plan_check_fits(planned.plan, 1000, planned.plan->peak_bytes + 999);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "and 1.00 kB outside of it"));
+    status_free(status);
+    status = plan_check_fits(planned.plan, 0, planned.plan->peak_bytes - 1);
     ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
     ck_assert_ptr_nonnull(strstr(status_message(status), "activations"));
     ck_assert_ptr_nonnull(strstr(status_message(status), "the largest unit is fc1 with 4.72 MB"));
@@ -386,8 +388,8 @@ START_TEST(refusals)
     wrong[4].reshard_ranks = 3;
     wrong[1].rank = 2;
     wrong[2].gathered_limit = -1;
-    wrong[3].optimizer_slots = 9;
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    wrong[3].optimizer_slots = OPTIMIZER_MAX_SLOTS + 1;
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         struct plan *plan = NULL;
         status = plan_build(planned.model, planned.units, planned.train,
                             &planned.train_lowering.lowering, NULL, NULL, &wrong[i], &plan);
@@ -409,7 +411,7 @@ START_TEST(refusals)
                                  "'conv1.weight' is trainable, but the loss "
                                  "does not depend on it"));
     status_free(status);
-    /* A view that cannot be one. */
+    /* An impossible view. */
     for (int o = 0; o < planned.train->op_count; o++)
         if (planned.train->ops[o].kind == OP_MAX_POOL2D) planned.train_lowering.view[o] = true;
     status = plan_build(planned.model, planned.units, planned.train,
@@ -418,9 +420,8 @@ START_TEST(refusals)
     status_free(status);
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(hash_is_of_what_ranks_must_share)
+TEST(hash_is_of_what_ranks_must_share)
 {
     struct planned a, b;
     struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
@@ -447,10 +448,33 @@ START_TEST(hash_is_of_what_ranks_must_share)
     planned_deinit(&b);
     planned_deinit(&a);
 }
-END_TEST
 
-/* Registered buffers must lie where the other ranks' do; else only sizes count. */
-START_TEST(hash_has_places_of_what_is_registered)
+/* Each attribute of each op: ranks that compute something else must not start. */
+TEST(hash_has_every_attribute)
+{
+    struct planned planned;
+    plan_mnist(&planned, 20000, options_for(STRATEGY_FULL_SHARD, 2), 64, 64);
+    uint64_t hash = planned.plan->hash;
+    int attributes = 0;
+    for (int o = 0; o < planned.train->op_count; o++) {
+        struct graph_op *op = &planned.train->ops[o];
+        const struct op_attribute *attribute = op_info_get(op->kind)->attributes;
+        for (; attribute != NULL && attribute->name != NULL; attribute++, attributes++) {
+            union op_attrs kept = op->attrs;
+            unsigned char *byte = (unsigned char *)&op->attrs + attribute->offset;
+            *byte ^= 1;
+            ck_assert_msg(plan_compute_hash(planned.plan) != hash, "%s: %s is not in the hash",
+                          op->name, attribute->name);
+            op->attrs = kept;
+        }
+    }
+    ck_assert_int_gt(attributes, 20);
+    ck_assert_uint_eq(plan_compute_hash(planned.plan), hash);
+    planned_deinit(&planned);
+}
+
+/* Registered buffers must have the other ranks' offsets; otherwise only sizes count. */
+TEST(hash_has_places_of_what_is_registered)
 {
     struct planned a, b;
     struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
@@ -470,11 +494,10 @@ START_TEST(hash_has_places_of_what_is_registered)
     planned_deinit(&b);
     planned_deinit(&a);
 }
-END_TEST
 
 /* Thousands of ops and ranks are planned in well under a second (a limit that sanitizers keep too).
  */
-START_TEST(large_models_are_quick)
+TEST(large_models_are_quick)
 {
     struct model *model = fixture_model_new("Deep");
     for (int i = 0; i < 500; i++) {
@@ -498,7 +521,7 @@ START_TEST(large_models_are_quick)
     struct plan *plan = NULL;
     status = plan_build(model, units, graph, &lowering.lowering, NULL, NULL, &options, &plan);
     double seconds = (double)(clock() - start) / CLOCKS_PER_SEC; /* of processor time: ours alone */
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     printf("%d ops, %d instructions, %d buffers: %.3f s\n", graph->op_count,
            plan->train.instruction_count, plan->train.buffer_count, seconds);
     ck_assert_int_gt(graph->op_count, 3000);
@@ -508,30 +531,4 @@ START_TEST(large_models_are_quick)
     fixture_graph_free(graph);
     units_free(units);
     fixture_model_free(model);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plan");
-    TCase *tests = tcase_create("plan");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, collectives_in_order);
-    tcase_add_test(tests, no_shard_reduces_while_backward_goes_on);
-    tcase_add_test(tests, one_rank_communicates_nothing);
-    tcase_add_test(tests, gathers_overlap_and_obey_the_limit);
-    tcase_add_test(tests, waits_are_minimal);
-    tcase_add_test(tests, sharding_saves_memory);
-    tcase_add_test(tests, fragments_are_small);
-    tcase_add_test(tests, offloaded_to_a_small_host);
-    tcase_add_test(tests, refusals);
-    tcase_add_test(tests, hash_is_of_what_ranks_must_share);
-    tcase_add_test(tests, hash_has_places_of_what_is_registered);
-    tcase_add_test(tests, large_models_are_quick);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,8 +1,7 @@
 /*
- * Estimates of plans against numbers worked out by hand: collectives, ops, the optimizer, and lanes
+ * Estimates of plans against numbers computed by hand: collectives, ops, the optimizer, and lanes
  * that wait for each other.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,24 +9,24 @@
 #include "fsdp/plan_estimate.h"
 #include "model/graph.h"
 #include "model/model.h"
+#include "tests/testing.h"
 
 #define EXPECT(actual, expected) ck_assert_double_eq_tol(actual, expected, 1e-9)
 
-/* --- Collectives --- */
+/* ---- Collectives ---- */
 
-START_TEST(rings)
+TEST(rings)
 {
     const struct plan_link link = {.bandwidth = 100, .latency = 3};
     /* 4 ranks: 3 steps of latency, or twice as many, and 600 bytes at 100 a second */
     EXPECT(plan_collective_seconds(INSTRUCTION_ALL_GATHER, 4, 600, &link), 9 + 6);
     EXPECT(plan_collective_seconds(INSTRUCTION_REDUCE_SCATTER, 4, 600, &link), 9 + 6);
     EXPECT(plan_collective_seconds(INSTRUCTION_ALL_REDUCE, 2, 600, &link), 6 + 6);
-    /* alone there is nothing to say */
+    /* one rank sends nothing */
     EXPECT(plan_collective_seconds(INSTRUCTION_ALL_GATHER, 1, 600, &link), 0);
 }
-END_TEST
 
-START_TEST(small_reductions_use_a_tree)
+TEST(small_reductions_use_a_tree)
 {
     const struct plan_link link = {.bandwidth = 100, .latency = 3};
     /* 1,024 ranks: ten levels up and ten down; 1,023 of 1,024 bytes were sent in the ring */
@@ -38,11 +37,10 @@ START_TEST(small_reductions_use_a_tree)
     /* a large one is cheaper in a ring */
     EXPECT(plan_collective_seconds(INSTRUCTION_ALL_REDUCE, 4, 600000, &link), 18 + 6000);
 }
-END_TEST
 
-/* --- Lanes --- */
+/* ---- Lanes ---- */
 
-/* A program of nothing but lanes and waits. */
+/* A program of only lanes and waits. */
 struct script {
     struct plan_instruction instructions[16];
     struct plan_timing timings[16];
@@ -63,7 +61,7 @@ static int step(struct script *script, enum lane lane, double seconds, int first
     return i;
 }
 
-START_TEST(lanes_that_wait)
+TEST(lanes_that_wait)
 {
     struct script script = {0};
     int copy = step(&script, LANE_COPY, 1, -1, -1);                /* 0 to 1 */
@@ -87,9 +85,8 @@ START_TEST(lanes_that_wait)
     EXPECT(estimate.copy_seconds, 1);
     EXPECT(estimate.exposed_seconds, 9);
 }
-END_TEST
 
-START_TEST(one_computation_covers_many_collectives)
+TEST(one_computation_covers_many_collectives)
 {
     struct script script = {0};
     step(&script, LANE_COMPUTE, 10, -1, -1);
@@ -104,9 +101,8 @@ START_TEST(one_computation_covers_many_collectives)
     EXPECT(script.timings[3].exposed, 1);
     EXPECT(estimate.step_seconds, 12);
 }
-END_TEST
 
-/* --- Ops --- */
+/* ---- Ops ---- */
 
 static const char net[] = "name: Net\n"
                           "input: [8]\n"
@@ -201,7 +197,7 @@ static struct plan_rates rates(void)
                                .devices_per_host = 8};
 }
 
-START_TEST(ops_take_the_longer_of_both)
+TEST(ops_take_the_longer_of_both)
 {
     struct planned planned;
     plan_net(&planned, 1, 2);
@@ -227,9 +223,8 @@ START_TEST(ops_take_the_longer_of_both)
     EXPECT(seconds_of(&planned, INSTRUCTION_COPY_BATCH, NULL), 1 + 18);
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(rings_that_leave_the_host)
+TEST(rings_that_leave_the_host)
 {
     struct planned planned;
     plan_net(&planned, 4, 0);
@@ -242,17 +237,16 @@ START_TEST(rings_that_leave_the_host)
     linked.devices_per_host = 2;
     plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
     EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 30 + 144 / 3.0);
-    /* a network that is faster than what is in the host does not make the ring faster */
+    /* a network faster than the links within the host does not make the ring faster */
     linked.between = (struct plan_link){.bandwidth = 100, .latency = 0};
     plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
     EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 3 + 144 / 9.0);
     planned_deinit(&planned);
 }
-END_TEST
 
-/* Eight ranks, four to a host, sharded over `shard_world`: where a gather and the replicas' sum go.
- */
-START_TEST(groups_of_ranks)
+/* Eight ranks, four to a host, sharded over `shard_world`: the links of a gather and of the
+ * replicas' sum. */
+LOOP_TEST(groups_of_ranks, 0, 2)
 {
     static const struct {
         int shard_world, gather_sends;
@@ -279,9 +273,8 @@ START_TEST(groups_of_ranks)
            10 * (shard_world - 1) + cases[_i].gather_sends / 3.0);
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(a_whole_step)
+TEST(a_whole_step)
 {
     struct planned planned;
     plan_net(&planned, 2, 0);
@@ -299,11 +292,10 @@ START_TEST(a_whole_step)
     EXPECT(estimate.step_seconds, 5 + 1 + 10 + 5);
     planned_deinit(&planned);
 }
-END_TEST
 
-/* What goes to the host and back goes over its link, and its optimizer has its memory's bandwidth
- * and nothing to start. */
-START_TEST(offloaded_units)
+/* Transfers to and from the host use its link; the host's optimizer has the bandwidth of the host's
+ * memory and no start-up cost. */
+TEST(offloaded_units)
 {
     struct planned planned;
     struct plan_rates slow = rates();
@@ -320,7 +312,7 @@ START_TEST(offloaded_units)
     EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 144);
     planned_deinit(&planned);
 
-    /* Of two ranks each has 18, padded to 20; what clips is a word's way to the host. */
+    /* Of two ranks each has 18, padded to 20; the statistics take a word's time to the host. */
     plan_net_offloaded(&planned, 2, NORM_2);
     plan_estimate_instructions(planned.plan, &planned.plan->train, &slow, planned.timings);
     EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 5);
@@ -329,9 +321,8 @@ START_TEST(offloaded_units)
     EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 80);
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(an_offloaded_step)
+TEST(an_offloaded_step)
 {
     struct planned planned;
     struct plan_rates slow = rates();
@@ -342,16 +333,17 @@ START_TEST(an_offloaded_step)
     plan_net_offloaded(&planned, 1, NORM_NONE);
     plan_estimate_program(planned.plan, &planned.plan->train, &slow, planned.timings, &estimate);
     /* The batch's 576 bytes and the parameters are copied one after the other; forward and the
-     * weights' gradients take a second each; then the gradients' way, and the optimizer. */
+     * weights' gradients take a second each. The statistics' transfer begins with the loss; then
+     * come the gradients', and the optimizer. */
     EXPECT(estimate.copy_seconds, (3 + 36) + (3 + 9));
     EXPECT(estimate.compute_seconds, 2);
-    EXPECT(estimate.download_seconds, 3 + 9);
+    EXPECT(estimate.download_seconds, (3 + 9) + 3);
     EXPECT(estimate.host_seconds, 144);
     EXPECT(estimate.communication_seconds, 0);
-    EXPECT(estimate.step_seconds, 51 + 2 + 12 + 144);
+    EXPECT(estimate.step_seconds, 51 + 1 + 3 + 12 + 144);
     planned_deinit(&planned);
 
-    /* The same on the device: of the link, only the batch's way is left. */
+    /* The same on the device: on the link, only the batch's transfer is left. */
     plan_net(&planned, 1, 2);
     plan_estimate_program(planned.plan, &planned.plan->train, &slow, planned.timings, &estimate);
     EXPECT(estimate.copy_seconds, 3 + 36);
@@ -359,27 +351,4 @@ START_TEST(an_offloaded_step)
     EXPECT(estimate.host_seconds, 0);
     EXPECT(estimate.step_seconds, 39 + 2);
     planned_deinit(&planned);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("estimates");
-    TCase *tests = tcase_create("estimates");
-    tcase_add_test(tests, rings);
-    tcase_add_test(tests, small_reductions_use_a_tree);
-    tcase_add_test(tests, lanes_that_wait);
-    tcase_add_test(tests, one_computation_covers_many_collectives);
-    tcase_add_test(tests, ops_take_the_longer_of_both);
-    tcase_add_test(tests, rings_that_leave_the_host);
-    tcase_add_loop_test(tests, groups_of_ranks, 0, 2);
-    tcase_add_test(tests, a_whole_step);
-    tcase_add_test(tests, offloaded_units);
-    tcase_add_test(tests, an_offloaded_step);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,12 +1,10 @@
 /*
- * The MNIST net as it ships, read from its file: the text of its plans over two ranks, and the
- * memory that the README promises. Kernels' scratch memory is left out, so the text is the same
- * everywhere.
+ * The shipped MNIST net, read from its file: the text of its plans over two ranks, and the memory
+ * that the README promises. Kernels' scratch memory is omitted, so the text is the same everywhere.
  *
  * Golden files are tests/golden/plan-mnist-*.txt. FSDPD_UPDATE_GOLDEN=1 in the environment rewrites
  * them; read the difference before committing it.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +15,7 @@
 #include "fsdp/plan.h"
 #include "model/graph.h"
 #include "model/model.h"
+#include "tests/testing.h"
 
 struct planned {
     struct model *model;
@@ -37,7 +36,7 @@ static char *read_source(const char *name)
     char *path = source_path(name);
     struct buf text = {0};
     status_t status = file_read(path, 1 << 20, &text);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     free(path);
     return buf_take(&text);
 }
@@ -60,7 +59,7 @@ static void plan_mnist(struct planned *planned, uint64_t min_num_params, enum st
     *planned = (struct planned){0};
     char *text = read_source("examples/mnist/net.yaml");
     status_t status = model_parse(text, strlen(text), "net.yaml", &planned->model);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     free(text);
     for (int k = 0; k < (evaluate ? 2 : 1); k++) {
         struct graph_options options = {.batch_size = k == 0 ? 64 : 1000,
@@ -68,14 +67,14 @@ static void plan_mnist(struct planned *planned, uint64_t min_num_params, enum st
                                         .dropout = true,
                                         .count_correct = k == 1};
         status = graph_build(planned->model, &options, &planned->graphs[k]);
-        ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+        ck_assert_msg(status == NULL, "%s", status_message(status));
         lower(planned->graphs[k], &planned->lowered[k]);
     }
     struct wrap_policy policy = {.kind = min_num_params > 0 ? WRAP_SIZE : WRAP_NONE,
                                  .min_num_params = min_num_params};
     status = units_build(planned->model, &policy, strategy == STRATEGY_NO_SHARD ? 1 : 2,
                          &planned->units);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     struct plan_options options = {.world = 2,
                                    .strategy = strategy,
                                    .backward_prefetch = PREFETCH_PRE,
@@ -83,7 +82,7 @@ static void plan_mnist(struct planned *planned, uint64_t min_num_params, enum st
                                    .optimizer_slots = 2};
     status = plan_build(planned->model, planned->units, planned->graphs[0], &planned->lowered[0],
                         planned->graphs[1], &planned->lowered[1], &options, &planned->plan);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
 static void planned_deinit(struct planned *planned)
@@ -109,7 +108,7 @@ static void print_lines(const char *text, const char *end, char sign)
     }
 }
 
-/* What differs, as two runs of lines between what is the same at the start and at the end. */
+/* The difference, as two runs of lines between the common start and the common end. */
 static void print_difference(const char *expected, const char *found)
 {
     const char *e = expected, *f = found;
@@ -135,7 +134,7 @@ static void expect_golden(const char *text, const char *name)
     if (update != NULL && strcmp(update, "1") == 0) {
         char *path = source_path(name);
         status_t status = file_write_atomic(path, text, strlen(text), 0644);
-        ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+        ck_assert_msg(status == NULL, "%s", status_message(status));
         free(path);
     }
     char *expected = read_source(name);
@@ -145,7 +144,9 @@ static void expect_golden(const char *text, const char *name)
     ck_assert_msg(same, "%s differs", name);
 }
 
-START_TEST(plans)
+TESTS_BELOW(.timeout = 60);
+
+LOOP_TEST(plans, 0, 5)
 {
     static const struct {
         uint64_t min_num_params;
@@ -165,9 +166,8 @@ START_TEST(plans)
     free(text);
     planned_deinit(&planned);
 }
-END_TEST
 
-START_TEST(module_tree)
+TEST(module_tree)
 {
     struct planned planned;
     plan_mnist(&planned, 20000, STRATEGY_FULL_SHARD, true);
@@ -176,10 +176,9 @@ START_TEST(module_tree)
     free(text);
     planned_deinit(&planned);
 }
-END_TEST
 
 /* The tutorial's claim, for the step alone and with evaluation. */
-START_TEST(sharding_and_wrapping_save_memory)
+LOOP_TEST(sharding_and_wrapping_save_memory, 0, 2)
 {
     static const struct {
         uint64_t min_num_params;
@@ -195,21 +194,4 @@ START_TEST(sharding_and_wrapping_save_memory)
         before = planned.plan->peak_bytes;
         planned_deinit(&planned);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("plans of MNIST");
-    TCase *tests = tcase_create("plans of MNIST");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, plans, 0, 5);
-    tcase_add_test(tests, module_tree);
-    tcase_add_loop_test(tests, sharding_and_wrapping_save_memory, 0, 2);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

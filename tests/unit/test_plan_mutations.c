@@ -1,10 +1,9 @@
 /*
- * Does plan_validate find what is wrong? Good plans are damaged in one place at a time, in every
- * way that an instruction, a wait, a buffer or a figure can be, and each damaged plan must be
- * refused. What merely follows from the list (clocks, first and last touches, the hash) is made
- * right again first, so that the damage itself has to be found.
+ * Does plan_validate find errors? The tests damage good plans in one place at a time, in every way
+ * that an instruction, a wait, a buffer or a figure can be damaged, and each damaged plan must be
+ * refused. Values derived from the list (clocks, first and last touches, the hash) are first
+ * recomputed, so that the validator has to find the damage itself.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 #include "fsdp_fixture.h"
+#include "tests/testing.h"
 
 struct subject {
     struct model *model;
@@ -135,7 +135,7 @@ static const struct {
      .accumulation = ACCUMULATION_LOCAL,
      .cpu_offload = true},
 };
-enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
+enum { SUBJECT_COUNT = COUNT_OF(subjects) };
 
 static void subject_init(struct subject *subject, int which)
 {
@@ -191,13 +191,13 @@ static struct plan *fresh(const struct subject *subject, struct plan_program *pr
     status_t status =
         plan_build(subject->model, subject->units, subject->train, &subject->lowered[0].lowering,
                    subject->evaluate, &subject->lowered[1].lowering, &subject->options, &plan);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     programs[0] = &plan->train;
     programs[1] = &plan->evaluate;
     return plan;
 }
 
-/* --- Making right what follows from the list --- */
+/* ---- Recomputing derived values ---- */
 
 static void touch(struct plan_program *program, int buffer, int i)
 {
@@ -240,7 +240,7 @@ static void refresh(struct plan *plan, struct plan_program *program)
     plan->hash = plan_compute_hash(plan);
 }
 
-/* Takes instruction `at` out; what waited for it waits for what it waited for no more. */
+/* Removes instruction `at` and the waits for it; its waiters do not inherit its waits. */
 static void take_out(struct plan_program *program, int at)
 {
     free(program->instructions[at].waits);
@@ -258,7 +258,7 @@ static void take_out(struct plan_program *program, int at)
     if (program->peak_instruction >= at && at > 0) program->peak_instruction--;
 }
 
-/* Puts a copy of instruction `at` right after it. */
+/* Inserts a copy of instruction `at` right after it. */
 static void put_twice(struct plan_program *program, int at)
 {
     int count = ++program->instruction_count;
@@ -274,12 +274,12 @@ static void put_twice(struct plan_program *program, int at)
             if (program->instructions[i].waits[k] > at) program->instructions[i].waits[k]++;
 }
 
-/* Ends the plan, which must be refused, for one of the validator's own reasons. */
+/* Validates and frees the plan, which must be refused, for one of the validator's own reasons. */
 static void expect_refused(struct subject *subject, struct plan *plan, const char *damage, int a,
                            int b)
 {
     status_t status = plan_validate(plan);
-    if (status == STATUS_OKAY) {
+    if (status == NULL) {
         char *text = plan_dump(plan);
         fputs(text, stdout);
         ck_abort_msg("not found: %s (%d, %d)", damage, a, b);
@@ -290,9 +290,11 @@ static void expect_refused(struct subject *subject, struct plan *plan, const cha
     subject->found++;
 }
 
-/* --- Damages --- */
+/* ---- Damages ---- */
 
-START_TEST(missing_and_doubled_instructions)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(missing_and_doubled_instructions, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -315,11 +317,10 @@ START_TEST(missing_and_doubled_instructions)
     ck_assert_int_ge(subject.found, 2 * (counts[0] + counts[1]));
     subject_deinit(&subject);
 }
-END_TEST
 
-/* With prefetch pre every wait is needed; the other settings also have waits that only hold a
- * gather back, which is not wrong to leave out, as have uploads of what is gathered then. */
-START_TEST(missing_waits)
+/* With prefetch pre every wait is needed; the other settings also have waits that only delay a
+ * gather, which may be omitted, as may uploads of what is gathered then. */
+LOOP_TEST(missing_waits, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -349,11 +350,10 @@ START_TEST(missing_waits)
     ck_assert_int_ge(subject.found, 2);
     subject_deinit(&subject);
 }
-END_TEST
 
-/* A gather or reduction that waits for the right thing but stands before it on its own lane, a free
- * before the last use, computation out of order. */
-START_TEST(swapped_instructions)
+/* A gather or reduction that waits for the right instruction but precedes it on its own lane, a
+ * free before the last use, computation out of order. */
+LOOP_TEST(swapped_instructions, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -387,9 +387,8 @@ START_TEST(swapped_instructions)
     ck_assert_int_ge(subject.found, 10);
     subject_deinit(&subject);
 }
-END_TEST
 
-START_TEST(damaged_instructions)
+LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -445,14 +444,13 @@ START_TEST(damaged_instructions)
                 plan_free(plan);
                 continue;
             }
-            /* A wait for what comes later has no clock, nor does a lane that is out of range. */
+            /* A wait for a later instruction has no clock, nor does a lane that is out of range. */
             if (field != 9) refresh(plan, train);
             expect_refused(&subject, plan, "damaged instruction", i, field);
         }
     }
     subject_deinit(&subject);
 }
-END_TEST
 
 static bool overlap_in_list(const struct plan_buffer *a, const struct plan_buffer *b)
 {
@@ -460,7 +458,7 @@ static bool overlap_in_list(const struct plan_buffer *a, const struct plan_buffe
 }
 
 /* Buffers moved off their alignment, out of their arena, and onto each other. */
-START_TEST(moved_buffers)
+LOOP_TEST(moved_buffers, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -485,7 +483,7 @@ START_TEST(moved_buffers)
                 const struct plan_buffer *x = &model->buffers[a], *y = &model->buffers[b];
                 if (a == b || x->arena != y->arena || y->bytes == 0 || x->bytes > y->bytes)
                     continue;
-                /* A gathered buffer that is gathered twice is dead in between. */
+                /* A buffer gathered twice is dead in between. */
                 bool twice = x->class == BUFFER_GATHERED || y->class == BUFFER_GATHERED;
                 /* A gradient that is reduced in buckets lives bucket by bucket. */
                 twice = twice || (subject.options.strategy == STRATEGY_NO_SHARD &&
@@ -501,10 +499,9 @@ START_TEST(moved_buffers)
     ck_assert_int_ge(subject.found, 100);
     subject_deinit(&subject);
 }
-END_TEST
 
-/* A gathered buffer on whatever is alive while it is gathered and used. */
-START_TEST(moved_gathered_buffers)
+/* A gathered buffer placed on one that is alive while it is gathered and used. */
+TEST(moved_gathered_buffers)
 {
     struct subject subject;
     subject_init(&subject, 1); /* fc1, and the root, gathered once each */
@@ -526,9 +523,8 @@ START_TEST(moved_gathered_buffers)
     ck_assert_int_ge(subject.found, 20);
     subject_deinit(&subject);
 }
-END_TEST
 
-START_TEST(damaged_buffers_and_places)
+LOOP_TEST(damaged_buffers_and_places, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -542,7 +538,8 @@ START_TEST(damaged_buffers_and_places)
             struct plan_buffer *damaged = &programs[0]->buffers[b];
             bool skip = false;
             if (how == 0) {
-                /* Workspace sizes of ops are the device's word; the batch may be evaluation's. */
+                /* The device determines the workspace sizes of ops; the batch may be
+                 * evaluation's. */
                 skip = it->class == BUFFER_WORKSPACE && subject.options.world == 1;
                 damaged->bytes = damaged->bytes / 2;
             }
@@ -560,7 +557,7 @@ START_TEST(damaged_buffers_and_places)
                 skip = it->class != BUFFER_OPTIMIZER;
                 damaged->slot = 1 - damaged->slot;
             }
-            /* Activations and temporaries differ in the table only, whose sums then differ. */
+            /* Activations and temporaries differ only in the table, whose sums then differ. */
             if (how == 2 && it->class == BUFFER_ACTIVATION) skip = true;
             if (how == 2 && it->class == BUFFER_TEMPORARY) skip = true;
             if (skip) plan_free(plan);
@@ -585,9 +582,8 @@ START_TEST(damaged_buffers_and_places)
     plan_free(good);
     subject_deinit(&subject);
 }
-END_TEST
 
-START_TEST(damaged_figures)
+LOOP_TEST(damaged_figures, 0, SUBJECT_COUNT)
 {
     struct subject subject;
     subject_init(&subject, _i);
@@ -624,26 +620,4 @@ START_TEST(damaged_figures)
         else expect_refused(&subject, plan, "damaged figure", how, 0);
     }
     subject_deinit(&subject);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("damaged plans");
-    TCase *tests = tcase_create("damaged plans");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, missing_and_doubled_instructions, 0, SUBJECT_COUNT);
-    tcase_add_loop_test(tests, missing_waits, 0, SUBJECT_COUNT);
-    tcase_add_loop_test(tests, swapped_instructions, 0, SUBJECT_COUNT);
-    tcase_add_loop_test(tests, damaged_instructions, 0, SUBJECT_COUNT);
-    tcase_add_loop_test(tests, moved_buffers, 0, SUBJECT_COUNT);
-    tcase_add_test(tests, moved_gathered_buffers);
-    tcase_add_loop_test(tests, damaged_buffers_and_places, 0, SUBJECT_COUNT);
-    tcase_add_loop_test(tests, damaged_figures, 0, SUBJECT_COUNT);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

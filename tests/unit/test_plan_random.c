@@ -1,10 +1,9 @@
 /*
- * Random models, graphs, policies and options: every plan must be valid, and must survive being
- * run. "Running" moves no numbers: every four bytes of the arenas hold a mark that says what was
- * written there last. The lanes take turns at random, within what their order and the waits allow;
- * whatever an instruction reads must bear the right mark when it starts and still when it ends.
+ * Random models, graphs, policies and options: every plan must be valid, and must survive a
+ * simulated run. The simulation moves no numbers: every four bytes of the arenas hold a mark that
+ * records the last write there. The lanes take turns at random, within the limits of their order
+ * and the waits; whatever an instruction reads must have the right mark from its start to its end.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/mem.h"
 #include "fsdp/plan.h"
 #include "fsdp_fixture.h"
+#include "tests/testing.h"
 
 enum mark { /* + value, unit or slot */
             MARK_NOTHING = 0,
@@ -37,7 +37,7 @@ struct access {
     int *words;
     uint64_t count;
     int expected; /* reads: the mark; MARK_NOTHING: any */
-    int mark;     /* writes: what it leaves; MARK_NOTHING: a read */
+    int mark;     /* writes: the new mark; MARK_NOTHING: a read */
 };
 
 struct simulation {
@@ -71,8 +71,8 @@ static void add_value(struct simulation *sim, int value, int expected, int mark)
                tensor_bytes(&sim->program->graph->values[value].type), expected, mark);
 }
 
-/* The unit's gradients from element `from` to `to` - 1, each in its place; what lies between them
- * has no meaning. */
+/* The unit's gradients from element `from` to `to` - 1, each in its place; the gaps between them
+ * have no meaning. */
 static void add_gradients(struct simulation *sim, int unit, int64_t from, int64_t to, int mark)
 {
     const struct graph *graph = sim->program->graph;
@@ -84,7 +84,7 @@ static void add_gradients(struct simulation *sim, int unit, int64_t from, int64_
             add_value(sim, v, MARK_VALUE + v, mark);
 }
 
-/* All of the unit's gradients, reduced if that is to be done. */
+/* All of the unit's gradients, reduced if that is due. */
 static void add_reduced(struct simulation *sim, int unit)
 {
     const struct graph *graph = sim->program->graph;
@@ -329,7 +329,7 @@ static struct wrap_policy random_policy(struct fixture_random *random, const str
     if (most > 60) most = 60;
     switch (fixture_draw(random, 4)) {
     case 0: return (struct wrap_policy){.kind = WRAP_NONE};
-    case 1: { /* leaves in units of one to three modules, wherever they stand */
+    case 1: { /* leaves in units of one to three modules, anywhere */
         int count = 0, used = 0;
         for (int m = 1; m < model->module_count && count < 30; m++) {
             if (model->modules[m].child_count > 0 || fixture_draw(random, 3) == 0) continue;
@@ -370,7 +370,7 @@ static struct plan_options random_options(struct fixture_random *random)
     return options;
 }
 
-/* Any of the ways in which the world's ranks can be divided into groups of one size. */
+/* Any size of equal groups into which the world's ranks can be divided. */
 static int random_divisor(struct fixture_random *random, int world)
 {
     int divisor = 1 + (int)fixture_draw(random, (uint64_t)world);
@@ -378,7 +378,9 @@ static int random_divisor(struct fixture_random *random, int world)
     return divisor;
 }
 
-START_TEST(plans_are_valid_and_run)
+TESTS_BELOW(.timeout = 60);
+
+LOOP_TEST(plans_are_valid_and_run, 0, 30)
 {
     uint64_t seed = 7000 + (uint64_t)_i;
     struct fixture_random random = {.state = seed * 0x9e3779b97f4a7c15u};
@@ -400,13 +402,13 @@ START_TEST(plans_are_valid_and_run)
             specs[u].shard_world = random_divisor(&random, options.world);
             specs[u].reshard = (enum reshard)fixture_draw(&random, 4);
             specs[u].reshard_ranks = random_divisor(&random, specs[u].shard_world);
-            /* the job's groups may not be for it */
+            /* the job's groups may not suit it */
             if (specs[u].reshard == RESHARD_DEFAULT &&
                 specs[u].shard_world % options.reshard_ranks != 0)
                 specs[u].reshard = RESHARD_YES;
         }
         status_t status = units_build(model, &policy, shard_world, &units);
-        ck_assert_msg(status == STATUS_OKAY, "seed %llu: %s", (unsigned long long)seed,
+        ck_assert_msg(status == NULL, "seed %llu: %s", (unsigned long long)seed,
                       status_message(status));
         int64_t batch = 1 + (int64_t)fixture_draw(&random, 3);
         struct graph *train = fixture_random_graph(&random, model, batch, true);
@@ -419,7 +421,7 @@ START_TEST(plans_are_valid_and_run)
         struct plan *plan = NULL;
         status = plan_build(model, units, train, &lowered[0].lowering, evaluate,
                             &lowered[1].lowering, &options, &plan);
-        ck_assert_msg(status == STATUS_OKAY, "seed %llu, round %d: %s", (unsigned long long)seed,
+        ck_assert_msg(status == NULL, "seed %llu, round %d: %s", (unsigned long long)seed,
                       round, status_message(status));
         ck_assert_uint_le(plan->train.live_peak, plan->state_bytes + plan->train.work_bytes);
         simulate(plan, &plan->train, lowered[0].view, &random, seed);
@@ -433,19 +435,4 @@ START_TEST(plans_are_valid_and_run)
         free(paths);
         fixture_model_free(model);
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("random plans");
-    TCase *tests = tcase_create("random plans");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, plans_are_valid_and_run, 0, 30);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

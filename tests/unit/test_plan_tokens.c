@@ -1,9 +1,8 @@
 /*
- * Plans of GPT-2 124M, the example with the real sizes: what a rank holds with a unit per block,
- * and that memory is linear in the window and never holds all logits. Kernels' scratch memory is
- * left out. $srcdir says where the example is.
+ * Plans of GPT-2 124M, the example with the real sizes: a rank's memory with a unit per block,
+ * which is linear in the window and never includes all logits. Kernels' scratch memory is omitted.
+ * $srcdir is the place of the example.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 #include "base/mem.h"
 #include "fsdp/plan.h"
 #include "model/graph.h"
+#include "tests/testing.h"
 
 enum { WIDTH = 768, CONTEXT = 32768 };
 
@@ -36,7 +36,7 @@ static char *replace(char *text, const char *old, const char *new)
 
 static void assert_okay(status_t status)
 {
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
 /* With positions for long windows; GPT-2 itself has 1024. */
@@ -61,13 +61,15 @@ static struct model *read_gpt2(const char *context)
     return model;
 }
 
-static struct planned plan_gpt2(const char *context, int world, int64_t time, bool checkpoint)
+static struct planned plan_windows(const char *context, int world, int64_t time, bool checkpoint,
+                                   bool documents)
 {
     static const char *const block[] = {"GPT2Block"}, *const blocks[] = {"transformer.h.*"};
     struct planned planned = {.model = read_gpt2(context)};
     const struct graph_options options = {.batch_size = 2,
                                           .time = time,
                                           .train = true,
+                                          .documents = documents,
                                           .checkpoint = blocks,
                                           .checkpoint_count = checkpoint ? 1 : 0};
     assert_okay(graph_build(planned.model, &options, &planned.graph));
@@ -87,6 +89,11 @@ static struct planned plan_gpt2(const char *context, int world, int64_t time, bo
     return planned;
 }
 
+static struct planned plan_gpt2(const char *context, int world, int64_t time, bool checkpoint)
+{
+    return plan_windows(context, world, time, checkpoint, false);
+}
+
 static void planned_deinit(struct planned *planned)
 {
     plan_free(planned->plan);
@@ -97,8 +104,10 @@ static void planned_deinit(struct planned *planned)
     model_free(planned->model);
 }
 
+TESTS_BELOW(.timeout = 60);
+
 /* A rank's lasting state is its share; beyond it, at most the root and two blocks at a time. */
-START_TEST(two_blocks_are_gathered)
+LOOP_TEST(two_blocks_are_gathered, 0, 4)
 {
     static const int worlds[] = {1, 2, 8, 64};
     int world = worlds[_i];
@@ -134,11 +143,10 @@ START_TEST(two_blocks_are_gathered)
     ck_assert(world == 1 || most >= root + block);
     planned_deinit(&planned);
 }
-END_TEST
 
-/* No value of (time x time) or (time x vocabulary) elements; what a longer window adds is
- * proportional to it. */
-START_TEST(memory_is_linear_in_the_window)
+/* No value of (time x time) or (time x vocabulary) elements; the memory that a longer window adds
+ * is proportional to it. */
+LOOP_TEST(memory_is_linear_in_the_window, 0, 2)
 {
     uint64_t peaks[3];
     for (int k = 0; k < 3; k++) {
@@ -157,10 +165,9 @@ START_TEST(memory_is_linear_in_the_window)
     ck_assert_msg(second > 1.9 * first && second < 2.1 * first,
                   "%" PRIu64 ", %" PRIu64 ", %" PRIu64 " bytes", peaks[0], peaks[1], peaks[2]);
 }
-END_TEST
 
-/* Per block that is kept, one value of a window's width, instead of all that is inside. */
-START_TEST(checkpointing_keeps_one_value_per_block)
+/* Per kept block, one value of a window's width, instead of everything inside. */
+TEST(checkpointing_keeps_one_value_per_block)
 {
     const int64_t time = 1024;
     struct planned plain = plan_gpt2("1024", 64, time, false);
@@ -173,20 +180,25 @@ START_TEST(checkpointing_keeps_one_value_per_block)
     planned_deinit(&plain);
     planned_deinit(&checkpointed);
 }
-END_TEST
 
-int main(void)
+/* Windows of several documents take one more value of the batch, and no mask of (time, time). */
+TEST(documents_take_memory_for_their_starts)
 {
-    Suite *suite = suite_create("plans of tokens");
-    TCase *tests = tcase_create("plans of tokens");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, two_blocks_are_gathered, 0, 4);
-    tcase_add_loop_test(tests, memory_is_linear_in_the_window, 0, 2);
-    tcase_add_test(tests, checkpointing_keeps_one_value_per_block);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+    const int64_t time = 1024;
+    struct planned plain = plan_gpt2("1024", 2, time, false);
+    struct planned packed = plan_windows("1024", 2, time, false, true);
+    const struct graph *graph = packed.graph;
+    ck_assert_int_ge(graph->starts, 0);
+    ck_assert_uint_eq(packed.plan->state_bytes, plain.plan->state_bytes + 2 * time * 4);
+    /* positions, and their embeddings, differ between the windows of a batch */
+    ck_assert_uint_le(packed.plan->peak_bytes,
+                      plain.plan->peak_bytes + 2 * time * (4 + 4 + WIDTH * 4));
+    for (int v = 0; v < graph->value_count; v++)
+        if (graph->values[v].kind == VALUE_ACTIVATION)
+            ck_assert_int_le(tensor_element_count(&graph->values[v].type), 2 * time * 4 * WIDTH);
+    char *text = plan_dump(packed.plan);
+    ck_assert_ptr_nonnull(text);
+    free(text);
+    planned_deinit(&plain);
+    planned_deinit(&packed);
 }

@@ -1,11 +1,10 @@
 /*
- * The MNIST job planned for eight H200: everything that `fsdpd plan -o json` says, against
+ * The MNIST job planned for eight H200: the whole output of `fsdpd plan -o json` against
  * tests/golden/plan-mnist-h200x8.json; jobs that do not fit, or need no advice.
  *
  * FSDPD_UPDATE_GOLDEN=1 in the environment rewrites the file; read the difference before committing
- * it. The hash is left out: test_plan_golden has it.
+ * it. The hash is omitted: test_plan_golden has it.
  */
-#include <check.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,6 +16,7 @@
 #include "print/json.h"
 #include "print/plan_report.h"
 #include "spec/spec.h"
+#include "tests/testing.h"
 #include "worker/job_message.h"
 
 static char *source_path(const char *name)
@@ -25,7 +25,7 @@ static char *source_path(const char *name)
     return file_path_join(root != NULL ? root : ".", name);
 }
 
-/* The example job with up to two changes, for a profile (its name, or what it consists of), without
+/* The example job with up to two changes, for a profile (its name, or its content), without
  * data. */
 static status_t make_plan(const char *profile_text, const char *first, const char *second,
                           Fsdpd__V1__Plan **plan)
@@ -66,8 +66,10 @@ static bool has(char *const *texts, size_t count, const char *words)
     return false;
 }
 
-/* A unit that is sharded in its own way: fc1 whole on both ranks, the rest on half of it. */
-START_TEST(units_of_their_own)
+TESTS_BELOW(.timeout = 120);
+
+/* A unit with its own sharding: fc1 whole on both ranks, the rest on half of it. */
+TEST(units_of_their_own)
 {
     Fsdpd__V1__Plan *plan = good_plan("cpux2", "fsdp.wrap.policy=units",
                                       "fsdp.wrap.units=[{modules: fc1, strategy: no_shard}]");
@@ -87,24 +89,24 @@ START_TEST(units_of_their_own)
     ck_assert(reduced);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-/* A plan for devices says what it does not count, one for others that there is no such thing. */
-START_TEST(registered_buffers)
+/* A plan for devices lists what it does not count; one for others notes that they have no such
+ * buffers. */
+LOOP_TEST(registered_buffers, 0, 3)
 {
     static const struct {
         const char *profile, *note;
-    } cases[] = {{"h200x8", "NCCL works on registered buffers; what it allocates beyond them"},
+    } cases[] = {{"h200x8", "NCCL uses registered buffers; memory that it allocates beyond them"},
                  {"h200x1", "fsdp.register_buffers has no effect with one worker"},
                  {"cpux8", "fsdp.register_buffers has no effect on a CPU"}};
     Fsdpd__V1__Plan *plan = good_plan(cases[_i].profile, "fsdp.register_buffers=true", "name=it");
     ck_assert(has(plan->notes, plan->n_notes, cases[_i].note));
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-/* Of a step and its units: bytes and memory that follow, offload that has no effect, or has. */
-START_TEST(settings_of_units)
+/* The settings of a step and its units: the resulting bytes and memory, offload with and without
+ * effect. */
+TEST(settings_of_units)
 {
     Fsdpd__V1__Plan *plan =
         good_plan("cpux8", "fsdp.wrap.policy=units",
@@ -135,10 +137,10 @@ START_TEST(settings_of_units)
     fsdpd__v1__plan__free_unpacked(whole, NULL);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-/* The optimizer of all offloaded units takes its bytes of the host's memory, at its bandwidth. */
-START_TEST(offload_is_estimated)
+/* The optimizer of all offloaded units reads and writes its bytes at the host memory's
+ * bandwidth. */
+TEST(offload_is_estimated)
 {
     static const double bandwidths[] = {1e9, 10e9};
     for (int i = 0; i < 2; i++) {
@@ -150,7 +152,7 @@ START_TEST(offload_is_estimated)
         double kept = 0; /* of one rank: all */
         for (size_t u = 0; u < plan->n_units; u++) kept += (double)plan->units[u]->shard_bytes;
         ck_assert_double_eq_tol(kept, 4.0 * (double)plan->parameters, 64.0 * (double)plan->n_units);
-        /* values and Adadelta's two, read and written, and gradients, read; in four digits */
+        /* values and Adadelta's two, read and written, and gradients, read; to four digits */
         ck_assert_double_eq_tol(train->host_seconds, 7 * kept / bandwidths[i],
                                 1e-3 * train->host_seconds);
         ck_assert_double_eq_tol(train->download_seconds, kept / 2e9, 1e-3 * kept / 2e9);
@@ -164,10 +166,9 @@ START_TEST(offload_is_estimated)
         free(profile);
     }
 }
-END_TEST
 
-/* What does not fit a device may fit with the host's memory. */
-START_TEST(offload_is_advised)
+/* A job that does not fit a device may fit with the host's memory. */
+TEST(offload_is_advised)
 {
     Fsdpd__V1__Plan *plan = NULL;
     status_t status = make_plan("{like: a100, world: 1, memory: 35e6}",
@@ -177,9 +178,8 @@ START_TEST(offload_is_advised)
                   status_message(status));
     status_free(status);
 }
-END_TEST
 
-START_TEST(golden)
+TEST(golden)
 {
     Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
     struct buf text = {0}, expected = {0};
@@ -204,9 +204,8 @@ START_TEST(golden)
     buf_deinit(&text);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-START_TEST(advice)
+LOOP_TEST(advice, 0, 12)
 {
     static const struct {
         const char *profile, *first, *second, *words; /* "!...": not this */
@@ -236,9 +235,8 @@ START_TEST(advice)
     buf_deinit(&all);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-START_TEST(notes)
+TEST(notes)
 {
     Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
     ck_assert(has(plan->notes, plan->n_notes, "scratch memory of ops on h200"));
@@ -248,9 +246,8 @@ START_TEST(notes)
     ck_assert(!has(plan->notes, plan->n_notes, "scratch memory"));
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
-END_TEST
 
-START_TEST(what_does_not_fit)
+LOOP_TEST(what_does_not_fit, 0, 3)
 {
     static const struct {
         const char *profile, *first, *second, *words;
@@ -267,9 +264,8 @@ START_TEST(what_does_not_fit)
     ck_assert_ptr_null(plan);
     status_free(status);
 }
-END_TEST
 
-START_TEST(durations)
+TEST(durations)
 {
     static const struct {
         double seconds;
@@ -279,13 +275,12 @@ START_TEST(durations)
                  {0.01234, "12.3 ms"}, {0.4567, "457 ms"},   {0.9996, "1.00 s"},
                  {41.26, "41.3 s"},    {125, "2m05s"},       {1e300, "277777h46m"}};
     char text[32];
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
         ck_assert_str_eq(text_format_duration(cases[i].seconds, text), cases[i].text);
 }
-END_TEST
 
-/* The text holds what the message holds. */
-START_TEST(report)
+/* The text has the content of the message. */
+TEST(report)
 {
     Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
     struct buf text = {0};
@@ -295,14 +290,14 @@ START_TEST(report)
                                         "COLLECTIVE ",    "train: ",
                                         "all_gather fc1", "Advice: ",
                                         "Note: "};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(words); i++)
         ck_assert_msg(strstr(buf_text(&text), words[i]) != NULL, "%s is missing", words[i]);
     buf_clear(&text);
-    report_schedule(plan, 3, &text);
+    report_schedule(plan, 3, 0, &text);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "more; --dump shows all\n"));
     ck_assert_ptr_null(strstr(buf_text(&text), "optimizer"));
     buf_clear(&text);
-    /* of a daemon that knows nothing of programs */
+    /* of a daemon that does not know programs */
     Fsdpd__V1__Plan old = *plan;
     old.n_programs = old.n_advice = old.n_notes = 0;
     report_plan(&old, 0, &text);
@@ -310,29 +305,4 @@ START_TEST(report)
     ck_assert_ptr_null(strstr(buf_text(&text), "ESTIMATE"));
     buf_deinit(&text);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("planning");
-    TCase *tests = tcase_create("planning");
-    tcase_set_timeout(tests, 120);
-    tcase_add_test(tests, units_of_their_own);
-    tcase_add_loop_test(tests, registered_buffers, 0, 3);
-    tcase_add_test(tests, settings_of_units);
-    tcase_add_test(tests, offload_is_advised);
-    tcase_add_test(tests, offload_is_estimated);
-    tcase_add_test(tests, golden);
-    tcase_add_loop_test(tests, advice, 0, 12);
-    tcase_add_test(tests, notes);
-    tcase_add_loop_test(tests, what_does_not_fit, 0, 3);
-    tcase_add_test(tests, report);
-    tcase_add_test(tests, durations);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

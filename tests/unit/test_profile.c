@@ -1,6 +1,4 @@
-/* Profiles: the built-in ones, files as documented, and everything that may be wrong with either.
- */
-#include <check.h>
+/* Profiles: the built-in ones, files as documented, and every error in either. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +8,14 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "planning/profile.h"
+#include "tests/testing.h"
 
 static void expect(status_t status)
 {
     ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
-START_TEST(names)
+TEST(names)
 {
     static const struct {
         const char *text, *name;
@@ -24,7 +23,7 @@ START_TEST(names)
     } cases[] = {{"cpu", "cpu", 0},           {"cpux2", "cpu", 2},   {"h200", "h200", 0},
                  {"h200x4096", "h200", 4096}, {"a100x8", "a100", 8}, {"t4x4", "t4", 4},
                  {"h100x1", "h100", 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct profile profile;
         expect(profile_find(cases[i].text, &profile));
         ck_assert_str_eq(profile.name, cases[i].name);
@@ -42,10 +41,9 @@ START_TEST(names)
     ck_assert_ptr_null(profile_name(99));
     ck_assert_str_eq(profile_name(0), "cpu");
 }
-END_TEST
 
-/* As NVIDIA's driver has them; NULL: nothing is known of it. */
-START_TEST(models)
+/* Names as in NVIDIA's driver; NULL: unknown. */
+TEST(models)
 {
     static const struct {
         const char *model, *name;
@@ -53,14 +51,13 @@ START_TEST(models)
         {"NVIDIA H100 80GB HBM3", "h100"}, {"NVIDIA H100 PCIe", "h100"}, {"NVIDIA H200", "h200"},
         {"NVIDIA A100-SXM4-80GB", "a100"}, {"Tesla T4", "t4"},           {"T400 4GB", NULL},
         {"NVIDIA GH200 480GB", NULL},      {"NVIDIA cpu", NULL},         {"", NULL}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct profile profile;
         bool found = profile_of_model(cases[i].model, &profile);
         ck_assert_msg(found == (cases[i].name != NULL), "%s", cases[i].model);
         if (found) ck_assert_str_eq(profile.name, cases[i].name);
     }
 }
-END_TEST
 
 static const struct {
     const char *text, *word, *word2;
@@ -70,14 +67,14 @@ static const struct {
     {"h200x0", "h200x0", "1 to 4096"},
     {"h200x4097", "h200x4097", "1 to 4096"},
     {"h200x99999999999999999999", "h200x9", "1 to 4096"},
-    {"h200x-1", "h200x-1", "not known"},
-    {"x8", "x8", "not known"},
-    {"8", "8", "not known"},
-    {"", "not known", "cpu"},
+    {"h200x-1", "h200x-1", "unknown profile"},
+    {"x8", "x8", "unknown profile"},
+    {"8", "8", "unknown profile"},
+    {"", "unknown profile", "cpu"},
     {"something-else-entirely", "something-else-entirely", "h200x8"},
 };
 
-START_TEST(names_that_are_refused)
+LOOP_TEST(names_that_are_refused, 0, COUNT_OF(bad_names))
 {
     struct profile profile = {.world = 77};
     status_t status = profile_find(bad_names[_i].text, &profile);
@@ -89,9 +86,8 @@ START_TEST(names_that_are_refused)
     ck_assert_int_eq(profile.world, 77);
     status_free(status);
 }
-END_TEST
 
-START_TEST(files)
+TEST(files)
 {
     struct profile profile;
     static const char minimal[] = "memory: 16e9\nflops: {f32: 1e12}\nmemory_bandwidth: 1e11\n"
@@ -120,17 +116,16 @@ START_TEST(files)
     ck_assert_double_eq(profile.rates.between.bandwidth, 25e9);
     ck_assert_double_eq(profile.rates.host_bandwidth, 50e9);
 
-    /* the host's memory is as fast as it is: the efficiency is of the device's */
+    /* the host's memory keeps its speed: the efficiency is the device's */
     static const char host[] = "like: h200\nhost_memory_bandwidth: 120e9\nefficiency: 0.5\n";
     expect(profile_parse(host, strlen(host), "p.yaml", &profile));
     ck_assert_double_eq(profile.rates.host_bandwidth, 120e9);
     ck_assert_double_eq(profile.rates.memory_bandwidth, 4.8e12 * 0.5);
     ck_assert_double_eq(profile.rates.batch.bandwidth, 50e9);
 }
-END_TEST
 
 /* The example of docs/profiles.md: the lines after "in YAML" that start with four spaces. */
-START_TEST(documented_example)
+TEST(documented_example)
 {
     const char *root = getenv("srcdir");
     char *path = file_path_join(root != NULL ? root : ".", "docs/profiles.md");
@@ -161,7 +156,6 @@ START_TEST(documented_example)
     buf_deinit(&text);
     free(path);
 }
-END_TEST
 
 #define GOOD "memory: 16e9\nflops: {f32: 1e12}\nmemory_bandwidth: 1e11\n"
 static const struct {
@@ -214,7 +208,7 @@ static const struct {
     {"like: h200\nhost_memory_bandwith: 40e9\n", "p.yaml:2", "host_memory_bandwidth"},
 };
 
-START_TEST(files_that_are_refused)
+LOOP_TEST(files_that_are_refused, 0, COUNT_OF(bad_files))
 {
     struct profile profile = {.world = 77};
     const char *text = bad_files[_i].text;
@@ -227,9 +221,8 @@ START_TEST(files_that_are_refused)
     ck_assert_int_eq(profile.world, 77);
     status_free(status);
 }
-END_TEST
 
-START_TEST(files_that_cannot_be_read)
+TEST(files_that_cannot_be_read)
 {
     struct profile profile;
     status_t status = profile_find("./no-such-profile.yaml", &profile);
@@ -245,26 +238,4 @@ START_TEST(files_that_cannot_be_read)
     status_free(status);
     free(text);
     free(large);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("profiles");
-    TCase *tests = tcase_create("profiles");
-    tcase_add_test(tests, names);
-    tcase_add_test(tests, models);
-    tcase_add_loop_test(tests, names_that_are_refused, 0,
-                        (int)(sizeof bad_names / sizeof bad_names[0]));
-    tcase_add_test(tests, files);
-    tcase_add_test(tests, documented_example);
-    tcase_add_loop_test(tests, files_that_are_refused, 0,
-                        (int)(sizeof bad_files / sizeof bad_files[0]));
-    tcase_add_test(tests, files_that_cannot_be_read);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

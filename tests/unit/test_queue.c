@@ -1,5 +1,5 @@
 /*
- * The queue: who is before whom, which workers a job gets, jobs that wait for others, deadlines,
+ * The queue: the order of jobs, the workers that a job gets, jobs that wait for others, deadlines,
  * filters of lists, histories. Decisions first, then a real coordinator with workers that exist
  * only as links (test_coordinator_world.h).
  */
@@ -8,26 +8,27 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "coordinator/placement.h"
-#include "coordinator/queue.h"
+#include "coordinator/scheduler/placement.h"
+#include "coordinator/scheduler/queue.h"
 #include "test_queue_world.h"
+#include "tests/testing.h"
 
 /* ---- decisions ---- */
 
-struct wish {
+struct queued_job {
     int workers, priority;
 };
 
-/* One letter per item: start, its turn, workers; then its position and how many of higher priority
- * are before it. */
-static void check_queue(const struct wish *wishes, int count, int attached, int expected, int idle,
-                        const char *answer)
+/* One letter per item: start, its turn, workers; then its position and the number of jobs of higher
+ * priority before it. */
+static void check_queue(const struct queued_job *queued_jobs, int count, int attached, int expected,
+                        int idle, const char *answer)
 {
     struct queue_item items[8];
     for (int i = 0; i < count; i++)
         items[i] = (struct queue_item){.kind = "cpu",
-                                       .workers = wishes[i].workers,
-                                       .priority = wishes[i].priority};
+                                       .workers = queued_jobs[i].workers,
+                                       .priority = queued_jobs[i].priority};
     struct queue_fleet fleet = {.kind = "cpu",
                                 .attached = attached,
                                 .expected = expected,
@@ -46,23 +47,25 @@ static void check_queue(const struct wish *wishes, int count, int attached, int 
     ck_assert_str_eq(text, answer);
 }
 
-#define WISHES(...) (struct wish[]){__VA_ARGS__}, (int)(sizeof((struct wish[]){__VA_ARGS__}) / 8)
+#define QUEUED_JOBS(...)                                                                           \
+    (struct queued_job[]){__VA_ARGS__}, (int)(sizeof((struct queued_job[]){__VA_ARGS__}) / 8)
 
-START_TEST(test_decisions)
+TEST(decisions)
 {
-    check_queue(WISHES({2, 0}), 2, 2, 2, "s10");
-    check_queue(WISHES({2, 0}, {2, 0}), 2, 2, 2, "s10 t10");
-    check_queue(WISHES({2, 0}, {2, 0}), 4, 4, 4, "s10 s10");
-    check_queue(WISHES({1, 0}, {1, 0}, {1, 0}), 2, 2, 2, "s10 s10 t10");
-    /* A large one is not starved by small ones behind it ... */
-    check_queue(WISHES({3, 0}, {1, 0}, {1, 0}), 3, 3, 2, "t10 t20 t30");
-    /* ... unless it is larger than all that there is. */
-    check_queue(WISHES({4, 0}, {1, 0}, {1, 0}), 3, 3, 3, "w10 s20 s20");
+    check_queue(QUEUED_JOBS({2, 0}), 2, 2, 2, "s10");
+    check_queue(QUEUED_JOBS({2, 0}, {2, 0}), 2, 2, 2, "s10 t10");
+    check_queue(QUEUED_JOBS({2, 0}, {2, 0}), 4, 4, 4, "s10 s10");
+    check_queue(QUEUED_JOBS({1, 0}, {1, 0}, {1, 0}), 2, 2, 2, "s10 s10 t10");
+    /* Small jobs behind a large one do not starve it ... */
+    check_queue(QUEUED_JOBS({3, 0}, {1, 0}, {1, 0}), 3, 3, 2, "t10 t20 t30");
+    /* ... unless it is larger than the whole cluster. */
+    check_queue(QUEUED_JOBS({4, 0}, {1, 0}, {1, 0}), 3, 3, 3, "w10 s20 s20");
     /* Workers that are being started count as existing, but not as idle. */
-    check_queue(WISHES({2, 0}, {1, 0}), 1, 2, 1, "t10 t20");
-    check_queue(WISHES({1, 0}), 0, 0, 0, "w10");
+    check_queue(QUEUED_JOBS({2, 0}, {1, 0}), 1, 2, 1, "t10 t20");
+    check_queue(QUEUED_JOBS({1, 0}), 0, 0, 0, "w10");
     /* Of those before it, some may have a higher priority. */
-    check_queue(WISHES({2, 5}, {1, 5}, {1, 0}, {1, 0}, {1, -1}), 2, 2, 1, "t10 t20 t32 t42 t54");
+    check_queue(QUEUED_JOBS({2, 5}, {1, 5}, {1, 0}, {1, 0}, {1, -1}), 2, 2, 1,
+                "t10 t20 t32 t42 t54");
 
     struct queue_item items[] = {{.kind = "cuda", .workers = 1},
                                  {.kind = "cpu", .workers = 1},
@@ -70,13 +73,12 @@ START_TEST(test_decisions)
     struct queue_fleet fleets[] = {{.kind = "cpu", .expected = 1, .idle = 1},
                                    {.kind = "cuda", .expected = 1, .idle = 0}};
     queue_decide(items, 3, fleets, 2);
-    ck_assert_int_eq(items[0].standing.decision, QUEUE_WAIT_TURN); /* holds up no other kind */
+    ck_assert_int_eq(items[0].standing.decision, QUEUE_WAIT_TURN); /* delays no other kind */
     ck_assert_int_eq(items[1].standing.decision, QUEUE_START);
     ck_assert_int_eq(items[2].standing.decision, QUEUE_WAIT_WORKERS);
 }
-END_TEST
 
-START_TEST(test_ordinals)
+TEST(ordinals)
 {
     static const struct {
         int number;
@@ -85,10 +87,9 @@ START_TEST(test_ordinals)
                  {11, "11th"},   {12, "12th"},   {13, "13th"},  {21, "21st"},
                  {101, "101st"}, {111, "111th"}, {102, "102nd"}};
     char text[16];
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(cases); i++)
         ck_assert_str_eq(queue_ordinal(cases[i].number, text), cases[i].text);
 }
-END_TEST
 
 /* "a/0 a/1 b/0": host and id of those chosen. `idle` in any order, likewise. */
 static void check_placement(const char *idle, int count, const char *answer)
@@ -115,21 +116,20 @@ static void check_placement(const char *idle, int count, const char *answer)
     ck_assert_str_eq(text, answer);
 }
 
-START_TEST(test_placement)
+TEST(placement)
 {
     check_placement("a/0", 1, "a/0");
     check_placement("a/1 a/0 a/10 a/2", 4, "a/0 a/1 a/2 a/10");
-    /* One host, if one has enough: the one with the least to spare. */
+    /* One host, if one has enough: the one with the fewest workers to spare. */
     check_placement("a/0 a/1 a/2 b/0 b/1 c/0", 2, "b/0 b/1");
     check_placement("a/0 a/1 a/2 b/0 b/1 c/0", 1, "c/0");
     check_placement("a/0 a/1 a/2 b/0 b/1 c/0", 3, "a/0 a/1 a/2");
-    /* As few as can be: the largest, and the smallest that has the rest. */
+    /* As few hosts as possible: the largest, and the smallest that has the rest. */
     check_placement("a/0 b/0 b/1 b/2 c/0 c/1", 4, "a/0 b/0 b/1 b/2");
     check_placement("a/0 b/0 b/1 b/2 c/0 c/1", 5, "b/0 b/1 b/2 c/0 c/1");
     check_placement("a/0 b/0 b/1 b/2 c/0 c/1", 6, "a/0 b/0 b/1 b/2 c/0 c/1");
     check_placement("h10/0 h9/0 h2/0", 3, "h2/0 h9/0 h10/0");
 }
-END_TEST
 
 /* ---- a real one ---- */
 
@@ -154,7 +154,9 @@ static char *submit_after(const char *after, const char *after_any, status_t *re
     return queue_submit(&world, &spec, refused);
 }
 
-START_TEST(test_priorities)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(priorities)
 {
     struct fake fake;
     world_start(&world);
@@ -185,7 +187,7 @@ START_TEST(test_priorities)
     queue_end_job(&world, &fake, young, STATUS_OK);
     queue_expect_start(&world, &fake, 5, low);
 
-    /* The large one gets its workers when there are enough, before what comes later. */
+    /* The large one gets its workers when there are enough, before later jobs. */
     struct fake second;
     char *later = queue_submit_priority(&world, 1, 0);
     fake_attach(&world, &second, "host/cpu:1", 2);
@@ -199,9 +201,8 @@ START_TEST(test_priorities)
     fake_deinit(&second);
     free(running), free(low), free(old), free(young), free(high), free(large), free(later);
 }
-END_TEST
 
-START_TEST(test_one_host)
+TEST(one_host)
 {
     struct fake fakes[4];
     static const char *const ids[] = {"b/cpu:0", "a/cpu:0", "b/cpu:1", "c/cpu:0"};
@@ -214,9 +215,8 @@ START_TEST(test_one_host)
     for (int i = 0; i < 4; i++) fake_deinit(&fakes[i]);
     free(id);
 }
-END_TEST
 
-START_TEST(test_dependencies)
+TEST(dependencies)
 {
     struct fake fake;
     world_start(&world);
@@ -239,14 +239,14 @@ START_TEST(test_dependencies)
     queue_expect_start(&world, &fake, 2, second);
     queue_end_job(&world, &fake, second, STATUS_INTERNAL);
     world_check_reason(&world, third, JOB_CANCELLED, "DEPENDENCY_FAILED",
-                       "job mnist-2, after which it was to start, is FAILED");
+                       "job mnist-2, which it depends on, is FAILED");
     queue_expect_start(&world, &fake, 3, whatever);
     submit_after(second, NULL, &refused);
     expect_status(refused, STATUS_FAILED_PRECONDITION, "job mnist-2 is FAILED");
     char *late = submit_after(first, second, NULL);
     queue_expect_position(&world, late, 1);
 
-    /* Cancelling the head of a chain takes all of it along. */
+    /* Cancelling the head of a chain cancels all of it. */
     char *a = submit_after(whatever, NULL, NULL), *b = submit_after(a, NULL, NULL);
     char *c = submit_after(b, NULL, NULL);
     expect_ok(world_cancel(&world, a));
@@ -256,9 +256,8 @@ START_TEST(test_dependencies)
     free(first), free(second), free(third), free(whatever), free(free_one), free(late);
     free(a), free(b), free(c);
 }
-END_TEST
 
-START_TEST(test_dependencies_after_a_restart)
+TEST(dependencies_after_a_restart)
 {
     struct fake fake;
     world_start(&world);
@@ -276,7 +275,6 @@ START_TEST(test_dependencies_after_a_restart)
     world_check_reason(&world, third, JOB_CANCELLED, "DEPENDENCY_FAILED", "mnist-2");
     free(first), free(second), free(third);
 }
-END_TEST
 
 static char *submit_deadline(const char *start, const char *finish, status_t *refused)
 {
@@ -288,7 +286,7 @@ static char *submit_deadline(const char *start, const char *finish, status_t *re
     return queue_submit(&world, &spec, refused);
 }
 
-START_TEST(test_deadlines)
+TEST(deadlines)
 {
     struct fake fake;
     char at[32];
@@ -313,7 +311,7 @@ START_TEST(test_deadlines)
                        "it was not started within 0.2s of its submission");
     WAIT(&world, world_job_is(&world, timed, JOB_FAILED));
     world_check_reason(&world, timed, JOB_FAILED, "DEADLINE_EXCEEDED", "it was not over by 20");
-    WAIT(&world, fake.cancels == 1); /* the one that runs is asked to end */
+    WAIT(&world, fake.cancels == 1); /* the running one gets the order to end */
     world_check_reason(&world, running, JOB_RUNNING, "CANCELLING", "within 0.7s");
     fake_finished(&fake, STATUS_CANCELLED, "");
     WAIT(&world, world_job_is(&world, running, JOB_FAILED));
@@ -327,9 +325,8 @@ START_TEST(test_deadlines)
     fake_deinit(&fake);
     free(running), free(waiting), free(timed), free(patient);
 }
-END_TEST
 
-START_TEST(test_histories)
+TEST(histories)
 {
     struct fake fake;
     world_start(&world);
@@ -343,7 +340,7 @@ START_TEST(test_histories)
         Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
         request.id = id;
         void *response = NULL;
-        expect_ok(world_call(&world, &test_history, &request, &response));
+        expect_ok(world_call(&world, &control_get_history, &request, &response));
         const Fsdpd__V1__History *history = response;
         static const int states[] = {JOB_QUEUED, JOB_STARTING, JOB_RUNNING, JOB_SUCCEEDED};
         ck_assert_uint_eq(history->n_entries, 4);
@@ -357,7 +354,7 @@ START_TEST(test_histories)
         ck_assert_uint_ge(history->entries[3]->step, 20);
         message_free(response);
         request.id = (char *)"nothing-1";
-        expect_status(world_call(&world, &test_history, &request, NULL), STATUS_NOT_FOUND,
+        expect_status(world_call(&world, &control_get_history, &request, NULL), STATUS_NOT_FOUND,
                       "nothing-1");
         if (restarted) break;
         fake_deinit(&fake);
@@ -366,12 +363,11 @@ START_TEST(test_histories)
     }
     free(id);
 }
-END_TEST
 
 static uint32_t count_listed(const Fsdpd__V1__ListJobsRequest *request, uint32_t *left_out)
 {
     void *response = NULL;
-    expect_ok(world_call(&world, &test_list, request, &response));
+    expect_ok(world_call(&world, &control_list_jobs, request, &response));
     const Fsdpd__V1__ListJobsResponse *list = response;
     uint32_t count = (uint32_t)list->n_jobs;
     if (left_out != NULL) *left_out = list->left_out;
@@ -379,7 +375,7 @@ static uint32_t count_listed(const Fsdpd__V1__ListJobsRequest *request, uint32_t
     return count;
 }
 
-START_TEST(test_filters)
+TEST(filters)
 {
     struct fake fake;
     world_start(&world);
@@ -418,7 +414,7 @@ START_TEST(test_filters)
     second.value = (char *)"";
     ck_assert_uint_eq(count_listed(&request, NULL), 0);
     second.key = (char *)"../x";
-    expect_status(world_call(&world, &test_list, &request, NULL), STATUS_INVALID_ARGUMENT,
+    expect_status(world_call(&world, &control_list_jobs, &request, NULL), STATUS_INVALID_ARGUMENT,
                   "labels");
     request.n_labels = 0;
     Fsdpd__V1__JobState states[] = {FSDPD__V1__JOB_STATE__CANCELLED, FSDPD__V1__JOB_STATE__RUNNING};
@@ -431,23 +427,23 @@ START_TEST(test_filters)
     request.name = (char *)"*-1";
     ck_assert_uint_eq(count_listed(&request, NULL), 2); /* ids, too */
     request.name = (char *)"";
-    request.owner = (char *)"nobody at all";
+    request.owner = (char *)"unknown user";
     ck_assert_uint_eq(count_listed(&request, NULL), 0);
     request.owner = (char *)"";
-    request.limit = 2;
+    request.page_size = 2;
     uint32_t left_out = 0;
     ck_assert_uint_eq(count_listed(&request, &left_out), 2);
     ck_assert_uint_eq(left_out, 3);
     request.states[0] = (Fsdpd__V1__JobState)99;
     request.n_states = 1;
-    expect_status(world_call(&world, &test_list, &request, NULL), STATUS_INVALID_ARGUMENT, "99");
+    expect_status(world_call(&world, &control_list_jobs, &request, NULL), STATUS_INVALID_ARGUMENT,
+                  "99");
     fake_deinit(&fake);
     for (int i = 0; i < 5; i++) free(ids[i]);
 }
-END_TEST
 
-/* The same job, whatever the order that a map came in, and with or without an empty section. */
-START_TEST(test_repeated_submission)
+/* The same job, whatever the order of a map, and with or without an empty section. */
+TEST(repeated_submission)
 {
     struct fake fake;
     world_start(&world);
@@ -462,21 +458,21 @@ START_TEST(test_repeated_submission)
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = &spec;
     request.id = (char *)"mine";
-    expect_ok(world_call(&world, &test_submit, &request, NULL));
+    expect_ok(world_call(&world, &control_submit_job, &request, NULL));
     labels[0] = &b;
     labels[1] = &a;
     Fsdpd__V1__DeadlineSpec deadline = FSDPD__V1__DEADLINE_SPEC__INIT;
     spec.deadline = &deadline;
-    expect_ok(world_call(&world, &test_submit, &request, NULL));
+    expect_ok(world_call(&world, &control_submit_job, &request, NULL));
     a.value = (char *)"x";
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_ALREADY_EXISTS, "mine");
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_ALREADY_EXISTS,
+                  "mine");
     Fsdpd__V1__ListJobsRequest list = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
     ck_assert_uint_eq(count_listed(&list, NULL), 1);
     fake_deinit(&fake);
 }
-END_TEST
 
-START_TEST(test_jobs_per_user)
+TEST(jobs_per_user)
 {
     struct fake fake;
     world.options.limits.jobs_per_user = 2;
@@ -491,33 +487,4 @@ START_TEST(test_jobs_per_user)
     free(id);
     free(queue_submit_priority(&world, 9, 0));
     fake_deinit(&fake);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("queue");
-    TCase *parts = tcase_create("parts");
-    tcase_add_test(parts, test_decisions);
-    tcase_add_test(parts, test_ordinals);
-    tcase_add_test(parts, test_placement);
-    suite_add_tcase(suite, parts);
-    TCase *whole = tcase_create("whole");
-    tcase_add_checked_fixture(whole, set_up, tear_down);
-    tcase_set_timeout(whole, 60);
-    tcase_add_test(whole, test_priorities);
-    tcase_add_test(whole, test_one_host);
-    tcase_add_test(whole, test_dependencies);
-    tcase_add_test(whole, test_dependencies_after_a_restart);
-    tcase_add_test(whole, test_deadlines);
-    tcase_add_test(whole, test_histories);
-    tcase_add_test(whole, test_filters);
-    tcase_add_test(whole, test_repeated_submission);
-    tcase_add_test(whole, test_jobs_per_user);
-    suite_add_tcase(suite, whole);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

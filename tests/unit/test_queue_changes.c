@@ -1,6 +1,6 @@
 /*
- * What people do to jobs and workers: hold, release, priorities, ownership, drains; and how jobs
- * are forgotten, one by one or for their age and number. A real coordinator with workers that exist
+ * User actions on jobs and workers: hold, release, priorities, ownership, drains; and how jobs are
+ * forgotten, one by one or for their age and number. A real coordinator with workers that exist
  * only as links (test_coordinator_world.h).
  */
 #include <dirent.h>
@@ -12,8 +12,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "coordinator/access.h"
+#include "coordinator/calls/access.h"
 #include "test_queue_world.h"
+#include "tests/testing.h"
 
 static struct world world;
 
@@ -31,14 +32,14 @@ static status_t hold(const char *id, void **response)
 {
     Fsdpd__V1__HoldJobRequest request = FSDPD__V1__HOLD_JOB_REQUEST__INIT;
     request.id = (char *)id;
-    return world_call(&world, &test_hold, &request, response);
+    return world_call(&world, &control_hold_job, &request, response);
 }
 
 static status_t release(const char *id)
 {
     Fsdpd__V1__ReleaseJobRequest request = FSDPD__V1__RELEASE_JOB_REQUEST__INIT;
     request.id = (char *)id;
-    return world_call(&world, &test_release, &request, NULL);
+    return world_call(&world, &control_release_job, &request, NULL);
 }
 
 static status_t set_priority(const char *id, int priority)
@@ -46,10 +47,34 @@ static status_t set_priority(const char *id, int priority)
     Fsdpd__V1__SetPriorityRequest request = FSDPD__V1__SET_PRIORITY_REQUEST__INIT;
     request.id = (char *)id;
     request.priority = priority;
-    return world_call(&world, &test_priority, &request, NULL);
+    return world_call(&world, &control_set_priority, &request, NULL);
 }
 
-START_TEST(test_hold_and_release)
+TEST(ownership)
+{
+    job_message job = FSDPD__V1__JOB__INIT;
+    struct rpc_peer peer = {.kind = RPC_PEER_UNIX, .name = "bob", .roles = RPC_USER};
+    job.id = (char *)"mnist-1";
+    job.owner = (char *)"alice";
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED,
+                  "job mnist-1 belongs to alice: only its owner or an operator may hold it, and "
+                  "you are bob");
+    peer.name = "alice";
+    expect_ok(access_check(&peer, &job, "hold"));
+    peer.name = "bob";
+    peer.roles = RPC_USER | RPC_OPERATOR;
+    expect_ok(access_check(&peer, &job, "hold"));
+    peer.roles = RPC_WORKER;
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "alice");
+    job.owner = (char *)""; /* of an older fsdpd */
+    peer.roles = RPC_USER;
+    peer.name = "";
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "operator");
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(hold_and_release)
 {
     struct fake fake;
     void *response = NULL;
@@ -74,10 +99,10 @@ START_TEST(test_hold_and_release)
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = world_spec(1);
     request.hold = true;
-    expect_ok(world_call(&world, &test_submit, &request, NULL));
+    expect_ok(world_call(&world, &control_submit_job, &request, NULL));
     world_check_reason(&world, "mnist-4", JOB_QUEUED, "HELD", reason);
 
-    /* It stays held through a restart, and is known to be. */
+    /* It stays held through a restart, and the reason remains. */
     queue_end_job(&world, &fake, running, STATUS_OK);
     queue_expect_start(&world, &fake, 2, second);
     queue_end_job(&world, &fake, second, STATUS_OK);
@@ -100,7 +125,7 @@ START_TEST(test_hold_and_release)
 
     Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     asked.id = first;
-    expect_ok(world_call(&world, &test_history, &asked, &response));
+    expect_ok(world_call(&world, &control_get_history, &asked, &response));
     const Fsdpd__V1__History *history = response;
     struct buf codes = {0};
     for (size_t i = 0; i < history->n_entries; i++) {
@@ -114,9 +139,8 @@ START_TEST(test_hold_and_release)
     fake_deinit(&fake);
     free(running), free(first), free(second), free(reason);
 }
-END_TEST
 
-START_TEST(test_changed_priority)
+TEST(changed_priority)
 {
     struct fake fake;
     world_start(&world);
@@ -141,51 +165,27 @@ START_TEST(test_changed_priority)
     message_free(job);
     free(running), free(first), free(second);
 }
-END_TEST
-
-START_TEST(test_ownership)
-{
-    job_message job = FSDPD__V1__JOB__INIT;
-    struct rpc_peer peer = {.kind = RPC_PEER_UNIX, .name = "bob", .roles = RPC_USER};
-    job.id = (char *)"mnist-1";
-    job.owner = (char *)"alice";
-    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED,
-                  "job mnist-1 belongs to alice: only its owner or an operator may hold it, and "
-                  "you are bob");
-    peer.name = "alice";
-    expect_ok(access_check(&peer, &job, "hold"));
-    peer.name = "bob";
-    peer.roles = RPC_USER | RPC_OPERATOR;
-    expect_ok(access_check(&peer, &job, "hold"));
-    peer.roles = RPC_WORKER;
-    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "alice");
-    job.owner = (char *)""; /* of an older fsdpd */
-    peer.roles = RPC_USER;
-    peer.name = "";
-    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "operator");
-}
-END_TEST
 
 static status_t drain(const char *worker, bool now)
 {
     Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
     request.worker = (char *)worker;
     request.now = now;
-    return world_call(&world, &test_drain, &request, NULL);
+    return world_call(&world, &control_drain_workers, &request, NULL);
 }
 
 static status_t undrain(const char *worker)
 {
     Fsdpd__V1__UndrainWorkersRequest request = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
     request.worker = (char *)worker;
-    return world_call(&world, &test_undrain, &request, NULL);
+    return world_call(&world, &control_undrain_workers, &request, NULL);
 }
 
 static void expect_worker(const char *id, const char *state)
 {
     Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
     void *response = NULL;
-    expect_ok(world_call(&world, &test_workers, &request, &response));
+    expect_ok(world_call(&world, &control_list_workers, &request, &response));
     const Fsdpd__V1__ListWorkersResponse *list = response;
     bool found = false;
     for (size_t i = 0; i < list->n_workers; i++) {
@@ -202,7 +202,7 @@ static void expect_worker(const char *id, const char *state)
     message_free(response);
 }
 
-START_TEST(test_drains)
+TEST(drains)
 {
     struct fake fakes[3];
     static const char *const ids[] = {"a/cpu:0", "b/cpu:0", "b/cpu:1"};
@@ -241,7 +241,7 @@ START_TEST(test_drains)
     queue_expect_start(&world, &fakes[1], 1, third);
     expect_worker("b/cpu:7", "busy");
 
-    /* At once: a checkpoint is asked for, and where there is none, it ends all the same. */
+    /* At once: fsdpd orders a checkpoint, and the attempt ends even if there is none. */
     expect_ok(drain("b", true));
     WAIT(&world, fakes[1].pauses == 1);
     world_check_reason(&world, third, JOB_RUNNING, "VACATING", "worker b/cpu:7 was drained by");
@@ -253,15 +253,15 @@ START_TEST(test_drains)
     Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     asked.id = third;
     void *response = NULL;
-    expect_ok(world_call(&world, &test_history, &asked, &response));
+    expect_ok(world_call(&world, &control_get_history, &asked, &response));
     const Fsdpd__V1__History *history = response;
-    bool told = false;
+    bool recorded = false;
     for (size_t i = 0; i < history->n_entries; i++)
-        told = told || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;
-    ck_assert(told);
+        recorded = recorded || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;
+    ck_assert(recorded);
     message_free(response);
 
-    /* With one, the job is queued again, and goes on when there is a worker for it. */
+    /* With one, the job is queued again, and continues when there is a worker for it. */
     expect_ok(undrain("b"));
     char *fourth = queue_submit_priority(&world, 1, 0);
     queue_expect_start(&world, &fakes[1], 2, fourth);
@@ -275,7 +275,7 @@ START_TEST(test_drains)
     queue_expect_start(&world, &fakes[1], 3, fourth);
     ck_assert_uint_eq(fakes[1].assignment->attempt, 2);
 
-    /* Said twice: nothing is waited for. */
+    /* A repeated drain waits for nothing. */
     expect_ok(drain("b", true));
     WAIT(&world, fakes[1].pauses == 3);
     expect_ok(drain("b", true));
@@ -285,7 +285,6 @@ START_TEST(test_drains)
     fake_deinit(&fakes[1]);
     free(first), free(second), free(third);
 }
-END_TEST
 
 /* ---- forgetting ---- */
 
@@ -293,7 +292,7 @@ static status_t forget(const char *id)
 {
     Fsdpd__V1__ForgetJobRequest request = FSDPD__V1__FORGET_JOB_REQUEST__INIT;
     request.id = (char *)id;
-    return world_call(&world, &test_forget, &request, NULL);
+    return world_call(&world, &control_forget_job, &request, NULL);
 }
 
 static bool exists(const char *name)
@@ -329,13 +328,13 @@ static bool is_known(const char *id)
 {
     Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
     request.id = (char *)id;
-    status_t status = world_call(&world, &test_get, &request, NULL);
+    status_t status = world_call(&world, &control_get_job, &request, NULL);
     bool known = status == NULL;
     status_free(status);
     return known;
 }
 
-START_TEST(test_forget_one)
+TEST(forget_one)
 {
     struct fake fake;
     world_start(&world);
@@ -352,16 +351,16 @@ START_TEST(test_forget_one)
     ck_assert(!is_known(first));
     Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     asked.id = first;
-    expect_status(world_call(&world, &test_history, &asked, NULL), STATUS_NOT_FOUND, "mnist-1");
+    expect_status(world_call(&world, &control_get_history, &asked, NULL), STATUS_NOT_FOUND,
+                  "mnist-1");
     char *second = queue_submit_priority(&world, 1, 0);
-    ck_assert_str_eq(second, "mnist-2"); /* the old name is not given again */
+    ck_assert_str_eq(second, "mnist-2"); /* the old name is not used again */
     fake_deinit(&fake);
     free(first), free(second);
 }
-END_TEST
 
-/* What a job has in a directory of its settings goes, too: its own, nothing by way of a link. */
-START_TEST(test_forget_elsewhere)
+/* A job's files in a directory of its settings are removed, too: its own, never through a link. */
+TEST(forget_elsewhere)
 {
     struct fake fake;
     char *root = world_path(&world, "data"), *shared = world_path(&world, "data/shared");
@@ -396,10 +395,10 @@ START_TEST(test_forget_elsewhere)
     fake_deinit(&fake);
     free(root), free(shared);
 }
-END_TEST
 
-/* Killed between the steps of forgetting: what has no record goes, what has one comes back. */
-START_TEST(test_forget_after_a_crash)
+/* Killed between the steps of forgetting: files without a record are removed, and a job with one
+ * comes back. */
+TEST(forget_after_a_crash)
 {
     struct fake fake;
     world_start(&world);
@@ -411,7 +410,7 @@ START_TEST(test_forget_after_a_crash)
     world_stop(&world);
     make_file("state/forgotten/mnist-1.12", "weights");
     make_file("state/forgotten/mnist-7.34/deeper", "weights");
-    make_file("state/forgotten/not a job", "of somebody else");
+    make_file("state/forgotten/not a job", "of another program");
     char *own = world_path(&world, "state/jobs/mnist-1"); /* the log of fsdpd's own lines */
     char *command = mem_printf("rm -rf %s", own);
     ck_assert_int_eq(system(command), 0);
@@ -420,12 +419,11 @@ START_TEST(test_forget_after_a_crash)
     world_start(&world);
     WAIT(&world, !exists("state/forgotten/mnist-7.34"));
     ck_assert(exists("state/jobs/mnist-1/weights"));
-    ck_assert(exists("state/forgotten/not a job/of somebody else"));
+    ck_assert(exists("state/forgotten/not a job/of another program"));
     free(id);
 }
-END_TEST
 
-/* A job that ended so many days ago. */
+/* A job that ended this number of days ago. */
 static void leave_job(struct store *store, const char *id, int state, int days)
 {
     job_message job = FSDPD__V1__JOB__INIT;
@@ -459,7 +457,7 @@ static void leave_jobs(void)
     free(directory);
 }
 
-START_TEST(test_retention_by_age)
+TEST(retention_by_age)
 {
     leave_jobs();
     make_file("state/jobs/ancient", "state_dict.safetensors");
@@ -470,22 +468,20 @@ START_TEST(test_retention_by_age)
     WAIT(&world, count_files("state/forgotten") == 0);
     ck_assert(!exists("state/jobs/ancient"));
 }
-END_TEST
 
-START_TEST(test_retention_by_number)
+TEST(retention_by_number)
 {
     leave_jobs();
     world_start(&world);
     world_run(&world, 300);
-    ck_assert(is_known("ancient")); /* without limits all is kept */
+    ck_assert(is_known("ancient")); /* without limits fsdpd keeps everything */
     world.options.limits.retention_jobs = 1;
     expect_ok(coordinator_reload(world.coordinator, &world.options));
     WAIT(&world, !is_known("ancient") && !is_known("old") && !is_known("recent"));
     ck_assert(is_known("new") && is_known("queued"));
 }
-END_TEST
 
-START_TEST(test_size_of_specs)
+TEST(size_of_specs)
 {
     struct fake fake;
     world.options.limits.spec_bytes = 4096;
@@ -503,31 +499,4 @@ START_TEST(test_size_of_specs)
     queue_submit(&world, &spec, &refused);
     expect_status(refused, STATUS_INVALID_ARGUMENT, "spec: expected at most 4096 bytes, found 5");
     fake_deinit(&fake);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("queue_changes");
-    TCase *parts = tcase_create("parts");
-    tcase_add_test(parts, test_ownership);
-    suite_add_tcase(suite, parts);
-    TCase *whole = tcase_create("whole");
-    tcase_add_checked_fixture(whole, set_up, tear_down);
-    tcase_set_timeout(whole, 60);
-    tcase_add_test(whole, test_hold_and_release);
-    tcase_add_test(whole, test_changed_priority);
-    tcase_add_test(whole, test_drains);
-    tcase_add_test(whole, test_forget_one);
-    tcase_add_test(whole, test_forget_elsewhere);
-    tcase_add_test(whole, test_forget_after_a_crash);
-    tcase_add_test(whole, test_retention_by_age);
-    tcase_add_test(whole, test_retention_by_number);
-    tcase_add_test(whole, test_size_of_specs);
-    suite_add_tcase(suite, whole);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -5,13 +5,13 @@
 
 #include "base/mem.h"
 
-/* Submits what `spec` says; NULL for a refusal, whose status is in *refused. */
+/* Submits `spec`; NULL for a refusal, whose status is in *refused. */
 char *queue_submit(struct world *world, const job_spec *spec, status_t *refused)
 {
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = (job_spec *)spec;
     void *response = NULL;
-    status_t status = world_call(world, &test_submit, &request, &response);
+    status_t status = world_call(world, &control_submit_job, &request, &response);
     if (refused != NULL) *refused = status;
     else expect_ok(status);
     if (status != NULL) return NULL;
@@ -27,7 +27,7 @@ char *queue_submit_priority(struct world *world, uint32_t workers, int priority)
     return queue_submit(world, &spec, NULL);
 }
 
-/* The fake has been given this job, and starts it. */
+/* The fake has this job's assignment, and starts it. */
 void queue_expect_start(struct world *world, struct fake *fake, int assignments, const char *id)
 {
     WAIT(world, fake->assignments == assignments);

@@ -1,11 +1,11 @@
-/* What the queue's tests share: jobs that are submitted, start and end. */
+/* Shared by the queue's tests: submitting, starting and ending jobs. */
 #ifndef FSDPD_TEST_QUEUE_WORLD_H
 #define FSDPD_TEST_QUEUE_WORLD_H
 
 #include "test_coordinator_world.h"
 
-/* Submits what `spec` says. The id is the caller's; NULL for a refusal, whose status is in *refused.
- * Without `refused`, a refusal fails the test. */
+/* Submits `spec`. The caller frees the id; NULL for a refusal, whose status is in *refused. Without
+ * `refused`, a refusal fails the test. */
 char *queue_submit(struct world *world, const job_spec *spec, status_t *refused);
 
 char *queue_submit_priority(struct world *world, uint32_t workers, int priority);
@@ -13,7 +13,7 @@ char *queue_submit_priority(struct world *world, uint32_t workers, int priority)
 /* The fake's n-th assignment is this job's, and it starts it. */
 void queue_expect_start(struct world *world, struct fake *fake, int assignments, const char *id);
 
-/* The fake says that it is done, or broken. */
+/* The fake reports success, or a failure. */
 void queue_end_job(struct world *world, struct fake *fake, const char *id, enum status_code code);
 
 void queue_expect_position(struct world *world, const char *id, uint32_t position);

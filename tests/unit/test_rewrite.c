@@ -1,8 +1,8 @@
 /*
- * A state_dict on its way into files: whole and in pieces of any size, as bf16, in shards, with the
- * names and ties of Hugging Face's transformers; and directories that are made whole or not at all.
+ * Writing a state_dict to files: whole and in pieces of any size, as bf16, in shards, with the
+ * names and ties of Hugging Face's transformers; and directories that are created whole or not at
+ * all.
  */
-#include <check.h>
 #include <dirent.h>
 #include <jansson.h>
 #include <math.h>
@@ -16,7 +16,9 @@
 #include "base/mem.h"
 #include "client/directory.h"
 #include "client/rewrite.h"
+#include "family_files.h"
 #include "hf/safetensors.h"
+#include "tests/testing.h"
 
 /* Tensors as the daemon sends them: tied ones twice. */
 static const struct {
@@ -95,7 +97,7 @@ static struct rewrite *pass(const struct rewrite_options *options, struct files 
     struct rewrite *rewrite = rewrite_new(options, sink);
     for (size_t at = 0; at < stream.length; at += piece) {
         size_t size = stream.length - at < piece ? stream.length - at : piece;
-        void *bytes = mem_dup(stream.data + at, size); /* a read past it is found */
+        void *bytes = mem_dup(stream.data + at, size); /* reveals a read past its end */
         status_t status = rewrite_add(rewrite, bytes, size, at == 0 ? stream.length : 0, 9);
         ck_assert_msg(status == NULL, "%s", status_message(status));
         free(bytes);
@@ -111,7 +113,7 @@ static struct rewrite *pass(const struct rewrite_options *options, struct files 
     return rewrite;
 }
 
-/* The files' tensors, in order: that of `expected`, which is -1 where a file ends. */
+/* The files' tensors, in order: those of `expected`, which is -1 where a file ends. */
 static void expect_tensors(const struct files *files, const int *expected, bool bf16)
 {
     for (int f = 0; f < files->count; f++) {
@@ -148,11 +150,11 @@ static void files_deinit(struct files *files)
     for (int f = 0; f < FILES; f++) buf_deinit(&files->files[f]);
 }
 
-/* An empty tensor begins where the one after it does, and comes first there. */
+/* An empty tensor begins where the next one does, and comes first there. */
 static const int all[] = {0, 1, 2, 3, 4, 5, -1};
 static const int without_tied[] = {0, 2, 3, 4, 5, -1};
 
-START_TEST(test_pieces)
+LOOP_TEST(pieces, 0, 5)
 {
     static const size_t pieces[] = {1, 3, 7, 64, 1 << 20};
     struct files files;
@@ -169,28 +171,26 @@ START_TEST(test_pieces)
         files_deinit(&files);
     }
 }
-END_TEST
 
-START_TEST(test_hf)
+TEST(hf)
 {
     struct files files;
     const struct rewrite_sink sink = {begin_file, write_file, end_file, &files};
-    struct rewrite_options options = {.hf = true, .type = HF_GPT2, .tied = true};
+    struct rewrite_options options = {.family = family_file("gpt2"), .model.left_out = {true}};
     struct rewrite *rewrite = pass(&options, &files, &sink, 33);
     expect_tensors(&files, without_tied, false);
     ck_assert_ptr_nonnull(
         strstr(files.files[0].data + 8, "{\"__metadata__\":{\"format\":\"pt\"},"));
     rewrite_free(rewrite);
     files_deinit(&files);
-    options.tied = false;
+    options.model.left_out[0] = false;
     rewrite = pass(&options, &files, &sink, 33);
     expect_tensors(&files, all, false);
     rewrite_free(rewrite);
     files_deinit(&files);
 }
-END_TEST
 
-START_TEST(test_shards)
+TEST(shards)
 {
     static const struct {
         uint64_t limit;
@@ -204,12 +204,11 @@ START_TEST(test_shards)
         {90, false, {0, -1, 2, 3, 4, -1, 5, -1}, 3}, {1, false, {0, -1, 2, -1, 3, 4, -1, 5, -1}, 4},
         {107, true, {0, 2, 3, 4, -1, 5, -1}, 2},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct files files;
         const struct rewrite_sink sink = {begin_file, write_file, end_file, &files};
-        const struct rewrite_options options = {.hf = true,
-                                                .type = HF_GPT2,
-                                                .tied = true,
+        const struct rewrite_options options = {.family = family_file("gpt2"),
+                                                .model.left_out = {true},
                                                 .bf16 = cases[i].bf16,
                                                 .max_shard_bytes = cases[i].limit};
         struct rewrite *rewrite = pass(&options, &files, &sink, 50);
@@ -236,10 +235,9 @@ START_TEST(test_shards)
         files_deinit(&files);
     }
 }
-END_TEST
 
-/* Rounding to nearest, ties to even, for the values where it matters. */
-START_TEST(test_rounding)
+/* Rounding to nearest, ties to even, for the critical values. */
+TEST(rounding)
 {
     static const struct {
         uint32_t from;
@@ -250,7 +248,7 @@ START_TEST(test_rounding)
         {0x00008000, 0x0000}, {0x00008001, 0x0001}, {0x7f7fffff, 0x7f80}, {0x7f800000, 0x7f80},
         {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}, {0xffc00000, 0xffc0}, {0x7fffffff, 0x7fff},
     };
-    enum { CASES = sizeof cases / sizeof cases[0] };
+    enum { CASES = COUNT_OF(cases) };
     char name[] = "x", dtype[] = "F32";
     struct safetensors_entry entry = {.name = name,
                                       .dtype = dtype,
@@ -276,9 +274,8 @@ START_TEST(test_rounding)
     files_deinit(&files);
     buf_deinit(&stream);
 }
-END_TEST
 
-START_TEST(test_broken_stream)
+TEST(broken_stream)
 {
     struct files files = {0};
     const struct rewrite_sink sink = {begin_file, write_file, end_file, &files};
@@ -296,7 +293,7 @@ START_TEST(test_broken_stream)
         {4, "expected tensors of the type F32, found U8"},
         {5, "found the end after 12"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct rewrite *rewrite = rewrite_new(&options, &sink);
         char *bytes = mem_dup(stream.data, stream.length);
         uint64_t total = stream.length;
@@ -334,9 +331,8 @@ START_TEST(test_broken_stream)
     }
     buf_deinit(&stream);
 }
-END_TEST
 
-/* --- directories --- */
+/* ---- directories ---- */
 
 static char scratch[] = "/tmp/fsdpd-directory-XXXXXX";
 
@@ -383,7 +379,9 @@ static void make_directory(const char *path)
     directory_deinit(&directory);
 }
 
-START_TEST(test_directory)
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
+TEST(directory)
 {
     struct stat info;
     umask(027);
@@ -403,9 +401,8 @@ START_TEST(test_directory)
     ck_assert_int_eq(lstat("link", &info), 0);
     ck_assert(S_ISLNK(info.st_mode));
 }
-END_TEST
 
-START_TEST(test_directory_abandoned)
+TEST(directory_abandoned)
 {
     struct directory directory;
     ck_assert_ptr_null(directory_begin(&directory, "new"));
@@ -414,7 +411,7 @@ START_TEST(test_directory_abandoned)
     ck_assert_int_eq(entries_in("."), 1);
     directory_deinit(&directory);
     ck_assert_int_eq(entries_in("."), 0);
-    /* somebody else made it in the meantime */
+    /* another process created it in the meantime */
     ck_assert_ptr_null(directory_begin(&directory, "new"));
     put(&directory, "a", "one");
     ck_assert_int_eq(mkdir("new", 0700), 0);
@@ -426,9 +423,8 @@ START_TEST(test_directory_abandoned)
     ck_assert_int_eq(entries_in("."), 1);
     ck_assert_int_eq(entries_in("new"), 1);
 }
-END_TEST
 
-START_TEST(test_directory_refused)
+TEST(directory_refused)
 {
     static const struct {
         const char *path, *message;
@@ -443,7 +439,7 @@ START_TEST(test_directory_refused)
     ck_assert_int_eq(mkdir("full", 0700), 0);
     ck_assert_ptr_null(file_write_atomic("full/x", "x", 1, 0600));
     ck_assert_ptr_null(file_write_atomic("file", "x", 1, 0600));
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct directory directory;
         status_t status = directory_begin(&directory, cases[i].path);
         ck_assert_int_eq(status_code(status), cases[i].code);
@@ -453,28 +449,4 @@ START_TEST(test_directory_refused)
         directory_deinit(&directory);
     }
     ck_assert_int_eq(entries_in("."), 2);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("rewrite");
-    TCase *tcase = tcase_create("rewrite");
-    tcase_add_loop_test(tcase, test_pieces, 0, 5);
-    tcase_add_test(tcase, test_hf);
-    tcase_add_test(tcase, test_shards);
-    tcase_add_test(tcase, test_rounding);
-    tcase_add_test(tcase, test_broken_stream);
-    suite_add_tcase(suite, tcase);
-    TCase *directories = tcase_create("directories");
-    tcase_add_checked_fixture(directories, set_up, tear_down);
-    tcase_add_test(directories, test_directory);
-    tcase_add_test(directories, test_directory_abandoned);
-    tcase_add_test(directories, test_directory_refused);
-    suite_add_tcase(suite, directories);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

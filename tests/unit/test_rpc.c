@@ -1,6 +1,6 @@
 /*
  * Calls and streams of common/rpc, server and client against each other over a Unix socket:
- * answers, errors, limits and backpressure. How they end badly is in test_rpc_ends.c.
+ * answers, errors, limits and backpressure. test_rpc_ends.c tests their failures.
  */
 #include <grpc/byte_buffer.h>
 #include <grpc/compression.h>
@@ -14,10 +14,13 @@
 
 #include "base/mem.h"
 #include "test_rpc_notes.h"
+#include "tests/testing.h"
 
 /* ---- unary ---- */
 
-START_TEST(unary_is_answered)
+TESTS_BELOW(.timeout = 60, .set_up = notes_set_up, .tear_down = notes_tear_down);
+
+TEST(unary_is_answered)
 {
     struct outcome outcome;
     world_call(&world, &echo, "grüße", 42, 5000, false, &outcome);
@@ -27,9 +30,8 @@ START_TEST(unary_is_answered)
     world_wait_count(&world, &seen.closed, 1);
     ck_assert_int_eq(seen.cancelled, 0);
 }
-END_TEST
 
-START_TEST(unary_many_at_once)
+TEST(unary_many_at_once)
 {
     enum { MANY = 300 };
     static struct outcome outcomes[MANY];
@@ -46,20 +48,18 @@ START_TEST(unary_many_at_once)
         ck_assert_int_eq(outcomes[i].number, i);
     }
 }
-END_TEST
 
-START_TEST(unary_error_keeps_code_and_message)
+TEST(unary_error_keeps_code_and_message)
 {
     struct outcome outcome;
     world_call(&world, &echo, "job \"x\": not now\nline 2 ü", -1, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_FAILED_PRECONDITION);
     ck_assert_str_eq(outcome.message, "job \"x\": not now\nline 2 ü");
 }
-END_TEST
 
-START_TEST(unary_long_error_stays_an_error)
+TEST(unary_long_error_stays_an_error)
 {
-    /* 4 KiB of characters that travel as six bytes each: more than metadata may hold. */
+    /* 4 KiB of characters that take six bytes each on the wire: more than metadata may hold. */
     char text[4001];
     for (int i = 0; i < 4000; i += 2) memcpy(text + i, "ü", 2);
     text[4000] = '\0';
@@ -71,9 +71,8 @@ START_TEST(unary_long_error_stays_an_error)
     ck_assert_uint_eq(length % 2, 0); /* cut between characters */
     ck_assert_int_eq(strncmp(outcome.message, text, length), 0);
 }
-END_TEST
 
-START_TEST(unary_answered_later)
+TEST(unary_answered_later)
 {
     struct outcome outcome = {0};
     Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
@@ -94,9 +93,8 @@ START_TEST(unary_answered_later)
     world_wait_count(&world, &seen.closed, 1);
     ck_assert_int_eq(seen.cancelled, 0);
 }
-END_TEST
 
-START_TEST(unary_deadline_reaches_both_sides)
+TEST(unary_deadline_reaches_both_sides)
 {
     struct outcome outcome;
     world_call(&world, &later, "", 0, 150, false, &outcome);
@@ -105,9 +103,8 @@ START_TEST(unary_deadline_reaches_both_sides)
     world_wait_count(&world, &seen.closed, 1);
     ck_assert_int_eq(seen.cancelled, 1);
 }
-END_TEST
 
-START_TEST(unary_handler_learns_that_client_left)
+TEST(unary_handler_learns_that_client_left)
 {
     struct outcome outcome = {0};
     Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
@@ -120,9 +117,8 @@ START_TEST(unary_handler_learns_that_client_left)
     ck_assert_int_eq(seen.cancelled, 1);
     ck_assert_ptr_null(seen.held);
 }
-END_TEST
 
-START_TEST(unknown_method_is_unimplemented)
+TEST(unknown_method_is_unimplemented)
 {
     struct outcome outcome;
     for (int i = 0; i < 3; i++) {
@@ -131,9 +127,8 @@ START_TEST(unknown_method_is_unimplemented)
         ck_assert_ptr_nonnull(strstr(outcome.message, "/test.Notes/Missing"));
     }
 }
-END_TEST
 
-START_TEST(garbage_is_an_invalid_argument)
+TEST(garbage_is_an_invalid_argument)
 {
     /* A number where the service expects a string. */
     struct rpc_method crooked = echo;
@@ -161,7 +156,7 @@ START_TEST(garbage_is_an_invalid_argument)
     ck_assert_int_eq(listener.code, STATUS_INVALID_ARGUMENT);
     ck_assert_int_eq(seen.messages, 0);
 
-    /* The other way round: an answer that does not decode. */
+    /* Conversely: an answer that does not decode. */
     crooked = echo;
     crooked.response = &grpc__health__v1__health_check_response__descriptor;
     world_call(&world, &crooked, "x", 0, 5000, false, &outcome);
@@ -170,11 +165,10 @@ START_TEST(garbage_is_an_invalid_argument)
     world_call(&world, &echo, "fine", 0, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
-END_TEST
 
-START_TEST(unary_without_a_request)
+TEST(unary_without_a_request)
 {
-    /* A client that takes the method for a stream and closes without a message. */
+    /* A client that treats the method as a stream and closes without a message. */
     struct rpc_method crooked = echo;
     crooked.kind = RPC_CLIENT_STREAM;
     struct listener listener = {.reads_itself = true};
@@ -194,7 +188,6 @@ START_TEST(unary_without_a_request)
     ck_assert_int_eq(two.code, STATUS_OK);
     ck_assert_int_eq(two.sum, 1);
 }
-END_TEST
 
 /* A client of gRPC's own that compresses, which ours never does; on its own thread. */
 static int call_compressed(const char *target)
@@ -266,7 +259,7 @@ static void on_compressed(uv_work_t *work, int status)
     ((struct compressed *)work->data)->done = true;
 }
 
-START_TEST(compressed_messages_are_refused)
+TEST(compressed_messages_are_refused)
 {
     struct compressed compressed = {.target = world.address};
     uv_work_t work = {.data = &compressed};
@@ -275,9 +268,8 @@ START_TEST(compressed_messages_are_refused)
     ck_assert_int_eq(compressed.code, GRPC_STATUS_UNIMPLEMENTED);
     ck_assert_int_eq(seen.messages, 0);
 }
-END_TEST
 
-START_TEST(oversized_is_resource_exhausted)
+TEST(oversized_is_resource_exhausted)
 {
     char *text = mem_alloc(RPC_MESSAGE_MAX + 100);
     memset(text, 'x', RPC_MESSAGE_MAX + 50);
@@ -295,17 +287,16 @@ START_TEST(oversized_is_resource_exhausted)
     ck_assert_int_eq(seen.messages, 0);
     ck_assert_int_eq(seen.ends, 0);
 
-    /* As much as is allowed. */
+    /* The largest message allowed. */
     text[RPC_MESSAGE_MAX - 16] = '\0';
     world_call(&world, &echo, text, 0, 10000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
     free(text);
 }
-END_TEST
 
 /* ---- streams ---- */
 
-START_TEST(server_stream_arrives_in_full)
+TEST(server_stream_arrives_in_full)
 {
     struct listener listener = {.reads_itself = true};
     listen_to(&world, &listener, &count, "x", 1000);
@@ -316,9 +307,8 @@ START_TEST(server_stream_arrives_in_full)
     world_wait_count(&world, &seen.closed, 1);
     ck_assert_int_eq(seen.cancelled, 0);
 }
-END_TEST
 
-START_TEST(server_stream_of_nothing)
+TEST(server_stream_of_nothing)
 {
     struct listener listener = {.reads_itself = true};
     listen_to(&world, &listener, &count, "", 0);
@@ -326,9 +316,8 @@ START_TEST(server_stream_of_nothing)
     ck_assert_int_eq(listener.code, STATUS_OK);
     ck_assert_int_eq(listener.messages, 0);
 }
-END_TEST
 
-START_TEST(server_stream_waits_for_a_slow_reader)
+TEST(server_stream_waits_for_a_slow_reader)
 {
     enum { SIZE = 16 << 10, TOTAL = 400 };
     char *text = mem_alloc(SIZE + 1);
@@ -337,8 +326,8 @@ START_TEST(server_stream_waits_for_a_slow_reader)
     listen_to(&world, &listener, &count, text, TOTAL);
     world_wait_count(&world, &seen.writable, 1);
     world_idle(&world, 500);
-    /* Without reading, a few windows' worth were accepted, and the handler queues no more than it
-     * decided to. */
+    /* Without reading, a few windows' worth were accepted, and the handler queues no more than its
+     * own limit. */
     ck_assert_int_lt(seen.writable, 30);
     ck_assert_int_le(seen.most_queued, 2);
     int stuck = seen.writable;
@@ -351,14 +340,13 @@ START_TEST(server_stream_waits_for_a_slow_reader)
     world_wait(&world, &listener.closed);
     ck_assert_int_eq(listener.messages, TOTAL);
     ck_assert_int_eq(listener.code, STATUS_OK);
-    /* One for each message but those accepted after the handler had finished. */
+    /* One for each message except those accepted after the handler had finished. */
     ck_assert_int_ge(seen.writable, TOTAL - 2);
     ck_assert_int_le(seen.writable, TOTAL);
     free(text);
 }
-END_TEST
 
-START_TEST(client_stream_is_answered)
+TEST(client_stream_is_answered)
 {
     seen.reads_itself = true;
     struct listener listener = {.reads_itself = true};
@@ -375,9 +363,8 @@ START_TEST(client_stream_is_answered)
     ck_assert_int_eq(seen.messages, 100);
     ck_assert_int_eq(seen.ends, 1);
 }
-END_TEST
 
-START_TEST(client_stream_waits_for_the_handler)
+TEST(client_stream_waits_for_the_handler)
 {
     enum { SIZE = 16 << 10, TOTAL = 200 };
     char *text = mem_alloc(SIZE + 1);
@@ -403,9 +390,8 @@ START_TEST(client_stream_waits_for_the_handler)
     ck_assert_int_eq(listener.sum, TOTAL);
     free(text);
 }
-END_TEST
 
-START_TEST(client_stream_refused_in_the_middle)
+TEST(client_stream_refused_in_the_middle)
 {
     seen.reads_itself = true;
     struct listener listener = {.reads_itself = true};
@@ -421,9 +407,8 @@ START_TEST(client_stream_refused_in_the_middle)
     world_wait_count(&world, &seen.closed, 1);
     free(text);
 }
-END_TEST
 
-START_TEST(bidirectional_answers_as_it_goes)
+TEST(bidirectional_answers_as_it_goes)
 {
     seen.reads_itself = true;
     struct listener listener = {.reads_itself = true};
@@ -440,9 +425,8 @@ START_TEST(bidirectional_answers_as_it_goes)
     ck_assert_int_eq(seen.ends, 1);
     ck_assert_int_eq(listener.closes, 1);
 }
-END_TEST
 
-START_TEST(bidirectional_server_speaks_first)
+TEST(bidirectional_server_speaks_first)
 {
     struct listener listener = {.reads_itself = true};
     listen_to(&world, &listener, &chat, NULL, 0);
@@ -453,37 +437,4 @@ START_TEST(bidirectional_server_speaks_first)
     rpc_call_finish(seen.held, NULL);
     world_wait(&world, &listener.closed);
     ck_assert_int_eq(listener.code, STATUS_OK);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("rpc");
-    TCase *unary = notes_case(suite, "unary");
-    TCase *streams = notes_case(suite, "streams");
-    tcase_add_test(unary, unary_is_answered);
-    tcase_add_test(unary, unary_many_at_once);
-    tcase_add_test(unary, unary_error_keeps_code_and_message);
-    tcase_add_test(unary, unary_long_error_stays_an_error);
-    tcase_add_test(unary, unary_answered_later);
-    tcase_add_test(unary, unary_deadline_reaches_both_sides);
-    tcase_add_test(unary, unary_handler_learns_that_client_left);
-    tcase_add_test(unary, unknown_method_is_unimplemented);
-    tcase_add_test(unary, garbage_is_an_invalid_argument);
-    tcase_add_test(unary, unary_without_a_request);
-    tcase_add_test(unary, compressed_messages_are_refused);
-    tcase_add_test(unary, oversized_is_resource_exhausted);
-    tcase_add_test(streams, server_stream_arrives_in_full);
-    tcase_add_test(streams, server_stream_of_nothing);
-    tcase_add_test(streams, server_stream_waits_for_a_slow_reader);
-    tcase_add_test(streams, client_stream_is_answered);
-    tcase_add_test(streams, client_stream_waits_for_the_handler);
-    tcase_add_test(streams, client_stream_refused_in_the_middle);
-    tcase_add_test(streams, bidirectional_answers_as_it_goes);
-    tcase_add_test(streams, bidirectional_server_speaks_first);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

@@ -1,6 +1,6 @@
 /*
- * How calls and streams of common/rpc end: cancelled, with a vanished peer, by a closing server or
- * channel, or without ever reaching a server; and how a restarted server is found again.
+ * Ends of calls and streams of common/rpc: cancelled, with a vanished peer, by a closing server or
+ * channel, or without ever reaching a server; and reconnection to a restarted server.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -10,10 +10,13 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "test_rpc_notes.h"
+#include "tests/testing.h"
 
-/* ---- ends that nobody likes ---- */
+/* ---- abnormal ends ---- */
 
-START_TEST(client_cancels)
+TESTS_BELOW(.timeout = 60, .set_up = notes_set_up, .tear_down = notes_tear_down);
+
+TEST(client_cancels)
 {
     struct listener listener = {.reads_itself = true};
     listen_to(&world, &listener, &hold, "", 0);
@@ -27,7 +30,7 @@ START_TEST(client_cancels)
     world_wait_count(&world, &seen.closed, 1);
     ck_assert_int_eq(seen.cancelled, 1);
 
-    /* Before it has even left, and with a full pipe. */
+    /* Cancelled before it has even left, and with a full pipe. */
     struct listener early = {0};
     listen_to(&world, &early, &hold, "", 0);
     rpc_stream_cancel(early.stream);
@@ -46,9 +49,8 @@ START_TEST(client_cancels)
     world_wait_count(&world, &seen.closed, closed + 1);
     free(text);
 }
-END_TEST
 
-START_TEST(client_vanishes_in_the_middle_of_an_upload)
+TEST(client_vanishes_in_the_middle_of_an_upload)
 {
     seen.reads_itself = true;
     struct listener listener = {.reads_itself = true};
@@ -62,10 +64,9 @@ START_TEST(client_vanishes_in_the_middle_of_an_upload)
     ck_assert_int_eq(seen.cancelled, 1);
     ck_assert_int_eq(seen.ends, 0); /* half an upload never looks complete */
 }
-END_TEST
 
-/* A client process that is killed: no goodbye of any kind. */
-START_TEST(client_process_is_killed)
+/* A killed client process: no goodbye of any kind. */
+TEST(client_process_is_killed)
 {
     seen.reads_itself = true;
     char self[4096];
@@ -84,10 +85,11 @@ START_TEST(client_process_is_killed)
     while (uv_is_active((uv_handle_t *)&process)) world_idle(&world, 10);
     uv_close((uv_handle_t *)&process, NULL);
 }
-END_TEST
 
-static int upload_and_hang(char *address)
+static int upload_and_hang(int argc, char **argv)
 {
+    if (argc != 3) return 1;
+    char *address = argv[2];
     struct world child = {.address = address};
     struct listener listener = {0};
     uv_loop_init(&child.loop);
@@ -100,7 +102,9 @@ static int upload_and_hang(char *address)
     return 0;
 }
 
-START_TEST(channel_close_cancels_everything)
+TEST_PROGRAM("--upload-and-hang", upload_and_hang);
+
+TEST(channel_close_cancels_everything)
 {
     seen.reads_itself = true;
     struct outcome outcome = {0};
@@ -117,9 +121,8 @@ START_TEST(channel_close_cancels_everything)
     ck_assert_int_eq(b.code, STATUS_CANCELLED);
     world_wait_count(&world, &seen.closed, 3);
 }
-END_TEST
 
-START_TEST(server_close_waits_for_the_grace_period)
+TEST(server_close_waits_for_the_grace_period)
 {
     struct listener listener = {.reads_itself = true};
     listen_to(&world, &listener, &hold, "", 0);
@@ -133,9 +136,8 @@ START_TEST(server_close_waits_for_the_grace_period)
     ck_assert_str_eq(listener.message, "the server is shutting down");
     ck_assert_int_eq(seen.cancelled, 1);
 }
-END_TEST
 
-START_TEST(server_close_lets_calls_finish)
+TEST(server_close_lets_calls_finish)
 {
     struct outcome outcome = {0}, refused = {0};
     Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
@@ -155,9 +157,8 @@ START_TEST(server_close_lets_calls_finish)
     ck_assert_int_eq(outcome.number, 9);
     ck_assert_int_eq(seen.cancelled, 0);
 }
-END_TEST
 
-START_TEST(server_close_with_full_pipes)
+TEST(server_close_with_full_pipes)
 {
     char *text = mem_alloc((16 << 10) + 1);
     memset(text, 'x', 16 << 10);
@@ -174,7 +175,7 @@ START_TEST(server_close_with_full_pipes)
     world_idle(&world, 200);
     world_close_server(&world, 100);
     ck_assert_int_eq(seen.closed, 3);
-    /* Who does not read learns it when he does. */
+    /* A client that does not read learns it when it reads. */
     down.reads_itself = true;
     rpc_stream_read(down.stream);
     world_wait(&world, &down.closed);
@@ -183,9 +184,8 @@ START_TEST(server_close_with_full_pipes)
     ck_assert_int_ne(down.code, STATUS_OK);
     free(text);
 }
-END_TEST
 
-START_TEST(both_sides_close_at_once)
+TEST(both_sides_close_at_once)
 {
     seen.reads_itself = true;
     struct listener a = {.reads_itself = true}, b = {.reads_itself = true};
@@ -199,11 +199,10 @@ START_TEST(both_sides_close_at_once)
     world.server = NULL;
     ck_assert(a.closed && b.closed);
 }
-END_TEST
 
 /* ---- reaching a server ---- */
 
-START_TEST(no_server_is_unavailable_at_once)
+TEST(no_server_is_unavailable_at_once)
 {
     world_close_server(&world, 0);
     struct outcome outcome;
@@ -218,18 +217,16 @@ START_TEST(no_server_is_unavailable_at_once)
     world_wait(&world, &listener.closed);
     ck_assert_int_eq(listener.code, STATUS_UNAVAILABLE);
 }
-END_TEST
 
-START_TEST(waiting_for_ready_ends_at_the_deadline)
+TEST(waiting_for_ready_ends_at_the_deadline)
 {
     world_close_server(&world, 0);
     struct outcome outcome;
     world_call(&world, &echo, "", 0, 300, true, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_DEADLINE_EXCEEDED);
 }
-END_TEST
 
-START_TEST(restarted_server_is_found_again)
+TEST(restarted_server_is_found_again)
 {
     struct outcome outcome;
     struct listener listener = {.reads_itself = true};
@@ -250,11 +247,10 @@ START_TEST(restarted_server_is_found_again)
     world_wait(&world, &outcome.done);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
-END_TEST
 
-START_TEST(server_restarts_at_once_on_the_same_path)
+TEST(server_restarts_at_once_on_the_same_path)
 {
-    /* What the old server tidies up must not hit the new one. */
+    /* The old server's cleanup must not affect the new one. */
     struct outcome outcome;
     for (int i = 0; i < 20; i++) {
         world_close_server(&world, 0);
@@ -263,30 +259,4 @@ START_TEST(server_restarts_at_once_on_the_same_path)
         ck_assert_msg(outcome.code == STATUS_OK, "%s", outcome.message);
         ck_assert_int_eq(access(world.address + 5, F_OK), 0);
     }
-}
-END_TEST
-
-int main(int argc, char **argv)
-{
-    if (argc == 3 && strcmp(argv[1], "--upload-and-hang") == 0) return upload_and_hang(argv[2]);
-    Suite *suite = suite_create("rpc_ends");
-    TCase *ends = notes_case(suite, "ends");
-    TCase *reaching = notes_case(suite, "reaching");
-    tcase_add_test(ends, client_cancels);
-    tcase_add_test(ends, client_vanishes_in_the_middle_of_an_upload);
-    tcase_add_test(ends, client_process_is_killed);
-    tcase_add_test(ends, channel_close_cancels_everything);
-    tcase_add_test(ends, server_close_waits_for_the_grace_period);
-    tcase_add_test(ends, server_close_lets_calls_finish);
-    tcase_add_test(ends, server_close_with_full_pipes);
-    tcase_add_test(ends, both_sides_close_at_once);
-    tcase_add_test(reaching, no_server_is_unavailable_at_once);
-    tcase_add_test(reaching, waiting_for_ready_ends_at_the_deadline);
-    tcase_add_test(reaching, restarted_server_is_found_again);
-    tcase_add_test(reaching, server_restarts_at_once_on_the_same_path);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

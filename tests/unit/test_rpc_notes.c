@@ -1,10 +1,11 @@
-/* The service that the tests of common/rpc talk to; see test_rpc_notes.h. */
+/* The service for the tests of common/rpc; see test_rpc_notes.h. */
 #include "test_rpc_notes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 
 struct seen seen;
@@ -154,7 +155,7 @@ static const struct rpc_handler handlers[] = {
 };
 const struct rpc_service notes = {.name = "test.Notes",
                                   .handlers = handlers,
-                                  .handler_count = sizeof handlers / sizeof *handlers,
+                                  .handler_count = COUNT_OF(handlers),
                                   .user = &seen,
                                   .roles = RPC_ANY_ROLE};
 
@@ -200,23 +201,14 @@ void listen_to(struct world *on, struct listener *listener, const struct rpc_met
     if (listener->reads_itself) rpc_stream_read(listener->stream);
 }
 
-static void set_up(void)
+void notes_set_up(void)
 {
     memset(&seen, 0, sizeof seen);
     world_init(&world, &notes, 1);
 }
 
-static void tear_down(void)
+void notes_tear_down(void)
 {
     world_deinit(&world);
     ck_assert_int_eq(seen.started, seen.closed);
-}
-
-TCase *notes_case(Suite *suite, const char *name)
-{
-    TCase *made = tcase_create(name);
-    tcase_add_checked_fixture(made, set_up, tear_down);
-    tcase_set_timeout(made, 60);
-    suite_add_tcase(suite, made);
-    return made;
 }

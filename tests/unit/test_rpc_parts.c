@@ -1,5 +1,4 @@
 /* The pure parts of common/rpc: addresses, the index of descriptors, decoding of hostile bytes. */
-#include <check.h>
 #include <grpc/byte_buffer.h>
 #include <grpc/slice.h>
 #include <stdio.h>
@@ -11,8 +10,10 @@
 #include "grpc/health/v1/health.pb-c.h"
 #include "grpc/reflection/v1alpha/reflection.pb-c.h"
 #include "proto/descriptors.h"
+#include "rpc/address.h"
 #include "rpc/descriptors.h"
-#include "rpc/internal.h"
+#include "rpc/message.h"
+#include "tests/testing.h"
 
 /* ---- addresses ---- */
 
@@ -29,7 +30,7 @@ static const struct {
     {"[::1]:50051", "[::1]:50051", "ipv6:%5B::1%5D:50051"},
 };
 
-START_TEST(addresses_good)
+LOOP_TEST(addresses_good, 0, COUNT_OF(good))
 {
     char *normal = NULL;
     status_t status = rpc_address_parse(good[_i].address, &normal);
@@ -40,9 +41,8 @@ START_TEST(addresses_good)
     free(target);
     free(normal);
 }
-END_TEST
 
-/* The address, and what the message must say. */
+/* The address, and the required message. */
 static const struct {
     const char *address, *part;
 } bad[] = {
@@ -59,14 +59,14 @@ static const struct {
     {"host:99999999999999999999", "65535"},
     {"::1:80", "brackets"},
     {"[::1:80", "[::1"},
-    {"[nonsense]:80", "no host"},
-    {"[]:80", "no host"},
-    {"[:80", "no host"},
-    {"ho st:80", "no host"},
+    {"[nonsense]:80", "not a valid host"},
+    {"[]:80", "not a valid host"},
+    {"[:80", "not a valid host"},
+    {"ho st:80", "not a valid host"},
     {"http://host:80", "host:port"},
 };
 
-START_TEST(addresses_bad)
+LOOP_TEST(addresses_bad, 0, COUNT_OF(bad))
 {
     char *normal = NULL;
     status_t status = rpc_address_parse(bad[_i].address, &normal);
@@ -78,9 +78,8 @@ START_TEST(addresses_bad)
     ck_assert_ptr_null(normal);
     status_free(status);
 }
-END_TEST
 
-START_TEST(addresses_relative_and_long)
+TEST(addresses_relative_and_long)
 {
     char *normal, *here = getcwd(NULL, 0);
     ck_assert_ptr_null(rpc_address_parse("unix:run/x", &normal));
@@ -90,7 +89,7 @@ START_TEST(addresses_relative_and_long)
     free(normal);
     free(here);
     char path[6 + 108 + 1] = "unix:/";
-    memset(path + 6, 'x', 106); /* 107 with the slash: as long as can be */
+    memset(path + 6, 'x', 106); /* 107 with the slash: the maximum */
     ck_assert_ptr_null(rpc_address_parse(path, &normal));
     free(normal);
     path[6 + 106] = 'x';
@@ -99,9 +98,8 @@ START_TEST(addresses_relative_and_long)
     ck_assert_ptr_nonnull(strstr(status_message(status), "107"));
     status_free(status);
 }
-END_TEST
 
-START_TEST(addresses_split)
+TEST(addresses_split)
 {
     char *host;
     int port;
@@ -114,11 +112,10 @@ START_TEST(addresses_split)
     ck_assert_int_eq(port, 70);
     free(host);
 }
-END_TEST
 
 /* ---- descriptors ---- */
 
-START_TEST(descriptors_of_the_api)
+TEST(descriptors_of_the_api)
 {
     struct descriptors *descriptors;
     ck_assert_ptr_null(descriptors_new(proto_descriptors, proto_descriptors_size, &descriptors));
@@ -134,7 +131,7 @@ START_TEST(descriptors_of_the_api)
         {"grpc.reflection.v1alpha.ErrorResponse.error_code", DESCRIPTORS_MEMBER},
         {"grpc.reflection.v1alpha.ServerReflectionRequest.message_request", DESCRIPTORS_MEMBER},
     };
-    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+    for (size_t i = 0; i < COUNT_OF(symbols); i++) {
         const struct descriptors_symbol *symbol =
             descriptors_find_symbol(descriptors, symbols[i].name);
         ck_assert_msg(symbol != NULL, "%s", symbols[i].name);
@@ -153,11 +150,10 @@ START_TEST(descriptors_of_the_api)
     free(order);
     descriptors_free(descriptors);
 }
-END_TEST
 
-START_TEST(descriptors_import_circles_end)
+TEST(descriptors_import_circles_end)
 {
-    /* Two files that import each other and one that is not there. */
+    /* Two files that import each other and one that is missing. */
     static const uint8_t bytes[] = {10,  9,  10, 1,  'a', 26,  1,  'b', 26, 1,
                                     'z', 10, 6,  10, 1,   'b', 26, 1,   'a'};
     struct descriptors *descriptors;
@@ -168,11 +164,10 @@ START_TEST(descriptors_import_circles_end)
     ck_assert_int_eq(order[1], 0);
     descriptors_free(descriptors);
 }
-END_TEST
 
-START_TEST(descriptors_cut_and_changed)
+TEST(descriptors_cut_and_changed)
 {
-    /* Under the sanitizers this shows reads beyond the end. */
+    /* The sanitizers detect reads beyond the end. */
     srand(7);
     int refused = 0;
     for (int round = 0; round < 400; round++) {
@@ -190,9 +185,8 @@ START_TEST(descriptors_cut_and_changed)
     }
     ck_assert_int_gt(refused, 300);
 }
-END_TEST
 
-START_TEST(descriptors_nested_too_deep)
+TEST(descriptors_nested_too_deep)
 {
     /* A message in a message, a hundred times. */
     size_t size = 0;
@@ -222,7 +216,6 @@ START_TEST(descriptors_nested_too_deep)
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     status_free(status);
 }
-END_TEST
 
 /* ---- decoding ---- */
 
@@ -249,7 +242,19 @@ static const struct {
     {"a\x80", false},        {"\xf8\x88\x80\x80\x80", false},
 };
 
-START_TEST(decoding_requires_utf8)
+static void grpc_up(void)
+{
+    grpc_init();
+}
+
+static void grpc_down(void)
+{
+    grpc_shutdown_blocking();
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = grpc_up, .tear_down = grpc_down);
+
+LOOP_TEST(decoding_requires_utf8, 0, COUNT_OF(texts))
 {
     size_t length = strlen(texts[_i].text);
     char bytes[64] = {10, (char)length};
@@ -259,9 +264,8 @@ START_TEST(decoding_requires_utf8)
     ck_assert_int_eq(message != NULL, texts[_i].valid);
     if (message) protobuf_c_message_free_unpacked(message, NULL);
 }
-END_TEST
 
-START_TEST(decoding_looks_into_nested_and_chosen_fields)
+TEST(decoding_looks_into_nested_and_chosen_fields)
 {
     /* ServerReflectionResponse.original_request.list_services = "\xff" */
     static const char nested[] = {18, 3, 58, 1, (char)0xff};
@@ -285,9 +289,8 @@ START_TEST(decoding_looks_into_nested_and_chosen_fields)
     ck_assert_ptr_nonnull(message);
     protobuf_c_message_free_unpacked(message, NULL);
 }
-END_TEST
 
-START_TEST(decoding_has_a_memory_budget)
+TEST(decoding_has_a_memory_budget)
 {
     /* Millions of empty services: two bytes each on the wire, dozens in memory. */
     size_t size = RPC_MESSAGE_MAX;
@@ -301,9 +304,8 @@ START_TEST(decoding_has_a_memory_budget)
     protobuf_c_message_free_unpacked(message, NULL);
     free(bytes);
 }
-END_TEST
 
-START_TEST(decoding_random_bytes)
+TEST(decoding_random_bytes)
 {
     srand(11);
     static const ProtobufCMessageDescriptor *const types[] = {
@@ -323,9 +325,8 @@ START_TEST(decoding_random_bytes)
     }
     ck_assert_int_gt(refused, 1000);
 }
-END_TEST
 
-START_TEST(outbox_keeps_order)
+TEST(outbox_keeps_order)
 {
     struct rpc_outbox outbox = {0};
     Grpc__Health__V1__HealthCheckRequest request = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
@@ -344,48 +345,4 @@ START_TEST(outbox_keeps_order)
     rpc_outbox_clear(&outbox);
     ck_assert_int_eq(outbox.count, 0);
     ck_assert_ptr_null(rpc_outbox_pop(&outbox));
-}
-END_TEST
-
-static void grpc_up(void)
-{
-    grpc_init();
-}
-
-static void grpc_down(void)
-{
-    grpc_shutdown_blocking();
-}
-
-#define COUNT(array) (int)(sizeof(array) / sizeof *(array))
-
-int main(void)
-{
-    Suite *suite = suite_create("rpc_parts");
-    TCase *addresses = tcase_create("addresses");
-    tcase_add_loop_test(addresses, addresses_good, 0, COUNT(good));
-    tcase_add_loop_test(addresses, addresses_bad, 0, COUNT(bad));
-    tcase_add_test(addresses, addresses_relative_and_long);
-    tcase_add_test(addresses, addresses_split);
-    suite_add_tcase(suite, addresses);
-    TCase *descriptors = tcase_create("descriptors");
-    tcase_add_test(descriptors, descriptors_of_the_api);
-    tcase_add_test(descriptors, descriptors_import_circles_end);
-    tcase_add_test(descriptors, descriptors_cut_and_changed);
-    tcase_add_test(descriptors, descriptors_nested_too_deep);
-    suite_add_tcase(suite, descriptors);
-    TCase *decoding = tcase_create("decoding");
-    tcase_add_checked_fixture(decoding, grpc_up, grpc_down);
-    tcase_set_timeout(decoding, 60);
-    tcase_add_loop_test(decoding, decoding_requires_utf8, 0, COUNT(texts));
-    tcase_add_test(decoding, decoding_looks_into_nested_and_chosen_fields);
-    tcase_add_test(decoding, decoding_has_a_memory_budget);
-    tcase_add_test(decoding, decoding_random_bytes);
-    tcase_add_test(decoding, outbox_keeps_order);
-    suite_add_tcase(suite, decoding);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

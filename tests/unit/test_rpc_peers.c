@@ -1,7 +1,7 @@
 /*
- * Who calls, and what that allows: users of a Unix socket as the kernel knows them, identities of
- * certificates, and the bounds of what one user may hold. Another user is this program again, as a
- * process of that user.
+ * The identity of callers, and its rights: users of a Unix socket as the kernel knows them,
+ * identities of certificates, and the bounds on one user's resources. Another user is this program
+ * again, as a process of that user.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,10 +17,13 @@
 #include <unistd.h>
 
 #include "base/mem.h"
-#include "rpc/internal.h"
+#include "rpc/peer_internal.h"
+#include "rpc/server_internal.h"
+#include "rpc/tls_internal.h"
 #include "test_rpc_notes.h"
+#include "tests/testing.h"
 
-enum { NOBODY = 65534, GROUP = 54321, NOT_STARTED = 99, SKIPPED = 77, WORDY = 6000, LATE = 6001 };
+enum { OTHER_USER = 65534, GROUP = 54321, NOT_STARTED = 99, WORDY = 6000, LATE = 6001 };
 
 static struct rpc_peer last; /* of the last call that a handler got */
 static char last_name[256];
@@ -31,7 +34,7 @@ static void on_note(struct rpc_call *call, const ProtobufCMessage *request, void
     last = *rpc_call_peer(call);
     snprintf(last_name, sizeof last_name, "%s", last.name);
     if (((const Note *)request)->extension_number != 7) rpc_call_reply(call, request);
-    /* 7: it stays open until its client goes */
+    /* 7: it stays open until its client disconnects */
 }
 
 #define NOTES_METHOD(variable, its_path)                                                           \
@@ -57,11 +60,11 @@ static const struct rpc_handler guarded_handlers[] = {
 static const struct rpc_service guarded = {
     .name = "test.Guarded",
     .handlers = guarded_handlers,
-    .handler_count = sizeof guarded_handlers / sizeof *guarded_handlers,
+    .handler_count = COUNT_OF(guarded_handlers),
     .roles = RPC_USER | RPC_OPERATOR,
 };
 
-/* The system's database of users, with two more: WORDY has a long entry, and nobody hears of LATE
+/* The system's database of users, with two more: WORDY has a long entry, and lookups of LATE fail
  * while the database is broken. */
 static bool database_is_broken;
 
@@ -103,10 +106,13 @@ static void on_answer(status_t status, const ProtobufCMessage *response, void *u
     status_free(status);
 }
 
-/* Leaves `number` calls of methods[which] open and makes one more; exits with its code. Nothing of
- * Check's may run here: this is no test, but a process of its own. */
-static int child_main(char *address, int which, int number)
+/* Leaves `number` calls of methods[which] open and makes one more; exits with its code. No function
+ * of Check's may run here: this is a separate process, not a test. */
+static int child_main(int argc, char **argv)
 {
+    if (argc != 5) return NOT_STARTED;
+    char *address = argv[2];
+    int which = atoi(argv[3]), number = atoi(argv[4]);
     struct world child = {.address = address};
     uv_loop_init(&child.loop);
     if (rpc_runtime_new(&child.loop, &child.runtime)) return NOT_STARTED;
@@ -120,13 +126,15 @@ static int child_main(char *address, int which, int number)
     request.extension_number = 1;
     rpc_channel_call(child.channel, methods[which], &request.base, 20000, false, on_answer, &code);
     while (code < 0) uv_run(&child.loop, UV_RUN_ONCE);
-    /* They may arrive in another order than they left. */
+    /* They may arrive in another order than they were sent. */
     for (int i = 0; number > 0 && open < 0 && i < 100; i++) {
         uv_run(&child.loop, UV_RUN_NOWAIT);
         usleep(10000);
     }
     _exit(open >= 0 ? open : code);
 }
+
+TEST_PROGRAM("--call", child_main);
 
 struct spawned {
     uv_process_t process;
@@ -141,7 +149,7 @@ static void on_exit_of(uv_process_t *process, int64_t code, int signal)
     spawned->code = signal ? 128 + signal : (int)code;
 }
 
-/* The code that another user's call ends with; NOT_STARTED if it cannot be. */
+/* The code of another user's call; NOT_STARTED if that is impossible. */
 static int call_as(uid_t uid, gid_t gid, int which, int open)
 {
     char self[4096], which_text[16], open_text[16];
@@ -166,22 +174,11 @@ static int call_as(uid_t uid, gid_t gid, int which, int open)
     return spawned.code;
 }
 
-/* Whether another user's process can be made, and may execute this program. */
-static bool can_be_another(void)
-{
-    if (geteuid() != 0) return false;
-    pid_t child = fork();
-    if (child == 0) {
-        bool is_another = setgid(NOBODY) == 0 && setuid(NOBODY) == 0;
-        _exit(is_another && access("/proc/self/exe", X_OK) == 0 ? 0 : 1);
-    }
-    int state = 1;
-    return child > 0 && waitpid(child, &state, 0) == child && state == 0;
-}
-
 /* ---- tests ---- */
 
-START_TEST(own_user_may_everything)
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+TEST(own_user_has_all_roles)
 {
     struct outcome outcome;
     for (int i = 0; i < 3; i++) {
@@ -193,125 +190,23 @@ START_TEST(own_user_may_everything)
         if (geteuid() == 0) ck_assert_str_eq(last_name, "root");
     }
 }
-END_TEST
 
-START_TEST(another_user_is_a_user)
+/* Without room for any user, root and fsdpd's own user are still served. */
+TEST(our_own_user_is_not_counted)
 {
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_OK);
-    ck_assert_uint_eq(last.uid, NOBODY);
-    ck_assert_uint_eq(last.roles, RPC_USER);
-    ck_assert_str_eq(last_name, "nobody");
-    last.uid = 1;
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 1, 0), STATUS_PERMISSION_DENIED);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 2, 0), STATUS_PERMISSION_DENIED);
-    ck_assert_uint_eq(last.uid, 1); /* no handler has heard of it */
-    /* Meanwhile we are who we are: doors are not mistaken. */
-    struct outcome outcome;
-    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
-    ck_assert_int_eq(outcome.code, STATUS_OK);
-    ck_assert_uint_eq(last.uid, 0);
-    ck_assert_int_eq(call_as(4242, 4243, 0, 0), STATUS_OK);
-    ck_assert_str_eq(last_name, "uid:4242");
-}
-END_TEST
-
-START_TEST(group_of_operators)
-{
-    ck_assert_int_eq(call_as(NOBODY, GROUP, 1, 0), STATUS_PERMISSION_DENIED);
-    struct rpc_operators operators = {.group = GROUP, .known = true};
-    rpc_server_set_operators(world.server, &operators);
-    ck_assert_int_eq(call_as(NOBODY, GROUP, 1, 0), STATUS_OK);
-    ck_assert_uint_eq(last.roles, RPC_USER | RPC_OPERATOR);
-    ck_assert_int_eq(call_as(NOBODY, GROUP, 2, 0), STATUS_PERMISSION_DENIED);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 1, 0), STATUS_PERMISSION_DENIED);
-    operators.known = false;
-    rpc_server_set_operators(world.server, &operators);
-    ck_assert_int_eq(call_as(NOBODY, GROUP, 1, 0), STATUS_PERMISSION_DENIED);
-}
-END_TEST
-
-START_TEST(calls_of_a_user_are_bounded)
-{
-    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 10};
-    rpc_server_set_limits(world.server, &limits);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 4), STATUS_OK);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 6), STATUS_RESOURCE_EXHAUSTED);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_OK); /* theirs have gone with them */
-}
-END_TEST
-
-START_TEST(connections_of_a_user_are_bounded)
-{
-    struct rpc_limits limits = {.connections_per_user = 1, .calls_per_user = 5, .users = 10};
-    rpc_server_set_limits(world.server, &limits);
-    for (int i = 0; i < 3; i++) {
-        world_idle(&world, 150); /* one after the other is one at a time */
-        ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_OK);
-    }
-    limits.connections_per_user = 0;
-    rpc_server_set_limits(world.server, &limits);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_UNAVAILABLE);
-    struct outcome outcome; /* who may be a worker is not counted */
-    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
-    ck_assert_int_eq(outcome.code, STATUS_OK);
-}
-END_TEST
-
-/* More users than doors, one after the other: those that have gone make room. */
-START_TEST(users_come_and_go)
-{
-    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 2};
-    rpc_server_set_limits(world.server, &limits);
-    for (uid_t uid = 5000; uid < 5008; uid++) {
-        world_idle(&world, 150); /* until gRPC has closed the one before */
-        ck_assert_int_eq(call_as(uid, NOBODY, 0, 0), STATUS_OK);
-        ck_assert_uint_eq(last.uid, uid);
-    }
-    struct outcome outcome; /* and we are here all the time */
-    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
-    ck_assert_int_eq(outcome.code, STATUS_OK);
-    limits.users = 0;
-    rpc_server_set_limits(world.server, &limits);
-    ck_assert_int_eq(call_as(5009, NOBODY, 0, 0), STATUS_OK); /* in the place of the last one */
-    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
-    ck_assert_int_eq(outcome.code, STATUS_OK);
-}
-END_TEST
-
-/* With no room for users at all, root and fsdpd's own user are served. */
-START_TEST(our_own_user_is_not_counted)
-{
-    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 0};
+    struct rpc_limits limits = {.connections = 100,
+                                .connections_waiting = 100,
+                                .connections_per_user = 10,
+                                .calls_per_user = 5,
+                                .users = 0};
     rpc_server_set_limits(world.server, &limits);
     struct outcome outcome;
     world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
-    ck_assert_int_eq(world.server->counted_doors, 0);
+    ck_assert_int_eq(world.server->counted_servers, 0);
 }
-END_TEST
 
-START_TEST(the_first_user_has_room)
-{
-    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 0};
-    rpc_server_set_limits(world.server, &limits);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_UNAVAILABLE);
-    limits.users = 1; /* we are here, and do not take it */
-    rpc_server_set_limits(world.server, &limits);
-    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_OK);
-    ck_assert_int_eq(world.server->counted_doors, 1);
-}
-END_TEST
-
-/* Whatever their process's group: bounds and buffers are a user's. */
-START_TEST(a_user_has_one_door)
-{
-    ck_assert_int_eq(call_as(NOBODY, GROUP, 0, 0), STATUS_OK);
-    ck_assert_int_eq(call_as(NOBODY, GROUP + 1, 0, 0), STATUS_OK);
-    ck_assert_int_eq(world.server->counted_doors, 1);
-}
-END_TEST
-
-START_TEST(users_are_looked_up)
+TEST(users_are_looked_up)
 {
     char *name = rpc_peer_unix_name(WORDY);
     ck_assert_str_eq(name, "wordy");
@@ -322,20 +217,8 @@ START_TEST(users_are_looked_up)
     database_is_broken = true;
     ck_assert_ptr_null(rpc_peer_unix_name(LATE));
 }
-END_TEST
 
-START_TEST(whom_nobody_can_look_up_waits)
-{
-    database_is_broken = true;
-    /* Nobody is taken for somebody else meanwhile, nor afterwards. */
-    ck_assert_int_eq(call_as(LATE, NOBODY, 0, 0), STATUS_UNAVAILABLE);
-    database_is_broken = false;
-    ck_assert_int_eq(call_as(LATE, NOBODY, 0, 0), STATUS_OK);
-    ck_assert_str_eq(last_name, "late");
-}
-END_TEST
-
-START_TEST(messages_of_a_method_are_bounded)
+TEST(messages_of_a_method_are_bounded)
 {
     char text[200];
     struct outcome outcome;
@@ -343,12 +226,162 @@ START_TEST(messages_of_a_method_are_bounded)
     text[sizeof text - 1] = '\0';
     world_call(&world, &small, text, 1, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(outcome.message, "at most 100 are taken"));
+    ck_assert_ptr_nonnull(strstr(outcome.message, "at most 100 are accepted"));
     ck_assert_ptr_null(last.name);
     world_call(&world, &small, "x", 1, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
-END_TEST
+
+TEST(services_declare_their_roles)
+{
+    struct rpc_service open = guarded;
+    open.roles = 0;
+    struct rpc_server *server = NULL;
+    status_t status = rpc_server_new(world.runtime, &open, 1, NULL, 0, &server);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_null(server);
+    status_free(status);
+}
+
+/* Tries to become another user in a process that may execute this program. */
+static const char *reason(void)
+{
+    static const char only_root[] =
+        "tests of other users: only root can be one, if they may execute this program";
+    if (geteuid() != 0) return only_root;
+    pid_t child = fork();
+    if (child == 0) {
+        bool is_another = setgid(OTHER_USER) == 0 && setuid(OTHER_USER) == 0;
+        _exit(is_another && access("/proc/self/exe", X_OK) == 0 ? 0 : 1);
+    }
+    int state = 1;
+    return child > 0 && waitpid(child, &state, 0) == child && state == 0 ? NULL : only_root;
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down, .skip = reason);
+
+TEST(another_user_is_a_user)
+{
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_OK);
+    ck_assert_uint_eq(last.uid, OTHER_USER);
+    ck_assert_uint_eq(last.roles, RPC_USER);
+    ck_assert_str_eq(last_name, "nobody");
+    last.uid = 1;
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 1, 0), STATUS_PERMISSION_DENIED);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 2, 0), STATUS_PERMISSION_DENIED);
+    ck_assert_uint_eq(last.uid, 1); /* the call reached no handler */
+    /* Our own user keeps its identity meanwhile: peer_servers are not mixed up. */
+    struct outcome outcome;
+    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+    ck_assert_uint_eq(last.uid, 0);
+    ck_assert_int_eq(call_as(4242, 4243, 0, 0), STATUS_OK);
+    ck_assert_str_eq(last_name, "uid:4242");
+}
+
+TEST(group_of_operators)
+{
+    ck_assert_int_eq(call_as(OTHER_USER, GROUP, 1, 0), STATUS_PERMISSION_DENIED);
+    struct rpc_operators operators = {.group = GROUP, .known = true};
+    rpc_server_set_operators(world.server, &operators);
+    ck_assert_int_eq(call_as(OTHER_USER, GROUP, 1, 0), STATUS_OK);
+    ck_assert_uint_eq(last.roles, RPC_USER | RPC_OPERATOR);
+    ck_assert_int_eq(call_as(OTHER_USER, GROUP, 2, 0), STATUS_PERMISSION_DENIED);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 1, 0), STATUS_PERMISSION_DENIED);
+    operators.known = false;
+    rpc_server_set_operators(world.server, &operators);
+    ck_assert_int_eq(call_as(OTHER_USER, GROUP, 1, 0), STATUS_PERMISSION_DENIED);
+}
+
+TEST(calls_of_a_user_are_bounded)
+{
+    struct rpc_limits limits = {.connections = 100,
+                                .connections_waiting = 100,
+                                .connections_per_user = 10,
+                                .calls_per_user = 5,
+                                .users = 10};
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 4), STATUS_OK);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 6), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_OK); /* theirs ended with them */
+}
+
+TEST(connections_of_a_user_are_bounded)
+{
+    struct rpc_limits limits = {.connections = 100,
+                                .connections_waiting = 100,
+                                .connections_per_user = 1,
+                                .calls_per_user = 5,
+                                .users = 10};
+    rpc_server_set_limits(world.server, &limits);
+    for (int i = 0; i < 3; i++) {
+        world_idle(&world, 150); /* one after another counts as one at a time */
+        ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_OK);
+    }
+    limits.connections_per_user = 0;
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_UNAVAILABLE);
+    struct outcome outcome; /* a user with the worker role is not counted */
+    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+}
+
+/* More users than peer_servers, one after another: those that disconnected make room. */
+TEST(users_come_and_go)
+{
+    struct rpc_limits limits = {.connections = 100,
+                                .connections_waiting = 100,
+                                .connections_per_user = 10,
+                                .calls_per_user = 5,
+                                .users = 2};
+    rpc_server_set_limits(world.server, &limits);
+    for (uid_t uid = 5000; uid < 5008; uid++) {
+        world_idle(&world, 150); /* until gRPC has closed the previous one */
+        ck_assert_int_eq(call_as(uid, OTHER_USER, 0, 0), STATUS_OK);
+        ck_assert_uint_eq(last.uid, uid);
+    }
+    struct outcome outcome; /* and our own user is connected all the time */
+    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+    limits.users = 0;
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(5009, OTHER_USER, 0, 0), STATUS_OK); /* in the last one's place */
+    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+}
+
+TEST(the_first_user_has_room)
+{
+    struct rpc_limits limits = {.connections = 100,
+                                .connections_waiting = 100,
+                                .connections_per_user = 10,
+                                .calls_per_user = 5,
+                                .users = 0};
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_UNAVAILABLE);
+    limits.users = 1; /* our own user is connected, and does not use it */
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_OK);
+    ck_assert_int_eq(world.server->counted_servers, 1);
+}
+
+/* Whatever the group of its process: bounds and buffers belong to a user. */
+TEST(a_user_has_one_server)
+{
+    ck_assert_int_eq(call_as(OTHER_USER, GROUP, 0, 0), STATUS_OK);
+    ck_assert_int_eq(call_as(OTHER_USER, GROUP + 1, 0, 0), STATUS_OK);
+    ck_assert_int_eq(world.server->counted_servers, 1);
+}
+
+TEST(unknown_user_gets_unavailable)
+{
+    database_is_broken = true;
+    /* No user is mistaken for another meanwhile, nor afterwards. */
+    ck_assert_int_eq(call_as(LATE, OTHER_USER, 0, 0), STATUS_UNAVAILABLE);
+    database_is_broken = false;
+    ck_assert_int_eq(call_as(LATE, OTHER_USER, 0, 0), STATUS_OK);
+    ck_assert_str_eq(last_name, "late");
+}
 
 static const struct {
     const char *uri;
@@ -371,61 +404,12 @@ static const struct {
     {"fsdpd://user/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 0, NULL},
 };
 
-START_TEST(identities_of_certificates)
+TESTS_BELOW();
+
+LOOP_TEST(identities_of_certificates, 0, COUNT_OF(uris))
 {
     const char *name = NULL;
     ck_assert_uint_eq(rpc_peer_parse_uri(uris[_i].uri, &name), uris[_i].roles);
     if (uris[_i].name == NULL) ck_assert_ptr_null(name);
     else ck_assert_str_eq(name, uris[_i].name);
-}
-END_TEST
-
-START_TEST(services_say_who_may_call_them)
-{
-    struct rpc_service open = guarded;
-    open.roles = 0;
-    struct rpc_server *server = NULL;
-    status_t status = rpc_server_new(world.runtime, &open, 1, NULL, 0, &server);
-    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
-    ck_assert_ptr_null(server);
-    status_free(status);
-}
-END_TEST
-
-int main(int argc, char **argv)
-{
-    if (argc == 5 && strcmp(argv[1], "--call") == 0)
-        return child_main(argv[2], atoi(argv[3]), atoi(argv[4]));
-    bool others = can_be_another();
-    Suite *suite = suite_create("rpc_peers");
-    TCase *tests = tcase_create("peers");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, own_user_may_everything);
-    tcase_add_test(tests, our_own_user_is_not_counted);
-    tcase_add_test(tests, users_are_looked_up);
-    tcase_add_test(tests, messages_of_a_method_are_bounded);
-    tcase_add_test(tests, services_say_who_may_call_them);
-    if (others) {
-        tcase_add_test(tests, another_user_is_a_user);
-        tcase_add_test(tests, group_of_operators);
-        tcase_add_test(tests, calls_of_a_user_are_bounded);
-        tcase_add_test(tests, connections_of_a_user_are_bounded);
-        tcase_add_test(tests, users_come_and_go);
-        tcase_add_test(tests, the_first_user_has_room);
-        tcase_add_test(tests, a_user_has_one_door);
-        tcase_add_test(tests, whom_nobody_can_look_up_waits);
-    }
-    suite_add_tcase(suite, tests);
-    TCase *pure = tcase_create("pure");
-    tcase_add_loop_test(pure, identities_of_certificates, 0, sizeof uris / sizeof *uris);
-    suite_add_tcase(suite, pure);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    if (failed != 0) return 1;
-    if (others) return 0;
-    printf("SKIP: tests of other users: only root can be one, if they may execute this program\n");
-    return SKIPPED;
 }

@@ -1,6 +1,6 @@
 /*
- * What every server of common/rpc does by itself: health, reflection, listening on Unix sockets and
- * TCP ports, and closing in any state.
+ * Functions of every server of common/rpc: health, reflection, listening on Unix sockets and TCP
+ * ports, and closing in any state.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,6 +18,7 @@
 #include "base/mem.h"
 #include "proto/descriptors.h"
 #include "test_rpc_notes.h"
+#include "tests/testing.h"
 
 /* ---- health ---- */
 
@@ -64,7 +65,16 @@ static int check_health(const char *service)
     return checked.code == STATUS_OK ? checked.state : -(int)checked.code;
 }
 
-START_TEST(health_check)
+/* The modes of sockets depend on the umask. */
+static void set_umask(void)
+{
+    umask(022);
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = notes_set_up, .tear_down = notes_tear_down,
+            .set_up_once = set_umask);
+
+TEST(health_check)
 {
     ck_assert_int_eq(check_health(""), STATE(SERVING));
     ck_assert_int_eq(check_health("test.Notes"), STATE(SERVING));
@@ -77,7 +87,6 @@ START_TEST(health_check)
     rpc_server_set_serving(world.server, NULL, true);
     ck_assert_int_eq(check_health("test.Notes"), STATE(SERVING));
 }
-END_TEST
 
 struct watched {
     bool closed;
@@ -115,7 +124,7 @@ static struct rpc_stream *watch(struct watched *watched, const char *service)
     return stream;
 }
 
-START_TEST(health_watch)
+TEST(health_watch)
 {
     struct watched all = {0}, one = {0}, none = {0};
     watch(&all, "");
@@ -138,7 +147,7 @@ START_TEST(health_watch)
     rpc_stream_cancel(cancelled);
     world_wait(&world, &one.closed);
 
-    /* Many changes at once: what counts is the last. */
+    /* Many changes at once: the last one counts. */
     for (int i = 0; i < 1000; i++) rpc_server_set_serving(world.server, "", i % 2 == 1);
     rpc_server_set_serving(world.server, "", false);
     while (all.states[all.count - 1] != STATE(NOT_SERVING))
@@ -155,13 +164,12 @@ START_TEST(health_watch)
     ck_assert_int_eq(all.states[all.count - 1], STATE(NOT_SERVING));
     ck_assert_int_eq(all.code, STATUS_UNAVAILABLE);
 }
-END_TEST
 
 /* ---- reflection ---- */
 
 typedef Grpc__Reflection__V1alpha__ServerReflectionRequest Question;
 typedef Grpc__Reflection__V1alpha__ServerReflectionResponse Answer;
-#define ASK(name) GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##name
+#define QUERY(name) GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__MESSAGE_REQUEST_##name
 #define GOT(name) GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_RESPONSE__MESSAGE_RESPONSE_##name
 
 static struct rpc_method info_method = {
@@ -234,7 +242,7 @@ static void on_reflected(struct rpc_stream *stream, status_t status, void *user)
     status_free(status);
 }
 
-static const char *ask(struct reflected *reflected, int what, const char *value)
+static const char *query(struct reflected *reflected, int what, const char *value)
 {
     Question question = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__INIT;
     Grpc__Reflection__V1alpha__ExtensionRequest extension =
@@ -242,14 +250,14 @@ static const char *ask(struct reflected *reflected, int what, const char *value)
     question.host = (char *)"some.host";
     question.message_request_case = what;
     /* The strings of the union share their place. */
-    if (what == ASK(FILE_CONTAINING_EXTENSION)) question.file_containing_extension = &extension;
+    if (what == QUERY(FILE_CONTAINING_EXTENSION)) question.file_containing_extension = &extension;
     else question.list_services = (char *)value;
     rpc_stream_send(reflected->stream, &question.base);
     world_wait_count(&world, &reflected->count, reflected->count + 1);
     return reflected->text;
 }
 
-START_TEST(reflection)
+LOOP_TEST(reflection, 0, 2)
 {
     static const struct rpc_stream_callbacks callbacks = {.on_message = on_answer,
                                                           .on_closed = on_reflected};
@@ -258,44 +266,48 @@ START_TEST(reflection)
     reflected.stream =
         rpc_stream_open(world.channel, &info_method, NULL, 0, false, &callbacks, &reflected);
     rpc_stream_read(reflected.stream);
-    /* test.Notes is no service that the descriptors know. */
-    const char *listed = ask(&reflected, ASK(LIST_SERVICES), "*");
+    /* The descriptors do not have the service test.Notes. */
+    const char *listed = query(&reflected, QUERY(LIST_SERVICES), "*");
     ck_assert_int_eq(strncmp(listed, "services ", 9), 0);
     ck_assert_ptr_nonnull(strstr(listed, " grpc.health.v1.Health"));
     ck_assert_ptr_nonnull(strstr(listed, " grpc.reflection.v1alpha.ServerReflection"));
     ck_assert_ptr_null(strstr(listed, "test.Notes"));
     static const char health[] = "files 1 grpc/health/v1/health.proto";
-    ck_assert_str_eq(ask(&reflected, ASK(FILE_CONTAINING_SYMBOL), "grpc.health.v1.Health"), health);
-    ck_assert_str_eq(ask(&reflected, ASK(FILE_CONTAINING_SYMBOL), "grpc.health.v1.Health.Check"),
+    ck_assert_str_eq(query(&reflected, QUERY(FILE_CONTAINING_SYMBOL), "grpc.health.v1.Health"),
                      health);
-    ck_assert_str_eq(ask(&reflected, ASK(FILE_CONTAINING_SYMBOL),
-                         "grpc.health.v1.HealthCheckResponse.SERVICE_UNKNOWN"),
+    ck_assert_str_eq(query(&reflected, QUERY(FILE_CONTAINING_SYMBOL),
+                           "grpc.health.v1.Health.Check"),
                      health);
-    ck_assert_str_eq(ask(&reflected, ASK(FILE_BY_FILENAME), "grpc/health/v1/health.proto"), health);
-    ck_assert_str_eq(ask(&reflected, ASK(FILE_CONTAINING_SYMBOL), "fsdpd.v1.NoSuchThing"),
-                     "error 5 no symbol is named \"fsdpd.v1.NoSuchThing\"");
-    ck_assert_str_eq(ask(&reflected, ASK(FILE_BY_FILENAME), "no.proto"),
-                     "error 5 no file is named \"no.proto\"");
+    ck_assert_str_eq(query(&reflected, QUERY(FILE_CONTAINING_SYMBOL),
+                           "grpc.health.v1.HealthCheckResponse.SERVICE_UNKNOWN"),
+                     health);
+    ck_assert_str_eq(query(&reflected, QUERY(FILE_BY_FILENAME), "grpc/health/v1/health.proto"),
+                     health);
+    ck_assert_str_eq(query(&reflected, QUERY(FILE_CONTAINING_SYMBOL), "fsdpd.v1.NoSuchThing"),
+                     "error 5 there is no symbol \"fsdpd.v1.NoSuchThing\"");
+    ck_assert_str_eq(query(&reflected, QUERY(FILE_BY_FILENAME), "no.proto"),
+                     "error 5 there is no file \"no.proto\"");
     /* worker.proto imports control.proto. */
-    const char *worker = ask(&reflected, ASK(FILE_CONTAINING_SYMBOL), "fsdpd.v1.WorkerLink");
+    const char *worker = query(&reflected, QUERY(FILE_CONTAINING_SYMBOL), "fsdpd.v1.WorkerLink");
     ck_assert_int_eq(strncmp(worker, "files ", 6), 0);
     ck_assert_int_ge(atoi(worker + 6), 2);
     ck_assert_ptr_nonnull(strstr(worker, " fsdpd/v1/worker.proto"));
-    ck_assert_str_eq(ask(&reflected, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE),
-                         "grpc.health.v1.HealthCheckRequest"),
+    ck_assert_str_eq(query(&reflected, QUERY(ALL_EXTENSION_NUMBERS_OF_TYPE),
+                           "grpc.health.v1.HealthCheckRequest"),
                      "extensions 0 of grpc.health.v1.HealthCheckRequest");
-    ck_assert_str_eq(ask(&reflected, ASK(ALL_EXTENSION_NUMBERS_OF_TYPE), "grpc.health.v1.Health"),
-                     "error 5 no message is named \"grpc.health.v1.Health\"");
-    ck_assert_int_eq(strncmp(ask(&reflected, ASK(FILE_CONTAINING_EXTENSION), NULL), "error 5 ", 8),
+    ck_assert_str_eq(query(&reflected, QUERY(ALL_EXTENSION_NUMBERS_OF_TYPE),
+                           "grpc.health.v1.Health"),
+                     "error 5 there is no message \"grpc.health.v1.Health\"");
+    ck_assert_int_eq(strncmp(query(&reflected, QUERY(FILE_CONTAINING_EXTENSION), NULL), "error 5 ",
+                             8),
                      0);
-    ck_assert_int_eq(strncmp(ask(&reflected, ASK(_NOT_SET), NULL), "error 3 ", 8), 0);
+    ck_assert_int_eq(strncmp(query(&reflected, QUERY(_NOT_SET), NULL), "error 3 ", 8), 0);
     rpc_stream_finish_sending(reflected.stream);
     world_wait(&world, &reflected.closed);
     ck_assert_int_eq(reflected.code, STATUS_OK);
 }
-END_TEST
 
-START_TEST(reflection_with_impatient_client)
+TEST(reflection_with_impatient_client)
 {
     static const struct rpc_stream_callbacks callbacks = {.on_message = on_answer,
                                                           .on_closed = on_reflected};
@@ -304,7 +316,7 @@ START_TEST(reflection_with_impatient_client)
         rpc_stream_open(world.channel, &info_method, NULL, 0, false, &callbacks, &reflected);
     Question question = GRPC__REFLECTION__V1ALPHA__SERVER_REFLECTION_REQUEST__INIT;
     question.host = (char *)"some.host";
-    question.message_request_case = ASK(FILE_CONTAINING_SYMBOL);
+    question.message_request_case = QUERY(FILE_CONTAINING_SYMBOL);
     question.file_containing_symbol = (char *)"fsdpd.v1.WorkerLink";
     for (int i = 0; i < 200; i++) rpc_stream_send(reflected.stream, &question.base);
     rpc_stream_finish_sending(reflected.stream);
@@ -315,7 +327,6 @@ START_TEST(reflection_with_impatient_client)
     ck_assert_int_eq(reflected.count, 200);
     ck_assert_int_eq(reflected.code, STATUS_OK);
 }
-END_TEST
 
 /* ---- listening ---- */
 
@@ -345,7 +356,7 @@ static void expect_code(status_t status, enum status_code code, const char *part
     status_free(status);
 }
 
-START_TEST(unix_socket_has_its_mode_and_goes)
+TEST(unix_socket_has_its_mode_and_goes)
 {
     struct stat info;
     const char *path = world.address + 5;
@@ -373,15 +384,14 @@ START_TEST(unix_socket_has_its_mode_and_goes)
     free(address);
     free(other);
 }
-END_TEST
 
-START_TEST(stale_unix_socket_is_replaced)
+TEST(stale_unix_socket_is_replaced)
 {
     char *other = mem_printf("%s/with space %%41?#", world.directory);
     char *address = mem_printf("unix:%s", other);
     int fd = socket(AF_UNIX, SOCK_STREAM, 0);
     struct rpc_server *server = another_server();
-    /* Left over by a process that was killed. */
+    /* Left over by a killed process. */
     struct rpc_server *first = another_server();
     ck_assert_ptr_null(rpc_server_listen(first, address, 0, NULL));
     char *kept = mem_printf("%s/kept", world.directory);
@@ -390,7 +400,7 @@ START_TEST(stale_unix_socket_is_replaced)
     ck_assert_int_eq(rename(kept, other), 0);
     ck_assert_ptr_null(rpc_server_listen(server, address, 0, NULL));
     ck_assert_ptr_null(rpc_server_start(server));
-    /* A path with characters that mean something in a URI is reached all the same. */
+    /* A path with characters that are special in a URI still works. */
     struct rpc_channel *channel = world.channel;
     ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &insecure, &world.channel));
     struct outcome outcome;
@@ -405,9 +415,8 @@ START_TEST(stale_unix_socket_is_replaced)
     free(address);
     free(other);
 }
-END_TEST
 
-START_TEST(unix_socket_that_cannot_be)
+TEST(unix_socket_that_cannot_be_created)
 {
     struct rpc_server *server = another_server();
     char *file = mem_printf("%s/file", world.directory);
@@ -427,9 +436,8 @@ START_TEST(unix_socket_that_cannot_be)
     free(file);
     close_another(server);
 }
-END_TEST
 
-START_TEST(tcp_port_is_picked_and_exclusive)
+LOOP_TEST(tcp_port_is_picked_and_exclusive, 0, 3)
 {
     static const char *const hosts[] = {"127.0.0.1", "localhost", "[::1]"};
     struct rpc_server *server = another_server(), *second = another_server();
@@ -451,7 +459,7 @@ START_TEST(tcp_port_is_picked_and_exclusive)
     expect_code(rpc_server_listen(second, address, 0, &unused), STATUS_UNAVAILABLE, expected);
     close_another(second); /* never started */
     struct rpc_channel *channel = world.channel;
-    /* A proxy in the environment must not come between. */
+    /* A proxy in the environment must not intervene. */
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("grpc_proxy", "http://127.0.0.1:1", 1);
     ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &insecure, &world.channel));
@@ -468,9 +476,8 @@ START_TEST(tcp_port_is_picked_and_exclusive)
     free(expected);
     free(address);
 }
-END_TEST
 
-START_TEST(silent_connection_does_not_hold_the_server)
+TEST(silent_connection_does_not_hold_the_server)
 {
     struct rpc_server *server = another_server();
     int port = 0;
@@ -487,7 +494,6 @@ START_TEST(silent_connection_does_not_hold_the_server)
     close(silent);
     close(rude);
 }
-END_TEST
 
 static int bound_socket(const char *path, bool listens)
 {
@@ -499,8 +505,8 @@ static int bound_socket(const char *path, bool listens)
     return fd;
 }
 
-/* A socket of a service manager: served, closed in the end, and its file left alone. */
-START_TEST(descriptor_that_listens_already)
+/* A service manager's socket: served, finally closed, and its file preserved. */
+TEST(descriptor_that_listens_already)
 {
     char *path = file_path_join(world.directory, "given");
     int fd = bound_socket(path, true), silent = socket(AF_UNIX, SOCK_STREAM, 0);
@@ -531,15 +537,14 @@ START_TEST(descriptor_that_listens_already)
     free(address);
     free(path);
 }
-END_TEST
 
-START_TEST(descriptors_that_cannot_be)
+TEST(descriptors_that_cannot_be)
 {
     char *path = file_path_join(world.directory, "given");
     struct rpc_server *server = another_server();
     int deaf = bound_socket(path, false), file = open("/dev/null", O_RDONLY);
     int datagrams = socket(AF_UNIX, SOCK_DGRAM, 0);
-    expect_code(rpc_server_listen_fd(server, deaf), STATUS_INVALID_ARGUMENT, "listens");
+    expect_code(rpc_server_listen_fd(server, deaf), STATUS_INVALID_ARGUMENT, "listening");
     expect_code(rpc_server_listen_fd(server, datagrams), STATUS_INVALID_ARGUMENT, "stream");
     status_t status = rpc_server_listen_fd(server, file);
     ck_assert_ptr_nonnull(status);
@@ -551,10 +556,9 @@ START_TEST(descriptors_that_cannot_be)
     unlink(path);
     free(path);
 }
-END_TEST
 
-/* A probe counts only once it has been through gRPC's queue and the loop. */
-START_TEST(runtime_that_makes_progress)
+/* A probe counts only after it has passed through gRPC's queue and the loop. */
+TEST(runtime_that_makes_progress)
 {
     ck_assert(rpc_runtime_is_alive(world.runtime));
     ck_assert(!rpc_runtime_is_alive(world.runtime)); /* the loop has not run */
@@ -565,9 +569,8 @@ START_TEST(runtime_that_makes_progress)
         ck_assert(rpc_runtime_is_alive(world.runtime));
     }
 }
-END_TEST
 
-START_TEST(descriptors_are_not_inherited)
+TEST(descriptors_are_not_inherited)
 {
     /* A child that fsdpd starts must not hold sockets open. */
     struct outcome outcome;
@@ -578,9 +581,8 @@ START_TEST(descriptors_are_not_inherited)
         ck_assert_msg(fcntl(fd, F_GETFD) & FD_CLOEXEC, "socket %d would be inherited", fd);
     }
 }
-END_TEST
 
-START_TEST(new_server_checks_what_it_is_given)
+TEST(new_server_checks_what_it_is_given)
 {
     struct rpc_server *server = NULL;
     static const uint8_t broken[] = {0x0a, 0xff, 0x01, 'x'};
@@ -596,32 +598,4 @@ START_TEST(new_server_checks_what_it_is_given)
                 "nonsense");
     ck_assert_ptr_null(rpc_server_start(server));
     close_another(server);
-}
-END_TEST
-
-int main(void)
-{
-    umask(022);
-    Suite *suite = suite_create("rpc_server");
-    TCase *services = notes_case(suite, "services");
-    tcase_add_test(services, health_check);
-    tcase_add_test(services, health_watch);
-    tcase_add_loop_test(services, reflection, 0, 2);
-    tcase_add_test(services, reflection_with_impatient_client);
-    TCase *listening = notes_case(suite, "listening");
-    tcase_add_test(listening, unix_socket_has_its_mode_and_goes);
-    tcase_add_test(listening, stale_unix_socket_is_replaced);
-    tcase_add_test(listening, unix_socket_that_cannot_be);
-    tcase_add_loop_test(listening, tcp_port_is_picked_and_exclusive, 0, 3);
-    tcase_add_test(listening, silent_connection_does_not_hold_the_server);
-    tcase_add_test(listening, descriptor_that_listens_already);
-    tcase_add_test(listening, descriptors_that_cannot_be);
-    tcase_add_test(listening, runtime_that_makes_progress);
-    tcase_add_test(listening, descriptors_are_not_inherited);
-    tcase_add_test(listening, new_server_checks_what_it_is_given);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

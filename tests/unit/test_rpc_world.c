@@ -1,4 +1,4 @@
-/* The ground that the tests of common/rpc stand on; see test_rpc_world.h. */
+/* The environment of the tests of common/rpc; see test_rpc_world.h. */
 #include "test_rpc_world.h"
 
 #include <stdio.h>
@@ -78,7 +78,7 @@ static void on_tick(uv_timer_t *timer)
     (void)timer;
 }
 
-/* The loop may be asleep while the condition comes true from outside a callback: tick. */
+/* The loop may be asleep when the condition becomes true outside a callback: tick. */
 static void run_until(struct world *world, const bool *flag, const int *value, int least,
                       int milliseconds, bool must)
 {

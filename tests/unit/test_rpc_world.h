@@ -1,6 +1,6 @@
 /*
- * What the tests of common/rpc share: a loop, a runtime, a server and a channel in a temporary
- * directory, and waiting that is bounded in time. Everything runs on the test's thread.
+ * Shared by the tests of common/rpc: a loop, a runtime, a server and a channel in a temporary
+ * directory, and waits with a time limit. Everything runs on the test's thread.
  */
 #ifndef FSDPD_TESTS_RPC_WORLD_H
 #define FSDPD_TESTS_RPC_WORLD_H
@@ -14,7 +14,7 @@
 #include "rpc/client.h"
 #include "rpc/server.h"
 
-/* The test service speaks in these: a string and a number. */
+/* The test service's messages: a string and a number. */
 typedef Grpc__Reflection__V1alpha__ExtensionRequest Note;
 extern const ProtobufCMessageDescriptor *const note_type;
 
@@ -30,8 +30,8 @@ struct world {
 
 /* A server for `services` on a Unix socket (not if `services` is NULL), and a channel to it. */
 void world_init(struct world *world, const struct rpc_service *services, int count);
-/* A deadline or grace period that no test lives to see, in ms: what ends with it ended by itself.
- */
+/* A deadline or grace period that outlasts every test, in ms: whatever ends under it ended by
+ * itself. */
 enum { WORLD_NEVER_MS = 3600000 };
 
 void world_serve(struct world *world, const struct rpc_service *services, int count);
@@ -39,10 +39,10 @@ void world_serve(struct world *world, const struct rpc_service *services, int co
 void world_close_channel(struct world *world);
 void world_close_server(struct world *world, int grace_ms);
 
-/* Closes what is open and requires that nothing is left in the loop. */
+/* Closes everything and checks that nothing is left in the loop. */
 void world_deinit(struct world *world);
 
-/* For callbacks that only say that they ran: *(bool *)user = true. */
+/* For callbacks that only record their call: *(bool *)user = true. */
 void world_set(void *user);
 
 /* Runs the loop until *flag, failing the test after 20 seconds. */
@@ -61,7 +61,7 @@ void stream_send_note(struct rpc_stream *stream, const char *text, int number);
 /* A unary call's outcome. */
 struct outcome {
     bool done;
-    int count; /* how often done was called */
+    int count; /* number of calls of done */
     enum status_code code;
     char message[8192];
     char text[256];

@@ -1,11 +1,11 @@
-/* The safetensors format: a round trip, and headers that lie. */
-#include <check.h>
+/* The safetensors format: a round trip, and inconsistent headers. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
 #include "hf/safetensors.h"
+#include "tests/testing.h"
 
 static uint64_t length_of(const struct buf *file)
 {
@@ -14,7 +14,9 @@ static uint64_t length_of(const struct buf *file)
     return length;
 }
 
-START_TEST(test_round_trip)
+TESTS_BELOW(.timeout = 60);
+
+TEST(round_trip)
 {
     char f32[] = "F32", u8[] = "U8", f64[] = "F64";
     struct safetensors_entry entries[] = {
@@ -65,9 +67,8 @@ START_TEST(test_round_trip)
     for (int i = 0; i < 4; i++) free(entries[i].name);
     buf_deinit(&file);
 }
-END_TEST
 
-START_TEST(test_nothing_at_all)
+TEST(nothing_at_all)
 {
     struct buf file = {0};
     safetensors_write_header(&file, NULL, 0, NULL, 0);
@@ -79,7 +80,6 @@ START_TEST(test_nothing_at_all)
     safetensors_header_deinit(&header);
     buf_deinit(&file);
 }
-END_TEST
 
 static struct buf file_of(const char *json)
 {
@@ -90,13 +90,13 @@ static struct buf file_of(const char *json)
     return file;
 }
 
-START_TEST(test_asks_for_what_it_needs)
+TEST(requests_the_bytes_it_needs)
 {
     struct buf file = file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}");
     for (size_t size = 0; size <= file.length; size++) {
         struct safetensors_header header = {.count = -7};
         uint64_t needed = 0;
-        /* A copy of exactly that size: reading past it is found by the sanitizer. */
+        /* A copy of exactly that size: the sanitizer detects reads past it. */
         char *part = mem_dup(file.data, size);
         status_t status = safetensors_read_header(part, size, file.length + 2, &header, &needed);
         free(part);
@@ -112,12 +112,11 @@ START_TEST(test_asks_for_what_it_needs)
     }
     buf_deinit(&file);
 }
-END_TEST
 
 /* With 8 bytes of data. `says` is part of the message. */
-static const struct lie {
-    const char *json, *says;
-} lies[] = {
+static const struct mistake {
+    const char *json, *message;
+} mistakes[] = {
     {"", "not a JSON object"},
     {"[]", "not a JSON object"},
     {" {}", "not a JSON object"},
@@ -171,32 +170,31 @@ static const struct lie {
      "strings only"},
 };
 
-START_TEST(test_lies)
+LOOP_TEST(mistakes, 0, COUNT_OF(mistakes))
 {
-    const struct lie *lie = &lies[_i];
-    struct buf file = file_of(lie->json);
+    const struct mistake *mistake = &mistakes[_i];
+    struct buf file = file_of(mistake->json);
     struct safetensors_header header = {.count = -7};
     uint64_t needed;
     status_t status =
         safetensors_read_header(file.data, file.length, file.length + 8, &header, &needed);
-    ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s: %s", lie->json,
+    ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s: %s", mistake->json,
                   status_message(status));
-    ck_assert_msg(strstr(status_message(status), lie->says) != NULL, "%s: %s", lie->json,
+    ck_assert_msg(strstr(status_message(status), mistake->message) != NULL, "%s: %s", mistake->json,
                   status_message(status));
     ck_assert_int_eq(header.count, -7);
     status_free(status);
     buf_deinit(&file);
 }
-END_TEST
 
-START_TEST(test_lengths_that_lie)
+TEST(wrong_lengths)
 {
     static const struct {
         uint64_t length, file_size;
     } cases[] = {
         {0, 0}, {0, 7}, {1, 8}, {100000001, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}, {9, 16}, {0, 8},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         unsigned char bytes[8];
         for (int b = 0; b < 8; b++) bytes[b] = (unsigned char)(cases[i].length >> 8 * b);
         struct safetensors_header header;
@@ -207,10 +205,9 @@ START_TEST(test_lengths_that_lie)
         status_free(status);
     }
 }
-END_TEST
 
-/* Whatever happens to the bytes of a good header, reading it ends well or with an error. */
-START_TEST(test_changed_bytes)
+/* Whatever happens to the bytes of a good header, reading it ends normally or with an error. */
+TEST(changed_bytes)
 {
     struct buf file = file_of("{\"__metadata__\":{\"format\":\"pt\"},"
                               "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
@@ -241,24 +238,4 @@ START_TEST(test_changed_bytes)
     ck_assert_int_gt(good, 0);
     ck_assert_int_gt(bad, 10000);
     buf_deinit(&file);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("safetensors");
-    TCase *tests = tcase_create("safetensors");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_round_trip);
-    tcase_add_test(tests, test_nothing_at_all);
-    tcase_add_test(tests, test_asks_for_what_it_needs);
-    tcase_add_loop_test(tests, test_lies, 0, sizeof lies / sizeof lies[0]);
-    tcase_add_test(tests, test_lengths_that_lie);
-    tcase_add_test(tests, test_changed_bytes);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

@@ -1,15 +1,16 @@
 /*
  * Gradients of the reference library's ops of sequences against central differences of its own
- * forward pass: for a random weighting r of the output, d(sum(r * y)) / dx must be what the
- * backward op makes of r.
+ * forward pass: for a random weighting r of the output, d(sum(r * y)) / dx must equal the backward
+ * op's result for r.
  */
 #include "kernel_fixture.h"
+#include "tests/testing.h"
 
 enum { MOST = 2048 };
 
 static struct random rng;
 
-/* A forward op at a point, with all that it makes, and the weighting of output 0. */
+/* A forward op at a point, with all its results, and the weighting of output 0. */
 struct forward {
     struct op_desc desc;
     float inputs[OP_MAX_INPUTS][MOST], outputs[OP_MAX_OUTPUTS][MOST], weighting[MOST];
@@ -80,29 +81,95 @@ static void run_backward(enum op_kind kind, const float *const *inputs, float *f
     run_once(KERNELS_REFERENCE, &desc, call);
 }
 
-START_TEST(test_activations)
+TESTS_BELOW(.timeout = 120);
+
+LOOP_TEST(activations, 0, 11)
 {
     static const enum op_kind kinds[][2] = {{OP_GELU, OP_GELU_BACKWARD},
                                             {OP_GELU, OP_GELU_BACKWARD},
                                             {OP_SILU, OP_SILU_BACKWARD},
                                             {OP_SILU_MUL, OP_SILU_MUL_BACKWARD},
-                                            {OP_SOFTMAX, OP_SOFTMAX_BACKWARD}};
+                                            {OP_SOFTMAX, OP_SOFTMAX_BACKWARD},
+                                            {OP_TANH, OP_TANH_BACKWARD},
+                                            {OP_SIGMOID, OP_SIGMOID_BACKWARD},
+                                            {OP_SQUARED_RELU, OP_SQUARED_RELU_BACKWARD},
+                                            {OP_SCALE, OP_SCALE},
+                                            {OP_GELU_MUL, OP_GELU_MUL_BACKWARD},
+                                            {OP_GELU_MUL, OP_GELU_MUL_BACKWARD}};
     static float first[MOST], second[MOST];
     start(kinds[_i][0], type_of(DTYPE_F32, 3, 2, 5, 7, 0));
-    f.desc.attrs.gelu.tanh = _i == 1;
-    bool gated = kinds[_i][0] == OP_SILU_MUL, softmax = kinds[_i][0] == OP_SOFTMAX;
-    for (int i = 0; i < MOST; i++) f.inputs[0][i] *= softmax ? 2 : 5;
+    f.desc.attrs.gelu.tanh = _i == 1 || _i == 10;
+    bool gated = kinds[_i][0] == OP_SILU_MUL || kinds[_i][0] == OP_GELU_MUL,
+         softmax = kinds[_i][0] == OP_SOFTMAX;
+    bool from_output = softmax || kinds[_i][0] == OP_TANH || kinds[_i][0] == OP_SIGMOID;
+    if (kinds[_i][0] == OP_SCALE) f.desc.attrs.scale.factor = -1.75;
+    for (int i = 0; i < MOST; i++) f.inputs[0][i] *= from_output ? 2 : 5;
     run_forward();
     run_backward(kinds[_i][1],
-                 (const float *[]){f.weighting, softmax ? f.outputs[0] : f.inputs[0], f.inputs[1]},
+                 (const float *[]){f.weighting, from_output ? f.outputs[0] : f.inputs[0],
+                                   f.inputs[1]},
                  first, second);
     check_gradient(0, first);
     if (gated) check_gradient(1, second);
 }
-END_TEST
+
+/* Some columns; the gradient of the others is 0, or what it was. */
+LOOP_TEST(columns, 0, 2)
+{
+    static float dx[MOST], other[MOST];
+    start(OP_NARROW, type_of(DTYPE_F32, 3, 2, 3, 7, 0));
+    f.desc.outputs[0].dims[2] = 4;
+    f.desc.attrs.narrow.start = 2;
+    struct op_desc backward = desc_of(OP_NARROW_BACKWARD);
+    backward.attrs = f.desc.attrs;
+    backward.inputs[0] = f.desc.outputs[0];
+    backward.inputs[1] = backward.outputs[0] = f.desc.inputs[0];
+    backward.input_present[1] = _i == 1;
+    fill_random(&rng, other, MOST);
+    run_once(KERNELS_REFERENCE, &backward,
+             (struct kernel_call){.inputs = {f.weighting, other}, .outputs = {dx}});
+    for (int i = 0; i < 42 && _i == 1; i++) dx[i] -= other[i];
+    check_gradient(0, dx);
+}
+
+/* Products and quotients, whose second operand repeats. */
+LOOP_TEST(arithmetic, 0, 3)
+{
+    static float da[MOST], whole[MOST], db[MOST];
+    static const enum op_kind kinds[] = {OP_MUL, OP_DIV, OP_RECIPROCAL};
+    struct tensor_type type = type_of(DTYPE_F32, 3, 3, 4, 5, 0), part = type;
+    start(kinds[_i], type);
+    f.desc.attrs.scale.factor = 1.5;
+    if (_i < 2) f.desc.inputs[1] = part = type_of(DTYPE_F32, 2, 4, 5, 0, 0);
+    for (int i = 0; i < MOST; i++) f.inputs[_i == 1][i] += f.inputs[_i == 1][i] < 0 ? -1 : 1;
+    run_forward();
+    struct op_desc other = f.desc, sum = desc_of(OP_SUM_LEADING);
+    struct kernel_call call = {.inputs = {f.weighting, f.inputs[1]}, .outputs = {da}};
+    if (_i < 2) run_once(KERNELS_REFERENCE, &f.desc, call); /* dy * b, dy / b */
+    if (_i == 0) {
+        other.inputs[1] = type;
+        call = (struct kernel_call){.inputs = {f.weighting, f.inputs[0]}, .outputs = {whole}};
+    } else {
+        other = desc_of(OP_DIV_BACKWARD);
+        other.inputs[0] = other.inputs[1] = other.outputs[0] = type;
+        other.inputs[2] = part;
+        call = (struct kernel_call){.inputs = {f.weighting, f.outputs[0], f.inputs[_i == 1]},
+                                    .outputs = {whole}};
+    }
+    run_once(KERNELS_REFERENCE, &other, call);
+    if (_i == 2) {
+        check_gradient(0, whole);
+        return;
+    }
+    sum.inputs[0] = type;
+    sum.outputs[0] = part;
+    run_once(KERNELS_REFERENCE, &sum, (struct kernel_call){.inputs = {whole}, .outputs = {db}});
+    check_gradient(0, da);
+    check_gradient(1, db);
+}
 
 /* A sum's gradient with the dimensions that its operand lacks. */
-START_TEST(test_broadcast)
+TEST(broadcast)
 {
     static float db[MOST];
     start(OP_ADD, type_of(DTYPE_F32, 4, 2, 3, 4, 5));
@@ -115,10 +182,9 @@ START_TEST(test_broadcast)
     check_gradient(0, f.weighting);
     check_gradient(1, db);
 }
-END_TEST
 
-/* Rows that are met often, once and never, and one that is padding. */
-START_TEST(test_embedding)
+/* Rows that occur often, once and never, and one that is padding. */
+TEST(embedding)
 {
     static float dweight[MOST];
     start(OP_EMBEDDING, type_of(DTYPE_F32, 2, 6, 5, 0, 0));
@@ -141,10 +207,9 @@ START_TEST(test_embedding)
     for (int i = 15; i < 20; i++) ck_assert_float_eq(dweight[i], 0);
     ck_assert_float_eq(dweight[5], kept);
 }
-END_TEST
 
 /* Both norms, with and without parameters; the sum with a residual has the gradient of x twice. */
-START_TEST(test_norms)
+LOOP_TEST(norms, 0, 16)
 {
     static float dx[MOST], dweight[MOST], dbias[MOST], total[MOST];
     bool centered = _i & 1, weighted = _i & 2, residual = _i & 4;
@@ -154,6 +219,7 @@ START_TEST(test_norms)
     struct tensor_type rows = type_of(DTYPE_F32, 2, 2, 3, 0, 0);
     start(centered ? OP_LAYER_NORM : OP_RMS_NORM, type);
     f.desc.attrs.norm.eps = 0.125;
+    f.desc.attrs.norm.one_plus = _i & 8;
     f.desc.inputs[1] = row;
     if (centered) f.desc.inputs[2] = row;
     f.desc.outputs[1] = rows;
@@ -186,29 +252,11 @@ START_TEST(test_norms)
     if (residual) check_gradient(residual_input, dx);
     if (weighted) check_gradient(1, dweight);
     if (weighted && centered) check_gradient(2, dbias);
-    /* A gradient from elsewhere is added. */
+    /* Adds another gradient. */
     backward.input_present[at] = true;
     call.inputs[at] = f.inputs[5];
     call.outputs[0] = total;
     run_once(KERNELS_REFERENCE, &backward, call);
     for (int i = 0; i < 54; i++)
         ck_assert_float_eq_tol(total[i], dx[i] + f.inputs[5][i], 1e-6f * (1 + fabsf(total[i])));
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sequence_gradients");
-    TCase *tests = tcase_create("gradients");
-    tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, test_activations, 0, 5);
-    tcase_add_test(tests, test_broadcast);
-    tcase_add_test(tests, test_embedding);
-    tcase_add_loop_test(tests, test_norms, 0, 8);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,10 +1,11 @@
 /*
  * Activations, norms, softmax, embeddings and broadcast sums, with both libraries, against PyTorch:
- * tests/parity/sequence.txt, which tests/parity/make_sequence_numbers.py made.
+ * tests/parity/sequence.txt, made by tests/parity/make_sequence_numbers.py.
  */
 #include <stdio.h>
 
 #include "kernel_fixture.h"
+#include "tests/testing.h"
 
 enum { MOST = 12000, MAX_WORDS = 200, INPUTS = 8 };
 
@@ -33,7 +34,7 @@ static int64_t integer(const struct line *line, int word)
 
 static enum kernel_library library;
 static struct random drawn;
-static float operands[INPUTS][MOST]; /* in the order in which they are drawn */
+static float operands[INPUTS][MOST]; /* in drawing order */
 static float results[4][MOST];
 
 static void start(int64_t seed, int count, const int64_t *sizes)
@@ -43,7 +44,7 @@ static void start(int64_t seed, int count, const int64_t *sizes)
     for (int i = 0; i < 4; i++) memset(results[i], 0xff, sizeof results[i]);
 }
 
-/* The next line of the file is this result. */
+/* Expects this result in the next line of the file. */
 static void expect(FILE *file, const struct line *of, const char *name, const float *found,
                    int64_t count, double tolerance)
 {
@@ -57,7 +58,7 @@ static void expect(FILE *file, const struct line *of, const char *name, const fl
     ck_assert_int_eq(line.count - 3, (count + step - 1) / step);
     for (int i = 3; i < line.count; i++) {
         double expected = atof(line.words[i]), value = found[(i - 3) * step];
-        ck_assert_msg(fabs(value - expected) <= tolerance * largest, /* nor if it is no number */
+        ck_assert_msg(fabs(value - expected) <= tolerance * largest, /* also fails for NaN */
                       "%s of %s (library %d), element %lld: %.9g, PyTorch has %.9g", name,
                       of->words[0], (int)library, (long long)((i - 3) * step), value, expected);
     }
@@ -72,29 +73,85 @@ static struct op_desc same(enum op_kind kind, struct tensor_type type)
     return desc;
 }
 
+static const struct activation {
+    const char *name;
+    enum op_kind forward, backward;
+    bool two;         /* operands */
+    bool from_output; /* the gradient is computed from y */
+} activations[] = {
+    {"gelu", OP_GELU, OP_GELU_BACKWARD, false, false},
+    {"gelu_tanh", OP_GELU, OP_GELU_BACKWARD, false, false},
+    {"silu", OP_SILU, OP_SILU_BACKWARD, false, false},
+    {"gelu_mul", OP_GELU_MUL, OP_GELU_MUL_BACKWARD, true, false},
+    {"gelu_tanh_mul", OP_GELU_MUL, OP_GELU_MUL_BACKWARD, true, false},
+    {"silu_mul", OP_SILU_MUL, OP_SILU_MUL_BACKWARD, true, false},
+    {"tanh", OP_TANH, OP_TANH_BACKWARD, false, true},
+    {"sigmoid", OP_SIGMOID, OP_SIGMOID_BACKWARD, false, true},
+    {"squared_relu", OP_SQUARED_RELU, OP_SQUARED_RELU_BACKWARD, false, false},
+    {"scale", OP_SCALE, OP_SCALE, false, false},
+    {"reciprocal", OP_RECIPROCAL, OP_DIV_BACKWARD, false, true},
+};
+
 static void check_activation(FILE *file, const struct line *line)
 {
     int64_t count = integer(line, 1);
-    const char *name = line->words[0];
-    bool gelu = strncmp(name, "gelu", 4) == 0, two = strcmp(name, "silu_mul") == 0;
+    const struct activation *a = activations;
+    while (strcmp(a->name, line->words[0]) != 0) a++;
     struct tensor_type type = type_of(DTYPE_F32, 1, count, 0, 0, 0);
-    struct op_desc forward = same(gelu ? OP_GELU : two ? OP_SILU_MUL : OP_SILU, type);
-    struct op_desc backward = same(gelu  ? OP_GELU_BACKWARD
-                                   : two ? OP_SILU_MUL_BACKWARD
-                                         : OP_SILU_BACKWARD,
-                                   type);
-    forward.attrs.gelu.tanh = backward.attrs.gelu.tanh = strcmp(name, "gelu_tanh") == 0;
-    start(count, two ? 3 : 2, (int64_t[]){count, count, count});
-    for (int i = 0; i < (two ? 2 : 1); i++)
+    struct op_desc forward = same(a->forward, type), backward = same(a->backward, type);
+    if (a->forward == OP_GELU || a->forward == OP_GELU_MUL)
+        forward.attrs.gelu.tanh = backward.attrs.gelu.tanh = strstr(a->name, "tanh") != NULL;
+    if (a->forward == OP_SCALE || a->forward == OP_RECIPROCAL)
+        forward.attrs.scale.factor = a->forward == OP_SCALE ? 3 : 2;
+    if (a->forward == OP_SCALE) {
+        forward.attrs.scale.offset = -0.5;
+        backward.attrs.scale.factor = 3;
+    }
+    start(count, a->two ? 3 : 2, (int64_t[]){count, count, count});
+    for (int i = 0; i < (a->two ? 2 : 1); i++)
         for (int64_t at = 0; at < count; at++) operands[i][at] *= 4;
     struct kernel_call call = {.inputs = {operands[0], operands[1]}, .outputs = {results[0]}};
     run_once(library, &forward, call);
-    call = (struct kernel_call){.inputs = {operands[two ? 2 : 1], operands[0], operands[1]},
+    const float *dy = operands[a->two ? 2 : 1], *third = a->two ? operands[1] : operands[0];
+    call = (struct kernel_call){.inputs = {dy, a->from_output ? results[0] : operands[0], third},
                                 .outputs = {results[1], results[2]}};
     run_once(library, &backward, call);
     expect(file, line, "y", results[0], count, 5e-7);
     expect(file, line, "dx", results[1], count, 5e-7);
-    if (two) expect(file, line, "dx", results[2], count, 5e-7);
+    if (a->two) expect(file, line, "dx", results[2], count, 5e-7);
+}
+
+static void check_div(FILE *file, const struct line *line)
+{
+    int64_t count = integer(line, 1);
+    struct tensor_type type = type_of(DTYPE_F32, 1, count, 0, 0, 0);
+    struct op_desc div = same(OP_DIV, type), backward = same(OP_DIV_BACKWARD, type);
+    start(count, 3, (int64_t[]){count, count, count});
+    float *a = operands[0], *b = operands[1], *dy = operands[2];
+    for (int64_t i = 0; i < count; i++) b[i] += 2;
+    run_once(library, &div, (struct kernel_call){.inputs = {a, b}, .outputs = {results[0]}});
+    run_once(library, &div, (struct kernel_call){.inputs = {dy, b}, .outputs = {results[1]}});
+    run_once(library, &backward,
+             (struct kernel_call){.inputs = {dy, results[0], b}, .outputs = {results[2]}});
+    expect(file, line, "y", results[0], count, 3e-7);
+    expect(file, line, "da", results[1], count, 3e-7);
+    expect(file, line, "db", results[2], count, 3e-7);
+}
+
+static void check_narrow(FILE *file, const struct line *line)
+{
+    int64_t rows = integer(line, 1), columns = integer(line, 2), length = integer(line, 4);
+    struct op_desc narrow = same(OP_NARROW, type_of(DTYPE_F32, 2, rows, columns, 0, 0));
+    struct op_desc backward = same(OP_NARROW_BACKWARD, narrow.inputs[0]);
+    narrow.outputs[0].dims[1] = backward.inputs[0].dims[1] = length;
+    narrow.attrs.narrow.start = backward.attrs.narrow.start = integer(line, 3);
+    start(rows, 3, (int64_t[]){rows * columns, rows * length, rows * columns});
+    run_once(library, &narrow,
+             (struct kernel_call){.inputs = {operands[0]}, .outputs = {results[0]}});
+    run_once(library, &backward,
+             (struct kernel_call){.inputs = {operands[1], operands[2]}, .outputs = {results[1]}});
+    expect(file, line, "y", results[0], rows * length, 1e-7);
+    expect(file, line, "dx", results[1], rows * columns, 1e-7);
 }
 
 static void check_softmax(FILE *file, const struct line *line)
@@ -124,6 +181,7 @@ static void check_norm(FILE *file, const struct line *line)
     start(rows, 6, (int64_t[]){count, count, columns, columns, count, count});
     struct op_desc desc = same(centered ? OP_LAYER_NORM : OP_RMS_NORM, type);
     desc.attrs.norm.eps = atof(line->words[3]);
+    desc.attrs.norm.one_plus = strcmp(line->words[0], "gemma_norm") == 0;
     desc.inputs[1] = row;
     desc.outputs[1] = statistics;
     struct kernel_call call = {.inputs = {x, weight, residual}, .outputs = {y, rstd, sum}};
@@ -150,7 +208,7 @@ static void check_norm(FILE *file, const struct line *line)
         call.inputs[5] = other;
     }
     run_once(library, &desc, call);
-    /* One element is its own mean: what is left of it is rounding, times rstd. */
+    /* One element is its own mean: the difference is a rounding error, times rstd. */
     expect(file, line, "dx", dx, count, 3e-6);
     expect(file, line, "dweight", results[2], columns, 3e-6);
     if (centered) expect(file, line, "dbias", results[3], columns, 1e-6);
@@ -203,15 +261,31 @@ static const struct check {
     void (*check)(FILE *file, const struct line *line);
     int least; /* cases in the file */
 } checks[] = {
-    {"gelu", check_activation, 2},     {"gelu_tanh", check_activation, 2},
-    {"silu", check_activation, 2},     {"silu_mul", check_activation, 2},
-    {"softmax", check_softmax, 4},     {"layer_norm", check_norm, 8},
-    {"rms_norm", check_norm, 4},       {"embedding", check_embedding, 2},
+    {"gelu", check_activation, 2},
+    {"gelu_tanh", check_activation, 2},
+    {"silu", check_activation, 2},
+    {"silu_mul", check_activation, 2},
+    {"gelu_mul", check_activation, 2},
+    {"gelu_tanh_mul", check_activation, 2},
+    {"tanh", check_activation, 2},
+    {"softmax", check_softmax, 4},
+    {"sigmoid", check_activation, 2},
+    {"squared_relu", check_activation, 2},
+    {"scale", check_activation, 2},
+    {"reciprocal", check_activation, 2},
+    {"div", check_div, 2},
+    {"narrow", check_narrow, 2},
+    {"layer_norm", check_norm, 8},
+    {"rms_norm", check_norm, 4},
+    {"gemma_norm", check_norm, 4},
+    {"embedding", check_embedding, 2},
     {"broadcast", check_broadcast, 2},
 };
-enum { CHECKS = sizeof checks / sizeof *checks };
+enum { CHECKS = COUNT_OF(checks) };
 
-START_TEST(test_numbers_of_pytorch)
+TESTS_BELOW(.timeout = 60);
+
+LOOP_TEST(numbers_of_pytorch, KERNELS_REFERENCE, KERNELS_CPU + 1)
 {
     const char *srcdir = getenv("srcdir");
     char *path = mem_printf("%s/tests/parity/sequence.txt", srcdir ? srcdir : ".");
@@ -231,19 +305,4 @@ START_TEST(test_numbers_of_pytorch)
         ck_assert_msg(seen[i] >= checks[i].least, "%d cases of %s", seen[i], checks[i].name);
     fclose(file);
     free(path);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("sequence_numbers");
-    TCase *tests = tcase_create("numbers");
-    tcase_set_timeout(tests, 60);
-    tcase_add_loop_test(tests, test_numbers_of_pytorch, KERNELS_REFERENCE, KERNELS_CPU + 1);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,4 @@
-/* common/spec: job files good and bad with their exact messages, and paths in them. */
-#include <check.h>
+/* common/spec: valid and invalid job files with their exact messages, and paths in them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,11 +10,14 @@
 #include "spec/internal.h"
 #include "spec/time.h"
 #include "spec_fixture.h"
+#include "tests/testing.h"
 
 #define NAME_EXPECTED                                                                              \
     "expected 1 to 40 letters a-z, digits and dashes that start with a letter or digit, found "
 
-START_TEST(defaults)
+TESTS_BELOW(.set_up = spec_set_up, .tear_down = spec_tear_down);
+
+TEST(defaults)
 {
     Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
     ck_assert_str_eq(spec->name, "mnist");
@@ -48,13 +50,12 @@ START_TEST(defaults)
     spec_free(spec);
     spec_free(NULL);
 }
-END_TEST
 
-/* The example as it is shipped; its network is another room's file, so a stand-in is read. */
-START_TEST(example)
+/* The shipped example; its network is another directory's file, so the test reads a stand-in. */
+TEST(example)
 {
     struct buf text = {0};
-    char *path = file_path_join(getenv("srcdir_absolute"), "examples/mnist/job.yaml");
+    char *path = file_path_join(getenv("srcdir"), "examples/mnist/job.yaml");
     status_t status = file_read(path, SPEC_FILE_MAX, &text);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     Fsdpd__V1__JobSpec *spec = must_read(buf_text(&text), NULL);
@@ -68,9 +69,8 @@ START_TEST(example)
     free(path);
     buf_deinit(&text);
 }
-END_TEST
 
-/* Good values: a job file's line more, and the YAML that the spec is printed as. */
+/* Good values: an additional line of a job file, and the YAML printed for the spec. */
 static const struct {
     const char *text, *set, *printed;
 } good[] = {
@@ -100,7 +100,15 @@ static const struct {
      "{match: \"fc1.*\", weight_decay: 0.01, lr_scale: 1}]\n"},
     {"optimizer: {groups: []}", "optimizer.groups=[{match: a, lr_scale: 0.1}]",
      "  groups: [{match: a, weight_decay: 0, lr_scale: 0.1}]\n"},
+    {"train: {max_steps: 5}", "data={format: dataset, path: /d, windows: document}",
+     "  windows: document\n"},
+    {"train: {max_steps: 5}",
+     "data={format: dataset, sources: [{path: /a}, {weight: 0.125, path: b}]}",
+     "  sources: [{path: /a, weight: 1}, {path: b, weight: 0.125}]\n"},
     {"optimizer: {type: adamw, beta2: 0.95}", NULL, "  lr: 0.001\n"},
+    {"optimizer: {type: lion}", NULL, "  beta2: 0.99\n"},
+    {"optimizer: {type: adagrad, lr_decay: 0.01}", NULL,
+     "  lr: 0.01\n  lr_decay: 0.01\n  eps: 1e-10\n"},
     {"schedule: {type: cosine, warmup_steps: 1e3}", NULL, "  warmup_steps: 1000\n"},
     {"optimizer: {lr: 2, rho: 0.8}", "optimizer.type=sgd", "  lr: 2\n"},
     {"schedule: {type: step}", NULL, "  step_size: 1\n  gamma: 0.1\n"},
@@ -152,7 +160,7 @@ static const struct {
     {"", "name=007", "name: \"007\"\n"},
 };
 
-START_TEST(good_values)
+LOOP_TEST(good_values, 0, COUNT_OF(good))
 {
     char text[1024];
     snprintf(text, sizeof text, MINIMAL "%s\n", good[_i].text);
@@ -168,7 +176,7 @@ START_TEST(good_values)
     spec_to_yaml(spec, &yaml);
     ck_assert_msg(strstr(buf_text(&yaml), good[_i].printed) != NULL, "no \"%s\" in\n%s",
                   good[_i].printed, buf_text(&yaml));
-    /* What is printed reads back as the same message. */
+    /* The printed text parses to the same message. */
     Fsdpd__V1__JobSpec *again = must_read(buf_text(&yaml), NULL);
     struct buf second = {0};
     spec_to_yaml(again, &second);
@@ -180,12 +188,11 @@ START_TEST(good_values)
     spec_free(spec);
     spec_free(again);
 }
-END_TEST
 
 #define UNITS_EXPECTED                                                                             \
     "expected a list of modules or lists of modules, such as [fc1, [conv1, conv2]], found "
 
-/* What follows the three lines of MINIMAL, a --set, and the whole message. */
+/* The text after the three lines of MINIMAL, a --set, and the whole message. */
 static const struct {
     const char *text, *set, *message;
 } bad[] = {
@@ -293,21 +300,32 @@ static const struct {
      "that could be resharded; found 2 ranks"},
     {"fsdp: {gathered_limit: -1}", NULL,
      "job.yaml:4: fsdp.gathered_limit: expected an integer from 0 to 1000000, found -1"},
-    {"fsdp: {limit_all_gathers: true}", NULL, "job.yaml:4: fsdp.limit_all_gathers: unknown key"},
+    {"fsdp: {limit_all_gathers: true}", NULL,
+     "job.yaml:4: fsdp.limit_all_gathers: unknown key; the keys of fsdp are strategy, "
+     "shard_size, reshard_after_forward, bucket_bytes, backward_prefetch, forward_prefetch, "
+     "gathered_limit, activation_checkpointing, cpu_offload, register_buffers, transport"},
+    {"deadline: {hours: 1}", NULL,
+     "job.yaml:4: deadline.hours: unknown key; the keys of deadline are start, finish"},
     {"fsdp: {forward_prefetch: 2}", NULL,
      "job.yaml:4: fsdp.forward_prefetch: expected true or false, found '2'"},
     {"fsdp: {register_buffers: maybe}", NULL,
      "job.yaml:4: fsdp.register_buffers: expected true or false, found 'maybe'"},
+    {"fsdp: {transport: carrier pigeon}", NULL,
+     "job.yaml:4: fsdp.transport: expected gloo, found 'carrier pigeon'"},
     {"fsdp: {bucket_bytes: 25MB}", NULL,
      "job.yaml:4: fsdp.bucket_bytes: expected an integer from 0 to 1000000000000000, found "
      "'25MB'"},
     {"optimizer: {type: adma}", NULL,
-     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam or adamw, found 'adma'"},
+     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam, adamw, lion or adagrad, found "
+     "'adma'"},
     {"optimizer: {type: adam, beta1: 1}", NULL,
      "job.yaml:4: optimizer.beta1: expected a number from 0 to 0.999999, found 1"},
     {"optimizer: {beta2: 0.9}", NULL,
-     "job.yaml:4: optimizer.beta2: belongs to optimizer.type adam or adamw, but here it is "
+     "job.yaml:4: optimizer.beta2: belongs to optimizer.type adam, adamw or lion, but here it is "
      "adadelta"},
+    {"optimizer: {type: sgd, eps: 1e-8}", NULL,
+     "job.yaml:4: optimizer.eps: belongs to optimizer.type adadelta, adam, adamw or adagrad, but "
+     "here it is sgd"},
     {"schedule: {type: linear, warmup_steps: 10, total_steps: 10}", NULL,
      "job.yaml: schedule.total_steps: expected more than schedule.warmup_steps, which are part of "
      "them: 10, found 10"},
@@ -328,6 +346,18 @@ static const struct {
     {"optimizer: {groups: [{lr_scale: 1}]}", NULL,
      "job.yaml:4: optimizer.groups: group 1: match: expected a pattern of 1 to 256 characters, "
      "found 0"},
+    {"train: {max_steps: 5}", "data={format: dataset}", "job.yaml: data.path: is missing"},
+    {"train: {max_steps: 5}", "data={format: dataset, path: a, sources: [{path: b}]}",
+     "job.yaml: data.sources: expected no data.path beside it"},
+    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, weight: 0.0001}]}",
+     "--set data={format: dataset, sources: [{path: b, weight: 0.0001}]}: data.sources: source 1: "
+     "weight: expected a number from 0.001 to 1000000 with at most three decimals, found 0.0001"},
+    {"train: {max_steps: 5}", "data={format: dataset, sources: [{path: b, part: 3}]}",
+     "--set data={format: dataset, sources: [{path: b, part: 3}]}: data.sources: source 1: part: "
+     "unknown key; expected path or weight"},
+    {"train: {max_steps: 5}", "data={format: dataset, sources: [b]}",
+     "--set data={format: dataset, sources: [b]}: data.sources: expected a list of dataset "
+     "directories, such as [{path: chat, weight: 2}]"},
     {"schedule: {warmup_start_factor: 1.5}", NULL,
      "job.yaml:4: schedule.warmup_start_factor: expected a number from 0 to 1, found 1.5"},
     {"fsdp: {backward_prefetch: before}", NULL,
@@ -406,8 +436,8 @@ static const struct {
     {"fsdp: {wrap: {policy: units, units: [[a, [b]]]}}", NULL,
      "job.yaml:4: fsdp.wrap.units: " UNITS_EXPECTED "a list"},
     {"fsdp: {wrap: {policy: units, units: []}}", NULL,
-     "job.yaml:4: fsdp.wrap.units: expected at least one unit, found none; for no units say "
-     "fsdp.wrap.policy: none"},
+     "job.yaml:4: fsdp.wrap.units: expected at least one unit, found none; use "
+     "fsdp.wrap.policy: none for no units"},
     {"fsdp: {wrap: {policy: units, units: [a, []]}}", NULL,
      "job.yaml:4: fsdp.wrap.units: expected at least one module in unit 2, found none"},
     /* patterns */
@@ -425,11 +455,14 @@ static const struct {
      "fsdp.activation_checkpointing?"},
     /* tokens */
     {"", "data={format: token, path: a}",
-     "--set data={format: token, path: a}: data.format: expected idx, tokens or text, found "
+     "--set data={format: token, path: a}: data.format: expected idx, images, tokens, text or "
+     "dataset, "
+     "found "
      "'token'"},
     {"", "data={format: tokens}", "job.yaml: data.path: is missing; expected a path"},
     {"", "data.path=a",
-     "--set data.path=a: data.path: belongs to data.format tokens or text, but here it is idx"},
+     "--set data.path=a: data.path: belongs to data.format tokens, text or dataset, but here "
+     "it is idx"},
     {"", "data={format: tokens, path: a, tokenizer: bytes}",
      "--set data={format: tokens, path: a, tokenizer: bytes}: data.tokenizer: belongs to "
      "data.format text, but here it is tokens"},
@@ -437,8 +470,8 @@ static const struct {
      "--set data={format: text, path: a, tokenizer: gpt2}: data.tokenizer: expected bytes, found "
      "'gpt2'"},
     {"", "data={format: text, path: a}",
-     "job.yaml: train.max_steps: is missing; tokens are trained on for so many steps, or for "
-     "train.epochs"},
+     "job.yaml: train.max_steps: is missing; it or train.epochs must limit "
+     "training on tokens"},
     {"train: {epochs: 1, batch_tokens: 8, accumulation_steps: 2}", "data={format: text, path: a}",
      "job.yaml: train.accumulation_steps: train.batch_tokens (8) says how many there are; expected "
      "1, found 2"},
@@ -455,7 +488,7 @@ static const struct {
      "directory"},
 };
 
-START_TEST(bad_values)
+LOOP_TEST(bad_values, 0, COUNT_OF(bad))
 {
     char text[1024];
     snprintf(text, sizeof text, MINIMAL "%s\n", bad[_i].text);
@@ -463,14 +496,13 @@ START_TEST(bad_values)
     status_t status = read_with(text, &bad[_i].set, bad[_i].set != NULL, &spec);
     ck_assert_ptr_null(spec);
     ck_assert_str_eq(status_message(status), bad[_i].message);
-    /* A file that is not there is not a mistake in what names it. */
+    /* A missing file is not an error of the line that names it. */
     bool missing = strstr(bad[_i].message, "No such file") != NULL;
     ck_assert_int_eq(status_code(status), missing ? STATUS_NOT_FOUND : STATUS_INVALID_ARGUMENT);
     status_free(status);
 }
-END_TEST
 
-START_TEST(bad_documents)
+TEST(bad_documents)
 {
     static const struct {
         const char *text, *message;
@@ -482,23 +514,27 @@ START_TEST(bad_documents)
          "job.yaml: model.file: is missing; expected the path of a model file, or model.hf"},
         {"name: a\nmodel: {file: net.yaml}\ndata: {format: text, path: a}\n"
          "train: {max_steps: 1, test_batch_size: 8}\n",
-         "job.yaml:4: train.test_batch_size: belongs to data.format idx, but here it is text"},
+         "job.yaml:4: train.test_batch_size: belongs to data.format idx or images, but here it is "
+         "text"},
         {"name: a\nmodel: {file: , hf: }\ndata: {dir: d}\n",
          "job.yaml: model.file: is missing; expected the path of a model file, or model.hf"},
         {"name: a\nmodel:\n  file: net.yaml\n  hf: b\ndata: {dir: d}\n",
-         "job.yaml:4: model.hf: expected this or model.file, found both"},
+         "job.yaml:4: model: expected exactly one of model.file and model.hf, found both"},
         {"name: a\nmodel: {file: net.yaml}\n", "job.yaml: data.dir: is missing; expected a path"},
+        {"name: Net\nmodules:\n  a: Linear(1, 1)\nforward:\n  - output = a(x)\n",
+         "job.yaml: this is a model file; submit a job file that names it: model: {file: "
+         "job.yaml}"},
         {"just text\n", "job.yaml:1: expected a mapping of keys, as docs/job-file.md has it"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         Fsdpd__V1__JobSpec *spec = NULL;
         status_t status = read_with(cases[i].text, NULL, 0, &spec);
         ck_assert_str_eq(status_message(status), cases[i].message);
         status_free(status);
     }
-    /* What YAML itself refuses names the line too. */
+    /* YAML's own errors name the line too. */
     static const char *const broken[] = {"", "name: [\n", "name: a\nname: b\n", "a: *b\n", "\xff"};
-    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(broken); i++) {
         Fsdpd__V1__JobSpec *spec = NULL;
         status_t status = read_with(broken[i], NULL, 0, &spec);
         ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
@@ -507,13 +543,13 @@ START_TEST(bad_documents)
         status_free(status);
     }
 }
-END_TEST
 
-START_TEST(paths)
+TEST(paths)
 {
-    /* From the file as it is, from the command line absolute if it is here, "~" anywhere. */
+    /* Relative to the file unchanged, from the command line absolute if it exists here, "~"
+     * anywhere. */
     ck_assert_int_eq(mkdir("d", 0755), 0);
-    ck_assert_int_eq(setenv("HOME", "/home/somebody", 1), 0);
+    ck_assert_int_eq(setenv("HOME", "/home/user", 1), 0);
     Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
     ck_assert_str_eq(spec->data->dir, "d");
     spec_free(spec);
@@ -526,7 +562,7 @@ START_TEST(paths)
     free(real);
     spec_free(spec);
     spec = must_read(MINIMAL, "data.dir=~/mnist");
-    ck_assert_str_eq(spec->data->dir, "/home/somebody/mnist");
+    ck_assert_str_eq(spec->data->dir, "/home/user/mnist");
     spec_free(spec);
 
     /* Likewise a file of tokens, but not a directory in its place. */
@@ -545,7 +581,7 @@ START_TEST(paths)
     free(real);
     spec_free(spec);
 
-    /* The model stands beside the job file, wherever the shell stands. */
+    /* The model lies beside the job file, whatever the working directory. */
     ck_assert_int_eq(mkdir("sub", 0755), 0);
     status_t status = file_write_atomic("sub/job.yaml", MINIMAL, strlen(MINIMAL), 0644);
     status = status_first(status, file_write_atomic("sub/net.yaml", "beside", 6, 0644));
@@ -559,9 +595,8 @@ START_TEST(paths)
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
     status_free(status);
 }
-END_TEST
 
-START_TEST(model_files)
+TEST(model_files)
 {
     Fsdpd__V1__JobSpec *spec = NULL;
     const char *set = "model.file=odd";
@@ -576,7 +611,7 @@ START_TEST(model_files)
         {"a\0b", 3, "odd is not a text file"},
         {large, SPEC_MODEL_MAX + 1, "odd is larger than the 1048576 bytes allowed"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         status_t status = file_write_atomic("odd", cases[i].bytes, cases[i].size, 0644);
         ck_assert_msg(status == NULL, "%s", status_message(status));
         status = read_with(MINIMAL, &set, 1, &spec);
@@ -586,9 +621,8 @@ START_TEST(model_files)
     }
     free(large);
 }
-END_TEST
 
-START_TEST(model_directories)
+TEST(model_directories)
 {
     static const char text[] = "name: a\nmodel: {hf: models/gpt2}\ndata: {dir: d}\n";
     const char *file = "model.file=net.yaml", *hf = "model.hf=models/llama";
@@ -602,7 +636,7 @@ START_TEST(model_directories)
     ck_assert_ptr_nonnull(strstr(buf_text(&yaml), "model:\n  hf: models/gpt2\ndata:\n"));
     buf_deinit(&yaml);
     ck_assert_ptr_null(spec_validate(spec));
-    /* what the daemon fills in, it fills in together */
+    /* the daemon fills in these together */
     char *empty = spec->model->text, config[] = "{}", model[] = "name: x";
     spec->model->hf_config = config;
     expect_invalid(spec, "model.hf_config: expected the config.json that model.text is of, found 2 "
@@ -614,7 +648,7 @@ START_TEST(model_directories)
                          "bytes");
     spec->model->text = empty;
     spec_free(spec);
-    /* the command line's choice lets go of the file's */
+    /* the command line's choice replaces the file's */
     ck_assert_ptr_null(read_with(text, &file, 1, &spec));
     ck_assert_str_eq(spec->model->hf, "");
     ck_assert_str_eq(spec->model->file_name, "net.yaml");
@@ -624,36 +658,11 @@ START_TEST(model_directories)
     ck_assert_str_eq(spec->model->file_name, "");
     ck_assert_str_eq(spec->model->text, "");
     spec->model->file_name = model;
-    expect_invalid(spec, "model.hf: expected this or model.file, found both");
+    expect_invalid(spec, "model: expected exactly one of model.file and model.hf, found both");
     spec->model->file_name = empty;
     char *path = spec->model->hf;
     spec->model->hf = empty;
-    expect_invalid(spec, "model.hf: expected this or model.file, found neither");
+    expect_invalid(spec, "model: expected exactly one of model.file and model.hf, found neither");
     spec->model->hf = path;
     spec_free(spec);
-}
-END_TEST
-
-int main(void)
-{
-    char *source = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
-    setenv("srcdir_absolute", source ? source : "/", 1);
-    free(source);
-    Suite *suite = suite_create("spec");
-    TCase *tests = tcase_create("spec");
-    tcase_add_checked_fixture(tests, spec_set_up, spec_tear_down);
-    tcase_add_test(tests, defaults);
-    tcase_add_test(tests, example);
-    tcase_add_loop_test(tests, good_values, 0, (int)(sizeof good / sizeof good[0]));
-    tcase_add_loop_test(tests, bad_values, 0, (int)(sizeof bad / sizeof bad[0]));
-    tcase_add_test(tests, bad_documents);
-    tcase_add_test(tests, paths);
-    tcase_add_test(tests, model_directories);
-    tcase_add_test(tests, model_files);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

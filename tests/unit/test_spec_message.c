@@ -1,6 +1,5 @@
 /* common/spec: messages from the network, and the message and the documentation against the table
  * of keys. */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,12 +11,15 @@
 #include "spec/internal.h"
 #include "spec/time.h"
 #include "spec_fixture.h"
+#include "tests/testing.h"
 
 #define NAME_EXPECTED                                                                              \
     "expected 1 to 40 letters a-z, digits and dashes that start with a letter or digit, found "
 
-/* What only a message can get wrong: parts that are missing, values no file could have given. */
-START_TEST(messages)
+TESTS_BELOW(.set_up = spec_set_up, .tear_down = spec_tear_down);
+
+/* Errors that only a message can have: missing parts, values that no file could have given. */
+TEST(messages)
 {
     Fsdpd__V1__JobSpec empty = FSDPD__V1__JOB_SPEC__INIT;
     expect_invalid(&empty, "name: " NAME_EXPECTED "''");
@@ -25,11 +27,12 @@ START_TEST(messages)
     Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
     Fsdpd__V1__TrainSpec *train = spec->train;
     spec->train = NULL;
-    expect_invalid(spec, "train.epochs: is missing");
+    expect_invalid(spec, "train.epochs: is missing; expected an integer from 1 to 1000000");
     spec->train = train;
     Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
     spec->fsdp->wrap = NULL;
-    expect_invalid(spec, "fsdp.wrap.policy: is missing");
+    expect_invalid(spec, "fsdp.wrap.policy: is missing; expected auto, none, size, type, match or "
+                         "units");
     spec->fsdp->wrap = wrap;
 
     train->epochs = UINT32_MAX;
@@ -45,9 +48,11 @@ START_TEST(messages)
     status_free(status);
     spec->optimizer->lr = 1;
     spec->optimizer->momentum = 0.9;
+    spec->optimizer->_momentum_case = FSDPD__V1__OPTIMIZER_SPEC___MOMENTUM_MOMENTUM;
     expect_invalid(spec, "optimizer.momentum: belongs to optimizer.type sgd only");
     spec->optimizer->momentum = 0;
     spec->fsdp->wrap->min_num_params = 5;
+    spec->fsdp->wrap->_min_num_params_case = FSDPD__V1__WRAP_SPEC___MIN_NUM_PARAMS_MIN_NUM_PARAMS;
     expect_invalid(spec, "fsdp.wrap.min_num_params: belongs to fsdp.wrap.policy size only");
     spec->fsdp->wrap->min_num_params = 0;
     char *dir = spec->data->dir;
@@ -72,9 +77,180 @@ START_TEST(messages)
     ck_assert_msg(status == NULL, "%s", status_message(status));
     spec_free(copy);
 }
-END_TEST
 
-START_TEST(message_units)
+static void expect_equal(const Fsdpd__V1__JobSpec *a, const Fsdpd__V1__JobSpec *b)
+{
+    size_t size = protobuf_c_message_get_packed_size(&a->base);
+    ck_assert_uint_eq(size, protobuf_c_message_get_packed_size(&b->base));
+    uint8_t *first = mem_alloc(size), *second = mem_alloc(size);
+    protobuf_c_message_pack(&a->base, first);
+    protobuf_c_message_pack(&b->base, second);
+    ck_assert_int_eq(memcmp(first, second, size), 0);
+    free(first);
+    free(second);
+}
+
+static void set_text(Fsdpd__V1__JobSpec *spec, const char *name, const char *text)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(spec_keys[i].key, name) == 0) {
+            spec_field_set_text(spec_field_find(spec, &spec_keys[i], true), text);
+            return;
+        }
+    ck_abort_msg("there is no key %s", name);
+}
+
+/* What a client in another language sends that knows no defaults. */
+static Fsdpd__V1__JobSpec *bare_message(void)
+{
+    Fsdpd__V1__JobSpec *spec = mem_alloc(sizeof *spec);
+    fsdpd__v1__job_spec__init(spec);
+    set_text(spec, "name", "mnist");
+    set_text(spec, "data.dir", "mnist");
+    set_text(spec, "model.file", "");
+    spec->model->text = mem_strdup("modules: {}\n");
+    return spec;
+}
+
+/* A message of a name, a model and data means what the job file of these keys means; and so for
+ * every type with defaults of its own. */
+TEST(absent_is_the_default)
+{
+    static const char *const cases[][3] = {
+        {"", NULL, NULL},
+        {"optimizer: {type: sgd}\n", "optimizer.type", "sgd"},
+        {"optimizer: {type: adam}\n", "optimizer.type", "adam"},
+        {"optimizer: {type: adamw}\n", "optimizer.type", "adamw"},
+        {"optimizer: {type: lion}\n", "optimizer.type", "lion"},
+        {"schedule: {type: step}\n", "schedule.type", "step"},
+        {"schedule: {type: cosine}\n", "schedule.type", "cosine"},
+        {"fsdp: {wrap: {policy: size}}\n", "fsdp.wrap.policy", "size"},
+        {"fsdp: {strategy: no_shard}\n", "fsdp.strategy", "no_shard"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char *text = mem_printf("%s%s", MINIMAL, cases[i][0]);
+        Fsdpd__V1__JobSpec *file = must_read(text, "data.dir=mnist");
+        Fsdpd__V1__JobSpec *message = bare_message();
+        if (cases[i][1] != NULL) set_text(message, cases[i][1], cases[i][2]);
+        spec_complete(message);
+        status_t status = spec_validate(message);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        ck_assert_str_eq(message->model->file_name, "model.yaml");
+        free(message->model->file_name);
+        message->model->file_name = mem_strdup(file->model->file_name);
+        free(message->name);
+        message->name = mem_strdup(file->name);
+        expect_equal(file, message);
+        spec_complete(message); /* has nothing to do */
+        expect_equal(file, message);
+        spec_free(message);
+        spec_free(file);
+        free(text);
+    }
+}
+
+TEST(a_given_zero_is_no_default)
+{
+    Fsdpd__V1__JobSpec *spec = bare_message();
+    spec_complete(spec);
+    spec_free(spec);
+    static const struct {
+        const char *key, *error;
+    } cases[] = {
+        {"train.batch_size", "expected an integer from 1 to 1048576, found 0"},
+        {"train.epochs", "expected an integer from 1 to 1000000, found 0"},
+        {"optimizer.eps", "expected a number from 1e-30 to 1, found 0"},
+        {"data.normalize.std", "expected a number from 1e-06 to 1000000, found 0"},
+        {"workers", "expected an integer from 1 to 4096, found 0"},
+        {"train.max_steps", NULL}, /* no limit */
+        {"train.dropout", NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const struct spec_key *key = spec_keys;
+        while (strcmp(key->key, cases[i].key) != 0) key++;
+        spec = bare_message();
+        spec_field_set_number(spec_field_find(spec, key, true), 0);
+        spec_complete(spec);
+        ck_assert(spec_field_number(spec_field_find(spec, key, false)) == 0);
+        char *expected = mem_printf("%s: %s", key->key, cases[i].error ? cases[i].error : "");
+        if (cases[i].error != NULL) {
+            expect_invalid(spec, expected);
+        } else {
+            status_t status = spec_validate(spec);
+            ck_assert_msg(status == NULL, "%s", status_message(status));
+        }
+        free(expected);
+        spec_free(spec);
+    }
+}
+
+/* A daemon that has none of the client's files reads the same from what the client packs: the
+ * model, paths relative to the shell, "~/", and values that look like something else. */
+TEST(a_packed_file_is_the_file)
+{
+    ck_assert_int_eq(mkdir("digits", 0755), 0);
+    ck_assert_int_eq(setenv("HOME", "/home/user", 1), 0);
+    static const struct spec_override overrides[] = {
+        {.text = "data.dir=digits"},
+        {.text = "train.epochs=3"},
+        {.text = "labels.team=\"7\"", .origin = "--label team=7"},
+        {.text = "checkpoint.directory='~/saved: here'"},
+    };
+    Fsdpd__V1__JobSpec *here = NULL, *there = NULL;
+    Fsdpd__V1__JobFile *sent = NULL;
+    status_t status =
+        spec_read_text(MINIMAL, strlen(MINIMAL), "job.yaml", overrides, COUNT_OF(overrides), &here);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    status =
+        spec_pack_text(MINIMAL, strlen(MINIMAL), "job.yaml", overrides, COUNT_OF(overrides), &sent);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(chdir("/"), 0);
+    ck_assert_int_eq(setenv("HOME", "/root", 1), 0);
+    status = spec_read_sent(sent, &there);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(there->checkpoint->directory, "/home/user/saved: here");
+    ck_assert_int_eq(there->data->dir[0], '/');
+    expect_equal(here, there);
+    spec_free(here);
+    spec_free(there);
+
+    /* Without the model's text, and with a name that leads to a file of the daemon's. */
+    free(sent->files[0]->key);
+    sent->files[0]->key = mem_strdup("/etc/passwd");
+    status = spec_read_sent(sent, &there);
+    ck_assert_str_eq(status_message(status),
+                     "job.yaml:2: model.file: expected the text of net.yaml among the files sent "
+                     "with the job file, found none");
+    status_free(status);
+    fsdpd__v1__job_file__free_unpacked(sent, NULL);
+}
+
+/* A required number is missing, not 0. */
+TEST(a_required_number_is_missing)
+{
+    Fsdpd__V1__JobSpec *spec = bare_message();
+    set_text(spec, "fsdp.strategy", "hybrid_shard");
+    spec_complete(spec);
+    expect_invalid(spec, "fsdp.shard_size: is missing; expected an integer from 1 to 4096");
+    spec_free(spec);
+}
+
+TEST(parts_of_lists_have_defaults)
+{
+    Fsdpd__V1__JobSpec *spec = bare_message();
+    set_text(spec, "optimizer.type", "adamw");
+    Fsdpd__V1__OptimizerGroup *group = mem_alloc(sizeof *group);
+    fsdpd__v1__optimizer_group__init(group);
+    group->match = mem_strdup("*.bias");
+    spec->optimizer->groups = mem_alloc_array(1, sizeof *spec->optimizer->groups);
+    spec->optimizer->groups[spec->optimizer->n_groups++] = group;
+    spec_complete(spec);
+    ck_assert_double_eq(group->weight_decay, 0.01);
+    ck_assert_double_eq(group->lr_scale, 1);
+    spec_free(spec);
+}
+
+TEST(message_units)
 {
     Fsdpd__V1__JobSpec *spec =
         must_read(MINIMAL "fsdp: {wrap: {policy: units, units: [a, [b, c]]}}\n", NULL);
@@ -91,9 +267,8 @@ START_TEST(message_units)
     second->modules[1] = module;
     spec_free(spec);
 }
-END_TEST
 
-START_TEST(times)
+TEST(times)
 {
     static const struct {
         const char *text;
@@ -133,7 +308,7 @@ START_TEST(times)
         {"2026-12-01T08:00:00Zulu", 0, false},
         {"1969-12-31T23:59:59Z", 0, false},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
         int64_t milliseconds;
         bool is_duration;
         status_t status = spec_parse_time(cases[i].text, &is_duration, &milliseconds);
@@ -151,17 +326,16 @@ START_TEST(times)
         ck_assert_int_eq(spec_time_at(cases[i].text, 5), milliseconds + (is_duration ? 5 : 0));
     }
 }
-END_TEST
 
 /* What a client other than ours may send. */
-START_TEST(message_queue)
+TEST(message_queue)
 {
     Fsdpd__V1__JobSpec *spec = must_read(MINIMAL "labels: {b: x, a: y}\nafter: [p]\n", NULL);
     ck_assert_uint_eq(spec->n_labels, 2);
-    ck_assert_str_eq(spec->labels[0]->key, "a"); /* in order, whatever it was in the file */
+    ck_assert_str_eq(spec->labels[0]->key, "a"); /* in order, whatever the order in the file */
     char *key = spec->labels[1]->key;
     spec->labels[1]->key = (char *)"a";
-    expect_invalid(spec, "labels: a stands there twice");
+    expect_invalid(spec, "labels: a appears twice");
     spec->labels[1]->key = (char *)"a\nb";
     expect_invalid(spec, "labels: expected a key of 1 to 40 letters a-z, digits, - and _ that "
                          "starts with a letter, found 'a b'");
@@ -181,9 +355,8 @@ START_TEST(message_queue)
     spec->deadline = deadline;
     spec_free(spec);
 }
-END_TEST
 
-/* Every field of the message has a row, and every row a field that its type can be read from. */
+/* Every field of the message has a row, and every row a field with a compatible type. */
 static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const char *prefix)
 {
     for (unsigned i = 0; i < descriptor->n_fields; i++) {
@@ -196,6 +369,7 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         }
         if (strcmp(path, "model.text") == 0) continue;      /* the content of model.file */
         if (strcmp(path, "model.hf_config") == 0) continue; /* the daemon's */
+        if (strcmp(path, "model.hf_family") == 0) continue;
         bool found = false;
         for (size_t k = 0; k < spec_key_count; k++) {
             const char *row = spec_keys[k].field ? spec_keys[k].field : spec_keys[k].key;
@@ -205,7 +379,7 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
     }
 }
 
-START_TEST(table_and_message)
+TEST(table_and_message)
 {
     visit_fields(&fsdpd__v1__job_spec__descriptor, "");
     Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
@@ -225,6 +399,7 @@ START_TEST(table_and_message)
         case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
         case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
         case SPEC_LABELS:
+        case SPEC_SOURCES:
         case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
@@ -238,7 +413,6 @@ START_TEST(table_and_message)
         ck_assert_msg(fits, "%s and its field have different types", key->key);
     }
 }
-END_TEST
 
 static void describe_row(const struct spec_key *key, char *row, size_t size)
 {
@@ -247,13 +421,16 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number",  [SPEC_BOOLEAN] = "boolean",
         [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",     [SPEC_TYPES] = "list",
         [SPEC_GROUPS] = "list",     [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
-        [SPEC_TIME] = "time",       [SPEC_LABELS] = "mapping",
+        [SPEC_TIME] = "time",       [SPEC_LABELS] = "mapping", [SPEC_SOURCES] = "list",
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
     if (key->with_key)
-        snprintf(with, sizeof with, " with `%s`%s%s%s", key->with_value, key->or_value ? ", `" : "",
-                 key->or_value ? key->or_value : "", key->or_value ? "`" : "");
+        for (int i = 0; i < SPEC_WITH_MAX && key->with_values[i] != NULL; i++) {
+            size_t length = strlen(with);
+            snprintf(with + length, sizeof with - length, "%s`%s`", i ? ", " : " with ",
+                     key->with_values[i]);
+        }
     if (key->type == SPEC_CHOICE)
         for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
             size_t length = strlen(type);
@@ -273,10 +450,10 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
              key->unit ? key->unit : "-");
 }
 
-START_TEST(documentation)
+TEST(documentation)
 {
     struct buf text = {0};
-    char *path = file_path_join(getenv("srcdir_absolute"), "docs/job-file.md");
+    char *path = file_path_join(getenv("srcdir"), "docs/job-file.md");
     status_t status = file_read(path, 1 << 20, &text);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     for (size_t i = 0; i < spec_key_count; i++) {
@@ -290,27 +467,4 @@ START_TEST(documentation)
     ck_assert_msg(rows == spec_key_count, "%zu rows for %zu keys", rows, spec_key_count);
     free(path);
     buf_deinit(&text);
-}
-END_TEST
-
-int main(void)
-{
-    char *source = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
-    setenv("srcdir_absolute", source ? source : "/", 1);
-    free(source);
-    Suite *suite = suite_create("spec message");
-    TCase *tests = tcase_create("spec message");
-    tcase_add_checked_fixture(tests, spec_set_up, spec_tear_down);
-    tcase_add_test(tests, messages);
-    tcase_add_test(tests, message_units);
-    tcase_add_test(tests, message_queue);
-    tcase_add_test(tests, times);
-    tcase_add_test(tests, table_and_message);
-    tcase_add_test(tests, documentation);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,5 +1,5 @@
-/* The job store: what goes in comes out, also after the process was killed in the middle of it. */
-#include <check.h>
+/* The job store: it returns what it stored, also after the process was killed in the middle of a
+ * write. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sqlite3.h>
@@ -12,8 +12,9 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "coordinator/store.h"
+#include "coordinator/store/store.h"
 #include "store_fixture.h"
+#include "tests/testing.h"
 
 static struct store *open_store(void)
 {
@@ -92,14 +93,16 @@ static void add_metrics(struct store *store, const job_message *job, uint64_t se
     expect_ok(store_update_job(store, job, &event, durable));
 }
 
-START_TEST(test_round_trip)
+TESTS_BELOW(.timeout = 60, .set_up = store_set_up, .tear_down = store_tear_down);
+
+TEST(round_trip)
 {
     struct store *store = open_store();
     job_message *job = make_job("mnist-1"), *read = NULL;
     Fsdpd__V1__StateChange change;
     job_event event = make_event(1, &change);
     expect_ok(store_insert_job(store, job, &event));
-    /* An insertion, and a reading by another connection, keep all of it. */
+    /* An insertion, and a read over another connection, keep all of it. */
     store_close(store);
     store = open_store();
     expect_ok(store_get_job(store, "mnist-1", &read));
@@ -126,9 +129,8 @@ START_TEST(test_round_trip)
     message_free(job);
     store_close(store);
 }
-END_TEST
 
-START_TEST(test_a_refused_event_leaves_the_job_as_it_was)
+TEST(a_refused_event_leaves_the_job_as_it_was)
 {
     struct store *store = open_store();
     insert(store, "mnist-1");
@@ -136,7 +138,7 @@ START_TEST(test_a_refused_event_leaves_the_job_as_it_was)
     expect_ok(store_get_job(store, "mnist-1", &job));
     job->step = 999;
     Fsdpd__V1__StateChange change;
-    job_event event = make_event(1, &change); /* a sequence that is taken */
+    job_event event = make_event(1, &change); /* a sequence already in use */
     expect_error(store_update_job(store, job, &event, true), STATUS_INTERNAL, "store.db");
     expect_ok(store_get_job(store, "mnist-1", &read));
     ck_assert_uint_eq(read->step, 7);
@@ -144,9 +146,8 @@ START_TEST(test_a_refused_event_leaves_the_job_as_it_was)
     message_free(read);
     store_close(store);
 }
-END_TEST
 
-START_TEST(test_changes_of_several_jobs)
+TEST(changes_of_several_jobs)
 {
     struct store *store = open_store();
     job_message *jobs[3] = {make_job("mnist-1"), make_job("mnist-2"), make_job("mnist-3")};
@@ -158,7 +159,7 @@ START_TEST(test_changes_of_several_jobs)
         changes[i] = (struct store_change){.job = jobs[i], .durable = i == 1, .report = 10 + i};
     }
     uint64_t report = 0;
-    for (int count = 3; count >= 2; count--) { /* the third is not there: then none is changed */
+    for (int count = 3; count >= 2; count--) { /* the third is missing: then none changes */
         status_t status = store_apply_all(store, changes, count);
         if (count == 3) expect_error(status, STATUS_NOT_FOUND, "mnist-3");
         else expect_ok(status);
@@ -174,9 +175,8 @@ START_TEST(test_changes_of_several_jobs)
     for (int i = 0; i < 3; i++) message_free(jobs[i]);
     store_close(store);
 }
-END_TEST
 
-START_TEST(test_ids_count_per_name_and_step_over_chosen_ones)
+TEST(ids_count_per_name_and_step_over_chosen_ones)
 {
     struct store *store = open_store();
     char *id = NULL;
@@ -193,7 +193,6 @@ START_TEST(test_ids_count_per_name_and_step_over_chosen_ones)
     free(id);
     store_close(store);
 }
-END_TEST
 
 struct ids {
     char text[256];
@@ -224,7 +223,7 @@ struct reader {
     struct store *store;
 };
 
-/* Reads the job while the ids are gone through. */
+/* Reads the job during the iteration over the ids. */
 static bool read_and_add(void *user, const char *id)
 {
     struct reader *reader = user;
@@ -235,7 +234,7 @@ static bool read_and_add(void *user, const char *id)
     return true;
 }
 
-START_TEST(test_lists)
+TEST(lists)
 {
     struct store *store = open_store();
     for (int i = 1; i <= 3; i++) {
@@ -272,9 +271,8 @@ START_TEST(test_lists)
     expect_error(store_each_job(store, &query), STATUS_ABORTED, "mnist-1");
     store_close(store);
 }
-END_TEST
 
-START_TEST(test_state_dict)
+TEST(state_dict)
 {
     struct store *store = open_store();
     insert(store, "mnist-1");
@@ -292,7 +290,6 @@ START_TEST(test_state_dict)
     expect_ok(store_get_state_dict(store, "mnist-1", &step));
     store_close(store);
 }
-END_TEST
 
 struct sequences {
     uint64_t list[64];
@@ -322,7 +319,7 @@ static void check_events(struct store *store, uint64_t after, uint64_t skip, int
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(test_events)
+TEST(events)
 {
     struct store *store = open_store();
     insert(store, "mnist-1");
@@ -353,7 +350,7 @@ START_TEST(test_events)
     expect_ok(store_find_metrics(store, "mnist-1", UINT64_MAX, &found));
     ck_assert_uint_eq(found->sequence, 10);
     message_free(found);
-    expect_ok(store_find_metrics(store, "mnist-1", 6, &found)); /* the sixth tells of a state */
+    expect_ok(store_find_metrics(store, "mnist-1", 6, &found)); /* the sixth reports a state */
     ck_assert_uint_eq(found->sequence, 5);
     ck_assert_uint_eq(found->metrics->step, 5);
     message_free(found);
@@ -380,13 +377,12 @@ START_TEST(test_events)
     message_free(job);
     store_close(store);
 }
-END_TEST
 
 /*
- * A child inserts jobs and metrics as fast as it can and says after each what is durable; it is
- * killed at some moment. Whatever it said must be there, and the file must be whole.
+ * A child inserts jobs and metrics as fast as it can and reports after each what is durable; it is
+ * killed at some moment. Everything that it reported must be there, and the file must be whole.
  */
-static _Noreturn void write_until_killed(int told)
+static _Noreturn void write_until_killed(int reported)
 {
     struct store *store = open_store();
     for (uint32_t number = 1;; number++) {
@@ -397,33 +393,33 @@ static _Noreturn void write_until_killed(int told)
         for (uint64_t i = 2; i < 8; i++) add_metrics(store, job, i, i == 7);
         message_free(job);
         free(id);
-        if (write(told, &number, sizeof number) != sizeof number) _exit(1);
+        if (write(reported, &number, sizeof number) != sizeof number) _exit(1);
     }
 }
 
-START_TEST(test_killed_while_writing)
+TEST(killed_while_writing)
 {
     uint32_t seen = 0;
     for (int round = 0; round < 8; round++) {
-        unlink(store_path);
         int ends[2];
         ck_assert_int_eq(pipe(ends), 0);
         pid_t child = fork();
         ck_assert_int_ge(child, 0);
         if (child == 0) write_until_killed(ends[1]);
         close(ends[1]);
-        uint32_t told = 0, number = 0;
-        ck_assert_int_eq(read(ends[0], &told, sizeof told), sizeof told); /* it has begun */
+        uint32_t reported = 0, number = 0;
+        ck_assert_int_eq(read(ends[0], &reported, sizeof reported),
+                         sizeof reported); /* it has begun */
         clock_sleep_ms(3 + 7 * round);
         kill(child, SIGKILL);
         int how = 0;
         ck_assert_int_eq(waitpid(child, &how, 0), child);
         ck_assert(WIFSIGNALED(how));
-        while (read(ends[0], &number, sizeof number) == sizeof number) told = number;
+        while (read(ends[0], &number, sizeof number) == sizeof number) reported = number;
         close(ends[0]);
 
         struct store *store = open_store();
-        for (uint32_t i = 1; i <= told; i++) {
+        for (uint32_t i = 1; i <= reported; i++) {
             char *id = mem_printf("mnist-%u", i);
             job_message *job = NULL;
             uint64_t last = 0, metrics = 0;
@@ -436,25 +432,20 @@ START_TEST(test_killed_while_writing)
         }
         insert(store, "after");
         store_close(store);
-        seen += told;
-        char *log = mem_printf("%s-wal", store_path), *shared = mem_printf("%s-shm", store_path);
-        unlink(log);
-        unlink(shared);
-        free(log);
-        free(shared);
+        seen += reported;
+        store_remove();
     }
     ck_assert_uint_ge(seen, 8);
 }
-END_TEST
 
-START_TEST(test_files_that_are_no_store)
+TEST(files_that_are_no_store)
 {
     struct store *store = NULL;
-    static const char garbage[8192] = "this is no database, whatever its name says";
+    static const char garbage[8192] = "this is not a database, whatever its name says";
     expect_ok(file_write_atomic(store_path, garbage, sizeof garbage, 0600));
     expect_error(store_open(store_path, &store), STATUS_DATA_LOSS, store_path);
 
-    unlink(store_path);
+    store_remove();
     store = open_store();
     for (int i = 0; i < 50; i++) {
         char *id = mem_printf("mnist-%d", i);
@@ -465,7 +456,7 @@ START_TEST(test_files_that_are_no_store)
     struct buf bytes = {0};
     expect_ok(file_read(store_path, 1 << 26, &bytes));
     ck_assert_uint_gt(bytes.length, 16384);
-    memset(bytes.data + 4096, 0x5a, bytes.length - 8192); /* every page but the first and last */
+    memset(bytes.data + 4096, 0x5a, bytes.length - 8192); /* every page except the first and last */
     expect_ok(file_write_atomic(store_path, bytes.data, bytes.length, 0600));
     buf_deinit(&bytes);
     store = NULL;
@@ -473,28 +464,4 @@ START_TEST(test_files_that_are_no_store)
     ck_assert_ptr_null(store);
     expect_error(store_open("/nonexistent/directory/store.db", &store), STATUS_PERMISSION_DENIED,
                  "/nonexistent");
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("store");
-    TCase *tests = tcase_create("store");
-    tcase_add_checked_fixture(tests, store_set_up, store_tear_down);
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_round_trip);
-    tcase_add_test(tests, test_a_refused_event_leaves_the_job_as_it_was);
-    tcase_add_test(tests, test_changes_of_several_jobs);
-    tcase_add_test(tests, test_ids_count_per_name_and_step_over_chosen_ones);
-    tcase_add_test(tests, test_lists);
-    tcase_add_test(tests, test_state_dict);
-    tcase_add_test(tests, test_events);
-    tcase_add_test(tests, test_killed_while_writing);
-    tcase_add_test(tests, test_files_that_are_no_store);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? 1 : 0;
 }

@@ -1,14 +1,14 @@
 /*
- * A trace's chunks as a timeline: what the file says, clocks of several hosts, chunks that do not
- * fit together. That a real trace holds what it should is for tests/system/test_trace.py.
+ * A trace's chunks as a timeline: the file's content, clocks of several hosts, chunks that do not
+ * fit together. tests/system/test_trace.py checks the content of a real trace.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "client/timeline.h"
+#include "tests/testing.h"
 
 enum { INSTRUCTIONS = 4 };
 
@@ -107,7 +107,7 @@ static void add_batch(uint32_t rank, uint64_t number, int64_t begin_ns)
     timeline_add(&timeline, &chunk);
 }
 
-/* Its first instruction is all that it does. */
+/* It runs only its first instruction. */
 static void add_accumulate_program(void)
 {
     Fsdpd__V1__TraceProgram earlier = program, *list[] = {&earlier};
@@ -140,8 +140,10 @@ static void expect_line(const char *text, const char *line)
     ck_assert_msg(strstr(text, line) != NULL, "expected %s in\n%s", line, text);
 }
 
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
 /* A step begins with its first batch and ends with its last. */
-START_TEST(test_batches)
+TEST(batches)
 {
     add_workers("host/cpu:0", NULL);
     add_program();
@@ -165,10 +167,9 @@ START_TEST(test_batches)
     expect_line(text, "\"ts\":6.000,\"dur\":0.500,\"args\":{\"step\":7,\"instruction\":0,"
                       "\"batch\":3}}");
 }
-END_TEST
 
 /* Batches without the step that they belong to, and of another step. */
-START_TEST(test_batches_out_of_order)
+LOOP_TEST(batches_out_of_order, 0, 3)
 {
     add_workers("host/cpu:0", NULL);
     add_program();
@@ -180,9 +181,8 @@ START_TEST(test_batches_out_of_order)
     ck_assert_int_eq(status_code(status), _i ? STATUS_DATA_LOSS : STATUS_FAILED_PRECONDITION);
     status_free(status);
 }
-END_TEST
 
-START_TEST(test_one_rank)
+TEST(one_rank)
 {
     add_workers("host/cpu:0", NULL);
     add_program();
@@ -199,7 +199,7 @@ START_TEST(test_one_rank)
                       "\"instruction\":1,\"unit\":\"a\",\"bytes\":64}},\n"
                       "{\"ph\":\"C\",\"pid\":0,\"tid\":0,\"name\":\"memory\",\"ts\":1.000,\"args\":"
                       "{\"live bytes\":300}},\n");
-    /* names are quoted; nothing takes no time, and nothing runs before what was there before */
+    /* names are quoted; no span has zero duration, and none starts before an earlier one ends */
     expect_line(text,
                 "\"name\":\"a \\\"1\\\"\",\"cat\":\"compute\",\"ts\":3.001,\"dur\":1.999,\"args\":{"
                 "\"step\":7,\"instruction\":2,\"op\":\"linear\",\"unit\":\"a\"}}");
@@ -210,10 +210,9 @@ START_TEST(test_one_rank)
                       "{\"ph\":\"f\",\"pid\":0,\"tid\":0,\"name\":\"gathered\",\"cat\":\"gather\","
                       "\"id\":1,\"bp\":\"e\",\"ts\":3.001}\n]}\n");
 }
-END_TEST
 
-/* Offloaded units have lanes of their own: what runs there does not move what computes. */
-START_TEST(test_more_lanes)
+/* Offloaded units have separate lanes: their spans do not move those that compute. */
+TEST(more_lanes)
 {
     instructions[1].lane = (char *)"download";
     instructions[3].lane = (char *)"host";
@@ -228,10 +227,9 @@ START_TEST(test_more_lanes)
     expect_line(text, "\"tid\":4,\"name\":\"all_gather a\",\"cat\":\"all_gather\",\"ts\":1.000,");
     expect_line(text, "\"tid\":5,\"name\":\"free a\",\"cat\":\"free\",\"ts\":5.000,");
 }
-END_TEST
 
 /* Two ranks, two steps of two batches: means over ranks and steps, by op or instruction. */
-START_TEST(test_times)
+TEST(times)
 {
     static const struct {
         const char *what, *lane;
@@ -261,10 +259,9 @@ START_TEST(test_times)
     }
     timeline_times_deinit(&times);
 }
-END_TEST
 
-/* Two hosts' clocks meet at the end of the first step; one host's are left as they are. */
-START_TEST(test_hosts)
+/* Two hosts' clocks are aligned at the end of the first step; one host's are left unchanged. */
+LOOP_TEST(hosts, 0, 2)
 {
     bool same = _i == 0;
     add_workers("a/cpu:0", same ? "a/cpu:1" : "b/cpu:0");
@@ -288,7 +285,6 @@ START_TEST(test_hosts)
         expect_line(text, line);
     }
 }
-END_TEST
 
 static void expect_failure(enum status_code code, const char *message)
 {
@@ -298,7 +294,7 @@ static void expect_failure(enum status_code code, const char *message)
     status_free(status);
 }
 
-START_TEST(test_incomplete)
+LOOP_TEST(incomplete, 0, 7)
 {
     switch (_i) {
     case 0:
@@ -342,25 +338,4 @@ START_TEST(test_incomplete)
         break;
     case 6: expect_failure(STATUS_DATA_LOSS, "expected the ranks' workers first"); break;
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("timeline");
-    TCase *tests = tcase_create("timeline");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_test(tests, test_one_rank);
-    tcase_add_test(tests, test_batches);
-    tcase_add_test(tests, test_more_lanes);
-    tcase_add_test(tests, test_times);
-    tcase_add_loop_test(tests, test_batches_out_of_order, 0, 3);
-    tcase_add_loop_test(tests, test_hosts, 0, 2);
-    tcase_add_loop_test(tests, test_incomplete, 0, 7);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

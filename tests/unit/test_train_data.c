@@ -1,10 +1,11 @@
 /* idx files, whole and broken, plain and gzipped; and the loader: order, short batches, shutdown.
  */
-#include <check.h>
+#include <dirent.h>
 #include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -13,6 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "tests/testing.h"
 #include "train/idx.h"
 #include "train/image_rows.h"
 #include "train/loader.h"
@@ -26,6 +28,7 @@ static void make_directory(void)
 {
     strcpy(directory, "/tmp/fsdpd-test-data-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(setenv("TMPDIR", directory, 1), 0); /* for decompressed copies */
 }
 
 static int remove_one(const char *path, const struct stat *info, int type, struct FTW *ftw)
@@ -109,34 +112,134 @@ static void write_good(const char *prefix, bool compressed)
     }
 }
 
-static void expect_good(const struct dataset *set, bool headers_only)
+static void expect_good(const struct image_set *set)
 {
     ck_assert_int_eq(set->count, COUNT);
+    ck_assert_int_eq(set->channels, 1);
     ck_assert_int_eq(set->height, HEIGHT);
     ck_assert_int_eq(set->width, WIDTH);
-    if (headers_only) {
-        ck_assert_ptr_null(set->images);
-        ck_assert_ptr_null(set->labels);
-        return;
+    for (int i = 0; i < COUNT; i++) {
+        uint8_t image[PIXELS];
+        int32_t target;
+        ck_assert_ptr_null(image_set_read(set, i, image, &target));
+        ck_assert_int_eq(target, i);
+        for (int p = 0; p < PIXELS; p++)
+            ck_assert_int_eq(image[p], (uint8_t)((i * PIXELS + p) * 7));
     }
-    for (int i = 0; i < COUNT * PIXELS; i++) ck_assert_int_eq(set->images[i], (uint8_t)(i * 7));
-    for (int i = 0; i < COUNT; i++) ck_assert_int_eq(set->labels[i], i);
 }
 
-START_TEST(test_reads)
+/* Opens the files, and unless `headers_only` also prepares them. */
+static status_t open_set(enum idx_split split, bool headers_only, struct image_set *set)
 {
-    bool compressed = _i & 1, headers_only = _i & 2, test = _i & 4;
-    write_good(test ? "t10k" : "train", compressed);
-    struct dataset set;
-    ck_assert_ptr_null(
-        idx_read_dataset(NULL, directory, test ? IDX_TEST : IDX_TRAIN, 10, headers_only, &set));
-    expect_good(&set, headers_only);
-    dataset_deinit(&set);
+    TRY(idx_open(NULL, directory, split, 10, set));
+    if (headers_only) return NULL;
+    status_t status = image_set_prepare(set);
+    if (status != NULL) image_set_close(set);
+    return status;
 }
-END_TEST
 
-/* Content decides what is compressed, not the name; and gzip files may be joined. */
-START_TEST(test_reads_odd_gzip)
+static struct image_set open_good(void)
+{
+    struct image_set set;
+    ck_assert_ptr_null(open_set(IDX_TRAIN, false, &set));
+    return set;
+}
+
+/* Decompressed copies that exist now; -1: not even their directory does. */
+static int count_copies(void)
+{
+    char *path = mem_printf("%s/fsdpd-data-%u", directory, (unsigned)geteuid());
+    DIR *entries = opendir(path);
+    int count = 0;
+    free(path);
+    if (entries == NULL) return -1;
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(entries);
+    return count;
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = make_directory, .tear_down = remove_directory);
+
+LOOP_TEST(reads, 0, 4)
+{
+    bool compressed = _i & 1, test = _i & 2;
+    write_good(test ? "t10k" : "train", compressed);
+    struct image_set set;
+    ck_assert_ptr_null(open_set(test ? IDX_TEST : IDX_TRAIN, false, &set));
+    expect_good(&set);
+    image_set_close(&set);
+}
+
+TEST(ranks_share_one_copy_and_the_last_one_removes_it)
+{
+    write_good("train", true);
+    struct image_set first = open_good(), second = open_good();
+    struct stat a, b;
+    ck_assert_int_eq(count_copies(), 2); /* images and labels */
+    ck_assert(fstat(first.unpacked[0].file.fd, &a) == 0 &&
+              fstat(second.unpacked[0].file.fd, &b) == 0);
+    ck_assert_uint_eq(a.st_ino, b.st_ino);
+    image_set_close(&first);
+    ck_assert_int_eq(count_copies(), 2);
+    expect_good(&second);
+    image_set_close(&second);
+    ck_assert_int_eq(count_copies(), -1);
+}
+
+/* A killed process leaves its copy, complete or not; a copy in use survives. */
+TEST(copies_of_killed_processes_are_removed_or_used)
+{
+    write_good("train", true);
+    struct image_set set = open_good();
+    char *left = mem_printf("%s/fsdpd-data-%u/left", directory, (unsigned)geteuid());
+    FILE *file = fopen(left, "w");
+    ck_assert_ptr_nonnull(file);
+    fclose(file);
+    ck_assert_int_eq(truncate(set.unpacked[0].path, 20), 0);
+    ck_assert_int_eq(count_copies(), 3);
+    flock(set.unpacked[0].file.fd, LOCK_UN); /* as when its process ends */
+    struct image_set next = open_good();
+    ck_assert_int_eq(access(left, F_OK), -1);
+    expect_good(&next);
+    image_set_close(&next);
+    image_set_close(&set);
+    ck_assert_int_eq(count_copies(), -1);
+    free(left);
+}
+
+TEST(a_directory_that_others_can_use_is_refused)
+{
+    write_good("train", true);
+    char *path = mem_printf("%s/fsdpd-data-%u", directory, (unsigned)geteuid());
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    ck_assert_int_eq(chmod(path, 0777), 0);
+    struct image_set set;
+    status_t status = open_set(IDX_TRAIN, false, &set);
+    ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
+    ck_assert_ptr_nonnull(strstr(status_message(status), path));
+    status_free(status);
+    free(path);
+}
+
+TEST(a_file_that_changes_is_reported)
+{
+    write_good("train", false);
+    struct image_set set = open_good();
+    char *path = file_path_join(directory, "train-images-idx3-ubyte");
+    uint8_t image[PIXELS];
+    int32_t target;
+    ck_assert_int_eq(truncate(path, 30), 0);
+    status_t status = image_set_read(&set, 1, image, &target);
+    ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
+    ck_assert_ptr_nonnull(strstr(status_message(status), path));
+    status_free(status);
+    image_set_close(&set);
+    free(path);
+}
+
+/* The content, not the name, determines what is compressed; and gzip files may be concatenated. */
+TEST(reads_odd_gzip)
 {
     struct buf images = images_file(), labels = labels_file();
     struct buf packed_labels = gzip(&labels), joined = {0};
@@ -147,10 +250,9 @@ START_TEST(test_reads_odd_gzip)
     buf_add(&joined, packed_tail.data, packed_tail.length);
     write_file("train-images-idx3-ubyte.gz", &joined);
     write_file("train-labels-idx1-ubyte", &packed_labels);
-    struct dataset set;
-    ck_assert_ptr_null(idx_read_dataset(NULL, directory, IDX_TRAIN, 10, false, &set));
-    expect_good(&set, false);
-    dataset_deinit(&set);
+    struct image_set set = open_good();
+    expect_good(&set);
+    image_set_close(&set);
     buf_deinit(&images);
     buf_deinit(&labels);
     buf_deinit(&packed_labels);
@@ -158,92 +260,103 @@ START_TEST(test_reads_odd_gzip)
     buf_deinit(&packed_head);
     buf_deinit(&packed_tail);
 }
-END_TEST
 
 /*
  * One file of the pair, changed. First as bytes: `keep` bytes are kept (negative: that many fewer
- * than all), then `at` is set to `byte`, and `more` zeros follow. Then perhaps compressed, and the
- * same is done to the compressed bytes with the second set.
+ * than all), then `at` is set to `byte`, and `more` zeros follow. Then it may be compressed, and
+ * the same happens to the compressed bytes with the second set.
  */
 static const struct broken {
     const char *file;
     int keep, at, byte, more;
     bool compress;
     int packed_keep, packed_at, packed_byte, packed_more;
-    const char *says;
+    const char *expected;
     bool in_header; /* found without reading the data */
 } broken[] = {
-    {.file = "images", .keep = 0, .says = "cut short", .in_header = true},
-    {.file = "images", .keep = 3, .says = "cut short", .in_header = true},
-    {.file = "images", .keep = 15, .says = "takes 16 bytes", .in_header = true},
-    {.file = "images", .keep = 16, .says = "cut short", .in_header = true},
-    {.file = "images", .keep = -1, .says = "has 105", .in_header = true},
-    {.file = "images", .more = 1, .says = "too long", .in_header = true},
-    {.file = "images", .at = 3, .byte = 1, .says = "starts with 0x00000803", .in_header = true},
-    {.file = "images", .at = 0, .byte = 0x1f, .says = "0x1f000803", .in_header = true},
-    {.file = "images", .at = 7, .byte = 7, .says = "cut short", .in_header = true},
-    {.file = "images", .at = 7, .byte = 5, .says = "too long", .in_header = true},
-    {.file = "images", .at = 7, .byte = 0, .says = "there are no images", .in_header = true},
-    {.file = "images", .at = 11, .byte = 0, .says = "dimension 1", .in_header = true},
-    {.file = "images", .at = 15, .byte = 0, .says = "dimension 2", .in_header = true},
-    {.file = "images", .at = 4, .byte = 255, .says = "promises", .in_header = true},
-    {.file = "images", .at = 8, .byte = 255, .says = "fit in memory", .in_header = true},
-    {.file = "labels", .keep = 7, .says = "takes 8 bytes", .in_header = true},
-    {.file = "labels", .keep = -1, .says = "cut short", .in_header = true},
-    {.file = "labels", .more = 3, .says = "too long", .in_header = true},
-    {.file = "labels", .at = 3, .byte = 3, .says = "starts with 0x00000801", .in_header = true},
-    {.file = "labels", .at = 4, .byte = 127, .says = "at most 214748363", .in_header = true},
+    {.file = "images", .keep = 0, .expected = "is empty", .in_header = true},
+    {.file = "images", .keep = 3, .expected = "cut short", .in_header = true},
+    {.file = "images", .keep = 15, .expected = "takes 16 bytes", .in_header = true},
+    {.file = "images", .keep = 16, .expected = "cut short", .in_header = true},
+    {.file = "images", .keep = -1, .expected = "has 105", .in_header = true},
+    {.file = "images", .more = 1, .expected = "too long", .in_header = true},
+    {.file = "images", .at = 3, .byte = 1, .expected = "starts with 0x00000803", .in_header = true},
+    {.file = "images", .at = 0, .byte = 0x1f, .expected = "0x1f000803", .in_header = true},
+    {.file = "images", .at = 7, .byte = 7, .expected = "cut short", .in_header = true},
+    {.file = "images", .at = 7, .byte = 5, .expected = "too long", .in_header = true},
+    {.file = "images", .at = 7, .byte = 0, .expected = "there are no images", .in_header = true},
+    {.file = "images", .at = 11, .byte = 0, .expected = "dimension 1", .in_header = true},
+    {.file = "images", .at = 15, .byte = 0, .expected = "dimension 2", .in_header = true},
+    {.file = "images", .at = 4, .byte = 255, .expected = "at most 214748363", .in_header = true},
+    {.file = "images", .at = 8, .byte = 255, .expected = "promises", .in_header = true},
+    {.file = "labels", .keep = 7, .expected = "takes 8 bytes", .in_header = true},
+    {.file = "labels", .keep = -1, .expected = "cut short", .in_header = true},
+    {.file = "labels", .more = 3, .expected = "too long", .in_header = true},
+    {.file = "labels", .at = 3, .byte = 3, .expected = "starts with 0x00000801", .in_header = true},
+    {.file = "labels", .at = 4, .byte = 127, .expected = "at most 214748363", .in_header = true},
     {.file = "labels",
      .at = 12,
      .byte = 10,
-     .says = "label 4 is 10, but the model's classes are 0 to 9"},
-    {.file = "labels", .at = 8, .byte = 255, .says = "label 0 is 255"},
+     .expected = "label 4 is 10, but the model's classes are 0 to 9"},
+    {.file = "labels", .at = 8, .byte = 255, .expected = "label 0 is 255"},
     /* Inside gzip the size only shows at the end. */
-    {.file = "images", .compress = true, .keep = 15, .says = "takes 16 bytes", .in_header = true},
-    {.file = "images", .compress = true, .keep = -1, .says = "cut short"},
-    {.file = "images", .compress = true, .more = 1, .says = "too long"},
-    {.file = "images", .compress = true, .at = 15, .byte = 6, .says = "cut short"},
+    {.file = "images",
+     .compress = true,
+     .keep = 15,
+     .expected = "takes 16 bytes",
+     .in_header = true},
+    {.file = "images", .compress = true, .keep = -1, .expected = "cut short"},
+    {.file = "images", .compress = true, .more = 1, .expected = "too long"},
+    {.file = "images", .compress = true, .at = 15, .byte = 6, .expected = "cut short"},
     {.file = "images",
      .compress = true,
      .at = 5,
      .byte = 1,
-     .says = "cannot come out of a gzip",
+     .expected = "cannot come out of a gzip",
      .in_header = true},
     {.file = "labels",
      .compress = true,
      .at = 5,
      .byte = 16,
-     .says = "cannot come out of a gzip",
+     .expected = "cannot come out of a gzip",
      .in_header = true},
-    {.file = "labels", .compress = true, .at = 13, .byte = 99, .says = "label 5 is 99"},
+    {.file = "labels", .compress = true, .at = 13, .byte = 99, .expected = "label 5 is 99"},
     /* The compressed bytes themselves. */
     {.file = "images",
      .compress = true,
      .packed_keep = 2,
-     .says = "gzip data is cut short",
+     .expected = "gzip data is cut short",
      .in_header = true},
     {.file = "images",
      .compress = true,
      .packed_keep = 5,
-     .says = "gzip data is cut short",
+     .expected = "gzip data is cut short",
      .in_header = true},
-    {.file = "images", .compress = true, .packed_keep = -1, .says = "gzip data is cut short"},
-    {.file = "images", .compress = true, .packed_keep = -8, .says = "gzip data is cut short"},
-    {.file = "images", .compress = true, .packed_more = 1, .says = "bytes follow"},
-    {.file = "images", .compress = true, .packed_more = 512, .says = "bytes follow"},
+    {.file = "images", .compress = true, .packed_keep = -1, .expected = "gzip data is cut short"},
+    {.file = "images", .compress = true, .packed_keep = -8, .expected = "gzip data is cut short"},
+    {.file = "images", .compress = true, .packed_more = 1, .expected = "bytes follow"},
+    {.file = "images", .compress = true, .packed_more = 512, .expected = "bytes follow"},
     {.file = "images",
      .compress = true,
      .packed_at = 2,
      .packed_byte = 9,
-     .says = "corrupt",
+     .expected = "corrupt",
      .in_header = true},
-    {.file = "images", .compress = true, .packed_at = -8, .packed_byte = 0x55, .says = "corrupt"},
-    {.file = "images", .compress = true, .packed_at = -4, .packed_byte = 0x55, .says = "corrupt"},
+    {.file = "images",
+     .compress = true,
+     .packed_at = -8,
+     .packed_byte = 0x55,
+     .expected = "corrupt"},
+    {.file = "images",
+     .compress = true,
+     .packed_at = -4,
+     .packed_byte = 0x55,
+     .expected = "corrupt"},
     {.file = "labels",
      .compress = true,
      .packed_at = 10,
      .packed_byte = 0xff,
-     .says = "corrupt",
+     .expected = "corrupt",
      .in_header = true},
 };
 
@@ -280,30 +393,29 @@ static void write_broken(const struct broken *broken_file)
     buf_deinit(&bytes);
 }
 
-START_TEST(test_broken)
+LOOP_TEST(broken, 0, COUNT_OF(broken))
 {
     const struct broken *b = &broken[_i];
     write_good("train", false);
     write_broken(b);
     for (int headers_only = 0; headers_only < 2; headers_only++) {
-        struct dataset set = {.count = -7};
-        status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, 10, headers_only, &set);
+        struct image_set set;
+        status_t status = open_set(IDX_TRAIN, headers_only, &set);
         if (headers_only && !b->in_header) {
             ck_assert_msg(status == NULL, "%s", status_message(status));
+            image_set_close(&set);
             continue;
         }
         const char *message = status_message(status);
         ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s", message);
-        ck_assert_msg(strstr(message, b->says) != NULL, "%s", message);
+        ck_assert_msg(strstr(message, b->expected) != NULL, "%s", message);
         ck_assert_msg(strstr(message, b->file) != NULL, "%s", message);
         ck_assert_msg(strstr(message, directory) != NULL, "%s", message);
-        ck_assert_int_eq(set.count, -7);
         status_free(status);
     }
 }
-END_TEST
 
-START_TEST(test_counts_differ)
+TEST(counts_differ)
 {
     write_good("train", false);
     struct buf labels = labels_file();
@@ -311,25 +423,24 @@ START_TEST(test_counts_differ)
     buf_add_char(&labels, 1);
     write_file("train-labels-idx1-ubyte", &labels);
     buf_deinit(&labels);
-    struct dataset set;
-    status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, 10, true, &set);
+    struct image_set set;
+    status_t status = open_set(IDX_TRAIN, true, &set);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(status_message(status), "has 6 images but"));
     ck_assert_ptr_nonnull(strstr(status_message(status), "has 7 labels"));
     status_free(status);
 }
-END_TEST
 
-static void expect_failure(enum status_code code, const char *says)
+static void expect_failure(enum status_code code, const char *expected)
 {
-    struct dataset set;
-    status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, 10, false, &set);
+    struct image_set set;
+    status_t status = open_set(IDX_TRAIN, false, &set);
     ck_assert_msg(status_code(status) == code, "%s", status_message(status));
-    ck_assert_msg(strstr(status_message(status), says) != NULL, "%s", status_message(status));
+    ck_assert_msg(strstr(status_message(status), expected) != NULL, "%s", status_message(status));
     status_free(status);
 }
 
-START_TEST(test_missing)
+TEST(missing)
 {
     expect_failure(STATUS_NOT_FOUND, "neither train-images-idx3-ubyte nor");
     write_good("train", false);
@@ -346,27 +457,42 @@ START_TEST(test_missing)
     expect_failure(STATUS_NOT_FOUND, "neither");
     directory[strlen(directory) - 1] = '\0';
 }
-END_TEST
 
 /* Loader. */
 
 enum { SAMPLES = 1000, SIDE = 4 };
 
-static struct dataset make_set(void)
+/* One file: the images, then the labels; the set owns it. */
+static struct image_set make_set(void)
 {
-    struct dataset set = {SAMPLES, SIDE, SIDE, mem_alloc(SAMPLES * SIDE * SIDE),
-                          mem_alloc(SAMPLES)};
-    for (int i = 0; i < SAMPLES; i++) {
-        memset(set.images + i * SIDE * SIDE, i % 256, SIDE * SIDE);
-        set.labels[i] = (uint8_t)(i / 256);
-    }
-    return set;
+    char path[] = "/tmp/fsdpd-test-set-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(unlink(path), 0);
+    struct buf bytes = {0};
+    for (int i = 0; i < SAMPLES * SIDE * SIDE; i++)
+        buf_add_char(&bytes, (char)(i / (SIDE * SIDE) % 256));
+    for (int i = 0; i < SAMPLES; i++) buf_add_char(&bytes, (char)(i / 256));
+    ck_assert_int_eq(write(fd, bytes.data, bytes.length), (ssize_t)bytes.length);
+    buf_deinit(&bytes);
+    struct stat info;
+    ck_assert_int_eq(fstat(fd, &info), 0);
+    return (struct image_set){.count = SAMPLES,
+                              .channels = 1,
+                              .height = SIDE,
+                              .width = SIDE,
+                              .classes = 4,
+                              .file_count = 1,
+                              .files = {{mem_strdup(path), fd, info.st_size, info.st_mtim}},
+                              .part_count = 1,
+                              .parts = {{SAMPLES, 0, 0, 0, SIDE * SIDE,
+                                         (int64_t)SAMPLES * SIDE * SIDE, 1}}};
 }
 
-static struct image_rows make_rows(const struct dataset *set, const uint32_t *order)
+static struct image_rows make_rows(const struct image_set *set, const uint32_t *order)
 {
     struct image_rows rows;
-    ck_assert_ptr_null(image_rows_init(&rows, set, 0, 1));
+    ck_assert_ptr_null(image_rows_init(&rows, set, &(struct image_transform){.std = 1}, 1, false));
     rows.order = order;
     return rows;
 }
@@ -386,7 +512,7 @@ static bool next(struct loader *loader, struct batch *batch)
     return more;
 }
 
-/* Which sample a row of these sets is; -1 for none. */
+/* The sample in a row of these sets; -1 for none. */
 static int sample_of(const struct batch *batch, int64_t row)
 {
     const float *pixels = (const float *)batch->input + row * SIDE * SIDE;
@@ -416,14 +542,16 @@ static void expect_epoch(struct loader *loader, int64_t batch_size, const uint32
     ck_assert(!next(loader, &batch));
 }
 
-START_TEST(test_loader_order)
+TESTS_BELOW(.timeout = 60);
+
+TEST(loader_order)
 {
     static const int64_t batch_sizes[] = {1, 3, 64, 999, 1000, 1001};
-    struct dataset set = make_set();
+    struct image_set set = make_set();
     uint32_t order[SAMPLES];
     struct generator generator;
     struct image_rows rows = make_rows(&set, order);
-    for (size_t b = 0; b < sizeof batch_sizes / sizeof batch_sizes[0]; b++) {
+    for (size_t b = 0; b < COUNT_OF(batch_sizes); b++) {
         struct loader *loader = make_loader(&rows, batch_sizes[b]);
         for (uint64_t epoch = 1; epoch < 4; epoch++) {
             generator_seed(&generator, epoch);
@@ -436,13 +564,12 @@ START_TEST(test_loader_order)
         expect_epoch(loader, batch_sizes[b], order, 0);
         loader_free(loader);
     }
-    dataset_deinit(&set);
+    image_set_close(&set);
 }
-END_TEST
 
-START_TEST(test_loader_interrupted)
+TEST(loader_interrupted)
 {
-    struct dataset set = make_set();
+    struct image_set set = make_set();
     uint32_t order[SAMPLES];
     for (uint32_t i = 0; i < SAMPLES; i++) order[i] = SAMPLES - 1 - i;
     struct image_rows rows = make_rows(&set, order);
@@ -451,22 +578,21 @@ START_TEST(test_loader_interrupted)
         struct batch batch;
         loader_start(loader, 0, SAMPLES);
         for (int i = 0; i < taken; i++) ck_assert(next(loader, &batch));
-        loader_start(loader, 100, SAMPLES - 100); /* an epoch given up */
+        loader_start(loader, 100, SAMPLES - 100); /* an abandoned epoch */
         expect_epoch(loader, 50, order + 100, SAMPLES - 100);
         loader_start(loader, 0, SAMPLES);
         for (int i = 0; i < taken; i++) ck_assert(next(loader, &batch));
         loader_free(loader); /* with batches in flight */
     }
-    loader_free(make_loader(&rows, 50)); /* one that never had anything to do */
+    loader_free(make_loader(&rows, 50)); /* one that never had any work */
     loader_free(NULL);
-    dataset_deinit(&set);
+    image_set_close(&set);
 }
-END_TEST
 
-/* A batch stays as it is while its owner uses it, however far the threads have got. */
-START_TEST(test_loader_leaves_the_batch_alone)
+/* A batch stays unchanged while its owner uses it, however far the threads are ahead. */
+TEST(loader_leaves_the_batch_alone)
 {
-    struct dataset set = make_set();
+    struct image_set set = make_set();
     uint32_t order[SAMPLES];
     for (uint32_t i = 0; i < SAMPLES; i++) order[i] = i;
     struct image_rows rows = make_rows(&set, order);
@@ -477,46 +603,21 @@ START_TEST(test_loader_leaves_the_batch_alone)
     clock_sleep_ms(50);
     for (int64_t row = 0; row < 10; row++) ck_assert_int_eq(sample_of(&batch, row), (int)row);
     loader_free(loader);
-    dataset_deinit(&set);
+    image_set_close(&set);
 }
-END_TEST
 
-START_TEST(test_pixels_are_finite)
+TEST(pixels_are_finite)
 {
-    struct dataset set = make_set();
+    struct image_set set = make_set();
     static const double bad[][2] = {{0, 0}, {0, 1e-60}, {1e300, 1}, {0, 1e-39 / 10}};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         struct image_rows rows;
-        status_t status = image_rows_init(&rows, &set, bad[i][0], bad[i][1]);
+        status_t status =
+            image_rows_init(&rows, &set,
+                            &(struct image_transform){.mean = bad[i][0], .std = bad[i][1]}, 1,
+                            true);
         ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
         status_free(status);
     }
-    dataset_deinit(&set);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("train_data");
-    TCase *files = tcase_create("idx");
-    tcase_add_checked_fixture(files, make_directory, remove_directory);
-    tcase_set_timeout(files, 60);
-    tcase_add_loop_test(files, test_reads, 0, 8);
-    tcase_add_test(files, test_reads_odd_gzip);
-    tcase_add_loop_test(files, test_broken, 0, sizeof broken / sizeof broken[0]);
-    tcase_add_test(files, test_counts_differ);
-    tcase_add_test(files, test_missing);
-    suite_add_tcase(suite, files);
-    TCase *loader = tcase_create("loader");
-    tcase_set_timeout(loader, 60);
-    tcase_add_test(loader, test_loader_order);
-    tcase_add_test(loader, test_loader_interrupted);
-    tcase_add_test(loader, test_loader_leaves_the_batch_alone);
-    tcase_add_test(loader, test_pixels_are_finite);
-    suite_add_tcase(suite, loader);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
+    image_set_close(&set);
 }

@@ -1,17 +1,19 @@
 /*
  * Random numbers, sample order, learning rates, pixels and initial parameters against PyTorch's:
- * tests/parity/numbers.txt, which tests/parity/make_numbers.py printed. Every line of the file must
- * be understood and met.
+ * tests/parity/numbers.txt, printed by tests/parity/make_numbers.py. The test must understand and
+ * match every line of the file.
  */
-#include <check.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "tests/testing.h"
 #include "train/generator.h"
 #include "train/image_rows.h"
 #include "train/init.h"
@@ -105,7 +107,7 @@ static void check_rate(const struct line *line)
     ck_assert_msg(rate == strtod(line->words[5], NULL), "line %d: %a", line->number, rate);
 }
 
-/* In double, but PyTorch multiplies its way from step to step. */
+/* In double, but PyTorch multiplies from step to step. */
 static void check_factor(const struct line *line)
 {
     const char *kind = line->words[1];
@@ -134,8 +136,12 @@ static struct optimizer_step step_of_line(const struct line *line)
         step.kind = OPTIMIZER_ADADELTA;
         step.rho = number(line, 4);
         step.eps = number(line, 5);
-    } else if (kind[0] == 'a') {
-        step.kind = strcmp(kind, "adam") == 0 ? OPTIMIZER_ADAM : OPTIMIZER_ADAMW;
+    } else if (strcmp(kind, "adagrad") == 0) {
+        step.kind = OPTIMIZER_ADAGRAD;
+        step.lr_decay = number(line, 4);
+        step.eps = number(line, 5);
+    } else if (kind[0] == 'a' || strcmp(kind, "lion") == 0) {
+        ck_assert(plan_optimizer_find(kind, &step.kind));
         step.beta1 = number(line, 4);
         step.beta2 = number(line, 5);
     } else {
@@ -151,6 +157,7 @@ static void check_optimizer(const struct line *line)
     enum { N = 1000 };
     static float parameter[N], gradient[N], slot[2][N];
     float *const slots[] = {slot[0], slot[1]};
+    const float stats[PLAN_STATS_COUNT] = {[PLAN_STAT_TARGETS] = 1, [PLAN_STAT_COUNTED] = 1};
     struct optimizer_step step = step_of_line(line);
     struct generator generator;
     struct device *device;
@@ -163,7 +170,7 @@ static void check_optimizer(const struct line *line)
     for (step.taken = 0; step.taken < 20; step.taken++) {
         generator_seed(&generator, 100 + step.taken);
         generator_fill_normal(&generator, N, gradient, 0, 0.3);
-        ck_assert_ptr_null(lane_optimize(lane, &step, N, parameter, gradient, slots, NULL));
+        ck_assert_ptr_null(lane_optimize(lane, &step, N, parameter, gradient, slots, stats, false));
         ck_assert_ptr_null(lane_wait(lane, 10000));
     }
     expect(line, 6, parameter, N);
@@ -173,12 +180,29 @@ static void check_optimizer(const struct line *line)
 
 static void check_pixels(const struct line *line)
 {
-    uint8_t images[256], labels[1] = {3};
-    for (int i = 0; i < 256; i++) images[i] = (uint8_t)i;
-    const struct dataset set = {1, 16, 16, images, labels};
+    uint8_t bytes[257] = {[256] = 3}; /* the image, then its label */
+    for (int i = 0; i < 256; i++) bytes[i] = (uint8_t)i;
+    char path[] = "/tmp/fsdpd-test-numbers-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert(fd >= 0 && unlink(path) == 0 && write(fd, bytes, sizeof bytes) == sizeof bytes);
+    struct image_set set = {.count = 1,
+                            .channels = 1,
+                            .height = 16,
+                            .width = 16,
+                            .classes = 10,
+                            .file_count = 1,
+                            .files = {{.path = mem_strdup(path), .fd = fd, .size = sizeof bytes}},
+                            .part_count = 1,
+                            .parts = {{1, 0, 0, 0, 256, 256, 1}}};
+    struct stat info;
+    ck_assert_int_eq(fstat(fd, &info), 0);
+    set.files[0].changed = info.st_mtim;
     const uint32_t order[] = {0};
     struct image_rows rows;
-    ck_assert_ptr_null(image_rows_init(&rows, &set, number(line, 1), number(line, 2)));
+    ck_assert_ptr_null(
+        image_rows_init(&rows, &set,
+                        &(struct image_transform){.mean = number(line, 1), .std = number(line, 2)},
+                        1, true));
     rows.order = order;
     struct rows source = image_rows_source(&rows);
     float pixels[256];
@@ -187,6 +211,7 @@ static void check_pixels(const struct line *line)
     ck_assert_ptr_null(source.fill(source.user, 0, pixels, &target, &samples));
     ck_assert(target == 3 && samples == 1);
     expect(line, 3, pixels, 256);
+    image_set_close(&set);
 }
 
 static struct parameter parameter(enum init_kind init, double bound, int order, int dim_count,
@@ -286,7 +311,7 @@ static const struct {
     {"tied", check_tied, 1},
     {"normal_sequence", check_sequence, 1},
 };
-enum { CHECKS = sizeof checks / sizeof checks[0] };
+enum { CHECKS = COUNT_OF(checks) };
 
 static void run_line(char *text, int line_number, int seen[CHECKS])
 {
@@ -304,7 +329,9 @@ static void run_line(char *text, int line_number, int seen[CHECKS])
     ck_abort_msg("line %d: no test for %s", line_number, line.words[0]);
 }
 
-START_TEST(test_numbers_of_pytorch)
+TESTS_BELOW(.timeout = 60);
+
+TEST(numbers_of_pytorch)
 {
     const char *srcdir = getenv("srcdir");
     char *path = mem_printf("%s/tests/parity/numbers.txt", srcdir ? srcdir : ".");
@@ -319,9 +346,8 @@ START_TEST(test_numbers_of_pytorch)
     fclose(file);
     free(path);
 }
-END_TEST
 
-START_TEST(test_generator_words)
+TEST(generator_words)
 {
     struct generator generator;
     generator_seed(&generator, 5489);
@@ -333,9 +359,8 @@ START_TEST(test_generator_words)
     generator_seed(&generator, 1);
     ck_assert_uint_eq(generator_random64(&generator), first << 32 | second);
 }
-END_TEST
 
-START_TEST(test_sampler_marks_repeats)
+TEST(sampler_marks_repeats)
 {
     /* Over all ranks an evaluation sees each sample once. */
     for (int world = 1; world <= 8; world++) {
@@ -356,19 +381,17 @@ START_TEST(test_sampler_marks_repeats)
         ck_assert_int_eq(none, (11 + world - 1) / world * world - 11);
     }
 }
-END_TEST
 
-START_TEST(test_sampler_refuses)
+TEST(sampler_refuses)
 {
     struct sampler sampler;
     const int64_t bad[] = {0, -1, PERMUTATION_MAX, INT64_MAX};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(bad); i++) {
         status_t status = sampler_init(&sampler, bad[i], 1, 0, true, false);
         ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
         status_free(status);
     }
 }
-END_TEST
 
 static status_t refuse(void *user, int index, const float *values)
 {
@@ -377,7 +400,7 @@ static status_t refuse(void *user, int index, const float *values)
     return index == 1 ? status_new(STATUS_ABORTED, "enough") : NULL;
 }
 
-START_TEST(test_init_stops_at_an_error)
+TEST(init_stops_at_an_error)
 {
     struct parameter parameters[] = {parameter(INIT_ONES, 0, 0, SHAPE(2)),
                                      parameter(INIT_ONES, 0, 1, SHAPE(2)),
@@ -389,11 +412,10 @@ START_TEST(test_init_stops_at_an_error)
     ck_assert_int_eq(calls, 2);
     status_free(status);
 }
-END_TEST
 
-/* A place of the data that another group's steps came to: the fraction of the way counts, and the
- * warm-up that was is not begun again. */
-START_TEST(test_schedule_of_places)
+/* A position in the data that another group's steps reached: the completed fraction counts, and the
+ * warm-up does not start again. */
+TEST(schedule_of_places)
 {
     struct train_job job = {.schedule = SCHEDULE_LINEAR, .schedule_end_factor = 0.2};
     ck_assert(schedule_factor(&job, 100, 50, 500) == schedule_factor(&job, 100, 100, 1000));
@@ -406,18 +428,16 @@ START_TEST(test_schedule_of_places)
     job.schedule_total_steps = 480; /* counts steps, wherever they are */
     ck_assert(fabs(schedule_factor(&job, 280, 3, 500) - 0.6) < 1e-12);
 }
-END_TEST
 
-START_TEST(test_constant_rate)
+TEST(constant_rate)
 {
     const struct train_job job = {.schedule = SCHEDULE_CONSTANT};
     ck_assert(schedule_next_rate(&job, 1, 0.3) == 0.3);
     ck_assert(schedule_factor(&job, 5, 5, 10) == 1);
 }
-END_TEST
 
-/* After its end a schedule stays there; warm-up also belongs to those without an end. */
-START_TEST(test_schedule_ends)
+/* After its end a schedule stays there; schedules without an end have warm-up, too. */
+TEST(schedule_ends)
 {
     struct train_job job = {.schedule = SCHEDULE_COSINE,
                             .schedule_total_steps = 10,
@@ -438,26 +458,4 @@ START_TEST(test_schedule_ends)
                      "schedule.warmup_steps: expected fewer than the 4 steps of the whole job, "
                      "found 4");
     status_free(status);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("train_numbers");
-    TCase *tests = tcase_create("numbers");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, test_numbers_of_pytorch);
-    tcase_add_test(tests, test_generator_words);
-    tcase_add_test(tests, test_sampler_marks_repeats);
-    tcase_add_test(tests, test_sampler_refuses);
-    tcase_add_test(tests, test_init_stops_at_an_error);
-    tcase_add_test(tests, test_constant_rate);
-    tcase_add_test(tests, test_schedule_of_places);
-    tcase_add_test(tests, test_schedule_ends);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

@@ -1,5 +1,4 @@
-/* Files of tokens, whole and broken; windows, masks, and what ranks see of a batch. */
-#include <check.h>
+/* Files of tokens, whole and broken; windows, masks, and the ranks' rows of a batch. */
 #include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,6 +9,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/tree.h"
+#include "tests/testing.h"
 #include "train/loader.h"
 #include "train/token_data.h"
 
@@ -44,7 +45,7 @@ static void put(struct buf *out, uint32_t value, int width)
 
 enum { COUNT = 1000 };
 
-/* Token i is i; `header` false: as nanoGPT has it. */
+/* Token i is i; `header` false: nanoGPT's format. */
 static struct buf make_file(bool header, uint32_t magic, uint32_t version, uint32_t count,
                             int width)
 {
@@ -53,7 +54,8 @@ static struct buf make_file(bool header, uint32_t magic, uint32_t version, uint3
         put(&out, magic, 4);
         put(&out, version, 4);
         put(&out, count, 4);
-        for (int i = 3; i < 256; i++) put(&out, 7, 4);
+        put(&out, (uint32_t)width, 4);
+        for (int i = 4; i < 256; i++) put(&out, 7, 4);
     }
     for (uint32_t i = 0; i < COUNT; i++) put(&out, i, width);
     return out;
@@ -71,12 +73,14 @@ static const struct {
     int width;
     enum token_encoding encoding;
 } good[] = {
-    {0, 0, 2, TOKENS_AUTO},        {0, 0, 2, TOKENS_UINT16},      {0, 0, 4, TOKENS_UINT32},
-    {20240520, 1, 2, TOKENS_AUTO}, {20240520, 1, 2, TOKENS_LLMC}, {20240801, 7, 4, TOKENS_AUTO},
-    {20240801, 7, 4, TOKENS_LLMC},
+    {0, 0, 2, TOKENS_AUTO},        {0, 0, 2, TOKENS_UINT16},       {0, 0, 4, TOKENS_UINT32},
+    {20240520, 1, 2, TOKENS_AUTO}, {20240520, 1, 2, TOKENS_LLMC},  {20240801, 7, 4, TOKENS_AUTO},
+    {20240801, 7, 4, TOKENS_LLMC}, {278895051, 1, 2, TOKENS_AUTO}, {278895051, 1, 4, TOKENS_LLMC},
 };
 
-START_TEST(test_reads)
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
+LOOP_TEST(reads, 0, COUNT_OF(good))
 {
     struct buf bytes =
         make_file(good[_i].magic != 0, good[_i].magic, good[_i].version, COUNT, good[_i].width);
@@ -94,18 +98,18 @@ START_TEST(test_reads)
     status_t status = token_file_check(&file, 0, COUNT, 500);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     int byte = 500 * good[_i].width + (good[_i].magic != 0 ? 1024 : 0);
-    char *said = mem_printf("%s: token 500 (byte %d) is 500, but the model's vocabulary has the "
-                            "ids 0 to 499",
-                            path, byte);
-    ck_assert_str_eq(status_message(status), said);
-    free(said);
+    char *expected =
+        mem_printf("%s: token 500 (byte %d) is 500, but the model's vocabulary has the "
+                   "ids 0 to 499",
+                   path, byte);
+    ck_assert_str_eq(status_message(status), expected);
+    free(expected);
     status_free(status);
     token_file_close(&file);
 }
-END_TEST
 
-/* What somebody does to a file that is open: told, with the place, and nobody dies of it. */
-START_TEST(test_changed_file)
+/* Changes to an open file: reported, with the place, without a crash. */
+LOOP_TEST(changed_file, 0, 3)
 {
     static const char *const words[] = {
         "was cut while it was read: it had 2000 bytes, and now there is none at 1000",
@@ -132,9 +136,8 @@ START_TEST(test_changed_file)
     }
     token_file_close(&file);
 }
-END_TEST
 
-START_TEST(test_reads_text)
+TEST(reads_text)
 {
     struct buf bytes = {0};
     buf_add_text(&bytes, "To be, or not \xff");
@@ -151,10 +154,9 @@ START_TEST(test_reads_text)
     token_file_close(&file);
     buf_deinit(&bytes);
 }
-END_TEST
 
-/* A number beyond int32 is no id of anything. */
-START_TEST(test_large_ids)
+/* A number beyond int32 is not a valid id. */
+TEST(large_ids)
 {
     struct buf bytes = {0};
     put(&bytes, 5, 4);
@@ -168,7 +170,6 @@ START_TEST(test_large_ids)
     status_free(status);
     token_file_close(&file);
 }
-END_TEST
 
 static const struct {
     uint32_t magic, version, count;
@@ -176,11 +177,12 @@ static const struct {
     enum token_encoding encoding;
     const char *message;
 } bad[] = {
-    {0, 0, 0, 2, 1, TOKENS_AUTO, "1999 bytes are no whole number of tokens of 2 bytes"},
-    {0, 0, 0, 4, 2, TOKENS_UINT32, "3998 bytes are no whole number of tokens of 4 bytes"},
+    {0, 0, 0, 2, 1, TOKENS_AUTO, "1999 bytes are not a whole number of tokens of 2 bytes"},
+    {0, 0, 0, 4, 2, TOKENS_UINT32, "3998 bytes are not a whole number of tokens of 4 bytes"},
     {0, 0, 0, 2, 2000, TOKENS_AUTO, "is empty"},
     {0, 0, 0, 2, 2000, TOKENS_BYTES, "is empty"},
-    {0, 0, 0, 2, 0, TOKENS_LLMC, "starts with 20240520 or 20240801, this one with 65536"},
+    {0, 0, 0, 2, 0, TOKENS_LLMC,
+     "starts with 20240520, 20240801 or 278895051, this one with 65536"},
     {20240520, 2, COUNT, 2, 0, TOKENS_AUTO, "version 2 of its format (20240520) is not known"},
     {20240801, 1, COUNT, 4, 0, TOKENS_AUTO, "version 1 of its format (20240801) is not known"},
     {20240520, 1, COUNT, 2, 1, TOKENS_AUTO, "cut short: its header promises 1000 tokens of 2"},
@@ -192,9 +194,10 @@ static const struct {
     {20240520, 1, COUNT, 2, 2001, TOKENS_AUTO, "the header of llm.c takes 1024 bytes"},
     {20240520, 1, COUNT, 2, 3021, TOKENS_LLMC, "the header of llm.c takes 1024 bytes"},
     {20240520, 1, 0, 2, 2000, TOKENS_AUTO, "has no tokens"},
+    {278895051, 1, COUNT, 3, 0, TOKENS_AUTO, "its header promises tokens of 3 bytes"},
 };
 
-START_TEST(test_refuses)
+LOOP_TEST(refuses, 0, COUNT_OF(bad))
 {
     struct buf bytes =
         make_file(bad[_i].magic != 0, bad[_i].magic, bad[_i].version, bad[_i].count, bad[_i].width);
@@ -210,9 +213,8 @@ START_TEST(test_refuses)
     ck_assert_ptr_nonnull(strstr(status_message(status), path));
     status_free(status);
 }
-END_TEST
 
-START_TEST(test_refuses_what_is_no_file)
+TEST(refuses_what_is_no_file)
 {
     struct token_file file;
     status_t status = token_file_open(NULL, "/nonexistent", TOKENS_AUTO, &file);
@@ -222,12 +224,10 @@ START_TEST(test_refuses_what_is_no_file)
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     status_free(status);
 }
-END_TEST
 
 /* Windows. */
 
-/* An epoch's windows: inside the data, none twice or overlapping, of all but what shifting takes.
- */
+/* An epoch's windows: inside the data, none twice or overlapping, covering all except the shift. */
 static void check_epoch(const struct windows *windows, int64_t first, int64_t tokens, int64_t extra,
                         int64_t epoch)
 {
@@ -241,13 +241,13 @@ static void check_epoch(const struct windows *windows, int64_t first, int64_t to
     free(taken);
 }
 
-START_TEST(test_windows)
+TEST(windows)
 {
     static const struct {
         int64_t tokens, length, extra;
     } sizes[] = {{2, 1, 1},    {65, 64, 1},  {64, 64, 0},  {128, 64, 1},
                  {200, 64, 1}, {1000, 7, 1}, {4097, 64, 1}};
-    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+    for (size_t s = 0; s < COUNT_OF(sizes); s++)
         for (int shuffle = 0; shuffle < 2; shuffle++)
             for (uint64_t seed = 0; seed < 5; seed++) {
                 struct windows windows;
@@ -259,10 +259,9 @@ START_TEST(test_windows)
                     check_epoch(&windows, 10, sizes[s].tokens, sizes[s].extra, epoch);
             }
 }
-END_TEST
 
 /* Orders and shifts differ by seed and epoch, and all shifts occur. */
-START_TEST(test_windows_differ)
+TEST(windows_differ)
 {
     struct windows a, b, plain;
     ck_assert_ptr_null(windows_init(&a, 0, 10000, 10, 1, true, 1));
@@ -283,9 +282,8 @@ START_TEST(test_windows_differ)
     for (int64_t i = 0; i < 2 * plain.count; i++)
         ck_assert_int_eq(windows_place(&plain, i), 5 + i % plain.count * 10);
 }
-END_TEST
 
-START_TEST(test_too_few_tokens)
+TEST(too_few_tokens)
 {
     struct windows windows;
     status_t status = windows_init(&windows, 0, 64, 64, 1, true, 1);
@@ -296,11 +294,10 @@ START_TEST(test_too_few_tokens)
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     status_free(status);
 }
-END_TEST
 
 /* Masks. */
 
-START_TEST(test_masks)
+TEST(masks)
 {
     enum { LENGTH = 64, ROWS = 2000, TOKEN = 9, MASK = 63, VOCABULARY = 64 };
     const struct masking masking = {.probability = 0.15,
@@ -343,9 +340,8 @@ START_TEST(test_masks)
     ck_assert(fabs(kept / guesses - 0.1) < 0.02);
     ck_assert(differ > ROWS * 0.99 && differ_too > ROWS * 0.99);
 }
-END_TEST
 
-/* What ranks see. */
+/* The ranks' rows. */
 
 static struct train_job make_job(int world, uint32_t batch_size)
 {
@@ -387,7 +383,7 @@ static void collect(const struct train_job *job, bool validation, int64_t batche
     token_data_close(&data);
 }
 
-START_TEST(test_worlds_see_the_same)
+LOOP_TEST(worlds_see_the_same, 0, 4)
 {
     enum { ROWS = 240, CONTEXT = 7, ELEMENTS = ROWS * CONTEXT };
     static const int worlds[] = {1, 2, 3, 4};
@@ -413,10 +409,58 @@ START_TEST(test_worlds_see_the_same)
     if (masked) ck_assert(counted > 20);
     else ck_assert_int_eq(counted, validation ? 14 * CONTEXT : ELEMENTS);
 }
-END_TEST
+
+/* Shards: every window of every file once per epoch, in a separate order, the same for every world;
+ * none crosses from one file to the next. */
+TEST(shards)
+{
+    enum { SHARDS = 3, CONTEXT = 10, EACH = 9, ROWS = SHARDS * EACH, SIZE = 10 * CONTEXT };
+    static int32_t inputs[3][ROWS * CONTEXT], targets[3][ROWS * CONTEXT];
+    char directory[] = "/tmp/fsdpd-test-shards-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    for (int s = 0; s < SHARDS; s++) {
+        struct buf bytes = {0};
+        for (uint32_t i = 0; i < SIZE; i++) put(&bytes, 300 * (uint32_t)s + i, 2);
+        snprintf(path, sizeof path, "%s/part-%d.bin", directory, s);
+        write_file(&bytes);
+        buf_deinit(&bytes);
+    }
+    snprintf(path, sizeof path, "%s/part-*.bin", directory);
+    static const int worlds[] = {1, 3, 9};
+    for (int w = 0; w < 3; w++) {
+        struct train_job job = make_job(worlds[w], 9 / (uint32_t)worlds[w]);
+        job.evaluate = false;
+        job.validation_fraction = 0;
+        collect(&job, false, 3, CONTEXT, inputs[w], targets[w]);
+        ck_assert_mem_eq(inputs[0], inputs[w], sizeof inputs[0]);
+    }
+    int seen[SHARDS][SIZE] = {{0}}, rows[SHARDS] = {0}, moved = 0;
+    for (int row = 0; row < ROWS; row++) {
+        const int32_t *input = &inputs[0][row * CONTEXT];
+        int shard = input[0] / 300, first = input[0] % 300;
+        for (int i = 0; i < CONTEXT; i++) {
+            ck_assert_int_eq(input[i], input[0] + i);
+            ck_assert_int_eq(targets[0][row * CONTEXT + i], input[i] + 1);
+            ck_assert_int_eq(seen[shard][first + i]++, 0);
+        }
+        rows[shard]++;
+        moved += shard != row / EACH;
+    }
+    for (int s = 0; s < SHARDS; s++) ck_assert_int_eq(rows[s], EACH);
+    ck_assert_int_gt(moved, 5);
+    struct train_job job = make_job(1, 2);
+    snprintf(path, sizeof path, "%s/none-*.bin", directory);
+    struct token_data data;
+    status_t status = token_data_open(&job, COUNT, CONTEXT, true, &data);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "has no file that matches none-*.bin"));
+    status_free(status);
+    status = tree_remove(directory);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
 
 /* A part of the validation windows: spread over all of them, the same ones every time. */
-START_TEST(test_part_of_the_validation)
+TEST(part_of_the_validation)
 {
     write_plain(2);
     struct train_job job = make_job(1, 2);
@@ -425,16 +469,15 @@ START_TEST(test_part_of_the_validation)
     collect(&job, true, 3, 7, inputs, targets);
     for (int row = 0; row < 4; row++) ck_assert_int_eq(inputs[row * 7], 900 + 14 * row / 4 * 7);
     for (int i = 4 * 7; i < 6 * 7; i++) ck_assert(inputs[i] == 0 && targets[i] == -1);
-    job.batch_size = 1; /* the same, cut otherwise */
+    job.batch_size = 1; /* the same, divided differently */
     job.accumulation_steps = 2;
     collect(&job, true, 6, 7, inputs, targets);
     for (int row = 0; row < 4; row++) ck_assert_int_eq(inputs[row * 7], 900 + 14 * row / 4 * 7);
     ck_assert_int_eq(targets[4 * 7], -1);
 }
-END_TEST
 
-/* What the loader's threads find is told where the batch would have been, and again. */
-START_TEST(test_error_while_loading)
+/* An error of the loader's threads is reported in the batch's place, and again. */
+TEST(error_while_loading)
 {
     write_plain(2);
     struct train_job job = make_job(1, 4);
@@ -463,7 +506,6 @@ START_TEST(test_error_while_loading)
     ck_assert_ptr_nonnull(strstr(status_message(status), "token 500 (byte 1000) is 500"));
     status_free(status);
 }
-END_TEST
 
 static void expect_refusal(const struct train_job *job, int64_t context, const char *message)
 {
@@ -474,7 +516,7 @@ static void expect_refusal(const struct train_job *job, int64_t context, const c
     status_free(status);
 }
 
-START_TEST(test_data_refused)
+TEST(data_refused)
 {
     write_plain(2);
     struct train_job job = make_job(1, 2);
@@ -487,9 +529,8 @@ START_TEST(test_data_refused)
     job.mask_token = COUNT;
     expect_refusal(&job, 10, "data.mask_token: expected an id of the model's vocabulary, 0 to 999");
 }
-END_TEST
 
-START_TEST(test_accumulation)
+TEST(accumulation)
 {
     struct train_job job = make_job(2, 6);
     uint32_t steps = 0;
@@ -512,33 +553,4 @@ START_TEST(test_accumulation)
     status = token_data_accumulation(&job, 64, &steps);
     ck_assert_ptr_nonnull(strstr(status_message(status), "the nearest to 7 is 768"));
     status_free(status);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("train_tokens");
-    TCase *tests = tcase_create("tokens");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, test_reads, 0, (int)(sizeof good / sizeof good[0]));
-    tcase_add_loop_test(tests, test_changed_file, 0, 3);
-    tcase_add_test(tests, test_reads_text);
-    tcase_add_test(tests, test_large_ids);
-    tcase_add_loop_test(tests, test_refuses, 0, (int)(sizeof bad / sizeof bad[0]));
-    tcase_add_test(tests, test_refuses_what_is_no_file);
-    tcase_add_test(tests, test_windows);
-    tcase_add_test(tests, test_windows_differ);
-    tcase_add_test(tests, test_too_few_tokens);
-    tcase_add_test(tests, test_masks);
-    tcase_add_loop_test(tests, test_worlds_see_the_same, 0, 4);
-    tcase_add_test(tests, test_part_of_the_validation);
-    tcase_add_test(tests, test_error_while_loading);
-    tcase_add_test(tests, test_data_refused);
-    tcase_add_test(tests, test_accumulation);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

@@ -1,6 +1,5 @@
 /* Units: the wrap rule's vectors, flat parameters, ties, frozen parameters, explicit lists, print.
  */
-#include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,12 +7,13 @@
 #include "base/mem.h"
 #include "fsdp/units.h"
 #include "fsdp_fixture.h"
+#include "tests/testing.h"
 
 static struct unit_set *build(const struct model *model, struct wrap_policy policy, int world)
 {
     struct unit_set *units = NULL;
     status_t status = units_build(model, &policy, world, &units);
-    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
     return units;
 }
 
@@ -46,7 +46,9 @@ static void expect_units(const struct unit_set *units, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(mnist_vectors)
+TESTS_BELOW(.timeout = 60);
+
+TEST(mnist_vectors)
 {
     struct model *model = fixture_mnist();
     static const struct {
@@ -61,7 +63,7 @@ START_TEST(mnist_vectors)
         {1, "conv1:320 conv2:18496 fc1:1179776 fc2:1290 (root):0"},
         {1179777, "(root):1199882"},
     };
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(vectors); i++) {
         struct unit_set *units = build_size(model, vectors[i].min_num_params);
         expect_units(units, vectors[i].units);
         units_free(units);
@@ -71,9 +73,8 @@ START_TEST(mnist_vectors)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(gpt2_vectors)
+TEST(gpt2_vectors)
 {
     struct model *model = fixture_gpt2();
     struct unit_set *units = build_size(model, 100000000);
@@ -108,9 +109,8 @@ START_TEST(gpt2_vectors)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-/* The rule once more, written down as the facts state it, over sets instead of counts. */
+/* The rule once more, as the facts state it, over sets instead of counts. */
 struct oracle {
     const struct model *model;
     int64_t min_num_params;
@@ -197,7 +197,7 @@ static void check_set(const struct model *model, const struct unit_set *units)
     ck_assert_int_eq(units->units[units->unit_count - 1].modules[0], 0);
 }
 
-START_TEST(random_models_follow_the_rule)
+LOOP_TEST(random_models_follow_the_rule, 0, 20)
 {
     uint64_t seed = 1000 + (uint64_t)_i;
     struct fixture_random random = {.state = seed * 0x9e3779b97f4a7c15u};
@@ -213,7 +213,7 @@ START_TEST(random_models_follow_the_rule)
         oracle_visit(&oracle, 0);
         struct unit_set *units = NULL;
         status_t status = units_build(model, &policy, world, &units);
-        if (status != STATUS_OKAY) {
+        if (status != NULL) {
             ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
             for (int m = 0; m < model->module_count; m++) ck_assert(!oracle.wrapped[m]);
             status_free(status);
@@ -233,9 +233,8 @@ START_TEST(random_models_follow_the_rule)
         fixture_model_free(model);
     }
 }
-END_TEST
 
-START_TEST(child_registered_twice_counts_once)
+TEST(child_registered_twice_counts_once)
 {
     struct model *model = fixture_model_new("Net");
     int block = fixture_module(model, 0, "block", "Block", "");
@@ -245,7 +244,7 @@ START_TEST(child_registered_twice_counts_once)
     struct module *module = &model->modules[block];
     module->children = mem_resize_array(module->children, 4, sizeof(int));
     module->children[module->child_count++] = inner;
-    /* Visited twice, inner would leave 160 - 200, and block would not be a unit. */
+    /* Counted twice, inner would leave 160 - 200, and block would not be a unit. */
     struct unit_set *units = build_size(model, 50);
     expect_units(units, "block:60 block.inner:100 (root):0");
     units_free(units);
@@ -254,9 +253,8 @@ START_TEST(child_registered_twice_counts_once)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(containers_and_attention_are_never_wrapped)
+TEST(containers_and_attention_are_never_wrapped)
 {
     struct model *model = fixture_model_new("Net");
     int list = fixture_module(model, 0, "list", "ModuleList", "");
@@ -272,14 +270,13 @@ START_TEST(containers_and_attention_are_never_wrapped)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
 #define NAMES(...)                                                                                 \
     {                                                                                              \
         (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *) \
     }
 
-START_TEST(types_to_leave_alone_may_be_chosen)
+TEST(types_to_leave_alone_may_be_chosen)
 {
     struct model *model = fixture_model_new("Net");
     int list = fixture_module(model, 0, "list", "ModuleList", "");
@@ -309,7 +306,6 @@ START_TEST(types_to_leave_alone_may_be_chosen)
     expect_error(model, policy, "which Net does not have; did you mean 'ModuleList'?");
     fixture_model_free(model);
 }
-END_TEST
 
 /* Net(embed: Linear, layers: ModuleList(2 of Block(a: Linear, mlp: Mlp(b: Linear), drop: Dropout)),
  * again: Block(a: Linear)) */
@@ -330,7 +326,7 @@ static struct model *blocks(void)
     return model;
 }
 
-START_TEST(units_by_type)
+TEST(units_by_type)
 {
     struct model *model = blocks();
     struct wrap_policy policy = {.kind = WRAP_TYPE, .types = NAMES("Block")};
@@ -355,17 +351,16 @@ START_TEST(units_by_type)
                  "the wrap policy names the module type 'Lineer', which Net does not have; did you "
                  "mean 'Linear'?");
     policy.types = (struct wrap_names)NAMES("Net");
-    expect_error(model, policy, "names 'Net', the model itself, which always is the root unit");
+    expect_error(model, policy, "names 'Net', the model itself, which is always the root unit");
     policy.types = (struct wrap_names)NAMES("Dropout");
     expect_error(model, policy, "'Dropout', whose modules have no parameters to shard");
     policy.types.count = 0;
     expect_error(model, policy, "lists no module types");
     fixture_model_free(model);
 }
-END_TEST
 
-/* Without a policy: blocks of models of tokens, which the notes say; nothing of others. */
-START_TEST(units_by_block)
+/* Without a policy: the blocks of models of tokens, which the notes state; no units for others. */
+TEST(units_by_block)
 {
     struct model *model = blocks();
     struct wrap_policy policy = {.kind = WRAP_AUTO};
@@ -392,9 +387,8 @@ START_TEST(units_by_block)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(units_by_pattern)
+TEST(units_by_pattern)
 {
     struct model *model = blocks();
     struct wrap_policy policy = {.kind = WRAP_MATCH, .modules = NAMES("layers.*")};
@@ -424,9 +418,8 @@ START_TEST(units_by_pattern)
     expect_error(model, policy, "lists no patterns");
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(padding)
+TEST(padding)
 {
     struct model *model = fixture_model_new("Net");
     fixture_linear(model, 0, "fc", 2, 1); /* 2 + 1 elements */
@@ -445,9 +438,8 @@ START_TEST(padding)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(listed_units)
+TEST(listed_units)
 {
     struct model *model = fixture_mnist();
     const char *first[] = {"fc2", "conv1"}, *second[] = {"conv2"};
@@ -484,10 +476,9 @@ START_TEST(listed_units)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-/* What a unit has for itself stands behind it. */
-START_TEST(printed_settings)
+/* A unit's own settings follow it. */
+TEST(printed_settings)
 {
     static const char *const paths[] = {"conv1", "conv2", "fc1", "fc2"};
     struct model *model = fixture_mnist();
@@ -517,15 +508,14 @@ START_TEST(printed_settings)
         "forward, reduced in f32\n",
         "(fc2): FullyShardedDataParallel(  # 1,290 parameters, resharded after forward, offloaded "
         "to the CPU\n"};
-    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
         ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in\n%s", lines[i], text);
     free(text);
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(listed_units_refused)
+TEST(listed_units_refused)
 {
     struct model *model = fixture_gpt2();
     const char *unknown[] = {"lm_haed"}, *root[] = {""}, *head[] = {"lm_head"};
@@ -538,7 +528,7 @@ START_TEST(listed_units_refused)
     specs[0] = (struct wrap_unit_spec){.modules = far, .module_count = 1};
     expect_error(model, policy, "'zzzzzzzzzzzz', which GPT does not have");
     specs[0] = (struct wrap_unit_spec){.modules = root, .module_count = 1};
-    expect_error(model, policy, "always is the root");
+    expect_error(model, policy, "always the root");
     specs[0] = (struct wrap_unit_spec){.modules = head, .module_count = 0};
     expect_error(model, policy, "lists no modules");
     policy.unit_count = 2;
@@ -567,9 +557,8 @@ START_TEST(listed_units_refused)
     expect_error(model, policy, "no module reaches it");
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(ties_stay_in_one_unit)
+TEST(ties_stay_in_one_unit)
 {
     struct model *model = fixture_model_new("Net");
     int outer = fixture_module(model, 0, "outer", "Block", "");
@@ -599,20 +588,19 @@ START_TEST(ties_stay_in_one_unit)
     free(text);
     check_set(model, units);
     units_free(units);
-    /* By size, the tie is taken off twice, as PyTorch does: 120 - 220 is left for outer. */
+    /* By size, the tie is subtracted twice, as PyTorch does: 120 - 220 is left for outer. */
     units = build_size(model, 100);
     expect_units(units, "outer.a:10 outer.b:10 c:110 (root):100");
     units_free(units);
     *tied = -1;
     model->parameters[model->modules[c].parameters[0]].tied_to = model->modules[a].parameters[0];
     units = build_size(model, 200);
-    expect_units(units, "outer:120 (root):110"); /* 220 reached; the tie with c goes up */
+    expect_units(units, "outer:120 (root):110"); /* 220 reached; the tie with c moves up */
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(frozen_parameters_keep_apart)
+TEST(frozen_parameters_keep_apart)
 {
     struct model *model = fixture_mnist();
     model->parameters[0].trainable = false;                                  /* conv1.weight */
@@ -632,9 +620,8 @@ START_TEST(frozen_parameters_keep_apart)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(prints_as_pytorch)
+TEST(prints_as_pytorch)
 {
     struct model *model = fixture_mnist();
     struct unit_set *units = build_size(model, 20000);
@@ -657,9 +644,8 @@ START_TEST(prints_as_pytorch)
     units_free(units);
     fixture_model_free(model);
 }
-END_TEST
 
-START_TEST(neighbours_alike_are_printed_once)
+TEST(neighbours_alike_are_printed_once)
 {
     struct model *model = fixture_model_new("Net");
     int list = fixture_module(model, 0, "layers", "ModuleList", "");
@@ -685,35 +671,4 @@ START_TEST(neighbours_alike_are_printed_once)
     free(text);
     units_free(units);
     fixture_model_free(model);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("units");
-    TCase *tests = tcase_create("units");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, mnist_vectors);
-    tcase_add_test(tests, gpt2_vectors);
-    tcase_add_loop_test(tests, random_models_follow_the_rule, 0, 20);
-    tcase_add_test(tests, child_registered_twice_counts_once);
-    tcase_add_test(tests, containers_and_attention_are_never_wrapped);
-    tcase_add_test(tests, types_to_leave_alone_may_be_chosen);
-    tcase_add_test(tests, units_by_type);
-    tcase_add_test(tests, units_by_block);
-    tcase_add_test(tests, units_by_pattern);
-    tcase_add_test(tests, padding);
-    tcase_add_test(tests, listed_units);
-    tcase_add_test(tests, printed_settings);
-    tcase_add_test(tests, listed_units_refused);
-    tcase_add_test(tests, ties_stay_in_one_unit);
-    tcase_add_test(tests, frozen_parameters_keep_apart);
-    tcase_add_test(tests, prints_as_pytorch);
-    tcase_add_test(tests, neighbours_alike_are_printed_once);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

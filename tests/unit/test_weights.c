@@ -1,8 +1,7 @@
 /*
- * Weights from files: single and sharded, every dtype, prefixes and ties; and files that lie. The
- * model is a small one of linear layers with names as GPT-2 has them.
+ * Weights from files: single and sharded, every dtype, prefixes and ties; and inconsistent files.
+ * The model is a small one of linear layers with names like GPT-2's.
  */
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +12,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/weights.h"
+#include "family_files.h"
 #include "hf/safetensors.h"
+#include "tests/testing.h"
 
 static const char model_text[] = "name: Small\n"
                                  "input: [4]\n"
@@ -46,7 +47,7 @@ static void set_up(void)
     ck_assert_ptr_nonnull(mkdtemp(directory));
     snprintf(weights_dir, sizeof weights_dir, "%s/w", directory);
     ck_assert_int_eq(mkdir(weights_dir, 0700), 0);
-    source = (struct weights_source){.dir = weights_dir, .root = directory, .type = HF_GPT2};
+    source = (struct weights_source){.dir = weights_dir, .root = directory, .family = family_file("gpt2")};
 }
 
 static void tear_down(void)
@@ -74,7 +75,7 @@ struct tensor {
 
 static uint16_t half_bits(float value)
 {
-    /* exact for what the tests have: integers up to 2048 and their halves */
+    /* exact for the tests' values: integers up to 2048 and their halves */
     int exponent;
     if (value == 0) return 0;
     float fraction = frexpf(fabsf(value), &exponent);
@@ -162,7 +163,9 @@ static void expect_all(struct weights *weights)
     expect_values(weights, "transformer.ln_f.bias", 300);
 }
 
-START_TEST(test_single)
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
+TEST(single)
 {
     static const char *const dtypes[] = {"F32", "F16", "BF16"};
     for (int k = 0; k < 3; k++) {
@@ -179,27 +182,26 @@ START_TEST(test_single)
         weights_free(weights);
     }
 }
-END_TEST
 
-/* One that PyTorch's names are in, of any name itself; nothing stands for another one. */
-START_TEST(test_own_names)
+/* A file with PyTorch's names, under any file name; no name stands for another one. */
+TEST(own_names)
 {
     source.file = "pulled.st";
     source.own_names = true;
     struct tensor tensors[4];
     memcpy(tensors, good, sizeof good);
     write_file("pulled.st", tensors, 3);
-    write_bytes("model.safetensors", "x", 1); /* which is not asked for */
+    write_bytes("model.safetensors", "x", 1); /* which is not needed */
     struct weights *weights = open_good();
     expect_all(weights);
     weights_free(weights);
-    tensors[3] = tensors[0]; /* both names of what is tied, as a pull has them */
+    tensors[3] = tensors[0]; /* both names of a tied tensor, as in a pull */
     tensors[3].name = "lm_head.weight";
     write_file("pulled.st", tensors, 4);
     weights = open_good();
     expect_all(weights);
     weights_free(weights);
-    tensors[0].name = "wte.weight"; /* transformers' file might leave the prefix out */
+    tensors[0].name = "wte.weight"; /* transformers' file might omit the prefix */
     tensors[1].name = "ln_f.weight";
     write_file("pulled.st", tensors, 3);
     expect_refused(STATUS_INVALID_ARGUMENT, "2 that the model does not have");
@@ -207,9 +209,8 @@ START_TEST(test_own_names)
     source.file = "not-there";
     expect_refused(STATUS_NOT_FOUND, "not-there");
 }
-END_TEST
 
-START_TEST(test_half)
+TEST(half)
 {
     /* subnormal, smallest normal, largest, -0, infinity, nan, one third */
     static const uint16_t bits[] = {0x0001, 0x03ff, 0x0400, 0x7bff, 0x8000, 0xfc00,
@@ -236,9 +237,8 @@ START_TEST(test_half)
                       "%d: %a, expected %a", i, (double)values[i], (double)expected[i]);
     weights_free(weights);
 }
-END_TEST
 
-START_TEST(test_names)
+TEST(names)
 {
     /* the bare model's names, a buffer, the tied tensor, another head */
     const struct tensor tensors[] = {
@@ -253,9 +253,8 @@ START_TEST(test_names)
                      "the weights have 1 tensor of another head, which are left out: score.weight");
     weights_free(weights);
 }
-END_TEST
 
-START_TEST(test_tied_under_its_other_name)
+TEST(tied_under_its_other_name)
 {
     struct tensor tensors[3];
     memcpy(tensors, good, sizeof good);
@@ -265,7 +264,6 @@ START_TEST(test_tied_under_its_other_name)
     expect_all(weights);
     weights_free(weights);
 }
-END_TEST
 
 static void write_index(const char *text)
 {
@@ -285,7 +283,7 @@ static void write_shards(void)
     write_index(index_text);
 }
 
-START_TEST(test_sharded)
+TEST(sharded)
 {
     write_shards();
     struct weights *weights = open_good();
@@ -293,9 +291,8 @@ START_TEST(test_sharded)
     expect_all(weights); /* back to the first file */
     weights_free(weights);
 }
-END_TEST
 
-START_TEST(test_nothing_there)
+TEST(nothing_there)
 {
     struct weights *weights = NULL;
     ck_assert_ptr_null(weights_open(&source, model, &weights));
@@ -303,9 +300,8 @@ START_TEST(test_nothing_there)
     write_bytes("pytorch_model.bin", "x", 1);
     expect_refused(STATUS_UNIMPLEMENTED, "the weights are in pytorch_model.bin");
 }
-END_TEST
 
-START_TEST(test_tensors_are_listed_together)
+TEST(tensors_are_listed_together)
 {
     const struct tensor tensors[] = {
         {"transformer.wte.weight", "F32", 2, {4, 3}, 0},
@@ -324,9 +320,8 @@ START_TEST(test_tensors_are_listed_together)
     expect_refused(STATUS_INVALID_ARGUMENT, message);
     free(message);
 }
-END_TEST
 
-START_TEST(test_twice)
+TEST(twice)
 {
     const struct tensor tensors[] = {good[0],
                                      good[1],
@@ -341,14 +336,13 @@ START_TEST(test_twice)
     free(single);
     expect_refused(STATUS_INVALID_ARGUMENT, "2 twice (transformer.ln_f.weight and");
 }
-END_TEST
 
-START_TEST(test_many_missing)
+TEST(many_missing)
 {
     struct tensor tensors[8];
     char names[8][600];
     for (int i = 0; i < 8; i++) {
-        /* long names of two-byte letters: cut, and between letters */
+        /* long names of two-byte letters: cut between letters */
         memset(names[i], 0, sizeof names[i]);
         for (int c = 0; c < 250; c++) strcat(names[i], "\xc3\xa9");
         names[i][500] = (char)('0' + i);
@@ -362,10 +356,9 @@ START_TEST(test_many_missing)
     ck_assert_uint_lt(strlen(status_message(status)), 1300);
     status_free(status);
 }
-END_TEST
 
-/* Files whose bytes lie. */
-START_TEST(test_broken_file)
+/* Files with inconsistent bytes. */
+TEST(broken_file)
 {
     write_file("model.safetensors", good, 3);
     char *path = file_path_join(weights_dir, "model.safetensors");
@@ -393,7 +386,6 @@ START_TEST(test_broken_file)
     expect_refused(STATUS_INVALID_ARGUMENT, "a header of 9223372036854775807 bytes");
     buf_deinit(&file);
 }
-END_TEST
 
 static const struct {
     const char *index, *message;
@@ -415,15 +407,14 @@ static const struct {
      "2 missing (transformer.ln_f.weight, transformer.ln_f.bias)"},
 };
 
-START_TEST(test_broken_index)
+LOOP_TEST(broken_index, 0, COUNT_OF(indices))
 {
     write_shards();
     write_index(indices[_i].index);
     expect_refused(STATUS_INVALID_ARGUMENT, indices[_i].message);
 }
-END_TEST
 
-START_TEST(test_missing_shard)
+TEST(missing_shard)
 {
     write_shards();
     char *path = file_path_join(weights_dir, "model-00002-of-00002.safetensors");
@@ -433,9 +424,8 @@ START_TEST(test_missing_shard)
     expect_refused(STATUS_INVALID_ARGUMENT, "is not a regular file");
     free(path);
 }
-END_TEST
 
-START_TEST(test_links)
+TEST(links)
 {
     /* as in Hugging Face's cache: a link to a file elsewhere, but below the root */
     write_file("model.safetensors", good, 3);
@@ -446,7 +436,7 @@ START_TEST(test_links)
     struct weights *weights = open_good();
     expect_all(weights);
     weights_free(weights);
-    source.root = weights_dir; /* now it leads out */
+    source.root = weights_dir; /* now it leads outside */
     expect_refused(STATUS_PERMISSION_DENIED, "is outside the root");
     source.root = directory;
     ck_assert_int_eq(unlink(blob), 0);
@@ -454,9 +444,8 @@ START_TEST(test_links)
     free(blob);
     free(path);
 }
-END_TEST
 
-START_TEST(test_file_changes_later)
+TEST(file_changes_later)
 {
     write_shards();
     struct weights *weights = open_good();
@@ -475,9 +464,8 @@ START_TEST(test_file_changes_later)
     free(path);
     weights_free(weights);
 }
-END_TEST
 
-START_TEST(test_hash)
+TEST(hash)
 {
     write_file("model.safetensors", good, 3);
     struct weights *a = open_good();
@@ -494,34 +482,4 @@ START_TEST(test_hash)
     ck_assert_uint_eq(weights_hash(a), weights_hash(b));
     weights_free(a);
     weights_free(b);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("weights");
-    TCase *tcase = tcase_create("weights");
-    tcase_add_checked_fixture(tcase, set_up, tear_down);
-    tcase_add_test(tcase, test_single);
-    tcase_add_test(tcase, test_own_names);
-    tcase_add_test(tcase, test_half);
-    tcase_add_test(tcase, test_names);
-    tcase_add_test(tcase, test_tied_under_its_other_name);
-    tcase_add_test(tcase, test_sharded);
-    tcase_add_test(tcase, test_nothing_there);
-    tcase_add_test(tcase, test_tensors_are_listed_together);
-    tcase_add_test(tcase, test_twice);
-    tcase_add_test(tcase, test_many_missing);
-    tcase_add_test(tcase, test_broken_file);
-    tcase_add_loop_test(tcase, test_broken_index, 0, sizeof indices / sizeof indices[0]);
-    tcase_add_test(tcase, test_missing_shard);
-    tcase_add_test(tcase, test_links);
-    tcase_add_test(tcase, test_file_changes_later);
-    tcase_add_test(tcase, test_hash);
-    suite_add_tcase(suite, tcase);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,11 +1,12 @@
 /*
- * Winograd's convolutions against the reference: odd sizes, paddings, tiles that hang over the
- * edge, sums, threads; the loops on every level of instructions; which shapes are chosen; and that
- * what is not finite cannot get lost.
+ * Winograd's convolutions against the reference: odd sizes, paddings, tiles that extend over the
+ * edge, sums, threads; the loops on every level of instructions; the shapes that use it; and that a
+ * value that is not finite cannot get lost.
  */
 #include "kernel_fixture.h"
 #include "kernels/cpu/loops.h"
 #include "kernels/cpu/winograd.h"
+#include "tests/testing.h"
 
 enum { RUNS = 40 };
 
@@ -78,8 +79,8 @@ static void operands_deinit(struct operands *operands)
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) area_free(&operands->outputs[i]);
 }
 
-/* Runs it into outputs that hold the same values before every run. Not a number, where they are to
- * be overwritten. */
+/* Runs it into outputs with the same values before every run: NaN if the run must overwrite
+ * them. */
 static struct area run(struct operands *operands, enum kernel_library library,
                        const struct op_desc *desc, int output)
 {
@@ -102,9 +103,9 @@ static struct area run(struct operands *operands, enum kernel_library library,
 }
 
 /*
- * What the algorithm may be off by, for operands in [-1, 1): winograd.c's bound, which grows with
- * the square of the terms and is never met, and what it is in practice, a few roundings of the
- * largest result.
+ * The algorithm's allowed error, for operands in [-1, 1): winograd.c's bound, which grows with the
+ * square of the terms and is never reached, and the practical one, a few roundings of the largest
+ * result.
  */
 static void assert_close(const struct op_desc *desc, const struct area *found_area,
                          const struct area *expected_area, int output)
@@ -124,7 +125,9 @@ static void assert_close(const struct op_desc *desc, const struct area *found_ar
     }
 }
 
-START_TEST(test_is_reference)
+TESTS_BELOW(.timeout = 240);
+
+LOOP_TEST(is_reference, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)
 {
     struct random random = {(uint64_t)_i};
     for (int number = 0; number < RUNS; number++) {
@@ -146,10 +149,9 @@ START_TEST(test_is_reference)
         operands_deinit(&operands);
     }
 }
-END_TEST
 
-/* Threads share out tiles or images: each result comes from one of them. */
-START_TEST(test_threads_change_nothing)
+/* Threads divide tiles or images among them: each result comes from one thread. */
+TEST(threads_change_nothing)
 {
     struct random random = {11};
     for (int kind = OP_CONV2D; kind <= OP_CONV2D_BACKWARD_DATA; kind++) {
@@ -169,10 +171,9 @@ START_TEST(test_threads_change_nothing)
         operands_deinit(&operands);
     }
 }
-END_TEST
 
-/* Wherever the direct algorithm gives what is not finite, this gives it too. */
-START_TEST(test_not_finite_stays)
+/* Wherever the direct algorithm gives a value that is not finite, this gives it too. */
+TEST(not_finite_stays)
 {
     static const float values[] = {NAN, INFINITY, -INFINITY};
     struct random random = {5};
@@ -205,13 +206,12 @@ START_TEST(test_not_finite_stays)
             operands_deinit(&operands);
         }
 }
-END_TEST
 
 /* Loops. */
 
 enum { CHANNELS = 48, STRIDE = CHANNELS + 16, PIXELS = 16 };
 
-/* All transforms, one after the other, into one array. */
+/* All transforms, one after another, into one array. */
 static void transform_all(const struct cpu_loops *loops, const float *values, float *results)
 {
     float pixels[PIXELS][CHANNELS], *at[PIXELS];
@@ -236,7 +236,7 @@ static void transform_all(const struct cpu_loops *loops, const float *values, fl
     memcpy(results, pixels, sizeof pixels);
 }
 
-START_TEST(test_levels_give_the_same_bits)
+TEST(levels_give_the_same_bits)
 {
     enum { RESULTS = 6 * PIXELS * STRIDE };
     static float values[PIXELS * STRIDE], expected[RESULTS], found[RESULTS];
@@ -250,10 +250,9 @@ START_TEST(test_levels_give_the_same_bits)
         ck_assert_mem_eq(found, expected, sizeof found);
     }
 }
-END_TEST
 
-/* The products between the transforms, both ways round. */
-START_TEST(test_products_give_the_same_bits)
+/* The products between the transforms, in both orientations. */
+TEST(products_give_the_same_bits)
 {
     enum { ROWS = 29, DEPTH = 23, COLUMNS = 112 };
     static float a[ROWS * DEPTH], b[DEPTH * COLUMNS], c[ROWS * COLUMNS], other[ROWS * COLUMNS];
@@ -280,9 +279,8 @@ START_TEST(test_products_give_the_same_bits)
                 }
     }
 }
-END_TEST
 
-START_TEST(test_choice)
+TEST(choice)
 {
     if (cpu_loops_get() == cpu_loops_base) return;
     for (int kind = OP_CONV2D; kind <= OP_CONV2D_BACKWARD_WEIGHTS; kind++) {
@@ -323,24 +321,4 @@ START_TEST(test_choice)
         other = conv_of(k, 64, 64, 64, 7, 7, 1, 1);
         ck_assert(winograd_fits(&other));
     }
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("winograd");
-    TCase *test_case = tcase_create("winograd");
-    tcase_set_timeout(test_case, 240);
-    tcase_add_loop_test(test_case, test_is_reference, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1);
-    tcase_add_test(test_case, test_threads_change_nothing);
-    tcase_add_test(test_case, test_not_finite_stays);
-    tcase_add_test(test_case, test_levels_give_the_same_bits);
-    tcase_add_test(test_case, test_products_give_the_same_bits);
-    tcase_add_test(test_case, test_choice);
-    suite_add_tcase(suite, test_case);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? 0 : 1;
 }

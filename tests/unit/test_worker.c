@@ -1,15 +1,20 @@
-/* The worker and its coordinator, as long as both are there: plans, training, pulls, orders,
- * refusals. */
+/* The worker and its coordinator while both run: plans, training, pulls, orders, refusals. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "fsdp/optimizers.h"
+#include "spec/spec.h"
 #include "test_worker_world.h"
+#include "tests/testing.h"
+#include "worker/job_choices.h"
 #include "worker/logs.h"
 
-START_TEST(attaches)
+TESTS_BELOW(.timeout = 90, .set_up_once = draw_digits, .tear_down_once = remove_digits);
+
+TEST(attaches)
 {
     struct world world;
     world_init(&world, false);
@@ -23,15 +28,14 @@ START_TEST(attaches)
     welcome(world.attached, 10);
     WAIT(&world, world.heartbeats > 2);
     ck_assert_uint_eq(world.step, 0);
-    /* Of another attempt, or of none: no concern of a worker that is idle. */
+    /* Of another attempt, or of none: an idle worker ignores it. */
     world_cancel(&world, 1, true);
     world_pull(&world, 1, 7);
     world_end(&world, 0);
     ck_assert_int_eq(world.finishes, 0);
 }
-END_TEST
 
-START_TEST(plans)
+TEST(plans)
 {
     struct world world;
     world_init(&world, false);
@@ -55,22 +59,21 @@ START_TEST(plans)
     ck_assert_uint_eq(world.plan->plan->request, 13);
     ck_assert_uint_eq(world.plan->plan->code, STATUS_INVALID_ARGUMENT);
 
-    /* Plans under way when the worker leaves. */
+    /* Plans in progress when the worker leaves. */
     for (uint64_t i = 0; i < 8; i++) world_order_plan(&world, spec, 20 + i);
     world_drain(&world);
     for (uint64_t i = 0; i < 8; i++) world_order_plan(&world, spec, 30 + i);
     world_end(&world, 0);
     spec_free(spec);
 }
-END_TEST
 
-START_TEST(trains_and_uploads)
+TEST(trains_and_uploads)
 {
     struct world world;
     world_init(&world, false);
     Fsdpd__V1__JobSpec *spec = make_spec("6", "true");
     spec->train->trace_interval = 2;
-    for (int run = 1; run <= 2; run++) { /* and is free again after */
+    for (int run = 1; run <= 2; run++) { /* and is free again afterwards */
         world_assign(&world, spec, 0, 1);
         WAIT(&world, world.finishes == run);
         expect_finished(&world, STATUS_OK, "trained");
@@ -88,9 +91,8 @@ START_TEST(trains_and_uploads)
     spec_free(spec);
     world_end(&world, 0);
 }
-END_TEST
 
-START_TEST(pulls_while_training)
+TEST(pulls_while_training)
 {
     struct world world;
     world_init(&world, false);
@@ -110,9 +112,8 @@ START_TEST(pulls_while_training)
     ck_assert_int_eq(world.pulls_failed, 0);
     world_end(&world, 0);
 }
-END_TEST
 
-/* The linker (--wrap) puts this in the place of malloc. */
+/* The linker (--wrap) replaces malloc by this. */
 static atomic_bool no_memory;
 void *__real_malloc(size_t size);
 void *__wrap_malloc(size_t size);
@@ -121,8 +122,9 @@ void *__wrap_malloc(size_t size)
     return atomic_load(&no_memory) && size > STATE_BYTES / 2 ? NULL : __real_malloc(size);
 }
 
-/* No room for a copy of the weights: who pulls is told; training goes on, and so do later pulls. */
-START_TEST(pull_without_memory)
+/* No room for a copy of the weights: the pull gets an error; training continues, and so do later
+ * pulls. */
+TEST(pull_without_memory)
 {
     struct world world;
     world_init(&world, false);
@@ -145,10 +147,9 @@ START_TEST(pull_without_memory)
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
     world_end(&world, 0);
 }
-END_TEST
 
-/* 0: by agreement, 1: at once. Nobody reads the state_dict that is on its way. */
-START_TEST(ends_in_the_middle_of_a_pull)
+/* 0: by agreement, 1: at once. The state_dict in flight has no reader. */
+LOOP_TEST(ends_in_the_middle_of_a_pull, 0, 2)
 {
     struct world world;
     world_init(&world, false);
@@ -166,10 +167,9 @@ START_TEST(ends_in_the_middle_of_a_pull)
     ck_assert_uint_eq(world.pull_failed->event->pull_failed->pull, 6);
     world_end(&world, 0);
 }
-END_TEST
 
 /* The coordinator refuses the upload: that pull fails, training does not. */
-START_TEST(upload_refused)
+TEST(upload_refused)
 {
     struct world world;
     world_init(&world, false);
@@ -177,12 +177,12 @@ START_TEST(upload_refused)
     world_train(&world);
     world_pull(&world, 1, 5);
     WAIT(&world, world.uploads == 1);
-    rpc_call_finish(world.upload.call, status_new(STATUS_NOT_FOUND, "nobody waits for it"));
+    rpc_call_finish(world.upload.call, status_new(STATUS_NOT_FOUND, "no client waits for it"));
     WAIT(&world, world.pulls_failed == 1);
     const Fsdpd__V1__PullFailed *failed = world.pull_failed->event->pull_failed;
     ck_assert_uint_eq(failed->pull, 5);
     ck_assert_uint_eq(failed->code, STATUS_NOT_FOUND);
-    ck_assert_ptr_nonnull(strstr(failed->message, "nobody waits"));
+    ck_assert_ptr_nonnull(strstr(failed->message, "no client waits"));
     uint64_t step = world.step;
     WAIT(&world, world.step > step + 1);
     world.pause_uploads = false;
@@ -193,10 +193,9 @@ START_TEST(upload_refused)
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
     world_end(&world, 0);
 }
-END_TEST
 
 /* The other rank never comes. */
-START_TEST(cancelled_while_it_waits_for_the_others)
+TEST(cancelled_while_it_waits_for_the_others)
 {
     struct world world;
     world_init(&world, false);
@@ -210,9 +209,8 @@ START_TEST(cancelled_while_it_waits_for_the_others)
     expect_finished(&world, STATUS_ABORTED, "not wanted");
     world_end(&world, 0);
 }
-END_TEST
 
-START_TEST(refuses_assignments_without_sense)
+TEST(refuses_invalid_assignments)
 {
     struct world world;
     world_init(&world, false);
@@ -221,15 +219,14 @@ START_TEST(refuses_assignments_without_sense)
     for (int i = 0; i < 4; i++) {
         world_assign(&world, i < 3 ? spec : NULL, i < 3 ? ranks[i][0] : 0, i < 3 ? ranks[i][1] : 1);
         WAIT(&world, world.finishes == i + 1);
-        expect_finished(&world, STATUS_INVALID_ARGUMENT, "makes no sense");
+        expect_finished(&world, STATUS_INVALID_ARGUMENT, "invalid assignment");
     }
     spec_free(spec);
     world_end(&world, 0);
 }
-END_TEST
 
-/* There would be enough, were there not the others. */
-START_TEST(shares_the_hosts_memory)
+/* There would be enough without the others. */
+TEST(shares_the_hosts_memory)
 {
     struct world world;
     world_init(&world, false);
@@ -240,10 +237,9 @@ START_TEST(shares_the_hosts_memory)
     spec_free(spec);
     world_end(&world, 0);
 }
-END_TEST
 
-/* What is no UTF-8 does not cost the link, which would not take it. */
-START_TEST(odd_lines)
+/* Invalid UTF-8 does not cost the link, which would reject it. */
+TEST(odd_lines)
 {
     struct world world;
     world_init(&world, false);
@@ -254,9 +250,8 @@ START_TEST(odd_lines)
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
     world_end(&world, 0);
 }
-END_TEST
 
-START_TEST(assigned_while_busy)
+TEST(assigned_while_busy)
 {
     struct world world;
     world_init(&world, false);
@@ -267,9 +262,8 @@ START_TEST(assigned_while_busy)
     expect_finished(&world, STATUS_ABORTED, "assigned while busy");
     world_end(&world, 1);
 }
-END_TEST
 
-START_TEST(drained_while_training)
+TEST(drained_while_training)
 {
     struct world world;
     world_init(&world, false);
@@ -279,10 +273,48 @@ START_TEST(drained_while_training)
     expect_finished(&world, STATUS_ABORTED, "the daemon is stopping");
     world_end(&world, 0);
 }
-END_TEST
 
-/* A burst goes, then a steady rate; what is dropped is counted. */
-START_TEST(log_rate)
+/* A worker must have whatever a job file may name; it once trained with AdamW for any unknown
+ * optimizer. */
+TEST(has_every_optimizer_of_the_job_file)
+{
+    const struct spec_key *key = spec_keys;
+    while (strcmp(key->key, "optimizer.type") != 0) key++;
+    int count = 0;
+    for (; count < SPEC_CHOICES_MAX && key->choices[count] != NULL; count++) {
+        enum optimizer_kind kind;
+        ck_assert_msg(plan_optimizer_find(key->choices[count], &kind), "%s", key->choices[count]);
+        ck_assert_str_eq(plan_optimizer_name(kind), key->choices[count]);
+    }
+    ck_assert_int_eq(count, OPTIMIZER_COUNT);
+    enum optimizer_kind kind;
+    ck_assert(!plan_optimizer_find("adma", &kind));
+}
+
+/* Neither table may have a word of a key that the other one lacks. */
+TEST(has_every_word_of_the_job_files_choices)
+{
+    int rows = 0, words = 0, keys = 0;
+    while (job_choices[rows].key != NULL) rows++;
+    for (const struct spec_key *key = spec_keys; key < spec_keys + spec_key_count; key++) {
+        int own = 0;
+        for (int r = 0; r < rows; r++) own += strcmp(job_choices[r].key, key->key) == 0;
+        if (own == 0) continue;
+        keys++;
+        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++, words++) {
+            int found = 0;
+            for (int r = 0; r < rows; r++)
+                found += strcmp(job_choices[r].key, key->key) == 0 &&
+                         strcmp(job_choices[r].word, key->choices[i]) == 0;
+            ck_assert_msg(found == 1, "%s: %s", key->key, key->choices[i]);
+        }
+    }
+    ck_assert_int_eq(words, rows);
+    ck_assert_int_eq(keys, 9);
+}
+
+/* A burst passes, then a steady rate; drops are counted. */
+TEST(log_rate)
 {
     struct log_rate rate = {0};
     int64_t now = INT64_C(1000000000000);
@@ -300,33 +332,4 @@ START_TEST(log_rate)
     taken = 0;
     for (int i = 0; i < 2 * LOG_RATE_BURST; i++) taken += log_rate_take(&rate, now);
     ck_assert_int_eq(taken, LOG_RATE_BURST);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("worker");
-    TCase *tests = tcase_create("worker");
-    tcase_set_timeout(tests, 90);
-    tcase_add_unchecked_fixture(tests, draw_digits, remove_digits);
-    tcase_add_test(tests, log_rate);
-    tcase_add_test(tests, attaches);
-    tcase_add_test(tests, plans);
-    tcase_add_test(tests, trains_and_uploads);
-    tcase_add_test(tests, pulls_while_training);
-    tcase_add_test(tests, pull_without_memory);
-    tcase_add_loop_test(tests, ends_in_the_middle_of_a_pull, 0, 2);
-    tcase_add_test(tests, upload_refused);
-    tcase_add_test(tests, cancelled_while_it_waits_for_the_others);
-    tcase_add_test(tests, refuses_assignments_without_sense);
-    tcase_add_test(tests, shares_the_hosts_memory);
-    tcase_add_test(tests, odd_lines);
-    tcase_add_test(tests, assigned_while_busy);
-    tcase_add_test(tests, drained_while_training);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

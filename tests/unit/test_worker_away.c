@@ -1,11 +1,14 @@
-/* The worker while its coordinator is away or silent: it trains on, and is taken back. */
+/* The worker while its coordinator is away or silent: it trains on, and is reattached. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "test_worker_world.h"
+#include "tests/testing.h"
 
-/* It trains on, says so, and repeats the reports that nobody has acknowledged, in order. */
-START_TEST(link_lost_while_training)
+TESTS_BELOW(.timeout = 90, .set_up_once = draw_digits, .tear_down_once = remove_digits);
+
+/* It trains on, reports that, and repeats the unacknowledged reports, in order. */
+TEST(link_lost_while_training)
 {
     struct world world;
     world_init(&world, false);
@@ -28,7 +31,7 @@ START_TEST(link_lost_while_training)
     ck_assert_uint_eq(world.first_report, 1);
     ck_assert_uint_eq(world.gaps, 0);
 
-    /* What was acknowledged is not repeated. */
+    /* Acknowledged reports are not repeated. */
     world_acknowledge(&world, last);
     step = world.step;
     WAIT(&world, world.step > step + 1);
@@ -41,7 +44,7 @@ START_TEST(link_lost_while_training)
     world_cancel(&world, 2, false);
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
 
-    /* The end is kept, too, until somebody has it. */
+    /* The end is kept, too, until a coordinator has it. */
     ck_assert(!world_cut(&world)->running);
     WAIT(&world, world.finishes == 2);
     world_release(&world);
@@ -51,10 +54,9 @@ START_TEST(link_lost_while_training)
     ck_assert_uint_eq(world.hello->hello->n_attempts, 0);
     world_end(&world, 0);
 }
-END_TEST
 
-/* The whole server goes, and another one comes: first with the attempt, then without. */
-START_TEST(coordinator_restarts)
+/* The whole server disappears, and another one starts: first with the attempt, then without. */
+TEST(coordinator_restarts)
 {
     struct world world;
     world_init(&world, false);
@@ -68,7 +70,7 @@ START_TEST(coordinator_restarts)
     uint64_t step = world.step;
     WAIT(&world, world.step > step + 1);
     ck_assert_int_eq(world.finishes, 0);
-    world_release(&world); /* it knows nothing of it */
+    world_release(&world); /* it does not know the attempt */
     expect_finished(&world, STATUS_ABORTED, "ended this attempt");
     world_release(&world);
     world.step = 0;
@@ -78,10 +80,9 @@ START_TEST(coordinator_restarts)
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
     world_end(&world, 0);
 }
-END_TEST
 
-/* The final state_dict is on its way when the coordinator goes: it comes again. */
-START_TEST(state_dict_outlives_the_coordinator)
+/* The final state_dict is in flight when the coordinator disappears: it is sent again. */
+TEST(state_dict_outlives_the_coordinator)
 {
     struct world world;
     world_init(&world, false);
@@ -101,10 +102,9 @@ START_TEST(state_dict_outlives_the_coordinator)
     expect_finished(&world, STATUS_OK, "trained");
     world_end(&world, 0);
 }
-END_TEST
 
-/* A rank that waits for its peer's key waits on, and what it has set is set again. */
-START_TEST(rendezvous_outlives_the_coordinator)
+/* A rank that waits for its peer's key keeps waiting, and sets its own keys again. */
+TEST(rendezvous_outlives_the_coordinator)
 {
     struct world world;
     world_init(&world, false);
@@ -126,10 +126,9 @@ START_TEST(rendezvous_outlives_the_coordinator)
     expect_finished(&world, STATUS_ABORTED, "not wanted");
     world_end(&world, 0);
 }
-END_TEST
 
-/* Silence is as good as a broken link. */
-START_TEST(silent_coordinator)
+/* Silence counts as a broken link. */
+TEST(silent_coordinator)
 {
     struct world world;
     world_init(&world, false);
@@ -143,11 +142,10 @@ START_TEST(silent_coordinator)
     WAIT(&world, world.hellos == 2);
     world_end(&world, 0);
 }
-END_TEST
 
-/* 0: a worker that does nothing ends with its supervisor; 1: one that trains goes on; 2: not for
- * ever. */
-START_TEST(supervised_worker_and_its_coordinator)
+/* 0: an idle worker ends with its supervisor; 1: one that trains continues; 2: not without
+ * limit. */
+LOOP_TEST(supervised_worker_and_its_coordinator, 0, 3)
 {
     struct world world;
     world_prepare(&world, true);
@@ -165,25 +163,4 @@ START_TEST(supervised_worker_and_its_coordinator)
     rpc_call_finish(world.attached, NULL);
     WAIT(&world, world.exited);
     world_end(&world, 1);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("worker away");
-    TCase *tests = tcase_create("worker away");
-    tcase_set_timeout(tests, 90);
-    tcase_add_unchecked_fixture(tests, draw_digits, remove_digits);
-    tcase_add_test(tests, link_lost_while_training);
-    tcase_add_test(tests, coordinator_restarts);
-    tcase_add_test(tests, state_dict_outlives_the_coordinator);
-    tcase_add_test(tests, rendezvous_outlives_the_coordinator);
-    tcase_add_test(tests, silent_coordinator);
-    tcase_add_loop_test(tests, supervised_worker_and_its_coordinator, 0, 3);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_NORMAL);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -1,4 +1,4 @@
-/* A coordinator that does what the test says; see test_worker_world.h. */
+/* A coordinator that the test controls; see test_worker_world.h. */
 #include "test_worker_world.h"
 
 #include <ftw.h>
@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "fsdpd/v1/methods.h"
 #include "hf/safetensors.h"
 #include "proto/descriptors.h"
-#include "worker/methods.h"
 
 static const char model_text[] = "name: Large\n"
                                  "input: [1, 28, 28]\n"
@@ -54,7 +54,7 @@ static void on_event(struct world *world, const worker_message *message)
     case EVENT(EPOCH): world->epochs++; break;
     case EVENT(FINISHED):
         world->finishes++;
-        ck_assert(world->log_end); /* what was logged is told before the end */
+        ck_assert(world->log_end); /* logged lines arrive before the end */
         world->log_end = false;
         keep(&world->finished, message);
         break;
@@ -72,7 +72,7 @@ static void on_event(struct world *world, const worker_message *message)
     }
 }
 
-/* Heartbeats every so many milliseconds; 0: none. */
+/* Heartbeats at this interval in milliseconds; 0: none. */
 void welcome(struct rpc_call *call, uint32_t heartbeat_ms)
 {
     coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
@@ -191,13 +191,13 @@ static void upload_closed(struct rpc_call *call, bool cancelled, void *user)
 void world_serve(struct world *world)
 {
     static const struct rpc_handler handlers[] = {
-        {.method = &worker_method_attach,
+        {.method = &worker_link_attach,
          .on_start = attach_start,
          .on_message = attach_message,
          .on_closed = attach_closed},
-        {.method = &worker_method_store_set, .on_start = store_set},
-        {.method = &worker_method_store_get, .on_start = store_get},
-        {.method = &worker_method_upload_state,
+        {.method = &worker_link_store_set, .on_start = store_set},
+        {.method = &worker_link_store_get, .on_start = store_get},
+        {.method = &worker_link_upload_state,
          .on_start = upload_start,
          .on_message = upload_message,
          .on_closed = upload_closed},
@@ -276,7 +276,7 @@ void world_drain(struct world *world)
     world_send(world, &message);
 }
 
-/* The worker has left, or is told to; its exit code must be this one. */
+/* The worker has left, or gets the order to; its exit code must be this one. */
 void world_end(struct world *world, int exit_code)
 {
     if (!world->exited && world->attached != NULL) world_drain(world);
@@ -297,7 +297,7 @@ void world_end(struct world *world, int exit_code)
     free(world->address);
 }
 
-/* What the coordinator says. */
+/* The coordinator's messages. */
 
 Fsdpd__V1__JobSpec *make_spec(const char *steps, const char *save_model)
 {

@@ -1,8 +1,8 @@
 /*
- * A coordinator that does what the test says, for tests of the worker: common/rpc's server on the
- * test's own loop, the whole worker (worker_main) on a thread of its own. Everything waits with a
- * deadline. What is trained is a large linear layer over drawn digits, so that a state_dict is
- * larger than what the transport takes without a reader.
+ * A coordinator that the test controls, for tests of the worker: common/rpc's server on the test's
+ * own loop, the whole worker (worker_main) on a separate thread. Every wait has a deadline. The
+ * model is a large linear layer over generated digits, so that a state_dict is larger than the
+ * transport accepts without a reader.
  */
 #ifndef FSDPD_TEST_WORKER_WORLD_H
 #define FSDPD_TEST_WORKER_WORLD_H
@@ -35,7 +35,7 @@ struct upload {
 
 struct world {
     uv_loop_t loop;
-    uv_timer_t waker; /* so that waits look at their condition often */
+    uv_timer_t waker; /* so that waits check their condition often */
     struct rpc_runtime *runtime;
     struct rpc_server *server;
     char *address;
@@ -45,7 +45,7 @@ struct world {
     int exit_code;
     _Atomic bool exited;
 
-    /* seen */
+    /* records */
     struct rpc_call *attached;
     int hellos;
     worker_message *hello, *plan; /* the latest */
@@ -61,7 +61,7 @@ struct world {
     uint32_t sharers; /* of assignments */
     bool pause_uploads;
     uint64_t first_report, last_report; /* of this stream; 0: none yet */
-    int gaps;                           /* reports that came in no order */
+    int gaps;                           /* number of reports out of order */
     bool refuse;                        /* hellos */
 };
 
@@ -78,17 +78,17 @@ struct world {
 void draw_digits(void);
 void remove_digits(void);
 
-/* A server, without and with a worker that has said hello. `world_end`: the worker has left, or is
- * told to; its exit code must be this one. */
+/* A server, without and with a worker that has sent hello. `world_end`: the worker has left, or
+ * gets the order to; its exit code must be this one. */
 void world_prepare(struct world *world, bool supervised);
 void world_serve(struct world *world);
 void world_run(struct world *world);
 void world_init(struct world *world, bool supervised);
 void world_end(struct world *world, int exit_code);
-/* For what closes with a callback: sets a bool. */
+/* For anything that closes with a callback: sets a bool. */
 void on_done(void *user);
 
-/* What the coordinator says. `world_train`: a long run of one rank, in its first steps. */
+/* The coordinator's messages. `world_train`: a long run of one rank, in its first steps. */
 void welcome(struct rpc_call *call, uint32_t heartbeat_ms);
 void world_send(struct world *world, const coordinator_message *message);
 void world_drain(struct world *world);

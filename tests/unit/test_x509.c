@@ -1,11 +1,11 @@
-/* Certificates: what an authority makes is what OpenSSL takes, and what is wrong has a name. */
-#include <check.h>
+/* Certificates: OpenSSL accepts what an authority issues, and each error has a name. */
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "tests/testing.h"
 #include "x509/x509.h"
 
 static struct x509_pair authority;
@@ -36,7 +36,7 @@ static X509 *parse(const char *pem)
     return certificate;
 }
 
-/* OpenSSL's own judgement of a chain, for a purpose: X509_V_OK or why not. */
+/* OpenSSL's own verdict on a chain, for a purpose: X509_V_OK or the reason. */
 static int verify(const char *leaf, const char *root, int purpose, time_t when)
 {
     X509 *one = parse(leaf), *anchor = parse(root);
@@ -56,7 +56,9 @@ static int verify(const char *leaf, const char *root, int purpose, time_t when)
     return error;
 }
 
-START_TEST(authority_is_one)
+TESTS_BELOW(.set_up = make_authority, .tear_down = drop_authority);
+
+TEST(authority_is_one)
 {
     struct x509_facts facts;
     ck_assert_ptr_null(x509_describe(authority.certificate, &facts));
@@ -72,9 +74,8 @@ START_TEST(authority_is_one)
     ck_assert_ptr_null(x509_check_key(authority.certificate, authority.key));
     ck_assert_ptr_null(x509_check_authorities(authority.certificate));
 }
-END_TEST
 
-START_TEST(server_and_client)
+TEST(server_and_client)
 {
     struct x509_request request = {.name = "node1",
                                    .server = true,
@@ -116,9 +117,8 @@ START_TEST(server_and_client)
     x509_pair_deinit(&server);
     x509_pair_deinit(&client);
 }
-END_TEST
 
-START_TEST(another_authority_does_not_vouch)
+TEST(another_authority_does_not_vouch)
 {
     struct x509_pair other, leaf;
     ck_assert_ptr_null(x509_make_authority("test authority", 10, &other)); /* the same name */
@@ -127,30 +127,29 @@ START_TEST(another_authority_does_not_vouch)
     ck_assert_int_ne(verify(leaf.certificate, authority.certificate, X509_PURPOSE_SSL_CLIENT, 0),
                      X509_V_OK);
     refused(x509_check_key(leaf.certificate, other.key), STATUS_INVALID_ARGUMENT,
-            "not the certificate's");
+            "does not match the certificate");
     struct x509_pair mixed = {.certificate = authority.certificate, .key = other.key}, none;
-    refused(x509_issue(&mixed, &request, &none), STATUS_INVALID_ARGUMENT, "not the certificate's");
+    refused(x509_issue(&mixed, &request, &none), STATUS_INVALID_ARGUMENT,
+            "does not match the certificate");
     refused(x509_issue(&leaf, &request, &none), STATUS_INVALID_ARGUMENT, "authority");
     x509_pair_deinit(&leaf);
     x509_pair_deinit(&other);
 }
-END_TEST
 
-START_TEST(hosts_are_checked)
+TEST(hosts_are_checked)
 {
     static const char *const wrong[] = {"",   "a b",      "a,URI:fsdpd://operator/x",
                                         "-?", "a..b",     ".a",
                                         "a.", "http://a", "[::1]"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         struct x509_request request = {
             .name = "n", .server = true, .hosts = {wrong[i]}, .host_count = 1, .days = 1};
         struct x509_pair none;
         refused(x509_issue(&authority, &request, &none), STATUS_INVALID_ARGUMENT, "host");
     }
 }
-END_TEST
 
-START_TEST(what_is_no_certificate)
+TEST(what_is_no_certificate)
 {
     refused(x509_check_certificate("hello"), STATUS_INVALID_ARGUMENT, "PEM certificate");
     refused(x509_check_certificate(authority.key), STATUS_INVALID_ARGUMENT, "PEM certificate");
@@ -163,23 +162,4 @@ START_TEST(what_is_no_certificate)
     refused(x509_check_certificate(expired.certificate), STATUS_FAILED_PRECONDITION, "expired on");
     refused(x509_check_authorities(expired.certificate), STATUS_INVALID_ARGUMENT, "authority");
     x509_pair_deinit(&expired);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("x509");
-    TCase *tests = tcase_create("x509");
-    tcase_add_checked_fixture(tests, make_authority, drop_authority);
-    tcase_add_test(tests, authority_is_one);
-    tcase_add_test(tests, server_and_client);
-    tcase_add_test(tests, another_authority_does_not_vouch);
-    tcase_add_test(tests, hosts_are_checked);
-    tcase_add_test(tests, what_is_no_certificate);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed != 0;
 }

@@ -1,8 +1,7 @@
-/* YAML documents: the tree with its places, typed values, and one message for each thing refused.
- */
+/* YAML documents: the tree with its places, typed values, and one message for each refusal. */
+#include "tests/testing.h"
 #include "yaml/yaml.h"
 
-#include <check.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +29,9 @@ static void assert_okay(status_t status)
     ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
-START_TEST(tree_keeps_order_and_places)
+TESTS_BELOW(.timeout = 60);
+
+TEST(tree_keeps_order_and_places)
 {
     struct yamldoc *document = parse("name: mnist\n"
                                      "train:\n"
@@ -69,7 +70,6 @@ START_TEST(tree_keeps_order_and_places)
     yamldoc_free(document);
     yamldoc_free(NULL);
 }
-END_TEST
 
 static const struct {
     const char *text, *message;
@@ -102,7 +102,7 @@ static const struct {
 };
 
 /* Places are those of the text after it. */
-START_TEST(byte_order_mark_is_skipped)
+TEST(byte_order_mark_is_skipped)
 {
     struct yamldoc *document = parse("\xef\xbb\xbfname: mnist\n");
     struct yamldoc_node *name = yamldoc_get(document->root, "name");
@@ -114,9 +114,8 @@ START_TEST(byte_order_mark_is_skipped)
     assert_error(yamldoc_parse("\xef\xbb\xbf", 3, "job.yaml", &document),
                  "job.yaml:1: the file is empty");
 }
-END_TEST
 
-START_TEST(bad_text_is_refused)
+LOOP_TEST(bad_text_is_refused, 0, COUNT_OF(refused))
 {
     struct yamldoc *document = NULL;
     status_t status =
@@ -124,14 +123,13 @@ START_TEST(bad_text_is_refused)
     assert_error(status, refused[_i].message);
     ck_assert_ptr_null(document);
 }
-END_TEST
 
 static void add_many(struct buf *text, const char *part, int count)
 {
     for (int i = 0; i < count; i++) buf_add_text(text, part);
 }
 
-START_TEST(depth_is_limited)
+TEST(depth_is_limited)
 {
     static const struct {
         const char *part;
@@ -143,7 +141,7 @@ START_TEST(depth_is_limited)
     add_many(&text, "]", 64);
     assert_okay(yamldoc_parse(text.data, text.length, "f", &document));
     yamldoc_free(document);
-    for (size_t i = 0; i < sizeof bombs / sizeof bombs[0]; i++) {
+    for (size_t i = 0; i < COUNT_OF(bombs); i++) {
         buf_clear(&text);
         add_many(&text, bombs[i].part, bombs[i].count);
         assert_error(yamldoc_parse(text.data, text.length, "f", &document),
@@ -151,9 +149,8 @@ START_TEST(depth_is_limited)
     }
     buf_deinit(&text);
 }
-END_TEST
 
-START_TEST(size_is_limited)
+TEST(size_is_limited)
 {
     struct yamldoc *document = NULL;
     struct buf text = {0};
@@ -170,7 +167,6 @@ START_TEST(size_is_limited)
                  "f:90001: key 'k4' is given twice; the first is on line 5");
     buf_deinit(&text);
 }
-END_TEST
 
 static const char typed[] = "whole: 12\n"
                             "negative: -3\n"
@@ -187,7 +183,7 @@ static const char typed[] = "whole: 12\n"
                             "huge: 99999999999999999999\n"
                             "nan: .nan\n";
 
-START_TEST(typed_values_are_read)
+TEST(typed_values_are_read)
 {
     struct yamldoc *document = parse(typed);
     struct yamldoc_node *root = document->root;
@@ -223,7 +219,6 @@ START_TEST(typed_values_are_read)
     ck_assert(!yamldoc_is_null(yamldoc_get(root, "empty")));
     yamldoc_free(document);
 }
-END_TEST
 
 static struct yamldoc *typed_document;
 
@@ -232,7 +227,7 @@ static struct yamldoc_node *get(const char *key)
     return yamldoc_get(typed_document->root, key);
 }
 
-START_TEST(numbers_are_checked)
+TEST(numbers_are_checked)
 {
     typed_document = parse(typed);
     int64_t whole = 7;
@@ -269,9 +264,8 @@ START_TEST(numbers_are_checked)
     ck_assert(real == 7);
     yamldoc_free(typed_document);
 }
-END_TEST
 
-START_TEST(other_values_are_checked)
+TEST(other_values_are_checked)
 {
     typed_document = parse(typed);
     bool flag = true;
@@ -303,9 +297,8 @@ START_TEST(other_values_are_checked)
     assert_error(yamldoc_key_error(root, "odd %d", 1), "job.yaml:1: odd 1");
     yamldoc_free(typed_document);
 }
-END_TEST
 
-START_TEST(unknown_keys_are_named)
+TEST(unknown_keys_are_named)
 {
     struct yamldoc *document = parse("train:\n  epochs: 1\n  sede: 1\n");
     const char *const keys[] = {"epochs", "seed"};
@@ -320,9 +313,8 @@ START_TEST(unknown_keys_are_named)
                  "job.yaml:2: key 'train.epochs': expected a mapping, found '1'");
     yamldoc_free(document);
 }
-END_TEST
 
-START_TEST(values_are_set_by_path)
+TEST(values_are_set_by_path)
 {
     struct yamldoc *document = parse("train: {epochs: 1}\nfsdp:\nname: x\n");
     struct yamldoc_node *root = document->root;
@@ -368,9 +360,8 @@ START_TEST(values_are_set_by_path)
                  "--set a=5: the document is not a mapping; it has no key 'a'");
     yamldoc_free(document);
 }
-END_TEST
 
-START_TEST(excerpts_are_short_whole_characters)
+TEST(excerpts_are_short_whole_characters)
 {
     char out[72];
     ck_assert_str_eq(yamldoc_excerpt("a\nb", out), "a b");
@@ -383,11 +374,10 @@ START_TEST(excerpts_are_short_whole_characters)
     ck_assert_uint_eq(strlen(out), 62);
     ck_assert_str_eq(out + 58, "x...");
 }
-END_TEST
 
 /* Changed bytes anywhere: an error or a tree, never a crash or a leak (run under sanitizers too).
  */
-START_TEST(random_changes_do_no_harm)
+TEST(random_changes_do_no_harm)
 {
     static const char base[] = "name: mnist\ntrain: {epochs: 10, list: [1, 'two', \"three\"]}\n"
                                "block: |\n  a\n  b\nlist:\n- x\n";
@@ -413,30 +403,4 @@ START_TEST(random_changes_do_no_harm)
     }
     ck_assert_int_gt(good, 1000);
     ck_assert_int_lt(good, 19000);
-}
-END_TEST
-
-int main(void)
-{
-    Suite *suite = suite_create("yaml");
-    TCase *tests = tcase_create("yaml");
-    tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, tree_keeps_order_and_places);
-    tcase_add_test(tests, byte_order_mark_is_skipped);
-    tcase_add_loop_test(tests, bad_text_is_refused, 0, sizeof refused / sizeof refused[0]);
-    tcase_add_test(tests, depth_is_limited);
-    tcase_add_test(tests, size_is_limited);
-    tcase_add_test(tests, typed_values_are_read);
-    tcase_add_test(tests, numbers_are_checked);
-    tcase_add_test(tests, other_values_are_checked);
-    tcase_add_test(tests, unknown_keys_are_named);
-    tcase_add_test(tests, values_are_set_by_path);
-    tcase_add_test(tests, excerpts_are_short_whole_characters);
-    tcase_add_test(tests, random_changes_do_no_harm);
-    suite_add_tcase(suite, tests);
-    SRunner *runner = srunner_create(suite);
-    srunner_run_all(runner, CK_ENV);
-    int failed = srunner_ntests_failed(runner);
-    srunner_free(runner);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

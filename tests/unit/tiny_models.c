@@ -10,7 +10,7 @@
 
 const char *const tiny_names[TINY_COUNT] = {"gpt2", "llama", "bert"};
 
-/* What stands in the examples, and what is to stand there. */
+/* Text of the examples, and its replacement. */
 static const struct {
     const char *old, *new;
 } changes[TINY_COUNT][4] = {

@@ -1,6 +1,6 @@
 /*
  * The transformers of examples/ with sizes that tests can afford: odd vocabularies, windows and
- * widths. $srcdir says where the examples are. For tests; needs Check.
+ * widths. $srcdir is the place of the examples. For tests; needs Check.
  */
 #ifndef FSDPD_TESTS_TINY_MODELS_H
 #define FSDPD_TESTS_TINY_MODELS_H
@@ -18,7 +18,7 @@ const char *tiny_model_text(int which);
 
 struct model *tiny_model(int which);
 
-/* Token `i` of a made up text, below the vocabulary; 0, BERT's padding, is one of them. */
+/* Token `i` of a generated text, below the vocabulary; 0, BERT's padding, is one of them. */
 int32_t tiny_token(uint64_t i);
 
 #endif

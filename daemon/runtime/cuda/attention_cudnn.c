@@ -1,11 +1,10 @@
 /*
- * Attention by cuDNN, where it takes the op (attention_graph.h); what it refuses is our own
- * kernel's, and the device's notes say which and why. Plans are made when ops are prepared, once
- * for a shape: making one compiles a kernel.
+ * Attention by cuDNN, if it supports the op (attention_graph.h); otherwise our own kernel runs it,
+ * and the device's notes say which op and why. Plans are made when ops are prepared, once per
+ * shape: making one compiles a kernel.
  *
- * The gradient's engines that add in one order hold the scores of a batch in bf16. A large batch is
- * computed in slices, one after the other, so that those stay bounded; nothing is added across
- * them.
+ * The deterministic engines for the gradient hold the scores of a batch in bf16. A large batch is
+ * computed in slices, one after the other, to bound them; nothing is added across slices.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -26,23 +25,24 @@ static status_t refuse(const char *reason)
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-/* Of scores in bf16, rounded up to whole tiles; and what an engine may ask for besides. */
+/* Limits: for scores in bf16, rounded up to whole tiles; and for an engine's further scratch
+ * memory. */
 #define SCORES_BYTES ((int64_t)512 << 20)
 #define MOST_WORKSPACE ((int64_t)1 << 30)
 enum { TILE = 64, KEYS = 10, DNN_LEAST_VERSION = 90800 };
 
-/* A plan for a shape, or why there is none. */
+/* A plan for a shape, or the reason why there is none. */
 struct cuda_attention_plan {
     int64_t key[KEYS];
     cudnnBackendDescriptor_t properties;
     struct dnn_graph graph;
     struct dnn_plan plan;
-    int64_t slice; /* samples that it is for */
+    int64_t slice; /* number of samples it handles */
     char *refusal; /* NULL: none */
     struct cuda_attention_plan *next;
 };
 
-struct attention {
+struct cudnn_attention {
     struct cuda_prepared base;
     cudnnHandle_t dnn;
     struct attention_shape shape;
@@ -56,9 +56,9 @@ static int64_t scores_bytes(void)
     return bytes > 0 ? bytes : SCORES_BYTES;
 }
 
-/* The most samples of which the batch is a multiple and whose scores are few enough; the fewest, if
- * none are. A slice begins where cuDNN's vectors of 16 bytes may: the log-sum-exp's count, all else
- * is rows of heads. */
+/* The largest slice that divides the batch and whose scores fit; the smallest if none fit. A slice
+ * begins at a multiple of cuDNN's 16-byte vectors: this concerns the log-sum-exp, as everything
+ * else is rows of heads. */
 static int64_t slice_of(const struct attention_shape *shape)
 {
     int64_t rows = (shape->time + TILE - 1) / TILE * TILE, least = shape->batch;
@@ -99,12 +99,12 @@ static status_t find_plan(struct cuda_device *device, const struct attention_sha
         plan->next = device->attention_plans;
         device->attention_plans = plan;
         status_t status = make_plan(plan, device, shape, statistics);
-        if (status != STATUS_OKAY) plan->refusal = mem_printf("%s", status_message(status));
+        if (status != NULL) plan->refusal = mem_printf("%s", status_message(status));
         status_free(status);
     }
     if (plan->refusal != NULL) return refuse(plan->refusal);
     *found = plan;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_attention_forget(struct cuda_device *device)
@@ -121,21 +121,21 @@ void cuda_attention_forget(struct cuda_device *device)
 
 /* ---- running ---- */
 
-struct operands {
+struct attention_operands {
     int64_t ids[ATTENTION_ONE];
     void *addresses[ATTENTION_ONE];
     int count;
 };
 
-static void add(struct operands *operands, enum attention_operand id, const void *address)
+static void add(struct attention_operands *operands, enum attention_operand id, const void *address)
 {
     operands->ids[operands->count] = id;
     operands->addresses[operands->count++] = (void *)address;
 }
 
 /* `bytes` to a sample. */
-static void add_slice(struct operands *operands, enum attention_operand id, const void *address,
-                      int64_t sample, int64_t bytes)
+static void add_slice(struct attention_operands *operands, enum attention_operand id,
+                      const void *address, int64_t sample, int64_t bytes)
 {
     add(operands, id, (const char *)address + sample * bytes);
 }
@@ -143,7 +143,7 @@ static void add_slice(struct operands *operands, enum attention_operand id, cons
 static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
                     const struct kernel_call *call)
 {
-    struct attention *attention = (struct attention *)prepared;
+    struct cudnn_attention *attention = (struct cudnn_attention *)prepared;
     const struct attention_shape *shape = &attention->shape;
     struct attention_places p = attention_places_of(shape, call);
     float scale = (float)shape->scale, lowest = -FLT_MAX, one = 1;
@@ -154,7 +154,7 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
     const void *lse = shape->backward ? p.lse : call->outputs[1];
     TRY_DNN(cudnnSetStream, attention->dnn, lane->stream);
     for (int64_t at = 0; at < shape->batch; at += attention->plan->slice) {
-        struct operands o = {.count = 0};
+        struct attention_operands o = {.count = 0};
         add(&o, ATTENTION_SCALE, &scale);
         if (shape->causal) add(&o, ATTENTION_LOWEST, &lowest);
         add_slice(&o, ATTENTION_Q, p.q, at, q_bytes);
@@ -172,23 +172,26 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
         TRY(dnn_plan_run(&attention->plan->plan, attention->dnn, o.count, o.ids, o.addresses,
                          call->workspace));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* ---- what cuDNN is not asked for ---- */
+/* ---- ops that cuDNN cannot run ---- */
 
 static status_t check(const struct op_desc *desc, const struct attention_shape *shape)
 {
     const char *own = getenv("FSDPD_CUDA_ATTENTION");
     if (own != NULL && strcmp(own, "own") == 0) return refuse("FSDPD_CUDA_ATTENTION is \"own\"");
     if (cudnnGetVersion() < DNN_LEAST_VERSION) return refuse("cuDNN is older than 9.8");
-    if (!shape->bf16) return refuse("cuDNN's is of 16 bits");
-    if (desc->attrs.attention.p > 0) return refuse("dropout has random numbers of our own");
+    if (!shape->bf16) return refuse("cuDNN's attention needs a 16-bit type");
+    if (desc->attrs.attention.p > 0) return refuse("dropout uses fsdpd's own random numbers");
     if (desc->input_present[shape->backward ? 6 : 3]) return refuse("keys have a mask");
-    if (shape->head_dim % 8 != 0) return refuse("heads are no multiple of 8 wide");
+    if (desc->input_present[shape->backward ? 7 : 4]) return refuse("rows hold several documents");
+    if (shape->window > 0) return refuse("rows see a window of keys");
+    if (shape->softcap > 0) return refuse("scores are capped");
+    if (shape->head_dim % 8 != 0) return refuse("the width of heads is not a multiple of 8");
     for (int i = 0; i < desc->output_count; i++)
-        if (desc->accumulate[i]) return refuse("it adds to what is there");
-    return STATUS_OKAY;
+        if (desc->accumulate[i]) return refuse("it adds to existing values");
+    return NULL;
 }
 
 status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -199,7 +202,7 @@ status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc
     TRY(check(desc, &shape));
     TRY(cuda_dnn_open(device));
     TRY(find_plan(device, &shape, !shape.backward && desc->output_present[1], &plan));
-    struct attention *attention = mem_alloc(sizeof *attention);
+    struct cudnn_attention *attention = mem_alloc(sizeof *attention);
     attention->base.op.desc = *desc;
     attention->base.run = run;
     attention->base.workspace_bytes = (uint64_t)plan->plan.workspace_bytes;
@@ -210,7 +213,7 @@ status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc
               op_info_get(desc->kind)->name, (long long)shape.heads, (long long)shape.head_dim,
               (long long)plan->plan.engine);
     *prepared = &attention->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 #else

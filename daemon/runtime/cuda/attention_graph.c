@@ -1,7 +1,7 @@
 /*
- * See attention_graph.h. The gradient makes the probabilities again from the scores and the
- * log-sum-exp (Dao et al., "FlashAttention", 2022); dq is a product's own result, which tells cuDNN
- * to use an engine that adds in one order.
+ * See attention_graph.h. The gradient recomputes the probabilities from the scores and the
+ * log-sum-exp (Dao et al., "FlashAttention", 2022); dq is the direct result of a product, which
+ * makes cuDNN choose an engine that adds in one order.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -11,7 +11,7 @@
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-/* A graph under way: the shapes that come up again and again. */
+/* A graph under construction: the shapes used repeatedly. */
 struct attention_builder {
     struct dnn_graph *graph;
     const struct attention_shape *shape;
@@ -74,7 +74,7 @@ static dnn_tensor index_along(struct attention_builder *b, int64_t axis, dnn_ten
     return dnn_index(b->graph, axis, scores, dnn_inside(b->graph, CUDNN_DATA_INT32, &b->scores));
 }
 
-/* Scaled, and with what a row does not see at the lowest number there is. */
+/* Scaled, with masked entries set to the lowest number. */
 static dnn_tensor scores_of(struct attention_builder *b, dnn_tensor q, dnn_tensor keys_transposed)
 {
     dnn_tensor product = dnn_matmul(b->graph, q, keys_transposed,

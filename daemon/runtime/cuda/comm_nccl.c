@@ -1,17 +1,17 @@
 /*
- * Collectives by NCCL, enqueued on the comm lane's stream by the thread that asks for them. Rank 0
- * makes the group's id and hands it on through the rendezvous store; everything is non-blocking and
- * has a deadline. While a lane is waited for, NCCL's own errors are asked for, and a group that was
- * quit, failed, or has a collective that began and did not end within the timeout is aborted, by
- * that same thread. What a collective waits for other lanes is no part of that time, whether it was
- * enqueued or is part of a graph (progress.c).
+ * Collectives by NCCL, enqueued on the comm lane's stream by the calling thread. Rank 0 creates the
+ * group's id and distributes it through the rendezvous store; everything is non-blocking and has a
+ * deadline. While waiting for a lane, the thread polls NCCL's errors, and aborts a group that quit,
+ * failed, or has a collective that began and did not end within the timeout. The time that a
+ * collective waits for other lanes does not count, whether it was enqueued or is part of a graph
+ * (progress.c).
  *
- * Sums of f32 are added in NCCL's order, which is the same from run to run on the same devices. A
+ * Sums of f32 are added in NCCL's order, which is the same in every run on the same devices. A
  * reduce_scatter on bf16 sends parts and adds them here, in rank order and in f32: the bits of the
- * other communicators. An all_reduce on bf16 rounds what is added, but sends f32.
+ * other communicators. An all_reduce on bf16 rounds the addends, but sends f32.
  *
- * Ranks also agree on little things that lie in host memory (before a run, at a change of its
- * units, when it resumes). NCCL cannot reach that: it goes through memory of the device.
+ * Ranks also exchange small data in host memory (before a run, at a change of its units, when it
+ * resumes). NCCL cannot access that, so it is staged in device memory.
  */
 #include "runtime/cuda/comm_nccl.h"
 
@@ -34,7 +34,7 @@ static struct nccl_comm *whole_of(struct nccl_comm *comm)
 
 static status_t nccl_status(struct nccl_comm *comm, ncclResult_t result, const char *call)
 {
-    if (result == ncclSuccess) return STATUS_OKAY;
+    if (result == ncclSuccess) return NULL;
     const char *more = comm->handle != NULL ? ncclGetLastError(comm->handle) : "";
     enum status_code code = result == ncclRemoteError || result == ncclSystemError
                                 ? STATUS_UNAVAILABLE
@@ -48,7 +48,7 @@ static void pause_shortly(void)
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-status_t nccl_settle(struct nccl_comm *comm, ncclResult_t result, const char *call)
+status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *call)
 {
     int64_t deadline = clock_monotonic_ns() + comm->base.timeout_ms * 1000000;
     while (result == ncclInProgress) {
@@ -64,7 +64,7 @@ status_t nccl_settle(struct nccl_comm *comm, ncclResult_t result, const char *ca
     return nccl_status(comm, result, call);
 }
 
-#define TRY_NCCL(comm, function, ...) TRY(nccl_settle(comm, function(__VA_ARGS__), #function))
+#define TRY_NCCL(comm, function, ...) TRY(nccl_await(comm, function(__VA_ARGS__), #function))
 
 /* Aborting waits until no graph refers to the communicator any more. */
 static void abort_handle(struct nccl_comm *comm)
@@ -75,8 +75,8 @@ static void abort_handle(struct nccl_comm *comm)
     comm->handle = NULL;
 }
 
-/* All at once: a graph that has collectives of two of them ends when both are told. The whole's
- * lock is held. */
+/* Aborts all at once: a graph with collectives of two of them ends only when both are aborted. The
+ * whole's lock is held. */
 static void abort_all(struct nccl_comm *whole)
 {
     ncclGroupStart();
@@ -94,25 +94,25 @@ void nccl_abort(struct nccl_comm *comm)
     pthread_mutex_unlock(&whole->base.lock);
 }
 
-/* ---- while a lane is waited for ---- */
+/* ---- polling while waiting for a lane ---- */
 
 static status_t check(struct nccl_comm *comm)
 {
     ncclResult_t result = ncclSuccess;
     if (comm->handle == NULL) return status_new(STATUS_ABORTED, "the group was aborted");
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     if (atomic_load(&comm->quit)) status = status_new(STATUS_ABORTED, "the group was aborted");
-    if (status == STATUS_OKAY)
+    if (status == NULL)
         status = nccl_status(comm, ncclCommGetAsyncError(comm->handle, &result),
                              "ncclCommGetAsyncError");
-    if (status == STATUS_OKAY && result != ncclInProgress)
+    if (status == NULL && result != ncclInProgress)
         status = nccl_status(comm, result, comm_kind_name(comm->last_kind));
     return status;
 }
 
 static status_t check_deadline(struct nccl_comm *whole)
 {
-    if (cuda_progress_waits_ns(whole->lane) <= whole->base.timeout_ms * 1000000) return STATUS_OKAY;
+    if (cuda_progress_waits_ns(whole->lane) <= whole->base.timeout_ms * 1000000) return NULL;
     char *what = cuda_progress_describe(whole->lane);
     status_t status = status_new(STATUS_DEADLINE_EXCEEDED,
                                  "%s was not done within %" PRId64 " ms of its start on this rank",
@@ -121,16 +121,16 @@ static status_t check_deadline(struct nccl_comm *whole)
     return status;
 }
 
-/* Of the whole and its parts: one that fails takes all with it. */
+/* For the whole and its parts: a failure of one aborts all. */
 static status_t poll(void *user)
 {
     struct nccl_comm *whole = user;
     status_t status = check(whole);
-    if (status == STATUS_OKAY) status = check_deadline(whole);
+    if (status == NULL) status = check_deadline(whole);
     pthread_mutex_lock(&whole->base.lock);
     for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part)
-        if (status == STATUS_OKAY) status = check(nccl_comm(part));
-    if (status != STATUS_OKAY) abort_all(whole);
+        if (status == NULL) status = check(nccl_comm(part));
+    if (status != NULL) abort_all(whole);
     pthread_mutex_unlock(&whole->base.lock);
     return status;
 }
@@ -158,7 +158,7 @@ static status_t all_gather(struct nccl_comm *comm, struct cuda_lane *lane,
     if (call->dtype != DTYPE_BF16) {
         TRY_NCCL(comm, ncclAllGather, call->in, call->out, call->count, ncclFloat, comm->handle,
                  lane->stream);
-        return STATUS_OKAY;
+        return NULL;
     }
     uint16_t *own = (uint16_t *)(void *)call->out + call->count * (size_t)comm->base.rank;
     if (!call->rounded) {
@@ -170,11 +170,11 @@ static status_t all_gather(struct nccl_comm *comm, struct cuda_lane *lane,
     }
     TRY_NCCL(comm, ncclAllGather, own, call->out, call->count, ncclBfloat16, comm->handle,
              lane->stream);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Sends and receives that NCCL begins together. A group that was begun must be ended: the first of
- * their errors waits for that. */
+/* Sends and receives that NCCL starts together. A group that was started must be ended: its first
+ * error is reported after that. */
 struct transfers {
     ncclResult_t error; /* ncclSuccess: of none */
     const char *call;
@@ -184,7 +184,7 @@ static status_t begin_transfers(struct nccl_comm *comm, struct transfers *group)
 {
     *group = (struct transfers){.error = ncclSuccess};
     TRY_NCCL(comm, ncclGroupStart);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void keep(struct transfers *group, ncclResult_t result, const char *call)
@@ -199,11 +199,11 @@ static void keep(struct transfers *group, ncclResult_t result, const char *call)
 
 static status_t end_transfers(struct nccl_comm *comm, const struct transfers *group)
 {
-    status_t ended = nccl_settle(comm, ncclGroupEnd(), "ncclGroupEnd");
+    status_t ended = nccl_await(comm, ncclGroupEnd(), "ncclGroupEnd");
     return status_first(nccl_status(comm, group->error, group->call), ended);
 }
 
-/* Everybody's rounded parts of this rank's share, side by side in the upper half of `in`. */
+/* All ranks' rounded parts of this rank's share, side by side in the upper half of `in`. */
 static status_t exchange_parts(struct nccl_comm *comm, struct cuda_lane *lane,
                                const struct comm_call *call)
 {
@@ -278,16 +278,16 @@ static status_t dispatch(struct nccl_comm *comm, struct cuda_lane *lane,
     case COMM_BROADCAST:
         TRY_NCCL(comm, ncclBroadcast, call->in, call->out, call->count, ncclUint8, call->root,
                  comm->handle, lane->stream);
-        return STATUS_OKAY;
+        return NULL;
     case COMM_BARRIER:
         TRY_NCCL(comm, ncclAllReduce, lane->norm_parts, lane->norm_parts, 1, ncclFloat, ncclSum,
                  comm->handle, lane->stream);
-        return STATUS_OKAY;
+        return NULL;
     }
     return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
 }
 
-/* The end is counted after an error, too: what was enqueued of it is not to look unfinished. */
+/* Count the end even after an error: the collective must not appear unfinished. */
 static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
 {
     if (lane->recording == NULL)
@@ -306,7 +306,7 @@ static bool in_host_memory(struct nccl_comm *comm, const struct comm_call *call)
            (call->out != NULL && !cuda_is_of_device(device, call->out));
 }
 
-/* Before the staging memory is used again. Asks for NCCL's errors, as every wait does. */
+/* Waits before reusing the staging memory, polling NCCL's errors as every wait does. */
 static status_t finish_piece(struct nccl_comm *comm, struct cuda_lane *lane)
 {
     TRY(cuda_lane_wait(&lane->base, 2 * comm->base.timeout_ms + 1000));
@@ -327,7 +327,7 @@ static status_t broadcast_of_host(struct nccl_comm *comm, struct cuda_lane *lane
         TRY(run(comm, lane, &piece));
         if (!root) TRY(cuda_copy_out(lane, data + at, comm->staged, piece.count));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /* Each rank's piece is gathered in place. */
@@ -347,13 +347,13 @@ static status_t all_gather_of_host(struct nccl_comm *comm, struct cuda_lane *lan
         TRY(run(comm, lane, &piece));
         if (piece.count == call->count)
             return cuda_copy_out(lane, (char *)call->out, comm->staged, bytes * world);
-        /* Many copies may have to wait for each other, where nobody asks for NCCL's errors. */
+        /* Many copies could wait for each other without a poll of NCCL's errors. */
         TRY(finish_piece(comm, lane));
         for (size_t r = 0; r < world; r++)
             TRY(cuda_copy_out(lane, (char *)(call->out + r * call->count + at),
                               (char *)(staged + r * piece.count), bytes));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t run_on_host_memory(struct nccl_comm *comm, struct cuda_lane *lane,
@@ -363,23 +363,22 @@ static status_t run_on_host_memory(struct nccl_comm *comm, struct cuda_lane *lan
     bool known = (call->kind == COMM_ALL_GATHER && call->dtype != DTYPE_BF16) ||
                  call->kind == COMM_BROADCAST;
     if (!known || cuda_is_of_device(device, call->in) || cuda_is_of_device(device, call->out))
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "%s of host memory: NCCL moves memory of the device alone",
+        return status_new(STATUS_UNIMPLEMENTED, "%s of host memory: NCCL moves device memory only",
                           comm_kind_name(call->kind));
     if (comm->staged == NULL) TRY_CUDA(cudaMalloc((void **)&comm->staged, HOST_BYTES));
     return call->kind == COMM_BROADCAST ? broadcast_of_host(comm, lane, call)
                                         : all_gather_of_host(comm, lane, call);
 }
 
-/* What the lane's recording has to know of a collective that becomes part of it. */
+/* Registers a collective with the lane's recording that it becomes part of. */
 static status_t check_recording(struct nccl_comm *comm, struct cuda_lane *lane,
                                 const struct comm_call *call)
 {
-    if (lane->recording == NULL) return STATUS_OKAY;
+    if (lane->recording == NULL) return NULL;
     if (in_host_memory(comm, call))
         return status_new(STATUS_UNIMPLEMENTED, "a collective of host memory is not recorded");
     cuda_record_group(lane, whole_of(comm));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void note_call(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
@@ -400,13 +399,13 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     if (comm->handle == NULL || atomic_load(&comm->quit))
         return status_new(STATUS_ABORTED, "the group was aborted");
     TRY(check_recording(comm, lane, call));
-    if (!queue->rehearses) note_call(comm, lane, call);
+    if (!queue->is_dry_run) note_call(comm, lane, call);
     if (cuda_does_enqueue(lane)) {
         TRY(cuda_enqueue(lane));
         TRY(in_host_memory(comm, call) ? run_on_host_memory(comm, lane, call)
                                        : run(comm, lane, call));
     }
-    if (!queue->rehearses) comm_count_sent(base, bytes_sent(base, call));
+    if (!queue->is_dry_run) comm_count_sent(base, bytes_sent(base, call));
     return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));
 }
 
@@ -423,10 +422,10 @@ static void free_comm(struct comm *base)
 {
     struct nccl_comm *comm = nccl_comm(base);
     status_free(cuda_use(comm->device));
-    /* Destroying waits for the peers; what was quit does not. */
+    /* Destroying waits for the peers; a group that quit must not. */
     if (comm->handle != NULL && !atomic_load(&comm->quit)) {
-        status_t status = nccl_settle(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize");
-        if (status == STATUS_OKAY) {
+        status_t status = nccl_await(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize");
+        if (status == NULL) {
             ncclCommDestroy(comm->handle);
             comm->handle = NULL;
         }
@@ -457,25 +456,26 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
     made->device = whole->device;
     status_t status = cuda_use(whole->device);
     /* Parts made at the same time have no rank in common, so a part's first rank names it. */
-    if (status == STATUS_OKAY)
+    if (status == NULL)
         status =
-            nccl_settle(whole, ncclCommSplit(whole->handle, ranks[0], rank, &made->handle, &config),
-                        "ncclCommSplit");
-    if (status == STATUS_OKAY) {
+            nccl_await(whole, ncclCommSplit(whole->handle, ranks[0], rank, &made->handle, &config),
+                       "ncclCommSplit");
+    if (status == NULL) {
         ncclResult_t result = ncclInProgress;
         ncclResult_t asked = ncclCommGetAsyncError(made->handle, &result);
-        status = nccl_settle(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
+        status = nccl_await(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
     }
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         atomic_store(&made->quit, true);
         free_comm(&made->base);
         return status;
     }
     *part = &made->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static const struct comm_table table = {.enqueue = enqueue,
+static const struct comm_table table = {.name = "nccl",
+                                        .enqueue = enqueue,
                                         .repeatable = true,
                                         .quit = quit,
                                         .free = free_comm,
@@ -487,20 +487,20 @@ static status_t share_id(const struct rendezvous *store, const char *prefix, int
                          int64_t timeout_ms, ncclUniqueId *id)
 {
     char *key = mem_printf("%s/nccl-id", prefix);
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     if (rank == 0) {
         ncclResult_t result = ncclGetUniqueId(id);
         if (result != ncclSuccess)
             status = status_new(STATUS_INTERNAL, "ncclGetUniqueId: %s", ncclGetErrorString(result));
-        if (status == STATUS_OKAY) status = store->set(store->user, key, id, sizeof *id);
+        if (status == NULL) status = store->set(store->user, key, id, sizeof *id);
     } else {
         void *value = NULL;
         size_t size = 0;
         status = store->get(store->user, key, timeout_ms, &value, &size);
-        if (status == STATUS_OKAY && size != sizeof *id)
+        if (status == NULL && size != sizeof *id)
             status =
                 status_new(STATUS_INTERNAL, "an id of %zu bytes, expected %zu", size, sizeof *id);
-        if (status == STATUS_OKAY) memcpy(id, value, sizeof *id);
+        if (status == NULL) memcpy(id, value, sizeof *id);
         free(value);
     }
     free(key);
@@ -518,15 +518,15 @@ status_t comm_nccl_new(struct device *device, int rank, int world, const char *p
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->device = cuda_device(device);
     status_t status =
-        nccl_settle(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
-                    "ncclCommInitRankConfig");
-    if (status != STATUS_OKAY) {
+        nccl_await(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
+                   "ncclCommInitRankConfig");
+    if (status != NULL) {
         atomic_store(&comm->quit, true);
         free_comm(&comm->base);
         return status_wrap(status, "joining the NCCL group as rank %d of %d", rank, world);
     }
     *result = &comm->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 #else

@@ -1,4 +1,4 @@
-/* What the files share that call NCCL: a communicator inside. */
+/* Internals shared by the files that call NCCL. */
 #ifndef FSDPD_RUNTIME_CUDA_COMM_NCCL_H
 #define FSDPD_RUNTIME_CUDA_COMM_NCCL_H
 
@@ -14,9 +14,9 @@ struct nccl_comm {
     struct cuda_device *device;
     ncclComm_t handle; /* NULL once it was aborted */
     atomic_bool quit;
-    struct cuda_lane *lane;   /* of the whole: what it and its parts were enqueued on last */
-    enum comm_kind last_kind; /* of what was enqueued last, for errors */
-    char *staged; /* HOST_BYTES of the device, for host memory; NULL before the first use */
+    struct cuda_lane *lane;   /* the whole's: the lane that it and its parts last used */
+    enum comm_kind last_kind; /* name of the last enqueued collective, for errors */
+    char *staged; /* HOST_BYTES of device memory, to stage host memory; NULL before the first use */
 };
 
 static inline struct nccl_comm *nccl_comm(struct comm *comm)
@@ -24,9 +24,9 @@ static inline struct nccl_comm *nccl_comm(struct comm *comm)
     return (struct nccl_comm *)comm;
 }
 
-/* Until what was begun without blocking, and returned `result`, has been done by NCCL's own
- * threads; at most for the group's timeout. Errors name `call`. */
-status_t nccl_settle(struct nccl_comm *comm, ncclResult_t result, const char *call) FSDPD_MUST_USE;
+/* Waits until NCCL's threads have finished a non-blocking call that returned `result`; at most for
+ * the group's timeout. Errors name `call`. */
+status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *call) FSDPD_MUST_USE;
 
 /* The group that `comm` is or is a part of, with all its parts, by the owner's thread. */
 void nccl_abort(struct nccl_comm *comm);

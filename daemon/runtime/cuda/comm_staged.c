@@ -1,14 +1,14 @@
 /*
  * Collectives of devices through host memory, by another communicator (Gloo's): for workers that
- * share a device, which NCCL refuses. A collective is cut into pieces of what the pinned staging
- * memory holds; each is a copy to the host, a function of the host that runs the collective there,
- * and a copy back, all of them in the order of the lane's stream, so that nobody waits who enqueues.
- * The sums are the other communicator's, to the bit: they are made there, and an element's does not
- * depend on the piece that it is in.
+ * share a device, which NCCL refuses. A collective is cut into pieces of the size of the pinned
+ * staging memory; each is a copy to the host, a host function that runs the collective there, and a
+ * copy back, all in the order of the lane's stream, so enqueueing does not wait. The other
+ * communicator computes the sums, so they have its bits; an element's sum does not depend on its
+ * piece.
  *
- * The functions run on the driver's thread, one at a time, and call nothing of CUDA. There they wait
- * for the peers, at most for the group's timeout; a failure is kept for the lane's next wait, and what
- * follows fails at once. What lies in host memory already goes as it is, in one piece.
+ * The functions run on the driver's thread, one at a time, and call no CUDA functions. They wait
+ * for the peers there, at most for the group's timeout; a failure is kept for the lane's next wait,
+ * and later functions fail at once. Data in host memory is sent directly, in one piece.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -18,9 +18,9 @@
 #include "base/mem.h"
 #include "runtime/comm_table.h"
 
-/* A collective on its way. */
+/* A collective in progress. */
 struct staged_call {
-    struct comm_call call; /* as it was asked for */
+    struct comm_call call; /* as requested */
     struct staged_comm *comm;
     struct cuda_lane *lane;
     const char *label;
@@ -35,7 +35,7 @@ struct staged_comm {
     struct comm *host;
     char *staging;   /* COMM_STAGING_BYTES, pinned; a part's is the whole's */
     char *workspace; /* of reductions of `host` */
-    /* Guarded by base.lock: every record that was ever made; those that are not on their way. */
+    /* Guarded by base.lock: all records; the unused ones. */
     struct staged_call *made, *unused;
 };
 
@@ -46,7 +46,7 @@ static struct staged_comm *staged_comm(struct comm *comm)
 
 /* ---- pieces ---- */
 
-/* What one element of a collective is in the staging memory. */
+/* The layout of one element of a collective in the staging memory. */
 struct shape {
     size_t in_parts, in_size; /* what this rank brings: side by side; bytes of each */
     size_t out_parts, out_size;
@@ -114,7 +114,7 @@ static void CUDART_CB run_piece(void *argument)
     uint64_t sent = comm_bytes_sent(comm->host);
     status_t status = comm_run(comm->host, &piece);
     comm_count_sent(&comm->base, comm_bytes_sent(comm->host) - sent);
-    if (status != STATUS_OKAY)
+    if (status != NULL)
         cuda_lane_fail(record->lane, record->label,
                        comm_name_call(&comm->base, &record->call, status));
     if (record->done >= record->call.count) put_back(record);
@@ -152,7 +152,7 @@ static struct staged_call *take_record(struct staged_comm *comm)
     return record;
 }
 
-/* Who has no part in one side of a collective may say nothing of it. */
+/* A rank without a part in one side of a collective may pass nothing for it. */
 static bool brings(const struct staged_comm *comm, const struct comm_call *call)
 {
     return call->kind != COMM_BARRIER &&
@@ -178,7 +178,7 @@ static status_t find_side(const struct staged_comm *comm, const struct comm_call
                                            "device's",
                           comm_kind_name(call->kind));
     *of_host = !in_device && !out_device;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t copy_in(struct staged_comm *comm, struct cuda_lane *lane,
@@ -190,7 +190,7 @@ static status_t copy_in(struct staged_comm *comm, struct cuda_lane *lane,
                                  (const char *)call->in +
                                      (part * call->count + at) * shape->in_size,
                                  count * shape->in_size, cudaMemcpyDeviceToHost, lane->stream));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t copy_out(struct staged_comm *comm, struct cuda_lane *lane,
@@ -202,7 +202,7 @@ static status_t copy_out(struct staged_comm *comm, struct cuda_lane *lane,
         TRY_CUDA(cudaMemcpyAsync((char *)call->out + (part * call->count + at) * shape->out_size,
                                  from + part * count * shape->out_size, count * shape->out_size,
                                  cudaMemcpyHostToDevice, lane->stream));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t enqueue_pieces(struct staged_comm *comm, struct cuda_lane *lane,
@@ -216,7 +216,7 @@ static status_t enqueue_pieces(struct staged_comm *comm, struct cuda_lane *lane,
         if (receives(comm, call)) TRY(copy_out(comm, lane, call, &shape, at, count));
         at += count;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t enqueue(struct comm *base, struct lane_queue *queue, const struct comm_call *call)
@@ -232,7 +232,7 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     record->label = queue->label;
     record->of_host = of_host;
     record->done = 0;
-    /* One that fails here may be in use by the driver: it is put back only by its last piece. */
+    /* The driver may still use a failed one: only its last piece returns it. */
     if (of_host) TRY_CUDA(cudaLaunchHostFunc(lane->stream, run_piece, record));
     else TRY(enqueue_pieces(comm, lane, record, call));
     return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));
@@ -265,7 +265,8 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
 
 static struct staged_comm *make(struct cuda_device *device, struct comm *host, int64_t timeout_ms)
 {
-    static const struct comm_table table = {.enqueue = enqueue,
+    static const struct comm_table table = {.name = "host memory",
+                                            .enqueue = enqueue,
                                             .reserve = reserve,
                                             .quit = quit,
                                             .free = free_comm,
@@ -289,20 +290,20 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
     struct staged_comm *made = make(whole->device, host, base->timeout_ms);
     made->staging = whole->staging;
     *part = &made->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t comm_staged_new(struct device *device, struct comm *host, struct comm **comm)
 {
     struct staged_comm *made = make(cuda_device(device), host, host->timeout_ms);
     status_t status = cuda_use(made->device);
-    if (status == STATUS_OKAY)
+    if (status == NULL)
         status = cuda_status(cudaMallocHost((void **)&made->staging, COMM_STAGING_BYTES),
                              "cudaMallocHost");
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         free_comm(&made->base);
         return status_wrap(status, "host memory of a group that shares a device");
     }
     *comm = &made->base;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,8 +1,8 @@
 /*
- * Convolutions by cuDNN: the first algorithm of its own ranking that is deterministic and whose
- * scratch memory is bounded. f32 is f32 throughout unless tf32 is allowed. Biases and activations
- * are our own passes; in bf16, a convolution with a bias, which would be rounded twice, and the
- * gradient of a weight, which is f32, are left to our kernel.
+ * Convolutions by cuDNN: the first algorithm in its own ranking that is deterministic and whose
+ * scratch memory is bounded. f32 stays f32 unless tf32 is allowed. Biases and activations are
+ * separate passes of ours; in bf16, a convolution with a bias, which would be rounded twice, and
+ * the gradient of a weight, which is f32, use our kernel.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -14,11 +14,11 @@
 #include "base/mem.h"
 #include "runtime/cuda/dnn_graph.h"
 
-/* What an algorithm may take. */
+/* Limit for an algorithm's scratch memory. */
 #define MOST_WORKSPACE ((size_t)256 << 20)
 enum { ALGORITHMS = 16 };
 
-struct conv {
+struct cudnn_conv {
     struct cuda_prepared base;
     cudnnHandle_t dnn;
     cudnnTensorDescriptor_t x, y;
@@ -39,10 +39,10 @@ static status_t describe_tensor(cudnnTensorDescriptor_t *tensor, const struct te
     TRY_DNN(cudnnCreateTensorDescriptor, tensor);
     TRY_DNN(cudnnSetTensor4dDescriptor, *tensor, CUDNN_TENSOR_NCHW, data_type(type->dtype),
             (int)type->dims[0], (int)type->dims[1], (int)type->dims[2], (int)type->dims[3]);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t describe(struct conv *conv, bool tf32, const struct tensor_type *x,
+static status_t describe(struct cudnn_conv *conv, bool tf32, const struct tensor_type *x,
                          const struct tensor_type *weight, const struct tensor_type *y)
 {
     const struct op_desc *desc = &conv->base.op.desc;
@@ -61,21 +61,21 @@ static status_t describe(struct conv *conv, bool tf32, const struct tensor_type 
     conv->exact = x->dtype == DTYPE_F32 && !tf32;
     TRY_DNN(cudnnSetConvolutionMathType, conv->conv,
             conv->exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* An algorithm and its scratch memory are those of a math type, which the descriptor must have when
- * it runs. Where f32 is to stay f32, none that needs tensor cores will do. */
-static bool may_use(const struct conv *conv, cudnnMathType_t math)
+/* An algorithm and its scratch memory belong to a math type, which the descriptor must have when it
+ * runs. If f32 must stay f32, exclude algorithms that need tensor cores. */
+static bool may_use(const struct cudnn_conv *conv, cudnnMathType_t math)
 {
     return !conv->exact ||
            (math != CUDNN_TENSOR_OP_MATH && math != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
 }
 
-static status_t use_math(struct conv *conv, cudnnMathType_t math)
+static status_t use_math(struct cudnn_conv *conv, cudnnMathType_t math)
 {
     TRY_DNN(cudnnSetConvolutionMathType, conv->conv, conv->exact ? CUDNN_FMA_MATH : math);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /* The three kinds have their own structs of the same members. */
@@ -92,7 +92,7 @@ static status_t use_math(struct conv *conv, cudnnMathType_t math)
         }                                                                                          \
     } while (0)
 
-static status_t choose(struct conv *conv)
+static status_t choose(struct cudnn_conv *conv)
 {
     int count = 0;
     if (conv->base.op.desc.kind == OP_CONV2D) {
@@ -117,7 +117,7 @@ static status_t choose(struct conv *conv)
 static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
                     const struct kernel_call *call)
 {
-    struct conv *conv = (struct conv *)prepared;
+    struct cudnn_conv *conv = (struct cudnn_conv *)prepared;
     const struct op_desc *desc = &prepared->op.desc;
     const float one = 1, beta = desc->accumulate[0] ? 1 : 0;
     const void *a = call->inputs[0], *b = call->inputs[1];
@@ -154,14 +154,14 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
 
 static void release(struct cuda_prepared *prepared)
 {
-    struct conv *conv = (struct conv *)prepared;
+    struct cudnn_conv *conv = (struct cudnn_conv *)prepared;
     if (conv->x != NULL) cudnnDestroyTensorDescriptor(conv->x);
     if (conv->y != NULL) cudnnDestroyTensorDescriptor(conv->y);
     if (conv->weight != NULL) cudnnDestroyFilterDescriptor(conv->weight);
     if (conv->conv != NULL) cudnnDestroyConvolutionDescriptor(conv->conv);
 }
 
-static status_t prepare(struct conv *conv, struct cuda_device *device)
+static status_t prepare(struct cudnn_conv *conv, struct cuda_device *device)
 {
     const struct op_desc *desc = &conv->base.op.desc;
     bool activates = desc->attrs.conv.activation != ACTIVATION_NONE;
@@ -176,7 +176,7 @@ static status_t prepare(struct conv *conv, struct cuda_device *device)
     else TRY(describe(conv, device->tf32, &desc->inputs[0], &desc->outputs[0], &desc->inputs[1]));
     TRY(choose(conv));
     conv->base.workspace_bytes = conv->scratch;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -186,18 +186,18 @@ status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *des
         return status_new(STATUS_UNIMPLEMENTED, "of bf16 to f32");
     if (desc->kind == OP_CONV2D && desc->inputs[0].dtype != DTYPE_F32 && desc->input_present[2])
         return status_new(STATUS_UNIMPLEMENTED, "rounds to bf16 before it adds the bias");
-    struct conv *conv = mem_alloc(sizeof *conv);
+    struct cudnn_conv *conv = mem_alloc(sizeof *conv);
     conv->base.op.desc = *desc;
     conv->base.run = run;
     conv->base.release = release;
     status_t status = prepare(conv, device);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         release(&conv->base);
         free(conv);
         return status;
     }
     *prepared = &conv->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 #else

@@ -1,11 +1,6 @@
 /*
- * Opening a CUDA device, and its memory: one allocation of the driver per arena, zeroed. Values of
- * the environment: FSDPD_CUDA_TF32=1 lets products of f32 round their operands to tf32 (without it
- * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
- * where it was made; FSDPD_CUDA_ATTENTION=own has attention computed by our own kernels, also where
- * cuDNN could; FSDPD_CUDA_GELU=own has GELU done by them, also where it could be part of a product;
- * FSDPD_CUDA_LOGITS=N gives a fused head N bytes for its logits; FSDPD_CUDA_GRAPHS=off captures no
- * steps as graphs; FSDPD_CUDA_MEMORY=N plans with no more than N bytes of the device.
+ * Opens a CUDA device and manages its memory: one driver allocation per arena, zeroed.
+ * docs/fsdpd.md describes the environment variables FSDPD_CUDA_*.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -21,7 +16,7 @@
 
 status_t cuda_status(cudaError_t error, const char *call)
 {
-    if (error == cudaSuccess) return STATUS_OKAY;
+    if (error == cudaSuccess) return NULL;
     enum status_code code = error == cudaErrorMemoryAllocation ? STATUS_RESOURCE_EXHAUSTED
                             : error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver
                                 ? STATUS_UNAVAILABLE
@@ -34,7 +29,7 @@ status_t cuda_status(cudaError_t error, const char *call)
 status_t cuda_use(const struct cuda_device *device)
 {
     TRY_CUDA(cudaSetDevice(device->number));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_note(struct cuda_device *device, const char *format, ...)
@@ -72,7 +67,7 @@ static uint64_t memory_bytes(const struct device *base)
 {
     size_t available = 0, total = 0;
     status_t status = cuda_use(cuda_device(base));
-    if (status == STATUS_OKAY)
+    if (status == NULL)
         status = cuda_status(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
     status_free(status);
     return available;
@@ -83,14 +78,14 @@ static status_t model(const struct device *base, char *text, size_t size)
     struct cudaDeviceProp properties;
     TRY_CUDA(cudaGetDeviceProperties(&properties, cuda_device(base)->number));
     snprintf(text, size, "%s", properties.name);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_clear(void *memory, uint64_t bytes)
 {
     TRY_CUDA(cudaMemset(memory, 0, bytes));
     TRY_CUDA(cudaDeviceSynchronize());
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t map(struct device *base, uint64_t bytes, void **memory)
@@ -100,7 +95,7 @@ static status_t map(struct device *base, uint64_t bytes, void **memory)
     TRY(cuda_use(cuda_device(base)));
     cudaError_t error = cudaMalloc(&mapped, bytes);
     if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* it is told; later calls are not to find it again */
+        cudaGetLastError(); /* clear the error: it is already reported */
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: cannot allocate %s; the device has %s available", base->name,
                           text_format_bytes(bytes, wanted),
@@ -108,12 +103,12 @@ static status_t map(struct device *base, uint64_t bytes, void **memory)
     }
     TRY(cuda_status(error, "cudaMalloc"));
     status_t status = cuda_clear(mapped, bytes);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         cudaFree(mapped);
         return status;
     }
     *memory = mapped;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void unmap(struct device *base, void *memory, uint64_t bytes)
@@ -140,7 +135,7 @@ static status_t map_host(struct device *base, uint64_t bytes, void **memory)
     TRY(cuda_status(error, "cudaHostAlloc"));
     memset(mapped, 0, bytes);
     *memory = mapped;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void unmap_host(struct device *base, void *memory, uint64_t bytes)
@@ -167,11 +162,11 @@ static bool is_set(const char *variable)
 static status_t read_limit(const char *variable, uint64_t *bytes)
 {
     const char *value = getenv(variable);
-    if (value == NULL || value[0] == '\0') return STATUS_OKAY;
+    if (value == NULL || value[0] == '\0') return NULL;
     char *end;
     errno = 0;
     *bytes = strtoull(value, &end, 10);
-    if (value[0] >= '1' && value[0] <= '9' && *end == '\0' && errno == 0) return STATUS_OKAY;
+    if (value[0] >= '1' && value[0] <= '9' && *end == '\0' && errno == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s=%s: expected a number of bytes", variable,
                       value);
 }
@@ -194,7 +189,7 @@ static status_t set_up(struct cuda_device *device)
     const char *graphs = getenv("FSDPD_CUDA_GRAPHS");
     device->graphs = graphs == NULL || (strcmp(graphs, "off") != 0 && strcmp(graphs, "0") != 0);
     cublasStatus_t status = cublasLtCreate(&device->blas);
-    if (status == CUBLAS_STATUS_SUCCESS) return STATUS_OKAY;
+    if (status == CUBLAS_STATUS_SUCCESS) return NULL;
     return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));
 }
 
@@ -249,10 +244,10 @@ status_t device_cuda_open(int number, struct device **result)
     free(name);
     device->number = number;
     status_t status = set_up(device);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         close_device(&device->base);
         return status;
     }
     *result = &device->base;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,10 +1,10 @@
 /*
- * A CUDA device inside: what the files of this module share. Lanes are streams, events are events,
- * an arena is one allocation. Nothing here waits for the device but lane_wait, and staging memory
- * that is full.
+ * Internals of a CUDA device, shared by the files of this module. Lanes are streams, events are
+ * events, an arena is one allocation. Only lane_wait waits for the device, and a copy when the
+ * staging memory is full.
  *
- * Threads: one enqueues on a device's lanes and waits for them; memory may be taken and given back
- * from any.
+ * Threads: one enqueues on a device's lanes and waits for them; any may allocate and release
+ * memory.
  */
 #ifndef FSDPD_RUNTIME_CUDA_DEVICE_CUDA_H
 #define FSDPD_RUNTIME_CUDA_DEVICE_CUDA_H
@@ -20,7 +20,7 @@ struct cuda_attention_plan;
 struct cuda_progress;
 struct cuda_recording;
 
-/* Of what a device says of the ops that it prepared. */
+/* For the device's notes about the ops that it prepared. */
 enum { CUDA_NOTES_MAX = 16, CUDA_NOTE_BYTES = 256 };
 
 struct cuda_device {
@@ -28,7 +28,7 @@ struct cuda_device {
     int number, processors;
     uint64_t memory;      /* all that it has, in bytes */
     bool tf32;            /* products of f32 may be rounded to tf32 */
-    bool wait_after_each; /* FSDPD_CUDA_SYNC: errors are found where they are made */
+    bool wait_after_each; /* FSDPD_CUDA_SYNC: report errors at the call that caused them */
     bool graphs;          /* unless FSDPD_CUDA_GRAPHS is off: steps are recorded */
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
@@ -44,12 +44,12 @@ static inline struct cuda_device *cuda_device(const struct device *device)
     return (struct cuda_device *)device;
 }
 
-/* A part of pinned memory that a copy uses until its event has fired. */
+/* A part of pinned memory, used by a copy until its event has fired. */
 enum { STAGING_PARTS = 2, STAGING_BYTES = 4 << 20 };
-/* All pinned memory of a lane: those, one for copies to the host, and where it tells its progress. */
+/* All pinned memory of a lane: those, one for copies to the host, and one for its progress. */
 enum { PROGRESS_BYTES = 64, LANE_HOST_BYTES = (STAGING_PARTS + 1) * STAGING_BYTES + PROGRESS_BYTES };
 
-/* A copy to host memory that waits in pinned memory for the lane to be waited for. */
+/* A copy to host memory, held in pinned memory until the lane is waited for. */
 struct cuda_arrival {
     void *to;
     const char *from;
@@ -72,16 +72,17 @@ struct cuda_lane {
     cudaEvent_t began, ended;
     bool busy; /* `began` was recorded since the last wait */
     int64_t busy_ns;
-    status_t (*poll)(void *user); /* of a communicator on this lane: asked while it is waited for */
+    status_t (*poll)(void *user); /* of a communicator on this lane: polled while waiting for it */
     void *poll_user;
     struct cuda_progress *progress;   /* of its collectives */
-    struct cuda_recording *recording; /* whose pass is on; NULL: what is enqueued is done */
-    bool replayed;    /* a recording was, which notes itself when the lane began and ended */
-    status_t failure; /* the first of what returns nothing (record, wait_event); all that follows
-                       * fails with it, as the order of the lane's work is lost */
+    struct cuda_recording *recording; /* whose pass is active; NULL: enqueued work runs */
+    bool replayed;    /* the last wait ended a recording, which itself notes when the lane began and
+                       * ended */
+    status_t failure; /* the first error of a function without a result (record, wait_event); all
+                       * later work fails with it, because the lane's order is lost */
     pthread_mutex_t host_lock; /* guards the next one */
-    status_t host_failure; /* the first since the last wait, of functions of the host that are part
-                            * of the lane's work */
+    status_t host_failure;     /* the first since the last wait, from host functions in the lane's
+                                * work */
 };
 
 static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
@@ -92,7 +93,7 @@ static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
 struct cuda_event {
     struct event base;
     cudaEvent_t event;
-    cudaError_t error; /* of its last record: nobody can wait for that */
+    cudaError_t error; /* of its last record: waiting for it is impossible */
 };
 
 /* An op, prepared. Larger structs begin with it. */
@@ -108,12 +109,12 @@ struct cuda_prepared {
 status_t cuda_status(cudaError_t error, const char *call) FSDPD_MUST_USE;
 #define TRY_CUDA(call) TRY(cuda_status(call, #call))
 
-/* Says something of the device's ops to whoever plans or trains with it; once for the same text. */
+/* Adds a note about the device's ops for its user; the same text only once. */
 void cuda_note(struct cuda_device *device, const char *format, ...) FSDPD_PRINTF(2, 3);
 
-/* This thread's calls are for this device. */
+/* Makes this the current device of the calling thread. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
-/* Makes memory of the device zeros, now. */
+/* Zeroes device memory, synchronously. */
 status_t cuda_clear(void *memory, uint64_t bytes) FSDPD_MUST_USE;
 /* registration_nccl.c; see device_table.h */
 status_t cuda_map_registrable(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
@@ -122,11 +123,11 @@ status_t cuda_check_registrable(const struct device *device) FSDPD_MUST_USE;
 
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
 enum { SYNC_TIMEOUT_MS = 600000 };
-/* After something was enqueued: the lane is busy, and its errors found now if so asked (the wait
- * has the communicator's deadline, or that of SYNC_TIMEOUT_MS). `error` is that of the launch.
- * Names the lane's label. */
+/* Call after enqueueing work: marks the lane busy, and with FSDPD_CUDA_SYNC waits for errors (with
+ * the communicator's deadline, or SYNC_TIMEOUT_MS). `error` is that of the launch. Errors name the
+ * lane's label. */
 status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what) FSDPD_MUST_USE;
-/* Before something is enqueued. */
+/* Call before enqueueing work. */
 status_t cuda_enqueue(struct cuda_lane *lane) FSDPD_MUST_USE;
 /* The event fires, with the time, when what was enqueued so far is done. */
 status_t cuda_record_clock(struct cuda_lane *lane, cudaEvent_t clock) FSDPD_MUST_USE;
@@ -145,16 +146,16 @@ status_t cuda_event_fired(struct event *event, bool *fired) FSDPD_MUST_USE;
 /* Between the device and pinned memory of device_allocate_host. */
 status_t cuda_lane_transfer(struct lane_queue *lane, void *to, const void *from,
                             uint64_t bytes) FSDPD_MUST_USE;
-/* Whether the address lies in memory of the device that was handed out. */
+/* Whether the address lies in memory allocated from the device. */
 bool cuda_is_of_device(struct device *device, const void *address);
-/* Of a lane that is busy (cuda_enqueue). The first has taken the caller's bytes when it returns;
- * the second's arrive when the lane is waited for. */
+/* For a busy lane (cuda_enqueue). The first has copied the caller's bytes when it returns; the
+ * second's arrive when the lane is waited for. */
 status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from,
                       uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from,
                        uint64_t bytes) FSDPD_MUST_USE;
-/* From a function of the host that the lane runs, on the driver's thread: the next wait reports it
- * under `label` (NULL: none), and takes `failure` in any case. */
+/* For host functions run by the lane, on the driver's thread: the next wait reports it under
+ * `label` (NULL: none), and takes ownership of `failure` in any case. */
 void cuda_lane_fail(struct cuda_lane *lane, const char *label, status_t failure);
 status_t cuda_lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
@@ -162,8 +163,9 @@ status_t cuda_lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_
 int64_t cuda_lane_busy_ns(const struct lane_queue *lane);
 
 /*
- * recording.c. In a pass of a recording, whoever enqueues on a lane checks its arguments and hands
- * over what the recording is to take from the call; then, unless cuda_does_enqueue, it is done.
+ * recording.c. During a recording's pass, code that enqueues on a lane checks its arguments and
+ * passes the values that the recording takes from the call; it enqueues nothing unless
+ * cuda_does_enqueue.
  */
 status_t cuda_recording_new(struct device *device, struct lane_queue *const *lanes, int count,
                             struct recording **recording) FSDPD_MUST_USE;
@@ -172,25 +174,24 @@ status_t cuda_recording_begin(struct recording *recording, enum recording_pass p
 status_t cuda_recording_end(struct recording *recording, status_t walked) FSDPD_MUST_USE;
 /* Outside of passes, and while a graph is captured. */
 bool cuda_does_enqueue(const struct cuda_lane *lane);
-/* Where a kernel that is captured will find the value: for cuda_launch.live. NULL outside of
- * passes. */
+/* Where a captured kernel will find the value: for cuda_launch.live. NULL outside of passes. */
 status_t cuda_take_value(struct cuda_lane *lane, const void *value, size_t bytes,
                          const void **live) FSDPD_MUST_USE;
-/* The same of the step, which all ops have in common. */
+/* The same for the step, which all ops share. */
 const void *cuda_take_step(struct cuda_lane *lane, uint64_t step);
 /* In a pass: a copy from host memory. */
 status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from,
                         uint64_t bytes) FSDPD_MUST_USE;
-/* The recording has collectives of that group... */
+/* The recording contains collectives of that group... */
 void cuda_record_group(struct cuda_lane *lane, const void *group);
-/* ...whose recordings are not to be replayed any more, and refer to it no longer than what was set
- * off already takes. */
+/* ...whose recordings must not be replayed any more; they refer to the group only until work
+ * already started has finished. */
 void cuda_drop_recordings(struct cuda_device *device, const void *group);
 
 /* step_cuda.c */
 status_t cuda_lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                             float *param, const float *grad, float *const *slots,
-                            const float *gate) FSDPD_MUST_USE;
+                            const float *stats, bool gated) FSDPD_MUST_USE;
 status_t cuda_lane_add(struct lane_queue *lane, size_t n, float *to,
                        const float *from) FSDPD_MUST_USE;
 status_t cuda_lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
@@ -205,25 +206,25 @@ void cuda_unprepare(void *prepared);
 status_t cuda_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                           const struct kernel_call *call) FSDPD_MUST_USE;
 
-/* linear_cuda.c, head_cuda.c, conv_cudnn.c: ops that a library has a part in. */
+/* linear_cuda.c, head_cuda.c, conv_cudnn.c: ops that use a library. */
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
                              struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
-/* UNIMPLEMENTED for what cuDNN does not take. */
+/* UNIMPLEMENTED for ops that cuDNN does not support. */
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
 void cuda_dnn_close(void *dnn);                                    /* accepts NULL */
 
-/* attention_cudnn.c. UNIMPLEMENTED, with the reason, for what cuDNN does not take. */
+/* attention_cudnn.c. UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
 status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
                                 struct cuda_prepared **prepared) FSDPD_MUST_USE;
 void cuda_attention_forget(struct cuda_device *device);
 
 /*
- * progress.c: where the lane is with its collectives. Each is enqueued between a begin and an end,
- * and named, also where a graph that has it is replayed.
+ * progress.c: a lane's progress through its collectives. Each is enqueued between a begin and an
+ * end, and named, also when a graph that contains it is replayed.
  */
 status_t cuda_progress_open(struct cuda_lane *lane) FSDPD_MUST_USE;
 void cuda_progress_close(struct cuda_lane *lane);
@@ -231,10 +232,10 @@ status_t cuda_progress_begin(struct cuda_lane *lane) FSDPD_MUST_USE;
 status_t cuda_progress_end(struct cuda_lane *lane) FSDPD_MUST_USE;
 /* `kind` and the lane's label must live as long as the work. */
 void cuda_progress_name(struct cuda_lane *lane, const char *kind, uint64_t sequence);
-/* For how long a collective has been seen at it that is at work or waits for its peers; 0 if the
- * lane is at something else. */
+/* How long the current collective has been running or waiting for its peers; 0 if the lane is doing
+ * something else. */
 int64_t cuda_progress_waits_ns(struct cuda_lane *lane);
-/* What the last look found it at. Caller frees. */
+/* The collective found by the last check. Caller frees. */
 char *cuda_progress_describe(const struct cuda_lane *lane);
 
 /* comm_nccl.c */
@@ -245,9 +246,9 @@ status_t comm_nccl_new(struct device *device, int rank, int world, const char *p
                        struct comm **comm) FSDPD_MUST_USE;
 
 /*
- * comm_staged.c: a group of devices that talk through host memory, for those that NCCL refuses.
- * `host` is a group of the same ranks that moves host memory; it becomes the new one's, also after
- * an error.
+ * comm_staged.c: a group of devices that communicate through host memory, where NCCL refuses.
+ * `host` is a group of the same ranks that moves host memory; the new group takes ownership, even
+ * after an error.
  */
 status_t comm_staged_new(struct device *device, struct comm *host,
                          struct comm **comm) FSDPD_MUST_USE;

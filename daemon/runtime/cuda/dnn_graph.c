@@ -11,7 +11,7 @@
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-/* What cuDNN's vectors of 16 bytes need, and what every operand of an arena has. */
+/* The alignment for cuDNN's 16-byte vectors, which every operand of an arena has. */
 enum { ALIGNMENT = 16, FIRST_INSIDE = 1000, ENGINES_MAX = 16, NOTES_MAX = 16 };
 
 /* ---- descriptors ---- */
@@ -202,7 +202,7 @@ static status_t set_properties(cudnnBackendDescriptor_t properties, int number, 
         TRY_DNN(cudnnBackendSetAttribute, properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                 CUDNN_TYPE_CHAR, (int64_t)strlen(json), json);
     TRY_DNN(cudnnBackendFinalize, properties);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t dnn_properties_new(int number, const char *json, cudnnBackendDescriptor_t *properties)
@@ -210,7 +210,7 @@ status_t dnn_properties_new(int number, const char *json, cudnnBackendDescriptor
     cudnnBackendDescriptor_t made = NULL;
     TRY_DNN(cudnnBackendCreateDescriptor, CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &made);
     status_t status = set_properties(made, number, json);
-    if (status != STATUS_OKAY) cudnnBackendDestroyDescriptor(made);
+    if (status != NULL) cudnnBackendDestroyDescriptor(made);
     else *properties = made;
     return status;
 }
@@ -224,7 +224,7 @@ static void get(struct dnn_graph *graph, cudnnBackendDescriptor_t descriptor,
                "cudnnBackendGetAttribute");
 }
 
-/* An engine that adds by atomic operations has other bits in every run. */
+/* An engine that adds by atomic operations produces other bits in every run. */
 static bool is_deterministic(struct dnn_graph *graph, cudnnBackendDescriptor_t config,
                              int64_t *number)
 {
@@ -242,7 +242,7 @@ static bool is_deterministic(struct dnn_graph *graph, cudnnBackendDescriptor_t c
     return true;
 }
 
-/* Of one configuration; what it says no to is no error of the graph's. */
+/* For one configuration; refusing it is not an error of the graph. */
 static status_t try_plan(struct dnn_graph *graph, cudnnBackendDescriptor_t properties,
                          cudnnBackendDescriptor_t config, int64_t most_workspace,
                          struct dnn_plan *plan)
@@ -261,9 +261,9 @@ static status_t try_plan(struct dnn_graph *graph, cudnnBackendDescriptor_t prope
     graph->error = NULL;
     if (refused != NULL) return refused;
     if (!same)
-        return status_new(STATUS_UNIMPLEMENTED, "engine %lld has other bits in every run",
+        return status_new(STATUS_UNIMPLEMENTED, "engine %lld is not deterministic",
                           (long long)plan->engine);
-    if (plan->workspace_bytes <= most_workspace) return STATUS_OKAY;
+    if (plan->workspace_bytes <= most_workspace) return NULL;
     return status_new(STATUS_UNIMPLEMENTED, "engine %lld needs %lld bytes of scratch memory",
                       (long long)plan->engine, (long long)plan->workspace_bytes);
 }
@@ -301,17 +301,18 @@ status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t prop
         int64_t count = ask_heuristics(graph, operations, properties, modes[m], configs);
         for (int64_t i = 0; i < count; i++) {
             status_t status = try_plan(graph, properties, configs[i], most_workspace, plan);
-            if (status == STATUS_OKAY) {
+            if (status == NULL) {
                 status_free(refused);
-                return STATUS_OKAY;
+                return NULL;
             }
             refused = status_first(refused, status);
         }
         refused = status_first(refused, graph->error);
         graph->error = NULL;
     }
-    status_t status = status_new(STATUS_UNIMPLEMENTED, "%s",
-                                 refused != NULL ? status_message(refused) : "no engine takes it");
+    status_t status =
+        status_new(STATUS_UNIMPLEMENTED, "%s",
+                   refused != NULL ? status_message(refused) : "no engine supports it");
     status_free(refused);
     return status;
 }
@@ -328,7 +329,7 @@ static status_t run(const struct dnn_plan *plan, cudnnHandle_t handle,
             1, &workspace);
     TRY_DNN(cudnnBackendFinalize, pack);
     TRY_DNN(cudnnBackendExecute, handle, plan->descriptor, pack);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, int count,

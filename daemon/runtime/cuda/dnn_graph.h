@@ -1,11 +1,11 @@
 /*
- * Graphs of cuDNN's operations, made through its backend's C API (cudnn_graph.h): tensors, the
- * operations between them, and the execution plan of the first engine of cuDNN's own ranking that
- * takes the graph, has the same bits in every run, and asks for no more scratch memory than may be.
+ * Graphs of cuDNN's operations, made through its backend C API (cudnn_graph.h): tensors, the
+ * operations between them, and the execution plan of the first engine in cuDNN's own ranking that
+ * supports the graph, is deterministic, and stays within the limit on scratch memory.
  *
- * The first error is kept and everything after it does nothing, so that a graph is written down as
- * a formula is. A graph is finished for a device by its properties, not by a handle: so one can be
- * for a device that is not there (tests/unit/test_cudnn_graphs.c).
+ * The first error is kept, and later calls do nothing, so a graph can be written like a formula. A
+ * graph is finished for a device by its properties, not by a handle: so it can be for a device that
+ * is not present (tests/unit/test_cudnn_graphs.c).
  */
 #ifndef FSDPD_RUNTIME_CUDA_DNN_GRAPH_H
 #define FSDPD_RUNTIME_CUDA_DNN_GRAPH_H
@@ -15,7 +15,7 @@
 
 #include "base/status.h"
 
-/* Device properties, by which graphs are finished, came with 9.8. */
+/* Device properties, for which graphs are finished, exist since 9.8. */
 #if CUDNN_VERSION >= 90800
 #define FSDPD_HAVE_DNN_GRAPHS 1
 #endif
@@ -30,7 +30,7 @@ enum { DNN_DIMS = 4, DNN_OPERATIONS_MAX = 40 };
 
 enum dnn_place {
     DNN_OPERAND, /* the caller's memory, of the device */
-    DNN_INSIDE,  /* nowhere: one operation's result, another's operand */
+    DNN_INSIDE,  /* not stored: one operation's result, another's operand */
     DNN_VALUE,   /* a number in host memory, the same for all elements */
 };
 
@@ -54,17 +54,17 @@ struct dnn_plan {
     int64_t engine, workspace_bytes;
 };
 
-/* Starts as zeros. Its plan lives no longer than the graph. */
+/* Starts zeroed. Its plan lives as long as the graph. */
 void dnn_graph_free(struct dnn_graph *graph);
 
-/* Operands and values have an id of the caller's, below 1000. */
+/* Operands and values have ids chosen by the caller, below 1000. */
 dnn_tensor dnn_operand(struct dnn_graph *graph, int64_t id, cudnnDataType_t type,
                        const struct dnn_shape *shape);
 dnn_tensor dnn_value(struct dnn_graph *graph, int64_t id);
 dnn_tensor dnn_inside(struct dnn_graph *graph, cudnnDataType_t type, const struct dnn_shape *shape);
 
-/* Each is the last argument's maker, and gives that back. `b` and `select` may be NULL; an
- * operation computes in f32 unless `type` says otherwise. */
+/* Each creates and returns its last argument. `b` and `select` may be NULL; an operation computes
+ * in f32 unless `type` says otherwise. */
 dnn_tensor dnn_pointwise(struct dnn_graph *graph, cudnnPointwiseMode_t mode, cudnnDataType_t type,
                          dnn_tensor a, dnn_tensor b, dnn_tensor select, dnn_tensor result);
 /* The number of an element along a dimension; `like` has the size. */
@@ -76,12 +76,12 @@ dnn_tensor dnn_reduction(struct dnn_graph *graph, cudnnReduceTensorOp_t operatio
 /* The same elements as another shape. */
 dnn_tensor dnn_reshape(struct dnn_graph *graph, dnn_tensor a, dnn_tensor result);
 
-/* A device's, by its number; `json` instead if it is not NULL, which is cuDNN's own description of
- * one. The caller destroys it after the graphs that it is used with. */
+/* A device's properties, by its number, or from `json`, cuDNN's own description of a device, if not
+ * NULL. The caller destroys it after the graphs that use it. */
 status_t dnn_properties_new(int number, const char *json,
                             cudnnBackendDescriptor_t *properties) FSDPD_MUST_USE;
 
-/* UNIMPLEMENTED, with cuDNN's reason, if no engine will do. */
+/* UNIMPLEMENTED, with cuDNN's reason, if no engine supports it. */
 status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t properties,
                           int64_t most_workspace, struct dnn_plan *plan) FSDPD_MUST_USE;
 

@@ -1,4 +1,4 @@
-/* cuDNN's handle of a device, made when the first op wants it. */
+/* A device's cuDNN handle, created when the first op needs it. */
 #include "runtime/cuda/device_cuda.h"
 
 #ifdef FSDPD_HAVE_CUDNN
@@ -11,7 +11,7 @@
 
 status_t dnn_status(cudnnStatus_t status, const char *call)
 {
-    if (status == CUDNN_STATUS_SUCCESS) return STATUS_OKAY;
+    if (status == CUDNN_STATUS_SUCCESS) return NULL;
     enum status_code code =
         status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR
             ? STATUS_UNIMPLEMENTED
@@ -22,7 +22,7 @@ status_t dnn_status(cudnnStatus_t status, const char *call)
 status_t cuda_dnn_open(struct cuda_device *device)
 {
     if (device->dnn == NULL) TRY_DNN(cudnnCreate, (cudnnHandle_t *)&device->dnn);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_dnn_close(void *dnn)

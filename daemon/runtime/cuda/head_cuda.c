@@ -1,15 +1,15 @@
 /*
  * The fused head: a linear layer and the cross-entropy of its output, forward and backward in one,
- * by blocks of rows, so that the logits of few rows are held at a time. Logits are f32 whatever the
- * operands are. Rows of logits and of their gradients begin at multiples of STRIDE elements, as
- * tensor cores are fed from aligned rows only, and vocabularies are odd (GPT-2's is 50,257).
+ * by blocks of rows, so that only few rows' logits exist at a time. Logits are always f32. Rows of
+ * logits and of their gradients begin at multiples of STRIDE elements, because tensor cores require
+ * aligned rows, and vocabularies are odd (GPT-2's is 50,257).
  */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "runtime/cuda/matmul.h"
 
-/* Memory for a block's logits, unless a row alone takes more: a part of the device's, within
+/* Memory for a block's logits, unless one row needs more: a fraction of the device's, within
  * bounds. Every block but the first reads and writes the whole gradient of the weight again. */
 #define LEAST_LOGIT_BYTES ((int64_t)256 << 20)
 #define MOST_LOGIT_BYTES ((int64_t)1 << 30)
@@ -21,20 +21,20 @@ struct head_block {
     struct cuda_matmul logits, dx, dweight, dweight_first;
 };
 
-struct head {
+struct cuda_head {
     struct cuda_prepared base;
     int64_t rows, columns, classes, stride;
     struct head_block blocks[SIZES]; /* whole ones, and the last if that is smaller (rows 0: not) */
     /* Bytes from the start of the workspace. */
-    uint64_t scale, losses, correct, logits, gradients, products;
+    uint64_t losses, correct, logits, gradients, products;
 };
 
-static bool is_backward(const struct head *head)
+static bool is_backward(const struct cuda_head *head)
 {
     return head->base.op.desc.kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
 }
 
-static status_t prepare_block(struct head *head, struct cuda_device *device,
+static status_t prepare_block(struct cuda_head *head, struct cuda_device *device,
                               struct head_block *block, int64_t rows)
 {
     const struct op_desc *desc = &head->base.op.desc;
@@ -48,7 +48,7 @@ static status_t prepare_block(struct head *head, struct cuda_device *device,
                                  .in = dtype,
                                  .out = DTYPE_F32};
     TRY(cuda_matmul_init(&block->logits, device, &shape));
-    if (!is_backward(head)) return STATUS_OKAY;
+    if (!is_backward(head)) return NULL;
     if (desc->output_present[1]) {
         shape = (struct matmul_shape){.m = head->columns,
                                       .n = rows,
@@ -59,7 +59,7 @@ static status_t prepare_block(struct head *head, struct cuda_device *device,
                                       .accumulate = desc->accumulate[1]};
         TRY(cuda_matmul_init(&block->dx, device, &shape));
     }
-    if (!desc->output_present[2]) return STATUS_OKAY;
+    if (!desc->output_present[2]) return NULL;
     shape = (struct matmul_shape){.m = head->columns,
                                   .n = head->classes,
                                   .k = rows,
@@ -80,7 +80,7 @@ static uint64_t place(uint64_t *end, uint64_t bytes)
     return at;
 }
 
-static uint64_t largest_workspace(const struct head *head)
+static uint64_t largest_workspace(const struct cuda_head *head)
 {
     const struct head_block *first = &head->blocks[0];
     uint64_t most = cuda_column_sum_bytes(first->rows, head->classes);
@@ -110,8 +110,8 @@ static int64_t logit_bytes(const struct cuda_device *device)
     return bytes < MOST_LOGIT_BYTES ? bytes : MOST_LOGIT_BYTES;
 }
 
-/* As few blocks as the memory allows, and all as large as each other. */
-static int64_t rows_of_block(const struct head *head, const struct cuda_device *device)
+/* As few blocks as the memory allows, of equal sizes. */
+static int64_t rows_of_block(const struct cuda_head *head, const struct cuda_device *device)
 {
     int64_t most = logit_bytes(device) / (head->stride * (int64_t)sizeof(float));
     if (most > ROWS_AT_ONCE) most = most / ROWS_AT_ONCE * ROWS_AT_ONCE;
@@ -122,7 +122,7 @@ static int64_t rows_of_block(const struct head *head, const struct cuda_device *
     return rows < most ? rows : most;
 }
 
-static status_t prepare(struct head *head, struct cuda_device *device)
+static status_t prepare(struct cuda_head *head, struct cuda_device *device)
 {
     const struct op_desc *desc = &head->base.op.desc;
     const struct tensor_type *weight = &desc->inputs[1];
@@ -134,7 +134,6 @@ static status_t prepare(struct head *head, struct cuda_device *device)
     if (head->rows % rows != 0)
         TRY(prepare_block(head, device, &head->blocks[1], head->rows % rows));
     uint64_t end = 0, logits = (uint64_t)(rows * head->stride);
-    head->scale = place(&end, sizeof(float));
     head->losses = place(&end, (uint64_t)head->rows * sizeof(float));
     head->correct = place(&end, (uint64_t)head->rows * sizeof(float));
     head->logits = place(&end, logits * sizeof(float));
@@ -143,11 +142,11 @@ static status_t prepare(struct head *head, struct cuda_device *device)
         head->gradients = place(&end, logits * sizeof(uint16_t));
     head->products = place(&end, largest_workspace(head));
     head->base.workspace_bytes = end;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /* A block's gradients to dx, dweight and dbias. */
-static status_t hand_back(struct head *head, struct head_block *block, struct cuda_lane *lane,
+static status_t hand_back(struct cuda_head *head, struct head_block *block, struct cuda_lane *lane,
                           const struct kernel_call *call, int64_t from)
 {
     const struct op_desc *desc = &head->base.op.desc;
@@ -162,7 +161,7 @@ static status_t hand_back(struct head *head, struct head_block *block, struct cu
     if (desc->output_present[2])
         TRY(cuda_matmul_run(from == 0 ? &block->dweight_first : &block->dweight, lane, x, gradients,
                             call->outputs[2], NULL, products));
-    if (!desc->output_present[3]) return STATUS_OKAY;
+    if (!desc->output_present[3]) return NULL;
     struct cuda_launch launch = cuda_launch_of(lane);
     int error =
         cuda_column_sum_apart(&launch, dtype, gradients, block->rows, head->classes, head->stride,
@@ -170,7 +169,7 @@ static status_t hand_back(struct head *head, struct head_block *block, struct cu
     return cuda_status((cudaError_t)error, "the gradient of the head's bias");
 }
 
-static status_t run_block(struct head *head, struct head_block *block, struct cuda_lane *lane,
+static status_t run_block(struct cuda_head *head, struct head_block *block, struct cuda_lane *lane,
                           const struct kernel_call *call, int64_t from)
 {
     const struct op_desc *desc = &head->base.op.desc;
@@ -190,7 +189,7 @@ static status_t run_block(struct head *head, struct head_block *block, struct cu
                                    .bias = desc->input_present[2] ? call->inputs[2] : NULL,
                                    .bias_dtype = dtype,
                                    .target = (const int32_t *)call->inputs[3] + from,
-                                   .scale = (float *)(void *)(workspace + head->scale),
+                                   .scale = (float)op_loss_scale(desc, head->rows),
                                    .dtype = dtype,
                                    .gradient = backward ? workspace + head->gradients : NULL,
                                    .gradient_stride = head->stride,
@@ -200,21 +199,18 @@ static status_t run_block(struct head *head, struct head_block *block, struct cu
                                               : NULL};
     int error = cuda_cross_entropy_block(&launch, &of);
     TRY(cuda_status((cudaError_t)error, "the cross-entropy of a block of logits"));
-    return backward ? hand_back(head, block, lane, call, from) : STATUS_OKAY;
+    return backward ? hand_back(head, block, lane, call, from) : NULL;
 }
 
 static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
                     const struct kernel_call *call)
 {
-    struct head *head = (struct head *)prepared;
+    struct cuda_head *head = (struct cuda_head *)prepared;
     const struct op_desc *desc = &prepared->op.desc;
     struct cuda_launch launch = cuda_launch_of(lane);
     char *workspace = call->workspace;
-    float *scale = (float *)(void *)(workspace + head->scale);
+    float scale = (float)op_loss_scale(desc, head->rows);
     float *losses = (float *)(void *)(workspace + head->losses);
-    TRY(cuda_status((cudaError_t)cuda_loss_scale(&launch, call->inputs[3], head->rows,
-                                                 desc->attrs.loss.reduction, scale),
-                    "the scale of a loss"));
     for (int64_t from = 0; from < head->rows;) {
         struct head_block *block = &head->blocks[0];
         if (head->rows - from < block->rows) block = &head->blocks[1];
@@ -223,14 +219,14 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
     }
     int error = cuda_sum(&launch, losses, head->rows, scale, call->outputs[0], desc->accumulate[0]);
     if (error == 0 && !is_backward(head) && desc->output_present[1])
-        error = cuda_sum(&launch, (float *)(void *)(workspace + head->correct), head->rows, NULL,
+        error = cuda_sum(&launch, (float *)(void *)(workspace + head->correct), head->rows, 1,
                          call->outputs[1], desc->accumulate[1]);
     return cuda_status((cudaError_t)error, "the sum of a loss");
 }
 
 static void release(struct cuda_prepared *prepared)
 {
-    struct head *head = (struct head *)prepared;
+    struct cuda_head *head = (struct cuda_head *)prepared;
     for (int i = 0; i < SIZES; i++) {
         cuda_matmul_deinit(&head->blocks[i].logits);
         cuda_matmul_deinit(&head->blocks[i].dx);
@@ -242,16 +238,16 @@ static void release(struct cuda_prepared *prepared)
 status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared)
 {
-    struct head *head = mem_alloc(sizeof *head);
+    struct cuda_head *head = mem_alloc(sizeof *head);
     head->base.op.desc = *desc;
     head->base.run = run;
     head->base.release = release;
     status_t status = prepare(head, device);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         release(&head->base);
         free(head);
         return status;
     }
     *prepared = &head->base;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,7 +1,7 @@
 /*
- * Lanes as streams: events, copies, waiting. Copies from host memory go through pinned memory of
- * the lane, so that the caller's may change at once; copies to host memory arrive in pinned memory,
- * and are handed out when the lane is waited for.
+ * Lanes as streams: events, copies, waiting. Copies from host memory go through the lane's pinned
+ * memory, so the caller may change its bytes at once; copies to host memory arrive in pinned memory
+ * and are passed on when the lane is waited for.
  */
 #include <inttypes.h>
 #include <sched.h>
@@ -29,7 +29,7 @@ static status_t named(const struct cuda_lane *lane, status_t status)
     return status_wrap(status, "%s", lane->base.label);
 }
 
-/* In a capture: the graph is to record it, too. */
+/* During a capture the graph must record it, too. */
 status_t cuda_record_clock(struct cuda_lane *lane, cudaEvent_t clock)
 {
     unsigned flags = lane->recording != NULL ? cudaEventRecordExternal : cudaEventRecordDefault;
@@ -42,16 +42,16 @@ status_t cuda_enqueue(struct cuda_lane *lane)
 {
     if (lane->failure != NULL) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(lane->base.device)));
-    if (lane->busy) return STATUS_OKAY;
+    if (lane->busy) return NULL;
     TRY(named(lane, cuda_record_clock(lane, lane->began)));
     lane->busy = true;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what)
 {
     TRY(named(lane, cuda_status((cudaError_t)error, what)));
-    if (!cuda_device(lane->base.device)->wait_after_each) return STATUS_OKAY;
+    if (!cuda_device(lane->base.device)->wait_after_each) return NULL;
     int64_t deadline_ns = clock_monotonic_ns() + (int64_t)SYNC_TIMEOUT_MS * 1000000;
     return named(lane, status_wrap(wait_until(lane, deadline_ns, SYNC_TIMEOUT_MS), "%s", what));
 }
@@ -82,7 +82,7 @@ static status_t set_up(struct cuda_lane *lane)
     int least = 0, greatest = 0;
     TRY(cuda_use(cuda_device(lane->base.device)));
     TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    /* What others wait for goes first. */
+    /* Other ranks wait for it, so it goes first. */
     int priority = lane->base.kind == LANE_COMPUTE ? least : greatest;
     TRY_CUDA(cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, priority));
     TRY_CUDA(cudaMallocHost((void **)&lane->staging, LANE_HOST_BYTES));
@@ -101,12 +101,12 @@ status_t cuda_lane_open(struct device *device, enum lane kind, struct lane_queue
     lane->base.kind = kind;
     pthread_mutex_init(&lane->host_lock, NULL);
     status_t status = set_up(lane);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         cuda_lane_close(&lane->base);
         return status_wrap(status, "the %s lane", lane_names[kind]);
     }
     *result = &lane->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /* ---- events ---- */
@@ -116,15 +116,15 @@ status_t cuda_event_new(struct device *device, struct event **result)
     struct cuda_event *event = mem_alloc(sizeof *event);
     event->base.device = device;
     status_t status = cuda_use(cuda_device(device));
-    if (status == STATUS_OKAY)
+    if (status == NULL)
         status = cuda_status(cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming),
                              "cudaEventCreateWithFlags");
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         free(event);
         return status;
     }
     *result = &event->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_event_free(struct event *base)
@@ -135,13 +135,12 @@ void cuda_event_free(struct event *base)
     free(event);
 }
 
-/* These return nothing, and a call that fails need not be an error of the stream: the lane keeps
- * it. A lane that waits for an event that was not recorded would go on at once: it has failed, too.
- */
+/* These return nothing, and a failed call need not be an error of the stream: the lane keeps it. A
+ * lane that waits for an event that was not recorded would continue at once, so it fails, too. */
 
 static void keep(struct cuda_lane *lane, status_t status)
 {
-    if (status == STATUS_OKAY) return;
+    if (status == NULL) return;
     if (lane->failure == NULL) lane->failure = named(lane, status);
     else status_free(status);
 }
@@ -174,7 +173,7 @@ status_t cuda_event_fired(struct event *of, bool *fired)
     TRY(cuda_status(event->error, "cudaEventRecord"));
     cudaError_t error = cudaEventQuery(event->event);
     *fired = error == cudaSuccess;
-    if (error == cudaErrorNotReady) return STATUS_OKAY;
+    if (error == cudaErrorNotReady) return NULL;
     return cuda_status(error, "cudaEventQuery");
 }
 
@@ -194,7 +193,7 @@ bool cuda_is_of_device(struct device *device, const void *address)
     return found;
 }
 
-/* Waits only where both parts are on their way. */
+/* Waits only if both parts are in flight. */
 status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
 {
     for (uint64_t done = 0; done < bytes;) {
@@ -208,7 +207,7 @@ status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from, uint64
         lane->staging_next = (part + 1) % STAGING_PARTS;
         done += count;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void hand_out(struct cuda_lane *lane)
@@ -219,7 +218,7 @@ static void hand_out(struct cuda_lane *lane)
     lane->arrival_bytes = 0;
 }
 
-/* Where a step reads little, nothing waits; a shard that is read goes through in parts. */
+/* A small copy never waits; a whole shard goes through in parts. */
 status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
 {
     char *pinned = lane->staging + (size_t)STAGING_PARTS * STAGING_BYTES;
@@ -245,7 +244,7 @@ status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from, uint6
         if (lane->arrival_bytes > STAGING_BYTES) lane->arrival_bytes = STAGING_BYTES;
         done += count;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t copy(struct cuda_lane *lane, void *to, const void *from, uint64_t bytes)
@@ -257,15 +256,15 @@ static status_t copy(struct cuda_lane *lane, void *to, const void *from, uint64_
                                        : cuda_copy_in(lane, to, from, bytes);
     if (source && !target) return cuda_copy_out(lane, to, from, bytes);
     if (!source) return status_new(STATUS_INTERNAL, "a copy from host memory to host memory");
-    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (!cuda_does_enqueue(lane)) return NULL;
     TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, lane->stream));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_lane_copy(struct lane_queue *base, void *to, const void *from, uint64_t bytes)
 {
     struct cuda_lane *lane = cuda_lane(base);
-    if (bytes == 0) return STATUS_OKAY;
+    if (bytes == 0) return NULL;
     if (cuda_does_enqueue(lane)) TRY(cuda_enqueue(lane));
     TRY(named(lane, copy(lane, to, from, bytes)));
     return cuda_enqueued(lane, cudaSuccess, "a copy");
@@ -275,7 +274,7 @@ status_t cuda_lane_transfer(struct lane_queue *base, void *to, const void *from,
 {
     struct cuda_lane *lane = cuda_lane(base);
     bool up = cuda_is_of_device(base->device, to);
-    if (bytes == 0) return STATUS_OKAY;
+    if (bytes == 0) return NULL;
     if (lane->recording != NULL)
         return status_new(STATUS_UNIMPLEMENTED, "a recording with memory of the host in it");
     TRY(cuda_enqueue(lane));
@@ -288,7 +287,7 @@ status_t cuda_lane_transfer(struct lane_queue *base, void *to, const void *from,
 status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)
 {
     struct cuda_lane *lane = cuda_lane(base);
-    if (bytes == 0 || !cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (bytes == 0 || !cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     return cuda_enqueued(lane, cudaMemsetAsync(memory, 0, bytes, lane->stream), "cudaMemsetAsync");
 }
@@ -307,7 +306,7 @@ static status_t take_host_failure(struct cuda_lane *lane)
 {
     pthread_mutex_lock(&lane->host_lock);
     status_t failure = lane->host_failure;
-    lane->host_failure = STATUS_OKAY;
+    lane->host_failure = NULL;
     pthread_mutex_unlock(&lane->host_lock);
     return failure;
 }
@@ -326,7 +325,7 @@ status_t cuda_lane_stamp(struct lane_queue *base, int64_t *ns)
         return status_new(STATUS_UNIMPLEMENTED, "the times of a recording's parts");
     TRY(cuda_enqueue(lane));
     TRY_CUDA(cudaLaunchHostFunc(lane->stream, note_time, ns));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 int64_t cuda_lane_busy_ns(const struct lane_queue *lane)
@@ -339,21 +338,21 @@ int64_t cuda_lane_busy_ns(const struct lane_queue *lane)
 /* A step is thousands of times longer than this; a spin of a few is for short ones. */
 enum { SPINS = 200, PAUSE_NS = 20000 };
 
-static void pause_between_looks(int looks)
+static void pause_between_polls(int polls)
 {
-    if (looks < SPINS) sched_yield();
+    if (polls < SPINS) sched_yield();
     else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-/* After an abort: what the lane had behind its collectives still uses memory that is soon to be
- * released. Whether it is done. */
+/* After an abort: work after the lane's collectives still uses memory that is about to be released.
+ * Returns whether it has finished. */
 static bool run_out(struct cuda_lane *lane, int64_t deadline_ns)
 {
     cudaError_t error = cudaErrorNotReady;
-    for (int looks = 0; error == cudaErrorNotReady && clock_monotonic_ns() <= deadline_ns;
-         looks++) {
+    for (int polls = 0; error == cudaErrorNotReady && clock_monotonic_ns() <= deadline_ns;
+         polls++) {
         error = cudaStreamQuery(lane->stream);
-        if (error == cudaErrorNotReady) pause_between_looks(looks);
+        if (error == cudaErrorNotReady) pause_between_polls(polls);
     }
     return error != cudaErrorNotReady;
 }
@@ -362,7 +361,7 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
 {
     for (int spins = 0;; spins++) {
         cudaError_t error = cudaStreamQuery(lane->stream);
-        if (error == cudaSuccess) return STATUS_OKAY;
+        if (error == cudaSuccess) return NULL;
         if (error != cudaErrorNotReady) {
             status_t status = cuda_status(error, "cudaStreamQuery");
             return status_wrap(status, "the %s lane, after it was given %s",
@@ -376,7 +375,7 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
                               "the %s lane did not finish within %" PRId64 " ms",
                               lane_names[lane->base.kind], timeout_ms);
         }
-        pause_between_looks(spins);
+        pause_between_polls(spins);
     }
 }
 
@@ -387,7 +386,7 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     int64_t wanted = timeout_ms < (int64_t)365 * MOST_MS ? timeout_ms : (int64_t)365 * MOST_MS;
     if (!lane->busy) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(base->device)));
-    status_t recorded = lane->replayed ? STATUS_OKAY : cuda_record_clock(lane, lane->ended);
+    status_t recorded = lane->replayed ? NULL : cuda_record_clock(lane, lane->ended);
     const int64_t deadline_ns = clock_monotonic_ns() + wanted * 1000000;
     status_t status = wait_until(lane, deadline_ns, timeout_ms);
     if (status_code(status) == STATUS_DEADLINE_EXCEEDED) {
@@ -395,13 +394,13 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
         return status; /* it still runs */
     }
     float ms = 0;
-    if (status == STATUS_OKAY && recorded == STATUS_OKAY &&
+    if (status == NULL && recorded == NULL &&
         cudaEventElapsedTime(&ms, lane->began, lane->ended) == cudaSuccess)
         lane->busy_ns += (int64_t)((double)ms * 1e6);
-    if (status == STATUS_OKAY) hand_out(lane);
+    if (status == NULL) hand_out(lane);
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
-    lane->busy = status != STATUS_OKAY && !run_out(lane, deadline_ns);
+    lane->busy = status != NULL && !run_out(lane, deadline_ns);
     lane->replayed = false;
     status = status_first(take_host_failure(lane), status_first(status, recorded));
     return status_first(status_copy(lane->failure), status);

@@ -1,8 +1,8 @@
 /*
- * Linear layers: products by cuBLASLt with the bias, or its gradient, in the epilogue, and GELU, or
- * its gradient, there too where operands are rounded anyhow (bf16, TF32): how exact the library's
- * tanh is it does not say. Where cuBLASLt has no such epilogue for a shape, our own kernels do it.
- * ReLU is always a pass of ours: the library's lets what is not a number become 0.
+ * Linear layers: products by cuBLASLt with the bias or its gradient in the epilogue. GELU or its
+ * gradient is also in the epilogue if operands are rounded anyway (bf16, TF32): the accuracy of the
+ * library's tanh is undocumented. If cuBLASLt has no such epilogue for a shape, our own kernels run
+ * it. ReLU is always our own pass: the library's turns NaN into 0.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ struct linear {
     struct cuda_prepared base;
     struct cuda_matmul matmul;
     int64_t rows, in, out;
-    bool own_bias; /* added, or summed up, by our kernel */
+    bool own_bias; /* added, or summed, by our kernel */
     bool own_gelu; /* or its gradient */
     /* Activated in the workspace, at its start, and then added to y. */
     bool added;
@@ -59,7 +59,7 @@ static status_t run_data(struct cuda_prepared *prepared, struct cuda_lane *lane,
     struct matmul_extras extras = {.kept = linear->own_gelu ? NULL : preactivation};
     TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], dx, &extras,
                         call->workspace));
-    if (!linear->own_gelu) return STATUS_OKAY;
+    if (!linear->own_gelu) return NULL;
     int error = cuda_gelu_backward(&launch, prepared->op.desc.outputs[0].dtype, dx, dx,
                                    preactivation, linear->rows * linear->in);
     return cuda_status((cudaError_t)error, "the gradient of gelu");
@@ -75,7 +75,7 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
     struct matmul_extras extras = {.bias = linear->own_bias ? NULL : call->outputs[1]};
     TRY(cuda_matmul_run(&linear->matmul, lane, transposed ? dy : x, transposed ? x : dy,
                         call->outputs[0], &extras, call->workspace));
-    if (!linear->own_bias) return STATUS_OKAY;
+    if (!linear->own_bias) return NULL;
     struct cuda_launch launch = cuda_launch_of(lane);
     return cuda_status((cudaError_t)cuda_column_sum(&launch, desc->inputs[1].dtype, dy,
                                                     linear->rows, linear->out, call->outputs[1],
@@ -83,7 +83,8 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
                        "the gradient of a bias");
 }
 
-/* What cuBLASLt does not do is left to our own kernels: GELU first, then the bias. Says which. */
+/* Lets our own kernels run the epilogues that cuBLASLt lacks: GELU first, then the bias. Returns a
+ * note. */
 static const char *do_without(struct linear *linear, enum matmul_epilogue *epilogue)
 {
     switch (*epilogue) {
@@ -120,7 +121,7 @@ static status_t prepare_product(struct linear *linear, struct cuda_device *devic
     }
 }
 
-/* Whether GELU, or its gradient, may be part of a product with so many columns. */
+/* Whether GELU, or its gradient, may be part of a product with that number of columns. */
 static bool fuses_gelu(const struct cuda_device *device, const struct op_desc *desc,
                        int64_t columns)
 {
@@ -184,7 +185,7 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
         uint64_t bytes = cuda_column_sum_bytes(linear->rows, linear->out);
         if (bytes > linear->base.workspace_bytes) linear->base.workspace_bytes = bytes;
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static void release(struct cuda_prepared *prepared)
@@ -199,10 +200,10 @@ status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *d
     linear->base.op.desc = *desc;
     linear->base.release = release;
     status_t status = prepare(linear, device);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         free(linear);
         return status;
     }
     *prepared = &linear->base;
-    return STATUS_OKAY;
+    return NULL;
 }

@@ -1,4 +1,4 @@
-# The CUDA backend: a module of its own, opened when a worker asks for such a device.
+# The CUDA backend: a separate module, loaded when a worker uses such a device.
 CUDA_MODULE = \
   %D%/attention_cudnn.c \
   %D%/attention_graph.c %D%/attention_graph.h \
@@ -25,12 +25,12 @@ backenddir = $(pkglibdir)
 backend_PROGRAMS = fsdpd-cuda.so
 fsdpd_cuda_so_SOURCES = $(CUDA_MODULE) kernels/cuda/table.c
 fsdpd_cuda_so_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(NCCL_CPPFLAGS)
-# NVIDIA's headers have no prototypes as our warnings want them.
+# Our warnings require prototypes that NVIDIA's headers lack.
 fsdpd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-strict-prototypes
 fsdpd_cuda_so_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-z,now $(CUDA_RPATH)
 fsdpd_cuda_so_LDADD = $(CUDA_OBJECTS) $(CUDA_LIBS) $(CUDNN_LIBS) $(NCCL_LIBS) -lstdc++ -lm
 fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
-# Symbols that are fsdpd's own stay open until it opens the module; see backend.syms.
+# Symbols of fsdpd itself are resolved when it loads the module; see backend.syms.
 
 if HAVE_CHECK
 if HAVE_NCCL
@@ -64,7 +64,7 @@ tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_emulation_libcudnn_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcudnn_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
 stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcudnn_stub.a tests/emulation/libcuda_stub.a \
-  tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
+  tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(TEST_LIBS)
 
 cuda_fixture = tests/emulation/linked.c tests/engine/cuda_fixture.c tests/engine/cuda_fixture.h \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
@@ -98,7 +98,7 @@ tests_engine_test_cuda_registration_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_registration_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_registration_LDADD = $(stub_libs)
 
-# All of it as a module, which the real fsdpd opens in the place of the other: for tests of workers.
+# All of it as a module that fsdpd loads instead of the real one, for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so
 tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(cudnn_sources) $(EMULATED) \
   tests/emulation/module.c
@@ -132,8 +132,8 @@ TESTS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
 cuda_run_sources = tests/emulation/linked.c tests/engine/memory_store.c tests/engine/memory_store.h \
   tests/engine/session_group.c tests/engine/session_group.h
 cuda_run_flags = $(stub_flags) $(CUDNN_CPPFLAGS) $(PROTOBUF_C_CFLAGS)
-cuda_run_libs = libplanning.a libtrain.a libcheckpoint.a libhf.a libprint.a libspec.a \
-  libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS)
+cuda_run_libs = libplanning.a libtrain.a libcheckpoint.a libdigest.a libhf.a libprint.a libspec.a \
+  libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS)
 tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c $(cuda_run_sources)
 tests_engine_test_cuda_session_CPPFLAGS = $(cuda_run_flags)
 tests_engine_test_cuda_session_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -176,7 +176,7 @@ endif
 
 if HAVE_CHECK
 if HAVE_CUDNN
-# The graphs that cuDNN is given, before cuDNN itself; with a driver that has no device.
+# The graphs for cuDNN, tested with cuDNN itself and a driver without a device.
 check_PROGRAMS += tests/emulation/libcuda.so.1 tests/unit/test_cudnn_graphs
 TESTS += tests/unit/test_cudnn_graphs
 tests_emulation_libcuda_so_1_SOURCES = tests/emulation/driver_stub.c
@@ -187,17 +187,17 @@ tests_unit_test_cudnn_graphs_SOURCES = tests/unit/test_cudnn_graphs.c \
 tests_unit_test_cudnn_graphs_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_cudnn_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_unit_test_cudnn_graphs_LDFLAGS = $(AM_LDFLAGS) $(CUDA_RPATH)
-tests_unit_test_cudnn_graphs_LDADD = libbase.a $(CUDNN_LIBS) $(CHECK_LIBS)
+tests_unit_test_cudnn_graphs_LDADD = libbase.a $(CUDNN_LIBS) $(TEST_LIBS)
 endif
 
-# The kernels' tests on the device itself, for scripts/gpu-check.sh: built always, run where a GPU is.
+# The kernels' tests on the device, for scripts/gpu-check.sh: always built, run on hosts with a GPU.
 GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_kernels_bfloat16 \
   tests/gpu/gpu_kernels_sequence tests/gpu/gpu_attention
 check_PROGRAMS += $(GPU_TESTS)
 gpu-tests: $(GPU_TESTS)
 .PHONY: gpu-tests
 gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init
-gpu_libs = $(RUNTIME_LIBS) $(CHECK_LIBS)
+gpu_libs = $(RUNTIME_LIBS) $(TEST_LIBS)
 gpu_defines = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_DEVICE -DTEST_GPU
 tests_gpu_gpu_attention_SOURCES = tests/engine/test_cuda_attention.c tests/unit/attention_fixture.h \
   tests/unit/kernel_fixture.h

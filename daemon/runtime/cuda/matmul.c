@@ -9,10 +9,10 @@
 /* Scratch memory that an algorithm may ask for; what NVIDIA recommends for Hopper. */
 #define MOST_WORKSPACE ((size_t)32 << 20)
 
-/* Bytes that every operand of an arena is aligned to, but for parameters. */
+/* Alignment of every operand in an arena except parameters, in bytes. */
 enum { ALIGNMENT = 16 };
 
-/* What was chosen for a shape; compared byte by byte, so it must be made of zeros first. */
+/* The choice for a shape; compared byte by byte, so it must be zeroed first. */
 struct cuda_matmul_choice {
     struct matmul_shape shape;
     uint32_t alignment;
@@ -23,7 +23,7 @@ struct cuda_matmul_choice {
 
 static status_t blas_status(cublasStatus_t status, const char *call)
 {
-    if (status == CUBLAS_STATUS_SUCCESS) return STATUS_OKAY;
+    if (status == CUBLAS_STATUS_SUCCESS) return NULL;
     enum status_code code = status == CUBLAS_STATUS_NOT_SUPPORTED  ? STATUS_UNIMPLEMENTED
                             : status == CUBLAS_STATUS_ALLOC_FAILED ? STATUS_RESOURCE_EXHAUSTED
                                                                    : STATUS_INTERNAL;
@@ -48,7 +48,7 @@ static status_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes
                     const void *value, size_t size)
 {
     TRY_BLAS(cublasLtMatmulDescSetAttribute, operation, attribute, value, size);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static bool has_bias(enum matmul_epilogue epilogue)
@@ -86,7 +86,7 @@ static status_t set_epilogue(cublasLtMatmulDesc_t operation, const struct matmul
     TRY(set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
     if (has_kept(shape->epilogue))
         TRY(set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &shape->m, sizeof shape->m));
-    if (!has_bias(shape->epilogue)) return STATUS_OKAY;
+    if (!has_bias(shape->epilogue)) return NULL;
     bool written = shape->epilogue == EPILOGUE_BIAS_OF_A || shape->epilogue == EPILOGUE_BIAS_OF_B;
     int32_t type = data_type(written ? DTYPE_F32 : shape->in);
     return set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
@@ -100,7 +100,7 @@ static status_t set_extras(const struct cuda_matmul *matmul, const struct matmul
     if (has_kept(matmul->shape.epilogue))
         TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &extras->kept,
                 sizeof extras->kept));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t make_layout(cublasLtMatrixLayout_t *layout, enum dtype dtype, int64_t rows,
@@ -109,7 +109,7 @@ static status_t make_layout(cublasLtMatrixLayout_t *layout, enum dtype dtype, in
     int64_t high = transposed ? columns : rows, wide = transposed ? rows : columns;
     TRY_BLAS(cublasLtMatrixLayoutCreate, layout, data_type(dtype), (uint64_t)high, (uint64_t)wide,
              stride > 0 ? stride : high);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t describe(struct cuda_matmul *matmul)
@@ -126,7 +126,7 @@ static status_t describe(struct cuda_matmul *matmul)
     return make_layout(&matmul->d, s->out, s->m, s->n, false, s->d_stride);
 }
 
-/* Sums that are split are added by their own pass: in one order, never by atomic additions. */
+/* Split sums are added by a separate pass, in one order, never by atomic additions. */
 static status_t set_preference(cublasLtMatmulPreference_t preference, size_t bytes,
                                uint32_t alignment)
 {
@@ -141,17 +141,17 @@ static status_t set_preference(cublasLtMatmulPreference_t preference, size_t byt
              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
     TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference,
              CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);
-    return STATUS_OKAY;
+    return NULL;
 }
 
-static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference,
-                    struct cuda_matmul_choice *choice, size_t most)
+static status_t request_algorithm(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference,
+                                  struct cuda_matmul_choice *choice, size_t most)
 {
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
     memset(&result, 0, sizeof result);
     TRY(set_preference(preference, most, choice->alignment));
-    /* Of the epilogue's operands it goes by the addresses, which it does not look behind. */
+    /* Of the epilogue's operands only the addresses matter; they are not read. */
     void *aligned = (void *)(uintptr_t)choice->alignment;
     TRY(set_extras(matmul, &(struct matmul_extras){.bias = aligned, .kept = aligned}));
     cublasStatus_t status =
@@ -160,16 +160,16 @@ static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t prefe
                                        &count);
     if (status == CUBLAS_STATUS_SUCCESS && (count < 1 || result.state != CUBLAS_STATUS_SUCCESS))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
-    /* Types that it has without an epilogue and not with it may be called invalid, too. */
+    /* Types that are unsupported only with an epilogue may be reported as invalid, too. */
     if (status == CUBLAS_STATUS_INVALID_VALUE && matmul->shape.epilogue != EPILOGUE_NONE)
         status = CUBLAS_STATUS_NOT_SUPPORTED;
     TRY(blas_status(status, "cublasLtMatmulAlgoGetHeuristic"));
     choice->algorithm = result.algo;
     choice->workspace_bytes = result.workspaceSize;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Of this shape and alignment, with a workspace of at most so many bytes. */
+/* For this shape and alignment, with a workspace of at most that many bytes. */
 static status_t choose(struct cuda_matmul *matmul, uint32_t alignment, size_t most,
                        const struct cuda_matmul_choice **found)
 {
@@ -179,23 +179,23 @@ static status_t choose(struct cuda_matmul *matmul, uint32_t alignment, size_t mo
         choice = choice->next;
     if (choice != NULL) {
         *found = choice;
-        return STATUS_OKAY;
+        return NULL;
     }
     cublasLtMatmulPreference_t preference;
     TRY_BLAS(cublasLtMatmulPreferenceCreate, &preference);
     choice = mem_alloc(sizeof *choice);
     memcpy(&choice->shape, &matmul->shape, sizeof choice->shape);
     choice->alignment = alignment;
-    status_t status = ask(matmul, preference, choice, most);
+    status_t status = request_algorithm(matmul, preference, choice, most);
     cublasLtMatmulPreferenceDestroy(preference);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         free(choice);
         return status;
     }
     choice->next = matmul->device->choices;
     matmul->device->choices = choice;
     *found = choice;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device,
@@ -213,11 +213,11 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
     matmul->shape.accumulate = shape->accumulate;
     const struct cuda_matmul_choice *choice = NULL;
     status_t status = describe(matmul);
-    if (status == STATUS_OKAY) status = choose(matmul, ALIGNMENT, MOST_WORKSPACE, &choice);
-    if (status == STATUS_OKAY) {
+    if (status == NULL) status = choose(matmul, ALIGNMENT, MOST_WORKSPACE, &choice);
+    if (status == NULL) {
         matmul->algorithm = choice->algorithm;
         matmul->workspace_bytes = choice->workspace_bytes;
-        return STATUS_OKAY;
+        return NULL;
     }
     cuda_matmul_deinit(matmul);
     return status_wrap(status, "cuda: a product (%lld, %lld) (%lld, %lld) of %s to %s",
@@ -234,7 +234,7 @@ void cuda_matmul_deinit(struct cuda_matmul *matmul)
     memset(matmul, 0, sizeof *matmul);
 }
 
-/* What all operands' addresses are multiples of. */
+/* The common alignment of all operands' addresses. */
 static uint32_t alignment_of(const void *a, const void *b, const void *d,
                              const struct matmul_extras *extras)
 {
@@ -260,7 +260,7 @@ status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, con
     TRY_BLAS(cublasLtMatmul, matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
              matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d, matmul->d,
              algorithm, workspace, matmul->workspace_bytes, lane->stream);
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_matmul_forget(struct cuda_device *device)

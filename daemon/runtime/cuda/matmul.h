@@ -1,7 +1,7 @@
 /*
- * Products of matrices by cuBLASLt, prepared for fixed sizes: D = A B (+ D), all matrices in
- * column order, as cuBLAS has them: a tensor (rows, columns) of ours is its (columns, rows).
- * The algorithm is asked for once per size and device.
+ * Matrix products by cuBLASLt, prepared for fixed sizes: D = A B (+ D), all matrices in column
+ * order, as in cuBLAS: our tensor (rows, columns) is its (columns, rows). The algorithm is selected
+ * once per size and device.
  */
 #ifndef FSDPD_RUNTIME_CUDA_MATMUL_H
 #define FSDPD_RUNTIME_CUDA_MATMUL_H
@@ -15,21 +15,21 @@ enum matmul_epilogue {
     EPILOGUE_BIAS_OF_B,      /* of B over k, (n), f32 */
     EPILOGUE_GELU,           /* D = gelu of the product, by tanh */
     EPILOGUE_GELU_BIAS,      /* of the product + bias */
-    EPILOGUE_GELU_KEPT,      /* also writes what gelu was given, like D */
+    EPILOGUE_GELU_KEPT,      /* also writes the input of gelu, in D's type */
     EPILOGUE_GELU_BIAS_KEPT, /* both */
     EPILOGUE_GELU_GRADIENT,  /* D = the product times gelu's derivative at such a matrix, read */
 };
 
-/* What an epilogue reads or writes beside D; NULL what it does not. */
+/* The epilogue's operands beside D; NULL if unused. */
 struct matmul_extras {
     void *bias, *kept; /* `kept`: m must be a multiple of 8 */
 };
 
 struct matmul_shape {
     int64_t m, n, k;   /* D (m, n), A (m, k), B (k, n), after the transpositions */
-    bool a_transposed; /* A lies as (k, m) */
+    bool a_transposed; /* A is stored as (k, m) */
     bool b_transposed;
-    /* Elements from one column to the next, as they lie; 0: no more than a column has. */
+    /* Elements from one column to the next in memory; 0: the size of a column. */
     int64_t a_stride, b_stride, d_stride;
     enum dtype in, out; /* f32 or bf16 */
     enum matmul_epilogue epilogue;
@@ -50,13 +50,13 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
                           const struct matmul_shape *shape) FSDPD_MUST_USE;
 void cuda_matmul_deinit(struct cuda_matmul *matmul); /* of zeros: nothing */
 
-/* `extras` may be NULL. Parameters in bf16 may lie at multiples of 8 bytes: then
- * another algorithm is asked for, which takes no more workspace. */
+/* `extras` may be NULL. bf16 parameters may be aligned to only 8 bytes: then another algorithm is
+ * selected that needs no more workspace. */
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
                          const void *b, void *d, const struct matmul_extras *extras,
                          void *workspace) FSDPD_MUST_USE;
 
-/* Forgets the algorithms of a device. */
+/* Discards a device's algorithms. */
 void cuda_matmul_forget(struct cuda_device *device);
 
 #endif

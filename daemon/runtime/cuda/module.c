@@ -1,4 +1,5 @@
-/* The door of the CUDA backend's module (runtime/backend.h): its table, and what this host has. */
+/* Entry point of the CUDA backend's module (runtime/backend.h): its table, and the devices of this
+ * host. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,7 @@ static void list_versions(struct backend_report *report)
 #endif
 }
 
-static status_t look_at(int number, struct backend_device *found)
+static status_t probe_device(int number, struct backend_device *found)
 {
     struct cudaDeviceProp properties;
     size_t available = 0, total = 0;
@@ -75,7 +76,7 @@ static status_t look_at(int number, struct backend_device *found)
     TRY_CUDA(cudaSetDevice(number));
     TRY_CUDA(cudaMemGetInfo(&available, &total));
     found->memory_free = available;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t report(struct backend_report *report)
@@ -100,12 +101,12 @@ static status_t report(struct backend_report *report)
     TRY(cuda_status(error, "cudaGetDeviceCount"));
     for (int i = 0; i < count && i < BACKEND_DEVICES_MAX; i++) {
         struct backend_device *device = &report->devices[report->device_count++];
-        status_t status = look_at(i, device);
-        if (status != STATUS_OKAY)
+        status_t status = probe_device(i, device);
+        if (status != NULL)
             snprintf(device->problem, sizeof device->problem, "%s", status_message(status));
         status_free(status);
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t open_device(int number, struct device **device)
@@ -115,7 +116,7 @@ static status_t open_device(int number, struct device **device)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
         memset(&unused, 0, sizeof unused);
-        TRY(report(&unused)); /* says why, unless it has gone in the meantime */
+        TRY(report(&unused)); /* returns the reason, unless it has disappeared meanwhile */
     }
     return device_cuda_open(number, device);
 }
@@ -128,7 +129,7 @@ const struct backend_table *fsdpd_backend(void)
                                                .open = open_device,
                                                .comm_new = comm_nccl_new,
                                                .comm_staged = comm_staged_new};
-    /* Before NCCL reads it: a capture is to need no peers, as one of them may be unable to. */
+    /* Set before NCCL reads it: a capture must not need peers, as one of them may fail. */
     setenv("NCCL_GRAPH_REGISTER", "0", 0);
     return &table;
 }

@@ -1,6 +1,6 @@
 /*
- * Preparing and launching ops: products of matrices go to cuBLASLt, convolutions and attention to
- * cuDNN where it is and takes them, everything else to our own kernels.
+ * Prepares and launches ops: matrix products by cuBLASLt, convolutions and attention by cuDNN if it
+ * is available and supports them, everything else by our own kernels.
  */
 #include <stdlib.h>
 
@@ -20,14 +20,14 @@ static status_t prepare_own(const struct op_desc *desc, struct cuda_prepared **p
 {
     struct cuda_prepared *own = mem_alloc(sizeof *own);
     status_t status = cuda_op_prepare(desc, &own->op);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         free(own);
         return status;
     }
     own->run = run_own;
     own->workspace_bytes = own->op.workspace_bytes;
     *prepared = own;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t prepare_conv(struct cuda_device *device, const struct op_desc *desc,
@@ -45,7 +45,7 @@ static status_t prepare_attention(struct cuda_device *device, const struct op_de
     status_t refused = cuda_attention_prepare(device, desc, prepared);
     if (status_code(refused) != STATUS_UNIMPLEMENTED) return refused;
     status_t status = prepare_own(desc, prepared);
-    if (status == STATUS_OKAY)
+    if (status == NULL)
         cuda_note(device, "%s is computed by fsdpd's own kernel: %s", op_info_get(desc->kind)->name,
                   status_message(refused));
     status_free(refused);
@@ -79,7 +79,7 @@ status_t cuda_prepare(struct device *base, const struct op_desc *desc, void **re
     TRY(prepare(cuda_device(base), desc, &prepared));
     *result = prepared;
     *workspace_bytes = prepared->workspace_bytes;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_unprepare(void *memory)
@@ -95,12 +95,12 @@ status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, i
 {
     struct cuda_lane *lane = cuda_lane(base);
     struct cuda_prepared *prepared = graph->prepared[op];
-    if (prepared == NULL) return STATUS_OKAY; /* a view */
+    if (prepared == NULL) return NULL; /* a view */
     cuda_take_step(lane, call->step);
-    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     status_t status = prepared->run(prepared, lane, call);
-    if (status != STATUS_OKAY)
+    if (status != NULL)
         return base->label != NULL ? status_wrap(status, "%s", base->label) : status;
     return cuda_enqueued(lane, cudaSuccess, op_info_get(prepared->op.desc.kind)->name);
 }

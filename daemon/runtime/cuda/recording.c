@@ -1,23 +1,24 @@
 /*
- * Recordings as CUDA graphs: a step's calls are captured from the lanes' streams, NCCL's among
- * them, and launched as one from then on. What changes from step to step cannot be in a graph,
- * which has its arguments by value: it lies in pinned memory, written before every launch. The
- * first node copies what kernels take (steps, arguments of optimizers) to the device, others copy
- * the batch. MEASURE finds out how much memory that is, as none may be taken while a stream is
- * captured.
+ * Recordings as CUDA graphs: a step's calls, including NCCL's, are captured from the lanes' streams
+ * and launched as one from then on. Values that change from step to step cannot be in a graph,
+ * which holds its arguments by value: they lie in pinned memory, written before every launch. The
+ * first node copies the kernels' values (steps, arguments of optimizers) to the device; others copy
+ * the batch. MEASURE determines the size of that memory, because none may be allocated during a
+ * capture.
  *
- * A graph holds on to the communicators in it. It is destroyed before them, and before they are
- * aborted; one that runs is then freed when it is done (cudaGraphExecDestroy).
+ * A graph holds references to its communicators. It is destroyed before they are freed or aborted;
+ * a running graph is then freed when it has finished (cudaGraphExecDestroy).
  */
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "runtime/cuda/device_cuda.h"
 
 enum { ALIGNMENT = 64 };
 
-/* Pinned memory that is given out in the order of the calls, the same in every pass. */
+/* Pinned memory allocated in the order of the calls, the same in every pass. */
 struct block {
     char *host;
     size_t bytes; /* measured */
@@ -34,7 +35,7 @@ struct cuda_recording {
     char *live;            /* the values on the device; the step comes first */
     cudaGraphExec_t graph; /* NULL before it was captured; changes under the device's lock */
     bool dropped;
-    const void *group; /* whose collectives it has; NULL: none */
+    const void *group; /* whose collectives it contains; NULL: none */
     cudaEvent_t fork, joins[LANE_COUNT], done;
     struct cuda_recording *next;
 };
@@ -44,20 +45,20 @@ static struct cuda_recording *cuda_recording(struct recording *recording)
     return (struct cuda_recording *)recording;
 }
 
-/* ---- what calls hand over ---- */
+/* ---- values from calls ---- */
 
 bool cuda_does_enqueue(const struct cuda_lane *lane)
 {
     return lane->recording == NULL || lane->recording->pass == RECORDING_CAPTURE;
 }
 
-/* The next place of the block; what was measured does not change later. */
+/* The next place in the block; a measured size does not change later. */
 static status_t take(struct cuda_recording *recording, struct block *block, size_t bytes,
                      size_t *place)
 {
     *place = block->used;
     block->used += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    if (recording->pass == RECORDING_MEASURE || block->used <= block->bytes) return STATUS_OKAY;
+    if (recording->pass == RECORDING_MEASURE || block->used <= block->bytes) return NULL;
     return status_new(STATUS_INTERNAL, "a recording's calls are not those that were measured");
 }
 
@@ -66,11 +67,11 @@ status_t cuda_take_value(struct cuda_lane *lane, const void *value, size_t bytes
     struct cuda_recording *recording = lane->recording;
     size_t place = 0;
     *live = NULL;
-    if (recording == NULL) return STATUS_OKAY;
+    if (recording == NULL) return NULL;
     TRY(take(recording, &recording->values, bytes, &place));
     if (recording->pass == RECORDING_REPLAY) memcpy(recording->values.host + place, value, bytes);
     if (recording->pass != RECORDING_MEASURE) *live = recording->live + place;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 const void *cuda_take_step(struct cuda_lane *lane, uint64_t step)
@@ -90,7 +91,7 @@ status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from, uint
     if (recording->pass == RECORDING_CAPTURE)
         TRY_CUDA(cudaMemcpyAsync(to, recording->copies.host + place, bytes, cudaMemcpyHostToDevice,
                                  lane->stream));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_record_group(struct cuda_lane *lane, const void *group)
@@ -98,7 +99,7 @@ void cuda_record_group(struct cuda_lane *lane, const void *group)
     lane->recording->group = group;
 }
 
-/* ---- life ---- */
+/* ---- creating and freeing ---- */
 
 static void destroy_graph(struct cuda_recording *recording)
 {
@@ -150,7 +151,7 @@ static status_t make_events(struct cuda_recording *recording)
     TRY_CUDA(cudaEventCreateWithFlags(&recording->done, cudaEventDisableTiming));
     for (int i = 1; i < recording->lane_count; i++)
         TRY_CUDA(cudaEventCreateWithFlags(&recording->joins[i], cudaEventDisableTiming));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_recording_new(struct device *base, struct lane_queue *const *lanes, int count,
@@ -172,28 +173,29 @@ status_t cuda_recording_new(struct device *base, struct lane_queue *const *lanes
     device->recordings = recording;
     pthread_mutex_unlock(&base->lock);
     status_t status = make_events(recording);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         cuda_recording_free(&recording->base);
         return status;
     }
     *result = &recording->base;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 /* ---- passes ---- */
 
-/* All streams take part from the start, behind the copy of the values. */
+/* All streams take part from the start, after the copy of the values. */
 static status_t begin_capture(struct cuda_recording *recording)
 {
     cudaStream_t first = recording->lanes[0]->stream;
-    /* Of this thread: what others do meanwhile, to memory say, is no part of it and no error. */
+    /* Thread-local mode: calls of other threads, e.g. to allocate memory, are neither captured nor
+     * errors. */
     TRY_CUDA(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
     TRY_CUDA(cudaMemcpyAsync(recording->live, recording->values.host, recording->values.bytes,
                              cudaMemcpyHostToDevice, first));
     TRY_CUDA(cudaEventRecord(recording->fork, first));
     for (int i = 1; i < recording->lane_count; i++)
         TRY_CUDA(cudaStreamWaitEvent(recording->lanes[i]->stream, recording->fork, 0));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t join(struct cuda_recording *recording)
@@ -206,7 +208,7 @@ static status_t join(struct cuda_recording *recording)
         TRY_CUDA(cudaEventRecord(recording->joins[i], lane->stream));
         TRY_CUDA(cudaStreamWaitEvent(recording->lanes[0]->stream, recording->joins[i], 0));
     }
-    return STATUS_OKAY;
+    return NULL;
 }
 
 static status_t instantiate(struct cuda_recording *recording, cudaGraph_t captured)
@@ -225,26 +227,25 @@ static status_t instantiate(struct cuda_recording *recording, cudaGraph_t captur
     cudaGraphExec_t graph = NULL;
     if (error == cudaSuccess) error = cudaGraphInstantiateWithParams(&graph, captured, &params);
     size_t result = (size_t)params.result_out;
-    const char *why = result < sizeof results / sizeof *results ? results[result] : "unknown";
+    const char *why = result < COUNT_OF(results) ? results[result] : "unknown";
     TRY(status_wrap(cuda_status(error, "cudaGraphInstantiateWithParams"),
                     "a graph of %zu nodes, %s", nodes, why));
     recording->graph = graph;
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* Ends the capture whatever happened in it: else the streams would stay in it. */
+/* Always ends the capture, whatever happened in it; otherwise the streams would stay in it. */
 static status_t end_capture(struct cuda_recording *recording, status_t walked)
 {
     cudaGraph_t captured = NULL;
     status_t status = walked;
-    if (status == STATUS_OKAY) status = join(recording);
+    if (status == NULL) status = join(recording);
     status_t ended = cuda_status(cudaStreamEndCapture(recording->lanes[0]->stream, &captured),
                                  "cudaStreamEndCapture");
     status = status_first(status, ended);
-    if (status == STATUS_OKAY) status = instantiate(recording, captured);
+    if (status == NULL) status = instantiate(recording, captured);
     if (captured != NULL) cudaGraphDestroy(captured);
-    if (status != STATUS_OKAY)
-        cudaGetLastError(); /* it is told; later launches are not to find it */
+    if (status != NULL) cudaGetLastError(); /* clear the error: it is already reported */
     return status;
 }
 
@@ -255,18 +256,18 @@ static void enter(struct cuda_recording *recording, enum recording_pass pass)
     recording->copies.used = 0;
     for (int i = 0; i < recording->lane_count; i++) {
         recording->lanes[i]->recording = recording;
-        recording->lanes[i]->base.rehearses = pass != RECORDING_REPLAY;
+        recording->lanes[i]->base.is_dry_run = pass != RECORDING_REPLAY;
     }
 }
 
-/* A rehearsal leaves nothing on the lanes; what failed in it failed there alone. */
+/* A dry run leaves nothing on the lanes; its failures affect only itself. */
 static status_t leave(struct cuda_recording *recording)
 {
-    status_t status = STATUS_OKAY;
+    status_t status = NULL;
     for (int i = 0; i < recording->lane_count; i++) {
         struct cuda_lane *lane = recording->lanes[i];
         lane->recording = NULL;
-        lane->base.rehearses = false;
+        lane->base.is_dry_run = false;
         if (recording->pass == RECORDING_REPLAY) continue;
         lane->busy = false;
         lane->arrival_count = 0;
@@ -277,12 +278,12 @@ static status_t leave(struct cuda_recording *recording)
     return status;
 }
 
-/* After a pass that went well. */
+/* After a successful pass. */
 static status_t check_sizes(struct cuda_recording *recording)
 {
     if (recording->values.used == recording->values.bytes &&
         recording->copies.used == recording->copies.bytes)
-        return STATUS_OKAY;
+        return NULL;
     return status_new(STATUS_INTERNAL, "a recording's calls are not those that were measured");
 }
 
@@ -293,12 +294,12 @@ static status_t take_memory(struct cuda_recording *recording)
     TRY_CUDA(cudaMallocHost((void **)&recording->values.host, recording->values.bytes));
     TRY_CUDA(cudaMalloc((void **)&recording->live, recording->values.bytes));
     memset(recording->values.host, 0, recording->values.bytes);
-    if (recording->copies.bytes == 0) return STATUS_OKAY;
+    if (recording->copies.bytes == 0) return NULL;
     TRY_CUDA(cudaMallocHost((void **)&recording->copies.host, recording->copies.bytes));
-    return STATUS_OKAY;
+    return NULL;
 }
 
-/* The other lanes are done when the graph is. */
+/* The other lanes have finished when the graph has. */
 static status_t launch(struct cuda_recording *recording)
 {
     struct cuda_lane *first = recording->lanes[0];
@@ -311,7 +312,7 @@ static status_t launch(struct cuda_recording *recording)
     TRY_CUDA(cudaEventRecord(recording->done, first->stream));
     for (int i = 1; i < recording->lane_count; i++)
         TRY_CUDA(cudaStreamWaitEvent(recording->lanes[i]->stream, recording->done, 0));
-    return STATUS_OKAY;
+    return NULL;
 }
 
 status_t cuda_recording_begin(struct recording *base, enum recording_pass pass)
@@ -325,9 +326,9 @@ status_t cuda_recording_begin(struct recording *base, enum recording_pass pass)
         if (recording->lanes[i]->busy)
             return status_new(STATUS_INTERNAL, "a recording's pass began while a lane had work");
     enter(recording, pass);
-    if (pass != RECORDING_CAPTURE) return STATUS_OKAY;
+    if (pass != RECORDING_CAPTURE) return NULL;
     status_t status = begin_capture(recording);
-    if (status == STATUS_OKAY) return STATUS_OKAY;
+    if (status == NULL) return NULL;
     status = end_capture(recording, status);
     return status_first(status, leave(recording));
 }
@@ -337,13 +338,13 @@ status_t cuda_recording_end(struct recording *base, status_t walked)
     struct cuda_recording *recording = cuda_recording(base);
     status_t status = walked;
     if (recording->pass == RECORDING_CAPTURE) {
-        if (status == STATUS_OKAY) status = check_sizes(recording);
+        if (status == NULL) status = check_sizes(recording);
         status = end_capture(recording, status);
         return status_first(status, leave(recording));
     }
     status = status_first(status, leave(recording));
     if (recording->pass == RECORDING_MEASURE)
-        return status == STATUS_OKAY ? take_memory(recording) : status;
-    if (status == STATUS_OKAY) status = check_sizes(recording);
-    return status == STATUS_OKAY ? launch(recording) : status;
+        return status == NULL ? take_memory(recording) : status;
+    if (status == NULL) status = check_sizes(recording);
+    return status == NULL ? launch(recording) : status;
 }

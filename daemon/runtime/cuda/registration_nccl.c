@@ -1,13 +1,13 @@
 /*
- * Memory that NCCL allocates and knows (its "user buffers", registered with ncclCommRegister): with
- * NVLink SHARP, with SHARP of an InfiniBand network, and over networks that can reach the device's
- * memory, collectives then go without copies through NCCL's own buffers, and take fewer of the
- * device's processors. Method: NCCL User Guide, "User Buffer Registration". An arena is registered
- * as a whole, under its own address, as NCCL compares where in it the ranks' buffers lie; and it
- * comes from ncclMemAlloc, whose granularity those ways need.
+ * Memory allocated by and registered with NCCL (its "user buffers", ncclCommRegister): with NVLink
+ * SHARP, with SHARP of an InfiniBand network, and over networks that can access device memory,
+ * collectives then need no copies through NCCL's own buffers, and fewer of the device's processors.
+ * Method: NCCL User Guide, "User Buffer Registration". An arena is registered as a whole, at its
+ * own address, because NCCL compares the offsets of the ranks' buffers in it; it comes from
+ * ncclMemAlloc, whose granularity is required.
  *
- * NCCL has it since 2.19. Against an older library, whose functions are then missing, the module
- * still loads (they are weak) and says so when it is asked.
+ * Available since NCCL 2.19. With an older library, whose functions are missing, the module still
+ * loads (they are weak) and returns an error when registration is requested.
  */
 #include "runtime/cuda/comm_nccl.h"
 
@@ -30,7 +30,7 @@ status_t cuda_check_registrable(const struct device *device)
     ncclResult_t result = ncclGetVersion(&version);
     if (result != ncclSuccess)
         return status_new(STATUS_INTERNAL, "ncclGetVersion: %s", ncclGetErrorString(result));
-    if (version >= LEAST_VERSION) return STATUS_OKAY;
+    if (version >= LEAST_VERSION) return NULL;
     return status_new(
         STATUS_UNIMPLEMENTED,
         "device %s: registered buffers need NCCL 2.19 or later; this is NCCL %d.%d.%d",
@@ -43,7 +43,7 @@ static uint64_t available(const struct device *device)
     return device->table->memory_bytes(device);
 }
 
-/* What it takes beyond what it was asked for is in nobody's books. */
+/* The memory it takes beyond the request is not counted anywhere. */
 static void note_rounding(struct device *device, uint64_t bytes, uint64_t before)
 {
     char asked[32], took[32];
@@ -62,7 +62,7 @@ status_t cuda_map_registrable(struct device *base, uint64_t bytes, void **memory
     uint64_t before = available(base);
     ncclResult_t result = ncclMemAlloc(&mapped, bytes);
     if (result != ncclSuccess) {
-        cudaGetLastError(); /* it is told; later calls are not to find it again */
+        cudaGetLastError(); /* clear the error: it is already reported */
         uint64_t left = available(base);
         return status_new(left < bytes ? STATUS_RESOURCE_EXHAUSTED : STATUS_INTERNAL,
                           "device %s: cannot allocate %s to be registered; the device has %s "
@@ -71,13 +71,13 @@ status_t cuda_map_registrable(struct device *base, uint64_t bytes, void **memory
                           text_format_bytes(left, present), ncclGetErrorString(result));
     }
     status_t status = cuda_clear(mapped, bytes);
-    if (status != STATUS_OKAY) {
+    if (status != NULL) {
         ncclMemFree(mapped);
         return status;
     }
     note_rounding(base, bytes, before);
     *memory = mapped;
-    return STATUS_OKAY;
+    return NULL;
 }
 
 void cuda_unmap_registrable(struct device *base, void *memory, uint64_t bytes)
@@ -93,20 +93,20 @@ status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, v
     if (comm->handle == NULL || atomic_load(&comm->quit))
         return status_new(STATUS_ABORTED, "the group was aborted");
     TRY(cuda_use(comm->device));
-    /* The handle may be NULL: NCCL_LOCAL_REGISTER=0, say. */
-    return nccl_settle(comm, ncclCommRegister(comm->handle, memory, bytes, handle),
-                       "ncclCommRegister");
+    /* The handle may be NULL, e.g. with NCCL_LOCAL_REGISTER=0. */
+    return nccl_await(comm, ncclCommRegister(comm->handle, memory, bytes, handle),
+                      "ncclCommRegister");
 }
 
-/* An abort gives everything back. What was quit is aborted anyway: NCCL's threads may still be at
- * something that it began. */
+/* An abort deregisters everything. A group that quit is aborted anyway, because NCCL's threads may
+ * still be working. */
 status_t nccl_deregister_memory(struct comm *base, void *handle)
 {
     struct nccl_comm *comm = nccl_comm(base);
     if (atomic_load(&comm->quit)) nccl_abort(comm);
-    if (comm->handle == NULL) return STATUS_OKAY;
+    if (comm->handle == NULL) return NULL;
     TRY(cuda_use(comm->device));
-    return nccl_settle(comm, ncclCommDeregister(comm->handle, handle), "ncclCommDeregister");
+    return nccl_await(comm, ncclCommDeregister(comm->handle, handle), "ncclCommDeregister");
 }
 
 #else

@@ -1,4 +1,4 @@
-/* The end of a training step on CUDA: what step_cpu.c does, as launches. */
+/* The end of a training step on CUDA: the work of step_cpu.c, as kernel launches. */
 #include <string.h>
 
 #include "runtime/cuda/device_cuda.h"
@@ -9,17 +9,21 @@ union arguments {
     struct adadelta_args adadelta;
     struct sgd_args sgd;
     struct adam_args adam;
+    struct lion_args lion;
+    struct adagrad_args adagrad;
 };
 
+/* The gradient's scale is read on the device. */
 static void prepare_arguments(const struct optimizer_step *step, union arguments *args)
 {
-    float scale = (float)step_scale_or_one(step->gradient_scale);
+    const float scale = 1;
     memset(args, 0, sizeof *args);
     switch (step->kind) {
-    case OPTIMIZER_ADADELTA: args->adadelta = step_adadelta_args(step, scale); return;
-    case OPTIMIZER_SGD: args->sgd = step_sgd_args(step, scale); return;
-    case OPTIMIZER_ADAM:
-    case OPTIMIZER_ADAMW: args->adam = step_adam_args(step, scale); return;
+#define PREPARE(KIND, name, kernel, ...)                                                           \
+    case OPTIMIZER_##KIND: args->kernel = step_##kernel##_args(step, scale); return;
+        OPTIMIZERS(PREPARE)
+#undef PREPARE
+    case OPTIMIZER_COUNT: return;
     }
 }
 
@@ -28,39 +32,41 @@ static int optimize(const struct cuda_launch *launch, enum optimizer_kind kind,
                     float *const *slots, const struct cuda_gate_in *gate)
 {
     switch (kind) {
-    case OPTIMIZER_ADADELTA:
-        return cuda_adadelta(launch, n, param, grad, slots[0], slots[1], &args->adadelta, gate);
-    case OPTIMIZER_SGD: return cuda_sgd(launch, n, param, grad, slots[0], &args->sgd, gate);
-    case OPTIMIZER_ADAM:
-    case OPTIMIZER_ADAMW: break;
+#define RUN(KIND, name, kernel, count, ...)                                                        \
+    case OPTIMIZER_##KIND:                                                                         \
+        return cuda_##kernel(launch, n, param, grad, __VA_ARGS__, &args->kernel, gate);
+        OPTIMIZERS(RUN)
+#undef RUN
+    case OPTIMIZER_COUNT: break;
     }
-    return cuda_adam(launch, n, param, grad, slots[0], slots[1], &args->adam, gate);
+    return 0;
 }
 
 status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step *step, size_t n,
-                            float *param, const float *grad, float *const *slots, const float *gate)
+                            float *param, const float *grad, float *const *slots,
+                            const float *stats, bool gated)
 {
     struct cuda_lane *lane = cuda_lane(base);
     union arguments args;
-    if (n == 0) return STATUS_OKAY;
+    if (n == 0) return NULL;
     struct cuda_launch launch = cuda_launch_of(lane);
     prepare_arguments(step, &args);
     TRY(cuda_take_value(lane, &args, sizeof args, &launch.live));
-    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
-    struct cuda_gate_in in = {0};
-    if (gate != NULL)
-        in = (struct cuda_gate_in){.skipped = gate + PLAN_STAT_SKIPPED,
-                                   .scale = gate + PLAN_STAT_SCALE};
-    int error =
-        optimize(&launch, step->kind, &args, n, param, grad, slots, gate != NULL ? &in : NULL);
+    struct cuda_gate_in in = {.targets = stats + PLAN_STAT_TARGETS,
+                              .counted = stats + PLAN_STAT_COUNTED};
+    if (gated)
+        in = (struct cuda_gate_in){.skipped = stats + PLAN_STAT_SKIPPED,
+                                   .scale = stats + PLAN_STAT_SCALE};
+    int error = optimize(&launch, step->kind, &args, n, param, grad, slots, &in);
     return cuda_enqueued(lane, error, "the optimizer");
 }
 
 status_t cuda_lane_add(struct lane_queue *base, size_t n, float *to, const float *from)
 {
     struct cuda_lane *lane = cuda_lane(base);
-    if (n == 0 || !cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (n == 0 || !cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     struct cuda_launch launch = cuda_launch_of(lane);
     return cuda_enqueued(lane, cuda_add(&launch, n, to, from), "an addition");
@@ -70,7 +76,7 @@ status_t cuda_lane_norm(struct lane_queue *base, enum norm_kind kind, size_t n, 
                         double *partial)
 {
     struct cuda_lane *lane = cuda_lane(base);
-    if (n == 0 || !cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (n == 0 || !cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     struct cuda_launch launch = cuda_launch_of(lane);
     int error = cuda_norm(&launch, kind != NORM_2, n, values, lane->norm_parts, partial);
@@ -84,13 +90,16 @@ status_t cuda_lane_gate(struct lane_queue *base, const struct gate_args *args,
     struct cuda_launch launch = cuda_launch_of(lane);
     const struct cuda_gate_args wanted = {.largest = args->kind != NORM_2,
                                           .max_norm = args->max_norm,
-                                          .gradient_scale = step_scale_or_one(args->gradient_scale),
                                           .skip = args->skip};
+    const struct cuda_gate_stats of = {.loss = stats + PLAN_STAT_LOSS,
+                                       .targets = stats + PLAN_STAT_TARGETS,
+                                       .counted = stats + PLAN_STAT_COUNTED,
+                                       .norm = stats + PLAN_STAT_NORM,
+                                       .scale = stats + PLAN_STAT_SCALE,
+                                       .skipped = stats + PLAN_STAT_SKIPPED};
     TRY(cuda_take_value(lane, &wanted, sizeof wanted, &launch.live));
-    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
+    if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
-    int error =
-        cuda_gate(&launch, &wanted, partials, count, stats + PLAN_STAT_LOSS, stats + PLAN_STAT_NORM,
-                  stats + PLAN_STAT_SCALE, stats + PLAN_STAT_SKIPPED);
+    int error = cuda_gate(&launch, &wanted, partials, count, &of);
     return cuda_enqueued(lane, error, "the gate");
 }

@@ -1,0 +1,1 @@
+"""The messages and stubs of the API, generated when the package is built."""

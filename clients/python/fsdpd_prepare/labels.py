@@ -1,0 +1,63 @@
+"""Labels of records, and the numbers that they get."""
+from .records import Malformed, UsageError
+
+MOST = 1 << 24
+
+
+def label_of(record, field):
+    """A name or a number. Without the field, the record's folder."""
+    label = record.get(field, record.get("folder") if field == "label" else None)
+    if isinstance(label, str) and label.isdecimal() and len(label) < 9 and label.isascii():
+        label = int(label)
+    if isinstance(label, bool):
+        label = int(label)
+    if isinstance(label, int):
+        if not 0 <= label < MOST:
+            raise Malformed(f"its {field} is {label}; expected 0 to {MOST - 1}")
+        return label
+    if not isinstance(label, str) or not label or not label.isprintable():
+        raise Malformed(f"its {field} is neither a name nor a number")
+    return label
+
+
+def number_of(record, field):
+    value = record.get(field)
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise Malformed(f"its {field} is no number") from None
+    if number != number or abs(number) > 3.4028234e38:
+        raise Malformed(f"its {field} is not finite")
+    return number
+
+
+class Classes:
+    """Numbers labels as they come; in the end names are in order, and numbers are themselves."""
+
+    def __init__(self, known=(), fixed=False):
+        self.labels = list(known)
+        self.places = {label: place for place, label in enumerate(self.labels)}
+        self.fixed = fixed
+
+    def add(self, label):
+        label = str(label) if self.fixed and label not in self.places else label
+        if label not in self.places:
+            if self.fixed:
+                raise Malformed(f"its label is {label}, which is not among --classes")
+            self.places[label] = len(self.labels)
+            self.labels.append(label)
+        return self.places[label]
+
+    def final(self):
+        """The number of each label in order of appearance, and the names of classes (None: numbers)."""
+        if self.fixed:
+            return list(range(len(self.labels))), self.labels
+        kinds = {type(label) for label in self.labels}
+        if len(kinds) > 1:
+            names = [str(label) for label in sorted(self.labels, key=lambda label: (isinstance(label, int), str(label)))]
+            raise UsageError(f"labels are both names and numbers: {', '.join(names[:1] + names[-1:])}; --classes "
+                             "lists them in order")
+        if kinds == {int}:
+            return self.labels, None
+        order = sorted(self.labels)
+        return [order.index(label) for label in self.labels], order

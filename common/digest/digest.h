@@ -1,0 +1,33 @@
+/*
+ * SHA-256, by OpenSSL's libcrypto: checksums that verify files. With hardware instructions a core
+ * hashes 1.4 GB/s, faster than most disks write.
+ */
+#ifndef FSDPD_DIGEST_DIGEST_H
+#define FSDPD_DIGEST_DIGEST_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum { DIGEST_BYTES = 32, DIGEST_DIGITS = 2 * DIGEST_BYTES };
+
+struct digest {
+    unsigned char bytes[DIGEST_BYTES];
+};
+
+void digest_of(const void *bytes, size_t size, struct digest *digest);
+bool digest_equal(const struct digest *a, const struct digest *b);
+
+/* Lower-case hexadecimal digits, and a NUL. Returns `text`. */
+char *digest_format(const struct digest *digest, char text[static DIGEST_DIGITS + 1]);
+/* Whether `text` begins with these digits. */
+bool digest_parse(const char *text, struct digest *digest);
+
+/* An incremental digest. */
+struct digester;
+struct digester *digester_new(void);
+void digester_add(struct digester *digester, const void *bytes, size_t size);
+/* The digest of everything since the start or the last call; starts the next one. */
+void digester_take(struct digester *digester, struct digest *digest);
+void digester_free(struct digester *digester); /* accepts NULL */
+
+#endif

@@ -1,0 +1,297 @@
+/* The attributes of ops, as rows, and the functions driven by these rows; see op_attributes.h. */
+#include "ops/op_attributes.h"
+
+#include <string.h>
+
+#include "base/array.h"
+
+#define FIELD(arm, member, its_type)                                                               \
+    .offset = offsetof(union op_attrs, arm.member), .type = ATTRIBUTE_##its_type
+
+static bool always(const union op_attrs *attrs)
+{
+    (void)attrs;
+    return true;
+}
+
+static const char *const activations[] = {
+    [ACTIVATION_NONE] = NULL, [ACTIVATION_RELU] = "relu", [ACTIVATION_GELU_TANH] = "gelu_tanh"};
+static const char *const reductions[] = {[REDUCTION_SUM] = "sum", [REDUCTION_MEAN] = "mean"};
+static const char *const scalings[] = {[ROPE_SCALING_NONE] = NULL,
+                                       [ROPE_SCALING_LINEAR] = "linear",
+                                       [ROPE_SCALING_LLAMA3] = "llama3",
+                                       [ROPE_SCALING_YARN] = "yarn"};
+static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
+                                          [DIFFERENCE_ABSOLUTE] = "absolute",
+                                          [DIFFERENCE_HUBER] = "huber",
+                                          [DIFFERENCE_BINARY_CROSS_ENTROPY] =
+                                              "binary_cross_entropy"};
+
+#define CHOICE(arm, member, texts)                                                                 \
+    .offset = offsetof(union op_attrs, arm.member), .type = ATTRIBUTE_CHOICE, .choices = texts,    \
+    .choice_count = COUNT_OF(texts)
+
+const struct op_attribute op_conv_attributes[] = {
+    {"stride", FIELD(conv, stride, I64), .pair = true, .usual = 1},
+    {"padding", FIELD(conv, padding, I64), .pair = true},
+    {"dilation", FIELD(conv, dilation, I64), .pair = true, .usual = 1},
+    {"groups", FIELD(conv, groups, I64), .usual = 1},
+    {"activation", CHOICE(conv, activation, activations)},
+    {0},
+};
+
+const struct op_attribute op_linear_attributes[] = {
+    {"transposed", FIELD(linear, transposed, FLAG), .print = " transposed"},
+    {"activation", CHOICE(linear, activation, activations)},
+    {0},
+};
+
+const struct op_attribute op_pool_attributes[] = {
+    {"kernel", FIELD(pool, kernel, I64), .pair = true, .usual = -1},
+    {"stride", FIELD(pool, stride, I64), .pair = true, .usual = -1},
+    {"padding", FIELD(pool, padding, I64), .pair = true},
+    {0},
+};
+
+static bool has_window(const union op_attrs *attrs)
+{
+    return !attrs->avg_pool.adaptive;
+}
+
+const struct op_attribute op_avg_pool_attributes[] = {
+    {"kernel", FIELD(avg_pool, kernel, I64), .pair = true, .shown = has_window},
+    {"stride", FIELD(avg_pool, stride, I64), .pair = true, .shown = has_window},
+    {"padding", FIELD(avg_pool, padding, I64), .pair = true},
+    {"adaptive", FIELD(avg_pool, adaptive, FLAG), .print = " adaptive"},
+    {"count_include_pad", FIELD(avg_pool, count_include_pad, FLAG), .print = " with padding"},
+    {0},
+};
+
+const struct op_attribute op_group_norm_attributes[] = {
+    {"groups", FIELD(group_norm, groups, I64), .shown = always},
+    {"eps", FIELD(group_norm, eps, REAL), .shown = always},
+    {0},
+};
+
+const struct op_attribute op_dropout_attributes[] = {
+    {"p", FIELD(dropout, p, REAL), .shown = always},
+    {"stream", FIELD(dropout, stream, U32), .shown = always},
+    {0},
+};
+
+const struct op_attribute op_loss_attributes[] = {
+    {"reduction", CHOICE(loss, reduction, reductions), .shown = always},
+    {"label_smoothing", FIELD(loss, label_smoothing, REAL)},
+    {0},
+};
+
+static bool is_huber(const union op_attrs *attrs)
+{
+    return attrs->element_loss.difference == DIFFERENCE_HUBER;
+}
+
+const struct op_attribute op_element_loss_attributes[] = {
+    {"reduction", CHOICE(element_loss, reduction, reductions), .shown = always},
+    {"difference", CHOICE(element_loss, difference, differences), .shown = always},
+    {"delta", FIELD(element_loss, delta, REAL), .shown = is_huber},
+    {"weight", FIELD(element_loss, weight, REAL), .usual = 1},
+    {0},
+};
+
+const struct op_attribute op_transpose_attributes[] = {
+    {"dims", FIELD(transpose, dims, I64), .pair = true, .usual = -1},
+    {0},
+};
+
+const struct op_attribute op_slice_attributes[] = {
+    {"dim", FIELD(slice, dim, I64), .shown = always},
+    {"start", FIELD(slice, start, I64), .print = " from ", .shown = always},
+    {0},
+};
+
+const struct op_attribute op_concat_attributes[] = {
+    {"dim", FIELD(concat, dim, I64), .shown = always},
+    {0},
+};
+
+const struct op_attribute op_mean_attributes[] = {
+    {"dim", FIELD(mean, dim, I64), .shown = always},
+    {0},
+};
+
+const struct op_attribute op_gelu_attributes[] = {
+    {"tanh", FIELD(gelu, tanh, FLAG), .print = " tanh"},
+    {0},
+};
+
+const struct op_attribute op_scale_attributes[] = {
+    {"factor", FIELD(scale, factor, REAL), .shown = always},
+    {"offset", FIELD(scale, offset, REAL)},
+    {0},
+};
+
+const struct op_attribute op_narrow_attributes[] = {
+    {"start", FIELD(narrow, start, I64), .print = " from ", .shown = always},
+    {0},
+};
+
+const struct op_attribute op_embedding_attributes[] = {
+    {"padding_index", FIELD(embedding, padding_index, I64), .usual = -1, .print = " padding="},
+    {0},
+};
+
+const struct op_attribute op_arange_attributes[] = {
+    {"start", FIELD(arange, start, I32), .print = " from ", .shown = always},
+    {"step", FIELD(arange, step, I32), .print = " by ", .shown = always},
+    {0},
+};
+
+const struct op_attribute op_padding_mask_attributes[] = {
+    {"id", FIELD(padding_mask, id, I32), .shown = always},
+    {0},
+};
+
+const struct op_attribute op_norm_attributes[] = {
+    {"eps", FIELD(norm, eps, REAL), .shown = always},
+    {"one_plus", FIELD(norm, one_plus, FLAG), .print = " 1+weight"},
+    {0},
+};
+
+static bool rope_is_scaled(const union op_attrs *attrs)
+{
+    return attrs->rope.scaling != ROPE_SCALING_NONE;
+}
+
+static bool rope_is_llama3(const union op_attrs *attrs)
+{
+    return attrs->rope.scaling == ROPE_SCALING_LLAMA3;
+}
+
+static bool rope_is_yarn(const union op_attrs *attrs)
+{
+    return attrs->rope.scaling == ROPE_SCALING_YARN;
+}
+
+static bool rope_has_context(const union op_attrs *attrs)
+{
+    return rope_is_llama3(attrs) || rope_is_yarn(attrs);
+}
+
+const struct op_attribute op_rope_attributes[] = {
+    {"head_dim", FIELD(rope, head_dim, I64), .shown = always},
+    {"rotary_dim", FIELD(rope, rotary_dim, I64)},
+    {"theta", FIELD(rope, theta, REAL), .shown = always},
+    {"scaling", CHOICE(rope, scaling, scalings)},
+    {"factor", FIELD(rope, factor, REAL), .shown = rope_is_scaled},
+    {"low_freq_factor", FIELD(rope, low_freq_factor, REAL),
+     .print = " low=", .shown = rope_is_llama3},
+    {"high_freq_factor", FIELD(rope, high_freq_factor, REAL),
+     .print = " high=", .shown = rope_is_llama3},
+    {"original_context", FIELD(rope, original_context, I64),
+     .print = " context=", .shown = rope_has_context},
+    {"beta_fast", FIELD(rope, beta_fast, REAL), .print = " fast=", .shown = rope_is_yarn},
+    {"beta_slow", FIELD(rope, beta_slow, REAL), .print = " slow=", .shown = rope_is_yarn},
+    {"magnitude", FIELD(rope, magnitude, REAL), .shown = rope_is_yarn},
+    {0},
+};
+
+static bool kv_heads_differ(const union op_attrs *attrs)
+{
+    return attrs->attention.kv_heads != attrs->attention.heads;
+}
+
+static bool attention_has_dropout(const union op_attrs *attrs)
+{
+    return attrs->attention.p > 0;
+}
+
+const struct op_attribute op_attention_attributes[] = {
+    {"heads", FIELD(attention, heads, I64), .shown = always},
+    {"kv_heads", FIELD(attention, kv_heads, I64), .shown = kv_heads_differ},
+    {"causal", FIELD(attention, causal, FLAG), .print = " causal"},
+    {"window", FIELD(attention, window, I64)},
+    {"softcap", FIELD(attention, softcap, REAL)},
+    {"scale", FIELD(attention, scale, REAL)},
+    {"p", FIELD(attention, p, REAL)},
+    {"stream", FIELD(attention, stream, U32), .shown = attention_has_dropout},
+    {0},
+};
+
+/* A value of any type; integers of attributes are exact as doubles. */
+union value {
+    int64_t integer;
+    double real;
+};
+
+static union value read_value(const struct op_attribute *attribute, const union op_attrs *attrs,
+                              int index)
+{
+    const char *at = (const char *)attrs + attribute->offset;
+    switch (attribute->type) {
+    case ATTRIBUTE_I64: return (union value){.integer = ((const int64_t *)(const void *)at)[index]};
+    case ATTRIBUTE_I32: return (union value){.integer = *(const int32_t *)(const void *)at};
+    case ATTRIBUTE_U32: return (union value){.integer = *(const uint32_t *)(const void *)at};
+    case ATTRIBUTE_REAL: return (union value){.real = *(const double *)(const void *)at};
+    case ATTRIBUTE_FLAG: return (union value){.integer = *(const bool *)(const void *)at};
+    case ATTRIBUTE_CHOICE: return (union value){.integer = *(const unsigned *)(const void *)at};
+    }
+    return (union value){0};
+}
+
+uint64_t op_attribute_bits(const struct op_attribute *attribute, const union op_attrs *attrs,
+                           int index)
+{
+    union value value = read_value(attribute, attrs, index);
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static bool is_shown(const struct op_attribute *attribute, const union op_attrs *attrs)
+{
+    if (attribute->shown != NULL) return attribute->shown(attrs);
+    for (int i = 0; i <= attribute->pair; i++) {
+        union value value = read_value(attribute, attrs, i);
+        bool real = attribute->type == ATTRIBUTE_REAL;
+        if ((real ? value.real : (double)value.integer) != attribute->usual) return true;
+    }
+    return false;
+}
+
+static void print_value(const struct op_attribute *attribute, const union op_attrs *attrs,
+                        struct buf *text)
+{
+    union value value = read_value(attribute, attrs, 0);
+    if (attribute->type == ATTRIBUTE_CHOICE) {
+        bool known = value.integer < attribute->choice_count;
+        buf_printf(text, " %s", known ? attribute->choices[value.integer] : "unknown");
+        return;
+    }
+    if (attribute->print != NULL) buf_add_text(text, attribute->print);
+    else buf_printf(text, " %s=", attribute->name);
+    if (attribute->type == ATTRIBUTE_REAL) buf_printf(text, "%g", value.real);
+    else if (attribute->type != ATTRIBUTE_FLAG) buf_printf(text, "%lld", (long long)value.integer);
+    if (attribute->pair)
+        buf_printf(text, "x%lld", (long long)read_value(attribute, attrs, 1).integer);
+}
+
+void op_attributes_print(enum op_kind kind, const union op_attrs *attrs, struct buf *text)
+{
+    const struct op_attribute *attribute = op_info_get(kind)->attributes;
+    for (; attribute != NULL && attribute->name != NULL; attribute++)
+        if (is_shown(attribute, attrs)) print_value(attribute, attrs, text);
+}
+
+status_t op_attributes_check(enum op_kind kind, const union op_attrs *attrs)
+{
+    const struct op_info *info = op_info_get(kind);
+    const struct op_attribute *attribute = info->attributes;
+    for (; attribute != NULL && attribute->name != NULL; attribute++) {
+        if (attribute->type != ATTRIBUTE_CHOICE) continue;
+        int64_t value = read_value(attribute, attrs, 0).integer;
+        if (value >= attribute->choice_count)
+            return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %d is unknown", info->name,
+                              attribute->name, (int)value);
+    }
+    return NULL;
+}

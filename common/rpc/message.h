@@ -1,0 +1,29 @@
+/* Inside rpc/: messages as gRPC byte buffers, and outgoing queues of them. */
+#ifndef FSDPD_RPC_MESSAGE_H
+#define FSDPD_RPC_MESSAGE_H
+
+#include <grpc/grpc.h>
+
+#include "rpc/rpc.h"
+
+grpc_byte_buffer *rpc_message_pack(const ProtobufCMessage *message);
+
+/*
+ * NULL if the bytes are not a valid message: they do not decode, a string is not UTF-8, or the
+ * decoded form would be unreasonably large. Free with protobuf_c_message_free_unpacked.
+ */
+ProtobufCMessage *rpc_message_unpack(const ProtobufCMessageDescriptor *descriptor,
+                                     grpc_byte_buffer *buffer);
+
+/* Outgoing messages, in order. A zeroed struct is empty. */
+struct rpc_outbox {
+    struct rpc_outbox_item *first, *last;
+    int count;
+};
+
+void rpc_outbox_push(struct rpc_outbox *outbox, const ProtobufCMessage *message);
+/* The caller owns the buffer; NULL if the outbox is empty. */
+grpc_byte_buffer *rpc_outbox_pop(struct rpc_outbox *outbox);
+void rpc_outbox_clear(struct rpc_outbox *outbox);
+
+#endif

@@ -1,0 +1,128 @@
+/*
+ * Defaults: the table's for keys of job files, and for what the messages of clients leave out, so
+ * both mean the same. Pure functions, any thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "spec/internal.h"
+
+static void set_list(const struct spec_key *key, struct spec_field field)
+{
+    for (const char *item = key->fallback; *item != '\0';) {
+        size_t length = strcspn(item, ",");
+        char *text = mem_strndup(item, length);
+        spec_field_add_text(field, text);
+        free(text);
+        item += length;
+        item += strspn(item, ", ");
+    }
+}
+
+void spec_field_set_default(struct spec_field field, const struct spec_key *key)
+{
+    double value = 0;
+    switch (key->type) {
+    case SPEC_INTEGER:
+    case SPEC_NUMBER:
+        if (!text_parse_f64(key->fallback, &value)) abort(); /* a test reads every default */
+        spec_field_set_number(field, value);
+        break;
+    case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
+    case SPEC_JOBS:
+    case SPEC_LABELS:
+    case SPEC_SOURCES:
+    case SPEC_UNITS:
+    case SPEC_GROUPS: break; /* none */
+    case SPEC_GLOBS:
+    case SPEC_TYPES: set_list(key, field); break;
+    case SPEC_NAME:
+    case SPEC_TEXT:
+    case SPEC_MODEL:
+    case SPEC_CHOICE:
+    case SPEC_TIME:
+        if (key->fallback[0] != '\0') spec_field_set_text(field, key->fallback);
+        break;
+    }
+}
+
+void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    for (size_t i = 0; i < optimizer->n_groups; i++) {
+        Fsdpd__V1__OptimizerGroup *group = optimizer->groups[i];
+        if (group->_weight_decay_case == 0) group->weight_decay = optimizer->weight_decay;
+        if (group->_lr_scale_case == 0) group->lr_scale = 1;
+        group->_weight_decay_case = FSDPD__V1__OPTIMIZER_GROUP___WEIGHT_DECAY_WEIGHT_DECAY;
+        group->_lr_scale_case = FSDPD__V1__OPTIMIZER_GROUP___LR_SCALE_LR_SCALE;
+    }
+}
+
+void spec_complete_source(Fsdpd__V1__DataSource *source)
+{
+    if (source->_weight_case != 0) return;
+    source->weight = 1;
+    source->_weight_case = FSDPD__V1__DATA_SOURCE___WEIGHT_WEIGHT;
+}
+
+/* A list with a default is a message of its own, which is there even if the list is empty. */
+static bool is_given(struct spec_field field, const struct spec_key *key)
+{
+    bool list = key->type == SPEC_TYPES || key->type == SPEC_GLOBS;
+    if (list && key->fallback != NULL && key->fallback[0] != '\0') return field.member != NULL;
+    return spec_field_is_given(field);
+}
+
+/* Types before the keys that depend on them. */
+static void complete_keys(Fsdpd__V1__JobSpec *spec, const char *prefix)
+{
+    for (int dependent = 0; dependent < 2; dependent++)
+        for (size_t i = 0; i < spec_key_count; i++) {
+            const struct spec_key *key = &spec_keys[i];
+            if ((key->with_key != NULL) != dependent || key->fallback == NULL ||
+                strncmp(key->key, prefix, strlen(prefix)) != 0 || !spec_key_applies(key, spec))
+                continue;
+            bool given = is_given(spec_field_find(spec, key, false), key);
+            struct spec_field field = spec_field_find(spec, key, true);
+            if (!given) spec_field_set_default(field, key);
+        }
+}
+
+void spec_complete(Fsdpd__V1__JobSpec *spec)
+{
+    complete_keys(spec, "");
+    spec_complete_groups(spec->optimizer);
+    for (size_t i = 0; i < spec->data->n_sources; i++) spec_complete_source(spec->data->sources[i]);
+    Fsdpd__V1__ModelSpec *model = spec->model;
+    if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0')
+        spec_field_set_text((struct spec_field){.member = &model->file_name}, "model.yaml");
+}
+
+void spec_complete_wrap(Fsdpd__V1__WrapSpec *wrap)
+{
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    Fsdpd__V1__FsdpSpec fsdp = FSDPD__V1__FSDP_SPEC__INIT;
+    spec.fsdp = &fsdp;
+    fsdp.wrap = wrap;
+    complete_keys(&spec, "fsdp.wrap.");
+}
+
+void spec_mark_given(Fsdpd__V1__JobSpec *spec)
+{
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        struct spec_field field = spec_field_find(spec, key, false);
+        bool number = field.descriptor->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
+        if (!spec_key_applies(key, spec)) continue;
+        if (number && field.member != NULL) spec_field_set_number(field, spec_field_number(field));
+        else if (key->type == SPEC_TYPES) spec_field_find(spec, key, true);
+    }
+    if (spec->optimizer != NULL) {
+        for (size_t i = 0; i < spec->optimizer->n_groups; i++) {
+            Fsdpd__V1__OptimizerGroup *group = spec->optimizer->groups[i];
+            group->_weight_decay_case = FSDPD__V1__OPTIMIZER_GROUP___WEIGHT_DECAY_WEIGHT_DECAY;
+            group->_lr_scale_case = FSDPD__V1__OPTIMIZER_GROUP___LR_SCALE_LR_SCALE;
+        }
+    }
+}

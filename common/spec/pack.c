@@ -1,0 +1,93 @@
+/* A job file as a message that a daemon can read without the client's files; see spec.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/utf8.h"
+#include "spec/internal.h"
+
+/* What a message may contain; a file's name may be anything. */
+static bool is_utf8(const char *text)
+{
+    uint32_t character;
+    for (int length; *text != '\0'; text += length)
+        if ((length = utf8_decode(text, &character)) == 0) return false;
+    return true;
+}
+
+static void add_override(Fsdpd__V1__JobFile *sent, char *text)
+{
+    sent->overrides =
+        mem_resize_array(sent->overrides, sent->n_overrides + 1, sizeof *sent->overrides);
+    sent->overrides[sent->n_overrides++] = text;
+}
+
+/* By itself, or with its section. */
+static bool is_overridden(const char *key, const struct spec_override *overrides, int count)
+{
+    for (int i = 0; i < count; i++) {
+        size_t length = strcspn(overrides[i].text, "=");
+        if (strncmp(overrides[i].text, key, length) == 0 &&
+            (key[length] == '\0' || key[length] == '.'))
+            return true;
+    }
+    return false;
+}
+
+/* The command line's paths that became absolute, which only this machine could say. */
+static void add_paths(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__JobSpec *spec,
+                      const struct spec_override *overrides, int count)
+{
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        if (key->type != SPEC_TEXT || !spec_key_applies(key, spec) ||
+            !is_overridden(key->key, overrides, count))
+            continue;
+        const char *path = spec_field_text(spec_field_find(spec, key, false));
+        if (path[0] != '/') continue;
+        struct buf text = {0};
+        buf_printf(&text, "%s=", key->key);
+        spec_print_text(&text, path);
+        add_override(sent, buf_take(&text));
+    }
+}
+
+static void add_model(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__ModelSpec *model)
+{
+    if (model->file_name[0] == '\0') return;
+    sent->files = mem_alloc_array(1, sizeof *sent->files);
+    Fsdpd__V1__JobFile__FilesEntry *entry = mem_alloc(sizeof *entry);
+    fsdpd__v1__job_file__files_entry__init(entry);
+    entry->key = mem_strdup(model->file_name);
+    entry->value = mem_strdup(model->text);
+    sent->files[sent->n_files++] = entry;
+}
+
+status_t spec_pack_text(const char *text, size_t length, const char *file,
+                        const struct spec_override *overrides, int count, Fsdpd__V1__JobFile **sent)
+{
+    Fsdpd__V1__JobSpec *spec;
+    TRY(spec_read_text(text, length, file, overrides, count, &spec));
+    Fsdpd__V1__JobFile *made = mem_alloc(sizeof *made);
+    fsdpd__v1__job_file__init(made);
+    made->text = mem_strndup(text, length);
+    made->name = mem_strdup(is_utf8(file) ? file : "job.yaml");
+    made->home = file_path_expand_home("~");
+    for (int i = 0; i < count; i++) add_override(made, mem_strdup(overrides[i].text));
+    add_paths(made, spec, overrides, count);
+    add_model(made, spec->model);
+    spec_free(spec);
+    *sent = made;
+    return NULL;
+}
+
+status_t spec_pack_file(const char *path, const struct spec_override *overrides, int count,
+                        Fsdpd__V1__JobFile **sent)
+{
+    struct buf text = {0};
+    TRY(file_read(path, SPEC_FILE_MAX, &text));
+    status_t status = spec_pack_text(buf_text(&text), text.length, path, overrides, count, sent);
+    buf_deinit(&text);
+    return status;
+}

@@ -1,0 +1,14 @@
+/* The coordinator's services: tables of handlers. */
+#ifndef FSDPD_COORDINATOR_API_H
+#define FSDPD_COORDINATOR_API_H
+
+#include "rpc/server.h"
+
+struct coordinator;
+
+enum { API_SERVICES = 2 };
+
+/* Control and WorkerLink; `user` is the struct coordinator. */
+void api_services(void *user, struct rpc_service services[API_SERVICES]);
+
+#endif

@@ -1,0 +1,295 @@
+/*
+ * SubmitJob, PlanJob, GetJob, CancelJob. A submission is checked, then planned by a worker, and
+ * only then becomes a job: no part of it exists until it is in the store. Without any worker it
+ * becomes a job that is planned later (coordinator/scheduler/unplanned.h).
+ */
+#include "coordinator/api/handlers.h"
+
+#include <string.h>
+
+#include "coordinator/calls/access.h"
+#include "coordinator/calls/job_call.h"
+#include "coordinator/jobs/attempt_run.h"
+#include "coordinator/scheduler/admission.h"
+#include "coordinator/scheduler/deadlines.h"
+#include "coordinator/scheduler/dependencies.h"
+#include "coordinator/scheduler/queue.h"
+#include "coordinator/scheduler/room.h"
+#include "coordinator/workers/planner.h"
+#include "rpc/rpc.h"
+#include "spec/queue.h"
+#include "spec/spec.h"
+
+/* A SubmitJob or PlanJob call that waits for its plan. Its id is the one that the client of
+ * SubmitJob chose, or "". */
+struct planning {
+    struct job_call base;
+    bool submit, hold;
+};
+
+static const struct job_call_type planning_calls = {.size = sizeof(struct planning)};
+
+static void drop_empty_deadline(job_spec *spec)
+{
+    const Fsdpd__V1__DeadlineSpec *deadline = spec->deadline;
+    if (deadline != NULL && deadline->start[0] == '\0' && deadline->finish[0] == '\0')
+        spec->deadline = NULL;
+}
+
+/*
+ * Whether the job is the one that `spec` describes. A repeated submission may leave out what the
+ * first one left out: the device, and the contents of its model's directory.
+ */
+static bool is_same(const job_spec *spec, const job_message *job)
+{
+    job_spec copy = *spec;
+    Fsdpd__V1__ModelSpec model = *spec->model;
+    copy.model = &model;
+    /* Keys of later versions: a message without them equals one with their defaults. */
+    job_spec stored = *job->spec;
+    drop_empty_deadline(&copy);
+    drop_empty_deadline(&stored);
+    if (copy.device[0] == '\0') copy.device = job->spec->device;
+    if (model.hf[0] != '\0' && model.text[0] == '\0') {
+        model.text = job->spec->model->text;
+        model.hf_config = job->spec->model->hf_config;
+        model.hf_family = job->spec->model->hf_family;
+    }
+    return message_equal(&copy, &stored);
+}
+
+/* Answers a repeated submission. False if the id is new. */
+static bool answer_repeated(struct coordinator *c, struct rpc_call *call, const char *id,
+                            const job_spec *spec)
+{
+    if (id[0] == '\0') return false;
+    struct job *job = jobs_find(c, id);
+    job_message *stored = NULL;
+    status_t status = job == NULL ? store_get_job(c->store, id, &stored) : NULL;
+    const job_message *message = job != NULL ? job->message : stored;
+    bool fresh = status_code(status) == STATUS_NOT_FOUND;
+    if (fresh) {
+        status_free(status);
+    } else if (status != NULL) {
+        rpc_call_finish(call, status);
+    } else if (message->owner[0] != '\0' && strcmp(message->owner, access_user(call)) != 0) {
+        rpc_call_finish(call, status_with(status_new(STATUS_ALREADY_EXISTS,
+                                                     "id: job %s already exists; %s submitted it",
+                                                     id, message->owner),
+                                          (struct status_details){.reason = "ID_IS_IN_USE",
+                                                                  .subject = id,
+                                                                  .field = "id"}));
+    } else if (is_same(spec, message)) {
+        if (job != NULL) queue_explain(job);
+        job_reply(call, message);
+    } else {
+        rpc_call_finish(call,
+                        status_with(status_new(STATUS_ALREADY_EXISTS,
+                                               "id: job %s already exists with a different spec",
+                                               id),
+                                    (struct status_details){.reason = "ID_IS_IN_USE",
+                                                            .subject = id,
+                                                            .field = "id"}));
+    }
+    message_free(stored);
+    return !fresh;
+}
+
+/* Without `result` the job is planned when a worker comes. */
+static void submit_planned(struct planning *planning, const job_spec *spec,
+                           const Fsdpd__V1__PlanResult *result)
+{
+    const Fsdpd__V1__Plan *plan = result != NULL ? result->plan : NULL;
+    uint64_t steps = result != NULL ? result->steps : 0;
+    struct coordinator *c = planning->base.c;
+    struct rpc_call *call = planning->base.call;
+    if (answer_repeated(c, call, planning->base.id, spec)) return;
+    struct job *job = NULL;
+    status_t status = NULL;
+    const struct job_submission submission = {.id = planning->base.id,
+                                              .owner = access_user(call),
+                                              .hold = planning->hold,
+                                              .spec = spec,
+                                              .plan = plan,
+                                              .steps = steps};
+    if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
+    else status = deadlines_check(spec);
+    if (status == NULL) status = room_check(c, spec, plan, steps);
+    if (status == NULL) status = jobs_create(c, &submission, &job);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    queue_explain(job);
+    job_reply(call, job->message);
+}
+
+static void on_planned(void *user, status_t status, const job_spec *spec,
+                       const Fsdpd__V1__PlanResult *result)
+{
+    struct planning *planning = user;
+    bool waits = planning->submit && status_code(status) == STATUS_FAILED_PRECONDITION &&
+                 planning->base.c->worker_count == 0;
+    if (waits) {
+        status_free(status);
+        submit_planned(planning, spec, NULL);
+    } else if (status != NULL) {
+        job_call_finish(&planning->base, status);
+    } else if (planning->submit) {
+        submit_planned(planning, spec, result);
+    } else {
+        job_call_reply(&planning->base, &result->plan->base);
+    }
+}
+
+status_t api_check_size(const struct coordinator *c, const job_spec *spec)
+{
+    size_t size = protobuf_c_message_get_packed_size(&spec->base);
+    if (size <= (size_t)c->options.limits.spec_bytes) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "spec: expected at most %d bytes, found %zu",
+                      c->options.limits.spec_bytes, size);
+}
+
+status_t api_accept_spec(job_spec *spec)
+{
+    spec_sort_labels(spec);
+    spec_complete(spec);
+    return spec_validate(spec);
+}
+
+/* Common to both calls: refuses an obviously invalid spec, otherwise requests the plan. */
+static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, unsigned parts,
+                 const Fsdpd__V1__SubmitJobRequest *submit)
+{
+    status_t status = NULL;
+    const char *id = submit != NULL ? submit->id : "";
+    if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
+    else if (spec == NULL)
+        status = status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                        "spec: expected this or job_file, found neither"),
+                             (struct status_details){.field = "spec"});
+    else if (id[0] != '\0' && !job_id_is_valid(id))
+        status = status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "id: expected 1 to 64 characters of a-z, 0-9 and -, not beginning with -"),
+            (struct status_details){.field = "id"});
+    else status = api_check_size(c, spec);
+    if (status == NULL) status = api_accept_spec(spec);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (submit != NULL) {
+        if (answer_repeated(c, call, id, spec)) return;
+        /* Before a worker plans it, which may take a while. */
+        status = room_refusal(c);
+        if (status == NULL) status = access_check_priority(c, call, spec->priority);
+        if (status == NULL) status = deadlines_check(spec);
+        if (status == NULL) status = dependencies_check(c, id, spec);
+        if (status != NULL) {
+            rpc_call_finish(call, status);
+            return;
+        }
+    }
+    struct planning *planning = job_call_begin(&planning_calls, call, c, id);
+    planning->submit = submit != NULL;
+    planning->hold = submit != NULL && submit->hold;
+    status = planner_request(c, spec, parts, on_planned, planning);
+    if (status != NULL) job_call_finish(&planning->base, status);
+}
+
+/* The same for either form of the job. */
+static void plan_either(struct coordinator *c, struct rpc_call *call, job_spec *spec,
+                        const Fsdpd__V1__JobFile *file, unsigned parts,
+                        const Fsdpd__V1__SubmitJobRequest *submit)
+{
+    if (file == NULL) {
+        plan(c, call, spec, parts, submit);
+        return;
+    }
+    status_t status = NULL;
+    job_spec *read = NULL;
+    if (spec == NULL) status = spec_read_sent(file, &read);
+    else
+        status = status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                        "job_file: expected this or spec, found both"),
+                             (struct status_details){.field = "job_file"});
+    if (status != NULL) rpc_call_finish(call, status);
+    else plan(c, call, read, parts, submit);
+    spec_free(read);
+}
+
+void api_submit_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__SubmitJobRequest *request = (const void *)message;
+    plan_either(service, call, request->spec, request->job_file, 0, request);
+}
+
+void api_plan_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__PlanJobRequest *request = (const void *)message;
+    unsigned parts = PLANNER_DETAILS | (request->dump ? PLANNER_DUMP : 0) |
+                     (request->choose ? PLANNER_CHOOSE : 0);
+    plan_either(service, call, request->spec, request->job_file, parts, NULL);
+}
+
+void api_get_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__GetJobRequest *request = (const void *)message;
+    struct job *job = jobs_find(c, request->id);
+    if (job != NULL) {
+        queue_explain(job);
+        job_reply(call, job->message);
+        return;
+    }
+    job_message *stored = NULL;
+    status_t status = store_get_job(c->store, request->id, &stored);
+    if (status != NULL) rpc_call_finish(call, status);
+    else job_reply(call, stored);
+    message_free(stored);
+}
+
+void api_reply_changed(struct rpc_call *call, struct job *job)
+{
+    if (job->unsaved) {
+        rpc_call_finish(call,
+                        status_new(STATUS_UNAVAILABLE,
+                                   "job %s was changed, but the store could not be written: the "
+                                   "change is lost if fsdpd ends before the store recovers",
+                                   job->message->id));
+        return;
+    }
+    queue_explain(job);
+    job_reply(call, job->message);
+}
+
+void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__CancelJobRequest *request = (const void *)message;
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "cancel", &job);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    const char *user = access_user(call);
+    int state = job->message->state;
+    c->actor = user;
+    if (state == JOB_QUEUED || state == JOB_PAUSED) {
+        if (job->message->attempt == 0)
+            job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled by %s before it started",
+                          user);
+        else
+            job_set_state(job, JOB_CANCELLED, "CANCELLED",
+                          "cancelled by %s while it was %s, at step %llu", user,
+                          job_state_name(state), (unsigned long long)job->message->step);
+        c->actor = NULL;
+        api_reply_changed(call, job);
+        return;
+    }
+    attempt_cancel(job, user);
+    c->actor = NULL;
+    job_reply(call, job->message);
+}

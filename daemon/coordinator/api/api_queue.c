@@ -1,0 +1,100 @@
+/*
+ * Users' changes to jobs in the queue: hold, release, priority. Each change is in the store, and in
+ * the job's history with the user's name, before the call is answered.
+ */
+#include "coordinator/api/handlers.h"
+
+#include <string.h>
+
+#include "coordinator/calls/access.h"
+#include "coordinator/jobs/jobs.h"
+
+static status_t check_queued(const struct job *job, const char *doing)
+{
+    const job_message *message = job->message;
+    if (message->state == FSDPD__V1__JOB_STATE__QUEUED) return NULL;
+    return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                  "job %s is %s: only a queued job can be %s%s", message->id,
+                                  job_state_name(message->state), doing,
+                                  message->state == FSDPD__V1__JOB_STATE__RUNNING
+                                      ? "; fsdpctl pause stops one that runs"
+                                      : ""),
+                       (struct status_details){.reason = "JOB_IS_NOT_QUEUED",
+                                               .subject = message->id});
+}
+
+void api_hold_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__HoldJobRequest *request = (const void *)message;
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "hold", &job);
+    if (status == NULL) status = check_queued(job, "held");
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (job->message->held_by[0] == '\0') {
+        c->actor = access_user(call);
+        message_set_text(&job->message->held_by, c->actor);
+        job_set_reason(job, "HELD", "held by %s", c->actor);
+        c->actor = NULL;
+        queue_changed(c);
+    }
+    api_reply_changed(call, job);
+}
+
+/* An owner cannot release a job that an operator holds. */
+static status_t check_holder(const struct rpc_call *call, const job_message *job)
+{
+    const char *user = access_user(call);
+    if (access_is_operator(call) || strcmp(job->held_by, user) == 0) return NULL;
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "job %s is held by %s: only an operator may release it, and you are %s",
+                      job->id, job->held_by, user);
+}
+
+void api_release_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__ReleaseJobRequest *request = (const void *)message;
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "release", &job);
+    if (status == NULL) status = check_queued(job, "released");
+    bool held = status == NULL && job->message->held_by[0] != '\0';
+    if (held) status = check_holder(call, job->message);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (held) {
+        c->actor = access_user(call);
+        message_set_text(&job->message->held_by, "");
+        job_set_reason(job, "QUEUED", "released by %s", c->actor);
+        c->actor = NULL;
+        queue_changed(c);
+    }
+    api_reply_changed(call, job);
+}
+
+void api_set_priority(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__SetPriorityRequest *request = (const void *)message;
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "change", &job);
+    if (status == NULL) status = access_check_priority(c, call, request->priority);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    int before = job->message->priority;
+    if (before != request->priority) {
+        c->actor = access_user(call);
+        job->message->priority = request->priority;
+        job_note_change(job, "PRIORITY", "priority %d, was %d", request->priority, before);
+        c->actor = NULL;
+        queue_changed(c);
+    }
+    api_reply_changed(call, job);
+}

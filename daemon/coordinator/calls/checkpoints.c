@@ -1,0 +1,269 @@
+/*
+ * Checkpoints; see checkpoints.h. An ordered checkpoint is taken even if its client disconnects.
+ * One order per job is in progress at a time; calls that arrive meanwhile share the next one.
+ */
+#include "coordinator/calls/checkpoints.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/calls/access.h"
+#include "coordinator/calls/job_call.h"
+#include "coordinator/calls/saving.h"
+#include "coordinator/jobs/attempt_run.h"
+
+struct checkpoint_call {
+    struct job_call base;
+    bool pause;
+    uint64_t number; /* of the order; 0: not ordered yet */
+};
+
+/* Answers the calls that still wait: PauseJob with the job if it is paused. */
+static void on_attempt_over(struct job_call *own, struct job *job)
+{
+    const job_message *message = job->message;
+    bool paused = message->state == FSDPD__V1__JOB_STATE__PAUSED;
+    if (paused && ((struct checkpoint_call *)own)->pause) job_call_reply_job(own, message);
+    else
+        job_call_finish(own, status_new(STATUS_ABORTED,
+                                        "the attempt of job %s ended (it is %s) before the "
+                                        "checkpoint was taken",
+                                        message->id, job_state_name(message->state)));
+}
+
+static const struct job_call_type checkpoint_calls = {.size = sizeof(struct checkpoint_call),
+                                                      .attempt_over = on_attempt_over};
+
+static struct checkpoint_call *next_of(const struct job *job, struct checkpoint_call *after)
+{
+    return job_calls_next(job->c, &checkpoint_calls, job, after);
+}
+
+/* ---- the clients' calls ---- */
+
+/* Finds the caller's job if it runs or is about to. */
+static status_t find_job(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         bool pause, struct job **out)
+{
+    struct job *job = NULL;
+    TRY(access_find(c, call, id, pause ? "pause" : "take checkpoints of", &job));
+    int state = job->message->state;
+    if (pause && state == JOB_QUEUED)
+        return status_with(
+            status_new(STATUS_FAILED_PRECONDITION,
+                       "job %s is QUEUED and has nothing to pause: fsdpctl hold keeps it from "
+                       "starting",
+                       id),
+            (struct status_details){.reason = "JOB_IS_NOT_RUNNING", .subject = id});
+    if (pause && state == JOB_PAUSED)
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is PAUSED already", id),
+                           (struct status_details){.reason = "JOB_IS_PAUSED", .subject = id});
+    if (state != JOB_STARTING && state != JOB_RUNNING)
+        return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                      "job %s is %s: only a running job takes checkpoints", id,
+                                      job_state_name(state)),
+                           (struct status_details){.reason = "JOB_IS_NOT_RUNNING", .subject = id});
+    if (!attempt_is_active(job))
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id),
+                           (struct status_details){.reason = "JOB_IS_ENDING", .subject = id});
+    TRY(saving_refuse(job));
+    *out = job;
+    return NULL;
+}
+
+static void begin(struct rpc_call *call, const char *id, bool pause, struct coordinator *c)
+{
+    struct job *job = NULL;
+    status_t status = find_job(c, call, id, pause, &job);
+    int count = job_calls_count(c, &checkpoint_calls);
+    if (status == NULL && count >= c->options.limits.watchers)
+        status =
+            status_new(STATUS_RESOURCE_EXHAUSTED, "%d calls wait for checkpoints already", count);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    struct checkpoint_call *own = job_call_begin(&checkpoint_calls, call, c, id);
+    own->pause = pause;
+    checkpoints_advance(job);
+}
+
+void checkpoints_create(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    begin(call, ((const Fsdpd__V1__CreateCheckpointRequest *)request)->id, false, service);
+}
+
+void checkpoints_pause(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    begin(call, ((const Fsdpd__V1__PauseJobRequest *)request)->id, true, service);
+}
+
+/* The order has been sent. The pause is stored with the job, as the requester may be gone when it
+ * is done. */
+static void begin_pause(struct job *job, const char *user)
+{
+    struct attempt *attempt = job->attempt;
+    struct coordinator *c = job->c;
+    const char *actor = c->actor;
+    message_set_text(&attempt->stop.by, user);
+    attempt->stop.pausing = true;
+    attempt_end_by(job);
+    c->actor = attempt->stop.by;
+    attempt_set_reason(job, "PAUSING", "takes a checkpoint at its next step boundary, then ends");
+    c->actor = actor;
+}
+
+void checkpoints_advance(struct job *job)
+{
+    struct attempt *attempt = job->attempt;
+    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || !attempt_is_active(job) ||
+        attempt->checkpoint_order != 0)
+        return;
+    const struct checkpoint_call *pause = NULL;
+    uint64_t number = job->c->last_number + 1;
+    bool any = false;
+    for (struct checkpoint_call *own = NULL; (own = next_of(job, own)) != NULL;) {
+        if (own->number != 0) continue;
+        own->number = number;
+        any = true;
+        if (own->pause) pause = own;
+    }
+    if (!any) return;
+    attempt->checkpoint_order = job->c->last_number = number;
+    attempt_order_checkpoint(job, number, pause != NULL);
+    if (pause != NULL) begin_pause(job, access_user(pause->base.call));
+}
+
+/* ---- the job's side ---- */
+
+static void order_vacating(struct job *job)
+{
+    struct attempt *attempt = job->attempt;
+    attempt->checkpoint_order = attempt->vacate_order = ++job->c->last_number;
+    attempt_end_by(job);
+    attempt_order_checkpoint(job, attempt->checkpoint_order, true);
+    attempt_set_reason(
+        job, "VACATING",
+        "%s: takes a checkpoint at its next step boundary, then continues on other workers",
+        attempt->stop.message);
+}
+
+void checkpoints_vacate(struct job *job, const char *by, const char *why)
+{
+    struct attempt *attempt = job->attempt;
+    if (!attempt_is_active(job) || attempt->stop.pausing) return; /* it is ending already */
+    message_set_text(&attempt->stop.by, by);
+    message_set_text(&attempt->stop.message, why);
+    bool can_save = !attempt->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
+    attempt->stop.vacating = true;
+    if (!can_save) attempt_vacate_at_once(job);
+    else if (attempt->saving != 0) job_sync_soon(job); /* it leaves when its last write is done */
+    else if (attempt->checkpoint_order == 0) order_vacating(job);
+    else {
+        /* It vacates after the current checkpoint; the store must record this, too. */
+        attempt_end_by(job);
+        job_sync_soon(job);
+    }
+}
+
+void checkpoints_resume(struct job *job)
+{
+    struct attempt *attempt = job->attempt;
+    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || !attempt_is_active(job) ||
+        attempt->checkpoint_order != 0)
+        return;
+    if (attempt->stop.vacating) {
+        order_vacating(job);
+    } else if (attempt->stop.pausing) {
+        attempt->checkpoint_order = ++job->c->last_number;
+        attempt_order_checkpoint(job, attempt->checkpoint_order, true);
+        begin_pause(job, attempt->stop.by);
+    }
+}
+
+/* Continues after a checkpoint of a job that vacates its workers was taken, or failed. */
+static void resume_vacating(struct job *job, const Fsdpd__V1__CheckpointReport *report)
+{
+    if (report->number != job->attempt->vacate_order) order_vacating(job);
+    else if (report->code != STATUS_OK) attempt_vacate_at_once(job);
+}
+
+/* Answers the order's calls. A PauseJob that succeeds is answered when the attempt has ended. */
+static void answer(struct job *job, const Fsdpd__V1__CheckpointReport *report)
+{
+    bool known = report->code <= STATUS_UNAUTHENTICATED;
+    for (struct checkpoint_call *own = NULL; (own = next_of(job, own)) != NULL;) {
+        if (own->number != report->number) continue;
+        if (report->code != STATUS_OK)
+            job_call_finish(&own->base,
+                            status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN,
+                                       "%s", report->message));
+        else if (!own->pause) job_call_reply(&own->base, &report->checkpoint->base);
+    }
+}
+
+void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *report)
+{
+    struct attempt *attempt = job->attempt;
+    if (report->checkpoint == NULL) return;
+    if (report->again) { /* repeated every few seconds; recorded once */
+        if ((attempt->saving & SAVING_CHECKPOINT) == 0) job_add_checkpoint(job, report);
+        saving_failed(job, SAVING_CHECKPOINT, report->message);
+        return;
+    }
+    job_add_checkpoint(job, report);
+    if (report->number == 0) {
+        saving_done(job, SAVING_CHECKPOINT);
+        return;
+    }
+    if (report->number == attempt->checkpoint_order) {
+        attempt->checkpoint_order = 0;
+        bool pause_failed = report->code != STATUS_OK && attempt->stop.pausing;
+        if (pause_failed) {
+            attempt->stop.pausing = false;
+            message_set_text(&attempt->stop.by, "");
+        }
+        if (pause_failed && !attempt->cancel_ordered) {
+            attempt->escalate_at = 0;
+            attempt_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
+        }
+        if (attempt->stop.vacating) {
+            answer(job, report);
+            resume_vacating(job, report);
+            return;
+        }
+        if (report->code != STATUS_OK) attempt_not_saved(job);
+        if (pause_failed && job->c->draining && attempt_is_local(job))
+            attempt_shut_down(job, "fsdpd is shutting down");
+    }
+    answer(job, report);
+    checkpoints_advance(job);
+}
+
+/* ---- listing ---- */
+
+static status_t add_to_list(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    Fsdpd__V1__ListCheckpointsResponse *response = user;
+    size_t count = response->n_checkpoints;
+    response->checkpoints =
+        mem_resize_array(response->checkpoints, count + 1, sizeof *response->checkpoints);
+    response->checkpoints[response->n_checkpoints++] = message_copy(checkpoint);
+    return NULL;
+}
+
+void checkpoints_list(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    struct coordinator *c = service;
+    const char *id = ((const Fsdpd__V1__ListCheckpointsRequest *)request)->id;
+    Fsdpd__V1__ListCheckpointsResponse response = FSDPD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    job_message *stored = NULL;
+    status_t status = store_get_job(c->store, id, &stored);
+    if (status == NULL) status = store_each_checkpoint(c->store, id, add_to_list, &response);
+    if (status != NULL) rpc_call_finish(call, status);
+    else rpc_call_reply(call, &response.base);
+    for (size_t i = 0; i < response.n_checkpoints; i++) message_free(response.checkpoints[i]);
+    free(response.checkpoints);
+    message_free(stored);
+}

@@ -1,0 +1,204 @@
+/* SetWrapPolicy; see rewrap.h. An ordered change proceeds even if its client disconnects: the
+ * call's struct is freed once the change is settled. */
+#include "coordinator/calls/rewrap.h"
+
+#include <stdlib.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/calls/access.h"
+#include "coordinator/calls/job_call.h"
+#include "coordinator/calls/saving.h"
+#include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/orders.h"
+#include "coordinator/workers/planner.h"
+#include "spec/spec.h"
+
+struct wrap_call {
+    struct job_call base;
+    uint64_t number; /* of the order; 0: not ordered yet */
+    Fsdpd__V1__WrapSpec *wrap;
+    Fsdpd__V1__Plan *plan; /* NULL until the planner answers */
+};
+
+static void rewrap_free(struct wrap_call *rewrap)
+{
+    message_free(rewrap->wrap);
+    message_free(rewrap->plan);
+    job_call_free(&rewrap->base);
+}
+
+/* Answers the call, and frees it if its client is gone. */
+static void end(struct job_call *own, status_t status)
+{
+    job_call_finish(own, status);
+    if (own->call == NULL) rewrap_free((struct wrap_call *)own);
+}
+
+static void on_attempt_over(struct job_call *own, struct job *job)
+{
+    end(own, status_new(STATUS_ABORTED, "job %s ended (%s) before its wrap policy was changed",
+                        own->id, job_state_name(job->message->state)));
+}
+
+static void on_closed(struct job_call *own)
+{
+    struct wrap_call *rewrap = (struct wrap_call *)own;
+    if (own->over || rewrap->number == 0) rewrap_free(rewrap);
+}
+
+static const struct job_call_type wrap_calls = {.size = sizeof(struct wrap_call),
+                                                .attempt_over = on_attempt_over,
+                                                .end = end,
+                                                .closed = on_closed};
+
+static status_t check_running(const struct job *job)
+{
+    const job_message *message = job->message;
+    if (message->state != FSDPD__V1__JOB_STATE__RUNNING)
+        return status_with(
+            status_new(STATUS_FAILED_PRECONDITION,
+                       "job %s is %s: only a running job's wrap policy can be changed", message->id,
+                       job_state_name(message->state)),
+            (struct status_details){.reason = "JOB_IS_NOT_RUNNING", .subject = message->id});
+    if (!attempt_is_active(job))
+        return status_with(status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", message->id),
+                           (struct status_details){.reason = "JOB_IS_ENDING",
+                                                   .subject = message->id});
+    return saving_refuse(job);
+}
+
+static void on_planned(void *user, status_t status, const job_spec *spec,
+                       const Fsdpd__V1__PlanResult *result)
+{
+    (void)spec;
+    struct wrap_call *rewrap = user;
+    struct job *job = rewrap->base.job;
+    if (status == NULL) status = check_running(job);
+    if (status != NULL) {
+        job_call_finish(&rewrap->base, status);
+        return;
+    }
+    rewrap->plan = message_copy(result->plan);
+    rewrap->number = attempt_order_wrap(job, rewrap->wrap);
+}
+
+/* Finds the job if its units can be changed now. */
+static status_t find_job(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         struct job **out)
+{
+    struct job *job = NULL;
+    TRY(access_find(c, call, id, "change", &job));
+    TRY(check_running(job));
+    if (job_calls_next(c, &wrap_calls, job, NULL) != NULL)
+        return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                      "another change of job %s's wrap policy is under way", id),
+                           (struct status_details){.reason = "JOB_IS_BEING_CHANGED",
+                                                   .subject = id});
+    *out = job;
+    return NULL;
+}
+
+/* The job's spec with the new policy. Shallow: borrows from both. */
+static status_t check_spec(const struct job *job, Fsdpd__V1__WrapSpec *wrap,
+                           Fsdpd__V1__FsdpSpec *fsdp, job_spec *spec)
+{
+    if (wrap == NULL) return status_new(STATUS_INVALID_ARGUMENT, "wrap is missing");
+    *spec = *job->message->spec;
+    *fsdp = *spec->fsdp;
+    fsdp->wrap = wrap;
+    spec->fsdp = fsdp;
+    return spec_validate(spec);
+}
+
+void rewrap_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__SetWrapPolicyRequest *request = (const void *)message;
+    struct job *job = NULL;
+    Fsdpd__V1__FsdpSpec fsdp;
+    job_spec spec;
+    status_t status = find_job(c, call, request->id, &job);
+    if (status == NULL && request->wrap != NULL) spec_complete_wrap(request->wrap);
+    if (status == NULL) status = check_spec(job, request->wrap, &fsdp, &spec);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (message_equal(request->wrap, job->message->spec->fsdp->wrap)) {
+        job_reply(call, job->message);
+        return;
+    }
+    struct wrap_call *rewrap = job_call_begin(&wrap_calls, call, c, request->id);
+    rewrap->wrap = message_copy(request->wrap);
+    status = planner_request(c, &spec, 0, on_planned, rewrap);
+    if (status != NULL) job_call_finish(&rewrap->base, status);
+}
+
+/*
+ * A change that a previous coordinator ordered: its client is gone, but the job has other units
+ * now, so its record must change, too.
+ */
+struct adoption {
+    struct coordinator *c;
+    char *job;
+    uint32_t attempt;
+    Fsdpd__V1__WrapReport *report;
+};
+
+static void on_adoption_planned(void *user, status_t status, const job_spec *spec,
+                                const Fsdpd__V1__PlanResult *result)
+{
+    struct adoption *adoption = user;
+    struct job *job = jobs_find(adoption->c, adoption->job);
+    if (status != NULL)
+        log_status(LOG_ERROR, "wrap_not_recorded",
+                   status_wrap(status, "job %s has another wrap policy now", adoption->job));
+    else if (job != NULL && job->message->attempt == adoption->attempt)
+        job_set_wrap(job, spec->fsdp->wrap, result->plan, adoption->report);
+    message_free(adoption->report);
+    free(adoption->job);
+    free(adoption);
+}
+
+static void adopt(struct job *job, const Fsdpd__V1__WrapReport *report)
+{
+    const Fsdpd__V1__WrapSpec *wrap = orders_find_wrap(job, report->change);
+    if (wrap == NULL || report->code != STATUS_OK || report->change == job->attempt->wrap_done)
+        return;
+    job->attempt->wrap_done = report->change;
+    struct adoption *adoption = mem_alloc(sizeof *adoption);
+    *adoption = (struct adoption){.c = job->c,
+                                  .job = mem_strdup(job->message->id),
+                                  .attempt = job->message->attempt,
+                                  .report = message_copy(report)};
+    Fsdpd__V1__FsdpSpec fsdp;
+    job_spec spec;
+    status_t status = check_spec(job, (Fsdpd__V1__WrapSpec *)wrap, &fsdp, &spec);
+    if (status == NULL) status = planner_request(job->c, &spec, 0, on_adoption_planned, adoption);
+    if (status != NULL) on_adoption_planned(adoption, status, NULL, NULL);
+}
+
+void rewrap_report(struct job *job, const Fsdpd__V1__WrapReport *report)
+{
+    struct wrap_call *rewrap = job_calls_next(job->c, &wrap_calls, job, NULL);
+    if (rewrap == NULL || rewrap->number == 0 || rewrap->number != report->change) {
+        adopt(job, report);
+        return;
+    }
+    job->attempt->wrap_done = report->change;
+    if (report->code != STATUS_OK) {
+        bool known = report->code <= STATUS_UNAUTHENTICATED;
+        end(&rewrap->base, status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN, "%s",
+                                      report->message));
+        return;
+    }
+    if (rewrap->plan->hash != report->plan_hash)
+        log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
+    log_event(LOG_INFO, "wrap_changed", "job=%s step=%llu policy=%s units=%zu peak_bytes=%llu",
+              job->message->id, (unsigned long long)report->step, rewrap->wrap->policy,
+              rewrap->plan->n_units, (unsigned long long)report->peak_bytes);
+    job_set_wrap(job, rewrap->wrap, rewrap->plan, report);
+    job_call_reply_job(&rewrap->base, job->message);
+    end(&rewrap->base, NULL);
+}

@@ -1,0 +1,134 @@
+/* Shared by the coordinator's parts: the coordinator itself and the lists of its live objects. */
+#ifndef FSDPD_COORDINATOR_INTERNAL_H
+#define FSDPD_COORDINATOR_INTERNAL_H
+
+#include <uv.h>
+
+#include "base/list.h"
+#include "coordinator/core/settings.h"
+#include "coordinator/store/message.h"
+#include "coordinator/store/store.h"
+#include "rpc/server.h"
+
+struct coordinator;
+struct job;
+struct worker;
+
+/*
+ * Calls from jobs into the layer above them, the code for clients' calls, that cannot wait for the
+ * end of the turn; turn.c fills in the functions.
+ */
+struct job_clients {
+    void (*event)(struct job *job, const job_event *event); /* an event was recorded */
+    void (*stored)(struct job *job); /* events that the store had refused are stored now */
+    void (*logged)(struct coordinator *c, const char *job);
+    void (*ready)(struct job *job); /* all ranks are attached and train: orders can be sent */
+    void (*rank_away)(struct job *job, int rank);
+    bool (*is_uploading)(const struct job *job); /* its final state_dict */
+};
+
+/* The same for workers: the code for plans and attempts is a layer above them. */
+struct worker_users {
+    void (*lost)(struct worker *worker, const char *how, bool certain); /* see worker_lose */
+    /* A supervised process that is not attached has ended. */
+    void (*process_exited)(struct coordinator *c, const char *worker_id, int64_t pid,
+                           const char *how);
+};
+
+struct coordinator {
+    uv_loop_t *loop;
+    struct coordinator_options options; /* its strings are copies that `texts` owns */
+    char **texts;
+    int text_count, text_capacity;
+    int runtime_lock, state_lock; /* descriptors, -1 if not held */
+    char *address;
+    struct rpc_runtime *runtime;
+    struct rpc_server *server;
+    struct store *store;
+    int64_t reserve_bytes; /* size of the store's reserve; see reserve.h */
+    uv_timer_t tick;       /* fast while something waits, slow otherwise */
+    uv_prepare_t turn_end; /* before the loop waits; see turn.h */
+    bool ticking, tick_open;
+    int64_t last_tick;
+    int64_t watchdog_fed_at, rpc_responded_at; /* last times: watchdog fed, gRPC responded */
+    char *sent_status;                         /* last status sent to systemd */
+    int64_t extended_at;                       /* when systemd was last asked for more time */
+    bool rpc_stuck;
+    int64_t started_ms; /* wall clock */
+
+    struct job **jobs; /* oldest first; includes those that are over until the end of the turn */
+    int job_count, job_capacity;
+    void *jobs_by_id;   /* a tree of those that are not over; see jobs_find */
+    struct job **ended; /* jobs that left their attempt or are over, in this turn; see turn.h */
+    int ended_count, ended_capacity;
+    const struct job_clients *clients;
+    const struct worker_users *users;
+    struct worker **workers; /* attached */
+    int worker_count, worker_capacity;
+    struct list plans; /* outstanding, oldest first; see planner.c */
+    struct list calls; /* clients' calls that wait for an event of a job; see job_call.h */
+    struct rendezvous_store **stores; /* one per attempt */
+    int store_count, store_capacity;
+    int64_t log_complaint_at; /* when a failure to write logs was last logged */
+    struct supervisor *supervisor;
+    struct http *http;         /* NULL: not enabled */
+    uint64_t jobs_finished[3]; /* since the start: succeeded, failed, cancelled */
+    /* The number of the last order, pull, trace or plan. Starts from a random number: workers may
+     * still answer requests of a previous coordinator. */
+    uint64_t last_number;
+    struct drain **drains; /* workers and hosts that operators have drained */
+    int drain_count, drain_capacity;
+    struct sweep **sweeps; /* of jobs that are over, scheduled to repeat */
+    int sweep_count, sweep_capacity;
+    int64_t next_forget;                        /* when retention is checked next */
+    int64_t clock_offset, clock_unsteady_until; /* see forget.c */
+    bool queue_changed; /* queue_place has decisions to make at the end of the turn */
+    const char *actor;  /* the user whose request is being executed; NULL: the daemon itself */
+
+    bool store_gone; /* its files were removed or replaced: records nothing, accepts no jobs */
+    bool draining;   /* no new jobs */
+    int64_t end_by;  /* monotonic ms: fsdpd ends then, even if jobs still run */
+    bool closing;    /* the server is shutting down */
+    bool server_gone, supervisor_gone, runtime_closing, runtime_gone, tick_gone;
+    int disk_requests; /* uv_fs requests in flight */
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* Monotonic milliseconds, the clock of all deadlines here. */
+int64_t coordinator_now(void);
+
+/* Notes a change on which the queue's decisions depend: of a job, a worker, a priority. The
+ * decisions are made again at the end of the turn. */
+static inline void queue_changed(struct coordinator *c)
+{
+    c->queue_changed = true;
+}
+
+/* Switches to the fast tick: something with a deadline was added. */
+void coordinator_tick_soon(struct coordinator *c);
+
+/* Called when the last supervised worker is gone after supervisor_stop. */
+void coordinator_supervisor_gone(struct coordinator *c);
+
+/* Called when a part has closed its handles in the loop; closing continues. */
+void coordinator_part_gone(struct coordinator *c);
+
+/* Called when one disk request of a part has ended; closing waits for all of them. */
+void coordinator_disk_done(struct coordinator *c);
+
+/* "<state_dir>/jobs/<id>", and the file `name` in it; the caller frees them. Any thread. */
+char *coordinator_job_directory(const struct coordinator *c, const char *job);
+char *coordinator_job_path(const struct coordinator *c, const char *job, const char *name);
+
+/* The job's state_dict.safetensors; the caller frees it. */
+char *coordinator_state_dict_path(const struct coordinator *c, const char *job);
+
+/* Removes element `i` of an array of pointers and keeps the order. */
+#define LIST_REMOVE(items, count, i)                                                               \
+    do {                                                                                           \
+        (count)--;                                                                                 \
+        for (int move_ = (i); move_ < (count); move_++) (items)[move_] = (items)[move_ + 1];       \
+    } while (0)
+
+#endif

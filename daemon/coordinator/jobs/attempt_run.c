@@ -1,0 +1,255 @@
+/*
+ * The life of attempts; see attempt_run.h. The verdict waits, for a bounded time, until every rank
+ * has reported how it ended.
+ */
+#include "coordinator/jobs/attempt_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "coordinator/jobs/checkpoint_place.h"
+#include "coordinator/jobs/reattach.h"
+#include "coordinator/jobs/retry.h"
+#include "coordinator/jobs/stalls.h"
+#include "coordinator/jobs/verdict.h"
+#include "coordinator/workers/rendezvous.h"
+#include "coordinator/workers/supervisor.h"
+
+/* Counts the job's ranks for which `share` holds with this one. */
+static uint32_t count_sharers(const struct job *job, int rank,
+                              bool (*share)(const struct worker *worker,
+                                            const struct worker *other))
+{
+    const struct attempt *attempt = job->attempt;
+    const struct worker *worker = attempt->ranks[rank].worker;
+    uint32_t count = 0;
+    for (int r = 0; r < attempt->world; r++) {
+        const struct worker *other = attempt->ranks[r].worker;
+        count += other != NULL && share(worker, other);
+    }
+    return count;
+}
+
+static void send_assignment(struct job *job, int rank, const char *store,
+                            const struct checkpoint_place *place)
+{
+    struct worker *worker = job->attempt->ranks[rank].worker;
+    Fsdpd__V1__Assignment assignment = FSDPD__V1__ASSIGNMENT__INIT;
+    assignment.job = job->message->id;
+    assignment.attempt = job->message->attempt;
+    assignment.rank = (uint32_t)rank;
+    assignment.world = (uint32_t)job->attempt->world;
+    assignment.spec = job->message->spec;
+    assignment.store = (char *)store;
+    assignment.timeout_ms = (uint32_t)job->c->options.limits.peer_timeout_ms;
+    assignment.address = worker->address;
+    assignment.checkpoint_folder = place->folder;
+    assignment.run = place->run;
+    assignment.resume = place->resume;
+    assignment.must_resume = place->must_resume;
+    assignment.staged = attempt_is_staged(job);
+    assignment.sharers = count_sharers(job, rank, worker_shares_memory);
+    assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
+    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
+    message.assignment = &assignment;
+    worker_send(worker, &message);
+}
+
+void attempt_begin(struct job *job, struct worker **workers)
+{
+    job_message *message = job->message;
+    status_t status = checkpoint_place_check(job, workers, (int)message->spec->workers);
+    if (status != NULL) {
+        job_set_state(job, JOB_FAILED, "CHECKPOINT_DIRECTORY", "%s", status_message(status));
+        status_free(status);
+        return;
+    }
+    struct checkpoint_place place;
+    status = checkpoint_place_find(job, workers, (int)message->spec->workers, &place);
+    if (status != NULL) {
+        retry_start_later(job, status);
+        return;
+    }
+    message->attempt++;
+    for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
+    free(message->workers);
+    struct attempt *attempt = attempt_new(job, (int)message->spec->workers);
+    message->n_workers = (size_t)attempt->world;
+    message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
+    job->retry_at = 0;
+    for (int r = 0; r < attempt->world; r++) {
+        struct worker *worker = workers[r];
+        message->workers[r] = mem_strdup(worker->id);
+        attempt->ranks[r] = (struct rank){.worker = worker,
+                                          .worker_id = mem_strdup(worker->id),
+                                          .pid = worker->pid};
+        worker_assign(worker, message->id, message->attempt, r);
+    }
+    char *store = attempt_store_name(message);
+    rendezvous_begin(job->c, store);
+    job_set_state(job, JOB_STARTING, "STARTING", "%d worker%s set up the job", attempt->world,
+                  attempt->world == 1 ? "" : "s");
+    for (int r = 0; r < attempt->world; r++) send_assignment(job, r, store, &place);
+    free(store);
+    free(place.folder);
+    free(place.run);
+    coordinator_tick_soon(job->c);
+}
+
+bool attempt_is_local(const struct job *job)
+{
+    const struct attempt *attempt = job->attempt;
+    for (int r = 0; attempt != NULL && r < attempt->world; r++)
+        if (supervisor_has_slot(job->c, attempt->ranks[r].worker_id)) return true;
+    return false;
+}
+
+/* A rank failed: the others cannot continue without it. */
+void attempt_begin_ending(struct job *job, struct rank *rank)
+{
+    struct attempt *attempt = job->attempt;
+    rank->failure = ++attempt->failures;
+    if (attempt->ending) return;
+    attempt->ending = true;
+    attempt->settle_at = coordinator_now() + job->c->options.limits.settle_ms;
+    coordinator_tick_soon(job->c);
+    char *why = mem_printf("rank %d (%s) failed", (int)(rank - attempt->ranks), rank->worker_id);
+    attempt_stop_at_once(job, why);
+    free(why);
+}
+
+void attempt_stop_rest(struct job *job)
+{
+    attempt_stop_at_once(job, "another rank failed");
+}
+
+void attempt_check(struct job *job)
+{
+    struct attempt *attempt = job->attempt;
+    if (attempt == NULL) return;
+    bool all_succeeded = true;
+    for (int r = 0; r < attempt->world; r++) {
+        const struct rank *rank = &attempt->ranks[r];
+        if (!attempt_rank_has_ended(rank)) return;
+        if (rank->state != RANK_FINISHED || rank->code != STATUS_OK) all_succeeded = false;
+    }
+    if (!all_succeeded) {
+        verdict_give(job);
+        return;
+    }
+    const job_message *message = job->message;
+    if (message->spec->save_model && !message->has_state_dict) {
+        if (job->c->clients->is_uploading(job)) return; /* its end calls this function again */
+        if (attempt->weights_refused != NULL)
+            job_set_state(job, JOB_FAILED, "STATE_DICT_REFUSED",
+                          "rank 0 (%s) reports success, but its weights were refused: "
+                          "%s",
+                          attempt->ranks[0].worker_id, attempt->weights_refused);
+        else
+            job_set_state(job, JOB_FAILED, "STATE_DICT_LOST",
+                          "training finished, but the final state_dict did not arrive");
+        return;
+    }
+    job_set_state(job, JOB_SUCCEEDED, "DONE", "trained %llu steps",
+                  (unsigned long long)message->step);
+}
+
+void attempt_lose_rank(struct job *job, struct rank *rank, const char *how)
+{
+    char *message = mem_strdup(how); /* `how` may be the rank's own message */
+    free(rank->message);
+    rank->message = message;
+    rank->worker = NULL;
+    rank->state = RANK_LOST;
+    coordinator_tick_soon(job->c);
+    if (rank->failure == 0) attempt_begin_ending(job, rank);
+    attempt_check(job);
+}
+
+/* The rank may come back; if something has failed already, only its exit status is awaited. */
+static void await_return(struct job *job, struct rank *rank, const char *how)
+{
+    struct attempt *attempt = job->attempt;
+    const struct coordinator_limits *limits = &job->c->options.limits;
+    free(rank->message);
+    rank->message = mem_strdup(how);
+    rank->worker = NULL;
+    rank->state = RANK_AWAY;
+    rank->since_start = false;
+    int64_t now = coordinator_now();
+    rank->leave_by = now + (attempt->ending ? limits->exit_wait_ms : limits->reattach_ms);
+    /* A local worker whose link closed has usually ended, which is reported at once. */
+    rank->show_at = now + (supervisor_has_slot(job->c, rank->worker_id) ? limits->exit_wait_ms : 0);
+    reattach_update_reason(job, now);
+    job->c->clients->rank_away(job, (int)(rank - attempt->ranks));
+    coordinator_tick_soon(job->c);
+}
+
+void attempt_worker_lost(struct worker *worker, const char *how, bool certain)
+{
+    struct coordinator *c = worker->c;
+    if (c->closing) return; /* it continues without the coordinator */
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        struct rank *rank = attempt_find_rank(job, job->message->attempt, worker->id);
+        if (rank == NULL || attempt_rank_has_ended(rank)) continue;
+        rank->cut_off = worker->overdue;
+        if (certain) attempt_lose_rank(job, rank, how);
+        else await_return(job, rank, how);
+    }
+}
+
+void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
+                            const char *how)
+{
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        const struct attempt *attempt = job->attempt;
+        for (int r = 0; attempt != NULL && r < attempt->world; r++) {
+            struct rank *rank = &attempt->ranks[r];
+            /* After a restart the pid is unknown: match by worker. */
+            bool same = rank->pid != 0 ? rank->pid == pid : strcmp(rank->worker_id, worker_id) == 0;
+            if (rank->state != RANK_AWAY || !same) continue;
+            attempt_lose_rank(job, rank, how);
+            return;
+        }
+    }
+}
+
+/* A rank was away for too long: what happened to it is unknown. */
+static void give_up(struct job *job, struct rank *rank)
+{
+    char *how = rank->since_start || job->attempt->ending
+                    ? mem_strdup(rank->message)
+                    : mem_printf("%s, and did not attach again within %g s", rank->message,
+                                 job->c->options.limits.reattach_ms / 1000.0);
+    attempt_lose_rank(job, rank, how);
+    free(how);
+}
+
+static void escalate(struct job *job, int64_t now)
+{
+    struct attempt *attempt = job->attempt;
+    attempt->escalate_at = 0;
+    attempt->escalated = true;
+    if (attempt->stop.vacating) attempt_vacate_at_once(job);
+    attempt_stop_at_once(job, "the order to end at a step boundary had no effect");
+    for (int r = 0; r < attempt->world; r++)
+        if (attempt->ranks[r].state == RANK_AWAY) attempt->ranks[r].leave_by = now;
+}
+
+void attempt_tick(struct job *job, int64_t now)
+{
+    const struct attempt *attempt = job->attempt;
+    for (int r = 0; attempt != NULL && r < attempt->world; r++) {
+        struct rank *rank = &attempt->ranks[r];
+        if (rank->state == RANK_AWAY && now >= rank->leave_by) give_up(job, rank);
+    }
+    if (attempt == NULL || job->attempt != attempt) return;
+    reattach_update_reason(job, now);
+    stalls_tick(job, now);
+    if (attempt->escalate_at != 0 && now >= attempt->escalate_at) escalate(job, now);
+    if (attempt->ending && now >= attempt->settle_at) verdict_give(job);
+}

@@ -1,0 +1,81 @@
+/* The life of an attempt: its start, its ranks' reports, orders to all ranks, and its end. */
+#ifndef FSDPD_COORDINATOR_ATTEMPT_RUN_H
+#define FSDPD_COORDINATOR_ATTEMPT_RUN_H
+
+#include "coordinator/jobs/attempt.h"
+
+/* QUEUED → STARTING on exactly spec.workers idle workers; a worker's index in the array is its
+ * rank. */
+void attempt_begin(struct job *job, struct worker **workers);
+
+/* Handles a rank's report. Reports of attempts that are over only free the worker. */
+void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event);
+
+/*
+ * Called by worker_lose. With `certain` false, the rank is only AWAY: its worker may attach again,
+ * and the ranks continue meanwhile.
+ */
+void attempt_worker_lost(struct worker *worker, const char *how, bool certain);
+
+/* Handles the exit of a local worker that is not attached. */
+void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
+                            const char *how);
+
+/* Ends the attempt at a step boundary, as the user `by` requested. */
+void attempt_cancel(struct job *job, const char *by);
+
+/* Orders ranks that have not ended after limits.save_ms to end at once, as a cancel does. */
+void attempt_end_by(struct job *job);
+
+/* Ends the attempt at a step boundary because the daemon stops, with a checkpoint if the job can
+ * take one. The job is then QUEUED for the next start. */
+void attempt_shut_down(struct job *job, const char *why);
+
+/* Handles a failure to take that checkpoint: the attempt ends without one. */
+void attempt_not_saved(struct job *job);
+
+/* Ends the attempt at a step boundary as failed for this reason. With `machine`, the machine is at
+ * fault, so the job may be retried; otherwise the job fails, too. `code` is static. An attempt that
+ * is already ending keeps its reason. */
+void attempt_stop(struct job *job, const char *code, bool machine, const char *why);
+
+/* Ends an attempt that vacates its workers without waiting any longer for its checkpoint. */
+void attempt_vacate_at_once(struct job *job);
+
+void attempt_order_pull(struct job *job, uint64_t pull);
+void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
+
+/* `pause`: if the checkpoint succeeds, all ranks end with the reason "PAUSED". */
+void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause);
+
+/* Orders all ranks to use other units; returns the number that rank 0's report will have. */
+uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap);
+
+/* Marks the rank as lost for certain; `how` completes "rank 1 (host/cpu:1) ...". */
+void attempt_lose_rank(struct job *job, struct rank *rank, const char *how);
+
+/* Handles a rank's failure: the others cannot continue without it and are ordered to stop at once.
+ * The verdict follows when all have ended, or soon. */
+void attempt_begin_ending(struct job *job, struct rank *rank);
+
+/* Repeats the order for ranks that are back; ranks that were already ordered to stop are
+ * skipped. */
+void attempt_stop_rest(struct job *job);
+
+/* STARTING → RUNNING if all ranks have started with the same plan. */
+void attempt_check_started(struct job *job);
+
+/* Confirms that the coordinator is alive, and which reports the worker need not keep. */
+void attempt_answer_heartbeat(struct worker *worker);
+
+/* Whether a rank runs on a worker that this coordinator supervises. */
+bool attempt_is_local(const struct job *job);
+
+/* Gives the verdict if it is due; called, for example, when the final state_dict has arrived or its
+ * upload has broken off. */
+void attempt_check(struct job *job);
+
+/* Enforces the deadlines. */
+void attempt_tick(struct job *job, int64_t now);
+
+#endif

@@ -1,0 +1,23 @@
+/* Where the checkpoints of a job's next attempt are, and whether all of its workers can write
+ * there. */
+#ifndef FSDPD_COORDINATOR_CHECKPOINT_PLACE_H
+#define FSDPD_COORDINATOR_CHECKPOINT_PLACE_H
+
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/workers/workers.h"
+
+/* The checkpoint settings in an assignment of the job's next attempt; the caller frees both
+ * strings. `folder` is the job's directory below the state directory if the spec names none and all
+ * workers are on this host; otherwise "". */
+struct checkpoint_place {
+    char *folder, *run;
+    bool resume, must_resume;
+};
+status_t checkpoint_place_find(const struct job *job, struct worker *const *workers, int count,
+                               struct checkpoint_place *place) FSDPD_MUST_USE;
+
+/* Returns an error if the job's settings require checkpoints that these workers could not share. */
+status_t checkpoint_place_check(const struct job *job, struct worker *const *workers,
+                                int count) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,136 @@
+/*
+ * Jobs that are not over: their records in memory, the one function that changes a job's state, and
+ * the log of their events. A job that is over exists only in the store: its record in memory is
+ * freed at the end of the loop's turn (turn.h), and at no other time.
+ */
+#ifndef FSDPD_COORDINATOR_JOBS_H
+#define FSDPD_COORDINATOR_JOBS_H
+
+#include "coordinator/core/internal.h"
+#include "coordinator/jobs/job_totals.h"
+
+struct attempt;
+
+enum queue_decision {
+    QUEUE_START,
+    QUEUE_WAIT_TURN,    /* it fits, but not now, or an earlier job waits */
+    QUEUE_WAIT_WORKERS, /* it needs more workers than exist; does not block others */
+};
+
+/* A queued job's place, as queue_place last determined it. */
+struct standing {
+    enum queue_decision decision;
+    int position; /* from 1, among jobs that wait for its kind of device; 0: not known yet */
+    int higher;   /* number of jobs before it that have a higher priority */
+    bool behind;  /* a job before it waits for workers that this one could use */
+    int attached, idle, drained; /* workers of its kind; `idle`: when its turn came */
+};
+
+struct job {
+    struct coordinator *c;
+    job_message *message;    /* owned; what the API shows */
+    struct attempt *attempt; /* the running one, or NULL; see attempt.h */
+    struct attempt *left;    /* the one left in this turn: freed at the turn's end */
+
+    /* Used by jobs.c. */
+    bool over;               /* the store knows that it is over: removed at the end of the turn */
+    bool ended;              /* it is in c->ended */
+    uint64_t metrics_events; /* number in the store */
+    uint64_t thin_from;      /* number that triggers the next thinning */
+    struct job_totals totals;
+
+    /* Used by job_record.c: what the store has. */
+    uint64_t sequence;   /* number of the last event */
+    int64_t sync_at;     /* when changes that are not yet on disk are synced; 0: all are */
+    bool unsaved;        /* the store refused the last change; retried at every tick */
+    job_event **backlog; /* the refused events, in order */
+    int backlog_count, backlog_capacity;
+    bool replanned; /* spec and plan changed; not yet in the store */
+    bool retried;   /* `retries` changed; not yet in the store */
+
+    /* Used by retry.c: attempts that ended badly. */
+    struct store_retries retries; /* retries made so far */
+    uint32_t lacked;              /* attempts ended because a host had no space or descriptors */
+    int not_begun;                /* consecutive attempts that ended before any rank began */
+    int64_t retry_at;             /* QUEUED: not placed before; 0: at once */
+
+    struct standing standing;    /* set by queue.c while it is queued */
+    bool planning;               /* used by unplanned.c: a plan has been requested */
+    int64_t start_by, finish_by; /* used by deadlines.c, for durations: monotonic ms; 0: none */
+    bool share_taken;            /* used by shares.c: another user than its owner pulls or traces */
+    int64_t share_at;            /* used by shares.c: when others may do so again */
+    struct tensorboard *tensorboard; /* its event file; NULL until there is one */
+};
+
+/* The job, if it is not over or the store has not recorded its end yet; else NULL. */
+struct job *jobs_find(struct coordinator *c, const char *id);
+
+/*
+ * Changes the state: checks that the change is allowed, writes the job and the event to the store,
+ * logs it, and notifies the watchers. Leaving an attempt releases its ranks. Everything else that
+ * follows from the end of an attempt or a job waits for the end of the turn; until then the job's
+ * record stays.
+ */
+void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
+    FSDPD_PRINTF(4, 5);
+
+/* Sets a new reason in the same state; does nothing if the reason is unchanged. */
+void job_set_reason(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
+
+/* Sets the reason why a job waits: records an event but does not sync it to disk, since the reason
+ * is determined again after a crash. */
+void job_set_waiting(struct job *job, const char *code, const char *text);
+
+/* Records a change to a job that a user requested (of its priority, say) in one durable event; the
+ * job's reason stays unchanged. */
+void job_note_change(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
+
+/* The running attempt begins after `step`. Latest figures of later steps come from an earlier
+ * attempt, which may have failed because of them: they are removed, and the last report up to
+ * `step` is shown again. The events stay. The store gets the change with the next event. */
+void job_rewind(struct job *job, uint64_t step);
+
+/* Record what rank 0 reports: events that are stored and passed on. */
+void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
+void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation);
+void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
+
+/* Records that a checkpoint was taken or failed: an event that is stored and passed on. */
+void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report);
+
+/* Counts metrics that rank 0 dropped before its next report because no coordinator took them. */
+void job_add_dropped(struct job *job, uint64_t metrics);
+
+/* Records the job's new units: the spec, the plan and an event, which are stored and passed on. */
+void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
+                  const Fsdpd__V1__WrapReport *report);
+
+/* Takes the next job that has left its attempt or is over since the last call, in that order; NULL
+ * if there is none. A job that is over is removed from c->jobs: the caller frees it. */
+struct job *jobs_take_ended(struct coordinator *c);
+void job_free(struct job *job);
+
+/* Writes jobs whose last change the store refused, and syncs reports that have waited long
+ * enough. */
+void jobs_save_again(struct coordinator *c);
+
+/* Schedules a sync: the job's changes will be on disk within a second. */
+void job_sync_soon(struct job *job);
+
+/* Syncs everything to disk before the coordinator ends. */
+void jobs_sync(struct coordinator *c);
+
+/* Frees all records without changing the jobs: the coordinator ends. */
+void jobs_free_all(struct coordinator *c);
+
+/* Replies to a call with a job as the API shows it (units and so on filled in). */
+void job_reply(struct rpc_call *call, const job_message *message);
+
+/* Fills `view`, a shallow copy for a reply; it borrows everything from `message`. */
+void job_view(const job_message *message, job_message *view);
+
+/* Whether `id` is a valid job id: [a-z0-9][a-z0-9-]*, at most 64 characters. It becomes a
+ * directory. */
+bool job_id_is_valid(const char *id);
+
+#endif

@@ -1,0 +1,252 @@
+/*
+ * Event files; see tensorboard.h. A record consists of its length, a checksum of the length, the
+ * data, and a checksum of the data. The data is an Event message, encoded by hand, since only a few
+ * of its fields are needed. The format and the mask of the checksums are TensorFlow's
+ * (tensorflow/core/lib/io/record_writer).
+ */
+#include "coordinator/jobs/tensorboard.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/host.h"
+#include "base/log.h"
+#include "base/mem.h"
+
+enum { SCALARS_MAX = 16 };
+
+struct tensorboard {
+    int fd; /* -1 after a failure */
+    char *path;
+    int64_t length; /* bytes of complete records */
+};
+
+/* ---- the format ---- */
+
+/* CRC-32C (Castagnoli), bit by bit: records are small and few. */
+static uint32_t checksum(const void *bytes, size_t count)
+{
+    const uint8_t *byte = bytes;
+    uint32_t crc = 0xffffffff;
+    for (size_t i = 0; i < count; i++) {
+        crc ^= byte[i];
+        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0x82f63b78 & (0 - (crc & 1)));
+    }
+    crc = ~crc;
+    return ((crc >> 15) | (crc << 17)) + 0xa282ead8;
+}
+
+static void add_little_endian(struct buf *out, uint64_t value, int bytes)
+{
+    for (int i = 0; i < bytes; i++) buf_add_char(out, (char)(value >> (8 * i) & 0xff));
+}
+
+static void add_varint(struct buf *out, uint64_t value)
+{
+    while (value >= 0x80) {
+        buf_add_char(out, (char)(value & 0x7f) | (char)0x80);
+        value >>= 7;
+    }
+    buf_add_char(out, (char)value);
+}
+
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };
+
+static void add_key(struct buf *out, int field, int type)
+{
+    buf_add_char(out, (char)(field << 3 | type));
+}
+
+static void add_bytes(struct buf *out, int field, const void *bytes, size_t count)
+{
+    add_key(out, field, BYTES);
+    add_varint(out, count);
+    buf_add(out, bytes, count);
+}
+
+static void add_double(struct buf *out, int field, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    add_key(out, field, FIXED64);
+    add_little_endian(out, bits, 8);
+}
+
+static void add_float(struct buf *out, int field, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    add_key(out, field, FIXED32);
+    add_little_endian(out, bits, 4);
+}
+
+static void add_record(struct buf *out, const struct buf *event)
+{
+    size_t start = out->length;
+    add_little_endian(out, event->length, 8);
+    add_little_endian(out, checksum(out->data + start, 8), 4);
+    buf_add(out, event->data, event->length);
+    add_little_endian(out, checksum(event->data, event->length), 4);
+}
+
+void tensorboard_add_version(struct buf *out, double wall_seconds)
+{
+    struct buf event = {0};
+    add_double(&event, 1, wall_seconds);
+    add_bytes(&event, 3, "brain.Event:2", 13);
+    add_record(out, &event);
+    buf_deinit(&event);
+}
+
+void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
+                             const struct tensorboard_scalar *scalars, int count)
+{
+    struct buf event = {0}, summary = {0}, value = {0};
+    add_double(&event, 1, wall_seconds);
+    add_key(&event, 2, VARINT);
+    add_varint(&event, (uint64_t)step);
+    for (int i = 0; i < count; i++) {
+        buf_clear(&value);
+        add_bytes(&value, 1, scalars[i].tag, strlen(scalars[i].tag));
+        add_float(&value, 2, (float)scalars[i].value);
+        add_bytes(&summary, 1, value.data, value.length);
+    }
+    add_bytes(&event, 5, buf_text(&summary), summary.length);
+    add_record(out, &event);
+    buf_deinit(&event);
+    buf_deinit(&summary);
+    buf_deinit(&value);
+}
+
+/* ---- what a job reports ---- */
+
+static int of_metrics(const Fsdpd__V1__Metrics *m, struct tensorboard_scalar *out)
+{
+    int count = 0;
+    out[count++] = (struct tensorboard_scalar){"train/loss", m->loss};
+    out[count++] = (struct tensorboard_scalar){"train/learning_rate", m->learning_rate};
+    out[count++] = (struct tensorboard_scalar){"train/epoch", m->epoch};
+    if (m->gradient_norm_known)
+        out[count++] = (struct tensorboard_scalar){"train/gradient_norm", m->gradient_norm};
+    out[count++] = (struct tensorboard_scalar){"speed/samples_per_second", m->samples_per_second};
+    if (m->tokens_per_second > 0)
+        out[count++] = (struct tensorboard_scalar){"speed/tokens_per_second", m->tokens_per_second};
+    if (m->counted_tokens_per_second > 0)
+        out[count++] = (struct tensorboard_scalar){"speed/counted_tokens_per_second",
+                                                   m->counted_tokens_per_second};
+    out[count++] = (struct tensorboard_scalar){"speed/data_wait_share", m->data_wait_share};
+    out[count++] = (struct tensorboard_scalar){"speed/step_seconds", m->step_seconds};
+    out[count++] = (struct tensorboard_scalar){"speed/exposed_communication_seconds",
+                                               m->exposed_communication_seconds};
+    if (m->mfu_known) out[count++] = (struct tensorboard_scalar){"speed/mfu", m->mfu};
+    out[count++] = (struct tensorboard_scalar){"memory/peak_bytes", (double)m->memory_peak_bytes};
+    return count;
+}
+
+static int of_epoch(const Fsdpd__V1__EpochEnd *epoch, struct tensorboard_scalar *out)
+{
+    int count = 0;
+    out[count++] = (struct tensorboard_scalar){"train/epoch_loss", epoch->train_loss};
+    if (epoch->evaluated) {
+        out[count++] = (struct tensorboard_scalar){"test/loss", epoch->test_loss};
+        out[count++] = (struct tensorboard_scalar){"test/accuracy", epoch->accuracy};
+    }
+    return count;
+}
+
+/* ---- the file ---- */
+
+static status_t append(struct tensorboard *file, const struct buf *records)
+{
+    const char *at = records->data;
+    size_t left = records->length;
+    while (left > 0) {
+        ssize_t written = write(file->fd, at, left);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) {
+            status_t status = status_from_errno(written < 0 ? errno : ENOSPC, "%s", file->path);
+            if (ftruncate(file->fd, file->length) != 0) {} /* no partial record, if possible */
+            return status;
+        }
+        at += written;
+        left -= (size_t)written;
+    }
+    file->length += (int64_t)records->length;
+    return NULL;
+}
+
+static status_t open_file(const struct coordinator *c, const char *job, struct tensorboard *file)
+{
+    char host[HOST_NAME_SIZE];
+    host_name(host);
+    char *directory = coordinator_job_path(c, job, "tensorboard");
+    status_t status = file_make_directory(directory, 0750);
+    int64_t seconds = clock_wall_ms() / 1000;
+    for (int i = 0; status == NULL && file->fd < 0 && i < 100; i++) { /* later names if taken */
+        free(file->path);
+        file->path =
+            mem_printf("%s/events.out.tfevents.%lld.%s", directory, (long long)(seconds + i), host);
+        file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0640);
+        if (file->fd < 0 && errno != EEXIST) status = status_from_errno(errno, "%s", file->path);
+    }
+    free(directory);
+    if (status != NULL || file->fd < 0) return status;
+    struct buf version = {0};
+    tensorboard_add_version(&version, (double)clock_wall_ms() / 1000.0);
+    status = append(file, &version);
+    buf_deinit(&version);
+    return status;
+}
+
+static void give_up(struct tensorboard *file, status_t status)
+{
+    log_status(LOG_WARNING, "tensorboard_failed", status);
+    if (file->fd >= 0) close(file->fd);
+    file->fd = -1;
+}
+
+void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
+                        const job_message *job, const job_event *event)
+{
+    struct tensorboard_scalar scalars[SCALARS_MAX];
+    int count = 0;
+    int64_t step = (int64_t)job->step;
+    if (!job->spec->tensorboard) return;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) {
+        step = (int64_t)event->metrics->step;
+        count = of_metrics(event->metrics, scalars);
+    } else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH) {
+        if (event->epoch->step > 0) step = (int64_t)event->epoch->step;
+        count = of_epoch(event->epoch, scalars);
+    } else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION) {
+        step = (int64_t)event->validation->step;
+        scalars[count++] = (struct tensorboard_scalar){"validation/loss", event->validation->loss};
+    }
+    if (count == 0) return;
+    struct tensorboard *file = *own;
+    if (file == NULL) {
+        *own = file = mem_alloc(sizeof *file);
+        file->fd = -1;
+        status_t status = open_file(c, job->id, file);
+        if (status != NULL) give_up(file, status);
+    }
+    if (file->fd < 0) return;
+    struct buf record = {0};
+    tensorboard_add_scalars(&record, (double)event->time_ms / 1000.0, step, scalars, count);
+    status_t status = append(file, &record);
+    buf_deinit(&record);
+    if (status != NULL) give_up(file, status);
+}
+
+void tensorboard_close(struct tensorboard *file)
+{
+    if (file == NULL) return;
+    if (file->fd >= 0) close(file->fd);
+    free(file->path);
+    free(file);
+}

@@ -1,0 +1,413 @@
+/*
+ * The exposition; see metrics.h. Jobs that are over have no lines of their own, as these would pile
+ * up. Everything is read on the loop's thread, so an answer is a consistent snapshot.
+ */
+#include "coordinator/monitor/metrics.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "config.h"
+#include "coordinator/calls/pulls.h"
+#include "coordinator/calls/watch.h"
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/jobs/stalls.h"
+#include "coordinator/scheduler/room.h"
+#include "coordinator/workers/supervisor.h"
+#include "coordinator/workers/workers.h"
+
+/* ---- lines ---- */
+
+static void add_family(struct buf *out, const char *name, const char *type, const char *help)
+{
+    buf_printf(out, "# HELP fsdpd_%s %s\n# TYPE fsdpd_%s %s\n", name, help, name, type);
+}
+
+static void add_escaped(struct buf *out, const char *text)
+{
+    for (const char *c = text; *c; c++) {
+        if (*c == '\n') buf_add_text(out, "\\n");
+        else {
+            if (*c == '"' || *c == '\\') buf_add_char(out, '\\');
+            buf_add_char(out, *c);
+        }
+    }
+}
+
+static void add_value(struct buf *out, double value)
+{
+    if (isnan(value)) buf_add_text(out, " NaN\n");
+    else if (isinf(value)) buf_add_text(out, value > 0 ? " +Inf\n" : " -Inf\n");
+    else buf_printf(out, " %.15g\n", value);
+}
+
+/* Up to two labels; a NULL key ends them. */
+static void add_sample(struct buf *out, const char *name, const char *key, const char *text,
+                       const char *key2, const char *text2, double value)
+{
+    buf_printf(out, "fsdpd_%s", name);
+    if (key != NULL) {
+        buf_printf(out, "{%s=\"", key);
+        add_escaped(out, text);
+        if (key2 != NULL) {
+            buf_printf(out, "\",%s=\"", key2);
+            add_escaped(out, text2);
+        }
+        buf_add_text(out, "\"}");
+    }
+    add_value(out, value);
+}
+
+static void add_single(struct buf *out, const char *name, const char *type, const char *help,
+                       double value)
+{
+    add_family(out, name, type, help);
+    add_sample(out, name, NULL, NULL, NULL, NULL, value);
+}
+
+/* ---- jobs ---- */
+
+/* Values that exist once rank 0 has reported; NAN: this job has none. */
+struct job_family {
+    const char *name, *type, *help;
+    double (*value)(const struct job *job);
+};
+
+static double of_step(const struct job *job)
+{
+    return (double)job->message->step;
+}
+
+static double of_steps(const struct job *job)
+{
+    return (double)job->message->steps;
+}
+
+static double of_attempts(const struct job *job)
+{
+    return job->message->attempt;
+}
+
+static double of_ranks(const struct job *job)
+{
+    return job->message->spec->workers;
+}
+
+static double of_waiting(const struct job *job)
+{
+    return (double)job->message->submitted_ms / 1000.0;
+}
+
+static double of_checkpoint(const struct job *job)
+{
+    return job->totals.checkpoint_ms != 0 ? (double)job->totals.checkpoint_ms / 1000.0 : NAN;
+}
+
+static const struct job_family always[] = {
+    {"job_submitted_time_seconds", "gauge", "When the job was submitted, as a Unix time.",
+     of_waiting},
+    {"job_ranks", "gauge", "The job's world size.", of_ranks},
+    {"job_attempts", "gauge", "How often the job was started.", of_attempts},
+    {"step", "gauge", "Training steps that the job has completed.", of_step},
+    {"steps", "gauge", "Total training steps of the job; 0: unknown.", of_steps},
+    {"step_age_seconds", "gauge", "Time since the step of a training job last changed.",
+     stalls_age_seconds},
+    {"checkpoint_time_seconds", "gauge",
+     "When the job's newest checkpoint was complete, as a Unix time.", of_checkpoint},
+};
+
+#define OF_METRICS(name, expression)                                                               \
+    static double name(const struct job *job)                                                      \
+    {                                                                                              \
+        const Fsdpd__V1__Metrics *m = job->message->metrics;                                       \
+        return expression;                                                                         \
+    }
+OF_METRICS(of_loss, m->loss)
+OF_METRICS(of_test_loss, m->evaluated ? m->test_loss : NAN)
+OF_METRICS(of_accuracy, m->evaluated ? m->accuracy : NAN)
+OF_METRICS(of_validation, m->validated ? m->val_loss : NAN)
+OF_METRICS(of_tokens, m->tokens_per_second > 0 ? m->tokens_per_second : NAN)
+OF_METRICS(of_counted, m->counted_tokens_per_second > 0 ? m->counted_tokens_per_second : NAN)
+OF_METRICS(of_data_wait, m->data_wait_share)
+OF_METRICS(of_mfu, m->mfu_known ? m->mfu : NAN)
+OF_METRICS(of_epoch, m->epoch)
+OF_METRICS(of_rate, m->learning_rate)
+OF_METRICS(of_norm, m->gradient_norm_known ? m->gradient_norm : NAN)
+OF_METRICS(of_throughput, m->samples_per_second)
+OF_METRICS(of_left, m->seconds_left)
+
+static const struct job_family reported[] = {
+    {"loss", "gauge", "Mean loss over the last logged interval.", of_loss},
+    {"test_loss", "gauge", "Loss of the last evaluation.", of_test_loss},
+    {"accuracy", "gauge", "Accuracy of the last evaluation, 0 to 1.", of_accuracy},
+    {"validation_loss", "gauge", "Loss of the last validation, per token.", of_validation},
+    {"tokens_per_second", "gauge", "Tokens that all ranks train on per second.", of_tokens},
+    {"counted_tokens_per_second", "gauge", "Of these, tokens whose target counts.", of_counted},
+    {"data_wait_share", "gauge", "Part of the time that rank 0 waited for data, 0 to 1.",
+     of_data_wait},
+    {"mfu", "gauge", "Fraction of the devices' peak arithmetic throughput in use, 0 to 1.", of_mfu},
+    {"epoch", "gauge", "Epochs done, fractional.", of_epoch},
+    {"learning_rate", "gauge", "Learning rate of the last step.", of_rate},
+    {"gradient_norm", "gauge", "Norm of the last step's gradient, before clipping.", of_norm},
+    {"samples_per_second", "gauge", "Samples that all ranks train on per second.", of_throughput},
+    {"seconds_left", "gauge", "Estimated time until the job ends.", of_left},
+};
+
+static double of_samples(const struct job *job)
+{
+    return job->totals.samples;
+}
+
+static double of_exposed(const struct job *job)
+{
+    return job->totals.exposed_seconds;
+}
+
+static const struct job_family totals[] = {
+    {"samples_total", "counter", "Samples trained on, all ranks.", of_samples},
+    {"comm_exposed_seconds_total", "counter",
+     "Time that rank 0 communicated without overlapping computation.", of_exposed},
+};
+
+static void add_families(struct buf *out, const struct coordinator *c,
+                         const struct job_family *families, size_t count, bool need_report)
+{
+    for (size_t f = 0; f < count; f++) {
+        size_t start = out->length;
+        add_family(out, families[f].name, families[f].type, families[f].help);
+        size_t empty = out->length;
+        for (int i = 0; i < c->job_count; i++) {
+            const struct job *job = c->jobs[i];
+            if (need_report && job->message->metrics == NULL) continue;
+            double value = families[f].value(job);
+            if (isnan(value) && families[f].value != of_loss) continue;
+            add_sample(out, families[f].name, "job_id", job->message->id, NULL, NULL, value);
+        }
+        if (out->length > empty) continue;
+        out->length = start; /* no job has a value */
+        out->data[start] = '\0';
+    }
+}
+
+static void add_durations(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const struct job *job = c->jobs[i];
+        if (job->totals.steps == 0) continue;
+        if (!any) add_family(out, "step_duration_seconds", "summary", "Time of a training step.");
+        any = true;
+        add_sample(out, "step_duration_seconds_sum", "job_id", job->message->id, NULL, NULL,
+                   job->totals.seconds);
+        add_sample(out, "step_duration_seconds_count", "job_id", job->message->id, NULL, NULL,
+                   (double)job->totals.steps);
+    }
+}
+
+static void add_checkpoints(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const struct job *job = c->jobs[i];
+        if (job->totals.checkpoints == 0) continue;
+        if (!any)
+            add_family(out, "checkpoint_duration_seconds", "summary",
+                       "Time to take a checkpoint, during training.");
+        any = true;
+        add_sample(out, "checkpoint_duration_seconds_sum", "job_id", job->message->id, NULL, NULL,
+                   job->totals.checkpoint_seconds);
+        add_sample(out, "checkpoint_duration_seconds_count", "job_id", job->message->id, NULL, NULL,
+                   (double)job->totals.checkpoints);
+    }
+}
+
+static void add_communication(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const struct job *job = c->jobs[i];
+        for (int k = 0; k < job->totals.op_count; k++) {
+            if (!any)
+                add_family(out, "comm_bytes_total", "counter",
+                           "Bytes that all ranks send in training steps, from the plan.");
+            any = true;
+            add_sample(out, "comm_bytes_total", "job_id", job->message->id, "op",
+                       job->totals.ops[k].kind, job->totals.ops[k].bytes);
+        }
+    }
+}
+
+static void add_op_times(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const Fsdpd__V1__Metrics *metrics = c->jobs[i]->message->metrics;
+        for (size_t k = 0; metrics != NULL && k < metrics->n_op_times; k++) {
+            if (!any)
+                add_family(out, "op_seconds", "gauge",
+                           "Time of a step's ops by kind, on rank 0, in the last traced step.");
+            any = true;
+            add_sample(out, "op_seconds", "job_id", c->jobs[i]->message->id, "op",
+                       metrics->op_times[k]->op, metrics->op_times[k]->seconds);
+        }
+    }
+}
+
+static void add_memory(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const job_message *message = c->jobs[i]->message;
+        const Fsdpd__V1__Metrics *metrics = message->metrics;
+        double values[] = {message->plan != NULL ? (double)message->plan->peak_bytes : 0,
+                           metrics != NULL ? (double)metrics->memory_peak_bytes : 0,
+                           metrics != NULL ? (double)metrics->memory_bytes : 0,
+                           message->plan != NULL ? (double)message->plan->resident_bytes : 0,
+                           metrics != NULL ? (double)metrics->resident_peak_bytes : 0};
+        static const char *const kinds[] = {"plan", "peak", "used", "resident_plan",
+                                            "resident_peak"};
+        for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+            if (values[k] <= 0) continue;
+            if (!any)
+                add_family(out, "memory_bytes", "gauge",
+                           "Device memory per rank: planned, peak use, current use; and a worker's "
+                           "resident set: planned, peak.");
+            any = true;
+            add_sample(out, "memory_bytes", "job_id", message->id, "kind", kinds[k], values[k]);
+        }
+    }
+}
+
+static void add_jobs(struct buf *out, const struct coordinator *c)
+{
+    static const int states[] = {JOB_QUEUED, JOB_STARTING, JOB_RUNNING, JOB_PAUSED};
+    static const int ends[] = {JOB_SUCCEEDED, JOB_FAILED, JOB_CANCELLED};
+    add_family(out, "jobs", "gauge", "Jobs that are not over, by state.");
+    for (int s = 0; s < 4; s++) {
+        int count = 0;
+        for (int i = 0; i < c->job_count; i++)
+            count += (int)c->jobs[i]->message->state == states[s];
+        add_sample(out, "jobs", "state", job_state_name(states[s]), NULL, NULL, count);
+    }
+    add_family(out, "jobs_finished_total", "counter", "Jobs that ended since fsdpd was started.");
+    for (int s = 0; s < 3; s++)
+        add_sample(out, "jobs_finished_total", "state", job_state_name(ends[s]), NULL, NULL,
+                   (double)c->jobs_finished[s]);
+    if (c->job_count == 0) return;
+    add_family(out, "job_state", "gauge", "1 for the job's current state.");
+    for (int i = 0; i < c->job_count; i++)
+        add_sample(out, "job_state", "job_id", c->jobs[i]->message->id, "state",
+                   job_state_name(c->jobs[i]->message->state), 1);
+    add_families(out, c, always, COUNT_OF(always), false);
+    add_families(out, c, reported, COUNT_OF(reported), true);
+    add_families(out, c, totals, COUNT_OF(totals), true);
+    add_durations(out, c);
+    add_checkpoints(out, c);
+    add_communication(out, c);
+    add_op_times(out, c);
+    add_memory(out, c);
+}
+
+/* ---- workers and the process ---- */
+
+static void count_starting(void *user, const char *id, int64_t pid, uint32_t restarts)
+{
+    (void)id, (void)pid, (void)restarts;
+    ++*(int *)user;
+}
+
+static void add_restarts(void *user, const char *id, uint32_t restarts)
+{
+    add_sample(user, "worker_restarts_total", "worker", id, NULL, NULL, restarts);
+}
+
+static void add_workers(struct buf *out, const struct coordinator *c)
+{
+    int busy = 0, starting = 0;
+    int drained = 0, draining = 0;
+    for (int i = 0; i < c->worker_count; i++) {
+        const struct worker *worker = c->workers[i];
+        if (worker->drained) ++*(worker->job != NULL ? &draining : &drained);
+        else busy += worker->job != NULL;
+    }
+    supervisor_each_starting((struct coordinator *)c, count_starting, &starting);
+    add_family(out, "workers", "gauge", "Workers, by activity.");
+    add_sample(out, "workers", "state", "idle", NULL, NULL,
+               c->worker_count - busy - drained - draining);
+    add_sample(out, "workers", "state", "busy", NULL, NULL, busy);
+    add_sample(out, "workers", "state", "starting", NULL, NULL, starting);
+    add_sample(out, "workers", "state", "drained", NULL, NULL, drained);
+    add_sample(out, "workers", "state", "draining", NULL, NULL, draining);
+    if (c->options.local_workers > 0) {
+        add_family(out, "worker_restarts_total", "counter", "Restarts of a local worker.");
+        supervisor_each_slot(c, add_restarts, out);
+    }
+}
+
+/* The names that Prometheus's client libraries use for every process. */
+static void add_process(struct buf *out, const struct coordinator *c)
+{
+    long pages = 0, resident = 0;
+    FILE *statm = fopen("/proc/self/statm", "re");
+    if (statm != NULL) {
+        if (fscanf(statm, "%ld %ld", &pages, &resident) != 2) resident = 0;
+        fclose(statm);
+    }
+    int open_files = 0;
+    DIR *directory = opendir("/proc/self/fd");
+    if (directory != NULL) {
+        while (readdir(directory) != NULL) open_files++;
+        closedir(directory);
+        open_files -= 3; /* ., .. and the directory itself */
+    }
+    struct rusage usage = {0};
+    getrusage(RUSAGE_SELF, &usage);
+    double cpu = (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec / 1e6 +
+                 (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec / 1e6;
+    buf_printf(out,
+               "# HELP process_cpu_seconds_total CPU time of the coordinator.\n"
+               "# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total %.6f\n"
+               "# HELP process_resident_memory_bytes Memory of the coordinator.\n"
+               "# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes %lld\n"
+               "# HELP process_open_fds Descriptors that the coordinator has open.\n"
+               "# TYPE process_open_fds gauge\nprocess_open_fds %d\n"
+               "# HELP process_start_time_seconds When the coordinator started, as a Unix time.\n"
+               "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %.3f\n",
+               cpu, (long long)resident * sysconf(_SC_PAGESIZE), open_files,
+               (double)c->started_ms / 1000.0);
+}
+
+bool metrics_is_ready(const struct coordinator *c, const char **why)
+{
+    *why = c->draining ? "stopping" : c->rpc_stuck ? "gRPC does not respond" : NULL;
+    if (*why == NULL && c->store_gone) *why = "the store's files were removed or replaced";
+    for (int i = 0; *why == NULL && i < c->job_count; i++)
+        if (c->jobs[i]->unsaved) *why = "the store refuses changes";
+    status_t refusal = room_refusal(c);
+    if (*why == NULL && refusal != NULL)
+        *why = "no new jobs are accepted: the disk of the state directory is full";
+    status_free(refusal);
+    return *why == NULL;
+}
+
+void metrics_write(const struct coordinator *c, struct buf *out)
+{
+    const char *why;
+    add_family(out, "build_info", "gauge", "Always 1; the version is a label.");
+    add_sample(out, "build_info", "version", PACKAGE_VERSION, NULL, NULL, 1);
+    add_single(out, "ready", "gauge", "Whether jobs are accepted and run.",
+               metrics_is_ready(c, &why));
+    add_workers(out, c);
+    add_jobs(out, c);
+    add_single(out, "watchers", "gauge", "Clients that watch jobs.", watch_count(c));
+    add_single(out, "pulls", "gauge", "Pulls under way.", pulls_count(c));
+    add_single(out, "store_bytes", "gauge", "Size of the store's file and its write-ahead log.",
+               (double)store_bytes(c->store));
+    add_process(out, c);
+}

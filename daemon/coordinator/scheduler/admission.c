@@ -1,0 +1,156 @@
+/* How jobs enter the coordinator; see admission.h. */
+#include "coordinator/scheduler/admission.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/jobs/attempt.h"
+#include "coordinator/jobs/job_log.h"
+#include "coordinator/jobs/job_record.h"
+#include "coordinator/jobs/reattach.h"
+#include "coordinator/jobs/retry.h"
+#include "coordinator/scheduler/deadlines.h"
+#include "coordinator/scheduler/dependencies.h"
+
+static job_message *make_message(const struct job_submission *submission, const char *id)
+{
+    const job_spec *spec = submission->spec;
+    job_message *message = mem_alloc(sizeof *message);
+    fsdpd__v1__job__init(message);
+    message_set_text(&message->id, id);
+    message_set_text(&message->name, spec->name);
+    message_set_text(&message->owner, submission->owner);
+    if (submission->hold) message_set_text(&message->held_by, submission->owner);
+    message->priority = spec->priority;
+    message->spec = message_copy(spec);
+    if (submission->plan != NULL) message->plan = message_copy(submission->plan);
+    message->state = (Fsdpd__V1__JobState)JOB_QUEUED;
+    message->steps = submission->steps;
+    message->submitted_ms = message->state_ms = clock_wall_ms();
+    deadlines_resolve(message);
+    char *held = submission->hold ? mem_printf("held by %s", submission->owner) : NULL;
+    job_set_reason_text(message, held != NULL ? "HELD" : "QUEUED",
+                        held != NULL ? held : "waiting for its turn");
+    free(held);
+    return message;
+}
+
+static status_t check_count(const struct coordinator *c, const char *owner)
+{
+    int all = 0, owners = 0;
+    for (int i = 0; i < c->job_count; i++) {
+        const struct job *job = c->jobs[i];
+        if (job->over) continue;
+        all++;
+        owners += strcmp(job->message->owner, owner) == 0;
+    }
+    if (all >= c->options.limits.jobs_active)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "%d jobs are queued or running already, which is the limit", all);
+    if (owners >= c->options.limits.jobs_per_user)
+        return status_new(
+            STATUS_RESOURCE_EXHAUSTED,
+            "%d jobs of %s are queued or running already, which is the limit per user", owners,
+            owner[0] != '\0' ? owner : "this user");
+    return NULL;
+}
+
+status_t jobs_revive(struct coordinator *c, job_message *message, struct job **out)
+{
+    uint64_t sequence = 0, metrics_events = 0;
+    status_t status = check_count(c, message->owner);
+    if (status == NULL)
+        status = store_count_events(c->store, message->id, &sequence, &metrics_events);
+    if (status == NULL && message->has_state_dict)
+        status = store_drop_state_dict(c->store, message->id);
+    if (status != NULL) {
+        message_free(message);
+        return status;
+    }
+    message->has_state_dict = false;
+    message->state = (Fsdpd__V1__JobState)JOB_PAUSED;
+    message->finished_ms = 0;
+    struct job *job = job_add(c, message);
+    job->sequence = sequence;
+    job->metrics_events = metrics_events;
+    job->retried = true; /* the store must record that it has all its retries again */
+    deadlines_begin(job);
+    *out = job;
+    return NULL;
+}
+
+status_t jobs_create(struct coordinator *c, const struct job_submission *submission,
+                     struct job **out)
+{
+    const job_spec *spec = submission->spec;
+    TRY(check_count(c, submission->owner));
+    char *made = NULL;
+    if (submission->id[0] == '\0') TRY(store_next_id(c->store, spec->name, &made));
+    job_message *message = make_message(submission, made != NULL ? made : submission->id);
+    free(made);
+
+    job_event event;
+    Fsdpd__V1__StateChange change;
+    job_state_event(message, submission->owner, &event, &change);
+    status_t status = dependencies_find(c, message);
+    if (status == NULL) status = store_insert_job(c->store, message, &event);
+    if (status != NULL) {
+        message_free(message);
+        return status;
+    }
+    struct job *job = job_add(c, message);
+    job->sequence = 1;
+    deadlines_begin(job);
+    queue_changed(c);
+    log_event(LOG_INFO, "job_queued", "job=%s owner=%s workers=%u device=%s priority=%d",
+              message->id, message->owner, spec->workers, spec->device, message->priority);
+    job_log_note(c, message->id, 0, "INFO", "job_state state=QUEUED reason=QUEUED");
+    *out = job;
+    return NULL;
+}
+
+static status_t recover_one(void *user, const job_message *message)
+{
+    struct coordinator *c = user;
+    job_add(c, message_copy(message));
+    return NULL;
+}
+
+static status_t note_checkpoint(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    struct job *job = user;
+    if (checkpoint->time_ms > job->totals.checkpoint_ms)
+        job->totals.checkpoint_ms = checkpoint->time_ms;
+    return NULL;
+}
+
+status_t jobs_recover(struct coordinator *c)
+{
+    struct store_job_query query = {.active_only = true, .visit = recover_one, .user = c};
+    TRY(store_each_job(c->store, &query));
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
+        deadlines_resolve(job->message);
+        deadlines_begin(job);
+        TRY(retry_recover(job));
+        if (job->message->attempt > 0) /* what cannot be read is reported when it is needed */
+            status_free(store_each_checkpoint(c->store, job->message->id, note_checkpoint, job));
+        if (!job_is_in_attempt(job->message->state)) continue;
+        char *path = coordinator_state_dict_path(c, job->message->id);
+        char *half = mem_printf("%s.tmp", path); /* an interrupted upload */
+        unlink(half);
+        free(half);
+        free(path);
+        TRY(reattach_job(job));
+        if (job->attempt != NULL) continue;
+        retry_attempt_failed(job, true, "COORDINATOR_RESTARTED",
+                             "fsdpd ended while the job was %s, and its workers with it",
+                             job_state_name(job->message->state));
+    }
+    return dependencies_recover(c);
+}

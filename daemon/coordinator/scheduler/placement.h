@@ -1,0 +1,22 @@
+/* Chooses the idle workers for a job: on one host, or else on as few hosts as possible. Pure. */
+#ifndef FSDPD_COORDINATOR_PLACEMENT_H
+#define FSDPD_COORDINATOR_PLACEMENT_H
+
+struct worker;
+
+struct placement_worker {
+    const char *host, *id;
+    struct worker *worker; /* for the caller */
+};
+
+/*
+ * Moves `count` of the `idle_count` workers to the front, in the order of their ranks; there must
+ * be that many. If one host has enough workers, all are on one host: the one with the fewest idle
+ * workers that suffice, so that large hosts remain for large jobs. Otherwise the hosts with the
+ * most idle workers come first, and the smallest host that suffices provides the rest: no choice
+ * uses fewer hosts. Ranks are numbered host by host, in the order of names and ids, where numbers
+ * compare by value.
+ */
+void placement_choose(struct placement_worker *idle, int idle_count, int count);
+
+#endif

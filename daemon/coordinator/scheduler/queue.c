@@ -1,0 +1,293 @@
+/* The queue; see queue.h. queue_decide is pure; queue_place carries out its decisions. */
+#include "coordinator/scheduler/queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/retry.h"
+#include "coordinator/scheduler/placement.h"
+#include "coordinator/scheduler/unplanned.h"
+#include "coordinator/workers/supervisor.h"
+
+static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *kind)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(fleets[i].kind, kind) == 0) return &fleets[i];
+    return NULL;
+}
+
+static enum queue_decision decide(const struct queue_item *item, struct queue_fleet *fleet)
+{
+    if (item->workers > fleet->expected) return QUEUE_WAIT_WORKERS;
+    if (fleet->blocked || item->workers > fleet->idle) return QUEUE_WAIT_TURN;
+    return QUEUE_START;
+}
+
+void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleets, int fleet_count)
+{
+    for (int i = 0; i < fleet_count; i++) {
+        fleets[i].waiting = fleets[i].waiting_higher = 0;
+        fleets[i].blocked = false;
+    }
+    for (int i = 0; i < count; i++) {
+        struct queue_item *item = &items[i];
+        struct queue_fleet *fleet = find_fleet(fleets, fleet_count, item->kind);
+        item->standing = (struct standing){.decision = QUEUE_WAIT_WORKERS, .position = 1};
+        if (fleet == NULL) continue;
+        if (fleet->waiting > 0 && item->priority < fleet->priority)
+            fleet->waiting_higher = fleet->waiting;
+        enum queue_decision decision = decide(item, fleet);
+        item->standing = (struct standing){.decision = decision,
+                                           .position = fleet->waiting + 1,
+                                           .higher = fleet->waiting_higher,
+                                           .behind = fleet->blocked,
+                                           .attached = fleet->attached,
+                                           .idle = fleet->idle,
+                                           .drained = fleet->drained};
+        if (decision == QUEUE_START) {
+            fleet->idle -= item->workers;
+            continue;
+        }
+        fleet->waiting++;
+        fleet->priority = item->priority;
+        if (decision == QUEUE_WAIT_TURN) fleet->blocked = true;
+    }
+}
+
+/* ---- reasons ---- */
+
+const char *queue_ordinal(int number, char text[static 16])
+{
+    int tens = number % 100, ones = number % 10;
+    const char *suffix = tens >= 11 && tens <= 13 ? "th"
+                         : ones == 1              ? "st"
+                         : ones == 2              ? "nd"
+                         : ones == 3              ? "rd"
+                                                  : "th";
+    snprintf(text, 16, "%d%s", number, suffix);
+    return text;
+}
+
+static const char *plural(int count)
+{
+    return count == 1 ? "" : "s";
+}
+
+static const char *waiting_code(const struct job *job)
+{
+    const job_message *message = job->message;
+    if (message->held_by[0] != '\0') return "HELD";
+    if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
+    if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
+    if ((int)message->spec->workers > job->standing.attached) return "WAITING_FOR_WORKERS";
+    return "QUEUED";
+}
+
+static void describe_turn(const struct job *job, struct buf *out)
+{
+    const struct standing *standing = &job->standing;
+    const job_spec *spec = job->message->spec;
+    int workers = (int)spec->workers;
+    char text[16];
+    buf_printf(out, "%s; ", queue_ordinal(standing->position, text));
+    if (workers > standing->attached) {
+        buf_printf(out, "needs %d %s worker%s, %d %s attached", workers, spec->device,
+                   plural(workers), standing->attached, standing->attached == 1 ? "is" : "are");
+        if (standing->drained > 0) buf_printf(out, " and %d drained", standing->drained);
+    } else if (!standing->behind) {
+        buf_printf(out, "waits for %d of %d %s worker%s", workers - standing->idle, workers,
+                   spec->device, plural(workers));
+    } else {
+        int before = standing->position - 1;
+        buf_printf(out, "%d job%s %s before it", before, plural(before),
+                   before == 1 ? "is" : "are");
+        if (standing->higher > 0) buf_printf(out, ", %d of higher priority", standing->higher);
+    }
+}
+
+static void describe(const struct job *job, struct buf *out)
+{
+    const job_message *message = job->message;
+    int waits = (int)message->n_waits_for;
+    if (message->held_by[0] != '\0') {
+        buf_printf(out, "held by %s", message->held_by);
+    } else if (waits > 0) {
+        buf_printf(out, "waits for %s", message->waits_for[0]);
+        if (waits > 1) buf_printf(out, " and %d more job%s", waits - 1, plural(waits - 1));
+    } else if (job->planning) {
+        buf_add_text(out, "a worker plans it");
+    } else if (unplanned_is(job)) {
+        buf_printf(out, "no %s%sworker is attached; it is planned when one comes",
+                   message->spec->device, message->spec->device[0] != '\0' ? " " : "");
+    } else {
+        describe_turn(job, out);
+    }
+}
+
+static bool is_queued(const struct job *job)
+{
+    return job->message->state == FSDPD__V1__JOB_STATE__QUEUED && !job->unsaved &&
+           !retry_is_waiting(job);
+}
+
+/* Whether it waits for nothing but its turn and its workers. */
+static bool could_start(const struct job *job)
+{
+    return job->message->held_by[0] == '\0' && job->message->n_waits_for == 0 && !unplanned_is(job);
+}
+
+/* Records why a job waits, only when the kind of reason changes: positions change all the time, and
+ * recording each change would fill the store and the history. */
+static void note(struct job *job)
+{
+    const char *code = waiting_code(job);
+    if (strcmp(code, job->message->reason->code) == 0) return;
+    struct buf text = {0};
+    describe(job, &text);
+    job_set_waiting(job, code, buf_text(&text));
+    buf_deinit(&text);
+}
+
+void queue_explain(struct job *job)
+{
+    job->message->queue_position = 0;
+    if (!is_queued(job)) return;
+    bool stands = could_start(job);
+    if (stands && job->standing.position == 0) return; /* not decided yet */
+    if (stands) job->message->queue_position = (uint32_t)job->standing.position;
+    struct buf text = {0};
+    describe(job, &text);
+    message_set_text(&job->message->reason->code, waiting_code(job));
+    message_set_text(&job->message->reason->message, buf_text(&text));
+    buf_deinit(&text);
+}
+
+/* ---- placement ---- */
+
+static void start(struct job *job)
+{
+    struct coordinator *c = job->c;
+    const job_spec *spec = job->message->spec;
+    int wanted = (int)spec->workers, count = 0;
+    struct placement_worker *idle = mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
+    /* Workers that share a device only if there are not enough others: their groups are slow. */
+    for (int shared = 0; shared < 2 && count < wanted; shared++)
+        for (int i = 0; i < c->worker_count; i++) {
+            struct worker *worker = c->workers[i];
+            if (worker->job == NULL && !worker->drained && worker->shares_device == (shared == 1) &&
+                worker_is_kind(worker->device, spec->device))
+                idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
+        }
+    if (count >= wanted) {
+        struct worker **chosen = mem_alloc_array((size_t)wanted + 1, sizeof(struct worker *));
+        placement_choose(idle, count, wanted);
+        for (int i = 0; i < wanted; i++) chosen[i] = idle[i].worker;
+        attempt_begin(job, chosen);
+        free(chosen);
+    }
+    free(idle);
+}
+
+/* One fleet per kind of device. */
+struct fleets {
+    struct queue_fleet *items;
+    int count, capacity;
+};
+
+static struct queue_fleet *get_fleet(struct fleets *fleets, const char *device)
+{
+    char *kind = mem_strndup(device, strcspn(device, ":"));
+    struct queue_fleet *fleet = find_fleet(fleets->items, fleets->count, kind);
+    if (fleet != NULL) {
+        free(kind);
+        return fleet;
+    }
+    MEM_GROW(fleets->items, fleets->count, fleets->capacity);
+    fleet = &fleets->items[fleets->count++];
+    *fleet = (struct queue_fleet){.kind = kind};
+    return fleet;
+}
+
+static void count_workers(struct coordinator *c, struct fleets *fleets)
+{
+    if (c->options.local_device != NULL)
+        get_fleet(fleets, c->options.local_device)->expected += supervisor_starting(c);
+    for (int i = 0; i < c->worker_count; i++) {
+        const struct worker *worker = c->workers[i];
+        struct queue_fleet *fleet = get_fleet(fleets, worker->device);
+        if (worker->drained) {
+            fleet->drained++;
+            continue;
+        }
+        fleet->attached++;
+        fleet->expected++;
+        fleet->idle += worker->job == NULL;
+    }
+}
+
+static void fleets_deinit(struct fleets *fleets)
+{
+    for (int i = 0; i < fleets->count; i++) free((char *)fleets->items[i].kind);
+    free(fleets->items);
+}
+
+struct queue_entry {
+    struct job *job;
+    int number; /* in order of submission */
+};
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct queue_entry *first = a, *second = b;
+    int first_priority = first->job->message->priority;
+    int second_priority = second->job->message->priority;
+    if (first_priority != second_priority) return first_priority > second_priority ? -1 : 1;
+    return first->number < second->number ? -1 : 1;
+}
+
+/* The jobs that could start, in starting order. */
+static struct queue_entry *sort_queue(struct coordinator *c, int *count)
+{
+    struct queue_entry *entries = mem_alloc_array((size_t)c->job_count + 1, sizeof *entries);
+    *count = 0;
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        if (!is_queued(job)) continue;
+        if (!could_start(job)) note(job);
+        else entries[(*count)++] = (struct queue_entry){job, i};
+    }
+    qsort(entries, (size_t)*count, sizeof *entries, compare_entries);
+    return entries;
+}
+
+void queue_place(struct coordinator *c)
+{
+    if (c->draining || !c->queue_changed) return;
+    c->queue_changed = false;
+    int count = 0;
+    struct queue_entry *entries = sort_queue(c, &count);
+    struct queue_item *items = mem_alloc_array((size_t)count + 1, sizeof *items);
+    struct fleets fleets = {0};
+    count_workers(c, &fleets);
+    for (int i = 0; i < count; i++) {
+        const job_message *message = entries[i].job->message;
+        get_fleet(&fleets, message->spec->device);
+        items[i] = (struct queue_item){.kind = message->spec->device,
+                                       .workers = (int)message->spec->workers,
+                                       .priority = message->priority};
+    }
+    queue_decide(items, count, fleets.items, fleets.count);
+    for (int i = 0; i < count; i++) {
+        struct job *job = entries[i].job;
+        job->standing = items[i].standing;
+        if (items[i].standing.decision == QUEUE_START) start(job);
+        else note(job);
+    }
+    fleets_deinit(&fleets);
+    free(items);
+    free(entries);
+}

@@ -1,0 +1,51 @@
+/*
+ * Decides which queued jobs start now, and the positions of the others. docs/queue.md explains the
+ * rules to users: higher priority first, then earlier submission; a job gets all of its workers or
+ * none; no job starts before an earlier one that could run on the existing workers. So small jobs
+ * never starve a large one; the cost is that workers stay idle while they are gathered for it
+ * (there is no back-filling: the duration of a training is unknown).
+ */
+#ifndef FSDPD_COORDINATOR_QUEUE_H
+#define FSDPD_COORDINATOR_QUEUE_H
+
+#include "coordinator/jobs/jobs.h"
+
+/* The workers of one kind of device. Drained workers count only in `drained`. */
+struct queue_fleet {
+    const char *kind; /* "cpu" */
+    int attached;
+    int expected; /* attached, or supervised and starting */
+    int idle;
+    int drained;
+
+    /* Used while queue_decide runs. */
+    int waiting, priority, waiting_higher;
+    bool blocked;
+};
+
+struct queue_item {
+    const char *kind;
+    int workers;
+    int priority;
+    struct standing standing; /* the result */
+};
+
+/*
+ * Decides for all items, which are sorted in starting order. Strictly in order within a kind,
+ * except that a job larger than the fleet is skipped. Started jobs reduce the fleets' `idle`
+ * counts.
+ */
+void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleets, int fleet_count);
+
+/* Decides for the coordinator's queue, starts the jobs that can start, and notes the positions of
+ * the others. Does nothing if nothing has changed since the last call. Only turn.c calls it. */
+void queue_place(struct coordinator *c);
+
+/* Writes a queued job's position and reason into its message, for a reply. Other jobs do not
+ * change. */
+void queue_explain(struct job *job);
+
+/* Writes "1st" or "22nd" to `text`, and returns it. */
+const char *queue_ordinal(int number, char text[static 16]);
+
+#endif

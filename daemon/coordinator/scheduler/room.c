@@ -1,0 +1,119 @@
+/*
+ * Room on the disks; see room.h. Sizes are estimates in floating point, which cannot overflow. A
+ * job's logs, metrics and events get a fixed allowance: their maximum (log_bytes) is much more than
+ * nearly all jobs write.
+ */
+#include "coordinator/scheduler/room.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/core/reserve.h"
+#include "coordinator/jobs/jobs.h"
+
+enum {
+    ALLOWANCE = 1 << 20,  /* for logs, metrics and events */
+    HEADER = 64 << 10,    /* of a weights file: names and shapes */
+    STORE_LEAST = 1 << 20 /* free bytes required to accept a job */
+};
+
+/* The bytes that a job writes. */
+struct need {
+    double state_dict, checkpoints, all;
+    double checkpoint_count;
+};
+
+/* Values that the optimizer keeps per parameter. */
+static int count_slots(const Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    if (strcmp(optimizer->type, "sgd") == 0) return optimizer->momentum != 0;
+    return 2;
+}
+
+/* Checkpoints that exist at a time: one more than are kept, but no more than are taken. */
+static double count_checkpoints(const job_spec *spec, uint64_t steps)
+{
+    const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
+    if (checkpoint == NULL || checkpoint->directory[0] != '\0') return 0;
+    if (checkpoint->every_steps == 0 && checkpoint->every_epochs == 0) return 0;
+    double taken = 1; /* that of the last step */
+    if (checkpoint->every_steps > 0) taken += (double)(steps / checkpoint->every_steps);
+    if (checkpoint->every_epochs > 0)
+        taken += (double)(spec->train->epochs / checkpoint->every_epochs);
+    double kept = (double)checkpoint->keep + 1;
+    return checkpoint->keep == 0 || (steps > 0 && taken < kept) ? taken : kept;
+}
+
+static struct need need_of(const job_spec *spec, const Fsdpd__V1__Plan *plan, uint64_t steps)
+{
+    double weights = plan != NULL ? (double)plan->parameters * (double)sizeof(float) : 0;
+    struct need need = {.state_dict = spec->save_model ? weights + HEADER : 0};
+    need.checkpoint_count = count_checkpoints(spec, steps);
+    need.checkpoints =
+        need.checkpoint_count * (weights * (1 + count_slots(spec->optimizer)) + HEADER);
+    need.all = need.state_dict + need.checkpoints + ALLOWANCE;
+    return need;
+}
+
+static status_t add_bytes(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    *(double *)user += (double)checkpoint->bytes;
+    return NULL;
+}
+
+/* Bytes that a job accepted earlier has yet to write. */
+static double still_to_come(const struct job *job)
+{
+    const job_message *message = job->message;
+    struct need need = need_of(message->spec, message->plan, message->steps);
+    double written = 0;
+    if (need.checkpoints > 0 && message->attempt > 0)
+        log_status(LOG_WARNING, "store_failed",
+                   store_each_checkpoint(job->c->store, message->id, add_bytes, &written));
+    if (written > need.checkpoints) written = need.checkpoints;
+    return need.all - written - (message->has_state_dict ? need.state_dict : 0);
+}
+
+status_t room_check(struct coordinator *c, const job_spec *spec, const Fsdpd__V1__Plan *plan,
+                    uint64_t steps)
+{
+    TRY(room_refusal(c));
+    char *path = mem_printf("%s/jobs", c->options.state_dir);
+    struct stat info;
+    const char *where = stat(path, &info) == 0 ? path : c->options.state_dir; /* no job yet */
+    struct need need = need_of(spec, plan, steps);
+    double before = 0, free_bytes = disk_free(where);
+    for (int i = 0; i < c->job_count; i++) before += still_to_come(c->jobs[i]);
+    status_t status = NULL;
+    if (need.all + before > free_bytes)
+        status = status_new(
+            STATUS_RESOURCE_EXHAUSTED,
+            "%s has no room for the job: it will write %.0f bytes (final state_dict %.0f, "
+            "%.0f checkpoints %.0f, logs and metrics %d), jobs accepted before it %.0f more, and "
+            "%.0f bytes are free",
+            where, need.all, need.state_dict, need.checkpoint_count, need.checkpoints, ALLOWANCE,
+            before, free_bytes);
+    free(path);
+    return status;
+}
+
+status_t room_refusal(const struct coordinator *c)
+{
+    TRY(store_check_files(c->store)); /* the free space of a removed directory is meaningless */
+    const char *directory = c->options.state_dir;
+    if (c->reserve_bytes < RESERVE_BYTES)
+        return status_new(
+            STATUS_RESOURCE_EXHAUSTED,
+            "no new jobs are accepted: the disk of %s is full (%.0f bytes are free, and "
+            "%lld of the %d bytes of the store's reserve are left)",
+            directory, disk_free(directory), (long long)c->reserve_bytes, RESERVE_BYTES);
+    double free_bytes = disk_free(directory);
+    if (free_bytes >= STORE_LEAST) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "no new jobs are accepted: the disk of %s is full (%.0f bytes are free, at "
+                      "least %d are needed)",
+                      directory, free_bytes, STORE_LEAST);
+}

@@ -1,0 +1,56 @@
+/* Jobs without a plan; see unplanned.h. */
+#include "coordinator/scheduler/unplanned.h"
+
+#include "coordinator/scheduler/room.h"
+#include "coordinator/workers/planner.h"
+
+bool unplanned_is(const struct job *job)
+{
+    return job->message->plan == NULL;
+}
+
+static void take_plan(struct job *job, const job_spec *spec, const Fsdpd__V1__PlanResult *result)
+{
+    job_message *message = job->message;
+    message_free(message->spec);
+    message->spec = message_copy(spec); /* with its device, and a directory's contents */
+    message->plan = message_copy(result->plan);
+    message->steps = result->steps;
+    job->replanned = true;
+    job_set_reason(job, "QUEUED", "planned; waiting for its turn");
+    queue_changed(job->c);
+}
+
+static void on_planned(void *user, status_t status, const job_spec *spec,
+                       const Fsdpd__V1__PlanResult *result)
+{
+    struct job *job = user;
+    struct coordinator *c = job->c;
+    job->planning = false;
+    if (status == NULL) status = room_check(c, spec, result->plan, result->steps);
+    if (status == NULL) take_plan(job, spec, result);
+    else if (!c->draining && planner_has_worker(c, spec->device))
+        job_set_state(job, JOB_FAILED, status_code_name(status_code(status)), "%s",
+                      status_message(status));
+    status_free(status); /* the job waits for the next worker */
+}
+
+void unplanned_place(struct coordinator *c)
+{
+    if (c->draining || !c->queue_changed) return;
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        const job_message *message = job->message;
+        bool waits = message->state == FSDPD__V1__JOB_STATE__QUEUED && unplanned_is(job) &&
+                     !job->planning && !job->unsaved;
+        if (!waits || !planner_has_worker(c, message->spec->device)) continue;
+        status_t status = planner_request(c, message->spec, 0, on_planned, job);
+        job->planning = status == NULL;
+        status_free(status); /* too many at once: at the next change */
+    }
+}
+
+void unplanned_job_over(struct job *job)
+{
+    if (job->planning) planner_forget(job->c, job);
+}

@@ -1,0 +1,32 @@
+/* Helpers for the API's messages; see message.h. */
+#include "coordinator/store/message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+const char *job_state_name(int state)
+{
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(&fsdpd__v1__job_state__descriptor, state);
+    return value != NULL ? value->name : "UNKNOWN";
+}
+
+bool message_equal(const void *a, const void *b)
+{
+    size_t size_a = 0, size_b = 0;
+    uint8_t *bytes_a = message_pack(a, &size_a);
+    uint8_t *bytes_b = message_pack(b, &size_b);
+    bool equal = size_a == size_b && memcmp(bytes_a, bytes_b, size_a) == 0;
+    free(bytes_a);
+    free(bytes_b);
+    return equal;
+}
+
+void message_set_text(char **field, const char *text)
+{
+    char *copy = mem_strdup(text);
+    if (*field != protobuf_c_empty_string) free(*field);
+    *field = copy;
+}

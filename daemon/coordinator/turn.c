@@ -1,0 +1,85 @@
+/* The end of a turn; see turn.h. */
+#include "coordinator/turn.h"
+
+#include "coordinator/calls/checkpoints.h"
+#include "coordinator/calls/job_call.h"
+#include "coordinator/calls/logs.h"
+#include "coordinator/calls/pulls.h"
+#include "coordinator/calls/traces.h"
+#include "coordinator/calls/uploads.h"
+#include "coordinator/calls/watch.h"
+#include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/jobs.h"
+#include "coordinator/retention/forget.h"
+#include "coordinator/retention/sweeps.h"
+#include "coordinator/scheduler/dependencies.h"
+#include "coordinator/scheduler/queue.h"
+#include "coordinator/scheduler/unplanned.h"
+#include "coordinator/workers/planner.h"
+
+static void on_ready(struct job *job)
+{
+    pulls_advance(job);
+    checkpoints_resume(job);
+    checkpoints_advance(job);
+}
+
+const struct job_clients turn_clients = {
+    .event = watch_send_event,
+    .stored = watch_wake,
+    .logged = logs_wake,
+    .ready = on_ready,
+    .rank_away = traces_rank_away,
+    .is_uploading = uploads_has,
+};
+
+static void on_worker_lost(struct worker *worker, const char *how, bool certain)
+{
+    planner_worker_lost(worker);
+    attempt_worker_lost(worker, how, certain);
+}
+
+const struct worker_users turn_users = {
+    .lost = on_worker_lost,
+    .process_exited = attempt_process_exited,
+};
+
+/* Cleans up its files first, then notifies jobs that wait for it: these may end, too, and come
+ * next. */
+static void on_job_over(struct job *job)
+{
+    struct coordinator *c = job->c;
+    unplanned_job_over(job);
+    forget_tick_soon(c);
+    sweeps_job_over(c, job->message);
+    dependencies_job_over(c, job->message);
+}
+
+void turn_end(struct coordinator *c)
+{
+    do {
+        for (struct job *job; (job = jobs_take_ended(c)) != NULL;) {
+            job_calls_attempt_over(job);
+            if (!job->over) continue;
+            on_job_over(job);
+            job_free(job);
+        }
+        unplanned_place(c);
+        queue_place(c);
+    } while (c->ended_count > 0); /* a job that cannot be started is over */
+}
+
+static void on_prepare(uv_prepare_t *handle)
+{
+    turn_end(handle->data);
+}
+
+/* A prepare handle runs after all callbacks of an iteration and before the loop waits. So no work
+ * is delayed by a wait, and the handle neither wakes the loop nor keeps it alive. */
+void turn_begin(struct coordinator *c)
+{
+    uv_prepare_init(c->loop, &c->turn_end);
+    c->turn_end.data = c;
+    uv_prepare_start(&c->turn_end, on_prepare);
+    uv_unref((uv_handle_t *)&c->turn_end);
+}

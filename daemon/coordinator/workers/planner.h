@@ -1,0 +1,41 @@
+/* Requests the plan of a spec from an attached worker: the coordinator has no devices, so it cannot
+ * plan. */
+#ifndef FSDPD_COORDINATOR_PLANNER_H
+#define FSDPD_COORDINATOR_PLANNER_H
+
+#include "coordinator/workers/workers.h"
+
+/*
+ * Called once, never before planner_request returns: with a plan (valid during the call) and status
+ * NULL, or with an error that the callee owns. `spec` is the request's spec, with its device filled
+ * in; valid during the call.
+ */
+typedef void planner_done(void *user, status_t status, const job_spec *spec,
+                          const Fsdpd__V1__PlanResult *result);
+
+/* What a request asks for beyond units and memory. */
+enum { PLANNER_DETAILS = 1, PLANNER_DUMP = 2, PLANNER_CHOOSE = 4 };
+
+/*
+ * `spec` is copied, `parts` are flags. An empty device becomes that of the first worker that can
+ * plan. Without such a worker, the request waits a while for one. RESOURCE_EXHAUSTED, without a
+ * call of `done`, if there are too many requests.
+ */
+status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
+                         planner_done *done, void *user) FSDPD_MUST_USE;
+
+/* Whether a worker that can plan for this kind of device ("": any) is attached. */
+bool planner_has_worker(struct coordinator *c, const char *kind);
+
+/* `done` is no longer called for this user's requests. */
+void planner_forget(struct coordinator *c, const void *user);
+
+void planner_worker_attached(struct coordinator *c);
+void planner_worker_lost(struct worker *worker);
+void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result);
+void planner_tick(struct coordinator *c);
+
+/* Ends all requests with UNAVAILABLE: the coordinator is closing. */
+void planner_close(struct coordinator *c);
+
+#endif

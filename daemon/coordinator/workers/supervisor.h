@@ -1,0 +1,58 @@
+/*
+ * Local workers: child processes, one per slot, started with the program's `worker` role and
+ * restarted, after growing pauses, when they die. Their stderr is the daemon's. They are not in its
+ * process group, so that Ctrl-C reaches only the coordinator, which then ends them in order. When
+ * the coordinator dies, idle workers exit by themselves and workers that train continue: the next
+ * coordinator takes them over (see adopted.h).
+ */
+#ifndef FSDPD_COORDINATOR_SUPERVISOR_H
+#define FSDPD_COORDINATOR_SUPERVISOR_H
+
+#include "coordinator/core/internal.h"
+
+/* Takes over the workers that a previous coordinator left, and starts the rest of
+ * options.local_workers. */
+void supervisor_start(struct coordinator *c);
+
+/* Whether a local worker has this id. */
+bool supervisor_has_slot(const struct coordinator *c, const char *id);
+
+/* Whether a local worker has this id and pid. */
+bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t pid);
+
+/* Number of workers that are expected to attach: those that supervisor_each_starting visits. */
+int supervisor_starting(struct coordinator *c);
+
+/* Visits every local worker, running or not. */
+void supervisor_each_slot(const struct coordinator *c,
+                          void (*visit)(void *user, const char *id, uint32_t restarts), void *user);
+
+/* Sends SIGKILL to the local worker with this pid. `why` completes "was killed by fsdpd (SIGKILL):
+ * ...". */
+void supervisor_kill(struct coordinator *c, int64_t pid, const char *why);
+
+/* Number of restarts of the worker with this id; 0 for others. */
+uint32_t supervisor_restarts(const struct coordinator *c, const char *id);
+
+/* Calls `visit` for each slot whose worker is not attached but expected; surplus workers that have
+ * ended are not replaced. `pid` is 0 while the slot has no process. */
+void supervisor_each_starting(struct coordinator *c,
+                              void (*visit)(void *user, const char *id, int64_t pid,
+                                            uint32_t restarts),
+                              void *user);
+
+void supervisor_tick(struct coordinator *c);
+
+/* Time before the end of a drain at which the remaining workers are killed. */
+enum { STOP_LAST_MS = 1000 };
+
+/* Starts no more workers; asks all to leave (Drain, or SIGTERM for those without a link), later
+ * kills the rest, and leaves behind those that do not end even then. Calls
+ * coordinator_supervisor_gone when none is left. */
+void supervisor_stop(struct coordinator *c);
+
+/* Sends SIGKILL to all, immediately. */
+void supervisor_kill_all(struct coordinator *c);
+void supervisor_free(struct coordinator *c);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * The optimizers, one row each. All code that depends on the kind is generated from the rows;
+ * anything missing for a new row (a struct of arguments, step_NAME_args, kernel_NAME, cuda_NAME)
+ * fails to compile. Their keys in job files are in common/spec/keys.c. CONTRIBUTING.md lists the
+ * files to change for a new one.
+ */
+#ifndef FSDPD_FSDP_OPTIMIZERS_H
+#define FSDPD_FSDP_OPTIMIZERS_H
+
+#include <stdbool.h>
+
+/*
+ * ROW(KIND, name, kernel, count, slots...): the name in job files; its kernels' name; how many f32
+ * values it keeps per parameter, given a `step` (struct optimizer_step); and which of `slots` the
+ * kernels take.
+ */
+#define OPTIMIZERS(ROW)                                                                            \
+    ROW(ADADELTA, adadelta, adadelta, 2, slots[0], slots[1])                                       \
+    ROW(SGD, sgd, sgd, step->momentum != 0, slots[0])                                              \
+    ROW(ADAM, adam, adam, 2, slots[0], slots[1])                                                   \
+    ROW(ADAMW, adamw, adam, 2, slots[0], slots[1])                                                 \
+    ROW(LION, lion, lion, 1, slots[0])                                                             \
+    ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])
+
+enum { OPTIMIZER_MAX_SLOTS = 2 };
+
+#define OPTIMIZER_ENUMERATOR(KIND, ...) OPTIMIZER_##KIND,
+enum optimizer_kind { OPTIMIZERS(OPTIMIZER_ENUMERATOR) OPTIMIZER_COUNT };
+#undef OPTIMIZER_ENUMERATOR
+
+const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */
+
+/* Whether an optimizer of that name exists; sets *kind. */
+bool plan_optimizer_find(const char *name, enum optimizer_kind *kind);
+
+#endif

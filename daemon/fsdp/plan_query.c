@@ -1,0 +1,98 @@
+/*
+ * Properties derived from a plan's options and units, for its builder, validator, text and hash.
+ * Pure functions; any thread.
+ */
+#include "fsdp/plan_internal.h"
+
+int plan_reshard_world(const struct plan *plan, int unit)
+{
+    const struct unit *it = &plan->units->units[unit];
+    enum reshard reshard = it->reshard != RESHARD_DEFAULT ? it->reshard : plan->options.reshard;
+    int ranks = it->reshard != RESHARD_DEFAULT ? it->reshard_ranks : plan->options.reshard_ranks;
+    switch (reshard) {
+    case RESHARD_DEFAULT:
+        return plan->options.strategy == STRATEGY_SHARD_GRAD_OP ? 1 : it->shard_world;
+    case RESHARD_YES: return it->shard_world;
+    case RESHARD_NO: return 1;
+    case RESHARD_GROUP: return it->shard_world > 1 ? ranks : 1;
+    }
+    return it->shard_world;
+}
+
+enum dtype plan_param_dtype(const struct plan *plan, int unit)
+{
+    return unit_dtype_or(plan->units->units[unit].param_dtype, plan->options.gathered_dtype);
+}
+
+enum dtype plan_reduce_dtype(const struct plan *plan, int unit)
+{
+    return unit_dtype_or(plan->units->units[unit].reduce_dtype, plan->options.reduce_dtype);
+}
+
+bool plan_offloads(const struct plan *plan, int unit)
+{
+    if (!plan->options.host_apart) return false;
+    return plan->options.cpu_offload || plan->units->units[unit].cpu_offload;
+}
+
+bool plan_has_offloaded(const struct plan *plan)
+{
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if (plan_offloads(plan, u)) return true;
+    return false;
+}
+
+bool plan_is_sharded(const struct plan *plan)
+{
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if (plan_gathers(plan, u)) return true;
+    return false;
+}
+
+bool plan_counts_in_norm(const struct plan *plan, int unit)
+{
+    return plan->options.rank < plan->units->units[unit].shard_world;
+}
+
+/* An all_reduce in which each rank sums one slice of ceil(elements / world), the last ones shorter,
+ * and sends it in f32 to all the others; `size` is that of a summed element. */
+static uint64_t all_reduce_bytes(uint64_t elements, uint64_t size, uint64_t world, uint64_t rank)
+{
+    uint64_t slice = (elements + world - 1) / world;
+    uint64_t start = slice * rank < elements ? slice * rank : elements;
+    uint64_t mine = elements - start < slice ? elements - start : slice;
+    return (elements - mine) * size + mine * (world - 1) * sizeof(float);
+}
+
+uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction)
+{
+    uint64_t world = (uint64_t)plan_group_ranks(plan, instruction->group, instruction->unit);
+    uint64_t rank = (uint64_t)plan->options.rank, elements = (uint64_t)instruction->count;
+    if (instruction->group == GROUP_SHARD) rank %= world;
+    if (instruction->group == GROUP_REPLICA) rank /= (uint64_t)plan->options.world / world;
+    uint64_t size = instruction->unit >= 0 ? dtype_size(plan_reduce_dtype(plan, instruction->unit))
+                                           : sizeof(float);
+    switch (instruction->kind) {
+    case INSTRUCTION_ALL_GATHER:
+        return elements * plan_parameter_size(plan, instruction->unit) * (world - 1);
+    case INSTRUCTION_REDUCE_SCATTER: return elements * size * (world - 1);
+    case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes(elements, size, world, rank);
+    case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, sizeof(float), world, rank);
+    case INSTRUCTION_REDUCE_NORM: return elements * sizeof(float) * (world - 1);
+    default: return 0;
+    }
+}
+
+static uint64_t program_communicated(const struct plan_program *program)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < program->instruction_count; i++)
+        bytes += program->instructions[i].communicated;
+    return bytes;
+}
+
+uint64_t plan_communicated_per_step(const struct plan *plan)
+{
+    uint64_t earlier = plan->options.micro_steps > 1 ? plan->options.micro_steps - 1 : 0;
+    return program_communicated(&plan->train) + earlier * program_communicated(&plan->accumulate);
+}

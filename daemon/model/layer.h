@@ -1,0 +1,42 @@
+/* A layer: one call's arithmetic, and the functions that the tables of layers.c are made of. */
+#ifndef FSDPD_MODEL_LAYER_H
+#define FSDPD_MODEL_LAYER_H
+
+#include "base/buf.h"
+#include "model/arguments.h"
+#include "model/model.h"
+#include "ops/op.h"
+
+enum { LAYER_MAX_PARAMETERS = 2, LAYER_MAX_TENSORS = 4 };
+
+/* One call's arithmetic, without its tensors. FLATTEN is a RESHAPE whose shape is still unknown. */
+struct layer {
+    enum op_kind kind;
+    union op_attrs attrs;
+    int start_dim, end_dim; /* of RESHAPE: the dimensions that it joins; negative from the end */
+    int dim; /* of LOG_SOFTMAX, SOFTMAX, SLICE, CONCAT and MEAN, or what RESHAPE splits; negative
+              * from the end */
+    int64_t sizes[2]; /* of RESHAPE: what it splits `dim` into; 0 if it joins. Of an adaptive
+                       * AVG_POOL2D: the output's */
+    int64_t start, length; /* of SLICE; start is negative from the end, length 0 takes the
+                            * dimension away */
+    int64_t chunks;        /* of SLICE: the number of equal parts, of which it takes number `start`;
+                            * 0: see length */
+};
+
+/* A parameter that a leaf module registers. */
+struct layer_parameter {
+    const char *name; /* "weight" */
+    struct tensor_type type;
+    enum init_kind init;
+    double bound;
+    bool has_zero_row;
+    int64_t zero_row;
+};
+
+typedef int layer_parameters_function(const struct bound *bound,
+                                      struct layer_parameter parameters[LAYER_MAX_PARAMETERS]);
+typedef void layer_print_function(const struct bound *bound, struct buf *text);
+typedef status_t layer_make_function(const struct bound *bound, struct layer *layer);
+
+#endif

@@ -1,0 +1,20 @@
+/*
+ * A job's images: finds out what a directory has, and opens it. In this order: dataset.json with
+ * kind images (docs/datasets.md); train.images.npy and train.targets.npy, likewise for validation;
+ * CIFAR's binary files (data_batch_1.bin and so on, or train.bin); idx files.
+ */
+#ifndef FSDPD_TRAIN_IMAGE_FILES_H
+#define FSDPD_TRAIN_IMAGE_FILES_H
+
+#include "train/image_set.h"
+#include "train/job.h"
+
+/*
+ * Opens the images to train on and, if the job evaluates, those to test with; `classes` is the
+ * model's. NOT_FOUND if the directory has no images, or none to test with. With `check`, also
+ * compares digests. The caller closes both sets, also after an error.
+ */
+status_t image_files_open(const struct train_job *job, int64_t classes, bool check,
+                          struct image_set *train, struct image_set *test) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,64 @@
+/* Memory outside of the arenas; see outside.h. */
+#include "train/outside.h"
+
+#include "train/loader.h"
+#include "train/session_state.h"
+
+/* Measured by bench/memory.sh. */
+static const uint64_t code_bytes = 23000000, library_bytes = 5000000;
+
+/* Every rank has a board in shared memory that the others read (runtime/shm_segment.h). */
+static const uint64_t board_bytes = UINT64_C(1) << 20;
+
+const char *outside_name(enum outside_kind kind)
+{
+    switch (kind) {
+    case OUTSIDE_CODE: return "code";
+    case OUTSIDE_LIBRARIES: return "libraries";
+    case OUTSIDE_DATA: return "order of samples";
+    case OUTSIDE_LOADER: return "batches ahead";
+    case OUTSIDE_COMMUNICATOR: return "shared memory";
+    }
+    return "";
+}
+
+/* The sampler's order of all samples, and this rank's part. */
+static uint64_t order_bytes(const struct image_set *set, int world)
+{
+    uint64_t count = (uint64_t)set->count, ranks = (uint64_t)world;
+    return (count + (count + ranks - 1) / ranks) * sizeof(uint32_t);
+}
+
+static uint64_t batch_bytes(const struct train_session *session, uint32_t batch_size)
+{
+    const struct model *model = session->model;
+    uint64_t targets = 1, inputs;
+    if (model->tokens) inputs = targets = (uint64_t)session->job->context;
+    else inputs = (uint64_t)tensor_element_count(&model->input);
+    return LOADER_RING * (uint64_t)batch_size * (inputs + targets) * sizeof(float);
+}
+
+void train_session_outside(const struct train_session *session, struct train_outside *outside)
+{
+    const struct train_job *job = session->job;
+    *outside = (struct train_outside){{0}};
+    if (!device_is_host(session->device)) return;
+    outside->bytes[OUTSIDE_CODE] = code_bytes;
+    outside->bytes[OUTSIDE_LIBRARIES] = library_bytes;
+    outside->bytes[OUTSIDE_DATA] =
+        order_bytes(&session->train_set, job->world) + order_bytes(&session->test_set, job->world);
+    outside->bytes[OUTSIDE_LOADER] = batch_bytes(session, job->batch_size);
+    if (job->evaluate)
+        outside->bytes[OUTSIDE_LOADER] += batch_bytes(session, session->evaluate_batch);
+    if (job->world > 1 && !job->gloo)
+        outside->bytes[OUTSIDE_COMMUNICATOR] = (uint64_t)job->world * board_bytes;
+}
+
+uint64_t train_session_outside_bytes(const struct train_session *session)
+{
+    struct train_outside outside;
+    uint64_t bytes = 0;
+    train_session_outside(session, &outside);
+    for (int kind = 0; kind < OUTSIDE_KINDS; kind++) bytes += outside.bytes[kind];
+    return bytes;
+}

@@ -1,0 +1,32 @@
+/*
+ * The memory of a worker's process outside of the plan's arenas, for a device whose memory is the
+ * host's. What the job determines is computed; the rest are figures of bench/memory.sh for x86-64
+ * (docs/memory.md).
+ */
+#ifndef FSDPD_TRAIN_OUTSIDE_H
+#define FSDPD_TRAIN_OUTSIDE_H
+
+#include <stdint.h>
+
+#include "train/session.h"
+
+enum outside_kind {
+    OUTSIDE_CODE,         /* of the program and its libraries */
+    OUTSIDE_LIBRARIES,    /* what these allocate: gRPC, oneDNN, graphs, the plan itself */
+    OUTSIDE_DATA,         /* the order of an epoch's samples */
+    OUTSIDE_LOADER,       /* batches made ahead */
+    OUTSIDE_COMMUNICATOR, /* shared memory between the ranks of a host */
+};
+enum { OUTSIDE_KINDS = OUTSIDE_COMMUNICATOR + 1 };
+
+struct train_outside {
+    uint64_t bytes[OUTSIDE_KINDS];
+};
+
+const char *outside_name(enum outside_kind kind);
+
+/* All zeros for a device with memory of its own. */
+void train_session_outside(const struct train_session *session, struct train_outside *outside);
+uint64_t train_session_outside_bytes(const struct train_session *session);
+
+#endif

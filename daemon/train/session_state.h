@@ -1,0 +1,65 @@
+/* Inside train/: the state of a session, which session.c sets up and run.c uses. */
+#ifndef FSDPD_TRAIN_SESSION_STATE_H
+#define FSDPD_TRAIN_SESSION_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "train/image_set.h"
+#include "train/session.h"
+#include "train/token_data.h"
+
+struct train_session {
+    struct train_job settings;   /* the job's, completed with values from the model and the data */
+    const struct train_job *job; /* &settings */
+    struct device *device;       /* borrowed */
+    int rank;
+    bool headers_only;
+
+    struct model *model;
+    struct weights *weights;              /* initial values from files; NULL: draw them */
+    struct image_set train_set, test_set; /* images; test_set is empty without evaluation */
+    struct token_data tokens;             /* tokens */
+    struct graph *train_graph, *evaluate_graph;
+    struct device_graph *train_lowered, *evaluate_lowered;
+    /* The types that the graphs were built for, by parameter and by module: units_find_dtypes. */
+    enum dtype *parameter_dtypes, *module_dtypes;
+    int *groups; /* by parameter, for plan_options; NULL without groups */
+    struct unit_set *units;
+    struct plan *plan;
+    enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */
+
+    uint32_t micro_steps;    /* training batches per step, except an epoch's last step of images */
+    uint64_t epoch_batches;  /* training batches per rank and epoch, for images */
+    double epoch_steps;      /* training steps per epoch, for images a whole number */
+    uint64_t evaluate_steps; /* batches per evaluation */
+    uint32_t evaluate_batch; /* rows per rank and evaluation step */
+    uint64_t steps;          /* training steps of the whole run */
+    double step_flops;       /* of a training step on all ranks, without repetitions */
+
+    _Atomic uint64_t step, memory_peak;
+    _Atomic bool evaluates;
+    struct run *run; /* while train_session_run runs; used on its thread */
+
+    pthread_mutex_t mutex; /* guards the members below: other threads call train_session_abort */
+    char *abort_reason;    /* NULL until aborted */
+    struct executor *executor;
+    struct comm *comm;
+};
+
+/* Builds units and a plan for the session's graphs. After an error the caller frees what was
+ * made. */
+status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
+                            struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
+
+/* Whether the host can pin the memory of `next`, in addition to this run's. */
+status_t session_check_host(const struct train_session *session,
+                            const struct plan *next) FSDPD_MUST_USE;
+
+/* Gives train_session_abort the executor to abort from now on. */
+void session_set_executor(struct train_session *session, struct executor *executor);
+
+/* ABORTED with the reason if the session was aborted. */
+status_t session_check_abort(struct train_session *session) FSDPD_MUST_USE;
+
+#endif

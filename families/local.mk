@@ -1,0 +1,25 @@
+# What an installed fsdpd knows of Hugging Face's models.
+familiesdir = $(pkgdatadir)/families
+dist_families_DATA = \
+  %D%/bert.yaml \
+  %D%/deit.yaml \
+  %D%/distilbert.yaml \
+  %D%/gemma.yaml \
+  %D%/gemma2.yaml \
+  %D%/gemma3_text.yaml \
+  %D%/gpt2.yaml \
+  %D%/gpt_neox.yaml \
+  %D%/granite.yaml \
+  %D%/llama.yaml \
+  %D%/mistral.yaml \
+  %D%/olmo.yaml \
+  %D%/olmo2.yaml \
+  %D%/phi3.yaml \
+  %D%/qwen2.yaml \
+  %D%/qwen3.yaml \
+  %D%/roberta.yaml \
+  %D%/smollm3.yaml \
+  %D%/stablelm.yaml \
+  %D%/starcoder2.yaml \
+  %D%/vit.yaml \
+  %D%/xlm_roberta.yaml

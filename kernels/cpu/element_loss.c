@@ -1,0 +1,164 @@
+/*
+ * Losses of every element by itself. Blocks of a fixed size are summed in f32 by rows of lanes, and
+ * then in double in their order, so that the number of threads does not change a bit.
+ */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/parallel.h"
+
+enum { BLOCK = 1024, LANES = 16 };
+
+struct loss_job {
+    const struct op_desc *desc;
+    const float *x, *reference;
+    const int32_t *target; /* NULL: every row counts */
+    size_t count, columns;
+    double *sums; /* by block */
+    float *dx;
+    float scale;
+};
+
+static struct loss_job make_job(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct op_desc *desc = &kernel->desc;
+    size_t count = (size_t)tensor_element_count(&desc->inputs[0]);
+    size_t rows = (size_t)desc->inputs[0].dims[0];
+    struct loss_job job = {.desc = desc,
+                           .x = call->inputs[0],
+                           .reference = call->inputs[1],
+                           .target = desc->input_present[2] ? call->inputs[2] : NULL,
+                           .count = count,
+                           .columns = count / rows};
+    job.scale = (float)(desc->attrs.element_loss.weight *
+                        op_loss_scale(desc, (int64_t)(job.target != NULL ? rows : count)));
+    return job;
+}
+
+/* The elements from `begin` on that belong to one row; all, if every row counts. */
+static size_t run_length(const struct loss_job *job, size_t begin, size_t end)
+{
+    if (job->target == NULL) return end - begin;
+    size_t left = job->columns - begin % job->columns;
+    return end - begin < left ? end - begin : left;
+}
+
+static bool is_ignored(const struct loss_job *job, size_t element)
+{
+    return job->target != NULL && job->target[element / job->columns] < 0;
+}
+
+/* An expression of x, r and away for n elements, 0 where r is NaN, given to `use`. */
+#define EACH(expression, use)                                                                      \
+    for (size_t i = 0; i < n; i++) {                                                               \
+        float x = xs[i], r = references[i], away = x - r;                                          \
+        (void)away;                                                                                \
+        float value = r == r ? (expression) : 0;                                                   \
+        use;                                                                                       \
+    }
+
+static void add_losses(const union op_attrs *attrs, size_t n, const float *xs,
+                       const float *references, float lanes[LANES])
+{
+    float delta = (float)attrs->element_loss.delta;
+    switch (attrs->element_loss.difference) {
+    case DIFFERENCE_SQUARED: EACH(away * away, lanes[i % LANES] += value) break;
+    case DIFFERENCE_ABSOLUTE: EACH(fabsf(away), lanes[i % LANES] += value) break;
+    case DIFFERENCE_HUBER:
+        EACH(fabsf(away) <= delta ? 0.5f * away * away : delta * (fabsf(away) - 0.5f * delta),
+             lanes[i % LANES] += value)
+        break;
+    case DIFFERENCE_BINARY_CROSS_ENTROPY:
+        EACH((x < 0 ? 0 : x) - x * r + log1pf(expf(-fabsf(x))), lanes[i % LANES] += value)
+        break;
+    }
+}
+
+static void write_slopes(const struct op_desc *desc, size_t n, const float *xs,
+                         const float *references, float scale, float *dx)
+{
+    float delta = (float)desc->attrs.element_loss.delta;
+    bool add = desc->accumulate[0];
+    switch (desc->attrs.element_loss.difference) {
+    case DIFFERENCE_SQUARED: EACH(2 * away * scale, dx[i] = add ? dx[i] + value : value) break;
+    case DIFFERENCE_ABSOLUTE:
+        EACH(away > 0 ? scale : away < 0 ? -scale : away, dx[i] = add ? dx[i] + value : value)
+        break;
+    case DIFFERENCE_HUBER:
+        EACH((away > delta    ? delta
+              : away < -delta ? -delta
+                              : away) *
+                 scale,
+             dx[i] = add ? dx[i] + value : value)
+        break;
+    case DIFFERENCE_BINARY_CROSS_ENTROPY:
+        EACH((1 / (1 + expf(-x)) - r) * scale, dx[i] = add ? dx[i] + value : value) break;
+    }
+}
+
+static void sum_part(const void *argument, size_t begin, size_t end)
+{
+    const struct loss_job *job = argument;
+    for (size_t block = begin; block < end; block++) {
+        float lanes[LANES] = {0};
+        size_t at = block * BLOCK, last = at + BLOCK < job->count ? at + BLOCK : job->count;
+        while (at < last) {
+            size_t n = run_length(job, at, last);
+            if (!is_ignored(job, at))
+                add_losses(&job->desc->attrs, n, job->x + at, job->reference + at, lanes);
+            at += n;
+        }
+        double sum = 0;
+        for (int i = 0; i < LANES; i++) sum += lanes[i];
+        job->sums[block] = sum;
+    }
+}
+
+static size_t blocks_of(size_t count)
+{
+    return (count + BLOCK - 1) / BLOCK;
+}
+
+static status_t run_loss(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct loss_job job = make_job(kernel, call);
+    size_t blocks = blocks_of(job.count);
+    job.sums = call->workspace;
+    cpu_parallel(kernel->threads, blocks, CPU_GRAIN / BLOCK, sum_part, &job);
+    double sum = 0;
+    for (size_t i = 0; i < blocks; i++) sum += job.sums[i];
+    float *loss = call->outputs[0], value = (float)(sum * job.scale);
+    *loss = kernel->desc.accumulate[0] ? *loss + value : value;
+    return NULL;
+}
+
+static void slope_part(const void *argument, size_t begin, size_t end)
+{
+    const struct loss_job *job = argument;
+    while (begin < end) {
+        size_t n = run_length(job, begin, end);
+        if (!is_ignored(job, begin))
+            write_slopes(job->desc, n, job->x + begin, job->reference + begin, job->scale,
+                         job->dx + begin);
+        else
+            for (size_t i = begin; i < begin + n && !job->desc->accumulate[0]; i++) job->dx[i] = 0;
+        begin += n;
+    }
+}
+
+static status_t run_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct loss_job job = make_job(kernel, call);
+    job.dx = call->outputs[0];
+    cpu_parallel(kernel->threads, job.count, CPU_GRAIN, slope_part, &job);
+    return NULL;
+}
+
+status_t cpu_prepare_element_loss(struct kernel *kernel)
+{
+    bool forward = kernel->desc.kind == OP_ELEMENT_LOSS;
+    size_t count = (size_t)tensor_element_count(&kernel->desc.inputs[0]);
+    if (forward) kernel->workspace_bytes = blocks_of(count) * sizeof(double);
+    kernel->run = forward ? run_loss : run_backward;
+    return NULL;
+}

@@ -1,0 +1,74 @@
+/* Reference losses of every element by itself; see ELEMENT_LOSS in ops/op.h. */
+#include <math.h>
+
+#include "kernels/reference/reference.h"
+
+static bool counts(const struct kernel *kernel, const struct kernel_call *call, int64_t i)
+{
+    const int32_t *target = call->inputs[2];
+    int64_t columns =
+        tensor_element_count(&kernel->desc.inputs[0]) / kernel->desc.inputs[0].dims[0];
+    if (kernel->desc.input_present[2] && target[i / columns] < 0) return false;
+    return !isnan(((const float *)call->inputs[1])[i]);
+}
+
+/* The factor of every element. */
+static double scale_of(const struct op_desc *desc)
+{
+    int64_t rows = desc->inputs[0].dims[0];
+    return desc->attrs.element_loss.weight *
+           op_loss_scale(desc,
+                         desc->input_present[2] ? rows : tensor_element_count(&desc->inputs[0]));
+}
+
+static double loss_of(const union op_attrs *attrs, double x, double reference)
+{
+    double away = x - reference, delta = attrs->element_loss.delta;
+    switch (attrs->element_loss.difference) {
+    case DIFFERENCE_SQUARED: return away * away;
+    case DIFFERENCE_ABSOLUTE: return fabs(away);
+    case DIFFERENCE_HUBER:
+        return fabs(away) <= delta ? 0.5 * away * away : delta * (fabs(away) - 0.5 * delta);
+    case DIFFERENCE_BINARY_CROSS_ENTROPY:
+        return (x < 0 ? 0 : x) - x * reference + log1p(exp(-fabs(x)));
+    }
+    return NAN;
+}
+
+static double slope_of(const union op_attrs *attrs, double x, double reference)
+{
+    double away = x - reference, delta = attrs->element_loss.delta;
+    switch (attrs->element_loss.difference) {
+    case DIFFERENCE_SQUARED: return 2 * away;
+    case DIFFERENCE_ABSOLUTE: return away > 0 ? 1 : away < 0 ? -1 : away;
+    case DIFFERENCE_HUBER: return away > delta ? delta : away < -delta ? -delta : away;
+    case DIFFERENCE_BINARY_CROSS_ENTROPY: return 1 / (1 + exp(-x)) - reference;
+    }
+    return NAN;
+}
+
+status_t reference_element_loss(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *x = call->inputs[0], *reference = call->inputs[1];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        if (counts(kernel, call, i)) sum += loss_of(&kernel->desc.attrs, x[i], reference[i]);
+    reference_put(kernel, 0, call->outputs[0], sum * scale_of(&kernel->desc));
+    return NULL;
+}
+
+status_t reference_element_loss_backward(const struct kernel *kernel,
+                                         const struct kernel_call *call)
+{
+    const float *x = call->inputs[0], *reference = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    double scale = scale_of(&kernel->desc);
+    for (int64_t i = 0; i < count; i++) {
+        bool counted = counts(kernel, call, i);
+        double slope = counted ? slope_of(&kernel->desc.attrs, x[i], reference[i]) : 0;
+        reference_put(kernel, 0, &dx[i], slope * scale);
+    }
+    return NULL;
+}

@@ -1,0 +1,31 @@
+/* Messages of any type; see message.h. */
+#include "proto/message.h"
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+uint8_t *message_pack(const void *message, size_t *size)
+{
+    *size = protobuf_c_message_get_packed_size(message);
+    uint8_t *bytes = mem_alloc(*size + 1);
+    protobuf_c_message_pack(message, bytes);
+    return bytes;
+}
+
+void *message_copy(const void *message)
+{
+    size_t size = 0;
+    uint8_t *bytes = message_pack(message, &size);
+    void *copy = protobuf_c_message_unpack(((const ProtobufCMessage *)message)->descriptor, NULL,
+                                           size, bytes);
+    free(bytes);
+    if (copy == NULL) abort(); /* packed bytes always unpack: memory has run out */
+    return copy;
+}
+
+void message_free(void *message)
+{
+    if (message != NULL) protobuf_c_message_free_unpacked(message, NULL);
+}

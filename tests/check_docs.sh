@@ -1,0 +1,66 @@
+#!/bin/sh
+# Every path that CONTRIBUTING.md and docs/development.md name exists, every page is in the index of docs/README.md, no link
+# leads nowhere (headings too), every job key of docs/coming-from-fsdp.md is one, and README.md has the ratios of docs/performance.md.
+# A path is a word of `code` with a slash, or with a name of the source tree's root.
+cd "${srcdir:-.}" || exit 1
+status=0
+fail() {
+  echo "$*"
+  status=1
+}
+
+count=0
+for page in CONTRIBUTING.md docs/development.md; do
+  for path in $(grep -oE '`[^` ]+`' "$page" | tr -d '`' | grep -E '^(common|kernels|daemon|client|proto|tests|bench|docs|scripts|examples)/|^Makefile.am$'); do
+    count=$((count + 1))
+    # tests and fuzz targets are named without a suffix
+    [ -e "$path" ] || [ -e "$path.c" ] || [ "$path" = tests/fuzz/found ] || fail "$page: $path does not exist"
+  done
+  for path in $(grep -oE '^    [^#]*' "$page" | grep -oE '(^|[ /])(tests|bench|scripts)/[a-z_/]+(\.(sh|py))?' | sed 's|^[ /]*||'); do
+    count=$((count + 1))
+    [ -e "$path" ] || [ -e "$path.c" ] || fail "$page: $path does not exist"
+  done
+done
+[ $count -gt 100 ] || fail "only $count paths were found"
+for page in docs/*.md; do
+  name=${page#docs/}
+  [ "$name" = README.md ] || grep -qF "($name" docs/README.md || fail "docs/README.md does not mention $name"
+done
+for page in CONTRIBUTING.md README.md; do
+  for link in $(grep -ohE '\]\([^)#:]+\.[a-z]+' $page | sed 's/](//'); do
+    [ -e "$link" ] || fail "$page links to $link, which does not exist"
+  done
+done
+ratios() {
+  grep -E '^\| (date|20[0-9][0-9]-)' "$1"
+}
+[ "$(ratios README.md | wc -l)" -gt 1 ] && [ "$(ratios README.md)" = "$(ratios docs/performance.md)" ] ||
+  fail "README.md: the ratios are not those of docs/performance.md"
+for link in $(grep -ohE '\]\([^)#:]+\.[a-z]+' docs/*.md | sed 's/](//' | sort -u); do
+  [ -e "docs/$link" ] || fail "docs: a link to $link, which does not exist"
+done
+anchors=$(awk '
+function slug(heading) {
+  sub(/^#+ /, "", heading)
+  heading = tolower(heading)
+  gsub(/[^a-z0-9_ -]/, "", heading)
+  gsub(/ /, "-", heading)
+  return heading
+}
+/^```/ { code = !code }
+/^#+ / && !code { heads[FILENAME "#" slug($0)] = 1 }
+{
+  for (line = $0; match(line, /\]\([a-z.\/-]*#[a-z0-9_-]+\)/); line = substr(line, RSTART + RLENGTH)) {
+    target = substr(line, RSTART + 2, RLENGTH - 3)
+    links[(target ~ /^#/ ? FILENAME : "docs/") target] = FILENAME
+  }
+}
+END { for (link in links) if (!(link in heads)) print links[link] ": a link to " link ", which is not a heading" }
+' docs/*.md)
+[ -z "$anchors" ] || fail "$anchors"
+for key in $(grep -oE '`(fsdp|precision|train|optimizer|schedule|model|checkpoint)\.[a-z_.]+[`:*]' docs/coming-from-fsdp.md |
+  tr -d '`:*'); do
+  grep -qF "{\"$key" common/spec/keys.c || fail "docs/coming-from-fsdp.md: there is no job key $key"
+done
+[ $status = 0 ] && echo "$count paths, all there"
+exit $status

@@ -1,0 +1,364 @@
+#!/usr/bin/env python3
+"""Networks for images and numbers, written by hand, against the same in plain PyTorch: outputs,
+loss and all gradients with both libraries of kernels; and the losses of 50 steps of AdamW on one to
+eight ranks under every strategy, with every division of a step's samples. Losses, poolings, norms,
+parameters of a block's own and the ops on shapes are all part of some network."""
+
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+try:
+    import numpy
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+except ImportError as missing:
+    print("SKIP: python3-torch is not installed:", missing)
+    sys.exit(77)
+
+from test_transformers import largest, run, write_safetensors
+
+BATCH, STEPS = 8, 50
+BOUND, LOSS_BOUND = 1e-5, 1e-4 # of the largest element, and of the loss
+
+
+class Regression(nn.Module):
+    text = """
+name: Regression
+input: [7]
+targets: [3]
+modules: {up: "Linear(7, 19)", act: Tanh(), down: "Linear(19, 3)"}
+forward: [output = down(act(up(x)))]
+loss: LOSS
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(7, 19), nn.Linear(19, 3)
+
+    def forward(self, x):
+        return self.down(torch.tanh(self.up(x)))
+
+
+class Autoencoder(nn.Module):
+    text = """
+name: Autoencoder
+input: [1, 5, 6]
+classes: 10
+modules: {encoder: "Linear(6, 4)", decoder: "Linear(4, 6)"}
+forward: [output = decoder(relu(encoder(x)))]
+loss: mse_loss(output, x)
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 4), nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.decoder(torch.relu(self.encoder(x)))
+
+
+class Classifier(nn.Module):
+    text = """
+name: Classifier
+input: [1, 8, 8]
+classes: 10
+modules: {conv: "Conv2d(1, 6, 3)", head: "Linear(216, 10)"}
+forward: ["output = head(flatten(relu(conv(x)), 1))"]
+loss: cross_entropy(output, target, label_smoothing=0.1)
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 6, 3), nn.Linear(216, 10)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.conv(x)).flatten(1))
+
+
+class Attention(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+
+    def forward(self, x):
+        batch, time, width = x.shape
+        q, k, v = (part.view(batch, time, self.heads, -1).transpose(1, 2)
+                   for part in self.qkv(x).chunk(3, dim=-1))
+        scores = q @ k.transpose(2, 3) / (width // self.heads) ** 0.5
+        return self.out((scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, time, width))
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.attn = nn.LayerNorm(width), Attention(width, heads)
+        self.norm2, self.up, self.down = (nn.LayerNorm(width), nn.Linear(width, 2 * width),
+                                          nn.Linear(2 * width, width))
+
+    def forward(self, x):
+        x = x + self.attn(self.norm1(x))
+        return x + self.down(F.gelu(self.up(self.norm2(x))))
+
+
+class ViT(nn.Module):
+    text = """
+name: ViT
+input: [3, 12, 8]
+classes: 10
+blocks:
+  Attention(width, heads):
+    modules: {qkv: "Linear(width, 3 * width)", out: "Linear(width, width)"}
+    forward:
+      - y = qkv(x)
+      - y = attention(chunk(y, 3, dim=-1)[0], chunk(y, 3, dim=-1)[1], chunk(y, 3, dim=-1)[-1], num_heads=heads)
+      - output = out(y)
+  Block(width, heads):
+    modules:
+      norm1: LayerNorm(width)
+      attn: Attention(width, heads)
+      norm2: LayerNorm(width)
+      up: Linear(width, 2 * width)
+      down: Linear(2 * width, width)
+    forward:
+      - x = x + attn(norm1(x))
+      - output = x + down(gelu(up(norm2(x))))
+modules:
+  patch: Conv2d(3, 20, 4, 4)
+  cls: Parameter(1, 1, 20)
+  pos: Parameter(1, 7, 20)
+  blocks: 2 * Block(20, 4)
+  norm: LayerNorm(20)
+  head: Linear(40, 10)
+forward:
+  - y = transpose(flatten(patch(x), 2), 1, 2)
+  - y = cat([cls, y], dim=1) + pos
+  - for block in blocks: y = block(y)
+  - y = norm(y)
+  - output = head(cat((select(y, 1, 0), mean(narrow(y, 1, 1, 6), 1)), dim=-1))
+loss: cross_entropy(output, target)
+"""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 20, 4, 4)
+        self.cls = nn.Parameter(torch.zeros(1, 1, 20))
+        self.pos = nn.Parameter(torch.zeros(1, 7, 20))
+        self.blocks = nn.ModuleList([Block(20, 4) for _ in range(2)])
+        self.norm, self.head = nn.LayerNorm(20), nn.Linear(40, 10)
+
+    def forward(self, x):
+        y = self.patch(x).flatten(2).transpose(1, 2)
+        y = torch.cat([self.cls.expand(y.shape[0], -1, -1), y], dim=1) + self.pos
+        for block in self.blocks:
+            y = block(y)
+        y = self.norm(y)
+        return self.head(torch.cat((y[:, 0], y.narrow(1, 1, 6).mean(1)), dim=-1))
+
+
+class Residual(nn.Module):
+    """A small residual network with GroupNorm and every kind of convolution and average."""
+    text = """
+name: Residual
+input: [3, 13, 11]
+classes: 10
+blocks:
+  Block(width, stride):
+    modules:
+      conv1: Conv2d(width, width, 3, stride, padding=1, groups=2, bias=False)
+      norm1: GroupNorm(2, width)
+      conv2: Conv2d(width, width, (3, 1), padding=(2, 0), dilation=(2, 1))
+      norm2: GroupNorm(4, width, eps=0.001)
+      pool: AvgPool2d(3, stride, 1, count_include_pad=False)
+    forward:
+      - y = relu(norm1(conv1(x)))
+      - output = relu(norm2(conv2(y)) + pool(x))
+modules:
+  stem: Conv2d(3, 8, 3, padding=1)
+  norm: GroupNorm(1, 8, affine=False)
+  layers: "ModuleList(Block(8, 1), Block(8, 2))"
+  pool: AdaptiveAvgPool2d((2, 3))
+  head: Linear(48, 10)
+forward:
+  - y = avg_pool2d(relu(norm(stem(x))), 2, stride=1, padding=1)
+  - for layer in layers: y = layer(y)
+  - output = head(flatten(pool(y), 1))
+loss: cross_entropy(output, target)
+"""
+
+    class Block(nn.Module):
+        def __init__(self, width, stride):
+            super().__init__()
+            self.conv1 = nn.Conv2d(width, width, 3, stride, padding=1, groups=2, bias=False)
+            self.norm1 = nn.GroupNorm(2, width)
+            self.conv2 = nn.Conv2d(width, width, (3, 1), padding=(2, 0), dilation=(2, 1))
+            self.norm2 = nn.GroupNorm(4, width, eps=0.001)
+            self.pool = nn.AvgPool2d(3, stride, 1, count_include_pad=False)
+
+        def forward(self, x):
+            y = torch.relu(self.norm1(self.conv1(x)))
+            return torch.relu(self.norm2(self.conv2(y)) + self.pool(x))
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(1, 8, affine=False)
+        self.layers = nn.ModuleList([self.Block(8, stride) for stride in (1, 2)])
+        self.pool, self.head = nn.AdaptiveAvgPool2d((2, 3)), nn.Linear(48, 10)
+
+    def forward(self, x):
+        y = F.avg_pool2d(torch.relu(self.norm(self.stem(x))), 2, stride=1, padding=1)
+        for layer in self.layers:
+            y = layer(y)
+        return self.head(self.pool(y).flatten(1))
+
+
+class Draw:
+    """Batches for a network. `targets`: the shape of a sample's, or the number of classes."""
+
+    def __init__(self, shape, targets, binary=False):
+        self.shape, self.targets, self.binary = shape, targets, binary
+
+    def batch(self, seed):
+        generator = torch.Generator().manual_seed(seed)
+        x = torch.randn(BATCH, *self.shape, generator=generator)
+        if isinstance(self.targets, int):
+            return x, torch.randint(0, self.targets, (BATCH,), generator=generator)
+        y = torch.randn(BATCH, *self.targets, generator=generator)
+        return x, (y > 0).float() if self.binary else y
+
+
+def against_target(function, **arguments):
+    return lambda output, x, target: function(output, target, **arguments)
+
+
+NUMBERS, BITS = Draw((7,), (3,)), Draw((7,), (3,), binary=True)
+
+# name: the class, the draw, the loss, its text
+NETWORKS = {
+    "mse": (Regression, NUMBERS, against_target(F.mse_loss), "mse_loss(output, target)"),
+    "l1": (Regression, NUMBERS, against_target(F.l1_loss), "l1_loss(output, target)"),
+    "huber": (Regression, NUMBERS, against_target(F.huber_loss, delta=0.5),
+              "huber_loss(output, target, delta=0.5)"),
+    "binary": (Regression, BITS, against_target(F.binary_cross_entropy_with_logits),
+               "binary_cross_entropy_with_logits(output, target)"),
+    "autoencoder": (Autoencoder, Draw((1, 5, 6), 10), lambda output, x, _: F.mse_loss(output, x),
+                    ""),
+    "residual": (Residual, Draw((3, 13, 11), 10), against_target(F.cross_entropy), ""),
+    "vit": (ViT, Draw((3, 12, 8), 10), against_target(F.cross_entropy), ""),
+    "smoothing": (Classifier, Draw((1, 8, 8), 10),
+                  against_target(F.cross_entropy, label_smoothing=0.1), ""),
+}
+
+
+def words(x, targets):
+    kind = "<i4" if targets.dtype == torch.int64 else "<f4"
+    return (x.numpy().astype("<f4").tobytes() + targets.numpy().astype(kind).tobytes())
+
+
+class Networks(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = directory.name
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def write(self, name, data):
+        with open(self.path(name), "wb") as file:
+            file.write(data)
+
+    def prepare(self, name):
+        kind, draw, loss, text = NETWORKS[name]
+        torch.manual_seed(5)
+        model = kind()
+        with torch.no_grad():
+            for path, parameter in model.named_parameters():
+                scale = 1 if "norm" in path or "bn" in path else 0
+                parameter.copy_(scale + 0.3 * torch.randn_like(parameter))
+        self.write("model.yaml", kind.text.replace("LOSS", text).encode())
+        write_safetensors(model, self.path("model.safetensors"))
+        return model, draw, loss
+
+    def compare(self, what, found, expected, scale):
+        difference = largest(found - expected)
+        self.worst = max(self.worst, difference / scale)
+        self.assertLessEqual(difference, BOUND * scale, what)
+
+    def check_once(self, name, library):
+        model, draw, loss_of = self.prepare(name)
+        x, targets = draw.batch(1)
+        self.write("batch", words(x, targets))
+        model = model.double()  # keeps f32 rounding out of the comparison
+        exact = targets.double() if targets.is_floating_point() else targets
+        output = model(x.double())
+        loss = loss_of(output, x.double(), exact)
+        loss.backward()
+        printed = run("dump_transformer", self.path("model.yaml"), self.path("model.safetensors"),
+                      self.path("batch"), BATCH, 0, library)
+        found = torch.from_numpy(numpy.frombuffer(printed, dtype="<f4").astype("f8"))
+        self.worst = 0.0
+        at = output.numel()
+        self.compare("output", found[:at].view_as(output), output, largest(output))
+        self.compare("loss", found[at], loss, float(loss))
+        at += 1
+        for path, parameter in model.named_parameters():
+            gradient = found[at:at + parameter.numel()].view_as(parameter)
+            self.compare(f"d({path})", gradient, parameter.grad, largest(parameter.grad))
+            at += parameter.numel()
+        self.assertEqual(at, found.numel())
+        print(f"{name}, {library} kernels: within {self.worst:.1e}")
+
+    def check_training(self, name):
+        model, draw, loss_of = self.prepare(name)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+        expected, data = [], b""
+        for step in range(STEPS):
+            x, targets = draw.batch(100 + step % 4)
+            data += words(x, targets)
+            optimizer.zero_grad()
+            loss = loss_of(model(x), x, targets)
+            loss.backward()
+            optimizer.step()
+            expected.append(float(loss))
+        self.assertLess(expected[-1], expected[0] * 0.99)
+        self.write("data", data)
+        printed = run("train_transformer", self.path("model.yaml"), self.path("model.safetensors"),
+                      self.path("data"), BATCH, STEPS).decode()
+        worst, lines = 0.0, printed.splitlines()
+        self.assertGreaterEqual(len(lines), 13 + 24)
+        for line in lines:
+            way, losses = line.split(":")
+            found = [float(loss) for loss in losses.split()]
+            self.assertEqual(len(found), STEPS, way)
+            for step, (ours, theirs) in enumerate(zip(found, expected)):
+                worst = max(worst, abs(ours / theirs - 1))
+                self.assertLessEqual(abs(ours / theirs - 1), LOSS_BOUND,
+                                     f"{name}, {way}, step {step}: {ours}, PyTorch {theirs}")
+        print(f"{name}: {STEPS} steps in {len(lines)} ways within {worst:.1e}")
+
+
+def add_tests():
+    for name in NETWORKS:
+        def once(self, name=name):
+            for library in ("reference", "cpu"):
+                self.check_once(name, library)
+
+        def training(self, name=name):
+            self.check_training(name)
+        setattr(Networks, f"test_{name}_is_pytorch", once)
+        # The signs that are the gradient of l1 often add up to 0 exactly, or but for rounding; the
+        # steps of AdamW then differ.
+        if name != "l1":
+            setattr(Networks, f"test_{name}_trains_as_pytorch", training)
+
+
+add_tests()
+
+if __name__ == "__main__":
+    unittest.main()

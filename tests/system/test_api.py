@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""The API for programs that have only the .proto file: a Python client made by protoc trains with a
+minimal message."""
+
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+import wire
+
+try:
+    import grpc
+except ImportError as error:
+    print(f"Python's grpcio is missing: {error}")
+    sys.exit(77)
+
+NET = os.path.join(harness.SOURCE, "examples/mnist/net.yaml")
+
+
+class Api(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.api, _ = wire.generate(cls.directory)
+        cls.types = wire.generate_details()
+        cls.daemon = harness.Daemon()
+        cls.channel = grpc.insecure_channel(cls.daemon.address)
+        with open(NET) as file:
+            cls.model = file.read()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.channel.close()
+        cls.daemon.close()
+        shutil.rmtree(cls.directory)
+
+    def call(self, method, request):
+        """The answer to a unary call, or to a stream its list."""
+        service = self.api.DESCRIPTOR.services_by_name["Control"]
+        one = wire.Method(service, service.methods_by_name[method])
+        response = getattr(self.api, service.methods_by_name[method].output_type.name)
+        make = self.channel.unary_stream if one.gets_stream else self.channel.unary_unary
+        answer = make(one.name, request_serializer=type(request).SerializeToString,
+                      response_deserializer=response.FromString)(
+                          request, timeout=10 * harness.PATIENCE)
+        return list(answer) if one.gets_stream else answer
+
+    def refused(self, method, request):
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.call(method, request)
+        return raised.exception
+
+    def minimal(self):
+        """Name, model, data and workers, as a job file of four lines has them."""
+        api = self.api
+        return api.JobSpec(name="minimal", model=api.ModelSpec(text=self.model),
+                           data=api.DataSpec(dir=self.daemon.data), workers=2)
+
+    def file(self, *overrides, extra=""):
+        """The same as a job file, with its model beside it."""
+        return self.api.JobFile(
+            text=f"name: minimal\nmodel: {{file: net.yaml}}\ndata: {{dir: {self.daemon.data}}}\n"
+                 f"workers: 2\n{extra}",
+            overrides=overrides, files={"net.yaml": self.model})
+
+    def weights(self, job):
+        chunks = self.call("PullStateDict", self.api.PullStateDictRequest(id=job))
+        return b"".join(chunk.data for chunk in chunks)
+
+    def test_a_minimal_message_trains_as_the_job_file(self):
+        api = self.api
+        spec = self.minimal()
+        spec.train.max_steps = 20
+        first = self.call("SubmitJob", api.SubmitJobRequest(spec=spec))
+        path = os.path.join(self.directory, "job.yaml")
+        with open(path, "w") as file:
+            file.write(f"name: minimal\nmodel: {{file: {NET}}}\n"
+                       f"data: {{dir: {self.daemon.data}}}\nworkers: 2\n")
+        second = self.daemon.ctl("submit", path, "--set", "train.max_steps=20").stdout.strip()
+        self.daemon.wait_state(first.id, "SUCCEEDED")
+        self.daemon.wait_state(second, "SUCCEEDED")
+        self.assertEqual(self.daemon.losses(first.id), self.daemon.losses(second))
+        # The files differ in the job's name alone, which their metadata have.
+        one = self.weights(first.id).replace(first.id.encode(), second.encode())
+        self.assertEqual(one, self.weights(second))
+        # The daemon answers with the message that it completed.
+        self.assertEqual(first.spec.optimizer.type, "adadelta")
+        self.assertEqual((first.spec.optimizer.lr, first.spec.optimizer.rho), (1.0, 0.9))
+        self.assertTrue(first.spec.train.dropout and first.spec.train.shuffle)
+        self.assertFalse(first.spec.optimizer.HasField("momentum"))
+
+    def test_the_job_file_through_the_api(self):
+        api = self.api
+        spec = self.minimal()
+        spec.train.max_steps = 20
+        first = self.call("SubmitJob", api.SubmitJobRequest(spec=spec))
+        second = self.call("SubmitJob", api.SubmitJobRequest(
+            job_file=self.file("train.max_steps=20")))
+        spec.model.file_name = "net.yaml"
+        plan = self.call("PlanJob", api.PlanJobRequest(job_file=self.file("train.max_steps=20")))
+        self.assertEqual(plan.hash, first.plan.hash)
+        second.spec.model.file_name = first.spec.model.file_name
+        self.assertEqual(first.spec, second.spec)
+        self.daemon.wait_state(first.id, "SUCCEEDED")
+        self.daemon.wait_state(second.id, "SUCCEEDED")
+        self.assertEqual(self.weights(first.id).replace(first.id.encode(), second.id.encode()),
+                         self.weights(second.id))
+
+    def test_a_job_file_is_refused_in_the_words_of_fsdpctl(self):
+        api = self.api
+        path = os.path.join(self.directory, "job.yaml")
+        shutil.copy(NET, os.path.join(self.directory, "net.yaml"))
+        for extra, overrides in (("train:\n  epoch: 3\n", ()), ("train: {epochs: many}\n", ()),
+                                 ("optimizer: {type: sgd, rho: 1}\n", ()), ("{", ()),
+                                 ("", ("train.epochs=0",)), ("", ("nonsense",)),
+                                 ("", ("model.file=other.yaml", "model.hf=x", "model.hf=y")),
+                                 ("fsdp: {shard_size: 3, strategy: hybrid_shard}\n", ())):
+            file = self.file(*overrides, extra=extra)
+            with open(path, "w") as stream:
+                stream.write(file.text)
+            file.name = path
+            arguments = [part for one in overrides for part in ("--set", one)]
+            shown = self.daemon.ctl("submit", path, *arguments)
+            self.assertEqual(shown.returncode, 2, shown.stderr)
+            for request in (api.SubmitJobRequest(job_file=file), api.PlanJobRequest(job_file=file)):
+                error = self.refused(type(request).__name__.replace("Request", ""), request)
+                self.assertEqual(error.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertEqual(shown.stderr.strip(), "fsdpctl: " + error.details())
+
+    def test_a_job_file_reads_nothing_of_the_daemons_host(self):
+        api = self.api
+        error = self.refused("SubmitJob", api.SubmitJobRequest(
+            job_file=self.file(f"model.file={NET}")))
+        self.assertIn(f"expected the text of {NET} among the files", error.details())
+        error = self.refused("SubmitJob", api.SubmitJobRequest(job_file=self.file(),
+                                                               spec=self.minimal()))
+        self.assertIn("job_file: expected this or spec, found both", error.details())
+        error = self.refused("SubmitJob", api.SubmitJobRequest())
+        self.assertIn("spec: expected this or job_file, found neither", error.details())
+
+    def details(self, method, request):
+        return wire.details(self.refused(method, request), self.types)
+
+    def test_an_invalid_field_is_named_for_programs(self):
+        api = self.api
+        spec = self.minimal()
+        spec.data.normalize_std = 0
+        found = self.details("SubmitJob", api.SubmitJobRequest(spec=spec))
+        self.assertEqual((found["ErrorInfo"].reason, found["ErrorInfo"].domain),
+                         ("INVALID_FIELD", "fsdpd"))
+        violation, = found["BadRequest"].field_violations
+        self.assertEqual(violation.field, "data.normalize_std")
+        self.assertIn("expected a number from 1e-06", violation.description)
+        self.assertNotIn("PreconditionFailure", found)
+        for extra, overrides, field, line in (
+                ("train:\n  epoch: 3\n", (), "train.epoch", "6"),
+                ("train: {epochs: many}\n", (), "train.epochs", "5"),
+                ("optimizer: {type: sgd, nesterov: true}\n", (), "optimizer.nesterov", None),
+                ("optimizer: {type: sgd, rho: 1}\n", (), "optimizer.rho", "5"),
+                ("", ("train.epochs=0",), "train.epochs", None)):
+            for method, request in (("SubmitJob", api.SubmitJobRequest), ("PlanJob",
+                                                                          api.PlanJobRequest)):
+                found = self.details(method, request(job_file=self.file(*overrides, extra=extra)))
+                self.assertEqual(found["BadRequest"].field_violations[0].field, field)
+                self.assertEqual(found["ErrorInfo"].metadata.get("line"), line)
+        # A syntax error belongs to no field, but to a line.
+        found = self.details("PlanJob", api.PlanJobRequest(job_file=self.file(extra="a: [\n")))
+        self.assertNotIn("BadRequest", found)
+        self.assertGreaterEqual(int(found["ErrorInfo"].metadata["line"]), 5)
+
+    def test_a_state_that_does_not_permit_a_call_is_named_for_programs(self):
+        api = self.api
+        job = self.call("SubmitJob", api.SubmitJobRequest(spec=self.minimal(), id="mine")).id
+        self.daemon.wait_step(job, 2)
+        for method, request, reason in (
+                ("ForgetJob", api.ForgetJobRequest(id=job), "JOB_IS_NOT_OVER"),
+                ("HoldJob", api.HoldJobRequest(id=job), "JOB_IS_NOT_QUEUED"),
+                ("ResumeJob", api.ResumeJobRequest(id=job), "JOB_CANNOT_RESUME")):
+            found = self.details(method, request)
+            self.assertEqual(found["ErrorInfo"].reason, reason)
+            violation, = found["PreconditionFailure"].violations
+            self.assertEqual((violation.type, violation.subject), (reason, job))
+        spec = self.minimal()
+        spec.train.seed = 2
+        found = self.details("SubmitJob", api.SubmitJobRequest(spec=spec, id="mine"))
+        self.assertEqual(found["ErrorInfo"].reason, "ID_IS_IN_USE")
+        self.call("CancelJob", api.CancelJobRequest(id=job))
+        self.daemon.wait_state(job, "CANCELLED")
+        for method, request, reason in (
+                ("CancelJob", api.CancelJobRequest(id=job), "JOB_IS_OVER"),
+                ("TraceJob", api.TraceJobRequest(id=job, steps=1), "JOB_IS_NOT_RUNNING"),
+                ("CreateCheckpoint", api.CreateCheckpointRequest(id=job), "JOB_IS_NOT_RUNNING"),
+                ("SetWrapPolicy", api.SetWrapPolicyRequest(id=job, wrap=api.WrapSpec(
+                    policy="none")), "JOB_IS_NOT_RUNNING")):
+            found = self.details(method, request)
+            self.assertIn(found["ErrorInfo"].reason, (reason, "JOB_IS_OVER"))
+            self.assertEqual(found["PreconditionFailure"].violations[0].subject, job)
+        found = self.details("GetJob", api.GetJobRequest(id="nothing-1"))
+        self.assertEqual(found["ErrorInfo"].reason, "JOB_NOT_FOUND")
+        self.assertEqual(found["ErrorInfo"].metadata["subject"], "nothing-1")
+
+    def test_a_long_error_arrives_without_details(self):
+        """Details that do not fit into the metadata must not cost the message."""
+        error = self.refused("GetJob", self.api.GetJobRequest(id="x" * 3500))
+        self.assertEqual(error.code(), grpc.StatusCode.NOT_FOUND)
+        self.assertGreater(len(error.details()), 3500)
+        self.assertNotIn("grpc-status-details-bin", dict(error.trailing_metadata()))
+
+    def test_jobs_come_in_pages(self):
+        api = self.api
+        ids = []
+        for number in range(7):
+            spec = self.minimal()
+            spec.name = "page"
+            spec.labels["parity"] = "odd" if number % 2 else "even"
+            ids.append(self.call("SubmitJob", api.SubmitJobRequest(spec=spec, hold=True)).id)
+        for labels, expected in (({}, ids), ({"parity": "even"}, ids[0::2])):
+            for states in ([], [api.QUEUED]):  # from the store; from memory
+                found, token, pages = [], "", 0
+                while True:
+                    page = self.call("ListJobs", api.ListJobsRequest(
+                        name="page", labels=labels, states=states, page_size=2, page_token=token))
+                    found = [job.id for job in page.jobs] + found
+                    self.assertEqual(page.left_out, len(expected) - len(found))
+                    pages, token = pages + 1, page.next_page_token
+                    if not token:
+                        break
+                self.assertEqual(found, expected)
+                self.assertEqual(pages, (len(expected) + 1) // 2)
+        # The job that a token names may be forgotten meanwhile.
+        page = self.call("ListJobs", api.ListJobsRequest(name="page", page_size=3))
+        last = page.jobs[0].id
+        self.assertEqual(last, ids[4])
+        self.call("CancelJob", api.CancelJobRequest(id=last))
+        self.call("ForgetJob", api.ForgetJobRequest(id=last))
+        page = self.call("ListJobs", api.ListJobsRequest(name="page",
+                                                         page_token=page.next_page_token))
+        self.assertEqual([job.id for job in page.jobs], ids[:4])
+        for token in ("nonsense", "5:", ":x", "x:page-1", "1:../x"):
+            found = self.details("ListJobs", api.ListJobsRequest(page_token=token))
+            self.assertEqual(found["BadRequest"].field_violations[0].field, "page_token")
+        for job in ids[:4] + ids[5:]:
+            self.call("CancelJob", api.CancelJobRequest(id=job))
+
+    def test_a_given_zero_is_refused_by_its_name(self):
+        api = self.api
+        for path, value in (("train.batch_size", 0), ("optimizer.eps", 0), ("workers", 0),
+                            ("data.normalize_std", 0), ("train.epochs", 0),
+                            ("optimizer.lr", float("nan"))):
+            spec = self.minimal()
+            part, name = spec, path
+            while "." in name:
+                section, name = name.split(".", 1)
+                part = getattr(part, section)
+            setattr(part, name, value)
+            for request in (api.SubmitJobRequest(spec=spec), api.PlanJobRequest(spec=spec)):
+                method = type(request).__name__.replace("Request", "")
+                error = self.refused(method, request)
+                self.assertEqual(error.code(), grpc.StatusCode.INVALID_ARGUMENT)
+                self.assertIn(path.replace("normalize_std", "normalize.std") + ": expected",
+                              error.details())
+
+    def test_a_wrap_policy_has_defaults(self):
+        api = self.api
+        job = self.call("SubmitJob", api.SubmitJobRequest(spec=self.minimal()))
+        self.daemon.wait_step(job.id, 2)
+        changed = self.call("SetWrapPolicy", api.SetWrapPolicyRequest(
+            id=job.id, wrap=api.WrapSpec(policy="size", min_num_params=20000)))
+        wrap = changed.spec.fsdp.wrap
+        self.assertEqual(list(wrap.force_leaf.types), ["MultiheadAttention"])
+        self.assertGreater(len(changed.units), 1)
+        # A list that is there and empty is not the default.
+        changed = self.call("SetWrapPolicy", api.SetWrapPolicyRequest(
+            id=job.id, wrap=api.WrapSpec(policy="size", min_num_params=20000,
+                                         force_leaf=api.ModuleTypes())))
+        self.assertTrue(changed.spec.fsdp.wrap.HasField("force_leaf"))
+        self.assertEqual(list(changed.spec.fsdp.wrap.force_leaf.types), [])
+        self.call("CancelJob", api.CancelJobRequest(id=job.id))
+
+
+if __name__ == "__main__":
+    harness.main()

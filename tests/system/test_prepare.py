@@ -1,0 +1,358 @@
+#!/usr/bin/env python3
+"""fsdpd-prepare: conversations become datasets whose counted tokens are exactly the assistant's,
+with the same bytes for any number of processes; errors in the input are named; and a tiny Llama
+fine-tuned on such a dataset over two workers matches transformers. $FSDPD_PYTHON may name a Python
+that has the packages."""
+
+import gzip
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+sys.dont_write_bytecode = True  # beside the sources
+CLIENT = os.path.join(harness.SOURCE, "clients/python")
+ENVIRONMENT = dict(os.environ, PYTHONPATH=CLIENT, PYTHONDONTWRITEBYTECODE="1")
+sys.path.insert(0, CLIENT)
+
+try:
+    import jinja2  # noqa: F401
+    import numpy
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+except ImportError as missing:
+    other = os.environ.get("FSDPD_PYTHON")
+    if other and os.path.realpath(other) != os.path.realpath(sys.executable) and "FSDPD_PREPARE" not in os.environ:
+        os.execve(other, [other, *sys.argv], dict(os.environ, FSDPD_PREPARE="1"))
+    print("SKIP: Python's packages for fsdpd-prepare are not installed:", missing)
+    sys.exit(77)
+
+from fsdpd_prepare.chat import NAMED, Chat
+from fsdpd_prepare.tokens import Tokens
+from fsdpd_prepare.work import mask_of
+
+WORDS = "red green blue small large cat dog house river what is the of a and five seven yes no tell".split()
+SPECIALS = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>",
+            "<start_of_turn>", "<end_of_turn>", "[INST]", "[/INST]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]",
+            "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
+TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+# The marks of an assistant's turn in each template; Mistral's begins after [/INST] or a result.
+TURNS = {"chatml": ("<|im_start|>assistant\n", "<|im_end|>"), "qwen": ("<|im_start|>assistant", "<|im_end|>"),
+         "llama3": ("<|start_header_id|>assistant<|end_header_id|>\n\n", "<|eot_id|>"),
+         "gemma": ("<start_of_turn>model\n", "<end_of_turn>"), "mistral": (None, "</s>")}
+
+
+def line(choice, most=9):
+    return " ".join(choice.choice(WORDS) for _ in range(choice.randint(1, most)))
+
+
+def make_tokenizer(directory):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=SPECIALS, show_progress=False,
+                                  initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+    choice = random.Random(1)
+    tokenizer.train_from_iterator([line(choice) for _ in range(500)], trainer)
+    os.makedirs(directory)
+    tokenizer.save(os.path.join(directory, "tokenizer.json"))
+    with open(os.path.join(directory, "tokenizer_config.json"), "w") as file:
+        json.dump({"bos_token": "<s>", "eos_token": "</s>"}, file)
+
+
+def draw(choice, tools=True):
+    """A conversation, and the assistant's text in each of its turns."""
+    messages, said = [], []
+    if choice.random() < 0.5:
+        messages.append({"role": "system", "content": line(choice)})
+    for _ in range(choice.randint(1, 4)):
+        messages.append({"role": "user", "content": line(choice)})
+        if tools and choice.random() < 0.3:
+            call = {"name": "look_up", "arguments": {"word": choice.choice(WORDS)}}
+            messages.append({"role": "assistant", "content": "",
+                             "tool_calls": [{"type": "function", "function": call}]})
+            said.append(json.dumps(call))
+            messages.append({"role": "tool", "content": line(choice)})
+        # sometimes repeat the user, so that the text alone does not show which role wrote it
+        content = messages[-1]["content"] if choice.random() < 0.2 else line(choice)
+        messages.append({"role": "assistant", "content": content})
+        said.append(content)
+    return messages, said
+
+
+def pieces_by_turn(name, text):
+    """The places of the assistant's turns, by the template's own marks."""
+    begin, end = TURNS[name]
+    found, at = [], 0
+    if begin is not None:
+        while (start := text.find(begin, at)) >= 0:
+            start += len(begin)
+            at = text.index(end, start) + len(end)
+            found.append((start, at))
+        return found
+    while (stop := text.find(end, at)) >= 0:
+        start = max(text.rfind(sign, at, stop) + len(sign) if sign in text[at:stop] else at
+                    for sign in ("[/INST]", "[/TOOL_RESULTS]"))
+        at = stop + len(end)
+        found.append((start, at))
+    return found
+
+
+class Prepare(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.tokenizer = os.path.join(cls.root, "tokenizer")
+        make_tokenizer(cls.tokenizer)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.root)
+
+    def path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def write(self, name, lines):
+        with (gzip.open if name.endswith(".gz") else open)(self.path(name), "wt", encoding="utf-8") as file:
+            file.writelines((text if isinstance(text, str) else json.dumps(text)) + "\n" for text in lines)
+        return self.path(name)
+
+    def prepare(self, *arguments, code=0):
+        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", *arguments], text=True,
+                                capture_output=True, env=ENVIRONMENT)
+        self.assertEqual(result.returncode, code, result.stdout + result.stderr)
+        return result.stdout if code == 0 else result.stderr
+
+    def chat(self, source, output, *arguments, template="chatml", **options):
+        return self.prepare("chat", source, "--tokenizer", self.tokenizer, "--template", template,
+                            "-o", self.path(output), "--processes", "1", *arguments, **options)
+
+    def arrays(self, output, split="train"):
+        return [numpy.load(self.path(output, f"{split}.{name}.npy")) for name in ("tokens", "documents", "mask")]
+
+
+class Masks(Prepare):
+    def test_counted_tokens_are_the_assistants(self):
+        tokens = Tokens(self.tokenizer)
+        for name in TURNS:
+            choice = random.Random(name)
+            chat = Chat(tokens, name)
+            for number in range(200):
+                messages, said = draw(choice)
+                tools = TOOLS if number % 2 else None
+                text, spans = chat.spans(messages, tools)
+                with self.subTest(template=name, number=number, text=text):
+                    expected = pieces_by_turn(name, text)
+                    self.assertEqual(len(expected), len(said))
+                    for (start, stop), content in zip(expected, said):
+                        self.assertIn(content, text[start:stop])
+                    ids, offsets = tokens.encode(text)
+                    mask = mask_of(offsets, spans)
+                    counted = [tokens.decode(ids[at:at + 1]) for at in range(len(ids)) if mask[at]]
+                    self.assertEqual("".join(counted).replace("\n", ""),
+                                     "".join(text[a:b] for a, b in expected).replace("\n", ""))
+
+    def test_templates_without_marks(self):
+        """A tokenizer's own template has no {% generation %}: a turn is the text that it adds."""
+        tokens = Tokens(self.tokenizer)
+        for name in TURNS:
+            with open(os.path.join(NAMED, name + ".jinja"), encoding="utf-8") as file:
+                plain = self.path(name + ".jinja")
+                with open(plain, "w", encoding="utf-8") as out:
+                    out.write(file.read().replace("{%- generation -%}", "").replace("{%- endgeneration -%}", ""))
+            marked, found = Chat(tokens, name), Chat(tokens, plain)
+            choice = random.Random(name)
+            for number in range(100):
+                messages, _ = draw(choice)
+                text, spans = marked.spans(messages, TOOLS if number % 2 else None)
+                other, others = found.spans(messages, TOOLS if number % 2 else None)
+                with self.subTest(template=name, number=number):
+                    self.assertEqual(text, other)
+                    self.assertEqual([text[a:b].strip() for a, b in spans], [text[a:b].strip() for a, b in others])
+                    for (a, b), (c, d) in zip(spans, others):  # except a line break before a call
+                        self.assertTrue(abs(a - c) <= 1 and b == d, (spans, others))
+
+
+class Files(Prepare):
+    def test_bytes(self):
+        choice = random.Random(1)
+        records = [{"messages": draw(choice, tools=False)[0]} for _ in range(300)]
+        source = self.write("many.jsonl.gz", records)
+        self.chat(source, "one")
+        self.chat(source, "three", "--processes", "3")
+        for name in sorted(os.listdir(self.path("one"))):
+            with open(self.path("one", name), "rb") as one, open(self.path("three", name), "rb") as three:
+                self.assertEqual(one.read(), three.read(), name)
+        self.assertIn("exists; --force replaces it", self.chat(source, "one", code=2))
+        self.chat(source, "one", "--force")
+        shown = self.prepare("show", self.path("one"), "-n", "1", "--check")
+        ids, borders, mask = self.arrays("one")
+        self.assertIn(f"train: {len(borders) - 1} documents, {len(ids)} tokens, {mask.sum()} count", shown)
+        self.assertIn("<|im_start|>assistant\n[[", shown)
+        with open(self.path("one", "train.mask.npy"), "r+b") as file:
+            file.seek(200)
+            file.write(b"\x07")
+        self.assertIn("train.mask.npy: it is not what was prepared",
+                      self.prepare("show", self.path("one"), "--check", code=2))
+
+    def test_forms(self):
+        """The same conversation in every form gives the same tokens."""
+        forms = [{"messages": [{"role": "user", "content": "red"}, {"role": "assistant", "content": "blue"}]},
+                 {"conversations": [{"from": "human", "value": "red"}, {"from": "gpt", "value": "blue"}]},
+                 {"instruction": "red", "input": "", "output": "blue"}, {"prompt": "red", "completion": "blue"}]
+        for number, form in enumerate(forms):
+            self.chat(self.write(f"form{number}.jsonl", [form] * 3), f"form{number}", "--validation", "0")
+            for mine, first in zip(self.arrays(f"form{number}"), self.arrays("form0")):
+                numpy.testing.assert_array_equal(mine, first)
+
+    def test_malformed(self):
+        good = {"prompt": "red", "completion": "blue"}
+        source = self.write("bad.jsonl", [good, "{no", {"messages": []}, {"messages": [{"role": "king"}]}, "[]",
+                                          {"messages": [{"role": "user", "content": "a"}]}, good])
+        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", "chat", source, "--tokenizer", self.tokenizer,
+                                 "--template", "chatml", "-o", self.path("bad"), "--validation", "0"], text=True,
+                                capture_output=True, env=ENVIRONMENT)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for words in (f"{source}:2: it is not JSON", f"{source}:3: expected messages",
+                      f"{source}:4: a turn's role is 'king'", f"{source}:5: it is not a mapping",
+                      f"{source}:6: the assistant says nothing"):
+            self.assertIn(words, result.stderr)
+        self.assertIn("5 malformed, 7 read", self.prepare("show", self.path("bad")))
+        self.assertIn(f"{source}:2: it is not JSON", self.chat(source, "strict", "--strict", code=2))
+        self.assertFalse(os.path.exists(self.path("strict")))
+
+    def test_lengths(self):
+        source = self.write("long.jsonl", [{"text": "red " * n} for n in (2, 30, 50)])
+        for how, lengths in (("split", [4, 10, 10, 10, 2, 10, 10, 10, 10, 10, 2]), ("cut", [4, 10, 10]), ("drop", [4])):
+            self.prepare("text", source, "--tokenizer", self.tokenizer, "--max-length", "10", "--long", how,
+                         "--validation", "0", "--processes", "1", "-o", self.path(how))
+            borders = self.arrays(how)[1]
+            self.assertEqual(list(numpy.diff(borders.astype(int))), lengths, how)
+
+
+class Training(Prepare):
+    STEPS, BATCH = 50, 4
+
+    def documents(self, context):
+        """Tokens and labels of each document, which is cut to the context; -100 does not count."""
+        import torch
+        ids, borders, mask = self.arrays(self.data + "/chat")
+        for begin, end in zip(borders, borders[1:]):
+            end = min(int(end), int(begin) + context + 1)
+            tokens = torch.from_numpy(ids[int(begin):end].astype("int64"))
+            labels = torch.where(torch.from_numpy(mask[int(begin):end] != 0), tokens, -100)
+            yield tokens[:-1], labels[1:]
+
+    def padded(self, context):
+        return [[document] for document in self.documents(context)]
+
+    def packed(self, context):
+        """Best fit: the longest first, each into the fullest row that has room, of equal ones the last used."""
+        rows, room, used = [], [], []
+        for number, document in enumerate(sorted(self.documents(context), key=lambda pair: -len(pair[0]))):
+            fits = [row for row in range(len(rows)) if room[row] >= len(document[0])]
+            row = min(fits, key=lambda row: (room[row], -used[row]), default=len(rows))
+            if row == len(rows):
+                rows.append([])
+                room.append(context)
+                used.append(0)
+            rows[row].append(document)
+            room[row] -= len(document[0])
+            used[row] = number
+        return rows
+
+    def reference(self, model, rows, context):
+        """Losses of transformers on rows of documents: attention by blocks, positions from 0, labels -100."""
+        import torch
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+        losses = []
+        for step in range(self.STEPS):
+            tokens = torch.zeros(self.BATCH, context, dtype=torch.long)
+            labels, positions = torch.full_like(tokens, -100), torch.zeros_like(tokens)
+            seen = torch.eye(context, dtype=torch.bool).repeat(self.BATCH, 1, 1, 1)
+            for row in range(self.BATCH):
+                at = 0
+                for ids, targets in rows[(step * self.BATCH + row) % len(rows)]:
+                    end = at + len(ids)
+                    tokens[row, at:end], labels[row, at:end] = ids, targets
+                    positions[row, at:end] = torch.arange(len(ids))
+                    seen[row, 0, at:end, at:end] = torch.ones(len(ids), len(ids), dtype=torch.bool).tril()
+                    at = end
+            mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+            logits = model(input_ids=tokens, attention_mask=mask, position_ids=positions).logits
+            loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def compare(self, windows, context, make_rows, notes):
+        try:
+            import torch
+            import transformers
+        except ImportError as missing:
+            self.skipTest(f"SKIP: {missing}")
+        self.data = "data-" + windows
+        os.makedirs(self.path(self.data))
+        choice = random.Random(3)
+        self.chat(self.write("chat.jsonl", [{"messages": draw(choice)[0]} for _ in range(120)]), self.data + "/chat")
+        torch.manual_seed(1)
+        config = transformers.LlamaConfig(
+            vocab_size=Tokens(self.tokenizer).vocabulary, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+            num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, tie_word_embeddings=False)
+        model = transformers.LlamaForCausalLM(config).float().eval()
+        model.save_pretrained(self.path(self.data, "model"))
+        job = self.path("job.yaml")
+        with open(job, "w") as file:
+            file.write("name: chat\nmodel: {hf: model}\n"
+                       f"data: {{format: dataset, path: chat, windows: {windows}, context: {context}}}\n"
+                       f"train: {{max_steps: {self.STEPS}, batch_size: {self.BATCH // 2}, shuffle: false, "
+                       "log_interval: 1, evaluate_interval: 25}\n"
+                       "optimizer: {type: adamw, lr: 0.001}\nworkers: 2\n")
+        rows, mask = make_rows(context), self.path(self.data, "chat/train.mask.npy")
+        with harness.Daemon(data=self.path(self.data)) as daemon:
+            planned = daemon.ctl("plan", job)
+            self.assertEqual(planned.returncode, 0, planned.stderr)
+            for note in notes(rows):
+                self.assertIn(note, planned.stdout)
+            result = daemon.ctl("submit", job, "--wait", timeout=600)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr + daemon.text())
+            losses = [loss for _, loss in daemon.losses("chat-1")]
+            os.rename(mask, mask + ".gone")
+            refused = daemon.ctl("submit", job)
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn("train.mask.npy", refused.stderr)
+            os.rename(mask + ".gone", mask)
+        expected = self.reference(model, rows, context)
+        self.assertEqual(len(losses), self.STEPS)
+        worst = max(abs(mine / theirs - 1) for mine, theirs in zip(losses, expected))
+        print(f"loss {losses[0]:.4f} to {losses[-1]:.4f}, within {worst:.1e} of transformers")
+        self.assertLess(worst, 1e-4)
+        self.assertLess(losses[-1], losses[0] - 0.5)
+
+    def test_padded_as_transformers(self):
+        self.compare("document", 48, self.padded, lambda rows: [
+            f"an epoch of the dataset is {len(rows)} documents with ",
+            "documents are longer than a window, and are cut"])
+
+    def test_packed_as_transformers(self):
+        def notes(rows):
+            filled = sum(len(ids) for row in rows for ids, _ in row)
+            counted = sum((labels >= 0).sum().item() for row in rows for _, labels in row)
+            documents = sum(map(len, rows))
+            self.assertGreater(documents, 2 * len(rows))
+            return [f"an epoch of the dataset is {len(rows)} windows with {filled:,} targets, of which {counted:,} "
+                    f"count ({100 * counted / filled:.1f} %); windows are {100 * filled / len(rows) / 512:.1f} % full",
+                    f"{documents} documents are packed into {len(rows)} windows, {documents / len(rows):.1f} in each"]
+        self.compare("packed", 512, self.packed, notes)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,427 @@
+#!/usr/bin/env python3
+"""fsdpd-prepare for labelled texts, pictures and preferences: what it reads gives the expected arrays in
+every format, a preparation that was killed continues to the same bytes, and pictures from a directory
+train to the losses of the same pictures as CIFAR's binary files."""
+
+import bz2
+import csv
+import gzip
+import json
+import lzma
+import os
+import pty
+import random
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+from test_prepare import ENVIRONMENT, WORDS, Prepare, line
+
+try:
+    import numpy
+    import pyarrow
+    import pyarrow.feather
+    import pyarrow.orc
+    import pyarrow.parquet
+    from PIL import Image
+except ImportError as missing:
+    print("SKIP: Python's packages for fsdpd-prepare are not installed:", missing)
+    sys.exit(77)
+
+CNN = """name: Net
+input: [3, 32, 32]
+classes: 10
+modules:
+  conv1: Conv2d(3, 8, 3, 2)
+  fc1: Linear(1800, 10)
+forward:
+  - x = relu(conv1(x))
+  - x = flatten(x, 1)
+  - x = fc1(x)
+  - output = log_softmax(x, dim=1)
+loss: nll_loss(output, target, reduction="mean")
+"""
+
+
+class Kinds(Prepare):
+    def make(self, kind, source, output, *arguments, code=0):
+        tokens = () if kind == "images" else ("--tokenizer", self.tokenizer)
+        return self.prepare(kind, *([source] if isinstance(source, str) else source), *tokens, "-o",
+                            self.path(output), "--processes", "1", *arguments, code=code)
+
+    def array(self, output, name, split="train"):
+        return numpy.load(self.path(output, f"{split}.{name}.npy"))
+
+    def root_of(self, output):
+        with open(self.path(output, "dataset.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def same(self, one, other, *ignored):
+        """The same arrays, and the same dataset.json but for these parts of the origin."""
+        for name in sorted(os.listdir(self.path(one))):
+            if name.endswith(".npy"):
+                with open(self.path(one, name), "rb") as mine, open(self.path(other, name), "rb") as theirs:
+                    self.assertEqual(mine.read(), theirs.read(), name)
+        roots = [self.root_of(one), self.root_of(other)]
+        for root in roots:
+            for key in ignored:
+                root["origin"].pop(key)
+        self.assertEqual(*roots)
+
+
+class Formats(Kinds):
+    def test_every_format_gives_the_same_arrays(self):
+        choice = random.Random(4)
+        records = [{"text": line(choice), "label": choice.choice(("bad", "fair", "good"))} for _ in range(120)]
+        table = pyarrow.Table.from_pylist(records)
+        lines = "".join(json.dumps(record) + "\n" for record in records)
+        for name, opened in (("a.jsonl", open), ("b.jsonl.gz", gzip.open), ("c.jsonl.bz2", bz2.open),
+                             ("d.jsonl.xz", lzma.open)):
+            with opened(self.path(name), "wt") as file:
+                file.write(lines)
+        # Two frames, as zstd appends them.
+        with open(self.path("e.jsonl.zst"), "wb") as file:
+            for part in (lines[:1000], lines[1000:]):
+                file.write(pyarrow.compress(part.encode(), "zstd", asbytes=True))
+        with open(self.path("f.json"), "w") as file:
+            json.dump(records, file)
+        for name, delimiter in (("g.csv", ","), ("h.tsv", "\t")):
+            with open(self.path(name), "w", newline="") as file:
+                rows = csv.DictWriter(file, ["text", "label"], delimiter=delimiter)
+                rows.writeheader()
+                rows.writerows(records)
+        pyarrow.parquet.write_table(table, self.path("i.parquet"), row_group_size=50)
+        with pyarrow.ipc.new_file(self.path("j.arrow"), table.schema) as file:
+            file.write_table(table, max_chunksize=50)
+        with pyarrow.ipc.new_stream(self.path("k.arrow"), table.schema) as file:
+            file.write_table(table, max_chunksize=50)
+        pyarrow.feather.write_feather(table, self.path("l.feather"))
+        pyarrow.orc.write_table(table, self.path("m.orc"))
+        for name in ("b.jsonl.gz", "c.jsonl.bz2", "d.jsonl.xz", "e.jsonl.zst", "f.json", "g.csv", "h.tsv", "i.parquet",
+                     "j.arrow", "k.arrow", "l.feather", "m.orc"):
+            if not os.path.exists(self.path("from-a.jsonl")):
+                self.make("classify", self.path("a.jsonl"), "from-a.jsonl")
+            with self.subTest(name):
+                self.make("classify", self.path(name), "from-" + name)
+                self.same("from-a.jsonl", "from-" + name, "sources")
+        numbers = [["bad", "fair", "good"].index(record["label"]) for record in records]
+        both = [*self.array("from-a.jsonl", "labels"), *self.array("from-a.jsonl", "labels", "validation")]
+        self.assertEqual(sorted(both), sorted(numbers))
+        root = self.root_of("from-a.jsonl")
+        self.assertEqual((root["kind"], root["classes"], root["origin"]["names"]), ("tokens", 3, ["bad", "fair", "good"]))
+        self.assertEqual(root["splits"]["train"]["labels"]["type"], "uint8")
+
+    def test_directories_of_datasets(self):
+        try:
+            import datasets
+        except ImportError as missing:
+            self.skipTest(f"SKIP: {missing}")
+        records = [{"text": f"red {word}", "label": number % 2} for number, word in enumerate(WORDS)]
+        datasets.disable_progress_bars()
+        datasets.Dataset.from_list(records).save_to_disk(self.path("saved"))
+        self.make("classify", self.path("saved"), "from-saved", "--validation", "0")
+        self.assertEqual(list(self.array("from-saved", "labels")), [record["label"] for record in records])
+
+    def test_directories_as_labels(self):
+        for word in WORDS[:6]:
+            os.makedirs(self.path("reviews", word[0]), exist_ok=True)
+            with open(self.path("reviews", word[0], word + ".txt"), "w") as file:
+                file.write(word)
+        self.make("classify", self.path("reviews"), "reviews-data", "--validation", "0")
+        self.assertEqual(self.root_of("reviews-data")["origin"]["names"], sorted({word[0] for word in WORDS[:6]}))
+
+    def test_what_is_no_such_file(self):
+        self.write("cut.jsonl.gz", [{"text": line(random.Random(n)), "label": 0} for n in range(99)])
+        with open(self.path("cut.jsonl.gz"), "rb") as whole, open(self.path("part.jsonl.gz"), "wb") as part:
+            part.write(whole.read()[:-40])
+        for name, text, words in (("no.parquet", "no table", "no.parquet: "), ("no.json", "{", "no.json: it is not JSON"),
+                                  ("no.csv", None, "no.csv: No such file"), ("no.dat", "", "no.dat: expected a file"),
+                                  ("part.jsonl.gz", None, "part.jsonl.gz: ")):
+            if text is not None:
+                with open(self.path(name), "w") as file:
+                    file.write(text)
+            error = self.make("classify", self.path(name), "none", code=2)
+            self.assertIn(words, error)
+            self.assertNotIn("Traceback", error)
+
+
+class Hostile(Kinds):
+    """Whatever a record has, it is malformed, and the others are used."""
+
+    VALUES = (None, True, 7, -1, 1e400, "", "\ud800", "\0", [], [None], [[]], {}, {"a": 1}, {"role": "user"},
+              [{"role": "assistant"}], [{"role": [], "content": {}}], [{"role": "assistant", "content": [{"text": 3}]}],
+              [{"role": "user", "content": "a"}, {"role": "assistant", "content": None, "tool_calls": "b"}],
+              [{"role": "assistant", "content": "a", "tool_calls": [{"function": 3}, 7]}])
+    KEYS = {"chat": ("messages", "conversations", "instruction", "output", "input", "system", "prompt", "completion", "tools"),
+            "text": ("text",), "classify": ("text", "label"), "preference": ("prompt", "chosen", "rejected", "tools"),
+            "images": ("image", "label")}
+    GOOD = {"chat": {"prompt": "red", "completion": "blue"}, "text": {"text": "red"}, "classify": {"text": "red", "label": 1},
+            "preference": {"prompt": "red", "chosen": "blue", "rejected": "green"}, "images": {"image": "dot.png", "label": 1}}
+
+    def test_odd_records(self):
+        Image.new("RGB", (2, 2)).save(self.path("dot.png"))
+        for kind, keys in self.KEYS.items():
+            good = self.GOOD[kind]
+            lines = [json.dumps({**base, key: value}) for key in keys for value in self.VALUES for base in ({}, good)]
+            lines += ["[" * 100000, '{"text": 1' + "0" * 5000 + "}", "\x00", '"red"', "null", json.dumps(good)]
+            if kind == "chat":
+                lines += [json.dumps({**good, "tools": "{"}), json.dumps({"messages": [good]})]
+            source = self.path(kind + "-odd.jsonl")
+            with open(source, "wb") as file:
+                file.write(b"\n".join(text.encode() for text in lines) + b"\n\xff\xfe\n")
+            more = ("--template", "chatml") if kind in ("chat", "preference") else ()
+            more = ("--classes", "0,1,7") if kind in ("classify", "images") else more
+            with self.subTest(kind):
+                self.make(kind, source, kind + "-odd", "--validation", "0", *more)
+                counts = self.root_of(kind + "-odd")["origin"]["records"]
+                self.assertEqual(counts["read"], len(lines) + 1)
+                self.assertGreater(counts["malformed"], len(lines) // 4)
+                self.prepare("show", self.path(kind + "-odd"), "--check")
+
+    def test_damaged_archives(self):
+        choice = random.Random(9)
+        text = "".join(json.dumps({"text": line(choice), "label": 1}) + "\n" for _ in range(400)).encode()
+        packed = {"gz": gzip.compress(text), "bz2": bz2.compress(text), "xz": lzma.compress(text),
+                  "zst": pyarrow.compress(text, "zstd", asbytes=True)}
+        for suffix, data in packed.items():
+            for at in (0, 20, len(data) // 2, len(data) - 5):
+                damaged = bytearray(data)
+                damaged[at] ^= 0x5a
+                source = self.path("damaged.jsonl." + suffix)
+                with open(source, "wb") as file:
+                    file.write(damaged)
+                result = subprocess.run(
+                    [sys.executable, "-m", "fsdpd_prepare", "classify", source, "--tokenizer", self.tokenizer, "-o",
+                     self.path("damaged"), "--processes", "1", "--force"], env=ENVIRONMENT, text=True, capture_output=True)
+                with self.subTest(suffix=suffix, at=at):
+                    self.assertNotIn("Traceback", result.stderr)
+                    self.assertIn(result.returncode, (0, 2))
+                    if result.returncode == 2:
+                        self.assertIn(source, result.stderr)
+
+
+class Classify(Kinds):
+    def test_numbers_and_names(self):
+        source = self.write("numbers.jsonl", [{"text": "red", "label": label} for label in (7, "3", 300, True)])
+        self.make("classify", source, "numbers", "--validation", "0")
+        self.assertEqual(list(self.array("numbers", "labels")), [7, 3, 300, 1])
+        self.assertEqual(self.root_of("numbers")["classes"], 301)
+        self.make("classify", source, "floats", "--validation", "0", "--targets", "float")
+        self.assertEqual(self.array("floats", "targets").dtype, numpy.float32)
+        self.assertEqual(list(self.array("floats", "targets")), [7, 3, 300, 1])
+        source = self.write("names.jsonl", [{"text": "red", "label": label} for label in ("no", "yes", "maybe", "no")])
+        error = self.make("classify", source, "names", "--validation", "0", "--classes", "yes,no", "--strict", code=2)
+        self.assertIn(f"{source}:3: its label is maybe, which is not among --classes", error)
+        self.make("classify", source, "names", "--validation", "0", "--classes", "yes,no")
+        self.assertEqual(list(self.array("names", "labels")), [1, 0, 1])
+        shown = self.prepare("show", self.path("names"), "-n", "1")
+        for words in ("   no         2  ####", "--- document 0, no: 2 tokens, 1 count", "1 malformed, 4 read",
+                      "1 malformed: its label is maybe", f"skipped {source}:3: its label is maybe"):
+            self.assertIn(words, shown)
+        mixed = self.write("mixed.jsonl", [{"text": "red", "label": label} for label in ("no", 3)])
+        self.assertIn("both names and numbers", self.make("classify", mixed, "mixed", "--validation", "0", code=2))
+
+    def test_a_source_for_validation(self):
+        train = self.write("train.jsonl", [{"text": "red", "label": "b"}] * 3)
+        other = self.write("other.jsonl", [{"text": "red", "label": "a"}] * 2)
+        self.make("classify", train, "two", "--validation", other)
+        self.assertEqual(list(self.array("two", "labels")), [1, 1, 1])
+        self.assertEqual(list(self.array("two", "labels", "validation")), [0, 0])
+
+
+class Preference(Kinds):
+    def test_forms(self):
+        user, good, bad = [{"role": role, "content": text} for role, text in
+                           (("user", "red"), ("assistant", "blue"), ("assistant", "green"))]
+        forms = [{"prompt": "red", "chosen": "blue", "rejected": "green"},
+                 {"prompt": [user], "chosen": [good], "rejected": [bad]},
+                 {"chosen": [user, good], "rejected": [user, bad]},
+                 {"prompt": "red", "chosen": [user, good], "rejected": [user, bad]}]
+        for number, form in enumerate(forms):
+            self.make("preference", self.write(f"pairs{number}.jsonl", [form] * 2), f"pairs{number}", "--validation", "0",
+                      "--template", "chatml")
+            for mine, first in zip(self.arrays(f"pairs{number}"), self.arrays("pairs0")):
+                numpy.testing.assert_array_equal(mine, first)
+        self.assertEqual(self.root_of("pairs0")["kind"], "pairs")
+        shown = self.prepare("show", self.path("pairs0"), "-n", "1")
+        for words in ("4 documents (2 pairs)", "--- pair 0, chosen", "[[blue<|im_end|>]]", "--- pair 0, rejected",
+                      "[[green<|im_end|>]]"):
+            self.assertIn(words, shown)
+
+    def test_what_is_too_long_goes_with_its_pair(self):
+        source = self.write("long-pairs.jsonl", [
+            {"prompt": "red", "chosen": "blue", "rejected": "green"},
+            {"prompt": "red", "chosen": "blue", "rejected": "green " * 200},
+            {"prompt": "red " * 200, "chosen": "blue", "rejected": "green"},
+            {"prompt": "red", "chosen": "blue", "rejected": "blue"},
+            {"prompt": "red", "chosen": "blue"}])
+        arguments = ("--validation", "0", "--template", "chatml", "--max-length", "40")
+        self.make("preference", source, "dropped", *arguments, "--long", "drop")
+        self.assertEqual(self.root_of("dropped")["origin"]["records"], {"read": 5, "dropped": 2, "malformed": 2})
+        self.assertEqual(len(self.arrays("dropped")[1]), 3)
+        self.make("preference", source, "cut-pairs", *arguments)
+        self.assertEqual(self.root_of("cut-pairs")["origin"]["records"], {"read": 5, "cut": 1, "malformed": 3})
+        self.assertEqual(len(self.arrays("cut-pairs")[1]), 5)
+        shown = self.prepare("show", self.path("cut-pairs"))
+        self.assertIn("1 malformed: chosen and rejected are the same", shown)
+        self.assertIn("cut: longer than 40 tokens", shown)
+
+
+class Images(Kinds):
+    def draw(self, directory, count, seed, side=32):
+        """Pictures in a directory for each class, and their pixels and classes in the order of the names."""
+        choice, samples = numpy.random.default_rng(seed), []
+        for number in range(count):
+            label = int(choice.integers(10))
+            # Brightness by class, so that there is something to learn.
+            pixels = (choice.integers(0, 80, (side, side, 3)) + 17 * label).astype("uint8")
+            os.makedirs(self.path(directory, str(label)), exist_ok=True)
+            Image.fromarray(pixels).save(self.path(directory, str(label), f"{number:04}.png"))
+            samples.append((str(label), number, pixels))
+        samples.sort(key=lambda sample: sample[:2])
+        return numpy.stack([pixels for _, _, pixels in samples]), numpy.array([int(label) for label, _, _ in samples])
+
+    def test_pictures_train_as_binary_files(self):
+        pixels, labels = self.draw("data/png/train", 320, 1)
+        test_pixels, test_labels = self.draw("data/png/test", 64, 2)
+        self.make("images", self.path("data/png/train"), "data/pictures", "--validation", self.path("data/png/test"))
+        numpy.testing.assert_array_equal(self.array("data/pictures", "images"), pixels)
+        numpy.testing.assert_array_equal(self.array("data/pictures", "targets"), labels)
+        numpy.testing.assert_array_equal(self.array("data/pictures", "images", "validation"), test_pixels)
+        os.makedirs(self.path("data/binary"))
+        rows = numpy.concatenate([labels[:, None].astype("uint8"), pixels.transpose(0, 3, 1, 2).reshape(len(labels), -1)], 1)
+        for batch in range(5):
+            rows[64 * batch:64 * (batch + 1)].tofile(self.path("data/binary", f"data_batch_{batch + 1}.bin"))
+        numpy.concatenate([test_labels[:, None].astype("uint8"),
+                           test_pixels.transpose(0, 3, 1, 2).reshape(len(test_labels), -1)], 1).tofile(
+                               self.path("data/binary/test_batch.bin"))
+        with open(self.path("net.yaml"), "w") as file:
+            file.write(CNN)
+        with open(self.path("job.yaml"), "w") as file:
+            file.write("name: pictures\nmodel: {file: net.yaml}\ndata: {format: images, dir: pictures, "
+                       "normalize: {mean: 0.5, std: 0.25}, augment: {crop_padding: 4, flip: true}}\n"
+                       "train: {epochs: 3, batch_size: 16, test_batch_size: 32, log_interval: 1}\n"
+                       "optimizer: {type: adam, lr: 0.002}\nworkers: 2\n")
+        losses = []
+        with harness.Daemon(data=self.path("data")) as daemon:
+            for number, directory in enumerate(("pictures", "binary"), 1):
+                result = daemon.ctl("submit", self.path("job.yaml"), "--set", f"data.dir={directory}", "--wait")
+                self.assertEqual(result.returncode, 0, result.stdout + result.stderr + daemon.text())
+                losses.append(daemon.losses(f"pictures-{number}"))
+        self.assertEqual(losses[0], losses[1])
+        self.assertLess(losses[0][-1][1], losses[0][0][1] - 0.3)
+
+    def test_tables_of_pictures(self):
+        """Paths in a table beside the pictures, and encoded pictures in Parquet, as datasets writes them."""
+        pixels, labels = self.draw("plain", 20, 3, side=8)
+        files = sorted(os.path.relpath(os.path.join(directory, name), self.path("plain"))
+                       for directory, _, names in os.walk(self.path("plain")) for name in names)
+        self.write("plain/metadata.jsonl", [{"file_name": name, "label": int(label)} for name, label in zip(files, labels)])
+        encoded = []
+        for name in files:
+            with open(self.path("plain", name), "rb") as file:
+                encoded.append({"image": {"bytes": file.read(), "path": name}, "label": int(name.split("/")[0])})
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(encoded), self.path("encoded.parquet"))
+        for source, output in ((self.path("plain"), "listed"), (self.path("encoded.parquet"), "encoded")):
+            self.make("images", source, output, "--validation", "0")
+            numpy.testing.assert_array_equal(self.array(output, "images"), pixels)
+            numpy.testing.assert_array_equal(self.array(output, "targets"), labels)
+        self.make("images", self.path("plain"), "grey", "--validation", "0", "--mode", "L", "--size", "6x4")
+        self.assertEqual(self.array("grey", "images").shape, (20, 6, 4))
+        self.assertNotIn("layout", self.root_of("grey"))
+        self.make("images", self.path("plain"), "measured", "--validation", "0", "--targets", "float")
+        self.assertEqual(self.array("measured", "targets").dtype, numpy.float32)
+
+    def test_malformed_pictures(self):
+        self.draw("odd", 6, 5, side=8)
+        os.makedirs(self.path("odd/more"))
+        Image.new("RGB", (9, 8)).save(self.path("odd/more/a.png"))
+        with open(self.path("odd/more/b.jpg"), "w") as file:
+            file.write("no picture")
+        error = self.make("images", self.path("odd"), "odd-data", "--strict", "--validation", "0", code=2)
+        self.assertIn("odd/more/a.png: it has 8 x 9 pixels, the first one 8 x 8; --size resizes", error)
+        picture = Image.fromarray(numpy.random.default_rng(6).integers(0, 255, (8, 8, 3)).astype("uint8"))
+        picture.save(self.path("odd/more/c.png"))
+        os.truncate(self.path("odd/more/c.png"), 120)
+        self.make("images", self.path("odd"), "odd-data", "--validation", "0", "--classes", "0,1,2,3,4,5,6,7,8,9,more")
+        shown = self.prepare("show", self.path("odd-data"), "-n", "1")
+        self.assertIn("train: 6 images of 8 x 8 x 3, uint8", shown)
+        self.assertIn("3 malformed, 9 read", shown)
+        self.assertIn("odd/more/b.jpg: it is no image", shown)
+        self.assertIn("odd/more/c.png: its image cannot be read: ", shown)
+
+
+class Restart(Kinds):
+    def test_a_killed_preparation_continues(self):
+        """Its source ends in the middle of a record at first: a pipe."""
+        choice = random.Random(7)
+        lines = [json.dumps({"text": line(choice), "label": choice.choice(WORDS)}) + "\n" for _ in range(9000)]
+        lines[5] = "{no\n"
+        source = self.path("piped.jsonl")
+        with open(source, "w") as file:
+            file.writelines(lines)
+        self.make("classify", source, "whole")
+        os.remove(source)
+        os.mkfifo(source)
+        command = [sys.executable, "-m", "fsdpd_prepare", "classify", source, "--tokenizer", self.tokenizer, "-o",
+                   self.path("continued"), "--processes", "2"]
+        process = subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True)
+        state = self.path("continued.partial", "state.json")
+        with open(source, "w") as pipe:
+            pipe.writelines(lines[:8500])
+            pipe.flush()
+            while not os.path.exists(state):  # harness.PATIENCE ends the wait below
+                self.assertIsNone(process.poll())
+                try:
+                    process.wait(0.05)
+                except subprocess.TimeoutExpired:
+                    pass
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(harness.PATIENCE)
+        os.remove(source)
+        self.assertFalse(os.path.exists(self.path("continued")))
+        with open(source, "w") as file:
+            file.writelines(lines)
+        result = subprocess.run(command, env=ENVIRONMENT, text=True, capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("continuing after 4096 records", result.stderr)
+        self.assertIn("piped.jsonl:6: it is not JSON", result.stderr)
+        self.same("whole", "continued")
+        self.assertFalse(os.path.exists(self.path("continued.partial")))
+
+    def test_other_records_start_over(self):
+        lines = [{"text": f"red {number}", "label": number % 3} for number in range(5000)]
+        source = self.write("changing.jsonl", [*lines, "{no"])
+        self.make("classify", source, "changing", "--strict", code=2)
+        self.assertTrue(os.path.exists(self.path("changing.partial/state.json")))
+        lines[17]["text"] = "blue"
+        self.write("changing.jsonl", lines)
+        result = self.prepare_all("classify", source, "--tokenizer", self.tokenizer, "-o", self.path("changing"))
+        self.assertIn("the records have changed", result.stderr)
+        self.make("classify", source, "fresh")
+        self.same("changing", "fresh")
+
+    def prepare_all(self, *arguments):
+        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", *arguments], env=ENVIRONMENT, text=True,
+                                capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
+    def test_a_bar_on_a_terminal(self):
+        source = self.write("bar.jsonl", [{"text": "red", "label": 1}] * 300)
+        terminal, other = pty.openpty()
+        command = [sys.executable, "-m", "fsdpd_prepare", "classify", source, "--tokenizer", self.tokenizer, "-o",
+                   self.path("bar"), "--processes", "1"]
+        result = subprocess.run(command, env=ENVIRONMENT, stderr=other, stdout=subprocess.DEVNULL)
+        os.close(other)
+        shown = os.read(terminal, 65536).decode()
+        os.close(terminal)
+        self.assertEqual(result.returncode, 0, shown)
+        self.assertIn("[########################] 100 %  300 records", shown)
+
+
+if __name__ == "__main__":
+    harness.main()

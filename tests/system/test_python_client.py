@@ -1,0 +1,208 @@
+#!/usr/bin/env python3
+"""clients/python, built as a wheel: it submits, plans, watches through a restart and pulls what fsdpctl does, and
+the program of its README runs. $FSDPD_PYTHON may name a Python that has the packages."""
+
+import glob
+import importlib.util
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import typing
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+try:
+    import grpc
+    import numpy
+    import yaml  # noqa: F401
+    from grpc_tools import protoc  # noqa: F401
+    if tuple(map(int, grpc.__version__.split(".")[:2])) < (1, 60):
+        raise ImportError(f"grpcio {grpc.__version__} is older than 1.60")
+    for name in ("pip", "setuptools"):
+        if importlib.util.find_spec(name) is None:
+            raise ImportError(f"No module named {name}")
+except ImportError as missing:
+    other = os.environ.get("FSDPD_PYTHON")
+    if other and os.path.realpath(other) != os.path.realpath(sys.executable) and "FSDPD_PREPARE" not in os.environ:
+        os.execve(other, [other, *sys.argv], dict(os.environ, FSDPD_PREPARE="1"))
+    print("SKIP: Python's packages to build and use clients/python are not installed:", missing)
+    sys.exit(77)
+
+README = os.path.join(harness.SOURCE, "clients/python/README.md")
+
+
+def build(directory):
+    """Builds the wheel of a copy, as the sources may be read-only, and unpacks it; returns where it can be imported."""
+    for part in ("clients/python", "proto"):
+        shutil.copytree(os.path.join(harness.SOURCE, part), os.path.join(directory, part),
+                        ignore=shutil.ignore_patterns("build", "*.egg-info", "__pycache__"))
+    subprocess.run(["chmod", "-R", "u+w", directory], check=True)
+    built = subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps",
+                            "--wheel-dir", directory, os.path.join(directory, "clients/python")],
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if built.returncode != 0:
+        raise AssertionError(built.stdout)
+    wheel, = glob.glob(os.path.join(directory, "*.whl"))
+    site = os.path.join(directory, "site")
+    shutil.unpack_archive(wheel, site, "zip")
+    if importlib.util.find_spec("google.rpc") is None:  # googleapis-common-protos, from our copies of its files
+        protos = os.path.join(directory, "proto")
+        subprocess.run([sys.executable, "-m", "grpc_tools.protoc", f"-I{protos}", f"--python_out={site}",
+                        "google/rpc/status.proto", "google/rpc/error_details.proto"], check=True)
+    return site
+
+
+class Client(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.directory = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.site = build(cls.directory)
+        sys.path.insert(0, cls.site)
+        global fsdpd, api
+        import fsdpd
+        from fsdpd.v1 import control_pb2 as api
+        cls.daemon = harness.Daemon()
+        cls.client = fsdpd.connect(cls.daemon.address, timeout=harness.PATIENCE)
+        shutil.copy(os.path.join(harness.SOURCE, "examples/mnist/net.yaml"), cls.directory)
+        cls.job = os.path.join(cls.directory, "job.yaml")
+        with open(cls.job, "w") as file:
+            file.write(f"name: mnist\nmodel: {{file: net.yaml}}\ndata: {{dir: {cls.daemon.data}}}\nworkers: 2\n"
+                       "train: {log_interval: 1, max_steps: 30}\n")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.client.close()
+        cls.daemon.close()
+        shutil.rmtree(cls.directory)
+
+    def test_a_job_from_plan_to_weights(self):
+        client = self.client
+        plan = client.plan(self.job, "train.seed=5")
+        job = client.submit(self.job, "train.seed=5", id="from-python")
+        self.assertEqual((job.id, job.spec.train.seed, plan.hash), ("from-python", 5, job.plan.hash))
+        self.assertEqual(client.submit(self.job, "train.seed=5", id="from-python").id, job.id)
+        events = list(client.watch(job.id))
+        self.assertEqual([event.metrics.step for event in events if event.HasField("metrics")], list(range(1, 31)))
+        self.assertEqual(client.wait(job.id).state, api.SUCCEEDED)
+        last = events[-1].sequence
+        self.assertEqual([event.sequence for event in client.watch(job.id, after=last - 2)], [last - 1, last])
+        # The same job from fsdpctl has the same losses; its file differs in the job's name alone.
+        other = self.daemon.ctl("submit", self.job, "--set", "train.seed=5", "--id", "fsdpctl-one").stdout.strip()
+        self.daemon.wait_state(other, "SUCCEEDED")
+        self.assertEqual([(event.metrics.step, event.metrics.loss) for event in events if event.HasField("metrics")],
+                         self.daemon.losses(other))
+        path = os.path.join(self.directory, "pulled.safetensors")
+        self.assertIsNone(client.pull(job.id, path))
+        theirs = os.path.join(self.directory, "theirs.safetensors")
+        self.assertEqual(self.daemon.ctl("pull", job.id, "-o", theirs).returncode, 0)
+        with open(path, "rb") as mine, open(theirs, "rb") as expected:
+            self.assertEqual(mine.read(), expected.read())
+        arrays, expected = client.pull(job.id), harness.read_safetensors(theirs)[0]
+        self.assertEqual(list(arrays), list(expected))
+        for name, (_, shape, raw) in expected.items():
+            numpy.testing.assert_array_equal(arrays[name], numpy.frombuffer(raw, "<f4").reshape(shape))
+        self.assertEqual(os.path.exists(path + ".partial"), False)
+
+    def test_a_message_and_overrides_of_the_model(self):
+        client = self.client
+        with open(os.path.join(self.directory, "net.yaml")) as file:
+            spec = api.JobSpec(name="message", model=api.ModelSpec(text=file.read()),
+                               data=api.DataSpec(dir=self.daemon.data), workers=2)
+        peak = client.plan(spec).peak_bytes
+        self.assertEqual(peak, client.plan(self.job).peak_bytes)
+        os.makedirs(os.path.join(self.directory, "models"), exist_ok=True)
+        with open(os.path.join(self.directory, "models/small.yaml"), "w") as file:
+            file.write(spec.model.text.replace("9216, 128", "9216, 64").replace("128, 10", "64, 10"))
+        for name in ("models/small.yaml", os.path.join(self.directory, "models/small.yaml")):
+            self.assertLess(client.plan(self.job, f"model.file={name}").peak_bytes, peak)
+        self.assertLess(client.plan(self.job, "model={file: models/small.yaml}").peak_bytes, peak)
+        with self.assertRaises(TypeError):
+            client.plan(spec, "train.epochs=2")
+
+    def test_refusals_are_those_of_fsdpctl(self):
+        for override in ("train.epochs=many", "nonsense", "optimizer.lr=-1", "fsdp.wrap.policy=some"):
+            with self.assertRaises(fsdpd.Error) as raised:
+                self.client.submit(self.job, override)
+            self.assertEqual(raised.exception.code, grpc.StatusCode.INVALID_ARGUMENT)
+            shown = self.daemon.ctl("submit", self.job, "--set", override).stderr.strip()
+            self.assertEqual(shown, f"fsdpctl: {raised.exception}")
+            self.assertEqual(raised.exception.field, override.split("=")[0] if "=" in override else "")
+        wrong = os.path.join(self.directory, "wrong.yaml")
+        with open(self.job) as file, open(wrong, "w") as other:
+            other.write(file.read() + "optimizer:\n  type: adadelta\n  rate: 3\n")
+        with self.assertRaises(fsdpd.Error) as raised:
+            self.client.plan(wrong)
+        self.assertEqual((raised.exception.reason, raised.exception.field, raised.exception.line),
+                         ("INVALID_FIELD", "optimizer.rate", 8))
+        path = os.path.join(self.directory, "none.safetensors")
+        for call in (self.client.job, self.client.cancel, self.client.pull, self.client.wait,
+                     lambda name: self.client.pull(name, path)):
+            with self.assertRaises(fsdpd.Error) as raised:
+                call("none-7")
+            self.assertEqual(raised.exception.code, grpc.StatusCode.NOT_FOUND)
+            self.assertIn("none-7", str(raised.exception))
+        self.assertEqual(glob.glob(path + "*"), [])
+        with self.assertRaises(FileNotFoundError):
+            self.client.submit(self.job, "model.file=none.yaml")
+        with fsdpd.connect("unix:" + os.path.join(self.directory, "none.sock"), timeout=5) as unreachable:
+            with self.assertRaises(fsdpd.Error) as raised:
+                unreachable.job("mnist-1")
+            self.assertEqual(raised.exception.code, grpc.StatusCode.UNAVAILABLE)
+
+    def test_watching_continues_after_a_restart(self):
+        job = self.client.submit(self.job, "train.max_steps=0", "train.epochs=1000")
+        sequences, restarted = [], False
+        for event in self.client.watch(job.id):
+            sequences.append(event.sequence)
+            if event.HasField("metrics") and event.metrics.step >= 5 and not restarted:
+                restarted = True
+                self.daemon.kill()
+                self.daemon.start()
+                after = int(self.daemon.show(job.id)["step"])
+            if restarted and event.HasField("metrics") and event.metrics.step > after + 5:
+                self.client.cancel(job.id)
+        self.assertEqual(sequences, sorted(set(sequences)))
+        self.assertEqual(self.client.job(job.id).state, api.CANCELLED)
+
+    def test_the_program_of_the_readme(self):
+        try:
+            import torch
+        except ImportError as missing:
+            self.skipTest(f"SKIP: {missing}")
+        with open(README, encoding="utf-8") as file:
+            program, = re.findall(r"```python\n(.*?)```", file.read(), re.S)
+        self.assertLessEqual(len(program.splitlines()), 11)
+        model = torch.nn.Module()
+        for name, module in (("conv1", torch.nn.Conv2d(1, 32, 3)), ("conv2", torch.nn.Conv2d(32, 64, 3)),
+                             ("fc1", torch.nn.Linear(9216, 128)), ("fc2", torch.nn.Linear(128, 10))):
+            model.add_module(name, module)
+        before = model.fc2.bias.detach().clone()
+        old, old_address = os.getcwd(), os.environ.get("FSDPD_ADDRESS")
+        os.chdir(self.directory)
+        os.environ["FSDPD_ADDRESS"] = self.daemon.address
+        try:
+            exec(compile(program, README, "exec"), {"model": model})
+        finally:
+            os.chdir(old)
+            os.environ.pop("FSDPD_ADDRESS")
+            if old_address is not None:
+                os.environ["FSDPD_ADDRESS"] = old_address
+        self.assertFalse(torch.equal(before, model.fc2.bias))
+
+    def test_it_is_typed(self):
+        self.assertTrue(os.path.exists(os.path.join(self.site, "fsdpd/py.typed")))
+        self.assertTrue(os.path.exists(os.path.join(self.site, "fsdpd/v1/control_pb2.pyi")))
+        for function in (fsdpd.connect, *(member for name, member in inspect.getmembers(fsdpd.Client, inspect.isfunction)
+                                          if not name.startswith("_"))):
+            parameters = set(inspect.signature(function).parameters) - {"self"}
+            self.assertEqual(set(typing.get_type_hints(function)), parameters | {"return"}, function.__name__)
+
+
+if __name__ == "__main__":
+    harness.main()

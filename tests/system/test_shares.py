@@ -1,0 +1,103 @@
+#!/usr/bin/env python3
+"""The limit on what another user's pulls and traces cost a job, however many they are."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+SECONDS = float(os.environ.get("FSDPD_SHARE_SECONDS", "8"))
+
+
+@unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+class Shares(unittest.TestCase):
+    def setUp(self):
+        self.daemon = harness.Daemon(environment={"FSDPD_LIMITS_PULLS_PER_JOB": "4"})
+        self.addCleanup(self.daemon.close)
+        os.chmod(self.daemon.root, 0o755)
+        # Only root may be able to reach the programs.
+        self.place = tempfile.mkdtemp(prefix="fsdpd-other-")
+        self.addCleanup(shutil.rmtree, self.place, True)
+        os.chmod(self.place, 0o777)
+        self.program = shutil.copy(harness.FSDPCTL, self.place)
+        os.chmod(self.program, os.stat(self.program).st_mode | stat.S_IROTH | stat.S_IXOTH)
+        self.job = self.daemon.submit("train.epochs=100000", "train.evaluate=false")
+        self.daemon.wait_step(self.job, 20)
+
+    def as_other(self, *arguments):
+        return subprocess.Popen(
+            ["setpriv", f"--reuid={harness.OTHER_UID}", f"--regid={os.getegid()}", "--clear-groups", self.program,
+             *arguments], env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), text=True,
+            cwd=self.place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def answer(self, process):
+        output, errors = process.communicate(timeout=harness.PATIENCE)
+        return process.returncode, output, errors
+
+    def step(self):
+        return int(self.daemon.show(self.job)["step"]), time.monotonic()
+
+    def rate(self, seconds, meanwhile=lambda: time.sleep(0.1)):
+        first, began = self.step()
+        while time.monotonic() < began + seconds:
+            meanwhile()
+        last, ended = self.step()
+        return (last - first) / (ended - began)
+
+    def test_loop_of_pulls(self):
+        """Pulls occupy the ranks for a tenth of the time, and the owner does not wait."""
+        loops = [None, None]
+
+        def pull():
+            for i, process in enumerate(loops):
+                if process is None or process.poll() is not None:
+                    if process is not None:
+                        self.answer(process)
+                    path = os.path.join(self.place, f"pulled-{i}")
+                    loops[i] = self.as_other("pull", self.job, "-o", path)
+            time.sleep(0.02)
+        quiet = self.rate(SECONDS)
+        began = time.monotonic()
+        pulled = self.rate(SECONDS, pull)
+        print(f"{quiet:.1f} steps/s, with pulls by another user {pulled:.1f} "
+              f"({100 * (1 - pulled / quiet):.0f} % fewer)")
+        own = self.daemon.ctl("pull", self.job, "-o", os.path.join(self.daemon.root, "own"))
+        self.assertEqual(own.returncode, 0, own.stderr)
+        for process in loops:
+            self.assertEqual(self.answer(process)[0], 0)
+        with open(os.path.join(self.daemon.root, "fsdpd.log")) as log:
+            busy = [int(found) for found in
+                    re.findall(rf"pull_over .* by={harness.OTHER_USER} .*busy_ms=(\d+)", log.read())]
+        # Nine times its duration passed after each of them, except the last.
+        self.assertGreater(len(busy), 1)
+        self.assertLess(10 * sum(busy[:-1]), 1000 * (time.monotonic() - began), busy)
+
+    def test_traces_and_slots(self):
+        code, _, errors = self.answer(self.as_other("trace", self.job, "--steps", "2", "-o", "first"))
+        self.assertEqual(code, 0, errors)
+        code, _, errors = self.answer(self.as_other("trace", self.job, "--steps", "2", "-o", "second"))
+        self.assertNotEqual(code, 0)
+        self.assertIn("others may pull and trace it for a tenth of the time, again in ", errors)
+        for name in ("own", "again"):  # its owner is not limited
+            traced = self.daemon.ctl("trace", self.job, "--steps", "2", "-o",
+                                     os.path.join(self.daemon.root, name))
+            self.assertEqual(traced.returncode, 0, traced.stderr)
+        # Of four places of waiting pulls two stay free for the owner.
+        pulls = [self.as_other("pull", self.job, "-o", f"pulled-{i}") for i in range(6)]
+        answers = [self.answer(process) for process in pulls]
+        refused = [errors for code, _, errors in answers if code != 0]
+        for errors in refused:
+            self.assertIn("2 pulls of job", errors)
+        self.assertGreater(len(answers) - len(refused), 1)
+
+
+if __name__ == "__main__":
+    harness.main()

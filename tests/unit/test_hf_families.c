@@ -1,0 +1,209 @@
+/* Family files: one message for each mistake, the effect of their keys, and their search path. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/array.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "hf/hf.h"
+#include "tests/testing.h"
+
+static const char small[] =
+    "name: small\n"
+    "model_type: [small, tiny]\n"
+    "architecture: SmallForCausalLM\n"
+    "config:\n"
+    "  width: {type: size, default: 8, at: [width, sizes.width]}\n"
+    "  depth: {type: integer, default: 2, from: 1, to: width}\n"
+    "  kinds: {type: list, length: depth, supported: [a, b]}\n"
+    "  p: {type: probability, default: 0.5}\n"
+    "  rate: {type: number, needed: depth > 2, why: 'a depth of {depth}'}\n"
+    "  mode: {type: text, default: plain, supported: [plain]}\n"
+    "  flag: {type: boolean, default: false}\n"
+    "checks:\n"
+    "  - {key: depth, that: width % depth == 0, expected: 'one of {width}'}\n"
+    "tensors:\n"
+    "  left_out: {head.weight: flag}\n"
+    "model: |\n"
+    "  name: Small\n";
+
+static status_t parse(const char *text, struct hf_family **family)
+{
+    return hf_family_parse(text, strlen(text), "small.yaml", family);
+}
+
+static char *with(const char *old, const char *new)
+{
+    const char *at = strstr(small, old);
+    ck_assert_msg(at != NULL, "no '%s'", old);
+    return mem_printf("%.*s%s%s", (int)(at - small), small, new, at + strlen(old));
+}
+
+static const struct {
+    const char *old, *new, *message;
+} mistakes[] = {
+    {"name: small", "nome: small", "small.yaml:1: unknown key 'nome'; did you mean 'name'?"},
+    {"architecture: SmallForCausalLM\n", "", "small.yaml:1: key 'architecture' is missing"},
+    {"type: size", "type: siz", "small.yaml:5: key 'config.width.type': expected "},
+    {"default: 8", "default: 8 +", "small.yaml:5: key 'config.width.default': expected a value"},
+    {"at: [width, sizes.width]", "at: [[width]]", "small.yaml:5: key 'config.width.at[0]'"},
+    {"  flag:", "  output:", "small.yaml:11: a key cannot be called 'output' here"},
+    {"supported: [plain]", "supported: plain", "small.yaml:10: key 'config.mode.supported'"},
+    {"key: depth", "key: deepness", "small.yaml:13: key 'checks[0].key': config has no key"},
+    {", that: width % depth == 0", "", "small.yaml:13: key 'checks[0].that' is missing"},
+    {"  left_out: {head.weight: flag}", "  old_names: {a.gamma: a.weight}",
+     "small.yaml:15: key 'tensors.old_names.a.gamma': expected an end of names"},
+    {"  left_out: {head.weight: flag}", "  left_off: {}",
+     "small.yaml:15: unknown key 'tensors.left_off'"},
+    {"model: |\n  name: Small\n", "model: {name: Small}\n", "small.yaml:16: key 'model'"},
+};
+
+LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
+{
+    char *text = with(mistakes[_i].old, mistakes[_i].new);
+    struct hf_family *family = NULL;
+    status_t status = parse(text, &family);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strncmp(status_message(status), mistakes[_i].message,
+                          strlen(mistakes[_i].message)) == 0,
+                  "%s", status_message(status));
+    ck_assert_ptr_null(family);
+    status_free(status);
+    free(text);
+}
+
+/* A configuration, and the arguments that result from it or the message that refuses it. */
+static const struct {
+    const char *json, *result;
+} configurations[] = {
+    {"{}", "width: 8\n  depth: 2\n  kinds: None\n  p: 0.5\n  rate: None\n  mode: \"plain\"\n"
+           "  flag: False\n"},
+    {"{\"sizes\": {\"width\": 6}, \"depth\": 3, \"rate\": 1, \"kinds\": [\"a\", \"b\", \"a\"]}",
+     "width: 6\n  depth: 3\n  kinds: [\"a\", \"b\", \"a\"]\n  p: 0.5\n  rate: 1.0\n"},
+    {"{\"width\": 4, \"sizes\": {\"width\": 6}}", "width: 4\n"},
+    {"{\"flag\": true, \"mode\": null}", "mode: \"plain\"\n  flag: True\n"},
+    {"{\"sizes\": 3}", "c: sizes: expected an object, found 3"},
+    {"{\"sizes\": {\"width\": 0}}", "c: sizes.width: expected an integer from 1 to 2147483647, "
+                                    "found 0"},
+    {"{\"depth\": 9}", "c: depth: expected an integer from 1 to 8, found 9"},
+    {"{\"depth\": 3}", "c: rate: is missing; a depth of 3"},
+    {"{\"depth\": 3, \"rate\": 1}", "c: depth: expected one of 8, found 3"},
+    {"{\"kinds\": [\"a\"]}", "c: kinds: expected an array of 2 elements, found [\"a\"]"},
+    {"{\"kinds\": [\"a\", \"c\"]}", "c: kinds: 'c' is not supported; a and b are"},
+    {"{\"kinds\": [\"a\", {}]}", "c: kinds: expected a text, an integer or a boolean, found {}"},
+    {"{\"p\": 1}", "c: p: expected a number below 1, found 1"},
+    {"{\"mode\": \"odd\"}", "c: mode: 'odd' is not supported; plain is"},
+    {"{\"mode\": 1}", "c: mode: expected a text, found 1"},
+    {"{\"flag\": 1}", "c: flag: expected true or false, found 1"},
+    {"{\"model_type\": \"other\"}", "c: model_type: 'other' is not of the family small"},
+    {"{\"is_decoder\": true}", "c: is_decoder: true is not supported"},
+};
+
+LOOP_TEST(keys_follow_the_file, 0, COUNT_OF(configurations))
+{
+    struct hf_family *family = NULL;
+    struct hf_model model = {0};
+    ck_assert_ptr_null(parse(small, &family));
+    const char *json = configurations[_i].json, *result = configurations[_i].result;
+    bool typed = strstr(json, "model_type") != NULL;
+    char *whole =
+        mem_printf("{\"model_type\": \"tiny\"%s%s", strcmp(json, "{}") == 0 ? "" : ", ", json + 1);
+    const char *used = typed ? json : whole;
+    status_t status = hf_config_to_model(family, used, strlen(used), "c", &model);
+    if (status != NULL) ck_assert_str_eq(status_message(status), result);
+    else {
+        ck_assert_msg(strncmp(model.text, "name: Small\n\nargs:\n", 19) == 0, "%s", model.text);
+        ck_assert_msg(strstr(model.text, result) != NULL, "%s", model.text);
+        ck_assert_int_eq(model.left_out[0], strstr(json, "\"flag\": true") != NULL);
+    }
+    status_free(status);
+    hf_model_deinit(&model);
+    hf_family_free(family);
+    free(whole);
+}
+
+static void write_file(const char *directory, const char *name, const char *text)
+{
+    char *path = file_path_join(directory, name);
+    ck_assert_ptr_null(file_write_atomic(path, text, strlen(text), 0600));
+    free(path);
+}
+
+TEST(own_directories_come_first)
+{
+    char first[] = "/tmp/fsdpd-families-XXXXXX", second[] = "/tmp/fsdpd-families-XXXXXX";
+    ck_assert(mkdtemp(first) != NULL && mkdtemp(second) != NULL);
+    char *other = with("name: small", "name: other"), *found = NULL;
+    write_file(second, "a.yaml", small);
+    write_file(first, ".hidden.yaml", "not: a family");
+    write_file(first, "notes.txt", "not a family");
+    const char *dirs[] = {first, second};
+    ck_assert_ptr_null(hf_family_find(dirs, 2, "tiny", &found));
+    ck_assert_str_eq(found, small);
+    free(found);
+    write_file(first, "b.yaml", other);
+    ck_assert_ptr_null(hf_family_find(dirs, 2, "tiny", &found));
+    ck_assert_str_eq(found, other);
+    free(found);
+    status_t status = hf_family_find(dirs, 2, "none", &found);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_msg(strncmp(status_message(status),
+                          "model_type: 'none' is not supported; small, tiny", 48) == 0,
+                  "%s", status_message(status));
+    status_free(status);
+    write_file(first, "a.yaml", "name: [broken");
+    status = hf_family_find(dirs, 2, "tiny", &found);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), "a.yaml:") != NULL, "%s", status_message(status));
+    status_free(status);
+    const char *missing[] = {"/nonexistent/families"};
+    status = hf_family_find(missing, 1, "tiny", &found);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    status_free(status);
+    char *command = mem_printf("rm -rf %s %s", first, second);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(other);
+}
+
+/* What a visit has seen: "NAME model types; architectures; keys" or the error, a line each. */
+static status_t note_file(void *user, const struct hf_family_file *file, status_t error, bool *done)
+{
+    struct buf *seen = user;
+    const char *item;
+    (void)done;
+    ck_assert_int_eq(file->family == NULL, error != NULL);
+    buf_add_text(seen, error != NULL ? status_message(error) : hf_family_name(file->family));
+    for (int list = HF_FAMILY_MODEL_TYPES; error == NULL && list <= HF_FAMILY_KEYS; list++)
+        for (int i = 0; (item = hf_family_item(file->family, list, i)) != NULL; i++)
+            buf_printf(seen, "%s%s", i == 0 ? "; " : " ", item);
+    buf_add_char(seen, '\n');
+    status_free(error);
+    return NULL;
+}
+
+TEST(all_files_are_visited_in_order)
+{
+    char first[] = "/tmp/fsdpd-families-XXXXXX", second[] = "/tmp/fsdpd-families-XXXXXX";
+    ck_assert(mkdtemp(first) != NULL && mkdtemp(second) != NULL);
+    char *also = with("CausalLM\n", "CausalLM\nalso: SmallModel\n");
+    write_file(second, "a.yaml", also);
+    write_file(first, "b.yaml", "name: [broken");
+    write_file(first, "a.yaml", small);
+    const char *dirs[] = {first, second};
+    struct buf seen = {0};
+    ck_assert_ptr_null(hf_families_each(dirs, 2, note_file, &seen));
+    static const char keys[] = "; width depth kinds p rate mode flag\n";
+    char *start = mem_printf("small; small tiny; SmallForCausalLM%s%s/b.yaml:", keys, first);
+    char *end = mem_printf("\nsmall; small tiny; SmallForCausalLM SmallModel%s", keys);
+    ck_assert_msg(strncmp(buf_text(&seen), start, strlen(start)) == 0, "%s", buf_text(&seen));
+    ck_assert_msg(strstr(buf_text(&seen), end) != NULL, "%s", buf_text(&seen));
+    buf_deinit(&seen);
+    free(start);
+    free(end);
+    free(also);
+    char *command = mem_printf("rm -rf %s %s", first, second);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+}

@@ -1,0 +1,264 @@
+/*
+ * Losses of every element, smoothed cross-entropy, and ops on images: the CPU library against the
+ * reference over odd random shapes, in f32 and bf16. Every run is also checked for stray writes,
+ * unwritten results, and the same bits a second time.
+ */
+#include "kernel_fixture.h"
+#include "tests/testing.h"
+
+enum { RUNS = ON_CUDA ? 8 : 50 };
+
+static struct random rng;
+
+static const enum op_kind kinds[] = {OP_ELEMENT_LOSS,   OP_ELEMENT_LOSS_BACKWARD,
+                                     OP_CROSS_ENTROPY,  OP_CROSS_ENTROPY_BACKWARD,
+                                     OP_AVG_POOL2D,     OP_AVG_POOL2D_BACKWARD,
+                                     OP_GROUP_NORM,     OP_GROUP_NORM_BACKWARD,
+                                     OP_TRANSPOSE,      OP_SLICE,
+                                     OP_SLICE_BACKWARD, OP_CONCAT,
+                                     OP_MEAN,           OP_MEAN_BACKWARD};
+enum { KIND_COUNT = COUNT_OF(kinds) };
+
+static int64_t between(int64_t low, int64_t high)
+{
+    return random_between(&rng, low, high);
+}
+
+static void random_element_loss(struct op_desc *desc)
+{
+    struct tensor_type x =
+        type_of(DTYPE_F32, (int)between(1, 3), between(1, 9), between(1, 400), between(1, 20), 0);
+    desc->attrs.element_loss.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
+    desc->attrs.element_loss.difference =
+        (enum op_difference)between(DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY);
+    desc->attrs.element_loss.delta = random_bool(&rng) ? 1 : 0.3;
+    desc->attrs.element_loss.weight = random_bool(&rng) ? 1 : 0.25;
+    desc->inputs[0] = desc->inputs[1] = desc->outputs[0] = x;
+    desc->inputs[2] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
+    desc->input_present[2] = random_bool(&rng);
+    if (desc->kind == OP_ELEMENT_LOSS) desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+}
+
+static void random_cross_entropy(struct op_desc *desc)
+{
+    struct tensor_type x = type_of(DTYPE_F32, 2, between(1, 40), between(1, 90), 0, 0);
+    desc->attrs.loss.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
+    desc->attrs.loss.label_smoothing = random_bool(&rng) ? 0.1 : 0.7;
+    desc->inputs[0] = desc->outputs[0] = desc->outputs[1] = x;
+    desc->inputs[1] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
+    if (desc->kind == OP_CROSS_ENTROPY) desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+}
+
+static struct tensor_type random_tensor(int64_t least)
+{
+    static const int64_t sizes[] = {1, 2, 3, 7, 8, 16, 17, 33};
+    struct tensor_type type = {.dtype = DTYPE_F32, .dim_count = (int)between(least, 5)};
+    for (int i = 0; i < type.dim_count; i++)
+        type.dims[i] = random_of(&rng, sizes, type.dim_count > 3 ? 5 : 8);
+    return type;
+}
+
+static struct tensor_type without(const struct tensor_type *type, int64_t dim)
+{
+    struct tensor_type made = *type;
+    made.dim_count--;
+    for (int64_t i = dim; i < made.dim_count; i++) made.dims[i] = type->dims[i + 1];
+    return made;
+}
+
+static void random_move(struct op_desc *desc)
+{
+    struct tensor_type whole = random_tensor(desc->kind == OP_MEAN ? 1 : 2), part = whole;
+    int64_t dim = between(0, whole.dim_count - 1);
+    switch (desc->kind) {
+    case OP_TRANSPOSE:
+        desc->attrs.transpose.dims[0] = between(0, whole.dim_count - 2);
+        desc->attrs.transpose.dims[1] =
+            between(desc->attrs.transpose.dims[0] + 1, whole.dim_count - 1);
+        part.dims[desc->attrs.transpose.dims[0]] = whole.dims[desc->attrs.transpose.dims[1]];
+        part.dims[desc->attrs.transpose.dims[1]] = whole.dims[desc->attrs.transpose.dims[0]];
+        break;
+    case OP_CONCAT:
+        part.dims[dim] = between(1, 9);
+        desc->inputs[0] = whole;
+        desc->inputs[1] = part;
+        desc->attrs.concat.dim = dim;
+        desc->outputs[0] = whole;
+        desc->outputs[0].dims[dim] += part.dims[dim];
+        for (int64_t gone = between(0, dim), i = between(0, 1); gone > 0; gone--)
+            desc->inputs[i] = without(&desc->inputs[i], 0);
+        return;
+    case OP_MEAN:
+    case OP_MEAN_BACKWARD:
+        desc->attrs.mean.dim = dim;
+        part = without(&whole, dim);
+        break;
+    default:
+        desc->attrs.slice.dim = dim;
+        desc->attrs.slice.start = between(0, whole.dims[dim] - 1);
+        part.dims[dim] = between(1, whole.dims[dim] - desc->attrs.slice.start);
+        if (part.dims[dim] == 1 && random_bool(&rng)) part = without(&part, dim);
+        break;
+    }
+    bool backward = desc->kind == OP_SLICE_BACKWARD || desc->kind == OP_MEAN_BACKWARD;
+    desc->inputs[0] = backward ? part : whole;
+    desc->outputs[0] = backward ? whole : part;
+}
+
+static void random_average(struct op_desc *desc)
+{
+    struct tensor_type x = type_of(DTYPE_F32, 4, between(1, 5), between(1, 9), between(1, 17),
+                                   between(1, 17)),
+                       y = x;
+    desc->attrs.avg_pool.adaptive = random_bool(&rng);
+    desc->attrs.avg_pool.count_include_pad = random_bool(&rng);
+    for (int i = 0; i < 2; i++) {
+        y.dims[2 + i] = between(1, 12);
+        if (desc->attrs.avg_pool.adaptive) continue;
+        int64_t kernel = between(1, x.dims[2 + i] < 5 ? x.dims[2 + i] : 5);
+        desc->attrs.avg_pool.kernel[i] = kernel;
+        desc->attrs.avg_pool.stride[i] = between(1, 4);
+        desc->attrs.avg_pool.padding[i] = between(0, kernel / 2);
+        y.dims[2 + i] = op_window_output(x.dims[2 + i], kernel, desc->attrs.avg_pool.stride[i],
+                                         desc->attrs.avg_pool.padding[i], 1);
+    }
+    bool forward = desc->kind == OP_AVG_POOL2D;
+    desc->inputs[0] = forward ? x : y;
+    desc->outputs[0] = forward ? y : x;
+}
+
+static void random_group_norm(struct op_desc *desc)
+{
+    int64_t groups = between(1, 4), channels = groups * between(1, 4);
+    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 5), channels,
+                                   between(1, 17), between(1, 17));
+    struct tensor_type channel = type_of(DTYPE_F32, 1, channels, 0, 0, 0);
+    struct tensor_type statistic = type_of(DTYPE_F32, 2, x.dims[0], groups, 0, 0);
+    desc->attrs.group_norm.groups = groups;
+    desc->attrs.group_norm.eps = tensor_element_count(&x) / (x.dims[0] * groups) < 8 ? 0.5 : 1e-5;
+    if (desc->kind == OP_GROUP_NORM) {
+        desc->inputs[0] = desc->outputs[0] = x;
+        desc->inputs[1] = desc->inputs[2] = channel;
+        desc->outputs[1] = desc->outputs[2] = statistic;
+        for (int i = 1; i < 3; i++) desc->input_present[i] = random_bool(&rng);
+    } else {
+        desc->inputs[0] = desc->inputs[1] = desc->outputs[0] = x;
+        desc->inputs[2] = desc->outputs[1] = desc->outputs[2] = channel;
+        desc->inputs[3] = desc->inputs[4] = statistic;
+        desc->input_present[2] = random_bool(&rng);
+        desc->output_present[0] = random_bool(&rng);
+    }
+    for (int i = 1; i < 3; i++) desc->output_present[i] = random_bool(&rng);
+    if (desc->kind == OP_GROUP_NORM_BACKWARD && !desc->output_present[0])
+        desc->output_present[1] = true;
+}
+
+static struct op_desc random_desc(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    const struct op_info *info = op_info_get(kind);
+    switch (kind) {
+    case OP_ELEMENT_LOSS:
+    case OP_ELEMENT_LOSS_BACKWARD: random_element_loss(&desc); break;
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_BACKWARD: random_cross_entropy(&desc); break;
+    case OP_AVG_POOL2D:
+    case OP_AVG_POOL2D_BACKWARD: random_average(&desc); break;
+    case OP_GROUP_NORM:
+    case OP_GROUP_NORM_BACKWARD: random_group_norm(&desc); break;
+    default: random_move(&desc); break;
+    }
+    bool wide = between(0, 2) > 0;
+    for (int i = 0; i < desc.input_count; i++)
+        if (info->input_types[i] == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
+    for (int i = 0; i < desc.output_count; i++) {
+        if (info->output_types[i] == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
+        desc.accumulate[i] = desc.outputs[i].dtype == DTYPE_F32 && between(0, 2) == 0;
+    }
+    return desc;
+}
+
+static void fill_operand(struct random *random, const struct op_desc *desc,
+                         const struct tensor_type *type, void *memory)
+{
+    int64_t count = tensor_element_count(type);
+    bool cross = desc->kind == OP_CROSS_ENTROPY || desc->kind == OP_CROSS_ENTROPY_BACKWARD;
+    bool elements = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_ELEMENT_LOSS_BACKWARD;
+    bool reference = type == &desc->inputs[1] && elements;
+    int64_t classes = cross ? desc->inputs[0].dims[1] : 3;
+    for (int64_t i = 0; i < count; i++) {
+        float value = random_float(random) * 3;
+        if (type->dtype == DTYPE_I32)
+            ((int32_t *)memory)[i] = (int32_t)random_between(random, -1, classes - 1);
+        else if (type->dtype == DTYPE_BF16) ((uint16_t *)memory)[i] = rounded_to_bf16(value);
+        else ((float *)memory)[i] = reference && random_between(random, 0, 9) == 0 ? NAN : value;
+    }
+}
+
+/* The number of terms of a sum; a result's error grows with it. */
+static double sum_length(const struct op_desc *desc)
+{
+    bool sum = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_CROSS_ENTROPY;
+    bool norm = desc->kind == OP_GROUP_NORM_BACKWARD;
+    return sum || norm ? (double)tensor_element_count(&desc->inputs[0]) : 0;
+}
+
+static void expect_close(const struct op_desc *desc, int output, const void *found,
+                         const void *expected)
+{
+    const struct tensor_type *type = &desc->outputs[output];
+    struct area f = {.memory = (unsigned char *)(uintptr_t)found};
+    struct area e = {.memory = (unsigned char *)(uintptr_t)expected};
+    double absolute = 4e-8 * sum_length(desc), relative = tolerance_of(desc->kind, 2e-6);
+    double largest = 1, step = type->dtype == DTYPE_BF16 ? 0x1p-7 : 0;
+    int64_t count = tensor_element_count(type);
+    for (int64_t i = 0; i < count; i++)
+        largest = fmax(largest, fabs((double)value_of(type, &e, i)));
+    for (int64_t i = 0; i < count; i++) {
+        double is = value_of(type, &f, i), should = value_of(type, &e, i);
+        if (!(fabs(is - should) <= relative * largest + absolute + step * fabs(should)))
+            ck_abort_msg("%s: output %d at %lld of %lld is %.9g, the reference has %.9g",
+                         op_info_get(desc->kind)->name, output, (long long)i, (long long)count, is,
+                         should);
+    }
+}
+
+static const struct comparison comparison = {fill_operand, expect_close};
+
+TESTS_BELOW(.timeout = 240);
+
+LOOP_TEST(cpu_is_reference, 0, KIND_COUNT)
+{
+    for (int threads = 1; threads <= 3; threads++) {
+        kernels_set_threads(threads);
+        rng.state = (uint64_t)_i * 1000 + (uint64_t)threads;
+        for (int run = 0; run < RUNS; run++) {
+            struct op_desc desc = random_desc(kinds[_i]);
+            compare_libraries(&rng, &desc, &comparison, (struct kernel_call){0});
+        }
+    }
+}
+
+/* The bits do not depend on the number of threads. */
+TEST(loss_of_any_number_of_threads)
+{
+    enum { ROWS = 7, COLUMNS = 9001 };
+    static float x[ROWS * COLUMNS], reference[ROWS * COLUMNS];
+    float first = 0;
+    fill_random(&rng, x, ROWS * COLUMNS);
+    fill_random(&rng, reference, ROWS * COLUMNS);
+    for (int threads = 1; threads <= 4; threads++) {
+        struct op_desc desc = desc_of(OP_ELEMENT_LOSS);
+        float loss;
+        kernels_set_threads(threads);
+        desc.attrs.element_loss.weight = 1;
+        desc.input_present[2] = false;
+        desc.inputs[0] = desc.inputs[1] = type_of(DTYPE_F32, 2, ROWS, COLUMNS, 0, 0);
+        desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+        run_once(KERNELS_CPU, &desc,
+                 (struct kernel_call){.inputs = {x, reference}, .outputs = {&loss}});
+        if (threads == 1) first = loss;
+        ck_assert_msg(memcmp(&loss, &first, sizeof loss) == 0, "%d threads: %.9g, not %.9g",
+                      threads, (double)loss, (double)first);
+    }
+}
