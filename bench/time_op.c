@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 enum { MAX_RUNS = 100000 };
 
 struct op_desc whole_op(enum op_kind kind)
@@ -21,7 +23,7 @@ struct op_desc whole_op(enum op_kind kind)
 
 void *operand_new(const struct tensor_type *type, int64_t largest_index)
 {
-    uint64_t bytes = (tensor_bytes(type) + 63) / 64 * 64;
+    uint64_t bytes = round_up(tensor_bytes(type), 64);
     void *memory = aligned_alloc(64, bytes);
     if (memory == NULL) abort();
     memset(memory, 0, bytes);

@@ -76,7 +76,7 @@ static void cut_operand(struct mixed_operand *operand, struct tensor_type *type,
     type->dtype = DTYPE_F32;
     operand->converted = true;
     operand->offset = *end;
-    *end += (tensor_bytes(type) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *end += round_up(tensor_bytes(type), ALIGNMENT);
 }
 
 static const void *place_input(const struct mixed_operand *operand, int64_t slice,

@@ -11,6 +11,12 @@
 
 #include "base/status.h"
 
+/* The least multiple of `unit` that is not below `value`: sizes of aligned parts of a buffer. */
+static inline size_t round_up(size_t value, size_t unit)
+{
+    return (value + unit - 1) / unit * unit;
+}
+
 /* `size` zeroed bytes; free() them. */
 void *mem_alloc(size_t size);
 

@@ -12,11 +12,6 @@
 
 #include "base/mem.h"
 
-static int64_t align_up(int64_t elements)
-{
-    return (elements + FLAT_ALIGN_ELEMENTS - 1) / FLAT_ALIGN_ELEMENTS * FLAT_ALIGN_ELEMENTS;
-}
-
 int flat_parameter_owner(const struct model *model, int parameter)
 {
     while (model->parameters[parameter].tied_to >= 0)
@@ -34,11 +29,11 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
     int64_t end = 0;
     for (int i = 0; i < count; i++) {
         int64_t elements = tensor_element_count(&model->parameters[parameters[i]].type);
-        flat->offsets[i] = align_up(end);
+        flat->offsets[i] = (int64_t)round_up((size_t)end, FLAT_ALIGN_ELEMENTS);
         flat->parameter_elements += elements;
         end = flat->offsets[i] + elements;
     }
-    flat->shard = align_up((end + world - 1) / world);
+    flat->shard = (int64_t)round_up((size_t)((end + world - 1) / world), FLAT_ALIGN_ELEMENTS);
     flat->padded = flat->shard * world;
 }
 

@@ -6,6 +6,7 @@
 #ifndef FSDPD_FSDP_PLAN_INTERNAL_H
 #define FSDPD_FSDP_PLAN_INTERNAL_H
 
+#include "base/mem.h"
 #include "fsdp/flat_parameter.h"
 #include "fsdp/plan.h"
 
@@ -17,7 +18,7 @@ enum { PLAN_BUCKET_BYTES = 25 << 20, PLAN_FIRST_BUCKET_BYTES = 1 << 20 };
 
 static inline uint64_t plan_align(uint64_t bytes)
 {
-    return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+    return round_up(bytes, PLAN_ALIGN);
 }
 
 /* One double per rank, transferred as raw bits. */

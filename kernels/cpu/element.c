@@ -2,6 +2,7 @@
  * Element-wise ops, and sums over leading dimensions: one loop over memory, split into one part per
  * thread. bf16 is converted in small blocks of f32 on the stack.
  */
+#include "base/mem.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
@@ -167,7 +168,7 @@ static status_t run_sum_leading(const struct kernel *kernel, const struct kernel
     size_t columns = (size_t)tensor_element_count(&kernel->desc.outputs[0]);
     struct element_job job = {&kernel->desc, call, columns};
     size_t rows = count / columns, grain = (CPU_GRAIN + rows - 1) / rows;
-    cpu_parallel(kernel->threads, columns, (grain + 63) / 64 * 64, sum_part, &job);
+    cpu_parallel(kernel->threads, columns, round_up(grain, 64), sum_part, &job);
     return NULL;
 }
 

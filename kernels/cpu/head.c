@@ -316,7 +316,7 @@ static int64_t rows_of_chunk(const struct cpu_head *head, bool backward)
 static uint64_t take(uint64_t *end, uint64_t bytes)
 {
     uint64_t offset = *end;
-    *end += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *end += round_up(bytes, ALIGNMENT);
     return offset;
 }
 

@@ -134,7 +134,7 @@ status_t program_new(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc
 static uint64_t take_workspace(struct cpu_program *program, uint64_t bytes)
 {
     uint64_t offset = program->workspace_bytes;
-    program->workspace_bytes += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    program->workspace_bytes += round_up(bytes, ALIGNMENT);
     return offset;
 }
 

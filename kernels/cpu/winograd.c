@@ -108,11 +108,6 @@ bool winograd_fits(const struct op_desc *desc)
            cpu_loops_get() != cpu_loops_base;
 }
 
-static size_t round_up(size_t value, size_t unit)
-{
-    return (value + unit - 1) / unit * unit;
-}
-
 /* The distance of matrices that are written in parallel. It is not a multiple of the page size,
  * which would map all of them to the same few sets of the first-level cache. */
 static size_t matrix_stride(size_t elements)

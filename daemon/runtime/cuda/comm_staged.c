@@ -84,7 +84,7 @@ static size_t piece_count(const struct shape *shape, size_t count, size_t done)
 static char *staged_out(const struct staged_comm *comm, const struct shape *shape, size_t count)
 {
     size_t in = shape->in_parts * shape->in_size * count;
-    return comm->staging + (shape->in_place ? 0 : (in + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+    return comm->staging + (shape->in_place ? 0 : round_up(in, ALIGNMENT));
 }
 
 /* ---- on the driver's thread ---- */

@@ -76,7 +76,7 @@ static status_t prepare_block(struct cuda_head *head, struct cuda_device *device
 static uint64_t place(uint64_t *end, uint64_t bytes)
 {
     uint64_t at = *end;
-    *end += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    *end += round_up(bytes, ALIGNMENT);
     return at;
 }
 

@@ -240,7 +240,7 @@ status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from, uint6
                 cudaMemcpyAsync(place, from + done, count, cudaMemcpyDeviceToHost, lane->stream));
         lane->arrivals[lane->arrival_count++] =
             (struct cuda_arrival){.to = to + done, .from = place, .bytes = count};
-        lane->arrival_bytes += (count + 63) / 64 * 64;
+        lane->arrival_bytes += round_up(count, 64);
         if (lane->arrival_bytes > STAGING_BYTES) lane->arrival_bytes = STAGING_BYTES;
         done += count;
     }

@@ -57,7 +57,7 @@ static status_t take(struct cuda_recording *recording, struct block *block, size
                      size_t *place)
 {
     *place = block->used;
-    block->used += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    block->used += round_up(bytes, ALIGNMENT);
     if (recording->pass == RECORDING_MEASURE || block->used <= block->bytes) return NULL;
     return status_new(STATUS_INTERNAL, "a recording's calls are not those that were measured");
 }
