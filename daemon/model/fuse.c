@@ -173,7 +173,7 @@ static void fuse_head(struct graph *graph, int loss, const int *uses, bool *dead
  * count. */
 static bool may_fuse_head(const struct graph *graph, const struct graph_options *options)
 {
-    return graph->model->tokens && !options->keep_logits &&
+    return graph->model->target == TARGET_TOKEN && !options->keep_logits &&
            !(options->train && options->count_correct);
 }
 

@@ -20,7 +20,7 @@
 
 enum value_kind {
     VALUE_INPUT,              /* the batch: (batch, ...sample) f32, or (batch, time) i32 tokens */
-    VALUE_TARGET,             /* (batch) i32; for a model of tokens (batch, time); for one with
+    VALUE_TARGET,             /* (batch) i32; with targets of tokens (batch, time); for a model with
                                * `targets` (batch, ...targets) f32 */
     VALUE_STARTS,             /* (batch, time) i32; only if graph_options.documents */
     VALUE_PARAMETER,          /* one per distinct parameter that is used */

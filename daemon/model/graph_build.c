@@ -111,7 +111,7 @@ static status_t check_last_op(const struct forward *forward, const struct progra
 static int64_t largest_index(const struct forward *forward, int value)
 {
     const struct graph *graph = forward->builder.graph;
-    if (value == graph->input) return forward->model->class_count - 1;
+    if (value == graph->input) return forward->model->vocabulary - 1;
     const struct graph_op *op = &graph->ops[graph->values[value].producer];
     const struct tensor_type *type = &graph->values[value].type;
     int64_t last = type->dim_count > 0 ? type->dims[type->dim_count - 1] : 0;
@@ -184,6 +184,13 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     return check_last_op(forward, call);
 }
 
+/* The key of the model file that says how many classes there are. */
+static const char *target_key(const struct model *model)
+{
+    if (model->target == TARGET_TOKEN) return "vocabulary";
+    return model->target == TARGET_TOKEN_CLASS ? "token_classes" : "classes";
+}
+
 static status_t check_output(const struct forward *forward, const struct program_call *call,
                              const struct tensor_type *output)
 {
@@ -196,8 +203,7 @@ static status_t check_output(const struct forward *forward, const struct program
     return wrap_call(forward, call,
                      status_new(STATUS_INVALID_ARGUMENT,
                                 "%s: input is %s, but with %s: %lld it must be %s", call->name,
-                                tensor_format_shape(output, found),
-                                forward->model->tokens ? "vocabulary" : "classes",
+                                tensor_format_shape(output, found), target_key(forward->model),
                                 (long long)forward->model->class_count,
                                 tensor_format_shape(&expected, wanted)));
 }
@@ -264,46 +270,43 @@ static void add_count(struct forward *forward)
     builder_set_output(builder, 0, graph->correct);
 }
 
-/* Tokens and targets, both (batch, time). */
-static status_t add_token_inputs(struct forward *forward)
+/* The targets of a batch of samples or windows. */
+static struct tensor_type target_type(const struct forward *forward,
+                                      const struct tensor_type *input)
 {
-    struct graph_builder *builder = &forward->builder;
     const struct model *model = forward->model;
-    int64_t batch = forward->options->batch_size;
+    const struct tensor_type *own = &model->targets;
+    if (model_has_token_targets(model)) return *input;
+    if (own->dim_count == 0) return tensor_type_make(DTYPE_I32, 1, input->dims);
+    struct tensor_type target = {.dtype = own->dtype, .dim_count = own->dim_count + 1};
+    target.dims[0] = input->dims[0];
+    memcpy(target.dims + 1, own->dims, (size_t)own->dim_count * sizeof *own->dims);
+    return target;
+}
+
+/* One sample, or a window of as many tokens as were asked for. */
+static status_t sample_type(const struct forward *forward, struct tensor_type *sample)
+{
+    const struct model *model = forward->model;
+    *sample = model->input;
+    if (!model->tokens) return NULL;
     int64_t time = forward->options->time == 0 ? model->context : forward->options->time;
-    if (time < 1 || time > model->context)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: windows of %lld tokens: the model takes 1 to %lld",
-                          model->program->file_name, (long long)time, (long long)model->context);
-    struct tensor_type type = tensor_type_make(DTYPE_I32, 2, (int64_t[]){batch, time});
-    if (tensor_element_count(&type) < 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: a batch of %lld windows of %lld tokens: every dimension must be "
-                          "positive and all together at most 2^40 elements",
-                          model->program->file_name, (long long)batch, (long long)time);
-    builder->graph->input = builder_add_value(builder, VALUE_INPUT, &type, mem_strdup("input"));
-    builder->graph->target = builder_add_value(builder, VALUE_TARGET, &type, mem_strdup("target"));
-    if (forward->options->documents)
-        builder->graph->starts =
-            builder_add_value(builder, VALUE_STARTS, &type, mem_strdup("starts"));
-    return NULL;
+    sample->dims[0] = time;
+    if (time >= 1 && time <= model->context) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: windows of %lld tokens: the model takes 1 to %lld",
+                      model->program->file_name, (long long)time, (long long)model->context);
 }
 
 static status_t add_inputs(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
-    const struct tensor_type *sample = &forward->model->input;
-    if (forward->model->tokens) return add_token_inputs(forward);
-    struct tensor_type input = {.dtype = sample->dtype, .dim_count = sample->dim_count + 1};
+    struct tensor_type sample;
+    TRY(sample_type(forward, &sample));
+    struct tensor_type input = {.dtype = sample.dtype, .dim_count = sample.dim_count + 1};
     input.dims[0] = forward->options->batch_size;
-    memcpy(input.dims + 1, sample->dims, (size_t)sample->dim_count * sizeof *sample->dims);
-    struct tensor_type target = tensor_type_make(DTYPE_I32, 1, input.dims);
-    const struct tensor_type *own = &forward->model->targets;
-    if (own->dim_count > 0) {
-        target = (struct tensor_type){.dtype = own->dtype, .dim_count = own->dim_count + 1};
-        target.dims[0] = input.dims[0];
-        memcpy(target.dims + 1, own->dims, (size_t)own->dim_count * sizeof *own->dims);
-    }
+    memcpy(input.dims + 1, sample.dims, (size_t)sample.dim_count * sizeof *sample.dims);
+    struct tensor_type target = target_type(forward, &input);
     if (tensor_element_count(&input) < 0 || tensor_element_count(&target) < 0) {
         char shape[128];
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -311,11 +314,14 @@ static status_t add_inputs(struct forward *forward)
                           "all together at most 2^40 elements",
                           forward->model->program->file_name,
                           (long long)forward->options->batch_size,
-                          tensor_format_shape(sample, shape));
+                          tensor_format_shape(&sample, shape));
     }
     builder->graph->input = builder_add_value(builder, VALUE_INPUT, &input, mem_strdup("input"));
     builder->graph->target =
         builder_add_value(builder, VALUE_TARGET, &target, mem_strdup("target"));
+    if (forward->model->tokens && forward->options->documents)
+        builder->graph->starts =
+            builder_add_value(builder, VALUE_STARTS, &input, mem_strdup("starts"));
     return NULL;
 }
 

@@ -49,6 +49,14 @@ struct module {
     int parameter_count;
 };
 
+/* What the targets of a batch are. */
+enum model_target {
+    TARGET_TOKEN,       /* another token of each token: the next one, or what was masked */
+    TARGET_TOKEN_CLASS, /* a class of each token */
+    TARGET_CLASS,       /* one class of each sample; of tokens, of each window */
+    TARGET_NUMBERS,     /* `targets` of each sample or window */
+};
+
 struct model_program; /* the forward section, parsed: model/program.h */
 
 struct model {
@@ -58,13 +66,22 @@ struct model {
     int parameter_count;
     struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32; with
                                * tokens the longest window, (context) i32 */
-    int64_t class_count;      /* targets are 0 ... class_count - 1; with tokens, the vocabulary */
+    enum model_target target;
+    int64_t class_count; /* targets are 0 ... class_count - 1; of TARGET_TOKEN, the vocabulary */
     struct tensor_type targets; /* one sample's targets, f32, instead of a class (class_count is 0);
                                  * dim_count 0: none */
-    bool tokens;     /* "input: tokens": inputs are below class_count, targets per position */
-    int64_t context; /* with tokens: the greatest length of a window; else 0 */
+    bool tokens;                /* "input: tokens" */
+    int64_t vocabulary;         /* with tokens: inputs are below it; else 0 */
+    int64_t context;            /* with tokens: the greatest length of a window; else 0 */
+    int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;
 };
+
+/* Whether each token of a window has a target, and not each window. */
+static inline bool model_has_token_targets(const struct model *model)
+{
+    return model->target == TARGET_TOKEN || model->target == TARGET_TOKEN_CLASS;
+}
 
 /* A value for one of the file's arguments, which replaces the file's own. */
 struct model_argument {

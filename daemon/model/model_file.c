@@ -69,30 +69,78 @@ static status_t read_size(const struct reader *reader, const struct yamldoc_node
     return reader_read_size(reader, node, value);
 }
 
+/* The keys that say what the targets are; one whose value is None is as if it were missing. */
+static status_t find_target(const struct reader *reader, const struct yamldoc_node *root,
+                            const struct yamldoc_node **found)
+{
+    static const char *const keys[] = {"classes", "targets", "token_classes"};
+    *found = NULL;
+    for (size_t i = 0; i < COUNT_OF(keys); i++) {
+        const struct yamldoc_node *node = yamldoc_get(root, keys[i]);
+        bool none = false;
+        if (node == NULL) continue;
+        TRY(reader_is_none(reader, node, &none));
+        if (none) continue;
+        if (*found != NULL)
+            return yamldoc_key_error(node, "a model has either '%s' or '%s'", (*found)->key,
+                                     keys[i]);
+        *found = node;
+    }
+    return NULL;
+}
+
+/* Numbers: a shape, or an expression for the size of the only dimension. */
+static status_t read_numbers(struct reader *reader, const struct yamldoc_node *node)
+{
+    struct tensor_type *targets = &reader->model->targets;
+    int64_t size = 0;
+    if (node->kind != YAMLDOC_SCALAR)
+        return read_shape(reader, node, "the shape of one sample's targets such as [1]", targets);
+    TRY(reader_read_size(reader, node, &size));
+    *targets = tensor_type_make(DTYPE_F32, 1, &size);
+    return NULL;
+}
+
+static status_t read_target(struct reader *reader, const struct yamldoc_node *root)
+{
+    struct model *model = reader->model;
+    const struct yamldoc_node *node = NULL;
+    TRY(find_target(reader, root, &node));
+    if (node == NULL) {
+        model->target = model->tokens ? TARGET_TOKEN : TARGET_CLASS;
+        model->class_count = model->vocabulary;
+        return model->tokens ? NULL : read_size(reader, root, "classes", &model->class_count);
+    }
+    if (strcmp(node->key, "targets") == 0) {
+        model->target = TARGET_NUMBERS;
+        return read_numbers(reader, node);
+    }
+    bool of_tokens = strcmp(node->key, "token_classes") == 0;
+    model->target = of_tokens ? TARGET_TOKEN_CLASS : TARGET_CLASS;
+    if (of_tokens && !model->tokens)
+        return yamldoc_key_error(node, "is only for models with 'input: tokens'");
+    return reader_read_size(reader, node, &model->class_count);
+}
+
 static status_t read_input(struct reader *reader, const struct yamldoc_node *root)
 {
     struct yamldoc_node *input = NULL;
     struct model *model = reader->model;
     TRY(yamldoc_require(root, "input", &input));
     model->tokens = input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
+    model->padding = -1;
     if (!model->tokens) {
         static const char why[] = "is only for models with 'input: tokens'";
         TRY(read_shape(reader, input, "one sample's shape such as [1, 28, 28], or tokens",
                        &model->input));
         TRY(refuse_key(root, "vocabulary", why));
         TRY(refuse_key(root, "context", why));
-        const struct yamldoc_node *targets = yamldoc_get(root, "targets");
-        if (targets == NULL) return read_size(reader, root, "classes", &model->class_count);
-        TRY(refuse_key(root, "classes", "a model has either 'classes' or 'targets'"));
-        return read_shape(reader, targets, "the shape of one sample's targets such as [1]",
-                          &model->targets);
+        return read_target(reader, root);
     }
-    TRY(refuse_key(root, "classes", "models with 'input: tokens' have a 'vocabulary' instead"));
-    TRY(refuse_key(root, "targets", "models with 'input: tokens' have a 'vocabulary' instead"));
-    TRY(read_size(reader, root, "vocabulary", &model->class_count));
+    TRY(read_size(reader, root, "vocabulary", &model->vocabulary));
     TRY(read_size(reader, root, "context", &model->context));
     model->input = tensor_type_make(DTYPE_I32, 1, &model->context);
-    return NULL;
+    return read_target(reader, root);
 }
 
 static status_t read_loss(struct reader *reader, const struct yamldoc_node *root)
@@ -110,9 +158,10 @@ static status_t read_loss(struct reader *reader, const struct yamldoc_node *root
 static status_t read_model(struct reader *reader, const struct yamldoc_node *root,
                            const struct model_argument *arguments, int argument_count)
 {
-    static const char *const keys[] = {"name",    "input", "classes", "targets", "vocabulary",
-                                       "context", "args",  "blocks",  "modules", "forward",
-                                       "loss",    "init",  "tie",     "freeze"};
+    static const char *const keys[] = {"name",          "input",      "classes", "targets",
+                                       "token_classes", "vocabulary", "context", "args",
+                                       "blocks",        "modules",    "forward", "loss",
+                                       "init",          "tie",        "freeze"};
     TRY(yamldoc_expect_mapping(root, "a mapping with the keys name, input, classes, ..."));
     TRY(yamldoc_check_keys(root, keys, COUNT_OF(keys)));
     TRY(arguments_read(reader, yamldoc_get(root, "args"), arguments, argument_count));

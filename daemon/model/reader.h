@@ -105,6 +105,9 @@ status_t reader_read_real(const struct reader *reader, const struct yamldoc_node
                           double high, double *real) FSDPD_MUST_USE;
 status_t reader_read_flag(const struct reader *reader, const struct yamldoc_node *node,
                           bool *flag) FSDPD_MUST_USE;
+/* Whether a value is null, or an expression that is None. */
+status_t reader_is_none(const struct reader *reader, const struct yamldoc_node *node,
+                        bool *none) FSDPD_MUST_USE;
 
 /* definition.c */
 status_t definitions_read(struct reader *reader, const struct yamldoc_node *root) FSDPD_MUST_USE;

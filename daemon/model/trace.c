@@ -176,6 +176,8 @@ static status_t emit(struct scope *scope, const struct program_call *call, int *
         made->layer.attrs.dropout.stream = scope->reader->dropouts++;
     if (made->layer.kind == OP_ATTENTION)
         made->layer.attrs.attention.stream = scope->reader->dropouts++;
+    if (made->layer.kind == OP_PADDING_MASK)
+        scope->reader->model->padding = made->layer.attrs.padding_mask.id;
     *value = program->call_count;
     return NULL;
 }
@@ -668,10 +670,23 @@ static status_t loss_target(const struct scope *scope, const struct layer_type *
                        own ? "'classes' instead of 'targets'" : "'targets' instead of 'classes'");
 }
 
+/* A loss may depend on the model's arguments: the alternative that is chosen. */
+static status_t choose_loss(const struct scope *scope, const struct expression **loss)
+{
+    while ((*loss)->kind == EXPRESSION_CHOICE) {
+        bool first = false;
+        TRY(scope_wrap(scope, constant_evaluate_condition((*loss)->items[1],
+                                                          &scope->reader->environment, &first)));
+        *loss = (*loss)->items[first ? 0 : 2];
+    }
+    return NULL;
+}
+
 /* Runs the loss, for instance cross_entropy(output, target). Its input may be any expression over
  * `output`. */
 static status_t run_loss(struct scope *scope, const struct expression *loss)
 {
+    TRY(choose_loss(scope, &loss));
     const struct layer_type *function =
         loss->kind == EXPRESSION_CALL ? layer_find_function(skip_python_prefix(loss->text)) : NULL;
     if (!function || !layer_is_loss(function->kind))

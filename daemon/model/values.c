@@ -169,3 +169,13 @@ status_t reader_read_flag(const struct reader *reader, const struct yamldoc_node
     *flag = value.integer != 0;
     return NULL;
 }
+
+status_t reader_is_none(const struct reader *reader, const struct yamldoc_node *node, bool *none)
+{
+    struct constant value = {.kind = CONSTANT_NONE};
+    *none = yamldoc_is_null(node);
+    if (*none || !is_expression(reader, node)) return NULL;
+    TRY(reader_evaluate(reader, node, node->text, &value));
+    *none = value.kind == CONSTANT_NONE;
+    return NULL;
+}

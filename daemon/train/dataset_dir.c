@@ -16,6 +16,8 @@ enum { VERSION = 1, JSON_MAX = 1 << 20, NAME_MAX_BYTES = 255, BLOCK = 4096 };
 static const char *const split_names[DATASET_SPLITS] = {"train", "validation"};
 
 #define TYPE(type) (1u << (type))
+#define ANY_TYPE ((1u << NPY_TYPES) - 1)
+#define INTEGERS (ANY_TYPE & ~TYPE(NPY_F32))
 static const struct {
     const char *name;
     enum dataset_kind kind;
@@ -26,8 +28,11 @@ static const struct {
     [DATASET_ARRAY_TOKENS] = {"tokens", DATASET_TOKENS, TYPE(NPY_U16) | TYPE(NPY_U32), 1, 1, true},
     [DATASET_ARRAY_DOCUMENTS] = {"documents", DATASET_TOKENS, TYPE(NPY_U64), 1, 1, false},
     [DATASET_ARRAY_MASK] = {"mask", DATASET_TOKENS, TYPE(NPY_U8), 1, 1, false},
+    [DATASET_ARRAY_LABELS] = {"labels", DATASET_TOKENS, INTEGERS, 1, 1, false},
+    [DATASET_ARRAY_NUMBERS] = {"targets", DATASET_TOKENS, TYPE(NPY_F32), 1, 2, false},
+    [DATASET_ARRAY_TOKEN_LABELS] = {"token_labels", DATASET_TOKENS, INTEGERS, 1, 1, false},
     [DATASET_ARRAY_IMAGES] = {"images", DATASET_IMAGES, TYPE(NPY_U8) | TYPE(NPY_F32), 3, 4, true},
-    [DATASET_ARRAY_TARGETS] = {"targets", DATASET_IMAGES, (1u << NPY_TYPES) - 1, 1, 1, true},
+    [DATASET_ARRAY_TARGETS] = {"targets", DATASET_IMAGES, ANY_TYPE, 1, 1, true},
 };
 
 /* The place being read, for messages. */
@@ -216,16 +221,38 @@ static status_t check_boundaries(const struct npy *documents, int64_t tokens)
                       documents->file.path, last, tokens);
 }
 
+/* Whether there is an element for each token. */
+static status_t check_per_token(const struct npy *array, const struct npy *tokens)
+{
+    if (array->file.path == NULL || array->count == tokens->count) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s has %" PRId64 " elements, but %s has %" PRId64 " tokens",
+                      array->file.path, array->count, tokens->file.path, tokens->count);
+}
+
+/* Whether there is an element, or a row of them, for each document. */
+static status_t check_per_document(const struct npy *array, const struct npy *documents)
+{
+    if (array->file.path == NULL) return NULL;
+    if (documents->file.path == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s is of documents, but there is no array 'documents'",
+                          array->file.path);
+    if (array->dims[0] == documents->count - 1) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s has %" PRId64 " elements, but %s has %" PRId64 " documents",
+                      array->file.path, array->dims[0], documents->file.path, documents->count - 1);
+}
+
 static status_t check_together(const struct dataset_reader *reader,
                                const struct dataset_split *split)
 {
     const struct npy *tokens = &split->arrays[DATASET_ARRAY_TOKENS].npy,
-                     *documents = &split->arrays[DATASET_ARRAY_DOCUMENTS].npy,
-                     *mask = &split->arrays[DATASET_ARRAY_MASK].npy;
-    if (mask->file.path != NULL && mask->count != tokens->count)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s has %" PRId64 " elements, but %s has %" PRId64 " tokens",
-                          mask->file.path, mask->count, tokens->file.path, tokens->count);
+                     *documents = &split->arrays[DATASET_ARRAY_DOCUMENTS].npy;
+    TRY(check_per_token(&split->arrays[DATASET_ARRAY_MASK].npy, tokens));
+    TRY(check_per_token(&split->arrays[DATASET_ARRAY_TOKEN_LABELS].npy, tokens));
+    TRY(check_per_document(&split->arrays[DATASET_ARRAY_LABELS].npy, documents));
+    TRY(check_per_document(&split->arrays[DATASET_ARRAY_NUMBERS].npy, documents));
     const struct npy *images = &split->arrays[DATASET_ARRAY_IMAGES].npy,
                      *targets = &split->arrays[DATASET_ARRAY_TARGETS].npy;
     if (images->file.path != NULL && images->dims[0] != targets->count)
@@ -270,6 +297,13 @@ static status_t read_bound(const struct dataset_reader *reader, json_t *root, co
     return NULL;
 }
 
+static status_t read_token_keys(const struct dataset_reader *reader, json_t *root)
+{
+    TRY(read_bound(reader, root, "vocabulary", &reader->dir->vocabulary));
+    if (json_object_get(root, "classes") == NULL) return NULL;
+    return read_bound(reader, root, "classes", &reader->dir->classes);
+}
+
 static status_t read_image_keys(const struct dataset_reader *reader, json_t *root)
 {
     json_error_t error;
@@ -305,8 +339,7 @@ static status_t read_root(const struct dataset_reader *reader, json_t *root)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: kind: expected tokens or images, found '%s'", reader->dir->path,
                           kind);
-    if (reader->dir->kind == DATASET_TOKENS)
-        TRY(read_bound(reader, root, "vocabulary", &reader->dir->vocabulary));
+    if (reader->dir->kind == DATASET_TOKENS) TRY(read_token_keys(reader, root));
     else TRY(read_image_keys(reader, root));
     json_t *splits;
     TRY(unpacked(reader, json_unpack_ex(root, &error, 0, "{s:o}", "splits", &splits), &error));

@@ -19,11 +19,14 @@ enum dataset_split_name { DATASET_TRAIN, DATASET_VALIDATION };
 enum { DATASET_SPLITS = DATASET_VALIDATION + 1 };
 
 enum dataset_array_name {
-    DATASET_ARRAY_TOKENS,    /* (tokens): uint16 or uint32 */
-    DATASET_ARRAY_DOCUMENTS, /* (documents + 1): the start of each, uint64; last: the end */
-    DATASET_ARRAY_MASK,      /* (tokens): uint8, 0 for a token that must not be predicted */
-    DATASET_ARRAY_IMAGES,    /* (images, height, width), or with channels: uint8 or float32 */
-    DATASET_ARRAY_TARGETS,   /* (images): integers, or float32 */
+    DATASET_ARRAY_TOKENS,       /* (tokens): uint16 or uint32 */
+    DATASET_ARRAY_DOCUMENTS,    /* (documents + 1): the start of each, uint64; last: the end */
+    DATASET_ARRAY_MASK,         /* (tokens): uint8, 0 for a token that must not be predicted */
+    DATASET_ARRAY_LABELS,       /* (documents): integers, the class of each */
+    DATASET_ARRAY_NUMBERS,      /* "targets" of tokens, (documents) or (documents, n): float32 */
+    DATASET_ARRAY_TOKEN_LABELS, /* (tokens): integers, a class; negative: it does not count */
+    DATASET_ARRAY_IMAGES,       /* (images, height, width), or with channels: uint8 or float32 */
+    DATASET_ARRAY_TARGETS,      /* (images): integers, or float32 */
 };
 enum { DATASET_ARRAYS = DATASET_ARRAY_TARGETS + 1 };
 
@@ -40,7 +43,7 @@ struct dataset_dir {
     char *path; /* of dataset.json; NULL: not open */
     enum dataset_kind kind;
     int64_t vocabulary; /* for tokens: ids are below it */
-    int64_t classes;    /* for images: targets are below it */
+    int64_t classes;    /* for images: targets are below it; for tokens: labels are, or 0 */
     enum dataset_layout layout;
     struct dataset_split splits[DATASET_SPLITS];
 };

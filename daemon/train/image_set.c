@@ -29,20 +29,6 @@ static const struct image_part *part_of(const struct image_set *set, int64_t sam
     return part;
 }
 
-static int64_t decode(enum npy_type type, const unsigned char *bytes)
-{
-    switch (type) {
-    case NPY_U8: return bytes[0];
-    case NPY_U16: return bytes[0] | bytes[1] << 8;
-    case NPY_U32: return data_file_u32(bytes);
-    case NPY_I32: return (int32_t)data_file_u32(bytes);
-    case NPY_U64:
-    case NPY_I64: return (int64_t)data_file_u64(bytes); /* a large uint64 becomes negative */
-    case NPY_F32: break;
-    }
-    return -1; /* refused when a set is opened */
-}
-
 static status_t read_target(const struct image_set *set, const struct image_part *part,
                             int64_t number, int32_t *target)
 {
@@ -50,7 +36,7 @@ static status_t read_target(const struct image_set *set, const struct image_part
     const struct data_file *file = file_of(set, part->targets);
     TRY(data_file_read(file, bytes, (size_t)npy_type_width(set->target),
                        part->target_at + number * part->target_stride));
-    int64_t value = decode(set->target, bytes);
+    int64_t value = npy_integer(set->target, bytes);
     if (value < 0 || value >= set->classes)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: label %" PRId64 " is %" PRId64

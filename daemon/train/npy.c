@@ -274,3 +274,17 @@ status_t npy_read(const struct npy *npy, int64_t first, int64_t count, void *byt
                        npy->first_byte + first * width));
     return data_file_check_unchanged(&npy->file);
 }
+
+int64_t npy_integer(enum npy_type type, const unsigned char *bytes)
+{
+    switch (type) {
+    case NPY_U8: return bytes[0];
+    case NPY_U16: return bytes[0] | bytes[1] << 8;
+    case NPY_U32: return data_file_u32(bytes);
+    case NPY_I32: return (int32_t)data_file_u32(bytes);
+    case NPY_U64:
+    case NPY_I64: return (int64_t)data_file_u64(bytes);
+    case NPY_F32: break;
+    }
+    return -1; /* not integers */
+}

@@ -34,6 +34,9 @@ void npy_close(struct npy *npy); /* accepts a zeroed one */
 const char *npy_type_name(enum npy_type type);
 int npy_type_width(enum npy_type type);
 
+/* The value of a stored element of a type of integers; a large uint64 becomes negative. */
+int64_t npy_integer(enum npy_type type, const unsigned char *bytes);
+
 /* "(100, 3, 32, 32)"; returns `text`. */
 char *npy_format_shape(int dim_count, const int64_t *dims, char text[static 96]);
 

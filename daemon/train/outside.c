@@ -32,9 +32,10 @@ static uint64_t order_bytes(const struct image_set *set, int world)
 static uint64_t batch_bytes(const struct train_session *session, uint32_t batch_size)
 {
     const struct model *model = session->model;
-    uint64_t targets = 1, inputs;
-    if (model->tokens) inputs = targets = (uint64_t)session->job->context;
-    else inputs = (uint64_t)tensor_element_count(&model->input);
+    uint64_t targets = 1, inputs = (uint64_t)tensor_element_count(&model->input);
+    if (model->tokens) inputs = (uint64_t)session->job->context;
+    if (model_has_token_targets(model)) targets = inputs;
+    if (model->target == TARGET_NUMBERS) targets = (uint64_t)tensor_element_count(&model->targets);
     return LOADER_RING * (uint64_t)batch_size * (inputs + targets) * sizeof(float);
 }
 

@@ -12,11 +12,11 @@
 
 struct rows {
     size_t input_bytes; /* of a row; f32 or i32 */
-    size_t targets;     /* of a row */
+    size_t targets;     /* of a row; i32, or the bits of f32 */
     /*
-     * Writes this rank's row `row`: its whole input, and all targets, with -1 for those that do not
-     * count; *samples is the number that count. An error is caused by the user's data, and ends the
-     * run. Several threads may call it at the same time.
+     * Writes this rank's row `row`: its whole input, and all targets, with -1 (as bits of f32 a
+     * NaN) for those that do not count; *samples is the number that count. An error is caused by
+     * the user's data, and ends the run. Several threads may call it at the same time.
      */
     status_t (*fill)(const void *user, int64_t row, void *input, int32_t *targets,
                      int64_t *samples);

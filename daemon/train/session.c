@@ -119,17 +119,27 @@ static status_t count_token_steps(struct train_session *session)
     return NULL;
 }
 
+static struct token_model token_model_of(const struct model *model)
+{
+    int64_t numbers = model->targets.dim_count > 0 ? tensor_element_count(&model->targets) : 0;
+    return (struct token_model){.vocabulary = model->vocabulary,
+                                .target = model->target,
+                                .classes = model->class_count,
+                                .numbers = numbers,
+                                .padding = model->padding > 0 ? model->padding : 0};
+}
+
 /* Also opens the files; rows are read on demand. */
 static status_t read_token_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
     session->evaluate_batch = job->batch_size;
     TRY(choose_context(session));
+    const struct token_model model = token_model_of(session->model);
     TRY(token_data_accumulation(job, job->context, &session->micro_steps));
     session->settings.accumulation_steps = session->micro_steps;
     if (train_job_has_data(job) || !session->headers_only)
-        TRY(token_data_open(job, session->model->class_count, job->context, !session->headers_only,
-                            &session->tokens));
+        TRY(token_data_open(job, &model, job->context, !session->headers_only, &session->tokens));
     if (job->evaluate)
         session->evaluate_steps =
             count_steps(session->tokens.validation_rows, job->world, session->evaluate_batch);
@@ -209,7 +219,7 @@ static status_t build_graphs_as(struct train_session *session)
 
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
                                            .time = time,
-                                           .count_correct = !session->model->tokens,
+                                           .count_correct = session->model->target != TARGET_TOKEN,
                                            .documents = job->windows == WINDOWS_PACKED,
                                            .compute_dtype = job->plan.gathered_dtype,
                                            .parameter_dtypes = session->parameter_dtypes,

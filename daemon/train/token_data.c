@@ -71,8 +71,59 @@ static status_t open_files(const struct train_job *job, struct token_data *data)
     return status;
 }
 
+static const struct {
+    enum dataset_array_name array;
+    const char *name;
+} label_arrays[] = {
+    [TARGET_TOKEN_CLASS] = {DATASET_ARRAY_TOKEN_LABELS, "token_labels"},
+    [TARGET_CLASS] = {DATASET_ARRAY_LABELS, "labels"},
+    [TARGET_NUMBERS] = {DATASET_ARRAY_NUMBERS, "targets"},
+};
+
+static const char *target_keys[] = {[TARGET_TOKEN_CLASS] = "token_classes",
+                                    [TARGET_CLASS] = "classes",
+                                    [TARGET_NUMBERS] = "targets"};
+
+/* A dataset with labels is not for a model that predicts tokens. */
+static status_t refuse_labels(const struct dataset_dir *dataset, enum dataset_split_name name)
+{
+    for (enum model_target target = TARGET_TOKEN_CLASS; target <= TARGET_NUMBERS; target++) {
+        const struct npy *labels = dataset_dir_array(dataset, name, label_arrays[target].array);
+        if (labels == NULL) continue;
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: it has the array '%s', but the model predicts tokens; expected a "
+                          "model with '%s', such as one for classification",
+                          dataset->path, label_arrays[target].name, target_keys[target]);
+    }
+    return NULL;
+}
+
+/* The labels that the model learns. */
+static status_t open_labels(const struct dataset_dir *dataset, const struct token_model *model,
+                            enum dataset_split_name name, struct token_split *split)
+{
+    if (model->target == TARGET_TOKEN) return refuse_labels(dataset, name);
+    const struct npy *labels = dataset_dir_array(dataset, name, label_arrays[model->target].array);
+    if (labels == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: it has no array '%s', which the model's '%s' need", dataset->path,
+                          label_arrays[model->target].name, target_keys[model->target]);
+    int64_t width = labels->dim_count > 1 ? labels->dims[1] : 1;
+    if (model->target == TARGET_NUMBERS && width != model->numbers)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: it has %" PRId64 " targets per document, but the model has %" PRId64,
+                          labels->file.path, width, model->numbers);
+    split->labels = (struct target_array){.npy = labels,
+                                          .classes = model->classes,
+                                          .may_ignore = model->target == TARGET_TOKEN_CLASS};
+    split->token_labels = model->target == TARGET_TOKEN_CLASS;
+    split->label_width = width;
+    return NULL;
+}
+
 static status_t open_dataset_split(const struct train_job *job, struct token_source *source,
-                                   enum dataset_split_name name, struct token_split *split)
+                                   const struct token_model *model, enum dataset_split_name name,
+                                   struct token_split *split)
 {
     const struct dataset_dir *dataset = &source->dataset;
     const struct npy *tokens = dataset_dir_array(dataset, name, DATASET_ARRAY_TOKENS);
@@ -82,7 +133,9 @@ static status_t open_dataset_split(const struct train_job *job, struct token_sou
     *split = (struct token_split){.file = file,
                                   .count = file->count,
                                   .mask = dataset_dir_array(dataset, name, DATASET_ARRAY_MASK),
+                                  .padding = (int32_t)model->padding,
                                   .packed = job->windows == WINDOWS_PACKED};
+    TRY(open_labels(dataset, model, name, split));
     if (job->windows == WINDOWS_CONTINUOUS) return NULL;
     split->documents = dataset_dir_array(dataset, name, DATASET_ARRAY_DOCUMENTS);
     if (split->documents != NULL) return NULL;
@@ -92,7 +145,8 @@ static status_t open_dataset_split(const struct train_job *job, struct token_sou
 }
 
 static status_t open_dataset(const struct train_job *job, const struct token_path *path,
-                             int64_t vocabulary, bool check, struct token_source *source)
+                             const struct token_model *model, bool check,
+                             struct token_source *source)
 {
     struct dataset_dir *dataset = &source->dataset;
     TRY(dataset_dir_open(path->root, path->path, check, dataset));
@@ -100,12 +154,12 @@ static status_t open_dataset(const struct train_job *job, const struct token_pat
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: its kind is images; read it with data.format: images and data.dir",
                           dataset->path);
-    if (dataset->vocabulary > vocabulary)
+    if (dataset->vocabulary > model->vocabulary)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: its vocabulary has %" PRId64 " ids, but the model's has %" PRId64,
-                          dataset->path, dataset->vocabulary, vocabulary);
-    TRY(open_dataset_split(job, source, DATASET_TRAIN, &source->train));
-    TRY(open_dataset_split(job, source, DATASET_VALIDATION, &source->validation));
+                          dataset->path, dataset->vocabulary, model->vocabulary);
+    TRY(open_dataset_split(job, source, model, DATASET_TRAIN, &source->train));
+    TRY(open_dataset_split(job, source, model, DATASET_VALIDATION, &source->validation));
     if (source->validation.file != NULL || !job->evaluate || job->source_count > 1) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s has no split to validate with; expected one, or train.evaluate: false",
@@ -118,7 +172,7 @@ static status_t open_sources(const struct train_job *job, bool check, struct tok
     data->source_count = job->source_count;
     data->sources = mem_alloc_array((size_t)data->source_count, sizeof *data->sources);
     for (int s = 0; s < data->source_count; s++)
-        TRY(open_dataset(job, &job->sources[s], data->vocabulary, check, &data->sources[s]));
+        TRY(open_dataset(job, &job->sources[s], &data->model, check, &data->sources[s]));
     return NULL;
 }
 
@@ -183,18 +237,40 @@ static int64_t evaluated_rows(const struct train_job *job, int64_t rows)
     return (int64_t)(job->evaluate_batches * each);
 }
 
+/* Labels are of documents, each in a window of its own. */
+static status_t check_label_settings(const struct train_job *job, const char *key)
+{
+    if (job->data_format != DATA_DATASET)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.format: the model has '%s', so the data need labels: expected "
+                          "dataset",
+                          key);
+    if (job->masked)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.objective: the model has '%s', so its targets are labels and not "
+                          "masked tokens",
+                          key);
+    if (job->windows == WINDOWS_DOCUMENT) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "data.windows: the model has '%s', so each window is one labelled document: "
+                      "expected document",
+                      key);
+}
+
 static status_t check_settings(const struct train_job *job, const struct token_data *data)
 {
-    if (job->masked && (job->mask_token < 0 || job->mask_token >= data->vocabulary))
+    if (job->masked && (job->mask_token < 0 || job->mask_token >= data->model.vocabulary))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "data.mask_token: expected an id of the model's vocabulary, 0 to %" PRId64
                           ", found %" PRId64,
-                          data->vocabulary - 1, job->mask_token);
+                          data->model.vocabulary - 1, job->mask_token);
     if (job->masked && job->windows != WINDOWS_CONTINUOUS)
         return status_new(
             STATUS_INVALID_ARGUMENT,
             "data.objective: masked needs data.windows: continuous, as attention would "
             "see what fills up a document's window");
+    if (data->model.target != TARGET_TOKEN)
+        TRY(check_label_settings(job, target_keys[data->model.target]));
     if (job->data_format == DATA_TOKENS && job->evaluate && job->validation_path == NULL &&
         job->validation_fraction <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -211,7 +287,7 @@ static status_t set_up(const struct train_job *job, int64_t context, bool check,
     TRY(make_stream(job, context, false, data));
     const struct masking masking = {.probability = job->mask_probability,
                                     .mask_token = (int32_t)job->mask_token,
-                                    .vocabulary = data->vocabulary,
+                                    .vocabulary = data->model.vocabulary,
                                     .seed = job->seed};
     data->train.masking = data->validation.masking = masking;
     data->validation.masking.validation = true;
@@ -222,22 +298,30 @@ static status_t set_up(const struct train_job *job, int64_t context, bool check,
     return NULL;
 }
 
+static status_t check_labels(const struct token_split *split)
+{
+    const struct npy *labels = split->labels.npy;
+    return labels == NULL || labels->count > CHECK_MAX ? NULL : target_array_check(&split->labels);
+}
+
 static status_t check_tokens(const struct token_data *data)
 {
     for (int s = 0; s < data->source_count; s++) {
         for (int i = 0; i < 2; i++) {
             const struct token_file *file = &data->sources[s].files[i];
             if (file->data.path == NULL || file->count > CHECK_MAX) continue;
-            TRY(token_file_check(file, 0, file->count, data->vocabulary));
+            TRY(token_file_check(file, 0, file->count, data->model.vocabulary));
         }
+        TRY(check_labels(&data->sources[s].train));
+        TRY(check_labels(&data->sources[s].validation));
     }
     return NULL;
 }
 
-status_t token_data_open(const struct train_job *job, int64_t vocabulary, int64_t context,
-                         bool check, struct token_data *data)
+status_t token_data_open(const struct train_job *job, const struct token_model *model,
+                         int64_t context, bool check, struct token_data *data)
 {
-    *data = (struct token_data){.vocabulary = vocabulary};
+    *data = (struct token_data){.model = *model};
     status_t status = set_up(job, context, check, data);
     if (status == NULL && check) status = check_tokens(data);
     if (status != NULL) token_data_close(data);
@@ -284,6 +368,18 @@ void token_data_close(struct token_data *data)
     *data = (struct token_data){0};
 }
 
+/* Targets of a row. */
+static int64_t target_count(const struct token_data *data, const struct token_split *split)
+{
+    switch (data->model.target) {
+    case TARGET_TOKEN:
+    case TARGET_TOKEN_CLASS: return split->length;
+    case TARGET_CLASS: return 1;
+    case TARGET_NUMBERS: return data->model.numbers;
+    }
+    return 1;
+}
+
 struct token_rows token_data_rows(const struct token_data *data, const struct train_job *job,
                                   int rank, bool validation)
 {
@@ -291,7 +387,9 @@ struct token_rows token_data_rows(const struct token_data *data, const struct tr
     return (struct token_rows){.splits = stream->splits,
                                .mixture = &stream->mixture,
                                .length = stream->splits[0]->length,
-                               .vocabulary = data->vocabulary,
+                               .targets = target_count(data, stream->splits[0]),
+                               .padding = (int32_t)data->model.padding,
+                               .vocabulary = data->model.vocabulary,
                                .packed = stream->splits[0]->packed,
                                .masking = job->masked ? &stream->masking : NULL,
                                .batch = job->batch_size,

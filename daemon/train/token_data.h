@@ -22,10 +22,19 @@ struct token_stream {
     int64_t rows;           /* rows per epoch, over all sources */
 };
 
+/* What the model takes and learns. */
+struct token_model {
+    int64_t vocabulary;
+    enum model_target target;
+    int64_t classes; /* of TARGET_CLASS and TARGET_TOKEN_CLASS */
+    int64_t numbers; /* of TARGET_NUMBERS: how many of each document */
+    int64_t padding; /* the token that fills up rows of documents */
+};
+
 struct token_data {
     struct token_source *sources;
     int source_count;
-    int64_t vocabulary;
+    struct token_model model;
     struct token_stream train, validation; /* `validation` only if the job evaluates */
     int64_t validation_rows;               /* rows per evaluation, over all ranks */
     uint64_t hash;                         /* of the values that all ranks must agree on */
@@ -37,8 +46,8 @@ struct token_data {
  * at once; tokens of larger files are checked when they are read. The pointers inside point into
  * *data, which must not move.
  */
-status_t token_data_open(const struct train_job *job, int64_t vocabulary, int64_t context,
-                         bool check, struct token_data *data) FSDPD_MUST_USE;
+status_t token_data_open(const struct train_job *job, const struct token_model *model,
+                         int64_t context, bool check, struct token_data *data) FSDPD_MUST_USE;
 void token_data_close(struct token_data *data); /* accepts a zeroed one */
 
 /* Measures an epoch of training data; *known is false if it is too large to read for a plan. */

@@ -1,18 +1,16 @@
 /* Rows of tokens; see token_rows.h. */
 #include "train/token_rows.h"
 
-#include <string.h>
-
 struct row_place {
     int64_t number; /* among the rows of all ranks */
     int source;
     int64_t own; /* among the source's rows */
 };
 
-static void fill_none(int64_t length, int32_t *tokens, int32_t *targets)
+static void fill_none(const struct token_rows *rows, int32_t *tokens, int32_t *targets)
 {
-    memset(tokens, 0, (size_t)length * sizeof *tokens);
-    for (int64_t i = 0; i < length; i++) targets[i] = -1;
+    for (int64_t i = 0; i < rows->length; i++) tokens[i] = rows->padding;
+    for (int64_t i = 0; i < rows->targets; i++) targets[i] = -1;
 }
 
 /* Finds which of its source's rows this rank's row `row` is; false if it is beyond the limit. */
@@ -48,7 +46,7 @@ static status_t fill(const void *user, int64_t row, void *input, int32_t *target
     struct row_place place = {0};
     *samples = 0;
     if (!find_row(rows, row, &place)) {
-        fill_none(rows->length, tokens, targets);
+        fill_none(rows, tokens, targets);
         return NULL;
     }
     TRY(token_split_read(rows->splits[place.source], place.own, rows->vocabulary, tokens,
@@ -62,7 +60,7 @@ struct rows token_rows_source(const struct token_rows *rows)
 {
     size_t length = (size_t)rows->length;
     return (struct rows){.input_bytes = length * sizeof(int32_t),
-                         .targets = length,
+                         .targets = (size_t)rows->targets,
                          .fill = fill,
                          .fill_starts = rows->packed ? fill_starts : NULL,
                          .user = rows};

@@ -12,7 +12,9 @@
 struct token_rows {
     const struct token_split *const *splits; /* of the sources, by number in the mixture */
     const struct mixture *mixture;
-    int64_t length; /* tokens of a row */
+    int64_t length;  /* tokens of a row */
+    int64_t targets; /* of a row */
+    int32_t padding; /* the tokens of a row that does not exist */
     int64_t vocabulary;
     bool packed;                   /* rows hold several documents */
     const struct masking *masking; /* NULL: each token's target is the next token */

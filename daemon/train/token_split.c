@@ -9,13 +9,14 @@
 
 enum { MASK_BLOCK = 1 << 16 };
 
-/* The last token of a document is a target only. */
+/* Without labels, the last token of a document is a target only. */
 static int64_t document_targets(const struct token_split *split, int64_t begin, int64_t end)
 {
-    return end - begin - 1 < split->length ? end - begin - 1 : split->length;
+    int64_t count = end - begin - (split->labels.npy == NULL);
+    return count < split->length ? count : split->length;
 }
 
-/* Finds a document, and the number of its tokens that have a target. */
+/* Finds a document, and the number of its tokens that a row takes. */
 static status_t find_document(const struct token_split *split, int64_t number, int64_t *begin,
                               int64_t *count)
 {
@@ -129,10 +130,23 @@ static status_t read_documents(const struct token_split *split, int64_t place, i
         at += count;
     }
     for (; at < split->length; at++) {
-        tokens[at] = 0;
+        tokens[at] = split->padding;
         targets[at] = -1;
     }
     return NULL;
+}
+
+static status_t read_labelled(const struct token_split *split, int64_t number, int64_t vocabulary,
+                              int32_t *tokens, int32_t *targets, int64_t *samples)
+{
+    int64_t begin = 0, count = 0, width = split->label_width;
+    TRY(find_document(split, number, &begin, &count));
+    TRY(token_file_read(split->file, begin, count, vocabulary, tokens));
+    for (int64_t at = count; at < split->length; at++) tokens[at] = split->padding;
+    if (!split->token_labels)
+        return target_array_read(&split->labels, number * width, width, targets, samples);
+    for (int64_t at = count; at < split->length; at++) targets[at] = -1;
+    return target_array_read(&split->labels, begin, count, targets, samples);
 }
 
 status_t token_split_starts(const struct token_split *split, int64_t row, int32_t *starts)
@@ -153,6 +167,8 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
                           int32_t *tokens, int32_t *targets, int64_t *samples)
 {
     int64_t place = windows_place(&split->windows, row);
+    if (split->labels.npy != NULL)
+        return read_labelled(split, place, vocabulary, tokens, targets, samples);
     if (split->documents != NULL)
         return read_documents(split, place, vocabulary, tokens, targets, samples);
     if (targets == NULL)
@@ -166,10 +182,10 @@ static status_t measure_document(const struct token_split *split, int64_t number
     int64_t begin = 0, end = 0, samples = 0;
     TRY(dataset_document(split->documents, number, split->file->count, &begin, &end));
     int64_t count = document_targets(split, begin, end);
-    TRY(apply_mask(split->mask, begin + 1, count, NULL, &samples));
+    if (split->labels.npy == NULL) TRY(apply_mask(split->mask, begin + 1, count, NULL, &samples));
     measure->filled += count;
     measure->counted += samples;
-    measure->cut += end - begin - 1 > split->length;
+    measure->cut += end - begin - (split->labels.npy == NULL) > split->length;
     measure->packed += split->packed && count > 0;
     return NULL;
 }

@@ -8,6 +8,7 @@
 
 #include "train/npy.h"
 #include "train/packing.h"
+#include "train/target_array.h"
 #include "train/token_file.h"
 #include "train/windows.h"
 
@@ -16,6 +17,12 @@ struct token_split {
     int64_t first, count;        /* the part's tokens in the file */
     const struct npy *documents; /* NULL: rows are windows; otherwise documents, from token 0 on */
     const struct npy *mask;      /* NULL: every token is a target */
+    /* Other targets than the next tokens, if there are any: of each token, or `label_width` of each
+     * document. Rows are then documents. */
+    struct target_array labels;
+    bool token_labels;
+    int64_t label_width;
+    int32_t padding;             /* the token that fills up rows of documents */
     int64_t length;              /* tokens per row */
     bool packed;                 /* rows hold several documents */
     struct windows windows;      /* their number is the split's rows per epoch; or of documents */
@@ -31,9 +38,9 @@ void token_split_close(struct token_split *split); /* accepts a zeroed one */
 
 /*
  * Reads row `row`: split->length tokens, and for each the next one as its target, or -1 if that
- * must not be predicted; *samples is the number of targets. A longer document is cut, a shorter row
- * padded with token 0. INVALID_ARGUMENT for a token that is not below `vocabulary`, and for a
- * document out of place. With `targets` NULL, reads the tokens alone.
+ * must not be predicted; *samples is the number of targets. With labels, these are the targets. A
+ * longer document is cut, a shorter row padded. INVALID_ARGUMENT for a token that is not below
+ * `vocabulary`, and for a document out of place. With `targets` NULL, reads the tokens alone.
  */
 status_t token_split_read(const struct token_split *split, int64_t row, int64_t vocabulary,
                           int32_t *tokens, int32_t *targets, int64_t *samples) FSDPD_MUST_USE;

@@ -194,7 +194,7 @@ static int64_t input_words(const struct rank *rank)
 
 static int64_t target_words(const struct rank *rank)
 {
-    if (rank->model->tokens) return rank->model->context;
+    if (model_has_token_targets(rank->model)) return rank->model->context;
     return rank->model->targets.dim_count > 0 ? tensor_element_count(&rank->model->targets) : 1;
 }
 

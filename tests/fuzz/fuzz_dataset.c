@@ -37,9 +37,9 @@ static void write_array(const char *name, const char *descr, const char *shape, 
 
 static void clean_up(void)
 {
-    static const char *const names[] = {"dataset.json", "t.npy", "d.npy",
-                                        "m.npy",        "i.npy", "l.npy"};
-    for (int i = 0; i < 6; i++) unlinkat(folder, names[i], 0);
+    static const char *const names[] = {"dataset.json", "t.npy", "d.npy", "m.npy",
+                                        "i.npy",        "l.npy", "f.npy", "c.npy"};
+    for (int i = 0; i < 8; i++) unlinkat(folder, names[i], 0);
     rmdir(directory);
 }
 
@@ -47,6 +47,7 @@ static void make_directory(void)
 {
     static const uint16_t tokens[12] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     static const uint64_t documents[3] = {0, 5, 12};
+    static const float numbers[2] = {0.5F, -1};
     static const uint8_t mask[12] = {0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1};
     static const uint8_t images[120] = {1, 2, 3}, labels[3] = {0, 1, 2};
     FUZZ_CHECK(mkdtemp(directory) != NULL, "no directory");
@@ -58,12 +59,18 @@ static void make_directory(void)
     write_array("m.npy", "|u1", "12,", mask, sizeof mask);
     write_array("i.npy", "|u1", "3, 2, 4, 5", images, sizeof images);
     write_array("l.npy", "|u1", "3,", labels, sizeof labels);
+    write_array("c.npy", "|u1", "2,", labels, 2);
+    write_array("f.npy", "<f4", "2,", numbers, sizeof numbers);
 }
 
-static void read_rows(const struct train_job *job)
+static void read_rows(const struct train_job *job, enum model_target target)
 {
     struct token_data data;
-    status_t status = token_data_open(job, 50, 4, true, &data);
+    const struct token_model model = {.vocabulary = 50,
+                                      .target = target,
+                                      .classes = 5,
+                                      .numbers = 1};
+    status_t status = token_data_open(job, &model, 4, true, &data);
     if (status != NULL) {
         fuzz_expect_user_error(status);
         return;
@@ -81,8 +88,10 @@ static void read_rows(const struct train_job *job)
         for (int i = 0; i < 4 && source.fill_starts != NULL; i++)
             FUZZ_CHECK(starts[i] <= i && starts[i] >= (i > 0 ? starts[i - 1] : 0), "a start");
         for (int i = 0; i < 4; i++) {
-            FUZZ_CHECK(tokens[i] >= 0 && tokens[i] < 50 && targets[i] < 50, "a token");
-            counted += targets[i] >= 0;
+            FUZZ_CHECK(tokens[i] >= 0 && tokens[i] < 50, "a token");
+            if ((size_t)i >= source.targets) continue;
+            FUZZ_CHECK(target == TARGET_NUMBERS || targets[i] < 50, "a target");
+            counted += target == TARGET_NUMBERS ? targets[i] != -1 : targets[i] >= 0;
         }
         FUZZ_CHECK(samples == counted, "%lld targets, not %lld", (long long)samples,
                    (long long)counted);
@@ -126,7 +135,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       .batch_size = 1,
                                       .shuffle = true,
                                       .world = 1};
-        read_rows(&job);
+        read_rows(&job, TARGET_TOKEN);
+        for (enum model_target target = TARGET_TOKEN_CLASS;
+             kind == WINDOWS_DOCUMENT && target <= TARGET_NUMBERS; target++)
+            read_rows(&job, target);
     }
     return 0;
 }

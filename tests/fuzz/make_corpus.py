@@ -136,6 +136,8 @@ write("npy/empty", b"")
 arrays = {"tokens": ("t.npy", "uint16", npy("<u2", 12, struct.pack("<12H", *range(1, 13)), "(12,)")),
           "documents": ("d.npy", "uint64", npy("<u8", 3, struct.pack("<3Q", 0, 5, 12), "(3,)")),
           "mask": ("m.npy", "uint8", npy("|u1", 12, bytes([0, 1, 1, 0, 1, 1, 1, 1, 0, 0, 0, 1]), "(12,)")),
+          "labels": ("c.npy", "uint8", npy("|u1", 2, bytes([0, 1]), "(2,)")),
+          "numbers": ("f.npy", "float32", npy("<f4", 2, struct.pack("<2f", 0.5, -1), "(2,)")),
           "images": ("i.npy", "uint8", npy("|u1", 0, bytes([1, 2, 3]).ljust(120, b"\0"), "(3, 2, 4, 5)")),
           "targets": ("l.npy", "uint8", npy("|u1", 3, bytes([0, 1, 2]), "(3,)"))}
 
@@ -144,8 +146,9 @@ def dataset(name, names=("tokens", "documents", "mask"), **changes):
     split = {}
     for key in names:
         file, kind, data = arrays[key]
-        shape = {"tokens": [12], "documents": [3], "mask": [12], "images": [3, 2, 4, 5], "targets": [3]}[key]
-        split[key] = {"file": file, "type": kind, "shape": shape,
+        shape = {"tokens": [12], "documents": [3], "mask": [12], "images": [3, 2, 4, 5], "targets": [3], "labels": [2],
+                 "numbers": [2]}[key]
+        split["targets" if key == "numbers" else key] = {"file": file, "type": kind, "shape": shape,
                       "sha256": hashlib.sha256(data).hexdigest()}
     root = {"format": "fsdpd-dataset", "version": 1, "kind": "tokens", "vocabulary": 50,
             "splits": {"train": split}}
@@ -158,6 +161,8 @@ dataset("no-tokens", names=("documents",))
 dataset("version", version=2)
 dataset("kind", kind="sounds")
 dataset("vocabulary", vocabulary=51)
+dataset("labels", names=("tokens", "documents", "labels"))
+dataset("numbers", names=("tokens", "documents", "numbers"))
 dataset("splits", splits=[])
 dataset("images", names=("images", "targets"), kind="images", classes=3)
 dataset("images-last", names=("images", "targets"), kind="images", classes=3, layout="NHWC")

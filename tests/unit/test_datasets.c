@@ -181,7 +181,8 @@ TEST(documents)
     const struct token_path source = {.path = dir, .weight = 1};
     struct train_job job = make_job(&source, 1);
     struct token_data data;
-    ck_assert_ptr_null(token_data_open(&job, 500, LENGTH, true, &data));
+    ck_assert_ptr_null(
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, LENGTH, true, &data));
     ck_assert_int_eq(data.train.rows, DOCUMENTS);
     for (int validation = 0; validation < 2; validation++) {
         int first = validation ? 100 + TOKENS : 100;
@@ -200,7 +201,8 @@ TEST(documents)
     }
     token_data_close(&data);
     job.windows = WINDOWS_CONTINUOUS; /* across them, and the mask still counts */
-    ck_assert_ptr_null(token_data_open(&job, 500, 13, true, &data));
+    ck_assert_ptr_null(
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 13, true, &data));
     ck_assert_int_eq(data.train.rows, 3);
     int32_t tokens[13], targets[13];
     ck_assert_int_eq(read_row(&data, &job, false, 1, tokens, targets), 9);
@@ -221,7 +223,8 @@ LOOP_TEST(packed, 0, 2)
     job.windows = WINDOWS_PACKED;
     job.shuffle = _i == 1;
     struct token_data data;
-    ck_assert_ptr_null(token_data_open(&job, 500, LENGTH, true, &data));
+    ck_assert_ptr_null(
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, LENGTH, true, &data));
     struct token_rows rows = token_data_rows(&data, &job, 0, false);
     struct rows source_rows = token_rows_source(&rows);
     bool seen[DOCUMENTS] = {false};
@@ -257,7 +260,8 @@ LOOP_TEST(packed, 0, 2)
     for (int d = 0; d < DOCUMENTS; d++) ck_assert_int_eq(seen[d], borders[d + 1] - borders[d] > 1);
     token_data_close(&data);
     job.masked = true;
-    status_t status = token_data_open(&job, 500, LENGTH, true, &data);
+    status_t status =
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, LENGTH, true, &data);
     ck_assert_ptr_nonnull(strstr(status_message(status), "needs data.windows: continuous"));
     status_free(status);
 }
@@ -275,7 +279,8 @@ TEST(measure)
         struct token_data data;
         struct token_measure measure;
         bool known = false;
-        ck_assert_ptr_null(token_data_open(&job, 500, LENGTH, true, &data));
+        ck_assert_ptr_null(
+            token_data_open(&job, &(struct token_model){.vocabulary = 500}, LENGTH, true, &data));
         ck_assert_ptr_null(token_data_measure(&data, &measure, &known));
         ck_assert(known);
         int64_t counted = 0, filled = 0;
@@ -333,7 +338,8 @@ TEST(sources)
     struct train_job job = make_job(sources, 2);
     job.shuffle = true;
     struct token_data data;
-    ck_assert_ptr_null(token_data_open(&job, 500, 8, true, &data));
+    ck_assert_ptr_null(
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 8, true, &data));
     ck_assert_int_eq(data.train.rows, 2 * DOCUMENTS);
     int first[2] = {0};
     for (int64_t row = 0; row < 64; row++) {
@@ -382,7 +388,8 @@ static void expect_refusal(const char *message)
     const struct token_path source = {.path = dir, .weight = 1};
     struct train_job job = make_job(&source, 1);
     struct token_data data;
-    status_t status = token_data_open(&job, 500, 10, true, &data);
+    status_t status =
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 10, true, &data);
     ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT ||
                       status_code(status) == STATUS_FAILED_PRECONDITION ||
                       status_code(status) == STATUS_NOT_FOUND,
@@ -463,7 +470,8 @@ TEST(boundary_when_read)
     const struct token_path source = {.path = dir, .weight = 1};
     struct train_job job = make_job(&source, 1);
     struct token_data data;
-    ck_assert_ptr_null(token_data_open(&job, 500, 10, false, &data));
+    ck_assert_ptr_null(
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 10, false, &data));
     struct token_rows rows = token_data_rows(&data, &job, 0, false);
     struct rows all = token_rows_source(&rows);
     int32_t tokens[10], targets[10];

@@ -196,8 +196,8 @@ static const struct mistake {
     const char *old, *new, *message;
 } mistakes[] = {
     {"vocabulary: 5\n", "", "net.yaml:1: key 'vocabulary' is missing"},
-    {"vocabulary: 5\n", "vocabulary: 5\nclasses: 5\n",
-     "net.yaml:4: key 'classes': models with 'input: tokens' have a 'vocabulary' instead"},
+    {"vocabulary: 5\n", "vocabulary: 5\nclasses: 5\ntoken_classes: 5\n",
+     "net.yaml:5: key 'token_classes': a model has either 'classes' or 'token_classes'"},
     {"context: 4\n", "context: 0\n",
      "net.yaml:4: key 'context': expected an integer from 1 to 2147483647, found '0'"},
     {"context: 4\n", "contexts: 4\n",

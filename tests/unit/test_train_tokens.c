@@ -361,7 +361,8 @@ static void collect(const struct train_job *job, bool validation, int64_t batche
                     int32_t *inputs, int32_t *targets)
 {
     struct token_data data;
-    ck_assert_ptr_null(token_data_open(job, COUNT, context, true, &data));
+    ck_assert_ptr_null(
+        token_data_open(job, &(struct token_model){.vocabulary = COUNT}, context, true, &data));
     for (int rank = 0; rank < job->world; rank++) {
         struct token_rows rows = token_data_rows(&data, job, rank, validation);
         struct rows source = token_rows_source(&rows);
@@ -451,7 +452,8 @@ TEST(shards)
     struct train_job job = make_job(1, 2);
     snprintf(path, sizeof path, "%s/none-*.bin", directory);
     struct token_data data;
-    status_t status = token_data_open(&job, COUNT, CONTEXT, true, &data);
+    status_t status =
+        token_data_open(&job, &(struct token_model){.vocabulary = COUNT}, CONTEXT, true, &data);
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
     ck_assert_ptr_nonnull(strstr(status_message(status), "has no file that matches none-*.bin"));
     status_free(status);
@@ -483,7 +485,8 @@ TEST(error_while_loading)
     struct train_job job = make_job(1, 4);
     job.shuffle = false;
     struct token_data data;
-    ck_assert_ptr_null(token_data_open(&job, 500, 9, false, &data));
+    ck_assert_ptr_null(
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 9, false, &data));
     struct token_rows rows = token_data_rows(&data, &job, 0, false);
     struct rows source = token_rows_source(&rows);
     struct loader *loader;
@@ -502,7 +505,8 @@ TEST(error_while_loading)
     ck_assert_ptr_null(loader_next(loader, &batch, &more));
     loader_free(loader);
     token_data_close(&data);
-    status_t status = token_data_open(&job, 500, 9, true, &data);
+    status_t status =
+        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 9, true, &data);
     ck_assert_ptr_nonnull(strstr(status_message(status), "token 500 (byte 1000) is 500"));
     status_free(status);
 }
@@ -510,7 +514,8 @@ TEST(error_while_loading)
 static void expect_refusal(const struct train_job *job, int64_t context, const char *message)
 {
     struct token_data data;
-    status_t status = token_data_open(job, COUNT, context, true, &data);
+    status_t status =
+        token_data_open(job, &(struct token_model){.vocabulary = COUNT}, context, true, &data);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     ck_assert_msg(strstr(status_message(status), message) != NULL, "%s", status_message(status));
     status_free(status);

@@ -1,0 +1,253 @@
+/* Labels of texts: what a model's keys say of its targets, and the arrays of datasets that are
+ * these. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/mem.h"
+#include "base/tree.h"
+#include "dataset_files.h"
+#include "model/graph.h"
+#include "tests/testing.h"
+#include "train/token_data.h"
+
+static char dir[64];
+
+static void set_up(void)
+{
+    strcpy(dir, "/tmp/fsdpd-test-labels-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(dir));
+}
+
+static void tear_down(void)
+{
+    status_t status = tree_remove(dir);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
+
+/* ---- models ---- */
+
+/* `keys` and `loss` in a model of tokens; its output is of windows, or of tokens. */
+static status_t make_graph(const char *keys, const char *output, const char *loss,
+                           struct model **model, struct graph **graph)
+{
+    char *text = mem_printf("name: N\nargs: {kind: many, size: 3, none: null}\ninput: tokens\n"
+                            "vocabulary: 11\ncontext: 6\n%s\n"
+                            "modules: {e: 'Embedding(11, 4)', head: 'Linear(4, 3)'}\n"
+                            "forward: ['output = %s']\nloss: %s\n",
+                            keys, output, loss);
+    *model = NULL;
+    status_t status = model_parse(text, strlen(text), "net.yaml", model);
+    free(text);
+    if (status != NULL) return status;
+    const struct graph_options options = {.batch_size = 2, .time = 5, .train = true};
+    status = graph_build(*model, &options, graph);
+    if (status != NULL) model_free(*model);
+    return status;
+}
+
+#define WINDOWS "head(mean(e(x), dim=1))"
+#define OF_TOKENS "head(e(x))"
+#define CHOSEN                                                                                     \
+    "\"cross_entropy(output, target) if kind == 'one' else "                                       \
+    "binary_cross_entropy_with_logits(output, target)\""
+
+static const struct {
+    const char *keys, *output, *loss;
+    enum model_target target;
+    const char *shape;
+} models[] = {
+    {"classes: 3", WINDOWS, "cross_entropy(output, target)", TARGET_CLASS, "(2,)"},
+    {"classes: size", WINDOWS, "cross_entropy(output, target)", TARGET_CLASS, "(2,)"},
+    {"token_classes: 3", OF_TOKENS, "cross_entropy(output, target)", TARGET_TOKEN_CLASS, "(2, 5)"},
+    {"targets: [3]", WINDOWS, "mse_loss(output, target)", TARGET_NUMBERS, "(2, 3)"},
+    {"classes: \"size if kind == 'one' else None\"\n"
+     "targets: \"None if kind == 'one' else size\"",
+     WINDOWS, CHOSEN, TARGET_NUMBERS, "(2, 3)"},
+};
+
+LOOP_TEST(a_model_says_what_its_targets_are, 0, COUNT_OF(models))
+{
+    struct model *model;
+    struct graph *graph = NULL;
+    status_t status = make_graph(models[_i].keys, models[_i].output, models[_i].loss, &model,
+                                 &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(model->target, models[_i].target);
+    ck_assert_int_eq(model->vocabulary, 11);
+    char shape[128];
+    const struct tensor_type *type = &graph->values[graph->target].type;
+    ck_assert_str_eq(tensor_format_shape(type, shape), models[_i].shape);
+    ck_assert_int_eq(type->dtype, model->target == TARGET_NUMBERS ? DTYPE_F32 : DTYPE_I32);
+    graph_free(graph);
+    model_free(model);
+}
+
+static const struct {
+    const char *keys, *output, *message;
+} wrong_models[] = {
+    {"classes: 3", OF_TOKENS,
+     "net.yaml:9: cross_entropy: input is (2, 5, 3), but with classes: 3 it must be (2, 3)"},
+    {"token_classes: 3", WINDOWS,
+     "net.yaml:9: cross_entropy: input is (2, 3), but with token_classes: 3 it must be (2, 5, 3)"},
+    {"classes: kind", WINDOWS, "net.yaml:6: key 'classes': a text cannot stand here"},
+    {"targets: 3", WINDOWS,
+     "net.yaml:9: cross_entropy() needs 'classes' instead of 'targets'"},
+};
+
+LOOP_TEST(outputs_match_the_targets, 0, COUNT_OF(wrong_models))
+{
+    struct model *model;
+    struct graph *graph = NULL;
+    status_t status = make_graph(wrong_models[_i].keys, wrong_models[_i].output,
+                                 "cross_entropy(output, target)", &model, &graph);
+    ck_assert_str_eq(status_message(status), wrong_models[_i].message);
+    status_free(status);
+}
+
+/* ---- datasets ---- */
+
+enum { TOKENS = 12, DOCUMENTS = 3, LENGTH = 5 };
+static const uint64_t borders[DOCUMENTS + 1] = {0, 3, 4, TOKENS};
+static const uint8_t labels[DOCUMENTS] = {2, 0, 1};
+static const int32_t token_labels[TOKENS] = {0, -100, 1, 2, 0, 1, 2, 0, -1, 1, 1, 1};
+static const float numbers[2 * DOCUMENTS] = {0.5F, -1, NAN, 2, 3, 4};
+
+/* Token i is i + 1; `array` names the labels that the dataset has, of all three kinds. */
+static void write_dataset(const char *array)
+{
+    uint16_t tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++) tokens[i] = (uint16_t)(i + 1);
+    struct dataset_sum sums[] = {
+        dataset_write_npy(dir, "t.npy", "<u2", tokens, TOKENS, 2),
+        dataset_write_npy(dir, "d.npy", "<u8", borders, DOCUMENTS + 1, 8),
+        dataset_write_npy(dir, "labels.npy", "|u1", labels, DOCUMENTS, 1),
+        dataset_write_npy(dir, "token_labels.npy", "<i4", token_labels, TOKENS, 4),
+        dataset_write_npy(dir, "targets.npy", "<f4", numbers, DOCUMENTS, 4),
+    };
+    struct buf json = {0};
+    buf_add_text(&json, "{\"format\": \"fsdpd-dataset\", \"version\": 1, \"kind\": \"tokens\", "
+                        "\"vocabulary\": 50, \"splits\": {\"train\": {");
+    dataset_add_array(&json, "tokens", "t.npy", "uint16", TOKENS, &sums[0]);
+    dataset_add_array(&json, "documents", "d.npy", "uint64", DOCUMENTS + 1, &sums[1]);
+    if (strcmp(array, "labels") == 0)
+        dataset_add_array(&json, array, "labels.npy", "uint8", DOCUMENTS, &sums[2]);
+    if (strcmp(array, "token_labels") == 0)
+        dataset_add_array(&json, array, "token_labels.npy", "int32", TOKENS, &sums[3]);
+    if (strcmp(array, "targets") == 0)
+        dataset_add_array(&json, array, "targets.npy", "float32", DOCUMENTS, &sums[4]);
+    buf_add_text(&json, "}}}");
+    dataset_write_bytes(dir, "dataset.json", &json);
+    buf_deinit(&json);
+}
+
+static const struct {
+    const char *array;
+    enum model_target target;
+    int targets, counted[DOCUMENTS];
+} kinds[] = {
+    {"labels", TARGET_CLASS, 1, {1, 1, 1}},
+    {"token_labels", TARGET_TOKEN_CLASS, LENGTH, {2, 1, 4}},
+    {"targets", TARGET_NUMBERS, 1, {1, 1, 0}},
+};
+
+static int32_t expected_target(int kind, int document, int i)
+{
+    int32_t bits;
+    if (kind == 0) return labels[document];
+    memcpy(&bits, &numbers[document], sizeof bits);
+    if (kind == 2) return document == 2 ? -1 : bits;
+    int place = (int)borders[document] + i;
+    return place < (int)borders[document + 1] && token_labels[place] >= 0 ? token_labels[place]
+                                                                          : -1;
+}
+
+static struct train_job make_job(const struct token_path *source)
+{
+    return (struct train_job){.data_format = DATA_DATASET,
+                              .sources = source,
+                              .source_count = 1,
+                              .windows = WINDOWS_DOCUMENT,
+                              .batch_size = 4,
+                              .world = 1};
+}
+
+/* A document's tokens start its window, the model's padding fills it, and a longer one is cut. */
+LOOP_TEST(labels_are_the_targets_of_documents, 0, COUNT_OF(kinds))
+{
+    write_dataset(kinds[_i].array);
+    const struct token_path source = {.path = dir, .weight = 1};
+    const struct train_job job = make_job(&source);
+    const struct token_model model = {.vocabulary = 50,
+                                      .target = kinds[_i].target,
+                                      .classes = 3,
+                                      .numbers = 1,
+                                      .padding = 49};
+    struct token_data data;
+    status_t status = token_data_open(&job, &model, LENGTH, true, &data);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    struct token_rows rows = token_data_rows(&data, &job, 0, false);
+    struct rows all = token_rows_source(&rows);
+    ck_assert_int_eq(all.targets, kinds[_i].targets);
+    for (int d = 0; d < DOCUMENTS; d++) {
+        int32_t tokens[LENGTH], targets[LENGTH];
+        int64_t samples = 0;
+        ck_assert_ptr_null(all.fill(all.user, d, tokens, targets, &samples));
+        ck_assert_int_eq(samples, kinds[_i].counted[d]);
+        for (int i = 0; i < LENGTH; i++) {
+            int place = (int)borders[d] + i;
+            ck_assert_int_eq(tokens[i], place < (int)borders[d + 1] ? place + 1 : 49);
+        }
+        for (int i = 0; i < kinds[_i].targets; i++)
+            ck_assert_int_eq(targets[i], expected_target(_i, d, i));
+    }
+    struct token_measure measure;
+    bool known = false;
+    ck_assert_ptr_null(token_data_measure(&data, &measure, &known));
+    ck_assert(known && measure.filled == 3 + 1 + 5 && measure.cut == 1);
+    token_data_close(&data);
+}
+
+static const struct {
+    const char *array;
+    enum model_target target;
+    int classes, numbers;
+    enum window_kind windows;
+    const char *message;
+} mistakes[] = {
+    {"labels", TARGET_CLASS, 2, 0, WINDOWS_DOCUMENT,
+     "labels.npy: label 0 is 2, but the model's classes are 0 to 1"},
+    {"token_labels", TARGET_TOKEN_CLASS, 2, 0, WINDOWS_DOCUMENT,
+     "token_labels.npy: label 3 is 2, but the model's classes are 0 to 1"},
+    {"targets", TARGET_NUMBERS, 0, 2, WINDOWS_DOCUMENT,
+     "targets.npy: it has 1 targets per document, but the model has 2"},
+    {"labels", TARGET_NUMBERS, 0, 1, WINDOWS_DOCUMENT,
+     "it has no array 'targets', which the model's 'targets' need"},
+    {"", TARGET_TOKEN_CLASS, 3, 0, WINDOWS_DOCUMENT,
+     "it has no array 'token_labels', which the model's 'token_classes' need"},
+    {"labels", TARGET_TOKEN, 50, 0, WINDOWS_DOCUMENT,
+     "it has the array 'labels', but the model predicts tokens; expected a model with 'classes'"},
+    {"labels", TARGET_CLASS, 3, 0, WINDOWS_PACKED, "each window is one labelled document"},
+};
+
+LOOP_TEST(labels_that_do_not_fit_are_refused, 0, COUNT_OF(mistakes))
+{
+    write_dataset(mistakes[_i].array);
+    const struct token_path source = {.path = dir, .weight = 1};
+    struct train_job job = make_job(&source);
+    job.windows = mistakes[_i].windows;
+    const struct token_model model = {.vocabulary = 50,
+                                      .target = mistakes[_i].target,
+                                      .classes = mistakes[_i].classes,
+                                      .numbers = mistakes[_i].numbers};
+    struct token_data data;
+    status_t status = token_data_open(&job, &model, LENGTH, true, &data);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), mistakes[_i].message) != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+}
