@@ -82,11 +82,28 @@ static inline int64_t attention_first_key(const struct attention_shape *shape, i
     return shape->window > 0 && row >= shape->window ? row - shape->window + 1 : 0;
 }
 
-/* Behind the last row that can see a key. */
+/* The end of what a window around `place` holds. */
+static inline int64_t attention_window_end(const struct attention_shape *shape, int64_t place)
+{
+    bool early = shape->window > 0 && place + shape->window < shape->time;
+    return early ? place + shape->window : shape->time;
+}
+
+/* Behind the last key that a row can see. */
+static inline int64_t attention_keys_end(const struct attention_shape *shape, int64_t row)
+{
+    return shape->causal ? row + 1 : attention_window_end(shape, row);
+}
+
+/* The first row that can see a key, and behind the last one. */
+static inline int64_t attention_first_row(const struct attention_shape *shape, int64_t key)
+{
+    return shape->causal ? key : attention_first_key(shape, key);
+}
+
 static inline int64_t attention_rows_end(const struct attention_shape *shape, int64_t key)
 {
-    bool early = shape->window > 0 && key + shape->window < shape->time;
-    return early ? key + shape->window : shape->time;
+    return attention_window_end(shape, key);
 }
 
 /* The index of a row's first probability in dropout's count. */

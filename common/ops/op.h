@@ -127,13 +127,13 @@
  * ATTENTION is softmax(q k^T scale + mask) v by head, h = attrs.heads query heads of d columns and
  * g = attrs.kv_heads of k and v, each of which serves h / g neighbouring query heads. Without k and
  * v, q is all three side by side: (b, t, (h + 2 g) d), and so is dq. A causal row sees the keys up
- * to its own position; with a window, only the last `window` of these, and blocks of keys that no
- * row sees cost nothing. Keys whose mask is 0 are ignored; a row that sees no key gives 0. With a
- * softcap, a score s becomes softcap tanh(s / softcap) (Gemma 2). lse
- * is the logarithm of the sum of the exponentials, and -infinity for such a row. The probabilities
- * have dropout as DROPOUT has it, of element i = ((batch * h + head) * t + row) * t + column. No
- * tensor of (t, t) elements is ever held: Rabe and Staats, "Self-attention does not need O(n^2)
- * memory", 2021; Dao et al., "FlashAttention", 2022.
+ * to its own position; with a window, only keys less than `window` positions away, and blocks of
+ * keys that no row sees cost nothing. Keys whose mask is 0 are ignored; a row that sees no key
+ * gives 0. With a softcap, a score s becomes softcap tanh(s / softcap) (Gemma 2). lse is the
+ * logarithm of the sum of the exponentials, and -infinity for such a row. The probabilities have
+ * dropout as DROPOUT has it, of element i = ((batch * h + head) * t + row) * t + column. No tensor
+ * of (t, t) elements is ever held: Rabe and Staats, "Self-attention does not need O(n^2) memory",
+ * 2021; Dao et al., "FlashAttention", 2022.
  *
  * starts (b, t) i32 divides rows of t tokens into documents: the index of the first token of each
  * token's document, 0 <= starts[i] <= i, never falling. A token then attends only to its own
@@ -367,7 +367,7 @@ union op_attrs {
     struct {
         int64_t heads, kv_heads; /* kv_heads divides heads */
         bool causal;
-        int64_t window;  /* of a causal row; 0: all */
+        int64_t window;  /* of keys around a row; 0: all */
         double softcap;  /* of scores; 0: none */
         double scale;    /* 0: 1 / sqrt(head dimension) */
         double p;        /* of the dropout of probabilities, 0 <= p < 1 */

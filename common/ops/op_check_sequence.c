@@ -278,8 +278,7 @@ static status_t check_heads(const struct op_desc *desc, const struct op_info *in
     double softcap = desc->attrs.attention.softcap;
     int64_t window = desc->attrs.attention.window;
     TRY(check_range(info, "softcap", softcap, softcap >= 0 && isfinite((float)softcap)));
-    TRY(check_range(info, "window", (double)window,
-                    window == 0 || (window > 0 && desc->attrs.attention.causal)));
+    TRY(check_range(info, "window", (double)window, window >= 0));
     TRY(op_check_rank(info, q.name, q.type, 3));
     double scores =
         (double)q.type->dims[0] * (double)heads * (double)q.type->dims[1] * (double)q.type->dims[1];

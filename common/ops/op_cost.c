@@ -22,9 +22,10 @@ static double attention_flops(const struct op_desc *desc, const struct tensor_ty
     double t = (double)y->dims[1];
     double flops = 4 * (double)tensor_element_count(y),
            window = (double)desc->attrs.attention.window;
-    if (!desc->attrs.attention.causal) return flops * t;
     if (window == 0 || window > t) window = t;
-    return flops * window * (2 * t - window + 1) / (2 * t);
+    double seen = window * (2 * t - window + 1) / 2; /* of all rows; each its own key and earlier */
+    if (!desc->attrs.attention.causal) seen = 2 * seen - t;
+    return flops * seen / t;
 }
 
 double op_desc_flops(const struct op_desc *desc)

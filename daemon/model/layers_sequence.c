@@ -204,12 +204,8 @@ status_t make_attention(const struct bound *bound, struct layer *layer)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "attention(): num_kv_heads=%lld does not divide num_heads=%lld",
                           (long long)kv_heads, (long long)heads);
-    if (!bound_none(bound, "window")) {
-        if (!bound_boolean(bound, "is_causal"))
-            return status_new(STATUS_INVALID_ARGUMENT,
-                              "attention(): a window needs is_causal=True");
+    if (!bound_none(bound, "window"))
         layer->attrs.attention.window = bound_integer(bound, "window");
-    }
     if (!bound_none(bound, "softcap"))
         layer->attrs.attention.softcap = bound_real(bound, "softcap");
     layer->attrs.attention.heads = heads;

@@ -160,14 +160,12 @@ static void find_keys(const struct attention_job *job, struct meeting *m)
 {
     int64_t last = m->query + (int64_t)m->queries - 1, time = job->shape.time;
     int64_t end = last + 1, begin = attention_first_key(&job->shape, m->query);
-    m->end = job->shape.causal ? end : time;
+    m->end = attention_keys_end(&job->shape, last);
     m->begin = begin / BLOCK * BLOCK;
     if (job->at.starts == NULL) return;
     const int32_t *starts = job->at.starts + m->batch * time;
-    if (!job->shape.causal) {
-        while (end < time && starts[end] == starts[last]) end++;
-        m->end = end;
-    }
+    while (end < m->end && starts[end] == starts[last]) end++;
+    m->end = end;
     if (starts[m->query] > begin) m->begin = starts[m->query] / BLOCK * BLOCK;
     for (int64_t query = last; query >= m->query; query--) {
         if (query < last && starts[query] != starts[query + 1]) end = query + 1;
@@ -234,21 +232,27 @@ static void make_scores(const struct attention_job *job, const struct meeting *m
     job->loops->product(&product);
 }
 
-/* Hides the keys of other documents, if the block has any. */
-static void hide_documents(const struct attention_job *job, const struct meeting *m, float *scores)
+/* Hides keys outside of the window and of the document, if the block has any. The diagonal of a
+ * causal block hides later keys. */
+static void hide_keys(const struct attention_job *job, const struct meeting *m, float *scores)
 {
+    const struct attention_shape *shape = &job->shape;
+    bool documents = job->at.starts != NULL, hidden = false;
     int32_t first[BLOCK], count[BLOCK];
-    int64_t begin = m->key, end = m->key + (int64_t)m->keys, least = end;
-    for (size_t i = 0; i < m->queries; i++) least = m->ends[i] < least ? m->ends[i] : least;
-    bool begun = m->starts[m->queries - 1] <= begin; /* starts never fall */
-    if (begun && (job->shape.causal || least == end)) return;
+    int64_t begin = m->key, end = m->key + (int64_t)m->keys;
     for (size_t i = 0; i < m->lanes; i++) {
-        int64_t from = m->starts[i] > begin ? m->starts[i] : begin;
-        int64_t to = m->ends[i] < end ? m->ends[i] : end;
+        int64_t row = m->query + (int64_t)i;
+        int64_t from = attention_first_key(shape, row);
+        int64_t to = shape->causal ? end : attention_window_end(shape, row);
+        if (documents && m->starts[i] > from) from = m->starts[i];
+        if (documents && !shape->causal && m->ends[i] < to) to = m->ends[i];
+        hidden |= i < m->queries && (from > begin || to < end);
+        if (from < begin) from = begin;
+        if (to > end) to = end;
         first[i] = (int32_t)(from - begin);
         count[i] = to > from ? (int32_t)(to - from) : 0;
     }
-    job->loops->attention_documents(m->lanes, m->keys, scores, first, count);
+    if (hidden) job->loops->attention_hide(m->lanes, m->keys, scores, first, count);
 }
 
 /* Makes scores that only softmax is missing of: capped, and -infinity outside of the window and of
@@ -264,11 +268,7 @@ static void make_final_scores(const struct attention_job *job, struct meeting *m
     if (shape->softcap > 0)
         job->loops->attention_cap(m->lanes, m->keys, s->scores, s->slopes, (float)shape->scale,
                                   (float)shape->softcap);
-    int64_t last = m->query + (int64_t)m->queries - 1;
-    if (attention_first_key(shape, last) > m->key)
-        job->loops->attention_window(m->lanes, m->keys, s->scores,
-                                     shape->window - (m->query - m->key));
-    if (job->at.starts != NULL) hide_documents(job, m, s->scores);
+    if (shape->window > 0 || job->at.starts != NULL) hide_keys(job, m, s->scores);
 }
 
 /* Sums rows (v or k) for each query. */
@@ -496,11 +496,12 @@ static void attend_kv_head(const struct attention_job *job, struct meeting *m,
 {
     const struct attention_shape *shape = &job->shape;
     const bool *add = job->kernel->desc.accumulate;
-    int64_t first = kv_head * shape->group, last = attention_rows_end(shape, span->end - 1);
+    int64_t first = kv_head * shape->group, row = attention_first_row(shape, span->begin);
+    int64_t last = attention_rows_end(shape, span->end - 1);
     clear_sums(job, batch, first, span, job->at.dk, s->dk, add[shape->packed ? 0 : 1]);
     clear_sums(job, batch, first, span, job->at.dv, s->dv, add[shape->packed ? 0 : 2]);
     for (int64_t head = first; head < first + shape->group; head++)
-        for (int64_t query = shape->causal ? span->begin : 0; query < last; query += BLOCK) {
+        for (int64_t query = row / BLOCK * BLOCK; query < last; query += BLOCK) {
             meeting_start(job, m, batch, head, query);
             if (m->begin >= span->end) break; /* so do later queries */
             if (m->end > span->begin) attend_backward(job, m, s, span);

@@ -129,12 +129,10 @@ struct cpu_loops {
     void (*attention_cap)(size_t queries, size_t keys, float *scores, float *slopes, float scale,
                           float cap);
     void (*attention_uncap)(size_t queries, size_t keys, float *gradients, const float *slopes);
-    /* Scores of queries from key + limit on become -infinity. */
-    void (*attention_window)(size_t queries, size_t keys, float *scores, int64_t limit);
     /* Scores of keys become -infinity for a query that does not see them: the block's key k, except
      * for first[query] <= k < first[query] + count[query]. */
-    void (*attention_documents)(size_t queries, size_t keys, float *scores, const int32_t *first,
-                                const int32_t *count);
+    void (*attention_hide)(size_t queries, size_t keys, float *scores, const int32_t *first,
+                           const int32_t *count);
     /* Gradients of probabilities after dropout become those of scores: (kept * gradient -
      * probability * total) * scale. */
     void (*attention_gradients)(const struct attention_block *block, float *gradients,

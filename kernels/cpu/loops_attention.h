@@ -181,16 +181,8 @@ LOOP loop_attention_uncap(size_t queries, size_t keys, float *gradients, const f
     }
 }
 
-LOOP loop_attention_window(size_t queries, size_t keys, float *scores, int64_t limit)
-{
-    for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
-        int64_t first = limit + (int64_t)key;
-        for (size_t l = first > 0 ? (size_t)first : 0; l < queries; l++) scores[l] = -INFINITY;
-    }
-}
-
-LOOP loop_attention_documents(size_t queries, size_t keys, float *scores, const int32_t *first,
-                              const int32_t *count)
+LOOP loop_attention_hide(size_t queries, size_t keys, float *scores, const int32_t *first,
+                         const int32_t *count)
 {
     for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
         SIMD for (size_t l = 0; l < queries; l++)

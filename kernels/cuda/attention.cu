@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
                        a.time, a.head_dim);
     float max = -INFINITY, sum = 0, out[OUT];
     for (int i = 0; i < OUT; i++) out[i] = 0;
-    int64_t end = a.causal && first + R < a.time ? first + R : a.time;
+    int64_t end = keys_end<R>(a, first);
     for (int64_t from = first_key<R>(a, batch, first); from < end; from += R) {
         if (is_beyond<R>(a, batch, first, from)) break;
         __syncthreads();

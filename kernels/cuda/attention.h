@@ -98,7 +98,7 @@ template <typename T>
 __device__ inline bool attends(const attention<T> &a, int64_t batch, int64_t row, int64_t column)
 {
     if (row >= a.time || column >= a.time || (a.causal && column > row)) return false;
-    if (a.window > 0 && row - column >= a.window) return false;
+    if (a.window > 0 && (row - column >= a.window || column - row >= a.window)) return false;
     if (a.starts != nullptr && a.starts[batch * a.time + row] != a.starts[batch * a.time + column])
         return false;
     return a.mask == nullptr || a.mask[batch * a.time + column] != 0;
@@ -128,12 +128,22 @@ __device__ inline int64_t first_key(const attention<T> &a, int64_t batch, int64_
     return start > seen ? start : seen;
 }
 
-/* Behind the last row that can see one of the R keys from `first` on. */
+/* The end of what the windows around the R places from `first` on hold: of rows around keys, or of
+ * keys around rows. */
 template <int R, typename T>
-__device__ inline int64_t rows_end(const attention<T> &a, int64_t first)
+__device__ inline int64_t window_end(const attention<T> &a, int64_t first)
 {
     int64_t end = first + R - 1 + a.window;
     return a.window > 0 && end < a.time ? end : a.time;
+}
+
+/* Behind the last key that one of the R rows from `first` on can see. */
+template <int R, typename T>
+__device__ inline int64_t keys_end(const attention<T> &a, int64_t first)
+{
+    int64_t end = first + R;
+    if (!a.causal) return window_end<R>(a, first);
+    return end < a.time ? end : a.time;
 }
 
 /* The score that softmax takes of a product of rows. `bend`: the derivative by scale * product. */

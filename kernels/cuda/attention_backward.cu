@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
     int64_t at = (batch * a.heads + head) * a.time + first + row;
     float lse = inside ? a.lse[at] : 0, total = inside ? a.totals[at] : 0, out[OUT];
     for (int i = 0; i < OUT; i++) out[i] = 0;
-    int64_t end = a.causal && first + R < a.time ? first + R : a.time;
+    int64_t end = keys_end<R>(a, first);
     for (int64_t from = first_key<R>(a, batch, first); from < end; from += R) {
         if (is_beyond<R>(a, batch, first, from)) break;
         float p[COLUMNS], bend[COLUMNS];
@@ -117,8 +117,8 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
     for (int64_t head = kv_head * a.group; head < (kv_head + 1) * a.group; head++) {
         const T *q = a.q + batch * a.time * a.q_row + head * a.head_dim;
         const T *dy = a.dy + batch * a.time * y_row + head * a.head_dim;
-        int64_t begin = a.causal ? first : first_tile<R>(a, batch, first);
-        for (int64_t from = begin; from < rows_end<R>(a, first); from += R) {
+        int64_t begin = a.causal ? first : first_key<R>(a, batch, first); /* what sees is seen */
+        for (int64_t from = begin; from < window_end<R>(a, first); from += R) {
             if (is_beyond<R>(a, batch, first, from)) break;
             __syncthreads();
             load_tile<T, D, R>(other, q, a.q_row, from, a.time, a.head_dim);

@@ -51,8 +51,8 @@ static double dot(int64_t n, const float *a, const float *b)
 
 static bool attends(const struct attention *a, int64_t batch, int64_t row, int64_t column)
 {
-    if (a->shape.causal && column > row) return false;
     if (column < attention_first_key(&a->shape, row)) return false;
+    if (column >= attention_keys_end(&a->shape, row)) return false;
     const int32_t *starts = a->at.starts != NULL ? a->at.starts + batch * a->shape.time : NULL;
     if (starts != NULL && starts[row] != starts[column]) return false;
     return a->at.mask == NULL || a->at.mask[batch * a->shape.time + column] != 0;

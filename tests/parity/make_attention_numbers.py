@@ -61,7 +61,8 @@ def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, w
     if causal:
         seen = seen.tril()
     if window:
-        seen &= ~torch.ones(time, time, dtype=torch.bool).tril(-window)
+        near = torch.ones(time, time, dtype=torch.bool)
+        seen &= ~(near.tril(-window) | near.triu(window))
     if padding:  # the last keys of sample n: n * padding of them
         for n in range(batch):
             seen[n, :, :, time - n * padding:] = False
@@ -148,6 +149,8 @@ if __name__ == "__main__":
     attention(1, 200, 1, 2, 8, 0, 1, 0, 70)
     attention(2, 90, 2, 1, 6, 1, 1, 0, 5, 1.5)
     attention(2, 67, 1, 2, 8, 0, 0, 9, 0, 0.7)
+    attention(2, 210, 1, 2, 8, 1, 0, 9, 40)
+    attention(1, 190, 2, 1, 8, 0, 0, 0, 70, 1.5, 90)
     attention(2, 150, 2, 2, 8, 1, 1, 0, document=37)
     attention(3, 140, 1, 2, 16, 0, 0, 9, document=50)
     attention(1, 190, 1, 2, 8, 0, 1, 0, 70, 1.5, 90)

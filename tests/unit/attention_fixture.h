@@ -88,7 +88,7 @@ static struct op_desc attention_desc(const struct attention_case *c)
     desc.attrs.attention.kv_heads = c->kv_heads;
     desc.attrs.attention.causal = c->causal;
     desc.attrs.attention.scale = c->scale;
-    desc.attrs.attention.window = c->causal ? c->window : 0;
+    desc.attrs.attention.window = c->window;
     desc.attrs.attention.softcap = c->softcap;
     desc.attrs.attention.p = c->p;
     desc.attrs.attention.stream = 5;

@@ -197,7 +197,7 @@ static void check_slopes(const struct world *world, int input, const float *grad
 
 TESTS_BELOW(.timeout = 300);
 
-LOOP_TEST(attention_slopes, 0, 10, .unless = ON_CUDA)
+LOOP_TEST(attention_slopes, 0, 12, .unless = ON_CUDA)
 {
     static const struct attention_case cases[] = {
         {2, 5, 2, 1, 3, .packed = true, .causal = true},
@@ -206,6 +206,8 @@ LOOP_TEST(attention_slopes, 0, 10, .unless = ON_CUDA)
         {2, 5, 2, 2, 2, .masked = true, .causal = true, .p = 0.3},
         {1, 7, 1, 1, 4, .p = 0.5, .scale = 2},
         {1, 9, 2, 1, 3, .causal = true, .window = 3},
+        {2, 9, 1, 2, 3, .packed = true, .window = 3},
+        {1, 8, 1, 1, 4, .masked = true, .p = 0.3, .window = 2, .documents = true},
         {2, 5, 1, 2, 4, .packed = true, .scale = 1.5, .softcap = 0.8},
         {1, 7, 1, 2, 3, .causal = true, .masked = true, .window = 2, .softcap = 1.5},
         {2, 7, 1, 2, 3, .packed = true, .causal = true, .documents = true},

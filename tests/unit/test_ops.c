@@ -671,7 +671,8 @@ TEST(windows_and_caps)
     windowed.attrs.attention.window = 4;
     windowed.attrs.attention.softcap = 30;
     ck_assert_status_ok(op_desc_check(&windowed));
-    REFUSES(windowed, desc.attrs.attention.causal = false, "window is 4", "not possible");
+    windowed.attrs.attention.causal = false;
+    ck_assert_status_ok(op_desc_check(&windowed));
     REFUSES(windowed, desc.attrs.attention.window = -1, "window is -1", "not possible");
     REFUSES(windowed, desc.attrs.attention.softcap = -1, "softcap is -1", "not possible");
     REFUSES(windowed, desc.attrs.attention.softcap = 1e39, "softcap", "not possible");
@@ -911,6 +912,10 @@ TEST(work)
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (1 + 2 + 14 * 3) * 8 * 2 * 4);
     desc.attrs.attention.window = 100;
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (16 * 17 / 2) * 8 * 2 * 4);
+    desc.attrs.attention.causal = false;
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * 16 * 16 * 8 * 2 * 4);
+    desc.attrs.attention.window = 3; /* both ends see less than five keys */
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (2 * 3 + 2 * 4 + 12 * 5) * 8 * 2 * 4);
     desc = attention_backward(true);
     ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 5 * 16 * 16 * 8 * 2 * 4);
     desc = head();
