@@ -4,6 +4,7 @@ dist_families_DATA = \
   %D%/bert.yaml \
   %D%/deit.yaml \
   %D%/distilbert.yaml \
+  %D%/electra.yaml \
   %D%/gemma.yaml \
   %D%/gemma2.yaml \
   %D%/gemma3_text.yaml \
@@ -12,6 +13,7 @@ dist_families_DATA = \
   %D%/granite.yaml \
   %D%/llama.yaml \
   %D%/mistral.yaml \
+  %D%/modernbert.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \
   %D%/phi3.yaml \
