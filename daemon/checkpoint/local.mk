@@ -16,9 +16,11 @@ libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_weights
-TESTS += tests/unit/test_weights
-tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
-tests_unit_test_weights_LDADD = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
+check_PROGRAMS += tests/unit/test_weights tests/unit/test_lying_checkpoints
+TESTS += tests/unit/test_weights tests/unit/test_lying_checkpoints
+weights_test_libs = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
   $(JANSSON_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
+tests_unit_test_weights_LDADD = $(weights_test_libs)
+tests_unit_test_lying_checkpoints_LDADD = $(weights_test_libs)
 endif
