@@ -137,18 +137,15 @@ static status_t print_chosen(const struct plan_role_options *options, int world,
     return NULL;
 }
 
-int plan_role_main(const struct plan_role_options *options)
+static int run(const struct plan_role_options *options, struct profile *profile)
 {
-    struct profile profile;
-    status_t status = profile_find(options->profile != NULL ? options->profile : "cpu", &profile);
-    if (status != NULL) return fail(status_wrap(status, "--profile"), false);
     Fsdpd__V1__JobSpec *spec = NULL;
-    if (options->memory_bytes > 0) profile.memory_bytes = options->memory_bytes;
-    int world = options->world > 0 ? options->world : profile.world;
-    status = read_job(options, world, NULL, &spec);
+    if (options->memory_bytes > 0) profile->memory_bytes = options->memory_bytes;
+    int world = options->world > 0 ? options->world : profile->world;
+    status_t status = read_job(options, world, NULL, &spec);
     if (status != NULL) return fail(status, false);
     Fsdpd__V1__Plan *plan = NULL;
-    status = make_plan(options, spec, &profile, &plan);
+    status = make_plan(options, spec, profile, &plan);
     spec_free(spec);
     if (status != NULL) return fail(status, true);
     print_plan(plan, options->json);
@@ -156,4 +153,14 @@ int plan_role_main(const struct plan_role_options *options)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     if (status != NULL) return fail(status, true);
     return fflush(stdout) == 0 ? 0 : EXIT_OTHER;
+}
+
+int plan_role_main(const struct plan_role_options *options)
+{
+    struct profile profile;
+    status_t status = profile_find(options->profile != NULL ? options->profile : "cpu", &profile);
+    if (status != NULL) return fail(status_wrap(status, "--profile"), false);
+    int code = run(options, &profile);
+    profile_deinit(&profile);
+    return code;
 }

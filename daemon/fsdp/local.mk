@@ -15,6 +15,7 @@ libfsdp_a_SOURCES = \
   %D%/plan_ranges.c \
   %D%/plan_schedule.c \
   %D%/plan_simulate.c \
+  %D%/plan_tables.c %D%/plan_tables.h \
   %D%/plan_validate.c %D%/plan_validate.h \
   %D%/plan_validate_memory.c \
   %D%/plan_validate_step.c \

@@ -36,20 +36,6 @@ static bool is_view(const struct plan_program *program, const struct graph_op *o
            program->offset_of_value[op->inputs[0]] == program->offset_of_value[op->outputs[0]];
 }
 
-static double op_seconds(const struct plan_program *program, int op, const struct plan_rates *rates,
-                         double *flops)
-{
-    struct op_desc desc;
-    *flops = 0;
-    if (is_view(program, &program->graph->ops[op])) return 0;
-    graph_describe_op(program->graph, op, &desc);
-    *flops = op_desc_flops(&desc);
-    bool half = dtype_size(desc.inputs[0].dtype) == 2;
-    double arithmetic = *flops / (half ? rates->flops_bf16 : rates->flops_f32);
-    double traffic = (double)op_desc_bytes(&desc) / rates->memory_bandwidth;
-    return rates->op_seconds + (arithmetic > traffic ? arithmetic : traffic);
-}
-
 static uint64_t buffer_bytes(const struct plan_program *program, int buffer)
 {
     return buffer >= 0 ? program->buffers[buffer].bytes : 0;
@@ -77,69 +63,178 @@ static bool in_one_host(const struct plan *plan, const struct plan_instruction *
     return neighbours && devices_per_host % ranks == 0;
 }
 
-/* A ring that spans hosts uses links of both kinds. */
-static double collective_seconds(const struct plan *plan, const struct plan_instruction *it,
-                                 const struct plan_rates *rates)
+static double traffic_seconds(const struct plan_work *work, const struct plan_rates *rates)
 {
-    int ranks = plan_group_ranks(plan, it->group, it->unit);
-    double inside = plan_collective_seconds(it->kind, ranks, it->communicated, &rates->inside);
-    if (in_one_host(plan, it, ranks, rates->devices_per_host)) return inside;
-    double between = plan_collective_seconds(it->kind, ranks, it->communicated, &rates->between);
-    return between > inside ? between : inside;
+    return rates->op_seconds + work->bytes / rates->memory_bandwidth;
 }
 
-static double instruction_seconds(const struct plan *plan, const struct plan_program *program,
-                                  int i, const struct plan_rates *rates, double *flops)
+static double op_seconds(const struct plan_work *work, const struct plan_rates *rates)
 {
-    const struct plan_instruction *it = &program->instructions[i];
-    *flops = 0;
-    if (it->lane == LANE_COMM) return collective_seconds(plan, it, rates);
-    switch (it->kind) {
-    case INSTRUCTION_COMPUTE: return op_seconds(program, it->op, rates, flops);
-    case INSTRUCTION_COPY_BATCH: return link_seconds(&rates->batch, batch_bytes(program));
+    double arithmetic = work->amount / (work->half ? rates->flops_bf16 : rates->flops_f32);
+    double traffic = work->bytes / rates->memory_bandwidth;
+    return rates->op_seconds + (arithmetic > traffic ? arithmetic : traffic);
+}
+
+static double instruction_seconds(enum instruction_kind kind, const struct plan_work *work,
+                                  const struct plan_rates *rates)
+{
+    uint64_t bytes = (uint64_t)work->bytes;
+    switch (kind) {
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER:
+    case INSTRUCTION_ALL_REDUCE:
+    case INSTRUCTION_REDUCE_STATS:
+    case INSTRUCTION_REDUCE_NORM:
+        return plan_collective_seconds(kind, (int)work->amount, bytes, &rates->inside);
+    case INSTRUCTION_COPY_BATCH:
     case INSTRUCTION_UPLOAD:
-    case INSTRUCTION_DOWNLOAD: /* as many bytes are read as written */
-        return link_seconds(&rates->batch, buffer_bytes(program, it->source));
+    case INSTRUCTION_DOWNLOAD: return link_seconds(&rates->batch, bytes);
     case INSTRUCTION_DOWNLOAD_STATS: return rates->batch.latency;
     case INSTRUCTION_FREE: return 0;
-    case INSTRUCTION_GATE: return rates->op_seconds;
-    case INSTRUCTION_NORM:
-        return rates->op_seconds +
-               (double)buffer_bytes(program, it->source) / rates->memory_bandwidth;
-    case INSTRUCTION_ACCUMULATE: /* two are read, one is written */
-        return rates->op_seconds +
-               3 * (double)buffer_bytes(program, it->source) / rates->memory_bandwidth;
-    case INSTRUCTION_RESHARD: /* as many bytes are read as kept and written */
-        return rates->op_seconds +
-               2 * (double)buffer_bytes(program, it->target) / rates->memory_bandwidth;
-    case INSTRUCTION_ZERO:
-        return rates->op_seconds +
-               (double)buffer_bytes(program, it->target) / rates->memory_bandwidth;
-    case INSTRUCTION_OPTIMIZER: {
-        /* the parameter and its state are read and written, the gradient read */
-        uint64_t bytes =
-            buffer_bytes(program, it->source) +
-            (uint64_t)(2 + 2 * plan->options.optimizer_slots) * buffer_bytes(program, it->target);
-        if (it->lane == LANE_HOST) return (double)bytes / rates->host_bandwidth;
-        return rates->op_seconds + (double)bytes / rates->memory_bandwidth;
+    case INSTRUCTION_OPTIMIZER: return work->bytes / rates->host_bandwidth; /* on the host */
+    default: return traffic_seconds(work, rates);
     }
-    default: /* other work on this rank: the bytes it reads and writes */
-        return rates->op_seconds +
-               (double)(buffer_bytes(program, it->source) + buffer_bytes(program, it->target)) /
-                   rates->memory_bandwidth;
+}
+
+double plan_work_seconds(const struct plan_work *work, const struct plan_rates *rates)
+{
+    if (work->row < 0) return 0;
+    if (work->row < PLAN_ROW_INSTRUCTION) return op_seconds(work, rates);
+    if (work->row >= PLAN_ROW_OPTIMIZER) return traffic_seconds(work, rates);
+    return instruction_seconds((enum instruction_kind)(work->row - PLAN_ROW_INSTRUCTION), work,
+                               rates);
+}
+
+static void find_op_work(const struct plan_program *program, int op, struct plan_work *work)
+{
+    struct op_desc desc;
+    work->row = -1;
+    if (is_view(program, &program->graph->ops[op])) return;
+    graph_describe_op(program->graph, op, &desc);
+    work->row = (int)desc.kind;
+    work->amount = op_desc_flops(&desc);
+    work->bytes = (double)op_desc_bytes(&desc);
+    work->half = dtype_size(desc.inputs[0].dtype) == 2;
+}
+
+static void find_optimizer_work(const struct plan *plan, const struct plan_program *program,
+                                const struct plan_instruction *it, struct plan_work *work)
+{
+    /* the parameter and its state are read and written, the gradient read */
+    uint64_t slots = (uint64_t)plan->options.optimizer_slots;
+    work->bytes = (double)(buffer_bytes(program, it->source) +
+                           (2 + 2 * slots) * buffer_bytes(program, it->target));
+    if (it->lane != LANE_HOST) work->row = PLAN_ROW_OPTIMIZER + (int)plan->options.optimizer;
+}
+
+static void find_collective_work(const struct plan *plan, const struct plan_instruction *it,
+                                 struct plan_work *work)
+{
+    work->amount = plan_group_ranks(plan, it->group, it->unit);
+    work->bytes = (double)it->communicated;
+    if (it->unit < 0) return;
+    enum dtype sent = it->kind == INSTRUCTION_ALL_GATHER ? plan_param_dtype(plan, it->unit)
+                                                         : plan_reduce_dtype(plan, it->unit);
+    work->half = dtype_size(sent) == 2;
+}
+
+static double bytes_of(const struct plan_program *program, const struct plan_instruction *it)
+{
+    uint64_t source = buffer_bytes(program, it->source), target = buffer_bytes(program, it->target);
+    switch (it->kind) {
+    case INSTRUCTION_COPY_BATCH: return (double)batch_bytes(program);
+    case INSTRUCTION_UPLOAD:
+    case INSTRUCTION_DOWNLOAD: /* as many bytes are read as written */
+    case INSTRUCTION_NORM: return (double)source;
+    case INSTRUCTION_ACCUMULATE: return 3 * (double)source; /* two are read, one is written */
+    case INSTRUCTION_RESHARD: return 2 * (double)target;    /* as many are read as written */
+    case INSTRUCTION_ZERO: return (double)target;
+    case INSTRUCTION_FREE:
+    case INSTRUCTION_GATE:
+    case INSTRUCTION_DOWNLOAD_STATS: return 0;
+    default: return (double)(source + target); /* what it reads and writes */
     }
+}
+
+static double ranks_here(const struct plan *plan, const struct plan_rates *rates)
+{
+    int world = plan->options.world, most = rates->devices_per_host;
+    return world < most ? world : most;
+}
+
+void plan_find_work(const struct plan *plan, const struct plan_program *program, int instruction,
+                    const struct plan_rates *rates, struct plan_work *work)
+{
+    const struct plan_instruction *it = &program->instructions[instruction];
+    *work = (struct plan_work){.row = PLAN_ROW_INSTRUCTION + (int)it->kind,
+                               .ranks = ranks_here(plan, rates)};
+    if (it->kind == INSTRUCTION_COMPUTE) find_op_work(program, it->op, work);
+    else if (it->kind == INSTRUCTION_OPTIMIZER) find_optimizer_work(plan, program, it, work);
+    else if (it->lane == LANE_COMM) find_collective_work(plan, it, work);
+    else if (it->kind == INSTRUCTION_FREE) work->row = -1;
+    else work->bytes = bytes_of(program, it);
+    work->seconds = plan_work_seconds(work, rates);
+}
+
+/* Repeated blocks have the same work: it is looked up in the tables once. */
+enum { COSTED = 256 };
+
+struct costed {
+    struct plan_work work;
+    double seconds;
+};
+
+static bool is_same(const struct plan_work *a, const struct plan_work *b)
+{
+    return a->row == b->row && a->half == b->half && a->amount == b->amount &&
+           a->bytes == b->bytes && a->ranks == b->ranks;
+}
+
+static double measured_seconds(const struct plan_tables *tables, const struct plan_work *work,
+                               struct costed *costed)
+{
+    uint64_t key = (uint64_t)work->bytes * 31 + (uint64_t)work->amount * 7 + (uint64_t)work->row;
+    struct costed *known = &costed[key * UINT64_C(0x9e3779b97f4a7c15) >> 56];
+    if (known->seconds == 0 || !is_same(&known->work, work)) {
+        known->work = *work;
+        known->seconds = plan_tables_seconds(tables, work);
+    }
+    return known->seconds;
+}
+
+/* A ring that spans hosts uses links of both kinds. */
+static double between_seconds(const struct plan *plan, const struct plan_instruction *it,
+                              const struct plan_work *work, const struct plan_rates *rates)
+{
+    if (it->lane != LANE_COMM || in_one_host(plan, it, (int)work->amount, rates->devices_per_host))
+        return 0;
+    return plan_collective_seconds(it->kind, (int)work->amount, it->communicated, &rates->between);
 }
 
 double plan_estimate_instructions(const struct plan *plan, const struct plan_program *program,
                                   const struct plan_rates *rates, struct plan_timing *timings)
 {
-    double sum = 0, flops;
+    struct costed costed[COSTED] = {0};
+    double sum = 0;
     for (int i = 0; i < program->instruction_count; i++) {
-        timings[i] =
-            (struct plan_timing){.seconds = instruction_seconds(plan, program, i, rates, &flops)};
-        sum += flops;
+        struct plan_work work;
+        plan_find_work(plan, program, i, rates, &work);
+        double seconds = work.seconds;
+        if (rates->tables != NULL && work.row >= 0)
+            seconds = measured_seconds(rates->tables, &work, costed);
+        double between = between_seconds(plan, &program->instructions[i], &work, rates);
+        timings[i] = (struct plan_timing){.seconds = between > seconds ? between : seconds};
+        if (program->instructions[i].kind == INSTRUCTION_COMPUTE) sum += work.amount;
     }
     return sum;
+}
+
+double plan_step_overhead(const struct plan *plan, const struct plan_rates *rates)
+{
+    if (rates->tables == NULL || rates->tables->rows[PLAN_ROW_STEP][0].count == 0) return 0;
+    struct plan_work work = {.row = PLAN_ROW_STEP, .ranks = ranks_here(plan, rates)};
+    work.seconds = plan_work_seconds(&work, rates);
+    return plan_tables_seconds(rates->tables, &work);
 }
 
 void plan_estimate_program(const struct plan *plan, const struct plan_program *program,
@@ -147,6 +242,12 @@ void plan_estimate_program(const struct plan *plan, const struct plan_program *p
                            struct plan_estimate *estimate)
 {
     double flops = plan_estimate_instructions(plan, program, rates, timings);
-    plan_simulate(program, timings, estimate);
+    const struct plan_tables *tables = rates->tables;
+    if (tables != NULL && tables->processors > 0)
+        plan_simulate_shared(program,
+                             tables->processors / (ranks_here(plan, rates) * tables->threads),
+                             timings, estimate);
+    else plan_simulate(program, timings, estimate);
+    estimate->step_seconds += plan_step_overhead(plan, rates);
     estimate->flops = flops;
 }

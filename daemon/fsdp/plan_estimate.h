@@ -6,12 +6,13 @@
  * time to start it. A collective over n ranks is a ring: n - 1 steps for an all_gather or a
  * reduce_scatter, 2 (n - 1) for an all_reduce, each with the link's latency, plus the bytes sent by
  * a rank over the link's bandwidth; a small all_reduce is a tree if that is faster. A ring that
- * spans hosts is as slow as its slowest link. Pure functions; any thread.
+ * spans hosts is as slow as its slowest link. Tables of measured durations correct all of these.
+ * Pure functions; any thread.
  */
 #ifndef FSDPD_FSDP_PLAN_ESTIMATE_H
 #define FSDPD_FSDP_PLAN_ESTIMATE_H
 
-#include "fsdp/plan.h"
+#include "fsdp/plan_tables.h"
 
 struct plan_link {
     double bandwidth; /* bytes per second, one way, per device */
@@ -27,6 +28,7 @@ struct plan_rates {
     struct plan_link inside;  /* between two devices of a host */
     struct plan_link between; /* between two hosts, per device */
     int devices_per_host;     /* at least 1 */
+    const struct plan_tables *tables; /* borrowed, prepared for these rates; NULL: none */
 };
 
 /* Of one instruction, in seconds from the step's start. */
@@ -48,10 +50,20 @@ struct plan_estimate {
 double plan_collective_seconds(enum instruction_kind kind, int ranks, uint64_t bytes,
                                const struct plan_link *link);
 
+/* Seconds of a piece of work as the rates predict, without tables. */
+double plan_work_seconds(const struct plan_work *work, const struct plan_rates *rates);
+
+/* What the instruction does, with its seconds as the rates predict. */
+void plan_find_work(const struct plan *plan, const struct plan_program *program, int instruction,
+                    const struct plan_rates *rates, struct plan_work *work);
+
 /* Fills in `seconds` of each instruction and clears the rest; returns the step's floating-point
  * operations. `timings` is by instruction. */
 double plan_estimate_instructions(const struct plan *plan, const struct plan_program *program,
                                   const struct plan_rates *rates, struct plan_timing *timings);
+
+/* Seconds of a step besides its program, measured; 0 if they were not. */
+double plan_step_overhead(const struct plan *plan, const struct plan_rates *rates);
 
 /*
  * Simulates the lanes with the given `seconds`: each instruction starts when its predecessor on the
@@ -61,7 +73,12 @@ double plan_estimate_instructions(const struct plan *plan, const struct plan_pro
 void plan_simulate(const struct plan_program *program, struct plan_timing *timings,
                    struct plan_estimate *estimate);
 
-/* Both. */
+/* The same for lanes that share processors, of which this rank has `share`: `seconds` are those of
+ * a lane that runs alone, and become longer where several run. */
+void plan_simulate_shared(const struct plan_program *program, double share,
+                          struct plan_timing *timings, struct plan_estimate *estimate);
+
+/* Durations, then a simulation; with the step's overhead. */
 void plan_estimate_program(const struct plan *plan, const struct plan_program *program,
                            const struct plan_rates *rates, struct plan_timing *timings,
                            struct plan_estimate *estimate);

@@ -7,6 +7,7 @@ libplanning_a_SOURCES = \
   %D%/planning.c %D%/planning.h \
   %D%/profile.c %D%/profile.h \
   %D%/profile_device.c \
+  %D%/profile_tables.c %D%/profile_tables.h \
   %D%/search.c %D%/search.h \
   %D%/space.c %D%/space.h
 $(libplanning_a_OBJECTS): $(PROTO_H)
@@ -15,7 +16,7 @@ EXTRA_DIST += docs/planner.md docs/profiles.md tests/golden/plan-mnist-h200x8.js
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_profile
 TESTS += tests/unit/test_profile
-tests_unit_test_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_profile_LDADD = libplanning.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
 
 check_PROGRAMS += tests/unit/test_planning
 TESTS += tests/unit/test_planning

@@ -253,7 +253,7 @@ status_t planning_make(const struct train_job *job, const struct planning_option
         device_close(device);
         return found;
     }
-    if (profile.here) {
+    if (profile.here && profile.tables == NULL) { /* tables are for their own number of threads */
         profile.rates.flops_f32 *= threads;
         profile.rates.flops_bf16 *= threads;
     }

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "planning/profile_tables.h"
 #include "yaml/yaml.h"
 
 /* The file's values, before the efficiency is applied to the rates. */
@@ -271,7 +272,8 @@ static status_t read_description(const struct yamldoc *document, struct descript
                                        "network",
                                        "host_link",
                                        "devices_per_host",
-                                       "host_memory_bandwidth"};
+                                       "host_memory_bandwidth",
+                                       "tables"};
     const struct yamldoc_node *root = document->root;
     TRY(yamldoc_expect_mapping(root, "a profile's keys, as docs/profiles.md has them"));
     TRY(yamldoc_check_keys(root, keys, COUNT_OF(keys)));
@@ -296,7 +298,15 @@ static status_t read_description(const struct yamldoc *document, struct descript
     profile->world = (int)world;
     profile->memory_bytes = (uint64_t)memory;
     profile->rates.devices_per_host = (int)devices;
-    return NULL;
+    const struct yamldoc_node *tables = yamldoc_get(root, "tables");
+    return tables != NULL ? profile_tables_read(tables, &profile->tables) : NULL;
+}
+
+void profile_deinit(struct profile *profile)
+{
+    plan_tables_free(profile->tables);
+    profile->tables = NULL;
+    profile->rates.tables = NULL;
 }
 
 status_t profile_parse(const char *text, size_t length, const char *file, struct profile *profile)
@@ -307,8 +317,33 @@ status_t profile_parse(const char *text, size_t length, const char *file, struct
     snprintf(description.profile.name, sizeof description.profile.name, "profile");
     status_t status = read_description(document, &description);
     yamldoc_free(document);
-    if (status == NULL) finish(&description, profile);
-    return status;
+    if (status != NULL) return status;
+    finish(&description, profile);
+    profile->rates.tables = profile->tables;
+    if (profile->tables != NULL) plan_tables_prepare(profile->tables, &profile->rates);
+    return NULL;
+}
+
+static void print_link(const char *key, const struct plan_link *link, struct buf *out)
+{
+    buf_printf(out, "%s: {bandwidth: %.4g, latency: %.4g}\n", key, link->bandwidth, link->latency);
+}
+
+void profile_print(const struct profile *profile, struct buf *out)
+{
+    const struct plan_rates *rates = &profile->rates;
+    buf_printf(out, "name: \"%s\"\n%s", profile->name, profile->here ? "like: cpu\n" : "");
+    if (profile->memory_bytes > 0)
+        buf_printf(out, "memory: %llu\n", (unsigned long long)profile->memory_bytes);
+    buf_printf(out,
+               "flops: {f32: %.4g, bf16: %.4g}\nmemory_bandwidth: %.4g\nop_latency: %.4g\n"
+               "host_memory_bandwidth: %.4g\ndevices_per_host: %d\n",
+               rates->flops_f32, rates->flops_bf16, rates->memory_bandwidth, rates->op_seconds,
+               rates->host_bandwidth, rates->devices_per_host);
+    print_link("link", &rates->inside, out);
+    print_link("network", &rates->between, out);
+    print_link("host_link", &rates->batch, out);
+    if (profile->tables != NULL) profile_tables_print(profile->tables, out);
 }
 
 status_t profile_find(const char *text, struct profile *profile)

@@ -8,11 +8,12 @@
 #ifndef FSDPD_PLANNING_PROFILE_H
 #define FSDPD_PLANNING_PROFILE_H
 
+#include "base/buf.h"
 #include "fsdp/plan_estimate.h"
 
 struct device;
 
-enum { PROFILE_FILE_MAX = 1 << 16, PROFILE_WORLD_MAX = 4096 };
+enum { PROFILE_FILE_MAX = 1 << 20, PROFILE_WORLD_MAX = 4096 };
 
 struct profile {
     char name[48];
@@ -24,12 +25,16 @@ struct profile {
     double peak_flops_f32, peak_flops_bf16;
     uint64_t memory_bytes;   /* of a device; 0: what this host has available */
     struct plan_rates rates; /* attained by ops, efficiency included; with `here`: of one thread */
+    struct plan_tables *tables; /* owned; those of `rates`; NULL: none */
 };
+
+/* Only needed for a profile from a file or a text. */
+void profile_deinit(struct profile *profile);
 
 /*
  * `text` is a built-in profile's name ("h200"), optionally with a number of ranks ("h200x8"), or a
- * file (any text with a "/" or a "."). INVALID_ARGUMENT suggests the nearest name, or gives file,
- * line and key.
+ * file (any text with a "/" or a "."); then profile_deinit it. INVALID_ARGUMENT suggests the
+ * nearest name, or gives file, line and key.
  */
 status_t profile_find(const char *text, struct profile *profile) FSDPD_MUST_USE;
 
@@ -44,6 +49,9 @@ status_t profile_of_device(const struct device *device, struct profile *profile,
 /* profile_find from memory; `file` is for messages. The text may be hostile. */
 status_t profile_parse(const char *text, size_t length, const char *file,
                        struct profile *profile) FSDPD_MUST_USE;
+
+/* The profile as a file that profile_parse reads. */
+void profile_print(const struct profile *profile, struct buf *out);
 
 /* The names of the built-in ones; NULL after the last. */
 const char *profile_name(int index);

@@ -301,6 +301,7 @@ static void describe(struct searching *search, const struct plan *plan, struct f
     struct plan_rates rates = search->advisor->profile->rates;
     struct plan_estimate unlimited;
     estimate_step(plan, &rates, &found->estimate);
+    rates.tables = NULL;
     rates.memory_bandwidth = 1e30;
     rates.op_seconds = 0;
     estimate_step(plan, &rates, &unlimited);

@@ -17,7 +17,7 @@ static void check_link(const struct plan_link *link)
     FUZZ_CHECK(link->latency >= 0 && link->latency <= 10, "%g", link->latency);
 }
 
-static void check(status_t status, const struct profile *profile)
+static void check(status_t status, struct profile *profile)
 {
     if (status != NULL) {
         fuzz_expect_user_error(status);
@@ -34,6 +34,12 @@ static void check(status_t status, const struct profile *profile)
     FUZZ_CHECK(profile->world >= 0 && profile->world <= PROFILE_WORLD_MAX, "%d", profile->world);
     FUZZ_CHECK(profile->here || profile->memory_bytes > 0, "%s", profile->name);
     FUZZ_CHECK(memchr(profile->name, '\0', sizeof profile->name) != NULL, "no end");
+    if (profile->tables != NULL) {
+        struct plan_work work = {.ranks = 1, .amount = 1e6, .bytes = 1e6, .seconds = 1e-3};
+        double seconds = plan_tables_seconds(profile->tables, &work);
+        FUZZ_CHECK(seconds > 0 && seconds < INFINITY, "%g", seconds);
+    }
+    profile_deinit(profile);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -60,7 +60,7 @@ endif
 %C%_fuzz_policy_SOURCES = %D%/fuzz_policy.c $(FUZZ_MAIN)
 %C%_fuzz_policy_LDADD = $(%C%_fuzz_model_LDADD)
 %C%_fuzz_profile_SOURCES = %D%/fuzz_profile.c $(FUZZ_MAIN)
-%C%_fuzz_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_profile_LDADD = libplanning.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
 %C%_fuzz_safetensors_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_weights_SOURCES = %D%/fuzz_weights.c $(FUZZ_FAMILIES) $(FUZZ_MAIN)

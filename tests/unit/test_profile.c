@@ -157,6 +157,67 @@ TEST(documented_example)
     free(path);
 }
 
+static const char MEASURED[] =
+    "memory: 16e9\nflops: {f32: 1e12}\nmemory_bandwidth: 1e11\nlink: {bandwidth: 1e9}\n"
+    "tables:\n  threads: 2\n  processors: 8\n"
+    "  f32:\n    linear: [[1, 1e9, 1e6, 2e-3], [1, 1e12, 1e9, 1]]\n"
+    "    all_gather: [[2, 2, 1e6, 4e-3], [4, 4, 1e6, 9e-3]]\n"
+    "    optimizer adamw: [[1, 0, 1e8, 1e-3]]\n    step: [[1, 0, 0, 3e-4]]\n"
+    "  bf16: {linear: [[1, 1e9, 1e6, 1e-3]]}\n";
+
+static double measured(const struct profile *profile, struct plan_work work)
+{
+    work.seconds = plan_work_seconds(&work, &profile->rates);
+    return plan_tables_seconds(profile->tables, &work);
+}
+
+#define CLOSE(a, b) ck_assert_double_eq_tol(a, b, 1e-3 * (b))
+
+TEST(tables_give_what_was_measured_and_correct_the_rates_nearby)
+{
+    struct profile profile;
+    expect(profile_parse(MEASURED, strlen(MEASURED), "p.yaml", &profile));
+    ck_assert_ptr_eq(profile.rates.tables, profile.tables);
+    struct plan_work linear = {.row = OP_LINEAR, .ranks = 1, .amount = 1e9, .bytes = 1e6};
+    CLOSE(measured(&profile, linear), 2e-3);
+    linear.half = true;
+    CLOSE(measured(&profile, linear), 1e-3);
+    linear.half = false;
+    linear.amount = 1.01e9; /* as much longer as it is larger */
+    CLOSE(measured(&profile, linear), 2.02e-3);
+    linear.amount = 1e15; /* beyond all samples: at the rate of the nearest */
+    ck_assert_double_gt(measured(&profile, linear), 1e3);
+    struct plan_work gather = {.row = PLAN_ROW_INSTRUCTION + INSTRUCTION_ALL_GATHER,
+                               .ranks = 4,
+                               .amount = 4,
+                               .bytes = 1e6};
+    CLOSE(measured(&profile, gather), 9e-3);
+    struct plan_work step = {.row = PLAN_ROW_STEP, .ranks = 1};
+    CLOSE(measured(&profile, step), 3e-4);
+    struct plan_work unknown = {.row = OP_DROPOUT, .ranks = 1, .bytes = 1e9};
+    ck_assert_double_eq(measured(&profile, unknown), 1e-2); /* the rates' */
+    profile_deinit(&profile);
+    ck_assert_ptr_null(profile.rates.tables);
+}
+
+TEST(a_printed_profile_is_the_same_profile)
+{
+    struct profile first, second;
+    struct buf one = {0}, two = {0};
+    expect(profile_parse(MEASURED, strlen(MEASURED), "p.yaml", &first));
+    profile_print(&first, &one);
+    expect(profile_parse(buf_text(&one), one.length, "printed.yaml", &second));
+    profile_print(&second, &two);
+    ck_assert_str_eq(buf_text(&one), buf_text(&two));
+    ck_assert_int_eq(second.tables->threads, 2);
+    ck_assert_int_eq(second.tables->processors, 8);
+    ck_assert_int_eq(second.tables->rows[OP_LINEAR][0].count, 2);
+    profile_deinit(&first);
+    profile_deinit(&second);
+    buf_deinit(&one);
+    buf_deinit(&two);
+}
+
 #define GOOD "memory: 16e9\nflops: {f32: 1e12}\nmemory_bandwidth: 1e11\n"
 static const struct {
     const char *text, *place, *word;
@@ -206,6 +267,15 @@ static const struct {
     {"like: h200\nhost_memory_bandwidth: [40e9]\n", "p.yaml:2", "host_memory_bandwidth"},
     {"like: h200\nhost_memory_bandwidth:\n", "p.yaml:2", "host_memory_bandwidth"},
     {"like: h200\nhost_memory_bandwith: 40e9\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\ntables: 3\n", "p.yaml:2", "samples"},
+    {"like: h200\ntables: {f64: {}}\n", "p.yaml:2", "f64"},
+    {"like: h200\ntables: {threads: 0}\n", "p.yaml:2", "threads"},
+    {"like: h200\ntables: {f32: {matmul: []}}\n", "p.yaml:2", "no such op"},
+    {"like: h200\ntables: {f32: {linear: 3}}\n", "p.yaml:2", "a list"},
+    {"like: h200\ntables: {f32: {linear: [[1, 2, 3]]}}\n", "p.yaml:2", "found 3"},
+    {"like: h200\ntables: {f32: {linear: [[1, 2, 3, 0]]}}\n", "p.yaml:2", "linear"},
+    {"like: h200\ntables: {f32: {linear: [[1, 2, 3, 4], [0, 2, 3, 4]]}}\n", "p.yaml:2",
+     "linear[1]"},
 };
 
 LOOP_TEST(files_that_are_refused, 0, COUNT_OF(bad_files))
