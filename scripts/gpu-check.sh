@@ -1,19 +1,31 @@
 #!/usr/bin/env bash
-# Checks fsdpd on a host with an NVIDIA GPU, in at most 8 minutes: every op and gradient against the CPU
-# reference, jobs through the daemon, GPT-2 against PyTorch. Run it in a build directory, or from the bundle
-# of `make bundle`. Each check has a time limit; a check without time or without a device is reported as such.
-# After every check it writes gpu-check.md and gpu-check.json, so that being cut off loses nothing: what was
-# seen is to be committed to docs/gpu-results.md, nothing else is. Exits with 1 if a check failed, 77 if
-# there is no such device.
+# Checks fsdpd on a host with an NVIDIA GPU, in four parts that each stand alone and end within 8 minutes:
+#   1  every op and gradient against the CPU reference, and the products of GPT-2
+#   2  the MNIST network, GPT-2's losses, the times of a step, and each uncertain choice with its switch
+#   3  GPT-2's speed against PyTorch, eager and compiled
+#   4  two NCCL ranks on one device, a killed worker, shared devices, offload, memory, a profile of kernels
+# Run it in a build directory, or from the bundle of `make bundle`. Each check has a time limit; one that is cut
+# off, or has no device, was "not run". After every check it writes gpu-check-PART.md and gpu-check-PART.json, so
+# that being cut off loses nothing: what was seen is to be committed to docs/gpu-results.md, nothing else is.
+# Exits with 1 if a check failed, 77 if there is no such device.
 #
-#   gpu-check.sh [--build DIR] [--device N] [--seconds N] [--out DIR] [--only REGEX]
+#   gpu-check.sh [--build DIR] [--part 1|2|3|4] [--device N] [--seconds N] [--out DIR] [--only REGEX]
+#   gpu-check.sh --budget [--seconds N]    fails if the limits of a part add up to more than it is given
+#
+# Without --part all parts run, one after the other; --seconds (470) is for each.
 set -uo pipefail
 usage() { sed -n '/^# What/,/^#   gpu-check/s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 here=$(cd "$(dirname "$0")" && pwd)
-build='' device=0 seconds=470 out=. only=
+build='' device=0 seconds=470 out=. only='' parts='1 2 3 4' budget=no
 while [ $# -gt 0 ]; do
+  if [ "$1" = --budget ]; then
+    budget=yes
+    shift
+    continue
+  fi
   [ $# -ge 2 ] || usage
   case $1 in
+    --part) parts=$2 ;;
     --build) build=$2 ;;
     --device) device=$2 ;;
     --seconds) seconds=$2 ;;
@@ -24,11 +36,64 @@ while [ $# -gt 0 ]; do
   shift 2
 done
 case $device$seconds in *[!0-9]*) usage ;; esac
+case $parts in [1-4] | '1 2 3 4') ;; *) usage ;; esac
+
+# ---- the table ----
+
+# The checks, in the order of docs/gpu-results.md: part, limit in seconds, name, function and arguments.
+checks=()
+for name in kernels kernels_sequence kernels_attention kernels_bfloat16 attention; do
+  checks+=("1|45|ops against the reference: $name|ops $name")
+done
+checks+=(
+  '1|45|ops against the reference, tf32: kernels|ops kernels 1'
+  '1|90|products of GPT-2: algorithms and rates|products'
+  '1|100|compute-sanitizer over ops|sanitized'
+  '2|80|MNIST, 10 epochs|as_on_the_cpu 1'
+  '2|40|steps captured as graphs, and not|captured_and_not'
+  '2|80|GPT-2 124M, losses of 50 steps, f32|gpt2_losses f32 1e-3'
+  '2|60|GPT-2 124M, losses of 50 steps, bf16|gpt2_losses bf16 2e-2'
+  '2|35|GPT-2 124M, bf16, batch 16: where the time of a step goes|gpt2_times 16'
+  '2|35|GPT-2 124M, bf16, batch 64: where the time of a step goes|gpt2_times 64'
+  '2|130|GPT-2 124M, bf16: each choice and its switch|choices'
+  '3|200|GPT-2 124M, bf16, batch 16: speed|gpt2_speed 16'
+  '3|260|GPT-2 124M, bf16, batch 64: speed|gpt2_speed 64'
+  '4|80|two NCCL ranks on one device|two_nccl_ranks'
+  '4|70|a worker killed in the middle of a job by NCCL|one_is_killed'
+  '4|90|MNIST, 10 epochs, two workers sharing the device|as_on_the_cpu 2 --share-device'
+  '4|60|offload of a model larger than a limit of the device|offloaded'
+  "4|50|the plan's memory against the device's|memory_as_planned"
+  '4|90|a profile of the kernels of a step|profiled'
+)
+field() { # NUMBER FIELD
+  local fields
+  IFS='|' read -r -a fields <<<"${checks[$1]}"
+  printf '%s' "${fields[$2 - 1]-}"
+}
+part_of() { field "$1" 1; }
+limit_of() { field "$1" 2; }
+name_of() { field "$1" 3; }
+
+# What a part takes at most: its checks, and what the daemon needs to start and to end.
+AROUND=10
+if [ $budget = yes ]; then
+  over=0
+  for part in $parts; do
+    total=$AROUND
+    for i in "${!checks[@]}"; do [ "$(part_of "$i")" != "$part" ] || total=$((total + $(limit_of "$i"))); done
+    echo "part $part: at most $total s of $seconds s"
+    [ "$total" -le "$seconds" ] || over=1
+  done
+  exit $over
+fi
 mkdir -p "$out" && out=$(cd "$out" && pwd) || exit 2
 if [ -z "$build" ] && [ -x "$here/../bin/fsdpd" ]; then
   root=$(cd "$here/.." && pwd) # a bundle
   bin=$root/bin tests=$root/libexec examples=$root/examples
   run() { "$bin/with-libraries" "$@"; }
+  # Searched for once, not by every program.
+  FSDPD_WHEELS=$("$bin/with-libraries" printenv FSDPD_WHEELS)
+  export FSDPD_WHEELS
 else
   build=$(cd "${build:-.}" && pwd) || exit 2
   bin=$build tests=$build/tests/gpu examples=$here/../examples
@@ -38,71 +103,55 @@ fi
 [ -x "$bin/fsdpd" ] || { echo "gpu-check: no fsdpd in $bin; say --build DIR" >&2; exit 2; }
 export FSDPD_CONFIG=
 started=$SECONDS
+# What PyTorch compiled in one run it need not compile in the next.
+export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$out/compiled}
 
-# ---- the table ----
-
-# The checks, in the order of docs/gpu-results.md: name, limit in seconds, function and arguments.
-kernels='kernels kernels_sequence kernels_attention kernels_bfloat16 attention'
-checks=()
-for name in $kernels; do checks+=("ops against the reference: $name|90|ops $name"); done
-checks+=(
-  'ops against the reference, tf32: kernels|60|ops kernels 1'
-  'MNIST, 10 epochs, NCCL at world 1|80|as_on_the_cpu 1'
-  'GPT-2 124M, losses of 50 steps, f32|100|gpt2_losses f32 1e-3'
-  'GPT-2 124M, losses of 50 steps, bf16|80|gpt2_losses bf16 2e-2'
-  'GPT-2 124M, bf16, batch 16: speed|110|gpt2_speed 16'
-  'GPT-2 124M, bf16, batch 64: speed|110|gpt2_speed 64'
-  "the plan's memory against the device's|60|memory_as_planned"
-  'attention by cuDNN against our own|80|attention_both'
-  'GELU in products by cuBLASLt against our own|80|gelu_both'
-  'steps captured as graphs, and not|60|captured_and_not'
-  'MNIST, 10 epochs, two workers sharing the device|90|as_on_the_cpu 2 --share-device'
-  'a worker killed in the middle of a job|90|one_is_killed'
-  'offload of a model larger than a limit of the device|60|offloaded'
-  'GPT-2 124M, bf16: where the time of a step goes|60|gpt2_times'
-  'GPT-2 124M, bf16, batch 32: speed|110|gpt2_speed 32'
-)
-for name in $kernels; do checks+=("compute-sanitizer: $name|90|sanitized $name"); done
 results=() notes=() times=()
 for i in "${!checks[@]}"; do results[i]='not run' notes[i]='cut off before it' times[i]=0; done
 
-field() { # NUMBER FIELD
-  local parts
-  IFS='|' read -r -a parts <<<"${checks[$1]}"
-  printf '%s' "${parts[$2 - 1]-}"
-}
 plain() { tr -c '[:print:]' ' ' | tr -d '\\"|' | sed 's/  *$//' | cut -c1-400; }
 in_short() { # FILE: its last line with content
   grep -v '^[[:space:]]*$' "$1" | tail -n 1 | plain
 }
-save() {
-  local i separator=
+# The part's rows, as JSON and as a table.
+save_part() { # PART
+  local i separator='' to=$out/gpu-check-$1
   {
     printf '{"devices": %s, "seconds": %d, "checks": [' "$(cat "$work/devices.json")" $((SECONDS - started))
     for i in "${!checks[@]}"; do
+      [ "$(part_of "$i")" = "$1" ] || continue
       printf '%s\n  {"check": "%s", "result": "%s", "seconds": %s, "note": "%s"}' "$separator" \
-        "$(field "$i" 1)" "${results[i]}" "${times[i]}" "${notes[i]}"
+        "$(name_of "$i")" "${results[i]}" "${times[i]}" "${notes[i]}"
       separator=,
     done
     printf '\n]}\n'
-  } >"$out/gpu-check.json.new" && mv "$out/gpu-check.json.new" "$out/gpu-check.json"
+  } >"$to.json.new" && mv "$to.json.new" "$to.json"
   {
     sed 's/^/    /' "$work/devices"
     printf '\n| check | result | seconds | |\n| --- | --- | --- | --- |\n'
     for i in "${!checks[@]}"; do
-      printf '| %s | %s | %s | %s |\n' "$(field "$i" 1)" "${results[i]}" "${times[i]}" "${notes[i]}"
+      [ "$(part_of "$i")" = "$1" ] || continue
+      printf '| %s | %s | %s | %s |\n' "$(name_of "$i")" "${results[i]}" "${times[i]}" "${notes[i]}"
     done
-  } >"$out/gpu-check.md.new" && mv "$out/gpu-check.md.new" "$out/gpu-check.md"
+  } >"$to.md.new" && mv "$to.md.new" "$to.md"
+}
+save() {
+  local part
+  for part in $parts; do save_part "$part"; done
 }
 note() { # NUMBER RESULT SECONDS NOTE: a row of the table
   results[$1]=$2 times[$1]=$3 notes[$1]=$4
-  printf '%-48s %-8s %4s s  %s\n' "$(field "$1" 1)" "$2" "$3" "$4"
-  save
+  printf '%-58s %-8s %4s s  %s\n' "$(name_of "$1")" "$2" "$3" "$4"
+  save_part "$(part_of "$1")"
+}
+is_wanted() { # NUMBER: of one of the parts
+  case " $parts " in *" $(part_of "$1") "*) return 0 ;; esac
+  return 1
 }
 all_not_run() { # WHY
   local i
-  for i in "${!checks[@]}"; do note "$i" 'not run' 0 "$1" >/dev/null; done
-  sed -n '/^| /p' "$out/gpu-check.md"
+  for i in "${!checks[@]}"; do ! is_wanted "$i" || note "$i" 'not run' 0 "$1" >/dev/null; done
+  for i in $parts; do sed -n '/^| /p' "$out/gpu-check-$i.md"; done
 }
 
 # ---- one check at a time, in its own process group, which is killed at the limit ----
@@ -138,16 +187,12 @@ trap 'exit 130' INT HUP
 LACKS=77
 check() { # NUMBER
   local what limit command begin=$SECONDS left log=$work/log code
-  what=$(field "$1" 1) limit=$(field "$1" 2) command=$(field "$1" 3)
+  what=$(name_of "$1") limit=$(limit_of "$1") command=$(field "$1" 4)
   if [ -n "$only" ] && ! grep -Eq -- "$only" <<<"$what"; then
     note "$1" 'not run' 0 'not asked for'
     return
   fi
-  if [ -z "$command" ]; then
-    note "$1" 'not run' 0 'this script does not have it yet'
-    return
-  fi
-  left=$((seconds - (SECONDS - started)))
+  left=$((seconds - (SECONDS - begun)))
   if [ "$left" -lt 10 ]; then
     note "$1" 'not run' 0 "no time left of $seconds s"
     return
@@ -164,7 +209,7 @@ check() { # NUMBER
   while kill -0 "$group" 2>/dev/null && [ $((SECONDS - begin)) -lt "$limit" ]; do sleep 0.2; done
   if kill -0 "$group" 2>/dev/null; then
     end_group
-    note "$1" FAILED $((SECONDS - begin)) "not done within $limit s; at the end: $(in_short "$log")"
+    note "$1" 'not run' $((SECONDS - begin)) "cut off after $limit s; at the end: $(in_short "$log")"
     tail -n 20 "$log" >&2
     return
   fi
@@ -183,26 +228,42 @@ check() { # NUMBER
 
 # ---- kernels ----
 
-# Random inputs differ in every run; the seed reproduces them.
+# Random inputs differ in every run; the seed reproduces them. All tests of a program run in one process, with one
+# context of the device. Where one ends it (128 and a signal) they run again, each in a process of its own, to find it.
 ops() { # NAME [TF32]
   local seed=$RANDOM$RANDOM code
-  FSDPD_TEST_SEED=$seed FSDPD_CUDA_TF32=${2:-0} run "$tests/gpu_$1"
+  export FSDPD_TEST_SEED=$seed FSDPD_CUDA_TF32=${2:-0}
+  CK_FORK=no run "$tests/gpu_$1"
   code=$?
+  if [ $code -ge 128 ]; then
+    run "$tests/gpu_$1"
+    code=$?
+  fi
   echo "$(in_short "$work/log") (FSDPD_TEST_SEED=$seed)"
   return $code
 }
-sanitized() { # many times slower: multiplies the limits of tests
-  local log=$work/sanitizer
+# Only our own kernels: NVIDIA's are theirs to check, and many times slower.
+sanitized() {
+  local name code said
   command -v compute-sanitizer >/dev/null || { echo 'compute-sanitizer is not installed'; return $LACKS; }
-  CK_TIMEOUT_MULTIPLIER=20 run compute-sanitizer --error-exitcode 9 --target-processes all "$tests/gpu_$1" \
-    >"$log" 2>&1
-  local code=$?
-  if grep -q 'Device not supported' "$log"; then
-    echo 'compute-sanitizer does not support this device here'
-    return $LACKS
-  fi
-  cat "$log"
-  return "$code"
+  for name in kernels kernels_bfloat16 kernels_attention; do
+    CK_FORK=no run compute-sanitizer --error-exitcode 9 --kernel-regex kns=kernel "$tests/gpu_$name" \
+      >"$work/sanitizer" 2>&1
+    code=$?
+    cat "$work/sanitizer"
+    if grep -q 'Device not supported' "$work/sanitizer"; then
+      echo 'compute-sanitizer does not support this device here'
+      return $LACKS
+    fi
+    [ $code -eq 0 ] || return $code
+    said="${said:-}$name: $(grep 'ERROR SUMMARY' "$work/sanitizer" | tail -n 1 | sed 's/=* *//') "
+  done
+  echo "$said"
+}
+# The products of GPT-2's layers and head, for the next round of work: gpu-check-products.txt.
+products() {
+  run "$tests/gpu_products" >"$out/gpu-check-products.txt" || { cat "$out/gpu-check-products.txt"; return 1; }
+  tail -n 1 "$out/gpu-check-products.txt"
 }
 
 # ---- jobs through the daemon ----
@@ -277,11 +338,29 @@ as_on_the_cpu() { # WORKERS FLAG...: of the device's workers
   echo "accuracy $gpu % after $seconds s, on CPU workers $cpu % after $(cat "$work/seconds") s; pulled: $held"
   awk -v a="$gpu" -v b="$cpu" 'BEGIN { exit !(a >= b - 1 && a > 50) }'
 }
-# Kills one of two workers that share the device in the middle of a job: the job's reason must name its
+# NCCL takes a device twice if its ranks say that they are on different hosts.
+start_nccl_worker() { # RANK
+  FSDPD_CUDA_SHARED=nccl NCCL_HOSTID=rank-$1 NCCL_SOCKET_IFNAME=lo start_worker "cuda:$device" --share-device
+}
+# Trains without and with registered buffers, enqueued and replayed as graphs, by real collectives.
+two_nccl_ranks() {
+  local i
+  for i in 1 2; do start_nccl_worker "$i"; done
+  until_true 60 attached 2 && trained plain-nccl 2 && trained registered 2 fsdp.register_buffers=true || return 1
+  stop_workers
+  if grep group_joined "$work/worker.log" | grep -q through_host_memory=1; then
+    echo 'the ranks did not use NCCL'
+    return 1
+  fi
+  grep steps_not_recorded "$work/worker.log" | tail -n 1
+  cmp "$work/plain-nccl-1.safetensors" "$work/registered-1.safetensors" &&
+    echo 'the same weights without and with registered buffers'
+}
+# Kills one of two NCCL ranks in the middle of a job, which the other aborts: the job's reason must name a
 # rank, and the next job must run on the other worker and a replacement.
 one_is_killed() {
   local i
-  for i in 1 2; do start_worker "cuda:$device" --share-device; done
+  for i in 1 2; do start_nccl_worker "$i"; done
   until_true 60 attached 2 &&
     submit killed train.epochs=1000 retry.machine_failures=0 workers=2 device=cuda &&
     until_true 60 is killed-1 RUNNING || return 1
@@ -289,14 +368,14 @@ one_is_killed() {
   kill -9 "${workers[1]}"
   wait "${workers[1]}" 2>/dev/null
   until_true 60 is killed-1 FAILED && is killed-1 'rank [01]' || return 1
-  start_worker "cuda:$device" --share-device
+  start_nccl_worker 3
   until_true 60 attached 2 && submit next train.epochs=1 workers=2 device=cuda && wait_for next-1 &&
     "$bin/fsdpctl" list | grep killed-1
 }
 # Runs the same job with and without graphs: compares the weights bit by bit, and checks that each worker
 # ran in its mode.
-trained() { # NAME
-  submit "$1" train.epochs=1 workers=1 device=cuda && wait_for "$1-1" && pull "$1-1"
+trained() { # NAME [WORKERS SETTING...]
+  submit "$1" train.epochs=1 workers="${2:-1}" device=cuda "${@:3}" && wait_for "$1-1" && pull "$1-1"
 }
 plain_runs() { touch "$work/worker.log" && grep -c steps_not_recorded "$work/worker.log"; }
 captured_and_not() {
@@ -346,12 +425,17 @@ offloaded() {
 python=${PYTHON:-python3}
 # To try this script without a GPU, with a stub as the CUDA module:
 size=${GPU_CHECK_SIZE:-124m} torch_device=${GPU_CHECK_TORCH_DEVICE:-cuda:$device}
-rate_steps=${GPU_CHECK_STEPS:-60} times_batch=16
+rate_steps=${GPU_CHECK_STEPS:-60} choice_batch=${GPU_CHECK_BATCH:-16}
 gpt2() { "$python" "$here/gpu-gpt2.py" "$@"; }
+# Asked for once; what it said is kept for the other checks.
 need_torch() {
-  local why
-  why=$("$python" -c "import torch; torch.zeros(1, device='$torch_device')" 2>&1) && return
-  echo "$python has no PyTorch that sees the device: $(tail -n 1 <<<"$why")"
+  if [ ! -e "$work/torch" ]; then
+    "$python" -c "import torch; torch.zeros(1, device='$torch_device')" >"$work/torch.new" 2>&1 &&
+      : >"$work/torch.new"
+    mv "$work/torch.new" "$work/torch"
+  fi
+  [ -s "$work/torch" ] || return 0
+  echo "$python has no PyTorch that sees the device: $(tail -n 1 "$work/torch")"
   return $LACKS
 }
 # Trains GPT-2 on a new worker and writes the metrics to $work/NAME.csv.
@@ -401,47 +485,41 @@ gpt2_speed() { # BATCH
   gpt2 rates "$work"/rate-ours-*.csv "$work"/rate-torch-*.csv --size "$size" --batch "$batch" --said "$said"
 }
 # Times each instruction of a few steps: they are enqueued one by one, each between two host timestamps.
-gpt2_times() {
-  need_torch || return
+gpt2_times() { # BATCH
+  local to=$out/gpu-check-times-$1.txt
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   start_worker "cuda:$device"
-  until_true 60 attached 1 && "$bin/fsdpctl" submit "$work/gpt2/job.yaml" --set name=times --set device=cuda \
-    --set train.max_steps=100000 --set train.batch_size="$times_batch" --set precision.param_dtype=bf16 &&
-    until_true 60 is times-1 RUNNING &&
-    "$bin/fsdpctl" trace times-1 --steps 5 -o "$work/trace.json" >"$out/gpu-check-times.txt" &&
-    "$bin/fsdpctl" cancel times-1 >/dev/null || return 1
-  awk 'NR > 3 && $2 == "compute" && shown++ < 8 { printf "%s %s, ", $1, $NF }' "$out/gpu-check-times.txt"
-  echo 'all in gpu-check-times.txt'
+  until_true 60 attached 1 && "$bin/fsdpctl" submit "$work/gpt2/job.yaml" --set name="times-$1" --set device=cuda \
+    --set train.max_steps=100000 --set train.batch_size="$1" --set precision.param_dtype=bf16 &&
+    until_true 60 is "times-$1-1" RUNNING &&
+    "$bin/fsdpctl" trace "times-$1-1" --steps 5 -o "$work/trace.json" >"$to" &&
+    "$bin/fsdpctl" cancel "times-$1-1" >/dev/null || return 1
+  awk 'NR > 3 && $2 == "compute" && shown++ < 8 { printf "%s %s, ", $1, $NF }' "$to"
+  echo "all in $(basename "$to")"
 }
-attention_both() {
-  need_torch || return
+# The same 30 steps with every choice that is not certain to be the best made the other way, by its switch: the losses
+# stay within the bound of bf16, and the times say which choice is better here.
+choices() {
+  local name variable text='' said
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
-  local before why
-  before=$(wc -l <"$work/worker.log")
-  train_gpt2 cudnn train.max_steps=30 precision.param_dtype=bf16 || return 1
-  stop_workers
-  if why=$(tail -n "+$((before + 1))" "$work/worker.log" | grep -o "attention is computed by fsdpd's own .*"); then
-    echo "not by cuDNN: ${why%\"}"
-    return $LACKS
-  fi
-  FSDPD_CUDA_ATTENTION=own start_worker "cuda:$device"
-  train_gpt2 own train.max_steps=30 precision.param_dtype=bf16 || return 1
-  gpt2 compare "$work/cudnn.csv" "$work/own.csv" --bound 1e-2 --times
+  for variable in FSDPD_CUDA= FSDPD_CUDA_GELU=own FSDPD_CUDA_BIAS=own FSDPD_CUDA_REDUCTIONS=all FSDPD_CUDA_GRAPHS=off \
+    FSDPD_CUDA_ATTENTION=own; do
+    name=$(tr 'A-Z_=' 'a-z--' <<<"${variable#FSDPD_}") name=${name%-}
+    export "${variable?}"
+    start_worker "cuda:$device"
+    unset "${variable%%=*}"
+    train_gpt2 "$name" train.max_steps=30 train.batch_size="$choice_batch" precision.param_dtype=bf16 || return 1
+    stop_workers
+    said=$(gpt2 compare "$work/$name.csv" "$work/cuda.csv" --bound 1e-2 --times) || { echo "$variable: $said"; return 1; }
+    echo "$variable: $said"
+    text="$text${variable#FSDPD_CUDA_} ${said##*steps }; "
+  done
+  echo "medians with each switch and without: $text"
 }
-gelu_both() {
-  need_torch || return
-  gpt2 prepare "$work/gpt2" --size "$size" || return 1
-  train_gpt2 fused train.max_steps=30 precision.param_dtype=bf16 || return 1
-  stop_workers
-  FSDPD_CUDA_GELU=own start_worker "cuda:$device"
-  train_gpt2 passes train.max_steps=30 precision.param_dtype=bf16 || return 1
-  gpt2 compare "$work/fused.csv" "$work/passes.csv" --bound 1e-2 --times
-}
-# The arenas match the plan to the byte; the driver's figure includes the libraries' memory, too.
+# The arenas match the plan to the byte; the driver's figure includes what the libraries, graphs and modules take.
 used() { nvidia-smi -i "$device" --query-gpu=memory.used --format=csv,noheader,nounits; }
 memory_as_planned() {
   local before most=0 now planned
-  need_torch || return
   command -v nvidia-smi >/dev/null || { echo 'nvidia-smi is not installed'; return $LACKS; }
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   start_worker "cuda:$device"
@@ -456,6 +534,20 @@ memory_as_planned() {
   planned=$("$bin/fsdpctl" plan "$work/gpt2/job.yaml" --set device=cuda -o json |
     sed -n 's/^ *"peak_bytes": *"\{0,1\}\([0-9]*\).*/\1/p' | head -n 1)
   gpt2 memory "$work/memory.csv" --planned "$planned" --used $(((most - before) * 1048576))
+}
+
+# Where the kernels of a step spend their time, by name: gpu-check-kernels.txt.
+profiled() {
+  command -v nsys >/dev/null || { echo 'nsys is not installed'; return $LACKS; }
+  gpt2 prepare "$work/gpt2" --size "$size" || return 1
+  nsys profile --trace=cuda --cuda-graph-trace=node --sample=none --cpuctxsw=none -o "$work/profile" \
+    "$bin/fsdpd" worker --device "cuda:$device" --coordinator "$FSDPD_ADDRESS" --data-root "$work" \
+    >>"$work/worker.log" 2>&1 &
+  workers+=($!)
+  train_gpt2 profile train.max_steps=30 train.batch_size="$choice_batch" precision.param_dtype=bf16 || return 1
+  stop_workers
+  nsys stats --report cuda_gpu_kern_sum --format column "$work/profile.nsys-rep" >"$out/gpu-check-kernels.txt" || return 1
+  echo "$(grep -c '[0-9]' "$out/gpu-check-kernels.txt") kernels, all in gpu-check-kernels.txt"
 }
 
 # ---- all checks ----
@@ -474,20 +566,24 @@ if ! grep -q "^cuda:$device " "$work/devices"; then
   exit "$LACKS"
 fi
 served=no
-for i in "${!checks[@]}"; do
-  case $(field "$i" 3) in
-    '' | ops* | sanitized*) ;;
-    *)
-      if [ $served = no ]; then
-        if serve >"$work/log" 2>&1; then served=yes; else served=failed; fi
-        tail -n 3 "$work/log" "$work/daemon.log" >"$work/served" 2>/dev/null
-      fi
-      if [ $served = failed ]; then
-        note "$i" FAILED 0 "the daemon did not start: $(in_short "$work/served")"
-        continue
-      fi
-      ;;
-  esac
-  check "$i"
+needs_daemon() { # NUMBER
+  case $(field "$1" 4) in ops* | sanitized | products) return 1 ;; esac
+}
+start_daemon() { # once
+  [ $served = no ] || return 0
+  if serve >"$work/log" 2>&1; then served=yes; else served=failed; fi
+  tail -n 3 "$work/log" "$work/daemon.log" >"$work/served" 2>/dev/null
+}
+for part in $parts; do
+  begun=$SECONDS
+  for i in "${!checks[@]}"; do
+    [ "$(part_of "$i")" = "$part" ] || continue
+    ! needs_daemon "$i" || start_daemon
+    if needs_daemon "$i" && [ $served = failed ]; then
+      note "$i" FAILED 0 "the daemon did not start: $(in_short "$work/served")"
+      continue
+    fi
+    check "$i"
+  done
 done
 for result in "${results[@]}"; do [ "$result" != FAILED ] || exit 1; done

@@ -193,11 +193,19 @@ static void on_release(struct link *link, const Fsdpd__V1__Release *release)
     link->callbacks.on_release(link->callbacks.user, release);
 }
 
+/* For tests on a host with one GPU: NCCL accepts a device twice if NCCL_HOSTID differs. Set it for
+ * all workers of a job. */
+static bool uses_nccl_anyway(void)
+{
+    const char *shared = getenv("FSDPD_CUDA_SHARED");
+    return shared != NULL && strcmp(shared, "nccl") == 0;
+}
+
 static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, void *user)
 {
     struct link *link = user;
     const struct link_callbacks *callbacks = &link->callbacks;
-    const Fsdpd__V1__CoordinatorMessage *message = (const Fsdpd__V1__CoordinatorMessage *)base;
+    Fsdpd__V1__CoordinatorMessage *message = (Fsdpd__V1__CoordinatorMessage *)base;
     if (link->closing) { /* nothing is left to act on it */
         if (link->stream == stream) rpc_stream_read(stream);
         return;
@@ -211,9 +219,11 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
         break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_RELEASE: on_release(link, message->release); break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN:
+        message->plan->staged = message->plan->staged && !uses_nccl_anyway();
         callbacks->on_plan(callbacks->user, message->plan);
         break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT:
+        message->assignment->staged = message->assignment->staged && !uses_nccl_anyway();
         callbacks->on_assignment(callbacks->user, message->assignment);
         break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER:

@@ -291,6 +291,17 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     return CUBLAS_STATUS_SUCCESS;
 }
 
+/* An algorithm here is its operands' alignments; each property is the first of them. */
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
+                                                    cublasLtMatmulAlgoConfigAttributes_t,
+                                                    void *value, size_t size, size_t *written)
+{
+    if (size != 4) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(value, algorithm, size);
+    *written = size;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void *alpha,
                               const void *a_memory, cublasLtMatrixLayout_t a, const void *b_memory,
                               cublasLtMatrixLayout_t b, const void *beta, const void *,

@@ -20,7 +20,8 @@ SCRIPT = os.path.join(harness.SOURCE, "scripts/gpu-check.sh")
 RESULTS = os.path.join(harness.SOURCE, "docs/gpu-results.md")
 BUILD = os.path.abspath(harness.BUILD)
 STUB = os.path.join(BUILD, "tests/emulation")
-ONE = "MNIST, 10 epochs, NCCL at world 1"
+ONE = "MNIST, 10 epochs"
+PARTS = "1234"
 
 
 class GpuCheck(unittest.TestCase):
@@ -36,18 +37,36 @@ class GpuCheck(unittest.TestCase):
                                 env=environment, text=True, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
-    def rows(self):
-        with open(os.path.join(self.directory.name, "gpu-check.json")) as file:
+    def rows(self, part):
+        with open(os.path.join(self.directory.name, f"gpu-check-{part}.json")) as file:
             return {row["check"]: row for row in json.load(file)["checks"]}
 
-    def results(self):
-        """The table's rows by name, at the end; both files have the same rows."""
-        rows = self.rows()
-        with open(os.path.join(self.directory.name, "gpu-check.md")) as file:
-            text = file.read()
-        for row in rows.values():
-            self.assertIn(f"| {row['check']} | {row['result']} | {row['seconds']} | {row['note']} |", text)
-        return rows
+    def results(self, parts=PARTS):
+        """The tables' rows by name, at the end; both files of a part have the same rows."""
+        found = {}
+        for part in parts:
+            rows = self.rows(part)
+            with open(os.path.join(self.directory.name, f"gpu-check-{part}.md")) as file:
+                text = file.read()
+            for row in rows.values():
+                self.assertIn(f"| {row['check']} | {row['result']} | {row['seconds']} | {row['note']} |", text)
+            found.update(rows)
+        return found
+
+    def budget(self, *arguments):
+        return subprocess.run([SCRIPT, "--budget", *arguments], text=True, capture_output=True, timeout=60)
+
+    def test_the_limits_fit_the_budget(self):
+        done = self.budget()
+        self.assertEqual(done.returncode, 0, done.stdout)
+        seconds = re.findall(r"^part [1-4]: at most ([0-9]+) s of 470 s$", done.stdout, re.M)
+        self.assertEqual(len(seconds), 4, done.stdout)
+        longest = max(map(int, seconds))
+        self.assertLessEqual(longest, 8 * 60 - 10) # with what ends a row that is cut off
+        done = self.budget("--seconds", str(longest - 1))
+        self.assertEqual(done.returncode, 1, done.stdout)
+        done = self.budget("--part", "4", "--seconds", "9")
+        self.assertEqual((done.returncode, done.stdout.count("\n")), (1, 1))
 
     def assert_nothing_left(self):
         self.assertEqual(os.listdir(self.scratch), [])
@@ -72,12 +91,13 @@ class GpuCheck(unittest.TestCase):
         with open(RESULTS) as file:
             wanted = file.read().split("## With a GPU")[1].split("\nWhat takes two devices")[0]
         # The table of the documentation has a row for each check, and no other rows.
-        for words in ("ops against the reference: ", "ops against the reference, tf32",
-                      "compute-sanitizer", "MNIST, 10 epochs, NCCL", "MNIST, 10 epochs, two workers",
-                      "losses", "batch 16: speed", "batch 32: speed", "batch 64: speed",
-                      "where the time", "cuDNN", "GELU", "memory", "graphs", "offload", "killed"):
+        for words in ("ops against the reference: ", "ops against the reference, tf32", "products",
+                      "compute-sanitizer", ONE, "MNIST, 10 epochs, two workers", "losses of 50 steps, f32",
+                      "losses of 50 steps, bf16", "batch 16: speed", "batch 64: speed",
+                      "where the time", "choice", "two NCCL ranks", "memory", "graphs", "offload", "killed",
+                      "profile"):
             self.assertTrue([name for name in rows if words in name], words)
-        self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 13)
+        self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 17)
 
     def need_stub(self):
         if not os.path.exists(os.path.join(STUB, "fsdpd-cuda.so")):
@@ -86,34 +106,32 @@ class GpuCheck(unittest.TestCase):
     def test_too_long(self):
         self.need_stub()
         # The stub would take hours; the daemon has 20 seconds to start.
-        process = self.start("--only", ONE, "--seconds", "30", backend=STUB)
+        process = self.start("--part", "2", "--only", ONE, "--seconds", "30", backend=STUB)
         output, _ = process.communicate(timeout=110)
-        rows = self.results()
-        self.assertEqual(process.returncode, 1, output)
-        self.assertEqual(rows[ONE]["result"], "FAILED")
-        self.assertRegex(rows[ONE]["note"], "^not done within [0-9]+ s; at the end: ")
+        rows = self.results("2")
+        self.assertEqual(process.returncode, 0, output)
+        self.assertEqual(rows[ONE]["result"], "not run")
+        self.assertRegex(rows[ONE]["note"], "^cut off after [0-9]+ s; at the end: ")
         self.assertEqual({row["note"] for name, row in rows.items() if name != ONE}, {"not asked for"})
+        self.assertFalse(os.path.exists(os.path.join(self.directory.name, "gpu-check-1.json")))
         self.assert_nothing_left()
 
     def test_cut_off(self):
         self.need_stub()
-        process = self.start("--only", ONE, backend=STUB)
+        process = self.start("--part", "2", "--only", ONE, backend=STUB)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
-        for line in process.stdout:
-            if "not asked for" in line:
-                break  # checks have begun
+        path = os.path.join(self.directory.name, "gpu-check-2.json")
         deadline = time.monotonic() + 100
-        while not self.rows()[ONE]["note"].endswith("its end"):
+        while not os.path.exists(path) or not self.rows("2")[ONE]["note"].endswith("its end"):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
         self.assertEqual(process.wait(timeout=100), 143)
-        rows = self.results()
+        rows = self.results("2")
         self.assertEqual((rows[ONE]["result"], rows[ONE]["note"]), ("not run", "cut off before its end"))
-        self.assertEqual(rows["a worker killed in the middle of a job"]["note"], "cut off before it")
-        self.assertEqual(rows["ops against the reference: kernels"]["note"], "not asked for")
+        self.assertEqual(rows["steps captured as graphs, and not"]["note"], "cut off before it")
         self.assert_nothing_left()
 
 

@@ -59,6 +59,14 @@ class SharedDevice(stub_device.StubDevice):
             for value, wanted in zip(values, expected_weights[name], strict=True):
                 self.assertAlmostEqual(value, wanted, delta=1e-3, msg=name)
 
+    def test_nccl_by_its_switch(self):
+        for _ in range(2):
+            self.start("--share-device", FSDPD_CUDA_SHARED="nccl")
+        self.wait_workers(2)
+        planned = self.daemon.json("plan", self.job, "--set", f"data.dir={self.daemon.data}",
+                                   "--set", "workers=2")
+        self.assertEqual(planned.get("plan", planned)["communicator"], "nccl")
+
     def test_a_device_that_is_not_shared(self):
         self.start()
         worker = self.wait_workers(1)[0]

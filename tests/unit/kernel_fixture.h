@@ -231,7 +231,8 @@ static bool is_tested(enum op_kind kind)
 }
 
 #ifdef TEST_DEVICE
-/* On a device itself: operands are copied there and back; unwritten elements stay NaN. */
+/* On a device itself: operands are copied there and back; unwritten elements stay NaN. Device and
+ * lane stay open until the process ends. */
 static struct device *tested_device(void)
 {
     static struct device *device;
@@ -239,13 +240,19 @@ static struct device *tested_device(void)
     return device;
 }
 
+static struct lane_queue *tested_lane(void)
+{
+    static struct lane_queue *lane;
+    if (lane == NULL) ck_assert_status_ok(lane_open(tested_device(), LANE_COMPUTE, &lane));
+    return lane;
+}
+
 static void run_on_device(const struct op_desc *desc, struct kernel_call call)
 {
     struct device *device = tested_device();
-    struct lane_queue *lane = NULL;
+    struct lane_queue *lane = tested_lane();
     void *prepared = NULL, *inputs[OP_MAX_INPUTS] = {0}, *outputs[OP_MAX_OUTPUTS] = {0};
     uint64_t bytes = 0;
-    ck_assert_status_ok(lane_open(device, LANE_COMPUTE, &lane));
     ck_assert_status_ok(device->table->prepare(device, desc, &prepared, &bytes));
     struct device_graph graph = {.device = device, .op_count = 1, .prepared = &prepared};
     struct kernel_call there = call;
@@ -278,7 +285,6 @@ static void run_on_device(const struct op_desc *desc, struct kernel_call call)
     for (int i = 0; i < OP_MAX_INPUTS; i++) device_release(device, inputs[i]);
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) device_release(device, outputs[i]);
     device_release(device, there.workspace);
-    lane_close(lane);
 }
 #endif
 

@@ -179,8 +179,8 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
 
 static status_t check(const struct op_desc *desc, const struct attention_shape *shape)
 {
-    const char *own = getenv("FSDPD_CUDA_ATTENTION");
-    if (own != NULL && strcmp(own, "own") == 0) return refuse("FSDPD_CUDA_ATTENTION is \"own\"");
+    if (cuda_is_switched("FSDPD_CUDA_ATTENTION", "own"))
+        return refuse("FSDPD_CUDA_ATTENTION is \"own\"");
     if (cudnnGetVersion() < DNN_LEAST_VERSION) return refuse("cuDNN is older than 9.8");
     if (!shape->bf16) return refuse("cuDNN's attention needs a 16-bit type");
     if (desc->attrs.attention.p > 0) return refuse("dropout uses fsdpd's own random numbers");

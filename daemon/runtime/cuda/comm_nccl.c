@@ -16,6 +16,7 @@
 #include "runtime/cuda/comm_nccl.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -43,21 +44,26 @@ static status_t nccl_status(struct nccl_comm *comm, ncclResult_t result, const c
                       more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
-static void pause_shortly(void)
+/* NCCL enqueues the calls of a communicator that does not block in a thread of its own (group.cc of
+ * 2.28). A sleep would take longer than that, so the first wait is busy. */
+#define BUSY_NS INT64_C(500000)
+
+static void pause_shortly(int64_t waited_ns)
 {
-    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    if (waited_ns < BUSY_NS) sched_yield();
+    else nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
 status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *call)
 {
-    int64_t deadline = clock_monotonic_ns() + comm->base.timeout_ms * 1000000;
+    int64_t begun = clock_monotonic_ns(), deadline = begun + comm->base.timeout_ms * 1000000;
     while (result == ncclInProgress) {
         if (atomic_load(&comm->quit))
             return status_new(STATUS_ABORTED, "%s: the group was aborted", call);
         if (clock_monotonic_ns() > deadline)
             return status_new(STATUS_DEADLINE_EXCEEDED, "%s: not done within %" PRId64 " ms", call,
                               comm->base.timeout_ms);
-        pause_shortly();
+        pause_shortly(clock_monotonic_ns() - begun);
         ncclResult_t asked = ncclCommGetAsyncError(comm->handle, &result);
         if (asked != ncclSuccess) result = asked;
     }

@@ -45,6 +45,12 @@ void cuda_note(struct cuda_device *device, const char *format, ...)
         snprintf(device->notes[device->note_count++], CUDA_NOTE_BYTES, "%s", text);
 }
 
+bool cuda_is_switched(const char *variable, const char *value)
+{
+    const char *set = getenv(variable);
+    return set != NULL && strcmp(set, value) == 0;
+}
+
 static const char *note(const struct device *base, int index)
 {
     const struct cuda_device *device = cuda_device(base);
@@ -186,8 +192,8 @@ static status_t set_up(struct cuda_device *device)
     device->processors = processors;
     device->tf32 = is_set("FSDPD_CUDA_TF32");
     device->wait_after_each = is_set("FSDPD_CUDA_SYNC");
-    const char *graphs = getenv("FSDPD_CUDA_GRAPHS");
-    device->graphs = graphs == NULL || (strcmp(graphs, "off") != 0 && strcmp(graphs, "0") != 0);
+    device->graphs = !cuda_is_switched("FSDPD_CUDA_GRAPHS", "off") &&
+                     !cuda_is_switched("FSDPD_CUDA_GRAPHS", "0");
     cublasStatus_t status = cublasLtCreate(&device->blas);
     if (status == CUBLAS_STATUS_SUCCESS) return NULL;
     return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));

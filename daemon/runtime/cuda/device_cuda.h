@@ -112,6 +112,10 @@ status_t cuda_status(cudaError_t error, const char *call) FSDPD_MUST_USE;
 /* Adds a note about the device's ops for its user; the same text only once. */
 void cuda_note(struct cuda_device *device, const char *format, ...) FSDPD_PRINTF(2, 3);
 
+/* Whether the environment's variable has that value: its choices are for comparisons
+ * (docs/fsdpd.md). */
+bool cuda_is_switched(const char *variable, const char *value);
+
 /* Makes this the current device of the calling thread. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
 /* Zeroes device memory, synchronously. */

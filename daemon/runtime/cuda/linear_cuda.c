@@ -125,9 +125,8 @@ static status_t prepare_product(struct linear *linear, struct cuda_device *devic
 static bool fuses_gelu(const struct cuda_device *device, const struct op_desc *desc,
                        int64_t columns)
 {
-    const char *own = getenv("FSDPD_CUDA_GELU");
     bool rounds = desc->inputs[0].dtype == DTYPE_BF16 || device->tf32;
-    return rounds && columns % 8 == 0 && (own == NULL || strcmp(own, "own") != 0);
+    return rounds && columns % 8 == 0 && !cuda_is_switched("FSDPD_CUDA_GELU", "own");
 }
 
 static enum matmul_epilogue forward_epilogue(const struct op_desc *desc, bool gelu)
@@ -174,7 +173,8 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
         shape.n = transposed ? linear->in : linear->out;
         shape.k = linear->rows;
         shape.b_transposed = true;
-        if (desc->output_present[1] && desc->accumulate[1]) linear->own_bias = true;
+        bool own = desc->accumulate[1] || cuda_is_switched("FSDPD_CUDA_BIAS", "own");
+        if (desc->output_present[1] && own) linear->own_bias = true;
         else if (desc->output_present[1])
             shape.epilogue = transposed ? EPILOGUE_BIAS_OF_A : EPILOGUE_BIAS_OF_B;
         linear->base.run = run_weights;

@@ -192,7 +192,7 @@ endif
 
 # The kernels' tests on the device, for scripts/gpu-check.sh: always built, run on hosts with a GPU.
 GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_kernels_bfloat16 \
-  tests/gpu/gpu_kernels_sequence tests/gpu/gpu_attention
+  tests/gpu/gpu_kernels_sequence tests/gpu/gpu_attention tests/gpu/gpu_products
 check_PROGRAMS += $(GPU_TESTS)
 gpu-tests: $(GPU_TESTS)
 .PHONY: gpu-tests
@@ -222,6 +222,10 @@ tests_gpu_gpu_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
 tests_gpu_gpu_kernels_sequence_CPPFLAGS = $(gpu_defines)
 tests_gpu_gpu_kernels_sequence_LDFLAGS = $(gpu_flags)
 tests_gpu_gpu_kernels_sequence_LDADD = $(gpu_libs)
+tests_gpu_gpu_products_SOURCES = tests/engine/gpu_products.c
+tests_gpu_gpu_products_CPPFLAGS = $(gpu_defines)
+tests_gpu_gpu_products_LDFLAGS = $(gpu_flags)
+tests_gpu_gpu_products_LDADD = $(RUNTIME_LIBS)
 
 # A tarball for hosts with a GPU; see scripts/bundle.sh.
 bundle: all gpu-tests

@@ -126,7 +126,8 @@ static status_t describe(struct cuda_matmul *matmul)
     return make_layout(&matmul->d, s->out, s->m, s->n, false, s->d_stride);
 }
 
-/* Split sums are added by a separate pass, in one order, never by atomic additions. */
+/* Split sums are added by a separate pass, in one order, never by atomic additions; unless any
+ * algorithm is allowed, to compare times. */
 static status_t set_preference(cublasLtMatmulPreference_t preference, size_t bytes,
                                uint32_t alignment)
 {
@@ -136,7 +137,9 @@ static status_t set_preference(cublasLtMatmulPreference_t preference, size_t byt
     for (int i = 0; i < 4; i++)
         TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference, alignments[i], &alignment,
                  sizeof alignment);
-    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    uint32_t reductions = cuda_is_switched("FSDPD_CUDA_REDUCTIONS", "all")
+                              ? CUBLASLT_REDUCTION_SCHEME_MASK
+                              : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference,
              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
     TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference,
@@ -169,6 +172,32 @@ static status_t request_algorithm(struct cuda_matmul *matmul, cublasLtMatmulPref
     return NULL;
 }
 
+static int32_t property(const cublasLtMatmulAlgo_t *algorithm,
+                        cublasLtMatmulAlgoConfigAttributes_t attribute)
+{
+    int32_t value = -1;
+    size_t written = 0;
+    cublasLtMatmulAlgoConfigGetAttribute(algorithm, attribute, &value, sizeof value, &written);
+    return value;
+}
+
+/* What was chosen, by cuBLASLt's numbers, for those who compare it. */
+static void note_choice(struct cuda_device *device, const struct cuda_matmul_choice *choice)
+{
+    const struct matmul_shape *s = &choice->shape;
+    const cublasLtMatmulAlgo_t *a = &choice->algorithm;
+    if (!cuda_is_switched("FSDPD_CUDA_PRODUCTS", "note")) return;
+    cuda_note(device,
+              "product (%lld, %lld) (%lld, %lld) of %s, epilogue %d: algorithm %d, tile %d, "
+              "stages %d, split-K %d, reduction %d, %zu bytes",
+              (long long)s->n, (long long)s->k, (long long)s->k, (long long)s->m, dtype_name(s->in),
+              (int)s->epilogue, property(a, CUBLASLT_ALGO_CONFIG_ID),
+              property(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
+              property(a, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+              property(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+              property(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), choice->workspace_bytes);
+}
+
 /* For this shape and alignment, with a workspace of at most that many bytes. */
 static status_t choose(struct cuda_matmul *matmul, uint32_t alignment, size_t most,
                        const struct cuda_matmul_choice **found)
@@ -194,6 +223,7 @@ static status_t choose(struct cuda_matmul *matmul, uint32_t alignment, size_t mo
     }
     choice->next = matmul->device->choices;
     matmul->device->choices = choice;
+    note_choice(matmul->device, choice);
     *found = choice;
     return NULL;
 }
