@@ -33,7 +33,7 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
         if (made_ms >= watcher->began_ms) samples_add(&load->watch_ms, load_now_ms() - made_ms);
     }
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE)
-        watcher->over = event->state->state >= FSDPD__V1__JOB_STATE__SUCCEEDED;
+        watcher->over = event->state->state >= FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
     rpc_stream_read(stream);
 }
 

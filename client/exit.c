@@ -32,9 +32,9 @@ int exit_from_file(status_t status)
 int exit_from_state(Fsdpd__V1__JobState state)
 {
     switch (state) {
-    case FSDPD__V1__JOB_STATE__SUCCEEDED: return EXIT_DONE;
-    case FSDPD__V1__JOB_STATE__FAILED: return EXIT_JOB_FAILED;
-    case FSDPD__V1__JOB_STATE__CANCELLED: return EXIT_JOB_CANCELLED;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED: return EXIT_DONE;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_FAILED: return EXIT_JOB_FAILED;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED: return EXIT_JOB_CANCELLED;
     default: return EXIT_FAILED;
     }
 }

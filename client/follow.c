@@ -83,7 +83,7 @@ static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *chan
     follow->state = change->state;
     follow->attempt = change->attempt;
     struct buf text = {0};
-    bool failed = follow->over && change->state != FSDPD__V1__JOB_STATE__SUCCEEDED;
+    bool failed = follow->over && change->state != FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
     const struct terminal *terminal = &follow->client->terminal;
     report_end(follow->id, change->state, change->reason,
                failed ? terminal->colour : terminal->colour_out, &text);
@@ -261,7 +261,7 @@ int follow_job(struct client *client, struct session *session, const Fsdpd__V1__
     if (session_signal(session) != 0 && !follow.over) return detach(&follow, status);
     if (status != NULL && !follow.over) return output_error(status);
     status_free(status);
-    if (follow.state == FSDPD__V1__JOB_STATE__SUCCEEDED && output == FOLLOW_TEXT &&
+    if (follow.state == FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED && output == FOLLOW_TEXT &&
         (job->spec == NULL || job->spec->save_model))
         output_note("next: fsdpctl pull %s -o %s.safetensors", job->id, job->id);
     return exit_from_state(follow.state);

@@ -45,7 +45,7 @@ static void add_rate(struct table *table, const Fsdpd__V1__Metrics *metrics)
 static void add_speed(struct table *table, const Fsdpd__V1__Job *job)
 {
     char text[32];
-    bool runs = job->state == FSDPD__V1__JOB_STATE__RUNNING && job->metrics != NULL;
+    bool runs = job->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING && job->metrics != NULL;
     if (runs) add_rate(table, job->metrics);
     else table_add(table, "-");
     table_add(table, runs && job->metrics->seconds_left > 0

@@ -27,9 +27,9 @@ static status_t add_states(const char *word, Fsdpd__V1__JobState *states, size_t
     for (unsigned i = 0; i < all->n_values && name_count < STATES_MAX; i++) {
         Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)all->values[i].value;
         if (state == FSDPD__V1__JOB_STATE__JOB_STATE_UNSPECIFIED) continue;
-        names[name_count++] = all->values[i].name;
-        bool meant = strcasecmp(word, all->values[i].name) == 0 ||
-                     (active && !report_is_over(state)) || (over && report_is_over(state));
+        const char *name = names[name_count++] = report_state(state);
+        bool meant = strcasecmp(word, name) == 0 || (active && !report_is_over(state)) ||
+                     (over && report_is_over(state));
         if (meant && *count < STATES_MAX) states[(*count)++] = state;
     }
     if (*count > before) return NULL;

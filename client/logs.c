@@ -8,6 +8,7 @@
 #include "exit.h"
 #include "print/json.h"
 #include "reconnect.h"
+#include "spec/spec.h"
 #include "spec/time.h"
 
 enum { TAIL_MAX = 1 << 20 };
@@ -61,12 +62,12 @@ struct logs {
     bool *fresh;       /* set once the stream has delivered a chunk */
 };
 
-static const char *colour_of(const struct logs *logs, const char *level)
+static const char *colour_of(const struct logs *logs, Fsdpd__V1__LogLevel level)
 {
     const struct terminal *terminal = &logs->client->terminal;
     if (!terminal->out || !terminal->colour) return NULL;
-    if (strcmp(level, "ERROR") == 0) return "\033[31m";
-    if (strcmp(level, "WARNING") == 0) return "\033[33m";
+    if (level == FSDPD__V1__LOG_LEVEL__LOG_LEVEL_ERROR) return "\033[31m";
+    if (level == FSDPD__V1__LOG_LEVEL__LOG_LEVEL_WARNING) return "\033[33m";
     return NULL;
 }
 
@@ -79,7 +80,8 @@ static void print_line(const struct logs *logs, const Fsdpd__V1__LogLine *line, 
     else buf_printf(out, "%d", line->rank);
     buf_add_char(out, ' ');
     if (colour != NULL) buf_add_text(out, colour);
-    output_clean(out, line->level, false);
+    const char *level = spec_word(&fsdpd__v1__log_level__descriptor, (int)line->level);
+    buf_add_text(out, level != NULL ? level : "-");
     if (colour != NULL) buf_add_text(out, "\033[0m");
     buf_add_char(out, ' ');
     output_clean(out, line->text, false);

@@ -30,7 +30,7 @@ static size_t started_states(Fsdpd__V1__JobState states[static STATES_MAX])
     for (unsigned i = 0; i < all->n_values && count < STATES_MAX; i++) {
         Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)all->values[i].value;
         if (state != FSDPD__V1__JOB_STATE__JOB_STATE_UNSPECIFIED &&
-            state != FSDPD__V1__JOB_STATE__QUEUED && !report_is_over(state))
+            state != FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED && !report_is_over(state))
             states[count++] = state;
     }
     return count;
@@ -58,7 +58,7 @@ static void gather_jobs(struct overview *overview)
 static status_t ask(struct session *session, uint32_t started, uint32_t queued,
                     struct overview *overview)
 {
-    Fsdpd__V1__JobState states[STATES_MAX], waiting = FSDPD__V1__JOB_STATE__QUEUED;
+    Fsdpd__V1__JobState states[STATES_MAX], waiting = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
     Fsdpd__V1__GetVersionRequest version = FSDPD__V1__GET_VERSION_REQUEST__INIT;
     Fsdpd__V1__ListWorkersRequest workers = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
     ProtobufCMessage *response;

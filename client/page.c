@@ -135,7 +135,9 @@ static void add_summary(const struct page *page, struct buf *out)
     fact(out, "Workers by rank", buf_text(&workers));
     buf_deinit(&workers);
     if (job->plan != NULL) {
-        snprintf(text, sizeof text, "%s, %s parameters", job->plan->strategy,
+        const char *strategy =
+            spec_word(&fsdpd__v1__strategy__descriptor, (int)job->plan->strategy);
+        snprintf(text, sizeof text, "%s, %s parameters", strategy != NULL ? strategy : "?",
                  text_format_count(job->plan->parameters, a));
         fact(out, "Strategy", text);
         fact(out, "Device", job->plan->device);

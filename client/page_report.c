@@ -124,7 +124,7 @@ static void read_schedule(struct sources *sources)
 
 static void read_step(struct sources *sources)
 {
-    bool running = sources->job->state == FSDPD__V1__JOB_STATE__RUNNING;
+    bool running = sources->job->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     if (running && !sources->client->options.no_trace && trace_step(sources)) return;
     if (session_signal(sources->session) == 0 && sources->job->spec != NULL) read_schedule(sources);
 }

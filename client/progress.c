@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "curve.h"
+#include "spec/spec.h"
 
 enum { BAR_MIN = 10, BAR_MAX = 40 };
 static const int64_t REDRAW_NS = 100000000;
@@ -192,9 +193,10 @@ void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps
 void progress_wrap(const Fsdpd__V1__WrapChange *change, struct buf *out)
 {
     char bytes[32];
-    buf_printf(out, "step %llu: wrap policy ", (unsigned long long)change->step);
-    output_clean(out, change->wrap != NULL ? change->wrap->policy : "", false);
-    buf_printf(out, ", %zu unit%s; changed in %.2g s, %s at the peak\n", change->n_units,
+    int policy = change->wrap != NULL ? (int)change->wrap->policy : 0;
+    const char *word = spec_word(&fsdpd__v1__wrap_policy__descriptor, policy);
+    buf_printf(out, "step %llu: wrap policy %s, %zu unit%s; changed in %.2g s, %s at the peak\n",
+               (unsigned long long)change->step, word != NULL ? word : "?", change->n_units,
                change->n_units == 1 ? "" : "s", change->seconds,
                text_format_bytes(change->peak_bytes, bytes));
 }

@@ -14,28 +14,28 @@
 
 const char *report_state(Fsdpd__V1__JobState state)
 {
-    const ProtobufCEnumValue *value =
-        protobuf_c_enum_descriptor_get_value(&fsdpd__v1__job_state__descriptor, (int)state);
-    return value ? value->name : "UNKNOWN";
+    const char *word = spec_word(&fsdpd__v1__job_state__descriptor, (int)state);
+    return word ? word : "UNKNOWN";
 }
 
 bool report_is_over(Fsdpd__V1__JobState state)
 {
-    return state == FSDPD__V1__JOB_STATE__SUCCEEDED || state == FSDPD__V1__JOB_STATE__FAILED ||
-           state == FSDPD__V1__JOB_STATE__CANCELLED;
+    return state == FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED ||
+           state == FSDPD__V1__JOB_STATE__JOB_STATE_FAILED ||
+           state == FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED;
 }
 
 const char *report_state_style(Fsdpd__V1__JobState state, bool colour)
 {
     if (!colour) return NULL;
     switch (state) {
-    case FSDPD__V1__JOB_STATE__QUEUED: return STYLE_YELLOW;
-    case FSDPD__V1__JOB_STATE__STARTING: return STYLE_CYAN;
-    case FSDPD__V1__JOB_STATE__RUNNING: return STYLE_BOLD_GREEN;
-    case FSDPD__V1__JOB_STATE__PAUSED: return STYLE_BLUE;
-    case FSDPD__V1__JOB_STATE__SUCCEEDED: return STYLE_GREEN;
-    case FSDPD__V1__JOB_STATE__FAILED: return STYLE_BOLD_RED;
-    case FSDPD__V1__JOB_STATE__CANCELLED: return STYLE_MAGENTA;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED: return STYLE_YELLOW;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_STARTING: return STYLE_CYAN;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING: return STYLE_BOLD_GREEN;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED: return STYLE_BLUE;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED: return STYLE_GREEN;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_FAILED: return STYLE_BOLD_RED;
+    case FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED: return STYLE_MAGENTA;
     default: return NULL;
     }
 }
@@ -250,17 +250,17 @@ void report_sort_workers(Fsdpd__V1__ListWorkersResponse *list)
         qsort(list->workers, list->n_workers, sizeof(Fsdpd__V1__Worker *), compare_workers);
 }
 
-static const char *worker_style(const char *state, bool colour)
+static void add_worker_state(struct table *table, Fsdpd__V1__WorkerState state, bool colour)
 {
-    static const struct {
-        const char *state, *style;
-    } styles[] = {
-        {"busy", STYLE_BOLD_GREEN}, {"starting", STYLE_CYAN},   {"idle", NULL},
-        {"draining", STYLE_YELLOW}, {"drained", STYLE_MAGENTA},
+    static const char *const styles[] = {
+        [FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY] = STYLE_BOLD_GREEN,
+        [FSDPD__V1__WORKER_STATE__WORKER_STATE_STARTING] = STYLE_CYAN,
+        [FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINING] = STYLE_YELLOW,
+        [FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINED] = STYLE_MAGENTA,
     };
-    for (size_t i = 0; colour && i < COUNT_OF(styles); i++)
-        if (strcmp(state, styles[i].state) == 0) return styles[i].style;
-    return NULL;
+    const char *word = spec_word(&fsdpd__v1__worker_state__descriptor, (int)state);
+    table_add(table, word != NULL ? word : "-");
+    if (word != NULL && colour) table_style(table, styles[state]);
 }
 
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struct view *view,
@@ -284,8 +284,7 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struc
         const Fsdpd__V1__Worker *worker = workers[i];
         char age[32];
         table_add(&table, worker->id);
-        table_add(&table, worker->state);
-        table_style(&table, worker_style(worker->state, view->colour));
+        add_worker_state(&table, worker->state, view->colour);
         table_add(&table, worker->job[0] ? worker->job : "-");
         if (worker->rank >= 0 && worker->job[0]) table_addf(&table, "%d", worker->rank);
         else table_add(&table, "-");

@@ -35,7 +35,7 @@ enum {
     QUEUED_SHOWN = 10,
     STARTED_SHOWN = 100,
     WORKERS_SHOWN = 64,
-    STATE_COUNT = FSDPD__V1__JOB_STATE__CANCELLED + 1
+    STATE_COUNT = FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED + 1
 };
 
 static void add_json(const char *address, const struct overview *overview, struct buf *out)

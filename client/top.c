@@ -52,7 +52,7 @@ static void summary(const struct overview *look, struct buf *out)
                overview_busy_workers(look));
     if (left_out > 0)
         buf_printf(out, ", %u older job%s not shown", left_out, left_out == 1 ? "" : "s");
-    for (int i = 1; i <= FSDPD__V1__JOB_STATE__CANCELLED; i++) {
+    for (int i = 1; i <= FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED; i++) {
         Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)i;
         uint64_t count = report_is_over(state) ? 0 : overview_count(look, state);
         if (count > 0) buf_printf(out, ", %llu %s", (unsigned long long)count, report_state(state));
@@ -82,7 +82,7 @@ static void plain_round(const struct overview *look, struct buf *out)
         buf_printf(out, "%s ", when);
         output_clean(out, job->id, false);
         buf_printf(out, " %s ", report_state(job->state));
-        if (job->step > 0 || job->state == FSDPD__V1__JOB_STATE__RUNNING) {
+        if (job->step > 0 || job->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) {
             struct progress progress = progress_of(job);
             progress_plain(&progress, out);
         } else if (job->reason != NULL) {

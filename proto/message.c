@@ -1,8 +1,8 @@
 /* Messages of any type; see message.h. */
 #include "proto/message.h"
 
-#include <protobuf-c/protobuf-c.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -23,6 +23,13 @@ void *message_copy(const void *message)
     free(bytes);
     if (copy == NULL) abort(); /* packed bytes always unpack: memory has run out */
     return copy;
+}
+
+const char *message_enum_name(const ProtobufCEnumDescriptor *type, int value)
+{
+    const ProtobufCEnumValue *found = protobuf_c_enum_descriptor_get_value(type, value);
+    const char *zero = protobuf_c_enum_descriptor_get_value(type, 0)->name;
+    return found ? found->name + strlen(zero) - strlen("UNSPECIFIED") : NULL;
 }
 
 void message_free(void *message)

@@ -19,7 +19,6 @@ JOB = "a call that gets or changes a job returns the Job itself, as AIP-131 to A
 EXCEPTIONS = {
     ("SERVICE_SUFFIX", "fsdpd.v1.Control"): "in the path of every call and the name of its health",
     ("SERVICE_SUFFIX", "fsdpd.v1.WorkerLink"): "in the path of every call and the name of its health",
-    ("ENUM_VALUE_PREFIX", "fsdpd.v1.JobState"): "people and scripts read the names of the states",
     ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.GetHistory"): "the resource itself",
     ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.GetVersion"): "the resource itself",
     ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.PlanJob"): "the plan, which a Job has, too",

@@ -9,6 +9,7 @@
 
 #include "base/array.h"
 #include "base/utf8.h"
+#include "spec/spec.h"
 
 /* Fields that are meaningful only if another field is true or, for a uint64, not 0. */
 static const struct {
@@ -85,8 +86,9 @@ static void add_bytes(struct buf *out, const ProtobufCBinaryData *bytes)
 
 static void add_enum(struct buf *out, const ProtobufCEnumDescriptor *descriptor, int number)
 {
-    const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(descriptor, number);
-    if (value != NULL) json_add_string(out, value->name);
+    const char *word = spec_word(descriptor, number);
+    if (word != NULL) json_add_string(out, word);
+    else if (number == 0) buf_add_text(out, "null");
     else buf_printf(out, "%d", number); /* of a newer API */
 }
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "print/fold.h"
 #include "print/table.h"
+#include "spec/spec.h"
 
 enum {
     ELEMENT_BYTES = 4,   /* parameters are f32 */
@@ -283,8 +284,9 @@ static void add_outside(struct table *table, const Fsdpd__V1__Plan *plan)
 void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     char count[32];
-    buf_printf(out, "%s parameters, ", text_format_count(plan->parameters, count));
-    output_clean(out, plan->strategy, false);
+    const char *strategy = spec_word(&fsdpd__v1__strategy__descriptor, (int)plan->strategy);
+    buf_printf(out, "%s parameters, %s", text_format_count(plan->parameters, count),
+               strategy != NULL ? strategy : "an unknown strategy");
     buf_printf(out, " over %u worker%s\n\n", plan->world, plan->world == 1 ? "" : "s");
     if (plan->n_programs == 0) {
         report_plain_memory(plan, out);

@@ -96,7 +96,7 @@ void spec_complete(Fsdpd__V1__JobSpec *spec)
     for (size_t i = 0; i < spec->data->n_sources; i++) spec_complete_source(spec->data->sources[i]);
     Fsdpd__V1__ModelSpec *model = spec->model;
     if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0')
-        spec_field_set_text((struct spec_field){.member = &model->file_name}, "model.yaml");
+        model->file_name = mem_strdup("model.yaml"); /* it was empty: protobuf-c's */
 }
 
 void spec_complete_wrap(Fsdpd__V1__WrapSpec *wrap)

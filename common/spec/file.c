@@ -36,6 +36,13 @@ static const char *last_word(const char *key)
     return dot ? dot + 1 : key;
 }
 
+static size_t row_of(const char *name)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(spec_keys[i].key, name) == 0) return i;
+    abort();
+}
+
 const char *spec_key_of_word(const char *word)
 {
     for (size_t i = 0; i < spec_key_count; i++)
@@ -219,7 +226,8 @@ static bool is_data_path(const struct file_reader *reader, const char *key, bool
 {
     const Fsdpd__V1__DataSpec *data = reader->spec->data; /* NULL before its first key */
     bool path = strcmp(key, "data.path") == 0;
-    bool dataset = path && data != NULL && strcmp(data->format, "dataset") == 0;
+    bool dataset =
+        path && data != NULL && data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET;
     *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0 ||
                  strcmp(key, "checkpoint.directory") == 0 || dataset;
     return *directory || path || strcmp(key, "data.validation_path") == 0 ||
@@ -329,33 +337,22 @@ static status_t refuse_unit_key(const char *key)
                       nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
-/* A unit's own `key`, with the same choices as the job's key of that name. */
-static status_t read_unit_choice(const struct yamldoc_node *item, const char *key, char **word)
+/* A unit's own setting, with the choices of the job's key of that name. */
+static status_t read_unit_choice(const struct yamldoc_node *item, const char *key,
+                                 struct spec_field field)
 {
     if (item->kind != YAMLDOC_SCALAR || yamldoc_is_null(item))
         return status_new(STATUS_INVALID_ARGUMENT, "expected a word, found %s",
                           item->kind == YAMLDOC_SCALAR ? "nothing" : "a list or mapping");
     TRY(spec_check_choice_of(key, item->text));
-    *word = mem_strdup(item->text);
-    return NULL;
-}
-
-static status_t read_unit_switch(const struct yamldoc_node *item, char **word)
-{
-    bool plain = item->kind == YAMLDOC_SCALAR && !item->quoted;
-    if (!plain || (strcmp(item->text, "true") != 0 && strcmp(item->text, "false") != 0)) {
-        char *found = describe_node(item);
-        status_t status =
-            status_new(STATUS_INVALID_ARGUMENT, "expected true or false, found %s", found);
-        free(found);
-        return status;
-    }
-    *word = mem_strdup(item->text);
+    spec_field_set_text(field, item->text);
     return NULL;
 }
 
 static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUnit *unit)
 {
+    static const char *const choices[] = {"fsdp.strategy", "fsdp.reshard_after_forward",
+                                          "precision.param_dtype", "precision.reduce_dtype"};
     double size;
     if (strcmp(item->key, "modules") == 0) {
         if (!is_modules(item))
@@ -363,15 +360,14 @@ static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUn
         read_modules(item, unit);
         return NULL;
     }
-    if (strcmp(item->key, "strategy") == 0)
-        return read_unit_choice(item, "fsdp.strategy", &unit->strategy);
-    if (strcmp(item->key, "reshard_after_forward") == 0)
-        return read_unit_choice(item, "fsdp.reshard_after_forward", &unit->reshard_after_forward);
-    if (strcmp(item->key, "param_dtype") == 0)
-        return read_unit_choice(item, "precision.param_dtype", &unit->param_dtype);
-    if (strcmp(item->key, "reduce_dtype") == 0)
-        return read_unit_choice(item, "precision.reduce_dtype", &unit->reduce_dtype);
-    if (strcmp(item->key, "cpu_offload") == 0) return read_unit_switch(item, &unit->cpu_offload);
+    const ProtobufCFieldDescriptor *descriptor =
+        protobuf_c_message_descriptor_get_field_by_name(unit->base.descriptor, item->key);
+    struct spec_field field = {descriptor, (char *)unit + descriptor->offset};
+    for (size_t k = 0; k < COUNT_OF(choices); k++)
+        if (strcmp(item->key, last_word(choices[k])) == 0)
+            return read_unit_choice(item, choices[k], field);
+    if (strcmp(item->key, "cpu_offload") == 0)
+        return read_boolean(&spec_keys[row_of("fsdp.cpu_offload")], item, field);
     if (item->kind != YAMLDOC_SCALAR || item->quoted || !text_parse_f64(item->text, &size) ||
         !(size >= 1 && size <= SPEC_WORKERS_MAX) || size != (double)(uint32_t)size)
         return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 1 to %d",
@@ -494,13 +490,6 @@ static status_t read_value(struct file_reader *reader, const struct spec_key *ke
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);
     }
-}
-
-static size_t row_of(const char *name)
-{
-    for (size_t i = 0; i < spec_key_count; i++)
-        if (strcmp(spec_keys[i].key, name) == 0) return i;
-    abort();
 }
 
 /* Whether some row for this key belongs to the spec as its types now stand. */

@@ -8,7 +8,9 @@
 #define REQUIRED .fallback = NULL
 #define DEFAULT(text) .fallback = (text)
 #define RANGE(low, high) .min = (low), .max = (high)
-#define CHOICES(...) .choices = {__VA_ARGS__}
+#define WORDS(...) .choices = {__VA_ARGS__}
+/* In the order of the enum's values, from 1. */
+#define CHOICES(name, ...) .values = &fsdpd__v1__##name##__descriptor, .choices = {__VA_ARGS__}
 #define UNIT(name) .unit = (name)
 #define FIELD(path) .field = (path)
 #define WITH(key, ...) .with_key = (key), .with_values = {__VA_ARGS__}
@@ -39,7 +41,8 @@ const struct spec_key spec_keys[] = {
     {"model.hf", SPEC_TEXT, DEFAULT("")},
     {"model.weights", SPEC_TEXT, DEFAULT("")},
 
-    {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx", "images", "tokens", "text", "dataset")},
+    {"data.format", SPEC_CHOICE, DEFAULT("idx"),
+     CHOICES(data_format, "idx", "images", "tokens", "text", "dataset")},
     {"data.dir", SPEC_TEXT, REQUIRED, IMAGES},
     {"data.normalize.mean", SPEC_NUMBER, DEFAULT("0"), RANGE(-1e6, 1e6),
      FIELD("data.normalize_mean"), IMAGES},
@@ -55,16 +58,16 @@ const struct spec_key spec_keys[] = {
     {"data.path", SPEC_TEXT, REQUIRED, FILES},
     {"data.path", SPEC_TEXT, DEFAULT(""), DATASET},
     {"data.sources", SPEC_SOURCES, DEFAULT(""), DATASET},
-    {"data.windows", SPEC_CHOICE, DEFAULT("continuous"), CHOICES("continuous", "document", "packed"),
-     DATASET},
+    {"data.windows", SPEC_CHOICE, DEFAULT("continuous"),
+     CHOICES(window_kind, "continuous", "document", "packed"), DATASET},
     {"data.validation_path", SPEC_TEXT, DEFAULT(""), FILES},
     {"data.validation_fraction", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 0.99), FILES},
     {"data.context", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 24), UNIT("tokens"), TOKENS},
-    {"data.encoding", SPEC_CHOICE, DEFAULT("auto"), CHOICES("auto", "llm.c", "uint16", "uint32"),
+    {"data.encoding", SPEC_CHOICE, DEFAULT("auto"), CHOICES(token_encoding, "auto", "llm.c", "uint16", "uint32"),
      WITH("data.format", "tokens")},
-    {"data.tokenizer", SPEC_CHOICE, DEFAULT("bytes"), CHOICES("bytes"),
+    {"data.tokenizer", SPEC_CHOICE, DEFAULT("bytes"), CHOICES(tokenizer, "bytes"),
      WITH("data.format", "text")},
-    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES("causal", "masked"), TOKENS},
+    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES(objective, "causal", "masked"), TOKENS},
     {"data.mask_probability", SPEC_NUMBER, DEFAULT("0.15"), RANGE(0.001, 1), MASKED},
     {"data.mask_token", SPEC_INTEGER, REQUIRED, RANGE(0, 2147483647.0), MASKED},
 
@@ -82,9 +85,9 @@ const struct spec_key spec_keys[] = {
     {"train.no_sync", SPEC_BOOLEAN, DEFAULT("false")},
     {"train.clip_grad_norm.max_norm", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e30),
      FIELD("train.clip_grad_max_norm")},
-    {"train.clip_grad_norm.norm_type", SPEC_CHOICE, DEFAULT("2"), CHOICES("2", "inf"),
+    {"train.clip_grad_norm.norm_type", SPEC_CHOICE, DEFAULT("2"), CHOICES(norm_type, "2", "inf"),
      FIELD("train.clip_grad_norm_type")},
-    {"train.non_finite", SPEC_CHOICE, DEFAULT("fail"), CHOICES("fail", "skip")},
+    {"train.non_finite", SPEC_CHOICE, DEFAULT("fail"), CHOICES(non_finite, "fail", "skip")},
     {"train.dropout", SPEC_BOOLEAN, DEFAULT("true")},
     {"train.shuffle", SPEC_BOOLEAN, DEFAULT("true")},
     {"train.evaluate", SPEC_BOOLEAN, DEFAULT("true")},
@@ -94,7 +97,7 @@ const struct spec_key spec_keys[] = {
      TOKENS},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
-     CHOICES("adadelta", "sgd", "adam", "adamw", "lion", "adagrad")},
+     CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad")},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("1"), RANGE(0, 1e6), ADADELTA},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), SGD},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), ADAMS},
@@ -120,7 +123,7 @@ const struct spec_key spec_keys[] = {
     {"optimizer.groups", SPEC_GROUPS, DEFAULT("")},
 
     {"schedule.type", SPEC_CHOICE, DEFAULT("constant"),
-     CHOICES("constant", "step", "linear", "cosine")},
+     CHOICES(schedule_type, "constant", "step", "linear", "cosine")},
     {"schedule.step_size", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6), UNIT("epochs"), STEP},
     {"schedule.gamma", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 10), STEP},
     {"schedule.end_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), ANNEALED},
@@ -129,13 +132,13 @@ const struct spec_key spec_keys[] = {
     {"schedule.warmup_start_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1)},
 
     {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"),
-     CHOICES("full_shard", "shard_grad_op", "hybrid_shard", "no_shard")},
+     CHOICES(strategy, "full_shard", "shard_grad_op", "hybrid_shard", "no_shard")},
     {"fsdp.shard_size", SPEC_INTEGER, REQUIRED, RANGE(1, SPEC_WORKERS_MAX), UNIT("ranks"), HYBRID},
-    {"fsdp.reshard_after_forward", SPEC_CHOICE, DEFAULT(""), CHOICES("true", "false"),
+    {"fsdp.reshard_after_forward", SPEC_CHOICE, DEFAULT(""), WORDS("true", "false"),
      RANGE(1, SPEC_WORKERS_MAX), .or_ranks = true},
     {"fsdp.bucket_bytes", SPEC_INTEGER, DEFAULT("26214400"), RANGE(0, 1e15), UNIT("bytes")},
     {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("auto"),
-     CHOICES("auto", "none", "size", "type", "match", "units")},
+     CHOICES(wrap_policy, "auto", "none", "size", "type", "match", "units")},
     {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15),
      UNIT("elements"), SIZE},
     {"fsdp.wrap.force_leaf", SPEC_TYPES, DEFAULT("MultiheadAttention"),
@@ -145,18 +148,18 @@ const struct spec_key spec_keys[] = {
     {"fsdp.wrap.types", SPEC_TYPES, REQUIRED, TYPE},
     {"fsdp.wrap.modules", SPEC_GLOBS, REQUIRED, MATCH},
     {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
-    {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES("pre", "post", "none")},
+    {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES(prefetch, "pre", "post", "none")},
     {"fsdp.forward_prefetch", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.gathered_limit", SPEC_INTEGER, DEFAULT("2"), RANGE(0, 1e6), UNIT("units")},
     {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},
 
     {"fsdp.cpu_offload", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.register_buffers", SPEC_BOOLEAN, DEFAULT("false")},
-    {"fsdp.transport", SPEC_CHOICE, DEFAULT(""), CHOICES("gloo")},
+    {"fsdp.transport", SPEC_CHOICE, DEFAULT(""), CHOICES(transport, "gloo")},
 
-    {"precision.param_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
+    {"precision.param_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(dtype, "f32", "bf16"),
      .late = true},
-    {"precision.reduce_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
+    {"precision.reduce_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES(dtype, "f32", "bf16"),
      .late = true},
 
     {"checkpoint.directory", SPEC_TEXT, DEFAULT(""), .late = true},
@@ -173,7 +176,7 @@ const struct spec_key spec_keys[] = {
      .late = true},
 
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
-    {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},
+    {"device", SPEC_CHOICE, DEFAULT(""), WORDS("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},
     {"tensorboard", SPEC_BOOLEAN, DEFAULT("false")},
 

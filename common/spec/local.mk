@@ -11,7 +11,8 @@ libspec_a_SOURCES = \
   %D%/queue.c %D%/queue.h \
   %D%/sources.c \
   %D%/spec.h \
-  %D%/time.c %D%/time.h
+  %D%/time.c %D%/time.h \
+  %D%/words.c
 $(libspec_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/job-file.md
 

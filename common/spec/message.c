@@ -43,7 +43,8 @@ struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct s
 double spec_field_number(struct spec_field field)
 {
     switch (field.descriptor->type) {
-    case PROTOBUF_C_TYPE_INT32: return *(const int32_t *)field.member;
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_ENUM: return *(const int32_t *)field.member;
     case PROTOBUF_C_TYPE_UINT32: return *(const uint32_t *)field.member;
     case PROTOBUF_C_TYPE_UINT64: return (double)*(const uint64_t *)field.member;
     case PROTOBUF_C_TYPE_DOUBLE: return *(const double *)field.member;
@@ -75,6 +76,7 @@ bool spec_field_is_given(struct spec_field field)
     if (field.member == NULL) return false;
     if (is_optional(field)) return *field_case(field) == field.descriptor->id;
     if (field.descriptor->label == PROTOBUF_C_LABEL_REPEATED) return *field_count(field) > 0;
+    if (field.descriptor->type == PROTOBUF_C_TYPE_ENUM) return spec_field_number(field) != 0;
     return spec_field_text(field)[0] != '\0';
 }
 
@@ -93,12 +95,20 @@ void spec_field_set_number(struct spec_field field, double value)
 
 const char *spec_field_text(struct spec_field field)
 {
+    if (field.descriptor->type == PROTOBUF_C_TYPE_ENUM) {
+        const char *word = spec_word(field.descriptor->descriptor, *(const int *)field.member);
+        return word ? word : "";
+    }
     const char *text = *(char *const *)field.member;
     return text ? text : "";
 }
 
 void spec_field_set_text(struct spec_field field, const char *text)
 {
+    if (field.descriptor->type == PROTOBUF_C_TYPE_ENUM) {
+        *(int *)field.member = spec_word_value(field.descriptor->descriptor, text);
+        return;
+    }
     char **slot = field.member;
     if (*slot != (const char *)protobuf_c_empty_string) free(*slot);
     *slot = mem_strdup(text);
@@ -347,20 +357,25 @@ status_t spec_check_choice_of(const char *key, const char *text)
     return text[0] == '\0' ? NULL : spec_check_text(key_find(key), text);
 }
 
+/* A value of an enum that this version does not know; 0 is none. */
+static status_t check_value(const struct spec_key *key, int value)
+{
+    if (value == 0 || spec_word(key->values, value) != NULL) return NULL;
+    return unexpected(key, "%d", value);
+}
+
 /* A unit's own settings. */
 static status_t check_unit_settings(const Fsdpd__V1__WrapUnit *unit)
 {
-    TRY(status_wrap(spec_check_choice_of("precision.param_dtype", unit->param_dtype),
+    TRY(status_wrap(check_value(key_find("precision.param_dtype"), (int)unit->param_dtype),
                     "param_dtype"));
-    TRY(status_wrap(spec_check_choice_of("precision.reduce_dtype", unit->reduce_dtype),
+    TRY(status_wrap(check_value(key_find("precision.reduce_dtype"), (int)unit->reduce_dtype),
                     "reduce_dtype"));
-    if (unit->cpu_offload[0] != '\0' && strcmp(unit->cpu_offload, "true") != 0 &&
-        strcmp(unit->cpu_offload, "false") != 0)
-        return status_new(STATUS_INVALID_ARGUMENT, "cpu_offload: expected true or false");
-    TRY(status_wrap(spec_check_choice_of("fsdp.strategy", unit->strategy), "strategy"));
+    TRY(status_wrap(check_value(key_find("fsdp.strategy"), (int)unit->strategy), "strategy"));
     TRY(status_wrap(spec_check_choice_of("fsdp.reshard_after_forward", unit->reshard_after_forward),
                     "reshard_after_forward"));
-    bool hybrid = strcmp(unit->strategy, "hybrid_shard") == 0;
+    bool hybrid = unit->strategy == FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
+    const char *strategy = spec_word(&fsdpd__v1__strategy__descriptor, (int)unit->strategy);
     if (hybrid && (unit->shard_size < 1 || unit->shard_size > SPEC_WORKERS_MAX))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "shard_size: hybrid_shard needs an integer from 1 to %d, found %u",
@@ -368,7 +383,7 @@ static status_t check_unit_settings(const Fsdpd__V1__WrapUnit *unit)
     if (!hybrid && unit->shard_size != 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "shard_size: belongs to the strategy hybrid_shard, but here it is %s",
-                          unit->strategy[0] != '\0' ? unit->strategy : "the job's");
+                          strategy != NULL ? strategy : "the job's");
     return NULL;
 }
 
@@ -420,17 +435,17 @@ static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
 }
 
 /* Smaller groups must evenly divide the group that something is sharded over. */
-static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, const char *strategy,
+static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__Strategy strategy,
                                  uint32_t shard_size, const char *reshard)
 {
     uint32_t ranks = spec_choice_ranks(reshard);
     if (ranks <= 1) return NULL;
-    if (strcmp(strategy, "no_shard") == 0)
+    if (strategy == FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "expected true or false, as no_shard gathers nothing that could be "
                           "resharded; found %u ranks",
                           ranks);
-    bool hybrid = strcmp(strategy, "hybrid_shard") == 0;
+    bool hybrid = strategy == FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
     uint32_t sharded = hybrid ? shard_size : spec->workers;
     if (sharded % ranks == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "expected a divisor of %s (%u), found %u ranks",
@@ -440,7 +455,8 @@ static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, const char *str
 /* One directory, or several with weights. */
 static bool spec_has_images(const Fsdpd__V1__DataSpec *data)
 {
-    return strcmp(data->format, "idx") == 0 || strcmp(data->format, "images") == 0;
+    return data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IDX ||
+           data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IMAGES;
 }
 
 static status_t check_dataset(const Fsdpd__V1__DataSpec *data)
@@ -456,7 +472,8 @@ static status_t check_dataset(const Fsdpd__V1__DataSpec *data)
 
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
-    if (strcmp(spec->data->format, "dataset") == 0) TRY(check_dataset(spec->data));
+    if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
+        TRY(check_dataset(spec->data));
     if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));
     const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
     if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
@@ -496,7 +513,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
                     "found %u",
                     i + 1, spec->workers, unit->shard_size),
                 (struct status_details){.field = "fsdp.wrap.units"});
-        bool own = unit->strategy[0] != '\0';
+        bool own = unit->strategy != FSDPD__V1__STRATEGY__STRATEGY_UNSPECIFIED;
         TRY(status_with(
             status_wrap(check_resharding(spec, own ? unit->strategy : spec->fsdp->strategy,
                                          own ? unit->shard_size : spec->fsdp->shard_size,
@@ -535,7 +552,9 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     case SPEC_INTEGER:
     case SPEC_NUMBER: return spec_check_number(key, spec_field_number(field), NULL);
     case SPEC_BOOLEAN: return NULL;
-    default: return spec_check_text(key, spec_field_text(field));
+    default:
+        if (key->values != NULL) TRY(check_value(key, *(const int *)field.member));
+        return spec_check_text(key, spec_field_text(field));
     }
 }
 

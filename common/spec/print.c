@@ -32,15 +32,19 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
     buf_add_char(out, '[');
     for (size_t i = 0; i < wrap->n_units; i++) {
         const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
+        const ProtobufCEnumDescriptor *dtype = &fsdpd__v1__dtype__descriptor;
+        const char *reshard = unit->reshard_after_forward;
         const struct {
             const char *key, *value;
-        } words[] = {{"strategy", unit->strategy},
-                     {"reshard_after_forward", unit->reshard_after_forward},
-                     {"param_dtype", unit->param_dtype},
-                     {"reduce_dtype", unit->reduce_dtype},
-                     {"cpu_offload", unit->cpu_offload}};
+        } words[] = {{"strategy", spec_word(&fsdpd__v1__strategy__descriptor, (int)unit->strategy)},
+                     {"reshard_after_forward", reshard[0] != '\0' ? reshard : NULL},
+                     {"param_dtype", spec_word(dtype, (int)unit->param_dtype)},
+                     {"reduce_dtype", spec_word(dtype, (int)unit->reduce_dtype)},
+                     {"cpu_offload", unit->_cpu_offload_case == 0 ? NULL
+                                     : unit->cpu_offload          ? "true"
+                                                                  : "false"}};
         bool own = false;
-        for (size_t k = 0; k < COUNT_OF(words); k++) own = own || words[k].value[0] != '\0';
+        for (size_t k = 0; k < COUNT_OF(words); k++) own = own || words[k].value != NULL;
         if (i > 0) buf_add_text(out, ", ");
         buf_add_text(out, own ? "{modules: [" : "[");
         for (size_t j = 0; j < unit->n_modules; j++) {
@@ -49,8 +53,7 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
         }
         buf_add_char(out, ']');
         for (size_t k = 0; k < COUNT_OF(words); k++) {
-            if (words[k].value[0] != '\0')
-                buf_printf(out, ", %s: %s", words[k].key, words[k].value);
+            if (words[k].value != NULL) buf_printf(out, ", %s: %s", words[k].key, words[k].value);
             if (k == 0 && unit->shard_size > 0)
                 buf_printf(out, ", shard_size: %u", unit->shard_size);
         }

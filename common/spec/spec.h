@@ -64,6 +64,7 @@ struct spec_key {
     const char *unit; /* "samples"; NULL if it has none */
     double min, max;  /* SPEC_INTEGER, SPEC_NUMBER; both inclusive */
     const char *choices[SPEC_CHOICES_MAX];
+    const ProtobufCEnumDescriptor *values; /* the choices in the message, from 1; NULL: as text */
     /* The key applies only if with_key is one of with_values. NULL: always. */
     const char *with_key, *with_values[SPEC_WITH_MAX];
     bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
@@ -72,6 +73,16 @@ struct spec_key {
 
 extern const struct spec_key spec_keys[];
 extern const size_t spec_key_count;
+
+/*
+ * A value of an enum of the API as people read and write it: the word of a job file, if a key has
+ * this type ("full_shard"), or of a worker's state ("idle"), otherwise its name without the type's
+ * prefix ("RUNNING"). NULL for 0, which is nothing, and for what is unknown.
+ */
+const char *spec_word(const ProtobufCEnumDescriptor *type, int value);
+
+/* The value of a word; 0 if there is none. */
+int spec_word_value(const ProtobufCEnumDescriptor *type, const char *word);
 
 /* The first key with this last word ("epochs": "train.epochs"). NULL if there is none. */
 const char *spec_key_of_word(const char *word);

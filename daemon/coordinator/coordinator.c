@@ -132,7 +132,7 @@ static void notify_systemd(struct coordinator *c, int64_t now)
     feed_watchdog(c, now);
     int queued = 0, running = 0;
     for (int i = 0; i < c->job_count; i++) {
-        queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__QUEUED;
+        queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
         running += c->jobs[i]->attempt != NULL;
     }
     char *status =

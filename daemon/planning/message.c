@@ -315,6 +315,18 @@ static void add_outside(Fsdpd__V1__Plan *message, const struct train_session *se
     if (message->n_outside > 0) message->resident_bytes += message->peak_bytes;
 }
 
+static Fsdpd__V1__Strategy strategy_of(enum strategy strategy)
+{
+    switch (strategy) {
+    case STRATEGY_FULL_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
+    case STRATEGY_SHARD_GRAD_OP: return FSDPD__V1__STRATEGY__STRATEGY_SHARD_GRAD_OP;
+    case STRATEGY_HYBRID_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
+    case STRATEGY_NO_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD;
+    case STRATEGY_COUNT: break;
+    }
+    abort();
+}
+
 Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
                                   const struct plan_message_options *options)
 {
@@ -324,7 +336,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     Fsdpd__V1__Plan *message = mem_alloc(sizeof *message);
     fsdpd__v1__plan__init(message);
     message->world = (uint32_t)plan->options.world;
-    message->strategy = mem_strdup(plan_strategy_name(plan->options.strategy));
+    message->strategy = strategy_of(plan->options.strategy);
     message->n_units = (size_t)units->unit_count;
     message->units = mem_alloc_array(message->n_units, sizeof *message->units);
     for (int i = 0; i < units->unit_count; i++)

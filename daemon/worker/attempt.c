@@ -31,7 +31,8 @@ static double peak_flops(const struct worker_attempt *attempt, const struct devi
         status_free(status);
         return 0;
     }
-    bool low = spec->precision != NULL && strcmp(spec->precision->param_dtype, "bf16") == 0;
+    bool low =
+        spec->precision != NULL && spec->precision->param_dtype == FSDPD__V1__DTYPE__DTYPE_BF16;
     double flops = low ? profile.peak_flops_bf16 : profile.peak_flops_f32;
     if (profile.here) flops *= attempt->options->threads > 0 ? attempt->options->threads : 1;
     return flops * attempt->assignment->world;

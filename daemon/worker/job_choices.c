@@ -1,48 +1,50 @@
-/* The words of the job file's choices; see job_choices.h. */
+/* The choices of jobs; see job_choices.h. */
 #include "worker/job_choices.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "train/job.h"
 
+#define VALUE(TYPE, type, NAME, value)                                                             \
+    {                                                                                              \
+        &fsdpd__v1__##type##__descriptor, FSDPD__V1__##TYPE##__##TYPE##_##NAME, value              \
+    }
+
 const struct job_choice job_choices[] = {
-    {"data.encoding", "auto", TOKENS_AUTO},
-    {"data.encoding", "llm.c", TOKENS_LLMC},
-    {"data.encoding", "uint16", TOKENS_UINT16},
-    {"data.encoding", "uint32", TOKENS_UINT32},
-    {"data.windows", "continuous", WINDOWS_CONTINUOUS},
-    {"data.windows", "document", WINDOWS_DOCUMENT},
-    {"data.windows", "packed", WINDOWS_PACKED},
-    {"train.clip_grad_norm.norm_type", "2", NORM_2},
-    {"train.clip_grad_norm.norm_type", "inf", NORM_INF},
-    {"schedule.type", "constant", SCHEDULE_CONSTANT},
-    {"schedule.type", "step", SCHEDULE_STEP},
-    {"schedule.type", "linear", SCHEDULE_LINEAR},
-    {"schedule.type", "cosine", SCHEDULE_COSINE},
-    {"fsdp.strategy", "full_shard", STRATEGY_FULL_SHARD},
-    {"fsdp.strategy", "shard_grad_op", STRATEGY_SHARD_GRAD_OP},
-    {"fsdp.strategy", "hybrid_shard", STRATEGY_HYBRID_SHARD},
-    {"fsdp.strategy", "no_shard", STRATEGY_NO_SHARD},
-    {"fsdp.wrap.policy", "auto", WRAP_AUTO},
-    {"fsdp.wrap.policy", "none", WRAP_NONE},
-    {"fsdp.wrap.policy", "size", WRAP_SIZE},
-    {"fsdp.wrap.policy", "type", WRAP_TYPE},
-    {"fsdp.wrap.policy", "match", WRAP_MATCH},
-    {"fsdp.wrap.policy", "units", WRAP_UNITS},
-    {"fsdp.backward_prefetch", "pre", PREFETCH_PRE},
-    {"fsdp.backward_prefetch", "post", PREFETCH_POST},
-    {"fsdp.backward_prefetch", "none", PREFETCH_NONE},
-    {"precision.param_dtype", "f32", DTYPE_F32},
-    {"precision.param_dtype", "bf16", DTYPE_BF16},
-    {"precision.reduce_dtype", "f32", DTYPE_F32},
-    {"precision.reduce_dtype", "bf16", DTYPE_BF16},
+    VALUE(TOKEN_ENCODING, token_encoding, AUTO, TOKENS_AUTO),
+    VALUE(TOKEN_ENCODING, token_encoding, LLM_C, TOKENS_LLMC),
+    VALUE(TOKEN_ENCODING, token_encoding, UINT16, TOKENS_UINT16),
+    VALUE(TOKEN_ENCODING, token_encoding, UINT32, TOKENS_UINT32),
+    VALUE(WINDOW_KIND, window_kind, CONTINUOUS, WINDOWS_CONTINUOUS),
+    VALUE(WINDOW_KIND, window_kind, DOCUMENT, WINDOWS_DOCUMENT),
+    VALUE(WINDOW_KIND, window_kind, PACKED, WINDOWS_PACKED),
+    VALUE(NORM_TYPE, norm_type, 2, NORM_2),
+    VALUE(NORM_TYPE, norm_type, INF, NORM_INF),
+    VALUE(SCHEDULE_TYPE, schedule_type, CONSTANT, SCHEDULE_CONSTANT),
+    VALUE(SCHEDULE_TYPE, schedule_type, STEP, SCHEDULE_STEP),
+    VALUE(SCHEDULE_TYPE, schedule_type, LINEAR, SCHEDULE_LINEAR),
+    VALUE(SCHEDULE_TYPE, schedule_type, COSINE, SCHEDULE_COSINE),
+    VALUE(STRATEGY, strategy, FULL_SHARD, STRATEGY_FULL_SHARD),
+    VALUE(STRATEGY, strategy, SHARD_GRAD_OP, STRATEGY_SHARD_GRAD_OP),
+    VALUE(STRATEGY, strategy, HYBRID_SHARD, STRATEGY_HYBRID_SHARD),
+    VALUE(STRATEGY, strategy, NO_SHARD, STRATEGY_NO_SHARD),
+    VALUE(WRAP_POLICY, wrap_policy, AUTO, WRAP_AUTO),
+    VALUE(WRAP_POLICY, wrap_policy, NONE, WRAP_NONE),
+    VALUE(WRAP_POLICY, wrap_policy, SIZE, WRAP_SIZE),
+    VALUE(WRAP_POLICY, wrap_policy, TYPE, WRAP_TYPE),
+    VALUE(WRAP_POLICY, wrap_policy, MATCH, WRAP_MATCH),
+    VALUE(WRAP_POLICY, wrap_policy, UNITS, WRAP_UNITS),
+    VALUE(PREFETCH, prefetch, PRE, PREFETCH_PRE),
+    VALUE(PREFETCH, prefetch, POST, PREFETCH_POST),
+    VALUE(PREFETCH, prefetch, NONE, PREFETCH_NONE),
+    VALUE(DTYPE, dtype, F32, DTYPE_F32),
+    VALUE(DTYPE, dtype, BF16, DTYPE_BF16),
     {0},
 };
 
-int job_choice(const char *key, const char *word)
+int job_choice(const ProtobufCEnumDescriptor *type, int given)
 {
-    for (const struct job_choice *choice = job_choices; choice->key != NULL; choice++)
-        if (strcmp(choice->key, key) == 0 && strcmp(choice->word, word) == 0) return choice->value;
+    for (const struct job_choice *choice = job_choices; choice->type != NULL; choice++)
+        if (choice->type == type && choice->given == given) return choice->value;
     abort(); /* tests/unit/test_worker.c compares the table with that of common/spec */
 }

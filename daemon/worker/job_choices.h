@@ -1,17 +1,19 @@
-/* Maps the job file's choices to training's enums. */
+/* Maps the choices of jobs to training's enums. */
 #ifndef FSDPD_WORKER_JOB_CHOICES_H
 #define FSDPD_WORKER_JOB_CHOICES_H
 
-/* One word of a key of common/spec/keys.c with more than two choices. */
+#include "fsdpd/v1/control.pb-c.h"
+
+/* One value of an enum of a job's message with more than two. */
 struct job_choice {
-    const char *key, *word;
-    int value; /* of the enum that belongs to the key */
+    const ProtobufCEnumDescriptor *type;
+    int given, value; /* of the message's enum, and of training's */
 };
 
-/* All of them; the last one has no key. */
+/* All of them; the last one has no type. */
 extern const struct job_choice job_choices[];
 
-/* The word's value. Only for a word that common/spec has checked. */
-int job_choice(const char *key, const char *word);
+/* Training's value. Only for one that common/spec has checked. */
+int job_choice(const ProtobufCEnumDescriptor *type, int given);
 
 #endif

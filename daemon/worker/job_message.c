@@ -85,12 +85,13 @@ static status_t find_files(const char *key, const char *path, const struct worke
 
 static bool is_tokens(const Fsdpd__V1__DataSpec *data)
 {
-    return strcmp(data->format, "idx") != 0 && strcmp(data->format, "images") != 0;
+    return data->format != FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IDX &&
+           data->format != FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IMAGES;
 }
 
 static bool is_dataset(const Fsdpd__V1__DataSpec *data)
 {
-    return strcmp(data->format, "dataset") == 0;
+    return data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET;
 }
 
 static status_t find_source(const char *key, const char *path, double weight,
@@ -156,8 +157,9 @@ static status_t find_checkpoints(const Fsdpd__V1__JobSpec *spec,
 
 static enum token_encoding token_encoding_of(const Fsdpd__V1__DataSpec *data)
 {
-    if (strcmp(data->format, "text") == 0) return TOKENS_BYTES;
-    return (enum token_encoding)job_choice("data.encoding", data->encoding);
+    if (data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_TEXT) return TOKENS_BYTES;
+    return (enum token_encoding)job_choice(&fsdpd__v1__token_encoding__descriptor,
+                                           (int)data->encoding);
 }
 
 static void fill_token_data(struct train_job *job, const struct job_settings *settings,
@@ -169,13 +171,14 @@ static void fill_token_data(struct train_job *job, const struct job_settings *se
     job->sources = settings->sources;
     job->source_count = settings->source_count;
     if (is_dataset(data))
-        job->windows = (enum window_kind)job_choice("data.windows", data->windows);
+        job->windows =
+            (enum window_kind)job_choice(&fsdpd__v1__window_kind__descriptor, (int)data->windows);
     job->data_path = settings->data_path;
     job->validation_path = settings->validation_path;
     job->validation_fraction = data->validation_fraction;
     if (!is_dataset(data)) job->token_encoding = token_encoding_of(data);
     job->context = data->context;
-    job->masked = strcmp(data->objective, "masked") == 0;
+    job->masked = data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_MASKED;
     job->mask_probability = data->mask_probability;
     job->mask_token = data->mask_token;
     job->batch_tokens = spec->train->batch_tokens;
@@ -190,9 +193,14 @@ static struct wrap_names wrap_names(char *const *items, size_t count)
     return (struct wrap_names){count > 0 ? (const char *const *)items : none, (int)count};
 }
 
-static enum strategy strategy_from_name(const char *name)
+static enum strategy strategy_of(Fsdpd__V1__Strategy strategy)
 {
-    return (enum strategy)job_choice("fsdp.strategy", name);
+    return (enum strategy)job_choice(&fsdpd__v1__strategy__descriptor, (int)strategy);
+}
+
+static enum dtype dtype_of(Fsdpd__V1__Dtype dtype)
+{
+    return (enum dtype)job_choice(&fsdpd__v1__dtype__descriptor, (int)dtype);
 }
 
 /* `*ranks` is set with RESHARD_GROUP. */
@@ -205,21 +213,21 @@ static enum reshard reshard_from_name(const char *name, int *ranks)
     return RESHARD_GROUP;
 }
 
-static enum unit_dtype unit_dtype_from_name(const char *key, const char *name)
+static enum unit_dtype unit_dtype_of(Fsdpd__V1__Dtype dtype)
 {
-    if (name[0] == '\0') return UNIT_DTYPE_DEFAULT;
-    return job_choice(key, name) == DTYPE_BF16 ? UNIT_DTYPE_BF16 : UNIT_DTYPE_F32;
+    if (dtype == FSDPD__V1__DTYPE__DTYPE_UNSPECIFIED) return UNIT_DTYPE_DEFAULT;
+    return dtype_of(dtype) == DTYPE_BF16 ? UNIT_DTYPE_BF16 : UNIT_DTYPE_F32;
 }
 
 /* A unit's own settings; the same as the job's strategies mean for all units. */
 static void fill_unit(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *spec, int world)
 {
     unit->reshard = reshard_from_name(spec->reshard_after_forward, &unit->reshard_ranks);
-    unit->param_dtype = unit_dtype_from_name("precision.param_dtype", spec->param_dtype);
-    unit->reduce_dtype = unit_dtype_from_name("precision.reduce_dtype", spec->reduce_dtype);
-    unit->cpu_offload = strcmp(spec->cpu_offload, "true") == 0;
-    if (spec->strategy[0] == '\0') return;
-    enum strategy strategy = strategy_from_name(spec->strategy);
+    unit->param_dtype = unit_dtype_of(spec->param_dtype);
+    unit->reduce_dtype = unit_dtype_of(spec->reduce_dtype);
+    unit->cpu_offload = spec->cpu_offload;
+    if (spec->strategy == FSDPD__V1__STRATEGY__STRATEGY_UNSPECIFIED) return;
+    enum strategy strategy = strategy_of(spec->strategy);
     unit->shard_world = strategy == STRATEGY_NO_SHARD       ? 1
                         : strategy == STRATEGY_HYBRID_SHARD ? (int)spec->shard_size
                                                             : world;
@@ -230,8 +238,8 @@ static void fill_unit(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *sp
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
                           const Fsdpd__V1__WrapSpec *wrap, int world)
 {
-    *policy =
-        (struct wrap_policy){.kind = (enum wrap_kind)job_choice("fsdp.wrap.policy", wrap->policy)};
+    int kind = job_choice(&fsdpd__v1__wrap_policy__descriptor, (int)wrap->policy);
+    *policy = (struct wrap_policy){.kind = (enum wrap_kind)kind};
     *units = NULL;
     switch (policy->kind) {
     case WRAP_AUTO:
@@ -258,8 +266,10 @@ void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **un
 /* Measured only if it is used. */
 static enum norm_kind norm_of_spec(const Fsdpd__V1__TrainSpec *spec)
 {
-    if (spec->clip_grad_max_norm == 0 && strcmp(spec->non_finite, "skip") != 0) return NORM_NONE;
-    return (enum norm_kind)job_choice("train.clip_grad_norm.norm_type", spec->clip_grad_norm_type);
+    if (spec->clip_grad_max_norm == 0 && spec->non_finite != FSDPD__V1__NON_FINITE__NON_FINITE_SKIP)
+        return NORM_NONE;
+    return (enum norm_kind)job_choice(&fsdpd__v1__norm_type__descriptor,
+                                      (int)spec->clip_grad_norm_type);
 }
 
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
@@ -285,17 +295,19 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
         .groups = settings->groups,
         .group_count = (int)spec->n_groups,
     };
-    plan_optimizer_find(spec->type, &optimizer->kind); /* init() has refused an unknown name */
+    /* init() has refused an unknown one. */
+    plan_optimizer_find(spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)spec->type),
+                        &optimizer->kind);
 }
 
 static struct plan_options plan_of_spec(const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__FsdpSpec *fsdp = spec->fsdp;
     struct plan_options plan = {
-        .strategy = strategy_from_name(fsdp->strategy),
+        .strategy = strategy_of(fsdp->strategy),
         .bucket_bytes = fsdp->bucket_bytes,
-        .backward_prefetch =
-            (enum prefetch)job_choice("fsdp.backward_prefetch", fsdp->backward_prefetch),
+        .backward_prefetch = (enum prefetch)job_choice(&fsdpd__v1__prefetch__descriptor,
+                                                       (int)fsdp->backward_prefetch),
         .forward_prefetch = fsdp->forward_prefetch,
         .gathered_limit = (int)fsdp->gathered_limit,
         .cpu_offload = fsdp->cpu_offload,
@@ -304,10 +316,8 @@ static struct plan_options plan_of_spec(const Fsdpd__V1__JobSpec *spec)
     };
     plan.reshard = reshard_from_name(fsdp->reshard_after_forward, &plan.reshard_ranks);
     if (spec->precision == NULL) return plan;
-    plan.gathered_dtype =
-        (enum dtype)job_choice("precision.param_dtype", spec->precision->param_dtype);
-    plan.reduce_dtype =
-        (enum dtype)job_choice("precision.reduce_dtype", spec->precision->reduce_dtype);
+    plan.gathered_dtype = dtype_of(spec->precision->param_dtype);
+    plan.reduce_dtype = dtype_of(spec->precision->reduce_dtype);
     return plan;
 }
 
@@ -323,7 +333,8 @@ static void fill_job(struct job_settings *settings)
         .data_dir = settings->data_dir,
         .data_root = settings->data_root,
         .validation_root = settings->validation_root,
-        .image_format = strcmp(spec->data->format, "idx") == 0 ? IMAGES_IDX : IMAGES_ANY,
+        .image_format =
+            spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IDX ? IMAGES_IDX : IMAGES_ANY,
         .transform = {.height = spec->data->resize_height,
                       .width = spec->data->resize_width,
                       .mean = spec->data->normalize_mean,
@@ -339,11 +350,12 @@ static void fill_job(struct job_settings *settings)
         .accumulation_steps = spec->train->accumulation_steps,
         .no_sync = spec->train->no_sync,
         .max_norm = spec->train->clip_grad_max_norm,
-        .skip_non_finite = strcmp(spec->train->non_finite, "skip") == 0,
+        .skip_non_finite = spec->train->non_finite == FSDPD__V1__NON_FINITE__NON_FINITE_SKIP,
         .dropout = spec->train->dropout,
         .shuffle = spec->train->shuffle,
         .evaluate = spec->train->evaluate,
-        .schedule = (enum schedule_kind)job_choice("schedule.type", spec->schedule->type),
+        .schedule = (enum schedule_kind)job_choice(&fsdpd__v1__schedule_type__descriptor,
+                                                   (int)spec->schedule->type),
         .schedule_step_size = spec->schedule->step_size,
         .schedule_gamma = spec->schedule->gamma,
         .schedule_warmup_steps = spec->schedule->warmup_steps,
@@ -351,7 +363,7 @@ static void fill_job(struct job_settings *settings)
         .schedule_total_steps = spec->schedule->total_steps,
         .schedule_end_factor = spec->schedule->end_factor,
         .shard_size = (int)spec->fsdp->shard_size,
-        .gloo = strcmp(spec->fsdp->transport, "gloo") == 0,
+        .gloo = spec->fsdp->transport == FSDPD__V1__TRANSPORT__TRANSPORT_GLOO,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,
@@ -372,9 +384,11 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
     if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
     TRY(spec_validate(spec));
     enum optimizer_kind kind;
-    if (!plan_optimizer_find(spec->optimizer->type, &kind))
+    const char *optimizer =
+        spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)spec->optimizer->type);
+    if (!plan_optimizer_find(optimizer, &kind))
         return status_new(STATUS_UNIMPLEMENTED, "optimizer.type: this worker has no '%s'",
-                          spec->optimizer->type);
+                          optimizer);
     *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
     status_t status = find_model(spec->model, options, settings);
     if (status == NULL && need & NEED_WEIGHTS)

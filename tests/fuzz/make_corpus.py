@@ -183,19 +183,19 @@ def job_message(name, text):
 
 JOB = """
 name: "mnist" model { file_name: "net.yaml" text: "name: Net\\n" }
-data { format: "idx" dir: "data/mnist" normalize_mean: 0.1307 normalize_std: 0.3081 }
+data { format: DATA_FORMAT_IDX dir: "data/mnist" normalize_mean: 0.1307 normalize_std: 0.3081 }
 train { epochs: 10 batch_size: 64 test_batch_size: 1000 seed: 1 log_interval: 10 dropout: true }
-schedule { type: "step" step_size: 1 gamma: 0.7 }
+schedule { type: SCHEDULE_TYPE_STEP step_size: 1 gamma: 0.7 }
 workers: 2 save_model: true
 """
-ADADELTA = 'optimizer { type: "adadelta" lr: 1 rho: 0.9 eps: 1e-6 }'
-SGD = 'optimizer { type: "sgd" lr: 0.01 momentum: 0.9 nesterov: true }'
+ADADELTA = 'optimizer { type: OPTIMIZER_TYPE_ADADELTA lr: 1 rho: 0.9 eps: 1e-6 }'
+SGD = 'optimizer { type: OPTIMIZER_TYPE_SGD lr: 0.01 momentum: 0.9 nesterov: true }'
 job_message("size", JOB + ADADELTA + """
-fsdp { strategy: "full_shard" backward_prefetch: "pre"
-       wrap { policy: "size" min_num_params: 20000 } }""")
+fsdp { strategy: STRATEGY_FULL_SHARD backward_prefetch: PREFETCH_PRE
+       wrap { policy: WRAP_POLICY_SIZE min_num_params: 20000 } }""")
 job_message("units", JOB + SGD + """
-fsdp { strategy: "no_shard" backward_prefetch: "none"
-       wrap { policy: "units" units { modules: "fc1" modules: "a b" } units { modules: "c" } } }""")
+fsdp { strategy: STRATEGY_NO_SHARD backward_prefetch: PREFETCH_NONE
+       wrap { policy: WRAP_POLICY_UNITS units { modules: "fc1" modules: "a b" } units { modules: "c" } } }""")
 job_message("incomplete", 'name: "a"')
 
 write("descriptors/health", protoc("--descriptor_set_out=/dev/stdout",

@@ -88,7 +88,7 @@ class Api(unittest.TestCase):
         one = self.weights(first.id).replace(first.id.encode(), second.encode())
         self.assertEqual(one, self.weights(second))
         # The daemon answers with the message that it completed.
-        self.assertEqual(first.spec.optimizer.type, "adadelta")
+        self.assertEqual(first.spec.optimizer.type, api.OPTIMIZER_TYPE_ADADELTA)
         self.assertEqual((first.spec.optimizer.lr, first.spec.optimizer.rho), (1.0, 0.9))
         self.assertTrue(first.spec.train.dropout and first.spec.train.shuffle)
         self.assertFalse(first.spec.optimizer.HasField("momentum"))
@@ -195,7 +195,7 @@ class Api(unittest.TestCase):
                 ("TraceJob", api.TraceJobRequest(id=job, steps=1), "JOB_IS_NOT_RUNNING"),
                 ("CreateCheckpoint", api.CreateCheckpointRequest(id=job), "JOB_IS_NOT_RUNNING"),
                 ("SetWrapPolicy", api.SetWrapPolicyRequest(id=job, wrap=api.WrapSpec(
-                    policy="none")), "JOB_IS_NOT_RUNNING")):
+                    policy=api.WRAP_POLICY_NONE)), "JOB_IS_NOT_RUNNING")):
             found = self.details(method, request)
             self.assertIn(found["ErrorInfo"].reason, (reason, "JOB_IS_OVER"))
             self.assertEqual(found["PreconditionFailure"].violations[0].subject, job)
@@ -219,7 +219,7 @@ class Api(unittest.TestCase):
             spec.labels["parity"] = "odd" if number % 2 else "even"
             ids.append(self.call("SubmitJob", api.SubmitJobRequest(spec=spec, hold=True)).id)
         for labels, expected in (({}, ids), ({"parity": "even"}, ids[0::2])):
-            for states in ([], [api.QUEUED]):  # from the store; from memory
+            for states in ([], [api.JOB_STATE_QUEUED]):  # from the store; from memory
                 found, token, pages = [], "", 0
                 while True:
                     page = self.call("ListJobs", api.ListJobsRequest(
@@ -264,18 +264,63 @@ class Api(unittest.TestCase):
                 self.assertIn(path.replace("normalize_std", "normalize.std") + ": expected",
                               error.details())
 
+    def test_an_enum_is_the_word_of_the_job_file(self):
+        """Every enum of a job, as the daemon reads it from YAML and prints it; a value that it does not know is
+        refused with the field and the words."""
+        api = self.api
+        overrides = ("fsdp.strategy=shard_grad_op", "fsdp.backward_prefetch=post", "fsdp.transport=gloo",
+                     "precision.param_dtype=bf16", "train.non_finite=skip", "optimizer.type=adamw",
+                     "schedule.type=cosine", "train.clip_grad_norm.norm_type=inf", "fsdp.wrap.policy=units",
+                     "fsdp.wrap.units=[{modules: fc1, strategy: no_shard, reduce_dtype: f32, cpu_offload: false}]")
+        job = self.call("SubmitJob", api.SubmitJobRequest(job_file=self.file(*overrides), hold=True))
+        self.addCleanup(self.call, "CancelJob", api.CancelJobRequest(id=job.id))
+        spec = self.minimal()
+        spec.fsdp.strategy = api.STRATEGY_SHARD_GRAD_OP
+        spec.fsdp.backward_prefetch = api.PREFETCH_POST
+        spec.fsdp.transport = api.TRANSPORT_GLOO
+        spec.precision.param_dtype = api.DTYPE_BF16
+        spec.train.non_finite = api.NON_FINITE_SKIP
+        spec.optimizer.type = api.OPTIMIZER_TYPE_ADAMW
+        spec.schedule.type = api.SCHEDULE_TYPE_COSINE
+        spec.train.clip_grad_norm_type = api.NORM_TYPE_INF
+        spec.fsdp.wrap.policy = api.WRAP_POLICY_UNITS
+        spec.fsdp.wrap.units.add(modules=["fc1"], strategy=api.STRATEGY_NO_SHARD, reduce_dtype=api.DTYPE_F32,
+                                 cpu_offload=False)
+        other = self.call("SubmitJob", api.SubmitJobRequest(spec=spec, hold=True))
+        self.addCleanup(self.call, "CancelJob", api.CancelJobRequest(id=other.id))
+        other.spec.model.file_name = job.spec.model.file_name
+        self.assertEqual(job.spec, other.spec)
+        self.assertEqual(job.plan.strategy, api.STRATEGY_SHARD_GRAD_OP)
+        shown = self.daemon.show(job.id)
+        self.assertEqual((shown["state"], shown["spec"]["fsdp"]["strategy"], shown["plan"]["strategy"],
+                          shown["spec"]["train"]["clip_grad_norm_type"]),
+                         ("QUEUED", "shard_grad_op", "shard_grad_op", "inf"))
+        self.assertIsNone(shown["spec"]["fsdp"]["wrap"]["units"][0]["param_dtype"])
+        for part, name, expected in (
+                ("fsdp", "strategy", "full_shard, shard_grad_op, hybrid_shard or no_shard"),
+                ("precision", "param_dtype", "f32 or bf16"),
+                ("optimizer", "type", "adadelta, sgd, adam, adamw, lion or adagrad"),
+                ("data", "format", "idx, images, tokens, text or dataset")):
+            spec = self.minimal()
+            setattr(getattr(spec, part), name, 77)
+            for method, request in (("SubmitJob", api.SubmitJobRequest), ("PlanJob", api.PlanJobRequest)):
+                error = self.refused(method, request(spec=spec))
+                self.assertEqual(error.details(), f"{part}.{name}: expected {expected}, found 77")
+                found = wire.details(error, self.types)
+                self.assertEqual(found["BadRequest"].field_violations[0].field, f"{part}.{name}")
+
     def test_a_wrap_policy_has_defaults(self):
         api = self.api
         job = self.call("SubmitJob", api.SubmitJobRequest(spec=self.minimal()))
         self.daemon.wait_step(job.id, 2)
         changed = self.call("SetWrapPolicy", api.SetWrapPolicyRequest(
-            id=job.id, wrap=api.WrapSpec(policy="size", min_num_params=20000)))
+            id=job.id, wrap=api.WrapSpec(policy=api.WRAP_POLICY_SIZE, min_num_params=20000)))
         wrap = changed.spec.fsdp.wrap
         self.assertEqual(list(wrap.force_leaf.types), ["MultiheadAttention"])
         self.assertGreater(len(changed.units), 1)
         # A list that is there and empty is not the default.
         changed = self.call("SetWrapPolicy", api.SetWrapPolicyRequest(
-            id=job.id, wrap=api.WrapSpec(policy="size", min_num_params=20000,
+            id=job.id, wrap=api.WrapSpec(policy=api.WRAP_POLICY_SIZE, min_num_params=20000,
                                          force_leaf=api.ModuleTypes())))
         self.assertTrue(changed.spec.fsdp.wrap.HasField("force_leaf"))
         self.assertEqual(list(changed.spec.fsdp.wrap.force_leaf.types), [])

@@ -69,17 +69,18 @@ class GrpcClient(unittest.TestCase):
         api = self.api
         settings = dict(epochs=1, batch_size=64, test_batch_size=1000, seed=1, log_interval=10,
                         dropout=True, shuffle=True, evaluate=True, accumulation_steps=1,
-                        clip_grad_norm_type="2", non_finite="fail")
+                        clip_grad_norm_type=api.NORM_TYPE_2,
+                        non_finite=api.NON_FINITE_FAIL)
         settings.update(train)
         return api.JobSpec(
             name="python", model=api.ModelSpec(file_name="net.yaml", text=model),
-            data=api.DataSpec(format="idx", dir=self.daemon.data, normalize_mean=0.1307,
+            data=api.DataSpec(format=api.DATA_FORMAT_IDX, dir=self.daemon.data, normalize_mean=0.1307,
                               normalize_std=0.3081),
             train=api.TrainSpec(**settings),
-            optimizer=api.OptimizerSpec(type="adadelta", lr=1.0, rho=0.9, eps=1e-6),
-            schedule=api.ScheduleSpec(type="step", step_size=1, gamma=0.7),
-            fsdp=api.FsdpSpec(strategy="full_shard", backward_prefetch="pre",
-                              wrap=api.WrapSpec(policy="size", min_num_params=20000)),
+            optimizer=api.OptimizerSpec(type=api.OPTIMIZER_TYPE_ADADELTA, lr=1.0, rho=0.9, eps=1e-6),
+            schedule=api.ScheduleSpec(type=api.SCHEDULE_TYPE_STEP, step_size=1, gamma=0.7),
+            fsdp=api.FsdpSpec(strategy=api.STRATEGY_FULL_SHARD, backward_prefetch=api.PREFETCH_PRE,
+                              wrap=api.WrapSpec(policy=api.WRAP_POLICY_SIZE, min_num_params=20000)),
             workers=2, save_model=True)
 
     def test_submit_watch_pull(self):
@@ -94,8 +95,8 @@ class GrpcClient(unittest.TestCase):
                 states.append(api.JobState.Name(event.state.state))
             if event.WhichOneof("event") == "epoch":
                 epochs.append(event.epoch)
-        self.assertEqual(states[-1], "SUCCEEDED")
-        self.assertIn("RUNNING", states)
+        self.assertEqual(states[-1], "JOB_STATE_SUCCEEDED")
+        self.assertIn("JOB_STATE_RUNNING", states)
         self.assertEqual(len(epochs), 1)
         self.assertEqual(epochs[0].test_samples, 500)
         # a watch from the middle gets exactly the rest

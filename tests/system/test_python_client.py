@@ -89,7 +89,7 @@ class Client(unittest.TestCase):
         self.assertEqual(client.submit(self.job, "train.seed=5", id="from-python").id, job.id)
         events = list(client.watch(job.id))
         self.assertEqual([event.metrics.step for event in events if event.HasField("metrics")], list(range(1, 31)))
-        self.assertEqual(client.wait(job.id).state, api.SUCCEEDED)
+        self.assertEqual(client.wait(job.id).state, api.JOB_STATE_SUCCEEDED)
         last = events[-1].sequence
         self.assertEqual([event.sequence for event in client.watch(job.id, after=last - 2)], [last - 1, last])
         # The same job from fsdpctl has the same losses; its file differs in the job's name alone.
@@ -168,7 +168,7 @@ class Client(unittest.TestCase):
             if restarted and event.HasField("metrics") and event.metrics.step > after + 5:
                 self.client.cancel(job.id)
         self.assertEqual(sequences, sorted(set(sequences)))
-        self.assertEqual(self.client.job(job.id).state, api.CANCELLED)
+        self.assertEqual(self.client.job(job.id).state, api.JOB_STATE_CANCELLED)
 
     def test_the_program_of_the_readme(self):
         try:

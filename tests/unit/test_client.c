@@ -243,10 +243,10 @@ TEST(exit_codes)
     status = status_wrap(status, "mnist-1");
     ck_assert_int_eq(exit_from_status(status), 1);
     status_free(status);
-    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__SUCCEEDED), 0);
-    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__FAILED), 8);
-    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__CANCELLED), 9);
-    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__RUNNING), 1);
+    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED), 0);
+    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__JOB_STATE_FAILED), 8);
+    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED), 9);
+    ck_assert_int_eq(exit_from_state(FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING), 1);
 }
 
 TEST(addresses)
@@ -287,7 +287,7 @@ TEST(json_values)
     worker.restarts = UINT32_MAX;
     expect_json(&worker.base,
                 "{\"id\":\"a\\\"b\\\\\\n\\t\\u0001\\u001b[31m\","
-                "\"device\":\"\xc3\xa9\\ufffd\\u202e\\u009b\",\"state\":\"\",\"job\":\"\","
+                "\"device\":\"\xc3\xa9\\ufffd\\u202e\\u009b\",\"state\":null,\"job\":\"\","
                 "\"rank\":-1,\"memory_bytes\":18446744073709551615,"
                 "\"attached_ms\":-9223372036854775808,\"pid\":0,\"version\":\"\","
                 "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\","
@@ -355,7 +355,7 @@ TEST(json_parts)
     event.sequence = 3;
     expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"steps\":0,\"attempt\":0}");
     Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
-    change.state = FSDPD__V1__JOB_STATE__RUNNING;
+    change.state = FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event.state = &change;
     expect_json(&event.base,
@@ -696,7 +696,7 @@ TEST(reports)
     Fsdpd__V1__Collective *collectives[] = {&gather};
     Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
     plan.world = 2;
-    plan.strategy = (char *)"full_shard";
+    plan.strategy = FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
     plan.parameters = 1199882;
     plan.n_memory = 1;
     plan.memory = memory;
@@ -719,7 +719,7 @@ TEST(reports)
     reason.message = (char *)"waiting for 2 workers\x1b[0m";
     Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
     job.id = (char *)"mnist-1";
-    job.state = FSDPD__V1__JOB_STATE__QUEUED;
+    job.state = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
     job.reason = &reason;
     job.submitted_ms = 1000;
     Fsdpd__V1__Job *jobs[] = {&job};

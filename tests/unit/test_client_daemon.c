@@ -87,7 +87,8 @@ static void on_submit(struct rpc_call *call, const ProtobufCMessage *message, vo
     script.epochs = spec->train->epochs;
     spec_free(spec);
     if (!refused(call))
-        reply_job(call, request->id[0] ? request->id : "mnist-1", FSDPD__V1__JOB_STATE__QUEUED);
+        reply_job(call, request->id[0] ? request->id : "mnist-1",
+                  FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED);
 }
 
 static void on_get(struct rpc_call *call, const ProtobufCMessage *message, void *user)
@@ -98,7 +99,7 @@ static void on_get(struct rpc_call *call, const ProtobufCMessage *message, void 
     if (refused(call)) return;
     if (strcmp(request->id, "mnist-1") != 0)
         rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "there is no job '%s'", request->id));
-    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__RUNNING);
+    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING);
 }
 
 static void on_cancel(struct rpc_call *call, const ProtobufCMessage *message, void *user)
@@ -109,7 +110,7 @@ static void on_cancel(struct rpc_call *call, const ProtobufCMessage *message, vo
     if (refused(call)) return;
     if (strcmp(request->id, "gone") == 0)
         rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "there is no such job"));
-    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__RUNNING);
+    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING);
 }
 
 static void on_forget(struct rpc_call *call, const ProtobufCMessage *message, void *user)
@@ -139,13 +140,13 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
     Fsdpd__V1__Job *jobs[] = {&job};
     Fsdpd__V1__ListJobsResponse list = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
     job.id = (char *)"mnist-1";
-    job.state = FSDPD__V1__JOB_STATE__SUCCEEDED;
+    job.state = FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
     Fsdpd__V1__StateCount count = FSDPD__V1__STATE_COUNT__INIT;
     Fsdpd__V1__StateCount waiting = FSDPD__V1__STATE_COUNT__INIT;
     Fsdpd__V1__StateCount *counts[] = {&count, &waiting};
     count.state = job.state;
     count.jobs = 1;
-    waiting.state = FSDPD__V1__JOB_STATE__QUEUED;
+    waiting.state = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
     waiting.jobs = script.queued;
     if (script.queued > 0 && request->n_states == 1) {
         job.id = (char *)"mnist-9";
@@ -217,8 +218,8 @@ static void send_event(struct rpc_call *call, uint64_t sequence)
         event.state = &change;
         change.reason = &reason;
         change.attempt = 1;
-        change.state = sequence == 1   ? FSDPD__V1__JOB_STATE__QUEUED
-                       : sequence == 2 ? FSDPD__V1__JOB_STATE__RUNNING
+        change.state = sequence == 1   ? FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED
+                       : sequence == 2 ? FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING
                                        : script.end;
     }
     rpc_call_send(call, &event.base);
@@ -320,7 +321,7 @@ static void send_line(struct rpc_call *call, uint64_t position)
     snprintf(text, sizeof text, "line number=%d", (int)position);
     line.position = position;
     line.attempt = 1;
-    line.level = (char *)"INFO";
+    line.level = FSDPD__V1__LOG_LEVEL__LOG_LEVEL_INFO;
     line.text = text;
     chunk.lines = lines;
     chunk.n_lines = 1;
@@ -462,7 +463,7 @@ void daemon_start(const char *at)
 {
     snprintf(address, sizeof address, "%s", at);
     plan.module_tree = (char *)"Net(\n  (fc1): Linear()\n)\n";
-    plan.strategy = (char *)"full_shard";
+    plan.strategy = FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
     plan.world = 2;
     reason.code = (char *)"WHY";
     reason.message = (char *)"because the script says so";

@@ -55,32 +55,32 @@ static Fsdpd__V1__Metrics *measure(Fsdpd__V1__Job *job, uint64_t step, uint64_t 
 /* One in each state; only the first two may show a rate and the time that is left. */
 static void make_jobs(void)
 {
-    Fsdpd__V1__Metrics *m =
-        measure(make_job(0, "mnist-1", FSDPD__V1__JOB_STATE__RUNNING, "training on 2 workers"), 412,
-                9380, 0.23414);
+    Fsdpd__V1__Metrics *m = measure(make_job(0, "mnist-1", FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING,
+                                             "training on 2 workers"),
+                                    412, 9380, 0.23414);
     m->evaluated = true;
     m->accuracy = 0.9812;
     m->seconds_left = 125;
-    m = measure(make_job(1, "shakespeare-12", FSDPD__V1__JOB_STATE__RUNNING,
+    m = measure(make_job(1, "shakespeare-12", FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING,
                          "training on 2 workers"),
                 250, 2000, 2.46812);
     m->tokens_per_second = 64012;
     m->validated = true;
     m->val_loss = 2.5014;
     m->seconds_left = 11520;
-    make_job(2, "gpt2-3", FSDPD__V1__JOB_STATE__QUEUED,
+    make_job(2, "gpt2-3", FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED,
              "2nd; waits for 2 of 4 cuda workers: node7 is drained, and mnist-1 keeps cuda:1 until "
              "its end")
         ->priority = 5;
-    make_job(3, "gpt2-2", FSDPD__V1__JOB_STATE__STARTING, "2 workers set up the job");
-    m = measure(make_job(4, "llama-1", FSDPD__V1__JOB_STATE__PAUSED, "alice paused it"), 10, 500,
-                3.1);
+    make_job(3, "gpt2-2", FSDPD__V1__JOB_STATE__JOB_STATE_STARTING, "2 workers set up the job");
+    m = measure(make_job(4, "llama-1", FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED, "alice paused it"),
+                10, 500, 3.1);
     m->seconds_left = 77; /* when it was paused */
-    measure(make_job(5, "digits", FSDPD__V1__JOB_STATE__FAILED,
+    measure(make_job(5, "digits", FSDPD__V1__JOB_STATE__JOB_STATE_FAILED,
                      "rank 1 (node7/cpu:1): the loss is nan after step 53"),
             53, 9380, 0);
-    measure(make_job(6, "digits-2", FSDPD__V1__JOB_STATE__SUCCEEDED, "all epochs done"), 9380, 9380,
-            0.0123);
+    measure(make_job(6, "digits-2", FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED, "all epochs done"),
+            9380, 9380, 0.0123);
 }
 
 static void add_title(struct buf *out, const char *title)
@@ -111,13 +111,13 @@ static void add_history(const struct view *view, struct buf *out)
         list[i]->time_ms = (NOW_S + 60 * i) * 1000LL;
         list[i]->by = (char *)(i == 0 ? "alice" : "");
     }
-    entries[0].state = FSDPD__V1__JOB_STATE__QUEUED;
+    entries[0].state = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
     entries[0].reason = &reasons[2];
     reasons[2].code = (char *)"WAITING_FOR_WORKERS";
-    entries[1].state = FSDPD__V1__JOB_STATE__RUNNING;
+    entries[1].state = FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     entries[1].reason = &reasons[0];
     reasons[0].code = (char *)"RUNNING";
-    entries[2].state = FSDPD__V1__JOB_STATE__FAILED;
+    entries[2].state = FSDPD__V1__JOB_STATE__JOB_STATE_FAILED;
     entries[2].reason = &reasons[5];
     reasons[5].code = (char *)"NOT_FINITE";
     entries[1].attempt = entries[2].attempt = 1;
@@ -133,11 +133,13 @@ static void add_workers(const struct view *view, struct buf *out)
 {
     Fsdpd__V1__Worker workers[WORKERS], *list[WORKERS];
     static const char *const ids[] = {"node7/cuda:0", "node7/cuda:1", "node8/cuda:0"};
-    static const char *const states[] = {"busy", "idle", "draining"};
+    static const Fsdpd__V1__WorkerState states[] = {FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY,
+                                                    FSDPD__V1__WORKER_STATE__WORKER_STATE_IDLE,
+                                                    FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINING};
     for (int i = 0; i < WORKERS; i++) {
         fsdpd__v1__worker__init(list[i] = &workers[i]);
         list[i]->id = (char *)ids[i];
-        list[i]->state = (char *)states[i];
+        list[i]->state = states[i];
         list[i]->job = (char *)(i == 1 ? "" : "shakespeare-12");
         list[i]->rank = i / 2;
         list[i]->memory_bytes = 141000000000;

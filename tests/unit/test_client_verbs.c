@@ -38,7 +38,7 @@ static void set_up(void)
     write_file("net.yaml", "modules: {}\n");
     ck_assert_int_eq(mkdir("out", 0755), 0);
     memset(&script, 0, sizeof script);
-    script.end = FSDPD__V1__JOB_STATE__SUCCEEDED;
+    script.end = FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
     daemon_start(address);
 }
 
@@ -283,10 +283,10 @@ TEST(watch_to_the_end)
     ck_assert_int_eq(lines, EVENTS);
     ck_assert_int_eq(strncmp(out, "{\"sequence\":1,", 14), 0);
     expect_in(out, "\"epoch\":{\"epoch\":1,\"train_loss\":0.2341,\"test_loss\":0.0573,");
-    script.end = FSDPD__V1__JOB_STATE__FAILED;
+    script.end = FSDPD__V1__JOB_STATE__JOB_STATE_FAILED;
     expect("watch mnist-1", EXIT_JOB_FAILED);
     expect_in(err, "fsdpctl: mnist-1 FAILED: because the script says so\n");
-    script.end = FSDPD__V1__JOB_STATE__CANCELLED;
+    script.end = FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED;
     expect("watch mnist-1 -o json", EXIT_JOB_CANCELLED);
     expect("watch other", EXIT_NOT_FOUND);
     ck_assert_str_eq(err, "fsdpctl: there is no job 'other'\n");
@@ -370,7 +370,7 @@ TEST(submit)
     expect("submit job.yaml --wait", 0);
     expect_in(out, "Net(\n  (fc1): Linear()\n)\n\n0 parameters, full_shard over 2 workers\n");
     expect_in(out, whole_story);
-    script.end = FSDPD__V1__JOB_STATE__FAILED;
+    script.end = FSDPD__V1__JOB_STATE__JOB_STATE_FAILED;
     expect("submit job.yaml --wait -o json", EXIT_JOB_FAILED);
     ck_assert_int_eq(out[0], '{');
     expect_in(err, "fsdpctl: mnist-1 FAILED: because the script says so\n");

@@ -166,7 +166,8 @@ TEST(hostile_page)
     program.n_schedule = 1;
     program.schedule = schedule;
     Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
-    plan.strategy = plan.device = plan.peak_at = evil;
+    plan.strategy = (Fsdpd__V1__Strategy)99;
+    plan.device = plan.peak_at = evil;
     plan.peak_bytes = 10;
     plan.n_memory = 1;
     plan.memory = classes;

@@ -396,7 +396,7 @@ TEST(queue_of_jobs)
                          &response));
     Fsdpd__V1__ListWorkersResponse *workers = response;
     ck_assert_uint_eq(workers->n_workers, 2);
-    ck_assert_str_eq(workers->workers[1]->state, "busy");
+    ck_assert_int_eq(workers->workers[1]->state, FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY);
     ck_assert_str_eq(workers->workers[1]->job, third);
     ck_assert_int_eq(workers->workers[1]->rank, 0);
     message_free(response);

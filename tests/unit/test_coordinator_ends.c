@@ -64,7 +64,8 @@ TEST(killed_child)
     ck_assert_uint_eq(workers->n_workers, 2);
     struct fake fakes[2];
     for (int i = 0; i < 2; i++) {
-        ck_assert_str_eq(workers->workers[i]->state, "starting");
+        ck_assert_int_eq(workers->workers[i]->state,
+                         FSDPD__V1__WORKER_STATE__WORKER_STATE_STARTING);
         snprintf(ids[i], sizeof ids[i], "%s", workers->workers[i]->id);
         pids[i] = (pid_t)workers->workers[i]->pid;
         ck_assert_int_gt(pids[i], 1);
@@ -103,7 +104,7 @@ TEST(killed_child)
     fake_attach(&world, &fakes[1], ids[1], again);
     workers = list_workers();
     ck_assert_uint_eq(workers->workers[1]->restarts, 1);
-    ck_assert_str_eq(workers->workers[1]->state, "idle");
+    ck_assert_int_eq(workers->workers[1]->state, FSDPD__V1__WORKER_STATE__WORKER_STATE_IDLE);
     message_free(workers);
 
     /* The other order: the exit is known while the link still looks alive. */
@@ -195,7 +196,7 @@ TEST(undrain_of_one_that_starts)
     Fsdpd__V1__ListWorkersResponse *workers = list_workers();
     Fsdpd__V1__DrainWorkersRequest drain = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
     Fsdpd__V1__UndrainWorkersRequest undrain = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
-    ck_assert_str_eq(workers->workers[0]->state, "starting");
+    ck_assert_int_eq(workers->workers[0]->state, FSDPD__V1__WORKER_STATE__WORKER_STATE_STARTING);
     drain.worker = workers->workers[0]->host;
     undrain.worker = workers->workers[0]->id;
     expect_ok(world_call(&world, &control_undrain_workers, &undrain, NULL)); /* it is not drained */
@@ -237,7 +238,8 @@ TEST(failing_child_restarts_with_growing_pauses)
     while (restarts < 4) {
         world_run(&world, 20);
         Fsdpd__V1__ListWorkersResponse *workers = list_workers();
-        ck_assert_str_eq(workers->workers[0]->state, "starting");
+        ck_assert_int_eq(workers->workers[0]->state,
+                         FSDPD__V1__WORKER_STATE__WORKER_STATE_STARTING);
         restarts = workers->workers[0]->restarts;
         message_free(workers);
     }

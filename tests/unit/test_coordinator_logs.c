@@ -28,7 +28,7 @@ static void send_line(struct fake *fake, const char *text, uint64_t dropped)
 {
     Fsdpd__V1__LogLine line = FSDPD__V1__LOG_LINE__INIT, *lines[] = {&line};
     line.time_ms = INT64_C(1769862896789);
-    line.level = (char *)"INFO";
+    line.level = FSDPD__V1__LOG_LEVEL__LOG_LEVEL_INFO;
     line.text = (char *)text;
     line.rank = 99; /* the coordinator knows the real one */
     Fsdpd__V1__LogReport report = FSDPD__V1__LOG_REPORT__INIT;

@@ -425,7 +425,7 @@ LOOP_TEST(drained_before_the_restart, 0, 3)
 TEST(units_that_changed_meanwhile)
 {
     Fsdpd__V1__WrapSpec wrap = FSDPD__V1__WRAP_SPEC__INIT;
-    wrap.policy = (char *)"size";
+    wrap.policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
     Fsdpd__V1__ModuleTypes none = FSDPD__V1__MODULE_TYPES__INIT;
     wrap.force_leaf = wrap.exclude = &none;
     wrap.min_num_params = 20000;
@@ -448,7 +448,7 @@ TEST(units_that_changed_meanwhile)
         message_free(job);
         world_run(&world, 20);
         job = world_job(&world, id);
-    } while (strcmp(job->spec->fsdp->wrap->policy, "size") != 0);
+    } while (job->spec->fsdp->wrap->policy != FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
     message_free(job);
     end_without_error();
 }

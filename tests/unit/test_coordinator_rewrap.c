@@ -27,7 +27,7 @@ static void open_call(struct listener *stream, const char *job, uint64_t min_num
 {
     Fsdpd__V1__SetWrapPolicyRequest request = FSDPD__V1__SET_WRAP_POLICY_REQUEST__INIT;
     Fsdpd__V1__WrapSpec wrap = FSDPD__V1__WRAP_SPEC__INIT;
-    wrap.policy = (char *)"size";
+    wrap.policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
     wrap.min_num_params = min_num_params;
     wrap._min_num_params_case = FSDPD__V1__WRAP_SPEC___MIN_NUM_PARAMS_MIN_NUM_PARAMS;
     request.id = (char *)job;
@@ -61,10 +61,10 @@ static void start_change(void)
     ck_assert_uint_eq(fakes[0].wrap, fakes[1].wrap);
 }
 
-static void expect_policy(const char *policy)
+static void expect_policy(Fsdpd__V1__WrapPolicy policy)
 {
     job_message *job = world_job(&world, id);
-    ck_assert_str_eq(job->spec->fsdp->wrap->policy, policy);
+    ck_assert_int_eq(job->spec->fsdp->wrap->policy, policy);
     ck_assert_int_eq(job->state, JOB_RUNNING);
     message_free(job);
 }
@@ -84,12 +84,12 @@ TEST(refusals)
     expect_refused(id, 1, STATUS_RESOURCE_EXHAUSTED, "fc1: 9216 expected");
     for (int r = 0; r < 2; r++) fakes[r].plan_code = STATUS_OK;
     ck_assert_int_eq(fakes[0].wraps, 0);
-    expect_policy("none");
+    expect_policy(FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE);
     start_change();
     expect_refused(id, 1, STATUS_FAILED_PRECONDITION, "another change");
     fake_wrap(&fakes[0], 7, STATUS_RESOURCE_EXHAUSTED, "no room");
     expect_end(&call, STATUS_RESOURCE_EXHAUSTED, "no room");
-    expect_policy("none");
+    expect_policy(FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE);
     ck_assert_int_eq(fakes[0].wraps, 1);
 }
 
@@ -99,14 +99,14 @@ TEST(change)
     fake_wrap(&fakes[1], 7, STATUS_OK, ""); /* only rank 0 counts */
     world_run(&world, 50);
     ck_assert(!call.closed);
-    expect_policy("none");
+    expect_policy(FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE);
     fake_wrap(&fakes[0], 7, STATUS_OK, "");
     WAIT(&world, call.closed);
     const job_message *answer = call.messages[0];
-    ck_assert_str_eq(answer->spec->fsdp->wrap->policy, "size");
+    ck_assert_int_eq(answer->spec->fsdp->wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
     ck_assert_uint_eq(answer->n_units, 1);
     expect_end(&call, STATUS_OK, NULL);
-    expect_policy("size");
+    expect_policy(FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
     fake_wrap(&fakes[0], 8, STATUS_OK, ""); /* no call waits for it: ignored */
     struct listener again = {0};
     open_call(&again, id, 20000); /* that is the current policy */
@@ -128,13 +128,13 @@ TEST(change)
         changes++;
         ck_assert_uint_eq(event->wrap->step, 7);
         ck_assert_uint_eq(event->wrap->peak_bytes, 4096);
-        ck_assert_str_eq(event->wrap->wrap->policy, "size");
+        ck_assert_int_eq(event->wrap->wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
         ck_assert_uint_eq(event->wrap->n_units, 1);
     }
     ck_assert_int_eq(changes, 1);
     listener_deinit(&watch);
     job_message *stored = world_job(&world, id); /* over, so from the store */
-    ck_assert_str_eq(stored->spec->fsdp->wrap->policy, "size");
+    ck_assert_int_eq(stored->spec->fsdp->wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
     message_free(stored);
 }
 
@@ -178,7 +178,7 @@ TEST(client_that_leaves)
     for (bool changed = false; !changed;) {
         ck_assert_int_lt((int64_t)(uv_hrtime() / 1000000), until);
         job_message *job = world_job(&world, id);
-        changed = strcmp(job->spec->fsdp->wrap->policy, "size") == 0;
+        changed = job->spec->fsdp->wrap->policy == FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
         message_free(job);
     }
 }

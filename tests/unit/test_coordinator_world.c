@@ -151,7 +151,7 @@ job_spec *world_spec(uint32_t workers)
     model.file_name = (char *)"net.yaml";
     model.text = (char *)"fc: Linear(4, 2)\n";
     fsdpd__v1__data_spec__init(&data);
-    data.format = (char *)"idx";
+    data.format = FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IDX;
     data.dir = (char *)"mnist";
     data.normalize_std = 1;
     fsdpd__v1__train_spec__init(&train);
@@ -161,19 +161,19 @@ job_spec *world_spec(uint32_t workers)
     train.seed = 1;
     train.log_interval = 10;
     train.accumulation_steps = 1;
-    train.clip_grad_norm_type = (char *)"2";
-    train.non_finite = (char *)"fail";
+    train.clip_grad_norm_type = FSDPD__V1__NORM_TYPE__NORM_TYPE_2;
+    train.non_finite = FSDPD__V1__NON_FINITE__NON_FINITE_FAIL;
     train.shuffle = train.evaluate = train.dropout = true;
     fsdpd__v1__optimizer_spec__init(&optimizer);
-    optimizer.type = (char *)"sgd";
+    optimizer.type = FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_SGD;
     optimizer.lr = 0.1;
     fsdpd__v1__schedule_spec__init(&schedule);
-    schedule.type = (char *)"constant";
+    schedule.type = FSDPD__V1__SCHEDULE_TYPE__SCHEDULE_TYPE_CONSTANT;
     fsdpd__v1__wrap_spec__init(&wrap);
-    wrap.policy = (char *)"none";
+    wrap.policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE;
     fsdpd__v1__fsdp_spec__init(&fsdp);
-    fsdp.strategy = (char *)"full_shard";
-    fsdp.backward_prefetch = (char *)"pre";
+    fsdp.strategy = FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
+    fsdp.backward_prefetch = FSDPD__V1__PREFETCH__PREFETCH_PRE;
     fsdp.wrap = &wrap;
     /* A failure is final, unless a test sets another policy. */
     static Fsdpd__V1__RetrySpec retry = FSDPD__V1__RETRY_SPEC__INIT;

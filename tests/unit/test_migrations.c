@@ -99,6 +99,12 @@ static status_t count_job(void *user, const job_message *job)
     ck_assert_int_eq(job->spec->train->trace_interval, 0);
     ck_assert_int_ne(job->spec->train->_trace_interval_case, 0);
     ck_assert_int_ne(job->spec->train->_dropout_case, 0);
+    /* What was a text is an enum. */
+    ck_assert_int_eq(job->spec->fsdp->strategy, FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD);
+    ck_assert_int_ne(job->spec->fsdp->wrap->policy, 0);
+    ck_assert_int_ne(job->spec->optimizer->type, 0);
+    ck_assert_int_ne(job->spec->data->format, 0);
+    ck_assert_int_eq(job->plan->strategy, FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD);
     struct store_event_query query = {.job = job->id,
                                       .limit = 1000000,
                                       .visit = count_event,

@@ -417,7 +417,8 @@ TEST(filters)
     expect_status(world_call(&world, &control_list_jobs, &request, NULL), STATUS_INVALID_ARGUMENT,
                   "labels");
     request.n_labels = 0;
-    Fsdpd__V1__JobState states[] = {FSDPD__V1__JOB_STATE__CANCELLED, FSDPD__V1__JOB_STATE__RUNNING};
+    Fsdpd__V1__JobState states[] = {FSDPD__V1__JOB_STATE__JOB_STATE_CANCELLED,
+                                    FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING};
     request.states = states;
     request.n_states = 2;
     ck_assert_uint_eq(count_listed(&request, NULL), 1);

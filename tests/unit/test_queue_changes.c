@@ -181,7 +181,7 @@ static status_t undrain(const char *worker)
     return world_call(&world, &control_undrain_workers, &request, NULL);
 }
 
-static void expect_worker(const char *id, const char *state)
+static void expect_worker(const char *id, Fsdpd__V1__WorkerState state)
 {
     Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
     void *response = NULL;
@@ -192,8 +192,8 @@ static void expect_worker(const char *id, const char *state)
         const Fsdpd__V1__Worker *worker = list->workers[i];
         if (strcmp(worker->id, id) != 0) continue;
         found = true;
-        ck_assert_str_eq(worker->state, state);
-        bool drained = strncmp(state, "drain", 5) == 0;
+        ck_assert_int_eq(worker->state, state);
+        bool drained = state != FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY;
         ck_assert_int_eq(worker->drained, drained);
         ck_assert_int_eq(worker->drained_by[0] != '\0', drained);
         ck_assert_int_eq(worker->drained_ms > 0, drained);
@@ -214,13 +214,13 @@ TEST(drains)
     queue_expect_start(&world, &fakes[0], 1, first);
     expect_ok(drain("a/cpu:0", false));
     expect_ok(drain("a/cpu:0", false)); /* again */
-    expect_worker("a/cpu:0", "draining");
+    expect_worker("a/cpu:0", FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINING);
     char *second = queue_submit_priority(&world, 2, 0),
          *third = queue_submit_priority(&world, 1, 0);
     WAIT(&world, fakes[1].assignments == 1 && fakes[2].assignments == 1);
     world_check_reason(&world, third, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 1 cpu worker");
     queue_end_job(&world, &fakes[0], first, STATUS_OK);
-    expect_worker("a/cpu:0", "drained");
+    expect_worker("a/cpu:0", FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINED);
     world_run(&world, 50);
     ck_assert_int_eq(fakes[0].assignments, 1);
 
@@ -231,15 +231,15 @@ TEST(drains)
     world_start(&world);
     fake_attach(&world, &fakes[0], "a/cpu:0", 1);
     fake_attach(&world, &fakes[1], "b/cpu:7", 2);
-    expect_worker("a/cpu:0", "drained");
-    expect_worker("b/cpu:7", "drained");
+    expect_worker("a/cpu:0", FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINED);
+    expect_worker("b/cpu:7", FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINED);
     world_check_reason(&world, third, JOB_QUEUED, "WAITING_FOR_WORKERS",
                        "1st; needs 1 cpu worker, 0 are attached and 2 drained");
     expect_status(undrain("b/cpu:7"), STATUS_FAILED_PRECONDITION, "undrain b");
     expect_ok(undrain("b"));
     expect_ok(undrain("b")); /* again */
     queue_expect_start(&world, &fakes[1], 1, third);
-    expect_worker("b/cpu:7", "busy");
+    expect_worker("b/cpu:7", FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY);
 
     /* At once: fsdpd orders a checkpoint, and the attempt ends even if there is none. */
     expect_ok(drain("b", true));
@@ -270,7 +270,7 @@ TEST(drains)
     fake_checkpoint(&fakes[1], fakes[1].checkpoint, 6, STATUS_OK, "", NULL);
     fake_ended(&fakes[1], STATUS_CANCELLED, "PAUSED", "paused at step 6");
     WAIT(&world, world_job_is(&world, fourth, JOB_QUEUED));
-    expect_worker("b/cpu:7", "drained");
+    expect_worker("b/cpu:7", FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINED);
     expect_ok(undrain("b/cpu:7"));
     queue_expect_start(&world, &fakes[1], 3, fourth);
     ck_assert_uint_eq(fakes[1].assignment->attempt, 2);

@@ -1,5 +1,6 @@
 /* common/spec: messages from the network, and the message and the documentation against the table
  * of keys. */
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "proto/message.h"
 #include "spec/internal.h"
 #include "spec/time.h"
 #include "spec_fixture.h"
@@ -408,10 +410,62 @@ TEST(table_and_message)
             fits = type == PROTOBUF_C_TYPE_STRING &&
                    field.descriptor->label == PROTOBUF_C_LABEL_REPEATED;
             break;
-        default: fits = type == PROTOBUF_C_TYPE_STRING; break;
+        default:
+            fits = key->values != NULL
+                       ? type == PROTOBUF_C_TYPE_ENUM && field.descriptor->descriptor == key->values
+                       : type == PROTOBUF_C_TYPE_STRING;
+            break;
         }
         ck_assert_msg(fits, "%s and its field have different types", key->key);
     }
+}
+
+/* The enum's names are the words of the job file, in the same order: "LLM_C" of "llm.c". */
+TEST(table_and_enums)
+{
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        if (key->values == NULL) continue;
+        unsigned count = 0;
+        for (; count < SPEC_CHOICES_MAX && key->choices[count] != NULL; count++) {
+            const char *name = message_enum_name(key->values, (int)count + 1);
+            ck_assert_msg(name != NULL, "%s: %s", key->key, key->choices[count]);
+            char *word = mem_strdup(name);
+            for (char *c = word; *c != '\0'; c++)
+                *c = key->choices[count][c - word] == '.' && *c == '_' ? '.' : (char)tolower(*c);
+            ck_assert_str_eq(word, key->choices[count]);
+            ck_assert_str_eq(spec_word(key->values, (int)count + 1), word);
+            ck_assert_int_eq(spec_word_value(key->values, word), (int)count + 1);
+            free(word);
+        }
+        ck_assert_uint_eq(key->values->n_values, count + 1);
+        ck_assert_ptr_null(spec_word(key->values, 0));
+        ck_assert_ptr_null(spec_word(key->values, (int)count + 1));
+        ck_assert_ptr_null(spec_word(key->values, -1));
+        ck_assert_int_eq(spec_word_value(key->values, "UNSPECIFIED"), 0);
+    }
+    ck_assert_str_eq(spec_word(&fsdpd__v1__job_state__descriptor, 3), "RUNNING");
+}
+
+/* A value of a newer client is refused as a word of a newer job file is. */
+TEST(an_unknown_value_is_refused)
+{
+    Fsdpd__V1__JobSpec *spec =
+        must_read(MINIMAL "fsdp: {wrap: {policy: units, units: [{modules: a, strategy: no_shard, "
+                          "cpu_offload: false}]}}\n",
+                  NULL);
+    ck_assert_int_eq(spec->fsdp->wrap->units[0]->strategy, FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD);
+    ck_assert_uint_ne(spec->fsdp->wrap->units[0]->_cpu_offload_case, 0);
+    spec->fsdp->strategy = (Fsdpd__V1__Strategy)9;
+    expect_invalid(spec, "fsdp.strategy: expected full_shard, shard_grad_op, hybrid_shard or "
+                         "no_shard, found 9");
+    spec->fsdp->strategy = FSDPD__V1__STRATEGY__STRATEGY_UNSPECIFIED;
+    expect_invalid(spec, "fsdp.strategy: expected full_shard, shard_grad_op, hybrid_shard or "
+                         "no_shard, found ''");
+    spec->fsdp->strategy = FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
+    spec->fsdp->wrap->units[0]->reduce_dtype = (Fsdpd__V1__Dtype)-3;
+    expect_invalid(spec, "fsdp.wrap.units: unit 1: reduce_dtype: expected f32 or bf16, found -3");
+    spec_free(spec);
 }
 
 static void describe_row(const struct spec_key *key, char *row, size_t size)

@@ -64,7 +64,7 @@ static job_message *make_job(const char *id)
 static job_event make_event(uint64_t sequence, Fsdpd__V1__StateChange *change)
 {
     fsdpd__v1__state_change__init(change);
-    change->state = FSDPD__V1__JOB_STATE__RUNNING;
+    change->state = FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.sequence = sequence;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;

@@ -12,11 +12,11 @@
 static status_t check_queued(const struct job *job, const char *doing)
 {
     const job_message *message = job->message;
-    if (message->state == FSDPD__V1__JOB_STATE__QUEUED) return NULL;
+    if (message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED) return NULL;
     return status_with(status_new(STATUS_FAILED_PRECONDITION,
                                   "job %s is %s: only a queued job can be %s%s", message->id,
                                   job_state_name(message->state), doing,
-                                  message->state == FSDPD__V1__JOB_STATE__RUNNING
+                                  message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING
                                       ? "; fsdpctl pause stops one that runs"
                                       : ""),
                        (struct status_details){.reason = "JOB_IS_NOT_QUEUED",

@@ -52,9 +52,18 @@ static void add_starting(void *user, const char *id, int64_t pid, uint32_t resta
         return;
     }
     row->device = (char *)list->c->options.local_device;
-    row->state = (char *)"starting";
+    row->state = FSDPD__V1__WORKER_STATE__WORKER_STATE_STARTING;
     row->pid = pid;
     row->restarts = restarts;
+}
+
+static Fsdpd__V1__WorkerState state_of(bool drained, bool busy)
+{
+    if (drained)
+        return busy ? FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINING
+                    : FSDPD__V1__WORKER_STATE__WORKER_STATE_DRAINED;
+    return busy ? FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY
+                : FSDPD__V1__WORKER_STATE__WORKER_STATE_IDLE;
 }
 
 static void add_worker(struct worker_rows *list, const struct worker *worker)
@@ -63,7 +72,7 @@ static void add_worker(struct worker_rows *list, const struct worker *worker)
     if (row == NULL) return;
     bool busy = worker->job != NULL;
     row->device = worker->device;
-    row->state = (char *)(row->drained ? busy ? "draining" : "drained" : busy ? "busy" : "idle");
+    row->state = state_of(row->drained, busy);
     if (busy) row->job = worker->job;
     row->rank = worker->rank;
     row->memory_bytes = worker->memory_bytes;

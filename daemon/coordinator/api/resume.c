@@ -34,8 +34,8 @@ static status_t check_state(struct coordinator *c, struct resumable *found)
 {
     const job_message *message = found->message;
     if (c->draining) return status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
-    bool paused = found->job != NULL && message->state == FSDPD__V1__JOB_STATE__PAUSED;
-    bool failed = found->job == NULL && message->state == FSDPD__V1__JOB_STATE__FAILED;
+    bool paused = found->job != NULL && message->state == FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED;
+    bool failed = found->job == NULL && message->state == FSDPD__V1__JOB_STATE__JOB_STATE_FAILED;
     if (!paused && !failed)
         return status_with(
             status_new(STATUS_FAILED_PRECONDITION,
@@ -78,7 +78,8 @@ static status_t refuse(const char *key, const char *why)
 
 static bool has_momentum(const job_spec *spec)
 {
-    return strcmp(spec->optimizer->type, "sgd") == 0 && spec->optimizer->momentum != 0;
+    return spec->optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_SGD &&
+           spec->optimizer->momentum != 0;
 }
 
 /* Refuses changes to settings that the checkpoints, or their position in the data, depend on. */

@@ -69,7 +69,7 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
 void attempt_check_started(struct job *job)
 {
     struct attempt *attempt = job->attempt;
-    if (job->message->state != FSDPD__V1__JOB_STATE__STARTING) return;
+    if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_STARTING) return;
     for (int r = 0; r < attempt->world; r++)
         if (attempt->ranks[r].state != RANK_STARTED) return;
     for (int r = 1; r < attempt->world; r++) {
@@ -177,7 +177,7 @@ void attempt_answer_heartbeat(struct worker *worker)
     struct rank *rank = job != NULL ? attempt_find_rank(job, worker->attempt, worker->id) : NULL;
     /* Of ranks other than the first, only the fact that they started counts until they end. */
     if (rank != NULL && rank != job->attempt->ranks && rank->state == RANK_STARTED &&
-        job->message->state == FSDPD__V1__JOB_STATE__RUNNING) {
+        job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) {
         ack.job = job->message->id;
         ack.attempt = job->message->attempt;
         ack.report = rank->report;

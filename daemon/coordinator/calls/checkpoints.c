@@ -23,7 +23,7 @@ struct checkpoint_call {
 static void on_attempt_over(struct job_call *own, struct job *job)
 {
     const job_message *message = job->message;
-    bool paused = message->state == FSDPD__V1__JOB_STATE__PAUSED;
+    bool paused = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED;
     if (paused && ((struct checkpoint_call *)own)->pause) job_call_reply_job(own, message);
     else
         job_call_finish(own, status_new(STATUS_ABORTED,
@@ -117,7 +117,7 @@ static void begin_pause(struct job *job, const char *user)
 void checkpoints_advance(struct job *job)
 {
     struct attempt *attempt = job->attempt;
-    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || !attempt_is_active(job) ||
+    if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING || !attempt_is_active(job) ||
         attempt->checkpoint_order != 0)
         return;
     const struct checkpoint_call *pause = NULL;
@@ -155,7 +155,8 @@ void checkpoints_vacate(struct job *job, const char *by, const char *why)
     if (!attempt_is_active(job) || attempt->stop.pausing) return; /* it is ending already */
     message_set_text(&attempt->stop.by, by);
     message_set_text(&attempt->stop.message, why);
-    bool can_save = !attempt->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
+    bool can_save =
+        !attempt->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     attempt->stop.vacating = true;
     if (!can_save) attempt_vacate_at_once(job);
     else if (attempt->saving != 0) job_sync_soon(job); /* it leaves when its last write is done */
@@ -170,7 +171,7 @@ void checkpoints_vacate(struct job *job, const char *by, const char *why)
 void checkpoints_resume(struct job *job)
 {
     struct attempt *attempt = job->attempt;
-    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || !attempt_is_active(job) ||
+    if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING || !attempt_is_active(job) ||
         attempt->checkpoint_order != 0)
         return;
     if (attempt->stop.vacating) {

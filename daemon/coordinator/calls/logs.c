@@ -12,6 +12,7 @@
 #include "coordinator/calls/job_call.h"
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/log_files.h"
+#include "spec/spec.h"
 
 enum {
     CHUNK_LINES = 128,
@@ -42,7 +43,8 @@ static void take_line(void *user, const struct log_line *line)
     message->time_ms = line->time_ms;
     message->attempt = line->attempt;
     message->rank = line->rank;
-    message->level = mem_strdup(line->level);
+    int level = spec_word_value(&fsdpd__v1__log_level__descriptor, line->level);
+    message->level = (Fsdpd__V1__LogLevel)level;
     message->text = mem_strdup(line->text);
     reader->pointers[reader->count++] = message;
 }
@@ -55,10 +57,7 @@ static void send_chunk(struct log_reader *reader)
     chunk.older_removed = reader->query.older_removed && !reader->sent_removed;
     reader->sent_removed |= chunk.older_removed;
     if (chunk.n_lines > 0 || chunk.older_removed) rpc_call_send(reader->base.call, &chunk.base);
-    for (size_t i = 0; i < reader->count; i++) {
-        free(reader->lines[i].level);
-        free(reader->lines[i].text);
-    }
+    for (size_t i = 0; i < reader->count; i++) free(reader->lines[i].text);
     reader->count = 0;
 }
 

@@ -324,7 +324,7 @@ static void on_attempt_over(struct job_call *own, struct job *job)
 {
     struct pull *pull = (struct pull *)own;
     const job_message *message = job->message;
-    bool succeeded = message->state == FSDPD__V1__JOB_STATE__SUCCEEDED;
+    bool succeeded = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
     if (pull->state == PULL_FILE) return;
     if (pull->state == PULL_RELAYING && succeeded) return; /* the rest still arrives */
     give_share_back(pull, job);
@@ -479,7 +479,8 @@ static bool may_begin(const struct job *job, const struct pull *pull)
 void pulls_advance(struct job *job)
 {
     const struct attempt *attempt = job->attempt;
-    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || !attempt_is_active(job)) return;
+    if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING || !attempt_is_active(job))
+        return;
     if ((attempt->saving & SAVING_STATE_DICT) != 0) return; /* waiting pulls take the next upload */
     if (attempt->saving != 0 && job->message->has_state_dict) {
         hand_out_kept(job);

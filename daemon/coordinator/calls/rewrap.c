@@ -55,7 +55,7 @@ static const struct job_call_type wrap_calls = {.size = sizeof(struct wrap_call)
 static status_t check_running(const struct job *job)
 {
     const job_message *message = job->message;
-    if (message->state != FSDPD__V1__JOB_STATE__RUNNING)
+    if (message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
         return status_with(
             status_new(STATUS_FAILED_PRECONDITION,
                        "job %s is %s: only a running job's wrap policy can be changed", message->id,
@@ -196,7 +196,8 @@ void rewrap_report(struct job *job, const Fsdpd__V1__WrapReport *report)
     if (rewrap->plan->hash != report->plan_hash)
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
     log_event(LOG_INFO, "wrap_changed", "job=%s step=%llu policy=%s units=%zu peak_bytes=%llu",
-              job->message->id, (unsigned long long)report->step, rewrap->wrap->policy,
+              job->message->id, (unsigned long long)report->step,
+              spec_word(&fsdpd__v1__wrap_policy__descriptor, (int)rewrap->wrap->policy),
               rewrap->plan->n_units, (unsigned long long)report->peak_bytes);
     job_set_wrap(job, rewrap->wrap, rewrap->plan, report);
     job_call_reply_job(&rewrap->base, job->message);

@@ -56,7 +56,7 @@ void attempt_shut_down(struct job *job, const char *why)
         return; /* it is ending already */
     attempt->stop.shut_down = true;
     message_set_text(&attempt->stop.message, why);
-    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING) {
+    if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) {
         order_end(job, attempt->stop.message);
         return;
     }

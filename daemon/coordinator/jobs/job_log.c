@@ -42,12 +42,11 @@ static void append(struct coordinator *c, const char *job, const struct log_line
     log_status(LOG_WARNING, "log_not_kept", status_wrap(status, "job %s", job));
 }
 
-static const char *known_level(const char *level)
+static const char *known_level(Fsdpd__V1__LogLevel level)
 {
-    static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
-    for (int i = 0; i < 4; i++)
-        if (strcmp(level, names[i]) == 0) return names[i];
-    return "INFO";
+    const char *name = message_enum_name(&fsdpd__v1__log_level__descriptor, (int)level);
+    bool known = name != NULL && level != FSDPD__V1__LOG_LEVEL__LOG_LEVEL_UNSPECIFIED;
+    return known ? name : "INFO";
 }
 
 /* Whether the job is still kept: late lines of a forgotten job would recreate its directory. */

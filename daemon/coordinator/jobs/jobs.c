@@ -443,7 +443,7 @@ void job_view(const job_message *message, job_message *view)
         view->n_units = message->plan->n_units;
         view->units = message->plan->units;
     }
-    if (message->state == FSDPD__V1__JOB_STATE__RUNNING) view->has_state_dict = true;
+    if (message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) view->has_state_dict = true;
 }
 
 void job_reply(struct rpc_call *call, const job_message *message)

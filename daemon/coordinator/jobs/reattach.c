@@ -18,7 +18,7 @@ static const char reattaching[] = "REATTACHING";
 static void set_usual_reason(struct job *job)
 {
     struct attempt *attempt = job->attempt;
-    bool running = job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
+    bool running = job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     if (attempt->stop.cancelled) {
         attempt->code_after = mem_strdup("CANCELLING");
         attempt->text_after =
@@ -134,7 +134,7 @@ status_t reattach_job(struct job *job)
     TRY(store_get_report(job->c->store, message->id, &attempt->report));
     TRY(store_get_stop(job->c->store, message->id, &attempt->stop));
     attempt->report_kept = attempt->ranks[0].report = attempt->report;
-    if (message->state == FSDPD__V1__JOB_STATE__RUNNING) attempt_note_begun(job);
+    if (message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) attempt_note_begun(job);
     char *store = attempt_store_name(message);
     rendezvous_begin(job->c, store);
     free(store);

@@ -51,7 +51,7 @@ static void retry_after_pause(struct job *job, bool machine, uint32_t used, uint
 static bool has_begun(const struct job *job)
 {
     if (job->attempt != NULL) return job->attempt->begun;
-    return job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
+    return job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
 }
 
 /* Whether the attempt ended before any rank began, which is not a failure of the job unless it

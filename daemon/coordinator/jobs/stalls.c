@@ -118,7 +118,7 @@ void stalls_tick(struct job *job, int64_t now)
 {
     struct attempt *attempt = job->attempt;
     const job_message *message = job->message;
-    if (attempt == NULL || message->state != FSDPD__V1__JOB_STATE__RUNNING) return;
+    if (attempt == NULL || message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) return;
     if (attempt->stall.step_at == 0) {
         attempt->stall.step = message->step;
         attempt->stall.since = attempt->stall.step_at = now;

@@ -142,7 +142,8 @@ status_t dependencies_recover(struct coordinator *c)
         struct job *job = c->jobs[i];
         const job_spec *spec = job->message->spec;
         bool gone = false;
-        if (job->message->state != FSDPD__V1__JOB_STATE__QUEUED || job->message->attempt > 0)
+        if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED ||
+            job->message->attempt > 0)
             continue;
         TRY(recover_one(c, job, spec->after, spec->n_after, &gone));
         if (!gone) TRY(recover_one(c, job, spec->after_any, spec->n_after_any, &gone));

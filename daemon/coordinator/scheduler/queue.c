@@ -130,7 +130,7 @@ static void describe(const struct job *job, struct buf *out)
 
 static bool is_queued(const struct job *job)
 {
-    return job->message->state == FSDPD__V1__JOB_STATE__QUEUED && !job->unsaved &&
+    return job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED && !job->unsaved &&
            !retry_is_waiting(job);
 }
 

@@ -29,7 +29,8 @@ struct need {
 /* Values that the optimizer keeps per parameter. */
 static int count_slots(const Fsdpd__V1__OptimizerSpec *optimizer)
 {
-    if (strcmp(optimizer->type, "sgd") == 0) return optimizer->momentum != 0;
+    if (optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_SGD)
+        return optimizer->momentum != 0;
     return 2;
 }
 

@@ -41,8 +41,8 @@ void unplanned_place(struct coordinator *c)
     for (int i = 0; i < c->job_count; i++) {
         struct job *job = c->jobs[i];
         const job_message *message = job->message;
-        bool waits = message->state == FSDPD__V1__JOB_STATE__QUEUED && unplanned_is(job) &&
-                     !job->planning && !job->unsaved;
+        bool waits = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED &&
+                     unplanned_is(job) && !job->planning && !job->unsaved;
         if (!waits || !planner_has_worker(c, message->spec->device)) continue;
         status_t status = planner_request(c, message->spec, 0, on_planned, job);
         job->planning = status == NULL;

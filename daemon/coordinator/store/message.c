@@ -8,9 +8,8 @@
 
 const char *job_state_name(int state)
 {
-    const ProtobufCEnumValue *value =
-        protobuf_c_enum_descriptor_get_value(&fsdpd__v1__job_state__descriptor, state);
-    return value != NULL ? value->name : "UNKNOWN";
+    const char *name = message_enum_name(&fsdpd__v1__job_state__descriptor, state);
+    return name != NULL ? name : "UNKNOWN";
 }
 
 bool message_equal(const void *a, const void *b)

@@ -111,6 +111,15 @@ static const struct migration migrations[] = {
                                   "submitted_ms, owner) | 4611686018427387904 WHERE crc = "
                                   "record_crc(id, name, spec, plan, submitted_ms, owner) | "
                                   "4611686018427387904;"},
+    {"the choices of specs and plans as enums",
+     "UPDATE jobs SET spec = record_words('spec', spec), plan = record_words('plan', plan), "
+     "crc = record_crc(id, name, record_words('spec', spec), record_words('plan', plan), "
+     "submitted_ms, owner) | 4611686018427387904 "
+     "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"
+     "UPDATE events SET event = record_words('event', event), "
+     "crc = record_crc(job, sequence) << 32 | "
+     "record_crc(job, sequence, metrics, record_words('event', event)) "
+     "WHERE crc = record_crc(job, sequence) << 32 | record_crc(job, sequence, metrics, event);"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };
