@@ -84,9 +84,9 @@
  *   CONCAT                   a, b                      y                attrs.concat; without the
  *                                                                       first dimensions of y, a
  *                                                                       or b is repeated
- *   MEAN                     x                         y                attrs.mean; y lacks that
- *                                                                       dimension
- *   MEAN_BACKWARD            dy                        dx               attrs.mean
+ *   MEAN                     x, mask?                  y                attrs.mean; y lacks that
+ *                                                                       dimension; see below
+ *   MEAN_BACKWARD            dy, mask?                 dx               attrs.mean
  *   SOFTMAX                  x (.., c)                 y                over the last dimension
  *   SOFTMAX_BACKWARD         dy, y                     dx
  *   EMBEDDING                indices (..) i32,         y (.., c)        attrs.embedding
@@ -172,6 +172,10 @@
  * MEAN divides by all rows if there are targets, otherwise by all elements, those that do not count
  * included. Every element also has a weight, with which a mean over rows becomes one over elements.
  * The binary cross-entropy is that of the sigmoid of x.
+ *
+ * MEAN with a mask u8, which has the dimensions up to the one that y lacks, is over those places
+ * whose mask is not 0; with attrs.mean.last it is the last of them. Where there is none, it is 0,
+ * and with `last` the first place.
  *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements
  * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n
@@ -331,6 +335,7 @@ union op_attrs {
     } concat;
     struct {
         int64_t dim; /* of the tensor that has it */
+        bool last;   /* needs a mask */
     } mean;
     struct {
         bool tanh; /* the tanh approximation, else erf */

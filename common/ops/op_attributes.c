@@ -116,6 +116,7 @@ const struct op_attribute op_concat_attributes[] = {
 
 const struct op_attribute op_mean_attributes[] = {
     {"dim", FIELD(mean, dim, I64), .shown = always},
+    {"last", FIELD(mean, last, FLAG), .print = " last"},
     {0},
 };
 

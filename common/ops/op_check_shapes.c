@@ -80,5 +80,13 @@ status_t op_check_mean(const struct op_desc *desc, const struct op_info *info)
     struct operand y = forward ? op_check_output(desc, 0) : op_check_input(desc, 0);
     TRY(check_dim(info, x, desc->attrs.mean.dim));
     struct tensor_type expected = without_dim(x.type, desc->attrs.mean.dim);
+    if (desc->input_present[1]) {
+        struct operand mask = op_check_input(desc, 1);
+        struct tensor_type places =
+            tensor_type_make(DTYPE_U8, (int)desc->attrs.mean.dim + 1, x.type->dims);
+        TRY(op_check_shape(info, mask.name, mask.type, &places, x.name, x.type));
+    } else if (desc->attrs.mean.last) {
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: the last place needs a mask", info->name);
+    }
     return op_check_shape(info, y.name, y.type, &expected, x.name, x.type);
 }

@@ -375,7 +375,7 @@ static void slice_gradient(struct backward *backward, const forward_op *op, int 
 
 static void mean_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_MEAN_BACKWARD, op, "backward", dy);
+    add_unary(backward, OP_MEAN_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 

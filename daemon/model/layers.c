@@ -420,9 +420,12 @@ static const struct layer_type functions[] = {
      .kind = OP_SLICE,
      .make = make_chunk},
     {.signature = {"cat", 0, {{0}}}, .kind = OP_CONCAT}, /* of a list: see evaluate_cat */
-    {.signature = {"mean", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
+    {.signature = {"mean", 3, {TENSOR("input"), REQUIRED("dim", INTEGER), OPTIONAL_TENSOR("mask")}},
      .kind = OP_MEAN,
      .make = make_dim},
+    {.signature = {"last", 3, {TENSOR("input"), REQUIRED("dim", INTEGER), TENSOR("mask")}},
+     .kind = OP_MEAN,
+     .make = make_last},
     {.signature = {"nll_loss",
                    4,
                    {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),

@@ -33,6 +33,13 @@ status_t make_chunk(const struct bound *bound, struct layer *layer)
                       (long long)layer->start, (long long)layer->chunks);
 }
 
+status_t make_last(const struct bound *bound, struct layer *layer)
+{
+    layer->dim = (int)bound_integer(bound, "dim");
+    layer->attrs.mean.last = true;
+    return NULL;
+}
+
 bool layer_has_shape(const struct layer *layer)
 {
     return layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE || layer->kind == OP_CONCAT ||

@@ -4,7 +4,7 @@
 
 #include "model/layer.h"
 
-layer_make_function make_transpose, make_narrow, make_select, make_chunk;
+layer_make_function make_transpose, make_narrow, make_select, make_chunk, make_last;
 
 /* The type of the result for these inputs (`b` only of CONCAT), and, in `attrs`, the dimensions as
  * ops count them. INVALID_ARGUMENT for a dimension that there is not, or that is the batch's. */

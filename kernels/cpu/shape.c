@@ -178,16 +178,42 @@ static status_t run_concat(const struct kernel *kernel, const struct kernel_call
 
 enum { COLUMNS = 256 };
 
+/* The places that a mean is over: those from `begin` to `end` whose mask is not 0. */
+struct mean_places {
+    const uint8_t *mask; /* NULL: all */
+    int64_t begin, end;
+    double scale;
+};
+
+static struct mean_places mean_places_of(const struct shape_job *job, int64_t row, int64_t count)
+{
+    struct mean_places places = {.end = count, .scale = 1 / (double)count};
+    if (!job->desc->input_present[1]) return places;
+    places.mask = (const uint8_t *)job->call->inputs[1] + row * count;
+    int64_t selected = 0, last = 0;
+    for (int64_t n = 0; n < count; n++) {
+        selected += places.mask[n] != 0;
+        if (places.mask[n] != 0) last = n;
+    }
+    if (job->desc->attrs.mean.last)
+        return (struct mean_places){.begin = last, .end = last + 1, .scale = 1};
+    places.scale = selected > 0 ? 1 / (double)selected : 0;
+    return places;
+}
+
 /* Sums in double, some columns at a time. */
-static void mean_row(const struct op_dim *view, const float *x, float *y, bool add)
+static void mean_row(const struct op_dim *view, const struct mean_places *places, const float *x,
+                     float *y, bool add)
 {
     for (int64_t first = 0; first < view->inner; first += COLUMNS) {
         double sums[COLUMNS] = {0};
         int64_t columns = view->inner - first < COLUMNS ? view->inner - first : COLUMNS;
-        for (int64_t n = 0; n < view->count; n++)
+        for (int64_t n = places->begin; n < places->end; n++) {
+            if (places->mask != NULL && places->mask[n] == 0) continue;
             for (int64_t i = 0; i < columns; i++) sums[i] += x[n * view->inner + first + i];
+        }
         for (int64_t i = 0; i < columns; i++) {
-            float mean = (float)(sums[i] / (double)view->count);
+            float mean = (float)(sums[i] * places->scale);
             y[first + i] = add ? y[first + i] + mean : mean;
         }
     }
@@ -197,22 +223,30 @@ static void mean_part(const void *argument, size_t begin, size_t end)
 {
     const struct shape_job *job = argument;
     struct op_dim view = op_dim_of(&job->desc->inputs[0], job->desc->attrs.mean.dim);
-    for (size_t o = begin; o < end; o++)
-        mean_row(&view, (const float *)job->call->inputs[0] + (int64_t)o * view.count * view.inner,
+    for (size_t o = begin; o < end; o++) {
+        struct mean_places places = mean_places_of(job, (int64_t)o, view.count);
+        mean_row(&view, &places,
+                 (const float *)job->call->inputs[0] + (int64_t)o * view.count * view.inner,
                  (float *)job->call->outputs[0] + (int64_t)o * view.inner, job->add);
+    }
 }
 
+/* All places of one mean: those that it is not over get 0. */
 static void mean_backward_part(const void *argument, size_t begin, size_t end)
 {
     const struct shape_job *job = argument;
     struct op_dim view = op_dim_of(&job->desc->outputs[0], job->desc->attrs.mean.dim);
-    float scale = (float)(1 / (double)view.count);
-    for (size_t row = begin; row < end; row++) {
-        const float *dy =
-            (const float *)job->call->inputs[0] + (int64_t)row / view.count * view.inner;
-        float *dx = (float *)job->call->outputs[0] + (int64_t)row * view.inner;
-        for (int64_t i = 0; i < view.inner; i++)
-            dx[i] = job->add ? dx[i] + dy[i] * scale : dy[i] * scale;
+    for (size_t o = begin; o < end; o++) {
+        struct mean_places places = mean_places_of(job, (int64_t)o, view.count);
+        const float *dy = (const float *)job->call->inputs[0] + (int64_t)o * view.inner;
+        float *dx = (float *)job->call->outputs[0] + (int64_t)o * view.count * view.inner;
+        for (int64_t n = 0; n < view.count; n++, dx += view.inner) {
+            bool inside =
+                n >= places.begin && n < places.end && (places.mask == NULL || places.mask[n] != 0);
+            float scale = inside ? (float)places.scale : 0;
+            for (int64_t i = 0; i < view.inner; i++)
+                dx[i] = job->add ? dx[i] + dy[i] * scale : dy[i] * scale;
+        }
     }
 }
 
@@ -222,8 +256,8 @@ static status_t run_mean(const struct kernel *kernel, const struct kernel_call *
     bool forward = kernel->desc.kind == OP_MEAN;
     struct op_dim view =
         op_dim_of(forward ? &job.desc->inputs[0] : &job.desc->outputs[0], job.desc->attrs.mean.dim);
-    if (forward) split(kernel, &job, view.outer, view.count * view.inner, mean_part);
-    else split(kernel, &job, view.outer * view.count, view.inner, mean_backward_part);
+    split(kernel, &job, view.outer, view.count * view.inner,
+          forward ? mean_part : mean_backward_part);
     return NULL;
 }
 

@@ -113,28 +113,76 @@ static int run_concat(const struct op_desc *desc, const struct kernel_call *call
     return 0;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(BLOCK)
-    mean_kernel(const struct op_dim view, const T *x, T *y, bool add)
+/* The places that a mean is over: those from `begin` to `end` whose mask is not 0. */
+struct cuda_mean_places {
+    int64_t begin, end;
+    double scale;
+};
+
+static __device__ struct cuda_mean_places find_places(const uint8_t *mask, int64_t count, bool last)
 {
-    FOR_ELEMENTS(i, view.outer * view.inner)
-    {
-        const T *from = x + i / view.inner * (view.count * view.inner) + i % view.inner;
-        double sum = 0;
-        for (int64_t n = 0; n < view.count; n++) sum += to_float(from[n * view.inner]);
-        put(&y[i], (float)(sum / (double)view.count), add);
+    struct cuda_mean_places places = {0, count, 1 / (double)count};
+    int64_t selected = 0, latest = 0;
+    if (mask == NULL) return places;
+    for (int64_t n = 0; n < count; n++) {
+        selected += mask[n] != 0;
+        if (mask[n] != 0) latest = n;
     }
+    if (last) {
+        places.begin = latest;
+        places.end = latest + 1;
+        places.scale = 1;
+    } else {
+        places.scale = selected > 0 ? 1 / (double)selected : 0;
+    }
+    return places;
 }
+
+/* With `last`, the one place counts whatever its mask is. */
+static __device__ bool counts(const uint8_t *mask, int64_t n, bool last)
+{
+    return mask == NULL || last || mask[n] != 0;
+}
+
+struct cuda_mean_shape {
+    struct op_dim view;
+    bool last, add;
+};
 
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
-    mean_backward_kernel(const struct op_dim view, const T *dy, T *dx, bool add)
+    mean_kernel(const struct cuda_mean_shape shape, const T *x, const uint8_t *masks, T *y)
 {
-    float scale = (float)(1 / (double)view.count);
-    FOR_ELEMENTS(i, view.outer * view.count * view.inner)
+    const struct op_dim view = shape.view;
+    FOR_ELEMENTS(i, view.outer * view.inner)
     {
-        int64_t from = i / (view.count * view.inner) * view.inner + i % view.inner;
-        put(&dx[i], to_float(dy[from]) * scale, add);
+        const T *from = x + i / view.inner * (view.count * view.inner) + i % view.inner;
+        const uint8_t *mask = masks == NULL ? NULL : masks + i / view.inner * view.count;
+        struct cuda_mean_places places = find_places(mask, view.count, shape.last);
+        double sum = 0;
+        for (int64_t n = places.begin; n < places.end; n++)
+            if (counts(mask, n, shape.last)) sum += to_float(from[n * view.inner]);
+        put(&y[i], (float)(sum * places.scale), shape.add);
+    }
+}
+
+/* A thread for each column of a mean's places. */
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+    mean_backward_kernel(const struct cuda_mean_shape shape, const T *dy, const uint8_t *masks,
+                         T *dx)
+{
+    const struct op_dim view = shape.view;
+    FOR_ELEMENTS(i, view.outer * view.inner)
+    {
+        T *to = dx + i / view.inner * (view.count * view.inner) + i % view.inner;
+        const uint8_t *mask = masks == NULL ? NULL : masks + i / view.inner * view.count;
+        struct cuda_mean_places places = find_places(mask, view.count, shape.last);
+        float mean = to_float(dy[i]) * (float)places.scale;
+        for (int64_t n = 0; n < view.count; n++) {
+            bool inside = n >= places.begin && n < places.end && counts(mask, n, shape.last);
+            put(&to[n * view.inner], inside ? mean : 0.0F, shape.add);
+        }
     }
 }
 
@@ -143,14 +191,13 @@ static int run_mean(const struct op_desc *desc, const struct kernel_call *call,
                     const struct cuda_launch *launch)
 {
     bool forward = desc->kind == OP_MEAN;
-    struct op_dim view =
-        op_dim_of(forward ? &desc->inputs[0] : &desc->outputs[0], desc->attrs.mean.dim);
-    dim3 grid = grid_of(launch, count_of(&desc->outputs[0]));
-    if (forward)
-        return start(launch, mean_kernel<T>, grid, BLOCK, view, input_of<T>(call, 0),
-                     output_of<T>(call, 0), desc->accumulate[0]);
-    return start(launch, mean_backward_kernel<T>, grid, BLOCK, view, input_of<T>(call, 0),
-                 output_of<T>(call, 0), desc->accumulate[0]);
+    struct cuda_mean_shape shape = {op_dim_of(forward ? &desc->inputs[0] : &desc->outputs[0],
+                                              desc->attrs.mean.dim),
+                                    desc->attrs.mean.last, desc->accumulate[0]};
+    const uint8_t *masks = desc->input_present[1] ? input_of<uint8_t>(call, 1) : NULL;
+    dim3 grid = grid_of(launch, shape.view.outer * shape.view.inner);
+    return start(launch, forward ? mean_kernel<T> : mean_backward_kernel<T>, grid, BLOCK, shape,
+                 input_of<T>(call, 0), masks, output_of<T>(call, 0));
 }
 
 template <typename T>

@@ -90,18 +90,42 @@ status_t reference_concat(const struct kernel *kernel, const struct kernel_call 
     return NULL;
 }
 
+/* The factor of each of the mean's `count` places, from their mask (NULL: all). */
+static double mean_factor(const struct kernel *kernel, const uint8_t *mask, int64_t count,
+                          int64_t place)
+{
+    int64_t selected = 0, last = 0;
+    if (mask == NULL) return 1 / (double)count;
+    for (int64_t n = 0; n < count; n++) {
+        selected += mask[n] != 0;
+        if (mask[n] != 0) last = n;
+    }
+    if (kernel->desc.attrs.mean.last) return place == last;
+    return mask[place] != 0 ? 1 / (double)selected : 0;
+}
+
+static const uint8_t *mask_row(const struct kernel *kernel, const struct kernel_call *call,
+                               int64_t row, int64_t count)
+{
+    if (!kernel->desc.input_present[1]) return NULL;
+    return (const uint8_t *)call->inputs[1] + row * count;
+}
+
 status_t reference_mean(const struct kernel *kernel, const struct kernel_call *call)
 {
     struct op_dim view = op_dim_of(&kernel->desc.inputs[0], kernel->desc.attrs.mean.dim);
     const float *x = call->inputs[0];
     float *y = call->outputs[0];
-    for (int64_t o = 0; o < view.outer; o++)
+    for (int64_t o = 0; o < view.outer; o++) {
+        const uint8_t *mask = mask_row(kernel, call, o, view.count);
         for (int64_t i = 0; i < view.inner; i++) {
             double sum = 0;
             for (int64_t n = 0; n < view.count; n++)
-                sum += x[(o * view.count + n) * view.inner + i];
-            reference_put(kernel, 0, &y[o * view.inner + i], sum / (double)view.count);
+                sum += x[(o * view.count + n) * view.inner + i] *
+                       mean_factor(kernel, mask, view.count, n);
+            reference_put(kernel, 0, &y[o * view.inner + i], sum);
         }
+    }
     return NULL;
 }
 
@@ -110,10 +134,12 @@ status_t reference_mean_backward(const struct kernel *kernel, const struct kerne
     struct op_dim view = op_dim_of(&kernel->desc.outputs[0], kernel->desc.attrs.mean.dim);
     const float *dy = call->inputs[0];
     float *dx = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.outputs[0]);
-    for (int64_t at = 0; at < count; at++) {
-        int64_t o = at / (view.count * view.inner), i = at % view.inner;
-        reference_put(kernel, 0, &dx[at], dy[o * view.inner + i] / (double)view.count);
+    for (int64_t row = 0; row < view.outer * view.count; row++) {
+        int64_t o = row / view.count;
+        double factor = mean_factor(kernel, mask_row(kernel, call, o, view.count), view.count,
+                                    row % view.count);
+        for (int64_t i = 0; i < view.inner; i++)
+            reference_put(kernel, 0, &dx[row * view.inner + i], dy[o * view.inner + i] * factor);
     }
     return NULL;
 }

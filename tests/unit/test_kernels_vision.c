@@ -91,6 +91,9 @@ static void random_move(struct op_desc *desc)
     case OP_MEAN:
     case OP_MEAN_BACKWARD:
         desc->attrs.mean.dim = dim;
+        desc->input_present[1] = random_bool(&rng);
+        desc->attrs.mean.last = desc->input_present[1] && random_bool(&rng);
+        desc->inputs[1] = tensor_type_make(DTYPE_U8, (int)dim + 1, whole.dims);
         part = without(&whole, dim);
         break;
     default:
@@ -190,6 +193,8 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
         float value = random_float(random) * 3;
         if (type->dtype == DTYPE_I32)
             ((int32_t *)memory)[i] = (int32_t)random_between(random, -1, classes - 1);
+        else if (type->dtype == DTYPE_U8)
+            ((uint8_t *)memory)[i] = (uint8_t)(random_between(random, 0, 2) > 1);
         else if (type->dtype == DTYPE_BF16) ((uint16_t *)memory)[i] = rounded_to_bf16(value);
         else ((float *)memory)[i] = reference && random_between(random, 0, 9) == 0 ? NAN : value;
     }

@@ -425,6 +425,7 @@ static struct op_desc move(enum op_kind kind)
         break;
     default:
         desc.attrs.mean.dim = 1;
+        desc.inputs[1] = type_of(DTYPE_U8, 2, 4, 6, 0, 0);
         desc.outputs[0] = type_of(DTYPE_F32, 2, 4, 5, 0, 0);
         break;
     }
@@ -448,7 +449,12 @@ TEST(moves)
     REFUSES(move(OP_CONCAT), desc.inputs[0].dim_count = 1, "(2,)", "(4, 8, 5)");
     REFUSES(move(OP_CONCAT), desc.attrs.concat.dim = 3, "(4, 8, 5)", "no dimension 3");
     REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 3, "(4, 6, 5)", "no dimension 3");
-    REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 0, "(4, 5)", "(6, 5)");
+    REFUSES(move(OP_MEAN), desc.attrs.mean.dim = 0, "(4, 6)", "(4,)");
+    REFUSES(move(OP_MEAN), desc.inputs[1].dims[1] = 5, "mask", "(4, 6)");
+    REFUSES(move(OP_MEAN), (desc.attrs.mean.dim = 0, desc.input_present[1] = false), "(4, 5)",
+            "(6, 5)");
+    REFUSES(move(OP_MEAN), (desc.attrs.mean.last = true, desc.input_present[1] = false), "last",
+            "mask");
 }
 
 static struct op_desc average(void)

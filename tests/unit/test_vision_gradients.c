@@ -13,13 +13,18 @@ static struct random rng;
 static struct op_desc desc; /* forward */
 static float inputs[OP_MAX_INPUTS][MOST], outputs[OP_MAX_OUTPUTS][MOST], weighting[MOST];
 static int32_t targets[MOST];
+static uint8_t mask[MOST];
+
+static const void *input_memory(int i)
+{
+    if (desc.inputs[i].dtype == DTYPE_U8) return mask;
+    return desc.inputs[i].dtype == DTYPE_I32 ? (const void *)targets : (const void *)inputs[i];
+}
 
 static double weighted_output(void)
 {
     struct kernel_call call = {0};
-    for (int i = 0; i < OP_MAX_INPUTS; i++)
-        call.inputs[i] =
-            desc.inputs[i].dtype == DTYPE_I32 ? (const void *)targets : (const void *)inputs[i];
+    for (int i = 0; i < OP_MAX_INPUTS; i++) call.inputs[i] = input_memory(i);
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) call.outputs[i] = outputs[i];
     run_once(KERNELS_REFERENCE, &desc, call);
     double sum = 0;
@@ -122,8 +127,10 @@ static void run_backward(enum op_kind kind, float *gradient)
     backward.attrs = desc.attrs;
     backward.inputs[0] = desc.outputs[0];
     backward.outputs[0] = desc.inputs[0];
+    backward.inputs[1] = desc.inputs[1];
+    backward.input_present[1] = desc.input_present[1];
     run_once(KERNELS_REFERENCE, &backward,
-             (struct kernel_call){.inputs = {weighting}, .outputs = {gradient}});
+             (struct kernel_call){.inputs = {weighting, mask}, .outputs = {gradient}});
 }
 
 LOOP_TEST(moves, 0, 3)
@@ -144,10 +151,31 @@ LOOP_TEST(moves, 0, 3)
         desc.outputs[0] = type_of(DTYPE_F32, 4, 2, 3, 3, 7);
     } else {
         desc.attrs.mean.dim = 2;
+        desc.input_present[1] = false;
         desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 5, 7, 0);
     }
     run_backward(kinds[_i][1], gradient);
     check_gradient(0, gradient, "moved");
+}
+
+/* A mean over the places of a mask, and the last of them; the second window has none. */
+LOOP_TEST(masked_means, 0, 2)
+{
+    static float gradient[MOST];
+    start(OP_MEAN);
+    desc.inputs[0] = type_of(DTYPE_F32, 3, 3, 5, 4, 0);
+    desc.inputs[1] = type_of(DTYPE_U8, 2, 3, 5, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 2, 3, 4, 0, 0);
+    desc.attrs.mean.dim = 1;
+    desc.attrs.mean.last = _i == 1;
+    for (int i = 0; i < 15; i++) mask[i] = (i < 5 && i % 2 == 0 && i < 4) || i > 11;
+    run_backward(OP_MEAN_BACKWARD, gradient);
+    check_gradient(0, gradient, "masked");
+    const float *x = inputs[0], *y = outputs[0];
+    float first = _i == 0 ? (x[0] + x[2 * 4]) / 2 : x[2 * 4], none = _i == 0 ? 0 : x[20];
+    ck_assert_float_eq_tol(y[0], first, 1e-6F);
+    ck_assert_float_eq_tol(y[4], none, 1e-6F);
+    memset(mask, 0, sizeof mask);
 }
 
 LOOP_TEST(averages, 0, 3)
