@@ -1,7 +1,7 @@
 /*
  * Values of constant expressions: numbers, booleans, texts, None, pairs and lists, and what Python
  * makes of them with arithmetic, comparisons, "and", "or", "not", "a if b else c", subscripts and
- * the functions sqrt, min, max, int and len. Pure.
+ * the functions sqrt, log, min, max, int and len. Pure.
  */
 #ifndef FSDPD_EXPRESSION_CONSTANT_H
 #define FSDPD_EXPRESSION_CONSTANT_H

@@ -116,6 +116,10 @@ static const struct {
      "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"beta_slow\": 2,"
      " \"original_max_position_embeddings\": 16}}",
      "yarn factor=4 context=16 fast=32 slow=2 magnitude=1.13863", "llama3"},
+    {llama_tiny,
+     "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0,"
+     " \"mscale_all_dim\": 0.5, \"original_max_position_embeddings\": 16}}",
+     "magnitude=1.06482", "llama3"},
     {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
      "theta=7.5 (", "llama3"},
     {bert_tiny, "{\"hidden_act\": \"relu\"}", "transform_act_fn: ReLU()", "GELU"},
@@ -469,9 +473,9 @@ static const struct {
      "rope_scaling.original_max_position_embeddings: is missing; the rope type yarn needs it",
      STATUS_INVALID_ARGUMENT},
     {llama_tiny,
-     "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0,"
+     "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": -1.0,"
      " \"original_max_position_embeddings\": 16}}",
-     "rope_scaling.mscale: 1.0 is not supported", STATUS_UNIMPLEMENTED},
+     "rope_scaling.mscale: expected a number from 0", STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"rope_scaling\": {\"type\": \"linear\"}}",
      "rope_scaling.factor: is missing; the rope type linear needs it", STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 4.0}}",
