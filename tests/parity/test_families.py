@@ -62,6 +62,10 @@ FAMILIES = {
         DECODER, head_dim=16, rope_parameters={
             "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 2.0,
             "beta_slow": 0.5, "original_max_position_embeddings": 9})),
+    "llama-mscale": ("LlamaForCausalLM", dict(
+        DECODER, head_dim=16, rope_parameters={
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.5,
+            "mscale_all_dim": 0.6, "original_max_position_embeddings": 9})),
     "llama-dynamic": ("LlamaForCausalLM", dict(
         DECODER, head_dim=16, rope_parameters={
             "rope_type": "dynamic", "rope_theta": 1000.0, "factor": 4.0})),
@@ -105,6 +109,7 @@ FAMILIES = {
     "stablelm-parallel": ("StableLmForCausalLM", dict(
         DECODER, hidden_size=32, use_parallel_residual=True, rope_parameters={
             "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
+    "stablelm-norms": ("StableLmForCausalLM", dict(DECODER, hidden_size=32, qk_layernorm=True)),
     "gpt_neox": ("GPTNeoXForCausalLM", dict(NEOX)),
     "gpt_neox-serial": ("GPTNeoXForCausalLM", dict(
         NEOX, use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True)),
