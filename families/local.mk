@@ -16,6 +16,7 @@ dist_families_DATA = \
   %D%/modernbert.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \
+  %D%/phi.yaml \
   %D%/phi3.yaml \
   %D%/qwen2.yaml \
   %D%/qwen3.yaml \

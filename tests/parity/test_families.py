@@ -110,6 +110,11 @@ FAMILIES = {
         DECODER, hidden_size=32, use_parallel_residual=True, rope_parameters={
             "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5})),
     "stablelm-norms": ("StableLmForCausalLM", dict(DECODER, hidden_size=32, qk_layernorm=True)),
+    "phi": ("PhiForCausalLM", dict(DECODER, hidden_size=32)),
+    "phi-norms": ("PhiForCausalLM", dict(
+        DECODER, hidden_size=32, qk_layernorm=True, tie_word_embeddings=True, hidden_act="relu",
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0,
+                         "partial_rotary_factor": 0.75})),
     "gpt_neox": ("GPTNeoXForCausalLM", dict(NEOX)),
     "gpt_neox-serial": ("GPTNeoXForCausalLM", dict(
         NEOX, use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True)),
