@@ -10,6 +10,7 @@ dist_doc_DATA = \
   %D%/datasets.md \
   %D%/development.md \
   %D%/durability.md \
+  %D%/elastic.md \
   %D%/families.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \

@@ -32,8 +32,9 @@ struct kernel_call {
     const void *inputs[OP_MAX_INPUTS]; /* NULL where absent */
     void *outputs[OP_MAX_OUTPUTS];     /* NULL where absent; 64-byte alignment not required */
     void *workspace;     /* kernel_workspace_bytes, aligned to 64; undefined contents */
-    uint64_t seed, step; /* for dropout */
+    uint64_t seed, step; /* for dropout, with the members below */
     uint32_t rank;
+    uint64_t first; /* added to the index of every element */
 };
 
 /*

@@ -187,7 +187,8 @@
  * uniform(seed, stream, step, rank, i) >= p, scaled by 1/(1-p); the generator is Philox4x32-10 with
  * key = seed and counter = (i / 4, stream, step, rank), word i % 4, uniform = word * 2^-32
  * (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). So the backward op needs
- * no stored mask.
+ * no stored mask. A call may number its elements from another `first` than 0: then what a sample
+ * gets depends on its place among the samples of all ranks, and not on its rank.
  */
 #ifndef FSDPD_OPS_OP_H
 #define FSDPD_OPS_OP_H

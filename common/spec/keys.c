@@ -74,6 +74,8 @@ const struct spec_key spec_keys[] = {
     {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs"), IMAGES},
     {"train.epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs"), TOKENS},
     {"train.batch_size", SPEC_INTEGER, DEFAULT("64"), RANGE(1, 1 << 20), UNIT("samples per rank")},
+    {"train.global_batch", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("samples"),
+     .late = true},
     {"train.batch_tokens", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e15), UNIT("tokens"), TOKENS},
     {"train.test_batch_size", SPEC_INTEGER, DEFAULT("1000"), RANGE(1, 1 << 20),
      UNIT("samples per rank"), IMAGES},

@@ -434,6 +434,35 @@ static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
     return NULL;
 }
 
+/* A global batch says how many samples a step has: no other key may. */
+static status_t check_global_batch(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__TrainSpec *train = spec->train;
+    unsigned long long global = train->global_batch;
+    if (global == 0) return NULL;
+    struct status_details details = {.field = "train.global_batch"};
+    if (train->batch_tokens > 0)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.global_batch: expected no train.batch_tokens beside "
+                                      "it, found %llu",
+                                      (unsigned long long)train->batch_tokens),
+                           details);
+    if (train->accumulation_steps > 1)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.global_batch: it (%llu) and train.batch_size say how "
+                                      "many train.accumulation_steps there are; expected 1, found "
+                                      "%u",
+                                      global, train->accumulation_steps),
+                           details);
+    if (global < spec->workers)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.global_batch: expected at least a sample for each of "
+                                      "%u workers, found %llu",
+                                      spec->workers, global),
+                           details);
+    return NULL;
+}
+
 /* Smaller groups must evenly divide the group that something is sharded over. */
 static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__Strategy strategy,
                                  uint32_t shard_size, const char *reshard)
@@ -475,6 +504,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
     if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
         TRY(check_dataset(spec->data));
     if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));
+    TRY(check_global_batch(spec));
     const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
     if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
         return status_with(

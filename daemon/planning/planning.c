@@ -12,6 +12,7 @@
 #include "planning/choose.h"
 #include "planning/message.h"
 #include "runtime/comm.h"
+#include "train/batch_share.h"
 
 /* The first unit with its own setting, or NULL. */
 static const char *find_offload(const struct train_job *job)
@@ -259,6 +260,11 @@ status_t planning_make(const struct train_job *job, const struct planning_option
     }
     struct train_job settings = *job;
     settings.staged = options->staged;
+    if (settings.global_batch > 0) {
+        const struct batch_share share = batch_share_of(job, 0);
+        settings.batch_size = (uint32_t)share.batch;
+        settings.accumulation_steps = share.micro_steps;
+    }
     struct advisor advisor = {.job = &settings,
                               .device = device,
                               .profile = &profile,

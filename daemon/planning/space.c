@@ -389,7 +389,7 @@ void space_apply(const struct space *space, struct point point, struct train_job
     job->batch_size = batch->batch;
     job->accumulation_steps = batch->steps;
     job->no_sync = batch->no_sync;
-    job->batch_tokens = 0;
+    job->batch_tokens = job->global_batch = 0;
     job->checkpoint = recompute->patterns;
     job->checkpoint_count = recompute->count;
     job->wrap = space->units[point.at[DIMENSION_UNITS]].policy;
@@ -440,7 +440,7 @@ void space_print(const struct space *space, struct point point, struct buf *out)
     struct train_job job;
     space_apply(space, point, &job);
     buf_printf(out, "train.batch_size=%" PRIu32 "\n", job.batch_size);
-    if (space->job->batch_tokens == 0)
+    if (space->job->batch_tokens == 0 && space->job->global_batch == 0)
         buf_printf(out, "train.accumulation_steps=%" PRIu32 "\n", job.accumulation_steps);
     buf_printf(out, "train.no_sync=%s\n", job.no_sync ? "true" : "false");
     buf_printf(out, "fsdp.strategy=%s\n", plan_strategy_name(job.plan.strategy));

@@ -170,6 +170,16 @@ static status_t add_norm(const struct executor *executor, const struct program *
     return NULL;
 }
 
+static void key_dropout(const struct executor *executor, struct action *action,
+                        const struct step_input *input)
+{
+    struct kernel_call *call = &action->call;
+    uint64_t batches = input->micro_steps > 0 ? input->micro_steps : 1;
+    call->step = input->by_sample ? input->step : input->step * batches + input->micro;
+    call->rank = input->by_sample ? 0 : (uint32_t)executor->plan->options.rank;
+    call->first = input->by_sample ? input->first_sample * action->random_elements : 0;
+}
+
 static status_t issue(struct executor *executor, struct program *program, int i,
                       const struct step_input *input)
 {
@@ -193,8 +203,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
                                action->count);
     case INSTRUCTION_COMPUTE:
-        action->call.step =
-            input->step * (input->micro_steps > 0 ? input->micro_steps : 1) + input->micro;
+        key_dropout(executor, action, input);
         return lane_launch(lane, program->graph, instruction->op, &action->call);
     case INSTRUCTION_FREE:
         if (executor->poison == NULL) return NULL;

@@ -45,7 +45,9 @@ struct step_input {
     const int32_t *starts;           /* (batch, time), if the graph has them: see ops/op.h */
     int64_t samples;                 /* targets that count */
     float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
-    uint64_t step;                   /* keys dropout, with `micro`; from 0 */
+    uint64_t step;                   /* keys dropout, with `micro` and the rank; from 0 */
+    bool by_sample;                  /* dropout is keyed by step and sample instead: */
+    uint64_t first_sample;           /* the place of the first row in the step's samples */
     uint32_t micro, micro_steps;     /* which of a step's batches, and their number; 0 of 0 if it is
                                       * the only one */
     struct optimizer_step optimizer; /* train only */

@@ -22,6 +22,7 @@ struct action {
     struct plan_range *ranges; /* of the unit's kept elements */
     int range_count;
     struct kernel_call call;
+    uint64_t random_elements; /* of one sample: those that dropout draws for */
 };
 
 struct program {

@@ -54,6 +54,22 @@ static char *label_of(const struct executor *executor, const struct program *pro
     return buf_take(&text);
 }
 
+/* How many random numbers an op draws for a sample. */
+static uint64_t random_elements(const struct graph *graph, int op)
+{
+    struct op_desc desc;
+    graph_describe_op(graph, op, &desc);
+    int64_t batch = graph->values[graph->input].type.dims[0], count = 0;
+    bool attention = desc.kind == OP_ATTENTION || desc.kind == OP_ATTENTION_BACKWARD;
+    if (attention) {
+        int64_t time = desc.inputs[0].dims[1];
+        count = desc.inputs[0].dims[0] * desc.attrs.attention.heads * time * time;
+    } else if (desc.kind == OP_DROPOUT || desc.kind == OP_DROPOUT_BACKWARD) {
+        count = tensor_element_count(&desc.inputs[0]);
+    }
+    return (uint64_t)(count / batch);
+}
+
 static void prepare_compute(const struct executor *executor, const struct program *program,
                             const struct plan_instruction *instruction, struct action *action)
 {
@@ -64,7 +80,7 @@ static void prepare_compute(const struct executor *executor, const struct progra
         action->call.outputs[i] = value_memory(executor, program->plan, op->outputs[i]);
     action->call.workspace = action->workspace;
     action->call.seed = executor->seed;
-    action->call.rank = (uint32_t)executor->plan->options.rank;
+    action->random_elements = random_elements(program->plan->graph, instruction->op);
 }
 
 static const struct shard_groups *find_groups(const struct executor *executor, int ranks)

@@ -39,6 +39,7 @@ static uint64_t hash_settings(const struct train_session *session)
         job->dropout,
         job->evaluate,
         job->accumulation_steps,
+        job->global_batch,
         job->skip_non_finite,
         optimizer->kind,
         optimizer->nesterov,

@@ -11,6 +11,7 @@ static status_t open_images(struct feed *feed, const struct train_session *sessi
     const struct image_set *set = evaluation ? &session->test_set : &session->train_set;
     TRY(sampler_init(&feed->sampler, set->count, job->world, session->rank,
                      job->shuffle && !evaluation, evaluation));
+    if (!evaluation) feed->sampler.share = batch_share_of(job, session->rank);
     feed->count = sampler_count(&feed->sampler);
     feed->order = malloc((size_t)feed->count * sizeof *feed->order);
     if (feed->order == NULL)

@@ -70,6 +70,9 @@ struct train_job {
     uint64_t evaluate_batches;  /* an evaluation covers the windows of at most this many optimizer
                                  * steps; 0: all */
     uint32_t epochs;            /* DATA_TOKENS: 0 for no limit except max_steps */
+    /* Samples per optimizer step, all ranks, whatever their number; 0: what batch_size and
+     * accumulation_steps give. Batches are at most batch_size then. */
+    uint64_t global_batch;
     uint32_t batch_size, test_batch_size;
     uint64_t seed;
     uint32_t log_interval; /* steps */

@@ -1,6 +1,7 @@
 # daemon/train, and the program that draws digits to train on
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
+  %D%/batch_share.c %D%/batch_share.h \
   %D%/cifar.c %D%/cifar.h \
   %D%/compare.c \
   %D%/data_file.c %D%/data_file.h \
@@ -79,7 +80,7 @@ TESTS += tests/parity/test_init.py
 EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
-TRAIN_TESTS = tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_tokens \
+TRAIN_TESTS = tests/engine/test_session tests/engine/test_step tests/engine/test_global_batch tests/engine/test_pull tests/engine/test_tokens \
   tests/engine/test_checkpoint tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_rewrap
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)

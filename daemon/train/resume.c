@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/saved.h"
+#include "train/batch_share.h"
 #include "train/schedule.h"
 
 enum { PIECE = 1 << 18 };
@@ -116,9 +117,11 @@ static void find_place_in_images(struct run *run)
 {
     const struct train_session *session = run->session;
     uint64_t world = (uint64_t)run->job->world, batch = run->job->batch_size;
-    uint64_t count = (uint64_t)run->train.count, first = run->rows / world;
+    uint64_t count = (uint64_t)run->train.count, global = run->job->global_batch;
+    uint64_t first = (uint64_t)batch_share_position(run->job, run->rows);
     if (first > count) first = count;
-    if (first * world != run->rows) run->rows = first * world; /* some rows are repeated */
+    if (global > 0) run->rows = run->rows / global * global; /* of another batch: some again */
+    else if (first * world != run->rows) run->rows = first * world; /* some rows are repeated */
     /* An epoch's last batch and step may be short, so count the remaining rows, not those used. */
     uint64_t left = divide_up(divide_up(count - first, batch), session->micro_steps);
     double place = (run->epochs + 1.0) * session->epoch_steps - (double)left;
@@ -130,8 +133,10 @@ static void find_place_in_images(struct run *run)
 static void find_place_in_tokens(struct run *run)
 {
     const struct train_session *session = run->session;
-    uint64_t batch = (uint64_t)run->job->batch_size * (uint64_t)run->job->world;
-    uint64_t step = batch * session->micro_steps;
+    uint64_t global = run->job->global_batch;
+    uint64_t batch =
+        global > 0 ? global : (uint64_t)run->job->batch_size * (uint64_t)run->job->world;
+    uint64_t step = global > 0 ? global : batch * session->micro_steps;
     if (run->rows == run->step * step) return;
     run->rows = run->rows / batch * batch;           /* some windows are repeated */
     uint64_t left = session->steps - run->step, all; /* max_steps */

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "train/batch_share.h"
 #include "train/init.h"
 #include "train/resume.h"
 #include "train/rewrap.h"
@@ -275,6 +276,21 @@ static status_t next_batch(struct run *run, struct batch *batch, bool *more)
     return status;
 }
 
+/* The samples of an epoch of images that a step may use, or 0 for no limit. */
+static int64_t epoch_samples(const struct run *run)
+{
+    return run->job->data_format == DATA_IMAGES ? run->session->train_set.count : 0;
+}
+
+/* The place of a batch's first row in the samples of a step with a global batch. */
+static uint64_t first_sample(const struct run *run, uint32_t micro)
+{
+    if (run->job->global_batch == 0) return 0;
+    const struct batch_share share = batch_share_of(run->job, run->session->rank);
+    uint64_t step = run->rows / run->job->global_batch;
+    return (uint64_t)batch_share_first(&share, (int64_t)step, micro, epoch_samples(run));
+}
+
 /* Runs all batches of one step; `batch` is the first. */
 static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t count,
                             struct step_result *result, struct tally *step)
@@ -290,6 +306,8 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
         input.micro = micro;
         /* Not `count`: an epoch's last step may be short, with different figures. */
         input.micro_steps = run->session->micro_steps;
+        input.by_sample = run->job->global_batch > 0;
+        input.first_sample = first_sample(run, micro);
         input.max_norm = run->job->max_norm;
         input.skip = skip;
         TRY(micro_step(run, &input, micro + 1 == count, result, step));
@@ -308,8 +326,13 @@ static status_t checkpoint(struct run *run, bool due)
 static void count_rows(struct run *run, uint32_t batches)
 {
     const struct train_job *job = run->job;
-    run->rows += (uint64_t)batches * job->batch_size * (uint64_t)job->world;
     uint64_t all = (uint64_t)run->train.count * (uint64_t)job->world;
+    if (job->global_batch > 0) {
+        run->rows += job->global_batch;
+        all = (uint64_t)run->session->train_set.count;
+    } else {
+        run->rows += (uint64_t)batches * job->batch_size * (uint64_t)job->world;
+    }
     if (job->data_format == DATA_IMAGES && run->rows > all) run->rows = all;
 }
 
@@ -325,6 +348,13 @@ static double schedule_now(const struct run *run)
     return schedule_factor(job, run->step, (double)run->step + shift, steps + shift);
 }
 
+/* Of all ranks, in `count` batches. */
+static uint64_t samples_of(const struct train_job *job, uint32_t count)
+{
+    if (job->global_batch > 0) return job->global_batch;
+    return (uint64_t)count * job->batch_size * (uint64_t)job->world;
+}
+
 /* Runs one training step of `count` batches, and its boundary. */
 static status_t train_step(struct run *run, const struct batch *batch, uint32_t count,
                            int64_t began)
@@ -333,7 +363,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     struct step_result result;
     struct tally step = {.steps = 1};
     if (run->job->data_format != DATA_IMAGES)
-        step.tokens = (double)run->job->context * run->job->batch_size * run->job->world * count;
+        step.tokens = (double)run->job->context * (double)samples_of(run->job, count);
     TRY(micro_steps(run, batch, count, &result, &step));
     report_note(run);
     bool counts = result.stats[PLAN_STAT_COUNTED] != 0;
@@ -376,7 +406,7 @@ static status_t run_epoch(struct run *run)
 {
     const struct train_job *job = run->job;
     int64_t began = clock_monotonic_ns() - run->epoch.ns, step_began = clock_monotonic_ns();
-    int64_t first = (int64_t)(run->rows / (uint64_t)job->world);
+    int64_t first = batch_share_position(job, run->rows);
     uint64_t left = (uint64_t)(run->train.count - first + job->batch_size - 1) / job->batch_size;
     struct tally test = {0};
     feed_start_epoch(&run->train, run->epochs + 1, first);
@@ -459,7 +489,7 @@ static status_t follow_step(struct run *run)
 static status_t run_steps(struct run *run)
 {
     const struct train_session *session = run->session;
-    feed_start_steps(&run->train, session, run->rows / (uint64_t)run->job->world,
+    feed_start_steps(&run->train, session, (uint64_t)batch_share_position(run->job, run->rows),
                      session->steps - run->step);
     if (run->resumed && run->step > 0) TRY(follow_step(run));
     while (run->step < session->steps) {

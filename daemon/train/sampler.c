@@ -32,6 +32,7 @@ void sampler_deinit(struct sampler *sampler)
 
 int64_t sampler_count(const struct sampler *sampler)
 {
+    if (sampler->share.samples > 0) return batch_share_rows(&sampler->share, sampler->samples);
     return ((int64_t)sampler->samples + sampler->world - 1) / sampler->world;
 }
 
@@ -45,6 +46,11 @@ void sampler_fill(const struct sampler *sampler, uint32_t epoch, uint32_t *order
         for (uint32_t i = 0; i < sampler->samples; i++) sampler->all[i] = i;
     }
     int64_t count = sampler_count(sampler);
+    for (int64_t i = 0; i < count && sampler->share.samples > 0; i++) {
+        int64_t place = batch_share_find(&sampler->share, i, sampler->samples);
+        order[i] = place < 0 ? SAMPLE_NONE : sampler->all[place];
+    }
+    if (sampler->share.samples > 0) return;
     for (int64_t i = 0; i < count; i++) {
         int64_t place = i * sampler->world + sampler->rank;
         bool repeat = place >= sampler->samples;

@@ -8,6 +8,7 @@
 #define FSDPD_TRAIN_SAMPLER_H
 
 #include "base/status.h"
+#include "train/batch_share.h"
 #include "train/generator.h"
 
 /* An entry without a sample: a row that pads a batch and does not count. */
@@ -23,6 +24,9 @@ struct sampler {
      * because an accuracy must not count a sample twice.
      */
     bool skip_repeats;
+    /* With a global batch: which of each batch's samples are this rank's. None is repeated; entries
+     * without a sample are SAMPLE_NONE. Zeroed otherwise; the caller sets it. */
+    struct batch_share share;
     uint32_t *all; /* the order of the whole set: scratch memory of sampler_fill */
 };
 
@@ -31,7 +35,8 @@ status_t sampler_init(struct sampler *sampler, int64_t samples, int world, int r
                       bool skip_repeats) FSDPD_MUST_USE;
 void sampler_deinit(struct sampler *sampler);
 
-/* The number of entries per rank and epoch, the same on every rank: ceil(samples / world). */
+/* The number of entries per rank and epoch, the same on every rank: ceil(samples / world), or, with
+ * a global batch, whole batches. */
 int64_t sampler_count(const struct sampler *sampler);
 
 /* Writes sampler_count entries. `epoch` counts from 1. */

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "train/batch_share.h"
 #include "train/image_files.h"
 #include "train/schedule.h"
 #include "train/session_state.h"
@@ -71,6 +72,10 @@ static status_t read_image_sizes(struct train_session *session)
             count_steps(session->test_set.count, job->world, session->evaluate_batch);
     }
     session->epoch_batches = count_steps(session->train_set.count, job->world, job->batch_size);
+    const struct batch_share share = batch_share_of(job, session->rank);
+    if (share.samples > 0)
+        session->epoch_batches =
+            (uint64_t)(batch_share_rows(&share, session->train_set.count) / share.batch);
     uint64_t epoch_steps =
         (session->epoch_batches + session->micro_steps - 1) / session->micro_steps;
     session->epoch_steps = (double)epoch_steps;
@@ -97,6 +102,22 @@ static uint64_t product(uint64_t a, uint64_t b)
     return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
 }
 
+/* With a global batch, the batches of this world: as few as fit, and as even as goes. */
+static status_t divide_global_batch(struct train_session *session)
+{
+    struct train_job *job = &session->settings;
+    if (job->global_batch == 0) return NULL;
+    TRY(batch_share_check(job));
+    if (job->dropout && !device_is_host(session->device))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "train.global_batch: keys dropout by sample, which only the device cpu "
+                          "can do so far; expected train.dropout: false");
+    const struct batch_share share = batch_share_of(job, session->rank);
+    job->batch_size = (uint32_t)share.batch;
+    job->accumulation_steps = share.micro_steps;
+    return NULL;
+}
+
 /* Integer division: rounding could add a step. */
 static status_t count_token_steps(struct train_session *session)
 {
@@ -104,6 +125,7 @@ static status_t count_token_steps(struct train_session *session)
     bool data = train_job_has_data(job);
     uint64_t windows = data ? (uint64_t)session->tokens.train.rows : 0, rows, all;
     rows = product(product(job->batch_size, (uint64_t)job->world), session->micro_steps);
+    if (job->global_batch > 0) rows = job->global_batch;
     session->epoch_steps = (double)windows / (double)rows;
     uint64_t steps = job->max_steps > 0 ? job->max_steps : UINT64_MAX;
     if (data && job->epochs > 0) {
@@ -212,8 +234,10 @@ static status_t build_graphs_as(struct train_session *session)
     TRY(graph_build(session->model, &train, &session->train_graph));
     const union op_attrs *loss = find_loss(session->train_graph);
     session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;
-    session->step_flops =
-        count_flops(session->train_graph) * session->job->world * session->micro_steps;
+    double flops = count_flops(session->train_graph);
+    session->step_flops = flops * job->world * session->micro_steps;
+    if (job->global_batch > 0)
+        session->step_flops = flops / job->batch_size * (double)job->global_batch;
     TRY(device_lower(session->device, session->train_graph, &session->train_lowered));
     if (!job->evaluate) return NULL;
 
@@ -404,6 +428,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
+    TRY(divide_global_batch(session));
     TRY(read_sizes(session));
     if (session->steps > 0) TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "train/batch_share.h"
 #include "train/token_paths.h"
 
 /* Tokens checked before training, at several hundred million tokens per second. */
@@ -232,6 +233,7 @@ static int64_t evaluated_rows(const struct train_job *job, int64_t rows)
 {
     uint64_t micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
     uint64_t each = (uint64_t)job->batch_size * (uint64_t)job->world * micro_steps;
+    if (job->global_batch > 0) each = job->global_batch;
     uint64_t all = (uint64_t)rows;
     if (job->evaluate_batches == 0 || job->evaluate_batches > all / each) return rows;
     return (int64_t)(job->evaluate_batches * each);
@@ -395,7 +397,9 @@ struct token_rows token_data_rows(const struct token_data *data, const struct tr
                                .batch = job->batch_size,
                                .world = job->world,
                                .rank = rank,
-                               .limit = validation ? data->validation_rows : 0};
+                               .limit = validation ? data->validation_rows : 0,
+                               .share = validation ? (struct batch_share){0}
+                                                   : batch_share_of(job, rank)};
 }
 
 status_t token_data_accumulation(const struct train_job *job, int64_t context, uint32_t *steps)

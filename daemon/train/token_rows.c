@@ -18,7 +18,8 @@ static bool find_row(const struct token_rows *rows, int64_t row, struct row_plac
 {
     int64_t number = (row / rows->batch * rows->world + rows->rank) * rows->batch +
                      row % rows->batch; /* among the rows of all ranks */
-    if (rows->limit > 0 && number >= rows->limit) return false;
+    if (rows->share.samples > 0) number = batch_share_find(&rows->share, row, 0);
+    if (number < 0 || (rows->limit > 0 && number >= rows->limit)) return false;
     if (rows->limit > 0) {
         int64_t all = rows->mixture->order.count, each = all / rows->limit,
                 rest = all % rows->limit;

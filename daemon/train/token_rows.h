@@ -4,6 +4,7 @@
 #ifndef FSDPD_TRAIN_TOKEN_ROWS_H
 #define FSDPD_TRAIN_TOKEN_ROWS_H
 
+#include "train/batch_share.h"
 #include "train/masking.h"
 #include "train/mixture.h"
 #include "train/rows.h"
@@ -23,6 +24,7 @@ struct token_rows {
     /* 0: no limit. Otherwise the number of rows of all ranks together, spread evenly over the
      * mixture's cycle; rows beyond it do not exist. */
     int64_t limit;
+    struct batch_share share; /* of training with a global batch; else zeroed */
 };
 
 /* For the loader; `rows` must neither move nor change. */

@@ -343,6 +343,7 @@ static void fill_job(struct job_settings *settings)
                       .flip = spec->data->flip},
         .epochs = spec->train->epochs,
         .batch_size = spec->train->batch_size,
+        .global_batch = spec->train->global_batch,
         .test_batch_size = spec->train->test_batch_size,
         .seed = spec->train->seed,
         .log_interval = spec->train->log_interval,

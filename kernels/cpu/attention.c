@@ -327,7 +327,8 @@ static void drop(const struct attention_job *job, struct meeting *m, float *to, 
     int64_t pair = m->key / (2 * BLOCK) * (2 * BLOCK), time = job->shape.time;
     bool one_run = time <= BLOCK, draw = m->drawn != pair;
     m->drawn = pair;
-    uint64_t first = attention_row_index(&job->shape, m->batch, m->head, m->query);
+    uint64_t first =
+        job->call->first + attention_row_index(&job->shape, m->batch, m->head, m->query);
     if (one_run)
         job->loops->keep_bits((size_t)(first % 4 + (uint64_t)time * m->queries + 63) / 64, m->words,
                               first / 4, &job->mask);

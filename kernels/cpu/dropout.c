@@ -22,16 +22,28 @@ struct dropout_job {
     float *y;
     struct dropout_mask mask;
     float scale;
+    uint64_t first; /* the index of the first element */
 };
+
+/* The bits of `count` elements from `index` on, which may lie within a block of random words. */
+static void plain_bits(const struct dropout_job *job, size_t count, uint64_t index, uint64_t *words)
+{
+    unsigned ahead = (unsigned)(index % 4);
+    size_t needed = (count + ahead + 63) / 64;
+    cpu_loops_get()->keep_bits(needed, words, index / 4, &job->mask);
+    if (ahead == 0) return;
+    words[needed] = 0;
+    for (size_t w = 0; w < needed; w++) words[w] = words[w] >> ahead | words[w + 1] << (64 - ahead);
+}
 
 static void plain_part(const void *argument, size_t begin, size_t end)
 {
     const struct dropout_job *job = argument;
     const struct cpu_loops *loops = cpu_loops_get();
-    uint64_t words[CHUNK / 64];
+    uint64_t words[CHUNK / 64 + 2];
     for (size_t i = begin; i < end; i += CHUNK) {
         size_t count = end - i < CHUNK ? end - i : CHUNK;
-        loops->keep_bits((count + 63) / 64, words, i / 4, &job->mask);
+        plain_bits(job, count, job->first + i, words);
         loops->apply_bits(count, job->y + i, job->x + i, words, job->scale,
                           job->kernel->desc.accumulate[0]);
     }
@@ -72,7 +84,7 @@ static void channels_last_part(const void *argument, size_t begin, size_t end)
                 size_t tile_channels = channels - c < TILE_CHANNELS ? channels - c : TILE_CHANNELS;
                 size_t tile_pixels = pixels - p < TILE_PIXELS ? pixels - p : TILE_PIXELS;
                 tile_bits(job, tile_channels, tile_pixels, pixels,
-                          (image * channels + c) * pixels + p, words, bit_offsets);
+                          job->first + (image * channels + c) * pixels + p, words, bit_offsets);
                 size_t at = (image * pixels + p) * channels + c;
                 cpu_loops_get()->apply_bits_transposed(tile_channels, tile_pixels, channels,
                                                        job->y + at, job->x + at, words, bit_offsets,
@@ -92,7 +104,8 @@ static status_t run_dropout(const struct kernel *kernel, const struct kernel_cal
                                        .step = (uint32_t)call->step,
                                        .rank = call->rank,
                                        .threshold = philox_threshold(p)},
-                              .scale = (float)(1 / (1 - p))};
+                              .scale = (float)(1 / (1 - p)),
+                              .first = call->first};
     if (cpu_is_plain(type))
         cpu_parallel(kernel->threads, (size_t)tensor_element_count(type), CHUNK, plain_part, &job);
     else cpu_parallel(kernel->threads, (size_t)type->dims[0], 1, channels_last_part, &job);

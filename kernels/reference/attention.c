@@ -83,7 +83,8 @@ static double dropout_factor(const struct attention *a, int64_t batch, int64_t h
 {
     double p = a->kernel->desc.attrs.attention.p;
     if (p == 0) return 1;
-    uint64_t i = attention_row_index(&a->shape, batch, head, row) + (uint64_t)column;
+    uint64_t i =
+        a->call->first + attention_row_index(&a->shape, batch, head, row) + (uint64_t)column;
     uint32_t key[2] = {(uint32_t)a->call->seed, (uint32_t)(a->call->seed >> 32)}, words[4];
     uint32_t counter[4] = {(uint32_t)(i / 4), a->kernel->desc.attrs.attention.stream,
                            (uint32_t)a->call->step, a->call->rank};

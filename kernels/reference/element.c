@@ -40,12 +40,13 @@ status_t reference_dropout(const struct kernel *kernel, const struct kernel_call
     uint32_t key[2] = {(uint32_t)call->seed, (uint32_t)(call->seed >> 32)};
     int64_t count = tensor_element_count(&desc->inputs[0]);
     for (int64_t i = 0; i < count; i++) {
-        uint32_t counter[4] = {(uint32_t)(i / 4), desc->attrs.dropout.stream, (uint32_t)call->step,
-                               call->rank};
+        uint64_t index = call->first + (uint64_t)i;
+        uint32_t counter[4] = {(uint32_t)(index / 4), desc->attrs.dropout.stream,
+                               (uint32_t)call->step, call->rank};
         uint32_t words[4];
         philox_block(counter, key, words);
         float value = x[reference_offset(&desc->inputs[0], i)];
-        bool kept = words[i % 4] * 0x1p-32 >= p;
+        bool kept = words[index % 4] * 0x1p-32 >= p;
         reference_put(kernel, 0, &y[reference_offset(&desc->outputs[0], i)],
                       kept ? value * scale : 0);
     }

@@ -111,6 +111,26 @@ static struct op_desc dropout_desc(enum op_kind kind, struct tensor_type type, d
     return desc;
 }
 
+/* A call whose elements are numbered from another first has the bits of a part of a larger call. */
+TEST(dropout_counts_from_first)
+{
+    enum { ALL = 9000, PART = 4100 };
+    static float x[ALL], all[ALL], part[ALL];
+    for (int i = 0; i < ALL; i++) x[i] = 1;
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        struct op_desc desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, ALL, 0, 0, 0), 0.4);
+        run_once(library, &desc,
+                 (struct kernel_call){.inputs = {x}, .outputs = {all}, .seed = 9, .step = 4});
+        desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, PART, 0, 0, 0), 0.4);
+        for (uint64_t first = 0; first < 70; first++) {
+            run_once(library, &desc,
+                     (struct kernel_call){
+                         .inputs = {x}, .outputs = {part}, .seed = 9, .step = 4, .first = first});
+            ck_assert_mem_eq(part, all + first, PART * sizeof *part);
+        }
+    }
+}
+
 /* The counter is (element / 4, stream, step, rank), the key the seed. */
 TEST(dropout_counter)
 {

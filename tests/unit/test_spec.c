@@ -144,7 +144,7 @@ static const struct {
     {"train: {max_steps: 9}", "data={format: tokens, path: a.bin}",
      "data:\n  format: tokens\n  path: a.bin\n  validation_fraction: 0.1\n  context: 0\n"
      "  encoding: auto\n  objective: causal\ntrain:\n  epochs: 0\n  batch_size: 64\n"
-     "  batch_tokens: 0\n  seed: 1\n"},
+     "  global_batch: 0\n  batch_tokens: 0\n  seed: 1\n"},
     {"train: {max_steps: 9}", "data={format: tokens, path: a, validation_path: b, encoding: llm.c}",
      "  validation_path: b\n"},
     {"train: {epochs: 2, evaluate_interval: 7}", "data={format: text, path: a.txt, context: 64}",
@@ -472,6 +472,13 @@ static const struct {
     {"", "data={format: text, path: a}",
      "job.yaml: train.max_steps: is missing; it or train.epochs must limit "
      "training on tokens"},
+    {"train: {epochs: 1, batch_tokens: 8, global_batch: 2}", "data={format: text, path: a}",
+     "job.yaml: train.global_batch: expected no train.batch_tokens beside it, found 8"},
+    {"train: {global_batch: 8, accumulation_steps: 2}", NULL,
+     "job.yaml: train.global_batch: it (8) and train.batch_size say how many "
+     "train.accumulation_steps there are; expected 1, found 2"},
+    {"train: {global_batch: 3}\nworkers: 4", NULL,
+     "job.yaml: train.global_batch: expected at least a sample for each of 4 workers, found 3"},
     {"train: {epochs: 1, batch_tokens: 8, accumulation_steps: 2}", "data={format: text, path: a}",
      "job.yaml: train.accumulation_steps: train.batch_tokens (8) says how many there are; expected "
      "1, found 2"},

@@ -1,0 +1,193 @@
+/*
+ * Global batches: a step has the same samples at any world, whose ranks have unequal shares of
+ * them, in one batch or in several; and dropout is keyed by sample. So the curve does not depend on
+ * the world.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/array.h"
+#include "session_group.h"
+#include "tests/testing.h"
+#include "train/batch_share.h"
+
+enum { VOCABULARY = 37, CONTEXT = 15, TOKENS = 6000 };
+
+/* 675 probabilities and 345 activations of a sample: no multiples of four. */
+static const char model[] =
+    "name: Tiny\n"
+    "input: tokens\n"
+    "vocabulary: 37\n"
+    "context: 15\n"
+    "modules:\n"
+    "  wte: Embedding(37, 24)\n"
+    "  wpe: Embedding(15, 24)\n"
+    "  drop: Dropout(0.2)\n"
+    "  c_attn: Linear(24, 72)\n"
+    "  narrow: Linear(24, 23)\n"
+    "  head: Linear(23, 37)\n"
+    "forward:\n"
+    "  - y = drop(wte(x) + wpe(positions(x)))\n"
+    "  - y += attention(c_attn(y), num_heads=3, is_causal=True, "
+    "dropout_p=0.2)\n"
+    "  - y = drop(narrow(y))\n"
+    "  - output = head(y)\n"
+    "loss: cross_entropy(output, target)\n"
+    "init: [{match: \"*.bias\", zeros: true}, {match: \"*\", normal: 0.1}]\n";
+
+static const char digits[] = "name: Digits\n"
+                             "input: [28, 28]\n"
+                             "classes: 10\n"
+                             "modules:\n"
+                             "  fc1: Linear(784, 30)\n"
+                             "  drop: Dropout(0.3)\n"
+                             "  fc2: Linear(30, 10)\n"
+                             "forward:\n"
+                             "  - y = drop(relu(fc1(flatten(x, 1))))\n"
+                             "  - output = log_softmax(fc2(y), dim=1)\n"
+                             "loss: nll_loss(output, target)\n";
+
+static char path[64];
+
+static void set_up(void)
+{
+    strcpy(path, "/tmp/fsdpd-test-global-XXXXXX");
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    uint16_t ids[TOKENS] = {1};
+    uint32_t noise = 1;
+    for (int i = 1; i < TOKENS; i++) {
+        noise = noise * 1664525 + 1013904223;
+        uint32_t next = noise >> 28 == 0 ? noise >> 8 : 5 * (uint32_t)ids[i - 1] + 3;
+        ids[i] = (uint16_t)(next % VOCABULARY);
+    }
+    ck_assert_int_eq(write(fd, ids, sizeof ids), sizeof ids);
+    close(fd);
+    group_draw_digits();
+}
+
+static void tear_down(void)
+{
+    unlink(path);
+    group_remove_digits();
+}
+
+TESTS_BELOW(.timeout = 120, .set_up = set_up, .tear_down = tear_down);
+
+static void init(struct group *group, bool images, int world, uint32_t batch_size)
+{
+    group_init(group, images ? digits : model, images ? group_data : NULL, world);
+    struct train_job *job = &group->job;
+    job->global_batch = 10;
+    job->batch_size = batch_size;
+    job->log_interval = images ? 4 : 1;
+    job->dropout = job->shuffle = true;
+    job->optimizer = (struct optimizer_step){
+        .kind = OPTIMIZER_ADAMW, .lr = 0.002, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    if (images) {
+        job->epochs = 2;
+        return;
+    }
+    job->data_format = DATA_TOKENS;
+    job->data_path = path;
+    job->validation_fraction = 0.1;
+    job->epochs = 0;
+    job->max_steps = 60;
+    job->evaluate_interval = 30;
+    job->wrap = (struct wrap_policy){.kind = WRAP_AUTO};
+    job->schedule = SCHEDULE_COSINE;
+}
+
+static void expect_same_curve(const struct group *a, const struct group *b)
+{
+    const struct member *one = &a->members[0], *other = &b->members[0];
+    ck_assert_int_gt(one->metric_count, 25);
+    ck_assert_int_eq(one->metric_count, other->metric_count);
+    ck_assert_uint_eq(one->steps, other->steps);
+    for (int i = 0; i < one->metric_count; i++) {
+        double difference = fabs(one->metrics[i].loss / other->metrics[i].loss - 1);
+        ck_assert_msg(difference <= 1e-5, "loss %d differs by %g", i, difference);
+        ck_assert(one->metrics[i].epoch == other->metrics[i].epoch);
+        ck_assert(one->metrics[i].learning_rate == other->metrics[i].learning_rate);
+    }
+    for (int i = 0; i < one->validation_count; i++)
+        ck_assert(fabs(one->validations[i].loss / other->validations[i].loss - 1) <= 1e-5);
+    for (int i = 0; i < one->epoch_count; i++)
+        ck_assert(fabs(one->epochs[i].train_loss / other->epochs[i].train_loss - 1) <= 1e-5);
+}
+
+/* Digits have 601 samples: the last step of an epoch has one sample. */
+LOOP_TEST(one_curve, 0, 2)
+{
+    static const struct {
+        int world;
+        uint32_t batch_size;
+        bool no_sync;
+        enum strategy strategy;
+    } cases[] = {
+        {1, 4, false, STRATEGY_FULL_SHARD},    {2, 64, false, STRATEGY_FULL_SHARD},
+        {3, 64, false, STRATEGY_FULL_SHARD},   {4, 64, false, STRATEGY_FULL_SHARD},
+        {3, 2, false, STRATEGY_SHARD_GRAD_OP}, {4, 1, true, STRATEGY_FULL_SHARD},
+        {4, 2, false, STRATEGY_NO_SHARD},
+    };
+    static struct group one, other;
+    init(&one, _i == 1, 1, 64);
+    group_run(&one);
+    group_expect_success(&one);
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        init(&other, _i == 1, cases[i].world, cases[i].batch_size);
+        other.job.no_sync = cases[i].no_sync;
+        other.job.plan.strategy = cases[i].strategy;
+        group_run(&other);
+        group_expect_success(&other);
+        expect_same_curve(&one, &other);
+        group_reset(&other);
+    }
+    group_reset(&one);
+}
+
+/* Every sample of a step belongs to one rank, in order, and shares differ by at most one. */
+LOOP_TEST(shares_are_even, 1, 9)
+{
+    for (uint64_t samples = (uint64_t)_i; samples < 30; samples++)
+        for (uint32_t most = 1; most < 8; most++)
+            for (int64_t limit = 0; limit < 70; limit += 23) {
+                struct train_job job = {.global_batch = samples, .world = _i, .batch_size = most};
+                int64_t next = 0, end = limit > 0 ? limit : 3 * (int64_t)samples, least = INT64_MAX,
+                        largest = 0;
+                for (int64_t step = 0; step * (int64_t)samples < end; step++)
+                    for (int rank = 0; rank < _i; rank++) {
+                        struct batch_share share = batch_share_of(&job, rank);
+                        ck_assert_int_le(share.batch, most);
+                        int64_t rows = share.batch * share.micro_steps, own = 0;
+                        int64_t first = batch_share_first(&share, step, 0, limit);
+                        ck_assert_int_eq(step * (int64_t)samples + first, next);
+                        for (int64_t row = 0; row < rows; row++) {
+                            int64_t found = batch_share_find(&share, step * rows + row, limit);
+                            if (found < 0) continue;
+                            ck_assert_int_eq(found, next++);
+                            own++;
+                        }
+                        if ((step + 1) * (int64_t)samples > end) continue;
+                        if (own < least) least = own;
+                        if (own > largest) largest = own;
+                    }
+                ck_assert_int_eq(next, end);
+                if (least != INT64_MAX) ck_assert_int_le(largest - least, 1);
+            }
+}
+
+TEST(a_rank_without_samples_is_refused)
+{
+    static struct group group;
+    init(&group, false, 4, 64);
+    group.job.global_batch = 3;
+    group_run(&group);
+    ck_assert_str_eq(status_message(group.members[0].status),
+                     "train.global_batch: expected at least a sample for each of 4 workers, "
+                     "found 3");
+    group_reset(&group);
+}
