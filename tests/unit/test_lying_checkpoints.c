@@ -111,7 +111,7 @@ static void add_layer(struct checkpoint *honest, int entry)
     free(more->name);
 }
 
-static void tell_lies(struct checkpoint *honest)
+static void write_lies(struct checkpoint *honest)
 {
     for (int i = 0; i < honest->count; i++) {
         const struct safetensors_entry *entry = &honest->entries[i];
@@ -160,7 +160,7 @@ static status_t check_family(void *user, const struct hf_family_file *file, stat
     find_entries(&honest, &converted);
     write_checkpoint(&honest, honest.entries, honest.count);
     TRY(open_weights(&honest));
-    tell_lies(&honest);
+    write_lies(&honest);
     printf("%s: %d tensors, %d lies\n", hf_family_name(file->family), honest.count, honest.lies);
     ck_assert_int_gt(honest.lies, honest.count);
     char *path = file_path_join(honest.directory, "model.safetensors");
