@@ -2,6 +2,7 @@
 familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
   %D%/bert.yaml \
+  %D%/convnext.yaml \
   %D%/deit.yaml \
   %D%/distilbert.yaml \
   %D%/electra.yaml \

@@ -19,21 +19,38 @@ static status_t read_flag(const struct reader *reader, const struct yamldoc_node
     return reader_read_flag(reader, node, value);
 }
 
+/* A number for all values; an expression that is None disables the rule. */
+static status_t read_constant(const struct reader *reader, const struct yamldoc_node *node,
+                              struct parameter *values, bool *holds)
+{
+    struct constant value = {.kind = CONSTANT_INTEGER};
+    values->init = INIT_CONSTANT;
+    if (!node->quoted && node->text != NULL)
+        TRY(reader_evaluate(reader, node, node->text, &value));
+    *holds = value.kind != CONSTANT_NONE;
+    if (!*holds) return NULL;
+    return reader_read_real(reader, node, -1e30, 1e30, &values->bound);
+}
+
 /* Reads one rule's values into an otherwise empty parameter; *holds is false if the rule is
  * disabled. */
 static status_t read_values(const struct reader *reader, const struct yamldoc_node *rule,
                             struct parameter *values, bool *holds)
 {
-    static const char *const keys[] = {"match", "normal", "uniform", "zeros", "ones"};
+    static const char *const keys[] = {"match", "normal", "uniform",
+                                       "constant", "zeros", "ones"};
     TRY(yamldoc_expect_mapping(rule, "a rule such as {match: \"*.bias\", zeros: true}"));
     TRY(yamldoc_check_keys(rule, keys, COUNT_OF(keys)));
     if (rule->item_count != 2 || !yamldoc_get(rule, "match"))
-        return yamldoc_key_error(rule, "expected match and one of normal, uniform, zeros and ones");
+        return yamldoc_key_error(
+            rule, "expected match and one of normal, uniform, constant, zeros and ones");
     for (int i = 0; i < rule->item_count; i++) {
         const struct yamldoc_node *node = rule->items[i];
         if (strcmp(node->key, "match") == 0) continue;
         bool normal = strcmp(node->key, "normal") == 0, zeros = strcmp(node->key, "zeros") == 0;
-        if (normal || strcmp(node->key, "uniform") == 0) {
+        if (strcmp(node->key, "constant") == 0) {
+            TRY(read_constant(reader, node, values, holds));
+        } else if (normal || strcmp(node->key, "uniform") == 0) {
             TRY(reader_read_real(reader, node, 0, 1e30, &values->bound));
             values->init = normal ? INIT_NORMAL : INIT_UNIFORM;
         } else {

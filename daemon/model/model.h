@@ -19,6 +19,7 @@ enum init_kind {
     INIT_NORMAL,  /* mean 0, standard deviation `bound` */
     INIT_ZEROS,
     INIT_ONES,
+    INIT_CONSTANT, /* all are `bound` */
 };
 
 struct parameter {

@@ -32,6 +32,9 @@ static void fill(struct generator *generator, const struct parameter *parameter,
     case INIT_ONES:
         for (size_t i = 0; i < n; i++) values[i] = 1;
         break;
+    case INIT_CONSTANT:
+        for (size_t i = 0; i < n; i++) values[i] = (float)parameter->bound;
+        break;
     }
 }
 

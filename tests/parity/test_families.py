@@ -149,6 +149,12 @@ IMAGES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, interm
 PICTURES = {
     "vit": ("ViTForImageClassification", dict(IMAGES)),
     "deit": ("DeiTForImageClassification", dict(IMAGES, qkv_bias=False, hidden_act="gelu_new")),
+    "convnext": ("ConvNextForImageClassification", dict(
+        image_size=14, patch_size=2, num_channels=1, num_labels=7, hidden_sizes=[12, 20],
+        depths=[1, 2], num_stages=2, layer_scale_init_value=0.5)),
+    "convnext-plain": ("ConvNextForImageClassification", dict(
+        image_size=14, patch_size=1, num_channels=1, num_labels=7, hidden_sizes=[6, 10, 14],
+        depths=[2, 1, 1], num_stages=3, layer_scale_init_value=0.0, hidden_act="gelu_new")),
 }
 FAMILIES.update(PICTURES)
 # The names of modules in transformers 5, by those in files, which it writes as it always has.

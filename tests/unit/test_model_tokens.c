@@ -302,9 +302,13 @@ static const struct mistake {
     {"output, target)", "output, target)\ninit: [{match: a.*, zeros}]",
      "net.yaml:23: key 'init[0].match': no parameter matches 'a.*'"},
     {"output, target)", "output, target)\ninit: [{match: '*'}]",
-     "net.yaml:23: key 'init[0]': expected match and one of normal, uniform, zeros and ones"},
+     "net.yaml:23: key 'init[0]': expected match and one of normal, uniform, constant, zeros and "
+     "ones"},
     {"output, target)", "output, target)\ninit: [{match: '*', zeros, ones}]",
-     "net.yaml:23: key 'init[0]': expected match and one of normal, uniform, zeros and ones"},
+     "net.yaml:23: key 'init[0]': expected match and one of normal, uniform, constant, zeros and "
+     "ones"},
+    {"output, target)", "output, target)\ninit: [{match: '*', constant: [1]}]",
+     "net.yaml:23: key 'init[0].constant': expected a number from -1e+30 to 1e+30, found a list"},
     {"output, target)", "output, target)\ninit: [{match: '*', zero}]",
      "net.yaml:23: unknown key 'init[0].zero'; did you mean 'zeros'?"},
     {"output, target)", "output, target)\ninit: [{match: '*', zeros: false}]",
@@ -357,6 +361,8 @@ TEST(first_rule_that_matches_counts)
 {
     char *text = mem_printf("%sinit:\n"
                             "  - {match: '*.self.*', uniform: 0.5}\n"
+                            "  - {match: '*', constant: 1 if 2 < 1 else None}\n"
+                            "  - {match: 'h.bias', constant: -0.25}\n"
                             "  - {match: '*.bias', ones: true}\n"
                             "  - {match: '?.weight', normal: 3}\n",
                             several);
@@ -369,7 +375,7 @@ TEST(first_rule_that_matches_counts)
         {"o.inner.self.weight", INIT_UNIFORM, 0.5},
         {"o.inner.self.bias", INIT_UNIFORM, 0.5},
         {"o.inner.out.bias", INIT_ONES, 0},
-        {"h.bias", INIT_ONES, 0},
+        {"h.bias", INIT_CONSTANT, -0.25},
         {"e.weight", INIT_NORMAL, 3},
         {"h.weight", INIT_NORMAL, 3},
     };
