@@ -290,7 +290,9 @@ static status_t find_family(struct client_pull *pull, const Fsdpd__V1__ModelSpec
     }
     status_t status = hf_family_parse(text, strlen(text), "the job's family", &pull->family);
     free(text);
-    return status;
+    if (status != NULL) return status;
+    return hf_family_choose(pull->family, model->hf_config, strlen(model->hf_config),
+                            "the job's config.json");
 }
 
 /* Reads the job's own configuration, which determines the names of its weights. */

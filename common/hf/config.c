@@ -352,6 +352,20 @@ static void check(struct config *config, const struct family_check *check)
 
 /* ---- The whole ---- */
 
+static void refuse_architecture(struct config *config, const char *name)
+{
+    const struct hf_family *family = config->family;
+    struct buf known = {0};
+    buf_add_text(&known, family->architecture);
+    for (int i = 0; i < family->head_count; i++)
+        if (strcmp(family->heads[i].architecture, family->architecture) != 0)
+            buf_printf(&known, "%s%s", i + 1 < family->head_count ? ", " : " and ",
+                       family->heads[i].architecture);
+    refuse(config, STATUS_UNIMPLEMENTED, "architectures", "'%.60s' is not supported; of %s, %s %s",
+           name, family->name, buf_text(&known), family->head_count > 0 ? "are" : "is");
+    buf_deinit(&known);
+}
+
 static void check_architectures(struct config *config)
 {
     const struct hf_family *family = config->family;
@@ -368,8 +382,7 @@ static void check_architectures(struct config *config)
         const char *name = json_string_value(item);
         if (strcmp(name, family->architecture) == 0 || family_has_text(family->also, name))
             continue;
-        refuse(config, STATUS_UNIMPLEMENTED, "architectures",
-               "'%.60s' is not supported; of %s, %s is", name, family->name, family->architecture);
+        refuse_architecture(config, name);
     }
 }
 
@@ -419,6 +432,17 @@ status_t hf_config_type(const char *json, size_t length, const char *file, char 
     if (config.status == NULL) *model_type = mem_strdup(json_string_value(value));
     json_decref(root);
     return config.status;
+}
+
+status_t hf_config_architecture(const char *json, size_t length, const char *file,
+                                char **architecture)
+{
+    json_t *root;
+    TRY(load(json, length, file, &root));
+    const json_t *first = json_array_get(json_object_get(root, "architectures"), 0);
+    *architecture = json_is_string(first) ? mem_strdup(json_string_value(first)) : NULL;
+    json_decref(root);
+    return NULL;
 }
 
 static void check_type(struct config *config)

@@ -7,7 +7,7 @@
 #include "base/array.h"
 #include "base/mem.h"
 
-enum { KEYS_MAX = 128, CHECKS_MAX = 64, TEXTS_MAX = 64 };
+enum { KEYS_MAX = 128, CHECKS_MAX = 64, TEXTS_MAX = 64, HEADS_MAX = 32 };
 
 int family_text_count(const struct yamldoc_node *node)
 {
@@ -36,12 +36,19 @@ static const char *item_of(const struct yamldoc_node *texts, int index)
     return index < family_text_count(texts) ? family_text(texts, index) : NULL;
 }
 
+/* The one that is trained, its heads, and those whose files are read, too. */
+static const char *architecture_of(const struct hf_family *family, int index)
+{
+    if (index == 0) return family->architecture;
+    if (--index < family->head_count) return family->heads[index].architecture;
+    return item_of(family->also, index - family->head_count);
+}
+
 const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index)
 {
     switch (list) {
     case HF_FAMILY_MODEL_TYPES: return item_of(family->model_types, index);
-    case HF_FAMILY_ARCHITECTURES:
-        return index == 0 ? family->architecture : item_of(family->also, index - 1);
+    case HF_FAMILY_ARCHITECTURES: return architecture_of(family, index);
     case HF_FAMILY_KEYS: return index < family->key_count ? family->keys[index].name : NULL;
     }
     return NULL;
@@ -88,13 +95,12 @@ static status_t read_expression(const struct yamldoc_node *node,
     return status;
 }
 
-static status_t read_key(struct hf_family *family, const struct yamldoc_node *node)
+static status_t read_key(struct family_key *key, const struct yamldoc_node *node)
 {
     static const char *const words[] = {"type", "at",     "default",   "from",   "to",
                                         "why",  "needed", "supported", "length", "null"};
     static const char *const types[] = {"size",    "integer", "number", "probability",
                                         "boolean", "text",    "list",   "count"};
-    struct family_key *key = &family->keys[family->key_count++];
     struct yamldoc_node *type = NULL;
     int index = 0;
     key->name = node->key;
@@ -133,13 +139,14 @@ static int find_key(const struct hf_family *family, const char *name)
     return -1;
 }
 
-static status_t read_keys(struct hf_family *family, const struct yamldoc_node *config)
+static status_t read_keys(const struct yamldoc_node *config, struct family_key **keys, int *count)
 {
     TRY(yamldoc_expect_mapping(config, "a mapping from keys of config.json to what they may be"));
     if (config->item_count > KEYS_MAX)
         return yamldoc_key_error(config, "more than %d keys", KEYS_MAX);
-    family->keys = mem_alloc_array((size_t)config->item_count + 1, sizeof *family->keys);
-    for (int i = 0; i < config->item_count; i++) TRY(read_key(family, config->items[i]));
+    *keys = mem_alloc_array((size_t)config->item_count + 1, sizeof **keys);
+    for (int i = 0; i < config->item_count; i++)
+        TRY(read_key(&(*keys)[(*count)++], config->items[i]));
     return NULL;
 }
 
@@ -217,10 +224,37 @@ static status_t read_tensors(struct hf_family *family, const struct yamldoc_node
     return read_left_out(family, yamldoc_get(node, "left_out"));
 }
 
+static status_t read_head(struct family_head *head, const struct yamldoc_node *node)
+{
+    static const char *const words[] = {"config", "other_heads", "new", "model"};
+    struct yamldoc_node *model = NULL;
+    head->architecture = node->key;
+    TRY(yamldoc_expect_mapping(node, "a head: config, other_heads, new, model"));
+    TRY(yamldoc_check_keys(node, words, COUNT_OF(words)));
+    const struct yamldoc_node *config = yamldoc_get(node, "config");
+    if (config != NULL) TRY(read_keys(config, &head->keys, &head->key_count));
+    TRY(read_texts(yamldoc_get(node, "other_heads"), &head->other_heads));
+    TRY(read_texts(yamldoc_get(node, "new"), &head->fresh));
+    TRY(yamldoc_require(node, "model", &model));
+    return yamldoc_read_text(model, "sections of a model file as a text (model: |)", &head->model);
+}
+
+static status_t read_heads(struct hf_family *family, const struct yamldoc_node *heads)
+{
+    if (heads == NULL) return NULL;
+    TRY(yamldoc_expect_mapping(heads, "a mapping from architectures to heads"));
+    if (heads->item_count > HEADS_MAX)
+        return yamldoc_key_error(heads, "more than %d heads", HEADS_MAX);
+    family->heads = mem_alloc_array((size_t)heads->item_count + 1, sizeof *family->heads);
+    for (int i = 0; i < heads->item_count; i++)
+        TRY(read_head(&family->heads[family->head_count++], heads->items[i]));
+    return NULL;
+}
+
 static status_t read_family(struct hf_family *family, const struct yamldoc_node *root)
 {
-    static const char *const words[] = {"name",   "model_type", "architecture", "also",
-                                        "config", "checks",     "tensors",      "model"};
+    static const char *const words[] = {"name",   "model_type", "architecture", "also", "config",
+                                        "checks", "tensors",    "model",        "heads"};
     struct yamldoc_node *name = NULL, *types = NULL, *architecture = NULL, *config = NULL;
     struct yamldoc_node *model = NULL;
     TRY(yamldoc_expect_mapping(root, "a family: name, model_type, architecture, config, model"));
@@ -233,10 +267,11 @@ static status_t read_family(struct hf_family *family, const struct yamldoc_node 
     TRY(yamldoc_read_text(architecture, NULL, &family->architecture));
     TRY(read_texts(yamldoc_get(root, "also"), &family->also));
     TRY(yamldoc_require(root, "config", &config));
-    TRY(read_keys(family, config));
+    TRY(read_keys(config, &family->keys, &family->key_count));
     TRY(read_checks(family, yamldoc_get(root, "checks")));
     TRY(read_tensors(family, yamldoc_get(root, "tensors")));
     TRY(yamldoc_require(root, "model", &model));
+    TRY(read_heads(family, yamldoc_get(root, "heads")));
     return yamldoc_read_text(model, "a model file as a text (model: |)", &family->model);
 }
 
@@ -256,22 +291,33 @@ status_t hf_family_parse(const char *text, size_t length, const char *file,
     return status;
 }
 
+void family_key_deinit(struct family_key *key)
+{
+    expression_free(key->standard.expression);
+    expression_free(key->from.expression);
+    expression_free(key->to.expression);
+    expression_free(key->needed.expression);
+    expression_free(key->length.expression);
+}
+
+static void free_keys(struct family_key *keys, int count)
+{
+    for (int i = 0; i < count; i++) family_key_deinit(&keys[i]);
+    free(keys);
+}
+
 void hf_family_free(struct hf_family *family)
 {
     if (family == NULL) return;
-    for (int i = 0; i < family->key_count; i++) {
-        struct family_key *key = &family->keys[i];
-        expression_free(key->standard.expression);
-        expression_free(key->from.expression);
-        expression_free(key->to.expression);
-        expression_free(key->needed.expression);
-        expression_free(key->length.expression);
-    }
+    for (int i = 0; i < family->head_count; i++)
+        free_keys(family->heads[i].keys, family->heads[i].key_count);
+    free(family->heads);
+    free(family->composed);
+    free_keys(family->keys, family->key_count);
     for (int i = 0; i < family->check_count; i++)
         expression_free(family->checks[i].that.expression);
     for (int i = 0; i < family->left_out_count; i++)
         expression_free(family->left_out[i].when.expression);
-    free(family->keys);
     free(family->checks);
     free(family->left_out);
     yamldoc_free(family->document);

@@ -48,6 +48,14 @@ struct family_left_out {
     struct family_expression when;
 };
 
+/* Another architecture of the family: the same body with another head. */
+struct family_head {
+    const char *architecture, *model; /* sections that replace those of the family's model file */
+    struct family_key *keys;          /* besides the family's, or instead of them */
+    int key_count;
+    const struct yamldoc_node *other_heads, *fresh; /* may be NULL */
+};
+
 struct hf_family {
     struct yamldoc *document; /* owns all texts */
     const char *name, *architecture, *model;
@@ -56,11 +64,21 @@ struct hf_family {
     int key_count;
     struct family_check *checks;
     int check_count;
+    struct family_head *heads;
+    int head_count;
+    char *composed;                   /* the model file of the head that was chosen; else NULL */
+    const struct yamldoc_node *fresh; /* parameters that files may lack; may be NULL */
     const char *prefix; /* "" if there is none */
     const struct yamldoc_node *bare, *buffers, *other_heads, *names, *old_names; /* may be NULL */
     struct family_left_out *left_out;
     int left_out_count;
 };
+
+void family_key_deinit(struct family_key *key);
+
+/* heads.c: the sections of `model` with those of `head` in their places; its blocks are added to
+ * the others, or replace those of the same name. The caller frees. */
+char *family_compose(const char *model, const char *head);
 
 /* The texts of a node that is a list of texts, one text, or NULL. */
 int family_text_count(const struct yamldoc_node *node);

@@ -25,6 +25,13 @@ status_t hf_family_parse(const char *text, size_t length, const char *file,
                          struct hf_family **family) FSDPD_MUST_USE;
 void hf_family_free(struct hf_family *family); /* accepts NULL */
 
+/*
+ * Makes the family that of the architecture that a config.json names, if that is one of its heads.
+ * Before the functions below, and once. Its mistakes are those of hf_config_to_model.
+ */
+status_t hf_family_choose(struct hf_family *family, const char *json, size_t length,
+                          const char *file) FSDPD_MUST_USE;
+
 const char *hf_family_name(const struct hf_family *family);
 
 /* Text `index` of a list of the family, from 0; NULL after the last. Architectures: first the one
@@ -36,6 +43,10 @@ const char *hf_family_item(const struct hf_family *family, enum hf_family_list l
  * hf_config_to_model. */
 status_t hf_config_type(const char *json, size_t length, const char *file,
                         char **model_type) FSDPD_MUST_USE;
+
+/* The first of a config.json's architectures, for the caller to free; NULL if it names none. */
+status_t hf_config_architecture(const char *json, size_t length, const char *file,
+                                char **architecture) FSDPD_MUST_USE;
 
 enum { HF_LEFT_OUT_MAX = 16 };
 
@@ -74,6 +85,10 @@ enum hf_tensor {
  * names that they may have, for the caller to free. NULL if it is none.
  */
 char *hf_parameter_name(const struct hf_family *family, const char *name, enum hf_tensor *kind);
+
+/* Whether files may lack this parameter, as it belongs to a head that they were not trained with:
+ * it then gets initial values. */
+bool hf_parameter_is_new(const struct hf_family *family, const char *parameter);
 
 /* The name under which a parameter is exported; NULL if its values go under another one's, as
  * transformers leaves out what is tied. */

@@ -58,6 +58,11 @@ char *hf_parameter_name(const struct hf_family *family, const char *name, enum h
     return full;
 }
 
+bool hf_parameter_is_new(const struct hf_family *family, const char *parameter)
+{
+    return matches(family->fresh, parameter);
+}
+
 const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
                            const char *parameter)
 {

@@ -52,6 +52,7 @@ struct weights {
     struct slot *slots; /* by parameter */
     int parameter_count;
     char *note;
+    bool is_partial;   /* some parameters are in no file */
     int open_file, fd; /* the file that is open, or -1 */
     unsigned char *piece;
 };
@@ -67,6 +68,16 @@ void weights_free(struct weights *weights)
     free(weights->note);
     free(weights->piece);
     free(weights);
+}
+
+bool weights_has(const struct weights *weights, int parameter)
+{
+    return weights->slots[parameter].tensor != NULL;
+}
+
+bool weights_is_partial(const struct weights *weights)
+{
+    return weights->is_partial;
 }
 
 const char *weights_note(const struct weights *weights)
@@ -166,7 +177,7 @@ struct matching {
     const struct model *model;
     struct name_entry *names;
     struct complaints complaints;
-    struct complaint unused;
+    struct complaint unused, fresh;
 };
 
 static int find_parameter(const struct matching *matching, const char *name)
@@ -348,6 +359,12 @@ static status_t read_file(struct matching *matching, const struct hf_index *inde
     return NULL;
 }
 
+static bool is_new(const struct matching *matching, const char *parameter)
+{
+    const struct weights_source *source = matching->weights->source;
+    return !source->own_names && hf_parameter_is_new(source->family, parameter);
+}
+
 /* Tied parameters have one tensor, under any of their names. */
 static void share_tied_tensors(struct matching *matching)
 {
@@ -362,20 +379,30 @@ static void share_tied_tensors(struct matching *matching)
     }
     for (int i = 0; i < matching->model->parameter_count; i++) {
         const struct parameter *parameter = &matching->model->parameters[i];
-        if (parameter->tied_to < 0 && slots[i].tensor == NULL)
-            complain(&matching->complaints.missing, parameter->name, "%s", "");
+        if (parameter->tied_to >= 0 || slots[i].tensor != NULL) continue;
+        complain(is_new(matching, parameter->name) ? &matching->fresh
+                                                   : &matching->complaints.missing,
+                 parameter->name, "%s", "");
     }
 }
 
-static void note_unused(struct matching *matching)
+static void add_note(struct buf *text, const struct complaint *tensors, const char *before,
+                     const char *after)
 {
-    const struct complaint *unused = &matching->unused;
-    if (unused->count == 0) return;
+    if (tensors->count == 0) return;
+    buf_printf(text, "%sthe weights %s %d tensor%s %s: %s", text->length > 0 ? "; " : "", before,
+               tensors->count, tensors->count == 1 ? "" : "s", after, buf_text(&tensors->names));
+    if (tensors->count > LISTED) buf_printf(text, ", and %d more", tensors->count - LISTED);
+}
+
+static void make_note(struct matching *matching)
+{
     struct buf text = {0};
-    buf_printf(&text, "the weights have %d tensor%s of another head, which are left out: %s",
-               unused->count, unused->count == 1 ? "" : "s", buf_text(&unused->names));
-    if (unused->count > LISTED) buf_printf(&text, ", and %d more", unused->count - LISTED);
-    matching->weights->note = buf_take(&text);
+    add_note(&text, &matching->unused, "have", "of another head, which are left out");
+    add_note(&text, &matching->fresh, "lack", "of the head, which get new initial values");
+    matching->weights->is_partial = matching->fresh.count > 0;
+    if (text.length > 0) matching->weights->note = buf_take(&text);
+    buf_deinit(&text);
 }
 
 static status_t match_files(struct weights *weights, const struct model *model,
@@ -391,7 +418,7 @@ static status_t match_files(struct weights *weights, const struct model *model,
         status = read_file(&matching, index, i);
     if (status == NULL) {
         share_tied_tensors(&matching);
-        note_unused(&matching);
+        make_note(&matching);
         char *where = weights->source->file != NULL
                           ? file_path_join(weights->source->dir, weights->source->file)
                           : mem_strdup(weights->source->dir);
@@ -400,6 +427,7 @@ static status_t match_files(struct weights *weights, const struct model *model,
     }
     complaints_deinit(&matching.complaints);
     buf_deinit(&matching.unused.names);
+    buf_deinit(&matching.fresh.names);
     free(matching.names);
     return status;
 }

@@ -29,6 +29,11 @@ status_t weights_open(const struct weights_source *source, const struct model *m
                       struct weights **weights) FSDPD_MUST_USE;
 void weights_free(struct weights *weights); /* accepts NULL */
 
+/* Whether a parameter that is not tied to another is in a file; a new head's may be in none, and
+ * then gets initial values. */
+bool weights_has(const struct weights *weights, int parameter);
+bool weights_is_partial(const struct weights *weights);
+
 /* `count` elements of a parameter that is not tied to another, from its element `offset` on. */
 status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
                       float *values) FSDPD_MUST_USE;
@@ -36,7 +41,8 @@ status_t weights_read(struct weights *weights, int parameter, int64_t offset, si
 /* A hash of the files' layout and sizes, which ranks compare. */
 uint64_t weights_hash(const struct weights *weights);
 
-/* Tensors that the model has no use for, as a sentence; NULL if there are none. */
+/* Tensors that the model has no use for or that are missing, as a sentence; NULL if there are none.
+ */
 const char *weights_note(const struct weights *weights);
 
 #endif

@@ -53,6 +53,6 @@ tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \
   tests/parity/parameters.c tests/parity/parameters.h $(ENGINE_TEST_SOURCES)
 tests_parity_train_transformer_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
-TESTS += tests/parity/test_families.py tests/parity/test_networks.py tests/parity/test_transformers.py
-EXTRA_DIST += tests/parity/test_families.py tests/parity/test_networks.py tests/parity/test_transformers.py tests/parity/transformer_reference.py
+TESTS += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_transformers.py
+EXTRA_DIST += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_transformers.py tests/parity/transformer_reference.py
 endif

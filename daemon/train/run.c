@@ -533,6 +533,14 @@ static status_t set_parameter(void *user, int parameter, const float *values)
     return executor_set_parameter(run->executor, parameter, values);
 }
 
+/* Draws what the files lack, and nothing else. */
+static status_t set_new_parameter(void *user, int parameter, const float *values)
+{
+    struct run *run = user;
+    if (weights_has(run->session->weights, parameter)) return session_check_abort(run->session);
+    return set_parameter(user, parameter, values);
+}
+
 /* Each rank reads the part that it keeps, in pieces. */
 static status_t load_parameter(struct run *run, int parameter, float *piece)
 {
@@ -553,9 +561,12 @@ static status_t load_parameters(struct run *run)
     float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++)
-        if (model->parameters[p].tied_to < 0) status = load_parameter(run, p, piece);
+        if (model->parameters[p].tied_to < 0 && weights_has(run->session->weights, p))
+            status = load_parameter(run, p, piece);
     free(piece);
-    return status_wrap(status, "weights");
+    TRY(status_wrap(status, "weights"));
+    if (!weights_is_partial(run->session->weights)) return NULL;
+    return init_draw(model, run->job->seed, set_new_parameter, run);
 }
 
 /* Lets train_session_abort reach the executor and the communicator from now on. */

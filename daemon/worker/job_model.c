@@ -43,8 +43,9 @@ static status_t find_family(struct job_settings *settings, const struct worker_o
         if (model->hf_family != protobuf_c_empty_string) free(model->hf_family);
         model->hf_family = text;
     }
-    return hf_family_parse(model->hf_family, strlen(model->hf_family), "its family",
-                           &settings->family);
+    TRY(hf_family_parse(model->hf_family, strlen(model->hf_family), "its family",
+                        &settings->family));
+    return hf_family_choose(settings->family, model->hf_config, strlen(model->hf_config), file);
 }
 
 static status_t make_text(struct job_settings *settings, const struct worker_options *options)

@@ -12,7 +12,8 @@
 
 static const char *const configurations[] = {
     "{\"model_type\": \"gpt2\"}",
-    "{\"model_type\": \"gpt2\", \"n_embd\": 6, \"n_head\": 3, \"n_layer\": 2, \"vocab_size\": 9,"
+    "{\"model_type\": \"gpt2\", \"architectures\": [\"H\"], \"n_embd\": 6, \"n_head\": 3, "
+    "\"n_layer\": 2, \"vocab_size\": 9,"
     " \"n_positions\": 8, \"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2},"
     " \"kinds\": [\"a\", \"b\"], \"flag\": true}",
 };
@@ -44,8 +45,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_expect_user_error(status);
         return 0;
     }
-    for (size_t i = 0; i < COUNT_OF(configurations); i++)
-        check(family, configurations[i]);
+    for (size_t i = 0; i < COUNT_OF(configurations); i++) check(family, configurations[i]);
+    const char *last = configurations[COUNT_OF(configurations) - 1];
+    status = hf_family_choose(family, last, strlen(last), "config.json");
+    if (status == NULL) check(family, last);
+    else fuzz_expect_user_error(status);
+    hf_parameter_is_new(family, "classifier.weight");
     for (size_t i = 0; i < COUNT_OF(names); i++) {
         enum hf_tensor kind;
         free(hf_parameter_name(family, names[i], &kind));

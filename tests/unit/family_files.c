@@ -57,19 +57,35 @@ const struct hf_family *family_file(const char *name)
     return family;
 }
 
+/* The kept family of a type, with the head of an architecture. */
+static status_t find_or_keep(const char *key, const char *type, const char *json, size_t length,
+                             const char *file, const struct hf_family **family)
+{
+    char *text = NULL, *dir = directory();
+    const char *dirs[] = {dir};
+    *family = find(key);
+    status_t status = NULL;
+    if (*family == NULL) {
+        status = status_wrap(hf_family_find(dirs, 1, type, &text), "%s", file);
+        if (status == NULL) status = keep(key, text, "a family", family);
+        if (status == NULL)
+            status = hf_family_choose(kept[kept_count - 1].family, json, length, file);
+    }
+    free(text);
+    free(dir);
+    return status;
+}
+
 status_t family_for(const char *json, size_t length, const char *file,
                     const struct hf_family **family)
 {
-    char *type = NULL, *text = NULL, *dir = directory();
-    const char *dirs[] = {dir};
-    status_t status = hf_config_type(json, length, file, &type);
-    if (status == NULL) *family = find(type);
-    if (status == NULL && *family == NULL) {
-        status = status_wrap(hf_family_find(dirs, 1, type, &text), "%s", file);
-        if (status == NULL) status = keep(type, text, "a family", family);
-    }
-    free(text);
+    char *type = NULL, *architecture = NULL;
+    TRY(hf_config_type(json, length, file, &type));
+    status_t status = hf_config_architecture(json, length, file, &architecture);
+    char *key = mem_printf("%s %s", type, architecture != NULL ? architecture : "");
+    if (status == NULL) status = find_or_keep(key, type, json, length, file, family);
+    free(key);
+    free(architecture);
     free(type);
-    free(dir);
     return status;
 }

@@ -426,8 +426,9 @@ static const struct {
      STATUS_INVALID_ARGUMENT},
     {gpt2_tiny, "{\"model_type\": 2}", "model_type: expected a text, found 2",
      STATUS_INVALID_ARGUMENT},
-    {gpt2_tiny, "{\"architectures\": [\"GPT2ForSequenceClassification\"]}",
-     "architectures: 'GPT2ForSequenceClassification' is not supported; of gpt2, GPT2LMHeadModel is",
+    {gpt2_tiny, "{\"architectures\": [\"GPT2ForQuestionAnswering\"]}",
+     "architectures: 'GPT2ForQuestionAnswering' is not supported; of gpt2, GPT2LMHeadModel and "
+     "GPT2ForSequenceClassification are",
      STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"architectures\": \"GPT2LMHeadModel\"}", "architectures: expected an array",
      STATUS_INVALID_ARGUMENT},

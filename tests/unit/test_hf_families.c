@@ -57,6 +57,12 @@ static const struct {
     {"  left_out: {head.weight: flag}", "  left_off: {}",
      "small.yaml:15: unknown key 'tensors.left_off'"},
     {"model: |\n  name: Small\n", "model: {name: Small}\n", "small.yaml:16: key 'model'"},
+    {"  name: Small\n", "  name: Small\nheads: [A]\n",
+     "small.yaml:18: key 'heads': expected a mapping"},
+    {"  name: Small\n", "  name: Small\nheads: {A: {old: x}}\n",
+     "small.yaml:18: unknown key 'heads.A.old'"},
+    {"  name: Small\n", "  name: Small\nheads: {A: {new: x}}\n",
+     "small.yaml:18: key 'heads.A.model' is missing"},
 };
 
 LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
@@ -206,4 +212,118 @@ TEST(all_files_are_visited_in_order)
     char *command = mem_printf("rm -rf %s %s", first, second);
     ck_assert_int_eq(system(command), 0);
     free(command);
+}
+
+/* ---- heads ---- */
+
+static const char headed[] = "name: headed\n"
+                             "model_type: small\n"
+                             "architecture: SmallForCausalLM\n"
+                             "also: SmallModel\n"
+                             "config:\n"
+                             "  width: {type: size, default: 8}\n"
+                             "  pad: {type: integer}\n"
+                             "tensors: {other_heads: classifier.*}\n"
+                             "model: |\n"
+                             "  name: SmallForCausalLM\n"
+                             "  input: tokens\n"
+                             "  # of the body\n"
+                             "  blocks:\n"
+                             "    Body:\n"
+                             "      forward:\n"
+                             "        - output = x\n"
+                             "\n"
+                             "    Model(n):\n"
+                             "      forward:\n"
+                             "        - output = body(x)\n"
+                             "  loss: one\n"
+                             "  tie: {a: b}\n"
+                             "heads:\n"
+                             "  SmallForSequenceClassification:\n"
+                             "    config:\n"
+                             "      labels: {type: count, at: id2label, default: 2}\n"
+                             "      pad: {type: integer, default: 5}\n"
+                             "    other_heads: lm_head.*\n"
+                             "    new: [classifier.*]\n"
+                             "    model: |\n"
+                             "      name: SmallForSequenceClassification\n"
+                             "      classes: labels\n"
+                             "      blocks:\n"
+                             "        Pooler:\n"
+                             "          forward: ['output = x']\n"
+                             "        Model(n):\n"
+                             "          forward: ['output = pooler(x)']\n"
+                             "      tie: {}\n";
+
+/* The head's sections and blocks are in the places of the family's, or come after them. */
+static const char composed[] = "name: SmallForSequenceClassification\n"
+                               "input: tokens\n"
+                               "# of the body\n"
+                               "blocks:\n"
+                               "  Body:\n"
+                               "    forward:\n"
+                               "      - output = x\n"
+                               "\n"
+                               "  Model(n):\n"
+                               "    forward: ['output = pooler(x)']\n"
+                               "  Pooler:\n"
+                               "    forward: ['output = x']\n"
+                               "loss: one\n"
+                               "tie: {}\n"
+                               "classes: labels\n"
+                               "\n"
+                               "args:\n"
+                               "  width: 8\n"
+                               "  pad: 5\n"
+                               "  labels: 3\n";
+
+TEST(a_head_replaces_sections_of_the_model)
+{
+    static const char json[] = "{\"model_type\": \"small\", \"architectures\": "
+                               "[\"SmallForSequenceClassification\"], "
+                               "\"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}";
+    struct hf_family *family = NULL;
+    struct hf_model model = {0};
+    enum hf_tensor kind;
+    ck_assert_ptr_null(parse(headed, &family));
+    ck_assert_str_eq(hf_family_item(family, HF_FAMILY_ARCHITECTURES, 0), "SmallForCausalLM");
+    ck_assert_str_eq(hf_family_item(family, HF_FAMILY_ARCHITECTURES, 1),
+                     "SmallForSequenceClassification");
+    ck_assert_str_eq(hf_family_item(family, HF_FAMILY_ARCHITECTURES, 2), "SmallModel");
+    ck_assert_ptr_null(hf_family_item(family, HF_FAMILY_ARCHITECTURES, 3));
+    ck_assert(!hf_parameter_is_new(family, "classifier.weight"));
+    ck_assert_ptr_null(hf_family_choose(family, json, strlen(json), "config.json"));
+    status_t status = hf_config_to_model(family, json, strlen(json), "config.json", &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(model.text, composed);
+    ck_assert(hf_parameter_is_new(family, "classifier.weight"));
+    ck_assert_ptr_null(hf_parameter_name(family, "lm_head.weight", &kind));
+    ck_assert_int_eq(kind, HF_TENSOR_OTHER_HEAD);
+    struct buf out = {0};
+    ck_assert_ptr_null(hf_config_export(family, json, strlen(json), "float32", &out));
+    ck_assert_ptr_nonnull(strstr(buf_text(&out), "SmallForSequenceClassification"));
+    buf_deinit(&out);
+    hf_model_deinit(&model);
+    hf_family_free(family);
+}
+
+/* Another architecture leaves the family as it is; one that it does not have is refused. */
+TEST(without_a_head_the_family_is_its_own)
+{
+    static const char plain[] = "{\"model_type\": \"small\", \"architectures\": [\"SmallModel\"]}";
+    static const char unknown[] = "{\"model_type\": \"small\", \"architectures\": [\"Other\"]}";
+    struct hf_family *family = NULL;
+    struct hf_model model = {0};
+    ck_assert_ptr_null(parse(headed, &family));
+    ck_assert_ptr_null(hf_family_choose(family, plain, strlen(plain), "c"));
+    ck_assert_ptr_null(hf_config_to_model(family, plain, strlen(plain), "c", &model));
+    ck_assert_ptr_nonnull(strstr(model.text, "loss: one"));
+    hf_model_deinit(&model);
+    ck_assert_ptr_null(hf_family_choose(family, unknown, strlen(unknown), "c"));
+    status_t status = hf_config_to_model(family, unknown, strlen(unknown), "c", &model);
+    ck_assert_str_eq(status_message(status),
+                     "c: architectures: 'Other' is not supported; of headed, SmallForCausalLM and "
+                     "SmallForSequenceClassification are");
+    status_free(status);
+    hf_family_free(family);
 }
