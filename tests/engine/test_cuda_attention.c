@@ -180,7 +180,9 @@ static const struct attention_case cases[] = {
     {2, 20, 3, 1, 16, .packed = true, .causal = true}, /* GPT-2's */
     {3, 34, 2, 3, 8, .causal = true, .scale = 0.3},    /* Llama's */
     {3, 7, 2, 1, 24, .packed = false},                 /* BERT's, without a mask */
-    {2, 1, 1, 2, 8, .packed = true}, /* a sample's log-sum-exp would begin at 8 bytes: no slices */
+    {2, 1, 1, 2, 8, .packed = true},  /* a sample's log-sum-exp would begin at 8 bytes: no parts */
+    {2, 9, 2, 2, 16, .packed = true}, /* not in parts */
+    {2, 18, 3, 2, 8, .packed = true, .causal = true}, /* of one of k's heads each */
 #ifdef TEST_GPU
     {2, 512, 4, 1, 64, .packed = true, .causal = true}, /* many tiles */
     {1, 333, 2, 4, 128, .causal = true},
@@ -234,7 +236,7 @@ LOOP_TEST(numbers, 0, CASES)
     char noted[128];
     const struct attention_case *c = &cases[_i];
     long long heads = (long long)(c->kv_heads * c->group), wide = (long long)c->head_dim;
-    if (_i % 2) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1); /* one sample after another */
+    if (_i % 2) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1); /* the smallest parts */
     fill_forward(&forward, &random, c);
     snprintf(noted, sizeof noted, "attention of %lld heads of %lld is " BY_CUDNN, heads, wide);
     compare(&forward, noted);
@@ -243,7 +245,7 @@ LOOP_TEST(numbers, 0, CASES)
              wide);
     cuda_stub_record(true);
     compare(&backward, noted);
-    assert_calls("cudnnBackendExecute", _i == 1 ? 3 : 1);
+    assert_calls("cudnnBackendExecute", _i == 1 ? 3 : _i == 5 ? 6 : 1);
     world_free(&backward);
     forward.desc.output_present[1] = false; /* an evaluation's */
     area_free(&forward.outputs[1]);

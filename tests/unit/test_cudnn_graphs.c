@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/buf.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cuda/attention_graph.h"
 #include "tests/testing.h"
@@ -57,6 +59,32 @@ static cudnnBackendDescriptor_t describe(int which)
     return properties;
 }
 
+/* Of the promised models: the published lengths, and the batches of docs/performance.md. Scores
+ * that are capped, windows and masks are our own kernel's. */
+static const struct {
+    const char *name;
+    struct attention_shape shape;
+} zoo[] = {
+    {"gpt2 124M, batch 16", {16, 1024, 12, 12, 64, 1, .packed = true, .causal = true}},
+    {"gpt2 124M, batch 64", {64, 1024, 12, 12, 64, 1, .packed = true, .causal = true}},
+    {"gpt2 1.5B, batch 4", {4, 1024, 25, 25, 64, 1, .packed = true, .causal = true}},
+    {"gpt_neox 6.9B", {1, 2048, 32, 32, 128, 1, .packed = true, .causal = true}},
+    {"bert base, batch 32", {32, 512, 12, 12, 64, 1, .causal = false}},
+    {"modernbert large", {4, 8192, 16, 16, 64, 1, .packed = true, .causal = false}},
+    {"vit base, batch 64", {64, 197, 12, 12, 64, 1, .causal = false}},
+    {"llama 2 7B", {1, 4096, 32, 32, 128, 1, .causal = true}},
+    {"llama 3 8B", {1, 4096, 32, 8, 128, 4, .causal = true}},
+    {"llama 3 8B, long", {1, 8192, 32, 8, 128, 4, .causal = true}},
+    {"llama 3 8B, longer", {1, 16384, 32, 8, 128, 4, .causal = true}},
+    {"llama 3.2 1B, batch 4", {4, 2048, 32, 8, 64, 4, .causal = true}},
+    {"qwen2 7B", {1, 4096, 28, 4, 128, 7, .causal = true}},
+    {"phi3 mini", {1, 4096, 32, 32, 96, 1, .packed = true, .causal = true}},
+    {"gemma 2B", {1, 2048, 8, 1, 256, 8, .causal = true}},
+    {"stablelm 3B", {1, 4096, 32, 32, 80, 1, .causal = true}},
+    {"starcoder2 3B", {1, 4096, 24, 2, 128, 12, .causal = true}},
+};
+enum { MODELS = COUNT_OF(zoo) };
+
 static const struct attention_shape gpt2 = {4, 1024, 12, 12, 64, 1, .packed = true, .causal = true};
 static const struct attention_shape llama = {1, 512, 8, 2, 128, 4, .causal = true};
 static const struct attention_shape bert = {2, 100, 12, 12, 64, 1, .causal = false};
@@ -66,9 +94,10 @@ static status_t make(cudnnBackendDescriptor_t properties, const struct attention
                      bool backward, bool statistics, int64_t most, struct dnn_plan *plan)
 {
     struct dnn_graph graph = {0};
+    struct attention_part whole = {shape->batch, shape->kv_heads};
     *plan = (struct dnn_plan){0};
-    if (backward) attention_graph_backward(&graph, shape);
-    else attention_graph_forward(&graph, shape, statistics);
+    if (backward) attention_graph_backward(&graph, shape, whole);
+    else attention_graph_forward(&graph, shape, whole, statistics);
     status_t status = dnn_graph_finish(&graph, properties, most, plan);
     dnn_graph_free(&graph);
     return status;
@@ -114,6 +143,84 @@ LOOP_TEST(taken, 0, 3 * DEVICES)
         ck_assert_int_le(plan.workspace_bytes, most);
     }
     cudnnBackendDestroyDescriptor(properties);
+}
+
+/* What cuDNN says of a plan, in its own words. Caller frees. */
+static char *json_of(const struct dnn_plan *plan)
+{
+    static const cudnnBackendAttributeName_t name = CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION;
+    int64_t length = 0;
+    cudnnStatus_t got =
+        cudnnBackendGetAttribute(plan->descriptor, name, CUDNN_TYPE_CHAR, 0, &length, NULL);
+    ck_assert_msg(got == CUDNN_STATUS_SUCCESS, "%s", cudnnGetErrorString(got));
+    char *text = mem_alloc((size_t)length + 1);
+    got = cudnnBackendGetAttribute(plan->descriptor, name, CUDNN_TYPE_CHAR, length, &length, text);
+    ck_assert_msg(got == CUDNN_STATUS_SUCCESS, "%s", cudnnGetErrorString(got));
+    return text;
+}
+
+/* The first word of it that is a kernel's name. */
+static void add_kernel(struct buf *text, const struct dnn_plan *plan)
+{
+    static const char word[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
+    char *json = json_of(plan), *from = strstr(json, "_kernel");
+    while (from != NULL && from > json && strchr(word, from[-1]) != NULL) from--;
+    if (from == NULL) buf_add_text(text, "no kernel");
+    else buf_add(text, from, strspn(from, word));
+    free(json);
+}
+
+static void add_plan(struct buf *text, cudnnBackendDescriptor_t properties, int model,
+                     bool backward)
+{
+    struct attention_shape shape = zoo[model].shape;
+    struct dnn_graph graph = {0};
+    struct dnn_plan plan = {0};
+    shape.backward = backward;
+    struct attention_part part = attention_part_of(&shape, ATTENTION_SCORES_BYTES);
+    if (backward) attention_graph_backward(&graph, &shape, part);
+    else attention_graph_forward(&graph, &shape, part, true);
+    status_t status =
+        dnn_graph_finish(&graph, properties, attention_most_workspace(&shape, part), &plan);
+    ck_assert_msg(status == NULL, "%s: %s", zoo[model].name, status_message(status));
+    buf_printf(text,
+               "%s, %s: %lld of %lld samples, %lld of %lld heads of k, engine %lld, %lld bytes, ",
+               zoo[model].name, backward ? "gradient" : "forward", (long long)part.samples,
+               (long long)shape.batch, (long long)part.kv_heads, (long long)shape.kv_heads,
+               (long long)plan.engine, (long long)plan.workspace_bytes);
+    add_kernel(text, &plan);
+    buf_add_text(text, "\n");
+    dnn_graph_free(&graph);
+}
+
+/* Every promised shape is cuDNN's on an H100, within the limits of production; and which kernel it
+ * is. FSDPD_UPDATE_GOLDEN=1 rewrites the file: read the difference. */
+TEST(promised_shapes)
+{
+    struct buf text = {0}, expected = {0};
+    cudnnBackendDescriptor_t properties = describe(0);
+    buf_printf(&text, "cuDNN %zu on %s\n", cudnnGetVersion(), devices[0].name);
+    size_t first = text.length;
+    for (int i = 0; i < MODELS; i++)
+        for (int pass = 0; pass < 2; pass++) add_plan(&text, properties, i, pass == 1);
+    cudnnBackendDestroyDescriptor(properties);
+    char *path = mem_printf("%s/tests/golden/cudnn-plans.txt", getenv("srcdir"));
+    const char *update = getenv("FSDPD_UPDATE_GOLDEN");
+    status_t status = NULL;
+    if (update != NULL && strcmp(update, "1") == 0)
+        status = file_write_atomic(path, buf_text(&text), text.length, 0644);
+    if (status == NULL) status = file_read(path, 1 << 20, &expected);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    if (expected.length < first || memcmp(text.data, expected.data, first) != 0)
+        printf("SKIP: tests/golden/cudnn-plans.txt is of another version than %zu\n",
+               cudnnGetVersion());
+    else
+        ck_assert_msg(text.length == expected.length &&
+                          memcmp(text.data, expected.data, text.length) == 0,
+                      "%s differs; now:\n%s", path, buf_text(&text));
+    free(path);
+    buf_deinit(&text);
+    buf_deinit(&expected);
 }
 
 LOOP_TEST(refused, 0, DEVICES)

@@ -3,8 +3,8 @@
  * and the device's notes say which op and why. Plans are made when ops are prepared, once per
  * shape: making one compiles a kernel.
  *
- * The deterministic engines for the gradient hold the scores of a batch in bf16. A large batch is
- * computed in slices, one after the other, to bound them; nothing is added across slices.
+ * The deterministic engines for the gradient hold scores in bf16. To bound them, a large batch, or
+ * a long sample, is computed in parts, one after the other; nothing is added across parts.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -25,11 +25,7 @@ static status_t refuse(const char *reason)
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-/* Limits: for scores in bf16, rounded up to whole tiles; and for an engine's further scratch
- * memory. */
-#define SCORES_BYTES ((int64_t)512 << 20)
-#define MOST_WORKSPACE ((int64_t)1 << 30)
-enum { TILE = 64, KEYS = 10, DNN_LEAST_VERSION = 90800 };
+enum { KEYS = 10, DNN_LEAST_VERSION = 90800 };
 
 /* A plan for a shape, or the reason why there is none. */
 struct cuda_attention_plan {
@@ -37,7 +33,7 @@ struct cuda_attention_plan {
     cudnnBackendDescriptor_t properties;
     struct dnn_graph graph;
     struct dnn_plan plan;
-    int64_t slice; /* number of samples it handles */
+    struct attention_part part;
     char *refusal; /* NULL: none */
     struct cuda_attention_plan *next;
 };
@@ -53,34 +49,18 @@ static int64_t scores_bytes(void)
 {
     const char *given = getenv("FSDPD_CUDA_ATTENTION_SCORES");
     long long bytes = given != NULL ? atoll(given) : 0;
-    return bytes > 0 ? bytes : SCORES_BYTES;
-}
-
-/* The largest slice that divides the batch and whose scores fit; the smallest if none fit. A slice
- * begins at a multiple of cuDNN's 16-byte vectors: this concerns the log-sum-exp, as everything
- * else is rows of heads. */
-static int64_t slice_of(const struct attention_shape *shape)
-{
-    int64_t rows = (shape->time + TILE - 1) / TILE * TILE, least = shape->batch;
-    for (int64_t slice = shape->batch; slice > 0 && shape->backward; slice--) {
-        bool fits = 2 * slice * shape->heads * rows * rows <= scores_bytes();
-        if (shape->batch % slice != 0) continue;
-        if (slice < shape->batch && slice * shape->heads * shape->time % 4 != 0) continue;
-        least = slice;
-        if (fits) break;
-    }
-    return least;
+    return bytes > 0 ? bytes : ATTENTION_SCORES_BYTES;
 }
 
 static status_t make_plan(struct cuda_attention_plan *made, const struct cuda_device *device,
                           const struct attention_shape *shape, bool statistics)
 {
-    struct attention_shape slice = *shape;
-    slice.batch = made->slice = slice_of(shape);
-    if (shape->backward) attention_graph_backward(&made->graph, &slice);
-    else attention_graph_forward(&made->graph, &slice, statistics);
+    made->part = attention_part_of(shape, scores_bytes());
+    if (shape->backward) attention_graph_backward(&made->graph, shape, made->part);
+    else attention_graph_forward(&made->graph, shape, made->part, statistics);
     TRY(dnn_properties_new(device->number, NULL, &made->properties));
-    return dnn_graph_finish(&made->graph, made->properties, MOST_WORKSPACE, &made->plan);
+    return dnn_graph_finish(&made->graph, made->properties,
+                            attention_most_workspace(shape, made->part), &made->plan);
 }
 
 static status_t find_plan(struct cuda_device *device, const struct attention_shape *shape,
@@ -133,11 +113,40 @@ static void add(struct attention_operands *operands, enum attention_operand id, 
     operands->addresses[operands->count++] = (void *)address;
 }
 
-/* `bytes` to a sample. */
-static void add_slice(struct attention_operands *operands, enum attention_operand id,
-                      const void *address, int64_t sample, int64_t bytes)
+/* Of a part that begins at this sample and head: `row` bytes to a time, `head` bytes to a head. */
+static void add_rows(struct attention_operands *operands, enum attention_operand id,
+                     const void *address, int64_t first, int64_t row, int64_t head)
 {
-    add(operands, id, (const char *)address + sample * bytes);
+    add(operands, id, (const char *)address + first * row + head);
+}
+
+static status_t run_part(const struct cudnn_attention *attention, const struct attention_places *p,
+                         const void *y, const void *lse, int64_t sample, int64_t kv_head,
+                         void *workspace)
+{
+    const struct attention_shape *shape = &attention->shape;
+    float scale = (float)shape->scale, lowest = -FLT_MAX, one = 1;
+    int64_t first = sample * shape->time, width = 2 * shape->head_dim,
+            head = kv_head * shape->group;
+    int64_t q_row = 2 * p->q_row, kv_row = 2 * p->kv_row, y_row = width * shape->heads;
+    struct attention_operands o = {.count = 0};
+    add(&o, ATTENTION_SCALE, &scale);
+    if (shape->causal) add(&o, ATTENTION_LOWEST, &lowest);
+    add_rows(&o, ATTENTION_Q, p->q, first, q_row, head * width);
+    add_rows(&o, ATTENTION_K, p->k, first, kv_row, kv_head * width);
+    add_rows(&o, ATTENTION_V, p->v, first, kv_row, kv_head * width);
+    add_rows(&o, ATTENTION_Y, y, first, y_row, head * width);
+    if (lse != NULL)
+        add(&o, ATTENTION_LSE, (const float *)lse + (sample * shape->heads + head) * shape->time);
+    if (shape->backward) {
+        add(&o, ATTENTION_ONE, &one);
+        add_rows(&o, ATTENTION_DY, p->dy, first, y_row, head * width);
+        add_rows(&o, ATTENTION_DQ, p->dq, first, q_row, head * width);
+        add_rows(&o, ATTENTION_DK, p->dk, first, kv_row, kv_head * width);
+        add_rows(&o, ATTENTION_DV, p->dv, first, kv_row, kv_head * width);
+    }
+    return dnn_plan_run(&attention->plan->plan, attention->dnn, o.count, o.ids, o.addresses,
+                        workspace);
 }
 
 static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
@@ -145,33 +154,14 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
 {
     struct cudnn_attention *attention = (struct cudnn_attention *)prepared;
     const struct attention_shape *shape = &attention->shape;
+    struct attention_part part = attention->plan->part;
     struct attention_places p = attention_places_of(shape, call);
-    float scale = (float)shape->scale, lowest = -FLT_MAX, one = 1;
-    int64_t q_bytes = 2 * shape->time * p.q_row, kv_bytes = 2 * shape->time * p.kv_row;
-    int64_t y_bytes = 2 * shape->time * shape->heads * shape->head_dim;
-    int64_t lse_bytes = 4 * shape->time * shape->heads;
     const void *y = shape->backward ? p.y : call->outputs[0];
     const void *lse = shape->backward ? p.lse : call->outputs[1];
     TRY_DNN(cudnnSetStream, attention->dnn, lane->stream);
-    for (int64_t at = 0; at < shape->batch; at += attention->plan->slice) {
-        struct attention_operands o = {.count = 0};
-        add(&o, ATTENTION_SCALE, &scale);
-        if (shape->causal) add(&o, ATTENTION_LOWEST, &lowest);
-        add_slice(&o, ATTENTION_Q, p.q, at, q_bytes);
-        add_slice(&o, ATTENTION_K, p.k, at, kv_bytes);
-        add_slice(&o, ATTENTION_V, p.v, at, kv_bytes);
-        add_slice(&o, ATTENTION_Y, y, at, y_bytes);
-        if (lse != NULL) add_slice(&o, ATTENTION_LSE, lse, at, lse_bytes);
-        if (shape->backward) {
-            add(&o, ATTENTION_ONE, &one);
-            add_slice(&o, ATTENTION_DY, p.dy, at, y_bytes);
-            add_slice(&o, ATTENTION_DQ, p.dq, at, q_bytes);
-            add_slice(&o, ATTENTION_DK, p.dk, at, kv_bytes);
-            add_slice(&o, ATTENTION_DV, p.dv, at, kv_bytes);
-        }
-        TRY(dnn_plan_run(&attention->plan->plan, attention->dnn, o.count, o.ids, o.addresses,
-                         call->workspace));
-    }
+    for (int64_t sample = 0; sample < shape->batch; sample += part.samples)
+        for (int64_t head = 0; head < shape->kv_heads; head += part.kv_heads)
+            TRY(run_part(attention, &p, y, lse, sample, head, call->workspace));
     return NULL;
 }
 

@@ -11,10 +11,44 @@
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
+enum { TILE = 64 };
+
+/* Whether a part's log-sum-exp, which lie side by side, are whole 16-byte vectors of cuDNN's; all
+ * else is rows of heads. */
+static bool is_aligned(const struct attention_shape *shape, struct attention_part part)
+{
+    bool whole = part.samples == shape->batch && part.kv_heads == shape->kv_heads;
+    return whole || part.samples * part.kv_heads * shape->group * shape->time % 4 == 0;
+}
+
+struct attention_part attention_part_of(const struct attention_shape *shape, int64_t scores_bytes)
+{
+    struct attention_part part = {shape->batch, shape->kv_heads}, least = part;
+    int64_t rows = (shape->time + TILE - 1) / TILE * TILE;
+    int64_t bytes = 2 * shape->group * rows * rows; /* of the heads that share one of k's */
+    while (shape->backward && part.kv_heads > 0) {
+        bool divides = shape->batch % part.samples == 0 && shape->kv_heads % part.kv_heads == 0;
+        if (divides && is_aligned(shape, part)) {
+            least = part;
+            if (part.samples * part.kv_heads * bytes <= scores_bytes) break;
+        }
+        if (part.samples > 1) part.samples--;
+        else part.kv_heads--;
+    }
+    return least;
+}
+
+int64_t attention_most_workspace(const struct attention_shape *shape, struct attention_part part)
+{
+    struct attention_part least = attention_part_of(shape, 0);
+    bool smallest = part.samples == least.samples && part.kv_heads == least.kv_heads;
+    return shape->backward && smallest ? INT64_MAX : ATTENTION_MOST_WORKSPACE;
+}
+
 /* A graph under construction: the shapes used repeatedly. */
 struct attention_builder {
     struct dnn_graph *graph;
-    const struct attention_shape *shape;
+    struct attention_shape shape; /* the part's, in the whole's rows */
     struct dnn_shape q, k, v; /* as memory has them */
     struct dnn_shape y;       /* dense, heads side by side */
     struct dnn_shape scores;  /* (batch, heads, time, time) */
@@ -41,11 +75,16 @@ static struct dnn_shape transposed(struct dnn_shape shape)
                           {shape.strides[0], shape.strides[1], shape.strides[3], shape.strides[2]}};
 }
 
-static struct attention_builder begin(struct dnn_graph *graph, const struct attention_shape *shape)
+static struct attention_builder begin(struct dnn_graph *graph, const struct attention_shape *whole,
+                                      struct attention_part part)
 {
-    int64_t q_width = shape->heads * shape->head_dim, kv_width = shape->kv_heads * shape->head_dim;
+    int64_t q_width = whole->heads * whole->head_dim, kv_width = whole->kv_heads * whole->head_dim;
     int64_t packed = q_width + 2 * kv_width;
-    struct attention_builder b = {.graph = graph, .shape = shape};
+    struct attention_builder b = {.graph = graph, .shape = *whole};
+    const struct attention_shape *shape = &b.shape;
+    b.shape.batch = part.samples;
+    b.shape.kv_heads = part.kv_heads;
+    b.shape.heads = part.kv_heads * whole->group;
     b.q = heads_of(shape, shape->heads, shape->packed ? packed : q_width);
     b.k = b.v = heads_of(shape, shape->kv_heads, shape->packed ? packed : kv_width);
     b.y = heads_of(shape, shape->heads, q_width);
@@ -80,7 +119,7 @@ static dnn_tensor scores_of(struct attention_builder *b, dnn_tensor q, dnn_tenso
     dnn_tensor product = dnn_matmul(b->graph, q, keys_transposed,
                                     dnn_inside(b->graph, CUDNN_DATA_FLOAT, &b->scores));
     dnn_tensor scores = combine(b, CUDNN_POINTWISE_MUL, product, b->scale, &b->scores);
-    if (!b->shape->causal) return scores;
+    if (!b->shape.causal) return scores;
     dnn_tensor row = index_along(b, 2, scores), column = index_along(b, 3, scores);
     dnn_tensor seen =
         dnn_pointwise(b->graph, CUDNN_POINTWISE_CMP_GE, CUDNN_DATA_BOOLEAN, row, column, NULL,
@@ -91,9 +130,9 @@ static dnn_tensor scores_of(struct attention_builder *b, dnn_tensor q, dnn_tenso
 }
 
 void attention_graph_forward(struct dnn_graph *graph, const struct attention_shape *shape,
-                             bool statistics)
+                             struct attention_part part, bool statistics)
 {
-    struct attention_builder b = begin(graph, shape);
+    struct attention_builder b = begin(graph, shape, part);
     struct dnn_shape keys = transposed(b.k);
     dnn_tensor q = operand(&b, ATTENTION_Q, &b.q), k = operand(&b, ATTENTION_K, &keys);
     dnn_tensor v = operand(&b, ATTENTION_V, &b.v);
@@ -118,7 +157,7 @@ void attention_graph_forward(struct dnn_graph *graph, const struct attention_sha
 static void key_gradient(struct attention_builder *b, dnn_tensor scores, dnn_tensor other,
                          enum attention_operand id, const struct dnn_shape *shape)
 {
-    const struct attention_shape *s = b->shape;
+    const struct attention_shape *s = &b->shape;
     struct dnn_shape turned = transposed(b->scores);
     struct dnn_shape of_queries = dense(s->batch, s->heads, s->time, s->head_dim);
     dnn_tensor rows =
@@ -133,9 +172,10 @@ static void key_gradient(struct attention_builder *b, dnn_tensor scores, dnn_ten
     dnn_reduction(b->graph, CUDNN_REDUCE_TENSOR_ADD, each, to);
 }
 
-void attention_graph_backward(struct dnn_graph *graph, const struct attention_shape *shape)
+void attention_graph_backward(struct dnn_graph *graph, const struct attention_shape *shape,
+                              struct attention_part part)
 {
-    struct attention_builder b = begin(graph, shape);
+    struct attention_builder b = begin(graph, shape, part);
     struct dnn_shape keys = transposed(b.k), values = transposed(b.v);
     b.one = dnn_value(graph, ATTENTION_ONE);
     dnn_tensor q = operand(&b, ATTENTION_Q, &b.q), k = operand(&b, ATTENTION_K, &keys);

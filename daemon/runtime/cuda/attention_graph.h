@@ -28,10 +28,28 @@ enum attention_operand {
     ATTENTION_ONE,    /* of the gradient alone */
 };
 
-/* `statistics`: also compute the log-sum-exp. The graph keeps errors. */
+/* What one run of a graph computes: some samples, or of one sample some of the heads of k, with
+ * those of q that share them. Both divide the whole. */
+struct attention_part {
+    int64_t samples, kv_heads;
+};
+
+/* Limits: for scores in bf16, rounded up to whole tiles; and for an engine's scratch memory. */
+#define ATTENTION_SCORES_BYTES ((int64_t)512 << 20)
+#define ATTENTION_MOST_WORKSPACE ((int64_t)1 << 30)
+
+/* The largest part whose scores fit; the smallest if none fits. Only gradients keep scores. */
+struct attention_part attention_part_of(const struct attention_shape *shape, int64_t scores_bytes);
+
+/* The scratch memory that an engine may ask for: the smallest part may have what it needs, as our
+ * own kernels take many times longer. */
+int64_t attention_most_workspace(const struct attention_shape *shape, struct attention_part part);
+
+/* `shape` is the whole's. `statistics`: also compute the log-sum-exp. The graph keeps errors. */
 void attention_graph_forward(struct dnn_graph *graph, const struct attention_shape *shape,
-                             bool statistics);
-void attention_graph_backward(struct dnn_graph *graph, const struct attention_shape *shape);
+                             struct attention_part part, bool statistics);
+void attention_graph_backward(struct dnn_graph *graph, const struct attention_shape *shape,
+                              struct attention_part part);
 
 #endif
 #endif

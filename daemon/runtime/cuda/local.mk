@@ -18,7 +18,7 @@ CUDA_MODULE = \
   %D%/recording.c \
   %D%/registration_nccl.c \
   %D%/step_cuda.c
-EXTRA_DIST += $(CUDA_MODULE)
+EXTRA_DIST += $(CUDA_MODULE) tests/golden/cudnn-plans.txt
 
 if HAVE_CUDA
 backenddir = $(pkglibdir)
