@@ -252,6 +252,10 @@ int main(int argc, char **argv)
     } else if (options.role == ROLE_CERT) {
         status = cert_role_run(&options.cert);
         if (status != NULL) code = fail(status);
+    } else if (options.role == ROLE_CALIBRATE) {
+        status = calibrate_role_run(&options.calibrate, options.worker.device,
+                                    options.worker.threads);
+        if (status != NULL) code = fail(status);
     } else if (options.role == ROLE_DEVICES) {
         code = devices_role_main(&options);
     } else if (set_umask(), (status = options_prepare(&options)) != NULL) {

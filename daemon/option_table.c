@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "planning/calibrate.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"
 
@@ -182,6 +183,17 @@ const struct option_row option_rows[] = {
      .apply = apply_threads, .help = "threads of each rank, on a cpu (1)"},
     {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG | FOR_DEVICES, OPTION_CHOICE,
      .choices = {"table", "json"}, .apply = apply_output, .help = "also -o: table or json (table)"},
+
+    {NULL, "--device", "DEVICE", FOR_CALIBRATE, OPTION_DEVICE, RANGE(0, DEVICE_MAX),
+     SETS(worker.device), .help = "what to measure: cpu, or cuda:N, the first of as\nmany as there are workers (cpu)"},
+    {NULL, "--workers", "N", FOR_CALIBRATE, OPTION_INTEGER, RANGE(1, CALIBRATE_WORKERS_MAX),
+     SETS(calibrate.workers), .help = "at most; 1, 2, 4, ... are measured (cpu: as many as\nthere are processors, at most 8; cuda: 1)"},
+    {NULL, "--threads", "N", FOR_CALIBRATE, OPTION_INTEGER, RANGE(1, THREADS_MAX),
+     .apply = apply_threads, .help = "threads of each worker, on a cpu (1)"},
+    {NULL, "--seconds", "N", FOR_CALIBRATE, OPTION_INTEGER, RANGE(1, 3600),
+     SETS(calibrate.seconds), .help = "how long it may take, about (50)"},
+    {NULL, "--output", "FILE", FOR_CALIBRATE, OPTION_PATH, SETS(calibrate.out),
+     .help = "also -o: where to write the profile (standard output)"},
 
     {NULL, "--days", "N", FOR_CERT, OPTION_INTEGER, RANGE(1, X509_DAYS_MAX), SETS(cert.days),
      .help = "validity in days (init: 3650, issue: 365)"},

@@ -13,9 +13,10 @@
 #include "option_table.h"
 #include "yaml/yaml.h"
 
-static const char *const role_commands[] = {"fsdpd",         "fsdpd coordinator", "fsdpd worker",
-                                            "fsdpd plan",    "fsdpd config",      "fsdpd backup",
-                                            "fsdpd restore", "fsdpd cert",        "fsdpd devices"};
+static const char *const role_commands[] = {"fsdpd",          "fsdpd coordinator", "fsdpd worker",
+                                            "fsdpd plan",     "fsdpd config",      "fsdpd backup",
+                                            "fsdpd restore",  "fsdpd cert",        "fsdpd devices",
+                                            "fsdpd calibrate"};
 
 enum { ROLE_COUNT = COUNT_OF(role_commands) };
 
@@ -319,8 +320,9 @@ status_t options_parse(struct options *options, int argc, char **argv)
     };
     int at = 1, arguments = 0;
     if (at < argc && argv[at][0] != '-') {
-        static const char *const roles[] = {"coordinator", "worker",  "plan", "config",
-                                            "backup",      "restore", "cert", "devices"};
+        static const char *const roles[] = {"coordinator", "worker",  "plan",
+                                            "config",      "backup",  "restore",
+                                            "cert",        "devices", "calibrate"};
         const int count = COUNT_OF(roles);
         int role = 0;
         while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
@@ -344,7 +346,7 @@ status_t options_parse(struct options *options, int argc, char **argv)
     if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && arguments == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "expected a file; see %s --help",
                           role_commands[options->role]);
-    if (options->role == ROLE_DEVICES) return apply_all(options);
+    if (options->role == ROLE_DEVICES || options->role == ROLE_CALIBRATE) return apply_all(options);
     /* A supervised worker gets all its options on the command line. */
     if (options->role != ROLE_PLAN && !options->worker.supervised) {
         TRY(read_environment(options));
@@ -450,16 +452,19 @@ void options_describe(enum role role, struct buf *out)
         "Keep the authority's key, ca.key, on this host; no other host needs it.",
         "Lists the devices that workers can use on this host: memory, drivers and libraries, and\n"
         "what is missing.",
+        "Measures a device, and the links between workers on this host, and writes a profile for\n"
+        "fsdpd plan --profile FILE. Nothing else should run meanwhile.",
     };
     static const char *const arguments[] = {
-        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ...", ""};
+        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ...", "", ""};
     buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
                         "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n"
                         "       fsdpd backup|restore FILE\n"
                         "       fsdpd cert init|issue|show ...\n"
-                        "       fsdpd devices [-o json]\n");
+                        "       fsdpd devices [-o json]\n"
+                        "       fsdpd calibrate [-o FILE]\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
     for (int i = 0; i < option_row_count; i++) {
         const struct option_row *row = &option_rows[i];

@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "calibrate_role.h"
 #include "cert_role.h"
 #include "coordinator/coordinator.h"
 #include "plan_role.h"
@@ -28,6 +29,7 @@ enum role {
     ROLE_RESTORE,     /* fsdpd restore FILE */
     ROLE_CERT,        /* fsdpd cert init|issue|show */
     ROLE_DEVICES,     /* fsdpd devices */
+    ROLE_CALIBRATE,   /* fsdpd calibrate */
 };
 
 enum option_source {
@@ -60,6 +62,7 @@ struct options {
     struct worker_options worker;
     struct plan_role_options plan;
     struct cert_role_options cert;
+    struct calibrate_role_options calibrate;
     struct rpc_tls_files tls;                    /* for the coordinator and the worker */
     bool insecure_tcp;                           /* for both */
     struct option_value values[OPTION_ROWS_MAX]; /* by row of the option table */

@@ -74,7 +74,7 @@ void plan_simulate(const struct plan_program *program, struct plan_timing *timin
                    struct plan_estimate *estimate);
 
 /* The same for lanes that share processors, of which this rank has `share`: `seconds` are those of
- * a lane that runs alone, and become longer where several run. */
+ * a lane that has one, and become longer where there are fewer than lanes that run. */
 void plan_simulate_shared(const struct plan_program *program, double share,
                           struct plan_timing *timings, struct plan_estimate *estimate);
 

@@ -119,8 +119,7 @@ static bool advance(struct sharing *sharing, double share)
         if (first < 0 || sharing->left[lane] < sharing->left[first]) first = lane;
     }
     if (first < 0) return false;
-    double alone = share < 1 ? share : 1;
-    double speed = share < active ? share / active / alone : 1, passed = sharing->left[first];
+    double speed = share < active ? share / active : 1, passed = sharing->left[first];
     sharing->now += passed / speed;
     for (int lane = 0; lane < LANE_COUNT; lane++)
         if (sharing->runs[lane] && lane != first) sharing->left[lane] -= passed;

@@ -2,7 +2,12 @@
 noinst_LIBRARIES += libplanning.a
 libplanning_a_SOURCES = \
   %D%/advice.c %D%/advice.h \
+  %D%/calibrate.c %D%/calibrate.h %D%/calibrate_internal.h \
+  %D%/calibrate_links.c \
+  %D%/calibrate_models.c %D%/calibrate_models.h \
+  %D%/calibrate_steps.c \
   %D%/choose.c %D%/choose.h \
+  %D%/local_store.c %D%/local_store.h \
   %D%/message.c %D%/message.h \
   %D%/planning.c %D%/planning.h \
   %D%/profile.c %D%/profile.h \
@@ -17,6 +22,11 @@ if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_profile
 TESTS += tests/unit/test_profile
 tests_unit_test_profile_LDADD = libplanning.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_calibrate
+TESTS += tests/unit/test_calibrate
+tests_unit_test_calibrate_LDADD = libplanning.a libtrain.a libcheckpoint.a libdigest.a libhf.a libproto.a $(RUNTIME_LIBS) \
+  $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
 
 check_PROGRAMS += tests/unit/test_planning
 TESTS += tests/unit/test_planning

@@ -472,6 +472,13 @@ status_t train_session_new_unplanned(const struct train_job *job, struct device 
     return session_new(job, device, 0, true, true, out);
 }
 
+status_t train_session_open_executor(struct train_session *session, struct comm *comm,
+                                     struct executor **executor)
+{
+    return executor_new(session->device, comm, session->plan, session->train_lowered,
+                        session->evaluate_lowered, session->job->seed, executor);
+}
+
 void train_session_free(struct train_session *session)
 {
     if (session == NULL) return;

@@ -160,6 +160,11 @@ status_t train_session_set_wrap(struct train_session *session, const struct wrap
  */
 struct capture *train_session_capture(struct train_session *session);
 
+/* For measurements: an executor of the session's plan without a run, with parameters of zeros. The
+ * caller frees it before the session and the communicator. */
+status_t train_session_open_executor(struct train_session *session, struct comm *comm,
+                                     struct executor **executor) FSDPD_MUST_USE;
+
 /* The run's executor, on its thread; NULL outside of a run. */
 struct executor *train_session_executor(const struct train_session *session);
 

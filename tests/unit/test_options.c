@@ -142,7 +142,7 @@ TEST(help)
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "fsdpd worker"));
     ck_assert_ptr_nonnull(strstr(buf_text(&text),
                                  "another role:\ncoordinator, worker, plan, config, "
-                                 "backup, restore, cert, devices\n"));
+                                 "backup, restore, cert, devices, calibrate\n"));
     buf_clear(&text);
     options_describe(ROLE_WORKER, &text);
     ck_assert_ptr_null(strstr(buf_text(&text), "--workers"));
@@ -366,17 +366,23 @@ static void read_source(const char *name, struct buf *text)
     free(path);
 }
 
-/* The flag's line in docs/fsdpd.md lists its roles. */
-static void check_roles(const char *flag, const char *found)
+static bool is_same_flag(const struct option_row *a, const struct option_row *b)
 {
-    static const char *const names[] = {"fsdpd",  "coordinator", "worker", "plan",   "config",
-                                        "backup", "restore",     "cert",   "devices"};
+    if (b->flag == NULL || strcmp(a->flag, b->flag) != 0) return false;
+    if (a->argument == NULL || b->argument == NULL) return a->argument == b->argument;
+    return strcmp(a->argument, b->argument) == 0;
+}
+
+/* The line in docs/fsdpd.md of a flag with its argument lists its roles. */
+static void check_roles(const struct option_row *row, const char *found)
+{
+    static const char *const names[] = {"fsdpd",  "coordinator", "worker", "plan",    "config",
+                                        "backup", "restore",     "cert",   "devices", "calibrate"};
     unsigned roles = 0;
     struct buf expected = {0};
     for (int i = 0; i < option_row_count; i++)
-        if (option_rows[i].flag != NULL && strcmp(option_rows[i].flag, flag) == 0)
-            roles |= option_rows[i].roles;
-    for (int i = 0; i < 9 && roles != FOR_ALL; i++)
+        if (is_same_flag(row, &option_rows[i])) roles |= option_rows[i].roles;
+    for (int i = 0; i < (int)COUNT_OF(names) && roles != FOR_ALL; i++)
         if ((roles & (1u << i)) != 0)
             buf_printf(&expected, "%s`%s`", expected.length > 0 ? ", " : "", names[i]);
     if (roles == FOR_ALL) buf_add_text(&expected, "all");
@@ -384,7 +390,7 @@ static void check_roles(const char *flag, const char *found)
     ck_assert_ptr_nonnull(rest);
     ck_assert_msg(strncmp(rest + 3, buf_text(&expected), expected.length) == 0 &&
                       strncmp(rest + 3 + expected.length, " | ", 3) == 0,
-                  "docs/fsdpd.md: %s is of: %s", flag, buf_text(&expected));
+                  "docs/fsdpd.md: %s is of: %s", row->flag, buf_text(&expected));
     buf_deinit(&expected);
 }
 
@@ -404,7 +410,7 @@ TEST(documentation)
                            row->argument && !strchr(row->argument, '|') ? row->argument : "");
             const char *found = strstr(buf_text(&manual), flag);
             ck_assert_msg(found != NULL, "docs/fsdpd.md lacks %s", flag);
-            check_roles(row->flag, found);
+            check_roles(row, found);
             free(flag);
         }
         if (row->key == NULL || option_is_repeated(row)) continue;

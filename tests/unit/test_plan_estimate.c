@@ -105,6 +105,7 @@ TEST(one_computation_covers_many_collectives)
 TEST(lanes_that_share_a_processor_slow_each_other_down)
 {
     const double shares[] = {2, 1, 0.5}; /* of a rank: two processors, one, half of one */
+    const double slow[] = {1, 1, 2};     /* a lane that runs alone */
     for (int i = 0; i < 3; i++) {
         struct script script = {0};
         int a = step(&script, LANE_COMPUTE, 2, -1, -1);
@@ -112,11 +113,12 @@ TEST(lanes_that_share_a_processor_slow_each_other_down)
         int b = step(&script, LANE_COMPUTE, 1, gather, -1);
         struct plan_estimate estimate;
         plan_simulate_shared(&script.program, shares[i], script.timings, &estimate);
-        bool alone = i == 0;
-        EXPECT(script.timings[gather].seconds, alone ? 1 : 2); /* twice as long beside a's */
-        EXPECT(script.timings[a].seconds, alone ? 2 : 3);
-        EXPECT(script.timings[b].start, alone ? 2 : 3);
-        EXPECT(estimate.step_seconds, alone ? 3 : 4);
+        double both = i == 0 ? 1 : 2 * slow[i]; /* two lanes that run */
+        double a_takes = i == 0 ? 2 : both + slow[i];
+        EXPECT(script.timings[gather].seconds, both);
+        EXPECT(script.timings[a].seconds, a_takes);
+        EXPECT(script.timings[b].start, a_takes);
+        EXPECT(estimate.step_seconds, a_takes + slow[i]);
     }
 }
 

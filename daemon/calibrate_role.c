@@ -1,0 +1,52 @@
+/* `fsdpd calibrate`; see calibrate_role.h. */
+#include "calibrate_role.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "planning/calibrate.h"
+
+enum { SECONDS = 50, WORKERS_DEFAULT_MAX = 8 };
+
+/* Without --workers: a worker per processor, or one on another device. */
+static int count_workers(const struct calibrate_role_options *options, const char *device)
+{
+    if (options->workers > 0) return options->workers;
+    if (strcmp(device, "cpu") != 0) return 1;
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    return processors < 1                     ? 1
+           : processors > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX
+                                              : (int)processors;
+}
+
+static status_t write_profile(const struct profile *profile, const char *path)
+{
+    struct buf text = {0};
+    status_t status = NULL;
+    profile_print(profile, &text);
+    if (path != NULL) {
+        status = file_write_atomic(path, buf_text(&text), text.length, 0644);
+    } else if (fwrite(buf_text(&text), 1, text.length, stdout) != text.length ||
+               fflush(stdout) != 0) {
+        status = status_new(STATUS_UNAVAILABLE, "cannot write to standard output");
+    }
+    buf_deinit(&text);
+    return status;
+}
+
+status_t calibrate_role_run(const struct calibrate_role_options *options, const char *device,
+                            int threads)
+{
+    const struct calibrate_options measured = {.device = device,
+                                               .workers = count_workers(options, device),
+                                               .threads = threads > 0 ? threads : 1,
+                                               .seconds = options->seconds > 0 ? options->seconds
+                                                                               : SECONDS};
+    struct profile profile;
+    TRY(status_wrap(calibrate(&measured, &profile), "calibrate"));
+    status_t status = write_profile(&profile, options->out);
+    profile_deinit(&profile);
+    return status;
+}
