@@ -5,21 +5,25 @@ libbase_a_SOURCES = \
   %D%/buf.c %D%/buf.h \
   %D%/clock.c %D%/clock.h \
   %D%/condition.c %D%/condition.h \
+  %D%/connections.c %D%/connections.h \
   %D%/file.c %D%/file.h \
   %D%/host.c %D%/host.h \
   %D%/journal.c %D%/journal.h \
   %D%/list.h \
   %D%/log.c %D%/log.h \
   %D%/mem.c %D%/mem.h \
+  %D%/signals.h \
+  %D%/stacks.c %D%/stacks.h \
   %D%/status.c %D%/status.h \
   %D%/text.c %D%/text.h \
+  %D%/threads.c %D%/threads.h \
   %D%/tree.c %D%/tree.h \
   %D%/resident.c %D%/resident.h \
   %D%/unfinished.c %D%/unfinished.h \
   %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK
-BASE_TESTS = tests/unit/test_beneath tests/unit/test_list tests/unit/test_log
+BASE_TESTS = tests/unit/test_beneath tests/unit/test_list tests/unit/test_log tests/unit/test_threads
 check_PROGRAMS += $(BASE_TESTS)
 TESTS += $(BASE_TESTS)
 $(BASE_TESTS): private LDADD = libbase.a $(TEST_LIBS)

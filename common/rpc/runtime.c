@@ -7,13 +7,13 @@
 #include <grpc/support/log.h>
 #include <grpc/support/time.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/signals.h"
 #include "rpc/runtime.h"
 
 struct rpc_runtime {
@@ -120,9 +120,8 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
     pthread_mutex_init(&runtime->lock, NULL);
 
     /* The main thread handles signals: gRPC's threads and ours start with all signals blocked. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block(&before);
     gpr_set_log_function(log_grpc);
     /* Resolve names with getaddrinfo, like the rest of the system: gRPC's default, c-ares, ignores
      * nsswitch.conf and leaks memory. The environment variable is the only way to select it. */
@@ -130,7 +129,7 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
     grpc_init();
     runtime->queue = grpc_completion_queue_create_for_next(NULL);
     error = pthread_create(&runtime->poller, NULL, poll_queue, runtime);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     if (error) {
         grpc_completion_queue_shutdown(runtime->queue);
         while (grpc_completion_queue_next(runtime->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL)

@@ -12,7 +12,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <pthread.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -33,6 +32,8 @@
 #include <gloo/transport/tcp/address.h>
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
+
+#include "base/signals.h"
 
 namespace
 {
@@ -97,13 +98,11 @@ class signals_blocked
   public:
     signals_blocked()
     {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
+        signals_block(&before_);
     }
     ~signals_blocked()
     {
-        pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+        signals_restore(&before_);
     }
 
   private:

@@ -1,9 +1,9 @@
 /* The thread that detects peers whose process ended: the kernel closes their sockets. */
 #include <poll.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "base/signals.h"
 #include "runtime/shm_segment.h"
 
 /* Nothing is sent after the group has joined, so a readable socket means that the peer closed
@@ -28,11 +28,10 @@ static void *watch(void *argument)
 
 status_t shm_watch(struct shm_link *link)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals go to the main loop */
+    sigset_t before;
+    signals_block(&before); /* signals go to the main loop */
     int error = pthread_create(&link->watcher, NULL, watch, link);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     if (error != 0) return status_from_errno(error, "starting a thread");
     pthread_setname_np(link->watcher, "shm-watcher");
     link->watched = true;

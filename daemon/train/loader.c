@@ -6,11 +6,11 @@
 #include "train/loader.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/signals.h"
 
 enum { RING = LOADER_RING, THREADS = 2 };
 
@@ -128,9 +128,8 @@ static status_t make_slots(struct loader *loader)
 /* Signals are for the process's main loop, so the threads block all of them. */
 static status_t start_threads(struct loader *loader)
 {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block(&before);
     int error = 0;
     while (error == 0 && loader->thread_count < THREADS) {
         error = pthread_create(&loader->threads[loader->thread_count], NULL, fill_batches, loader);
@@ -138,7 +137,7 @@ static status_t start_threads(struct loader *loader)
         pthread_setname_np(loader->threads[loader->thread_count], "loader");
         loader->thread_count++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     return error ? status_from_errno(error, "cannot start a loader thread") : NULL;
 }
 

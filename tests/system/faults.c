@@ -172,7 +172,8 @@ static int fault(const char *call, const char *object)
     }
     pthread_mutex_unlock(&lock);
     if (delay_ms) {
-        nanosleep(&(struct timespec){delay_ms / 1000, delay_ms % 1000 * 1000000}, NULL);
+        struct timespec left = {delay_ms / 1000, delay_ms % 1000 * 1000000};
+        while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
     }
     inside = false;
     errno = before;
