@@ -34,6 +34,7 @@ int verb_cancel(struct client *client);
 int verb_checkpoint(struct client *client);
 int verb_checkpoints(struct client *client);
 int verb_completion(struct client *client);
+int verb_diagnose(struct client *client);
 int verb_drain(struct client *client);
 int verb_families(struct client *client);
 int verb_forget(struct client *client);
@@ -64,6 +65,7 @@ int verb_wrap_set(struct client *client);
 
 extern const struct verb_option jobs_options[];
 extern const struct verb_option submit_options[];
+extern const struct verb_option diagnose_options[];
 extern const struct verb_option drain_options[];
 extern const struct verb_option list_options[];
 extern const struct verb_option plan_options[];

@@ -7,6 +7,7 @@ libclient_a_SOURCES = \
   %D%/client.c %D%/client.h \
   %D%/completion.c \
   %D%/curve.c %D%/curve.h \
+  %D%/diagnose.c \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
   %D%/drain.c \

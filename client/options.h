@@ -63,6 +63,7 @@ struct verb_options {
     uint32_t every;                       /* for metrics; 0: not given */
     bool csv;
     bool no_trace;           /* for report */
+    bool all, no_stacks;     /* for diagnose */
     double interval_seconds; /* for top; 0: not given */
     uint32_t rounds;         /* 0: no limit */
     const char **arguments;

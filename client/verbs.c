@@ -53,6 +53,13 @@ const struct verb verbs[] = {
      "fsdpctl top --rounds 1 -o json\n"},
     {VERBS_LOOK, "status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL,
      verb_status, "fsdpctl status\n"},
+    {VERBS_LOOK, "diagnose", "JOB", 1, "Show what every rank does now, and which one is to blame",
+     "The first line says why the job hangs or is slow. Works while ranks hang: a rank that does "
+     "not answer within 3 s is described from outside. With the stacks of the threads of the ranks "
+     "to blame; taking them interrupts each thread for a moment and changes no result.",
+     diagnose_options, verb_diagnose,
+     "fsdpctl diagnose mnist-1\n"
+     "fsdpctl diagnose mnist-1 -o json | jq -r .verdict\n"},
     {VERBS_LOOK, "history", "JOB", 1, "Show a job's states, why it was in them, and since when",
      NULL, NULL, verb_history, "fsdpctl history mnist-1\n"},
     {VERBS_LOOK, "logs", "JOB", 1, "Show the log of a job's ranks",
@@ -142,8 +149,8 @@ const struct verb verbs[] = {
      "lasts until undrain, even if the workers restart. For operators.",
      drain_options, verb_drain, "fsdpctl drain node7 --now\n"},
     {VERBS_WORKERS, "undrain", "WORKER", 1, "Allow jobs on a drained worker or host again",
-     "Name what was drained: a worker that was drained with its host returns with the host.",
-     NULL, verb_undrain, "fsdpctl undrain node7\n"},
+     "Name what was drained: a worker that was drained with its host returns with the host.", NULL,
+     verb_undrain, "fsdpctl undrain node7\n"},
     {VERBS_WORKERS, "families", "", 0, "List the families of models that the daemon can train",
      "Families of Hugging Face's transformers, in search order: fsdpd uses the first one with the "
      "model_type of a config.json. -o json also lists the keys of config.json that each family "

@@ -20,7 +20,7 @@ nodist_libproto_a_SOURCES = \
   %D%/google/rpc/status.pb-c.c %D%/google/rpc/status.pb-c.h \
   %D%/google/rpc/error_details.pb-c.c %D%/google/rpc/error_details.pb-c.h \
   %D%/descriptors.c
-libproto_a_SOURCES = %D%/descriptors.h %D%/message.c %D%/message.h
+libproto_a_SOURCES = %D%/descriptors.h %D%/message.c %D%/message.h %D%/threads.c %D%/threads.h
 libproto_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS)
 libproto_a_CFLAGS = $(AM_CFLAGS) -Wno-missing-prototypes
 

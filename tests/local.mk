@@ -19,6 +19,7 @@ TESTS += $(RULE_TESTS)
 PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_backup.py \
+  %D%/system/test_diagnose.py \
   %D%/system/test_store_damage.py \
   %D%/system/test_bad_input.py \
   %D%/system/test_bit_flips.py \

@@ -23,6 +23,8 @@ libcoordinator_a_SOURCES = \
   %D%/scheduler/deadlines.c %D%/scheduler/deadlines.h \
   %D%/scheduler/dependencies.c %D%/scheduler/dependencies.h \
   %D%/workers/drains.c %D%/workers/drains.h \
+  %D%/calls/diagnose.c %D%/calls/diagnose.h \
+  %D%/jobs/blame.c %D%/jobs/blame.h %D%/jobs/diagnoses.c %D%/jobs/diagnoses.h \
   %D%/calls/final_weights.c %D%/calls/final_weights.h \
   %D%/retention/forget.c %D%/retention/forget.h \
   %D%/monitor/http.c %D%/monitor/http.h \
@@ -92,7 +94,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/uni
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \
-  tests/unit/test_coordinator_unplanned tests/unit/test_coordinator
+  tests/unit/test_coordinator_unplanned tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 $(COORDINATOR_TESTS): private LDADD = $(COORDINATOR_TEST_LIBS)

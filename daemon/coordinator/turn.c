@@ -2,6 +2,7 @@
 #include "coordinator/turn.h"
 
 #include "coordinator/calls/checkpoints.h"
+#include "coordinator/calls/diagnose.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
@@ -30,6 +31,7 @@ const struct job_clients turn_clients = {
     .logged = logs_wake,
     .ready = on_ready,
     .rank_away = traces_rank_away,
+    .diagnosed = diagnose_done,
     .is_uploading = uploads_has,
 };
 

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
 #include "runtime/comm_table.h"
@@ -142,6 +143,14 @@ uint64_t comm_bytes_sent(const struct comm *comm)
 bool comm_is_repeatable(const struct comm *comm)
 {
     return comm->table->repeatable;
+}
+
+char *comm_failure(struct comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    char *why = comm->failure != NULL ? mem_strdup(status_message(comm->failure)) : NULL;
+    pthread_mutex_unlock(&comm->lock);
+    return why;
 }
 
 bool comm_is_aborted(struct comm *comm)
@@ -311,6 +320,9 @@ static status_t run_unnamed(struct comm *comm, const struct comm_call *queued)
     }
     if (status == NULL) {
         struct comm *whole = comm->whole != NULL ? comm->whole : comm;
+        atomic_store(&whole->kind, (int)call->kind);
+        atomic_store(&whole->begun_sequence, call->sequence);
+        atomic_store(&whole->begun_ns, clock_monotonic_ns());
         atomic_fetch_add(&whole->begun, 1);
         atomic_store(&whole->waits, true);
         status = comm->table->run(comm, call);
@@ -322,7 +334,14 @@ static status_t run_unnamed(struct comm *comm, const struct comm_call *queued)
 
 struct comm_progress comm_progress(struct comm *comm)
 {
-    return (struct comm_progress){atomic_load(&comm->begun), atomic_load(&comm->waits)};
+    uint64_t begun = atomic_load(&comm->begun);
+    return (struct comm_progress){
+        .begun = begun,
+        .waits = atomic_load(&comm->waits),
+        .kind = begun > 0 ? comm_kind_name((enum comm_kind)atomic_load(&comm->kind)) : NULL,
+        .sequence = atomic_load(&comm->begun_sequence),
+        .since_ns = atomic_load(&comm->begun_ns),
+    };
 }
 
 status_t comm_run(struct comm *comm, const struct comm_call *wanted)

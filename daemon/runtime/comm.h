@@ -61,6 +61,9 @@ void comm_free(struct comm *comm); /* accepts NULL; no collective may be queued 
 struct comm_progress {
     uint64_t begun;
     bool waits;
+    const char *kind;  /* of the last one begun, "all_gather"; NULL: none */
+    uint64_t sequence; /* of that one, in its group or part of it */
+    int64_t since_ns;  /* when that one began; CLOCK_MONOTONIC */
 };
 struct comm_progress comm_progress(struct comm *comm);
 
@@ -115,6 +118,9 @@ void comm_reserve(struct comm *comm, int calls);
  * Thread-safe; does not take ownership of `why`.
  */
 void comm_abort(struct comm *comm, const char *why);
+
+/* Why the group fails, or was aborted; the caller frees it. NULL: it does not. From any thread. */
+char *comm_failure(struct comm *comm);
 
 /* Whether a device may record a step with this communicator's collectives and repeat it without the
  * host (a CUDA graph): false if the host takes part in them. */

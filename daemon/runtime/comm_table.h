@@ -72,6 +72,9 @@ struct comm {
     int64_t timeout_ms;
     _Atomic uint64_t bytes_sent, begun; /* the whole's have its parts', too; see comm_progress */
     _Atomic bool waits;
+    _Atomic int kind; /* of the last collective begun; the whole's has its parts', too, and: */
+    _Atomic uint64_t begun_sequence;
+    _Atomic int64_t begun_ns;
     struct comm *whole;         /* the communicator that this is a part of, or NULL */
     int number;                 /* of this part; 0 for the whole */
     int splits;                 /* parts made so far; its owner's thread */

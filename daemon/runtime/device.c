@@ -392,6 +392,12 @@ status_t lane_transfer(struct lane_queue *lane, void *to, const void *from, uint
     return (table->transfer != NULL ? table->transfer : table->copy)(lane, to, from, bytes);
 }
 
+struct lane_now lane_look(struct lane_queue *lane)
+{
+    struct lane_now (*look)(struct lane_queue *) = lane->device->table->look;
+    return look != NULL ? look(lane) : (struct lane_now){0};
+}
+
 status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                      const struct kernel_call *call)
 {

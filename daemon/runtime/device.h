@@ -130,6 +130,16 @@ void lane_wait_event(struct lane_queue *lane, struct event *event);
  * run. */
 void lane_label(struct lane_queue *lane, const char *label);
 
+/* What a lane does now. */
+struct lane_now {
+    bool busy;          /* false: it has nothing to do, or that is unknown */
+    const char *label;  /* of the work, as lane_label gave it; NULL: none */
+    const void *awaits; /* an event: it has not begun, and waits for that one; else NULL */
+    int64_t since_ns;   /* CLOCK_MONOTONIC */
+};
+/* From any thread, as long as the lane is open. Waits for no work. */
+struct lane_now lane_look(struct lane_queue *lane);
+
 /* Enqueues a call on the lane; only lanes that are threads (the cpu's) support it, others return
  * UNIMPLEMENTED. Host communicators run this way. `argument` must stay valid until it has run. */
 status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument),

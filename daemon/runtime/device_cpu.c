@@ -114,6 +114,7 @@ status_t device_cpu_open(int threads, struct device **device)
         .norm = lane_cpu_norm,
         .gate = lane_cpu_gate,
         .wait = lane_cpu_wait,
+        .look = lane_cpu_look,
         .busy_ns = lane_cpu_busy_ns,
     };
     struct device *result = mem_alloc(sizeof *result);

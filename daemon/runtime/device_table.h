@@ -67,6 +67,7 @@ struct device_table {
                      int count, float *stats);
     status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
+    struct lane_now (*look)(struct lane_queue *lane); /* NULL: what a lane does is unknown */
     int64_t (*busy_ns)(const struct lane_queue *lane);
     uint64_t lane_host_bytes; /* see device_lane_host_bytes */
 
@@ -167,6 +168,7 @@ status_t lane_cpu_gate(struct lane_queue *lane, const struct gate_args *args,
                        const double *partials, int count, float *stats) FSDPD_MUST_USE;
 status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t lane_cpu_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
+struct lane_now lane_cpu_look(struct lane_queue *lane);
 int64_t lane_cpu_busy_ns(const struct lane_queue *lane);
 
 /* Memory available on this host: MemAvailable, or less if a control group limits it. */

@@ -409,7 +409,7 @@ static void set_stats(struct executor *executor, const struct program *program,
     stats[PLAN_STAT_TARGETS] = (float)(program->mean ? program->target_count : executor->counted);
 }
 
-static status_t run_program(struct executor *executor, struct program *program,
+static status_t run_checked(struct executor *executor, struct program *program,
                             const struct step_input *input, struct step_result *result)
 {
     if (program->plan == NULL)
@@ -447,6 +447,16 @@ static status_t run_program(struct executor *executor, struct program *program,
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
     *result = measured;
     return NULL;
+}
+
+static status_t run_program(struct executor *executor, struct program *program,
+                            const struct step_input *input, struct step_result *result)
+{
+    atomic_store(&executor->running_since_ns, clock_monotonic_ns());
+    atomic_store(&executor->running, program);
+    status_t status = run_checked(executor, program, input, result);
+    atomic_store(&executor->running, NULL);
+    return status;
 }
 
 status_t executor_train_step(struct executor *executor, const struct step_input *input,

@@ -1,7 +1,7 @@
 /*
  * The executor: runs a plan's programs on a device and a communicator. It allocates the arenas and
  * everything else when created, and nothing later. One thread owns an executor; others may call
- * only executor_abort.
+ * only executor_abort and executor_look.
  */
 #ifndef FSDPD_RUNTIME_EXECUTOR_H
 #define FSDPD_RUNTIME_EXECUTOR_H
@@ -107,6 +107,26 @@ void executor_abort(struct executor *executor, const char *why);
 /* Why steps are enqueued call by call instead of replayed, returned once; NULL otherwise. The
  * caller's. */
 char *executor_take_note(struct executor *executor);
+
+/* What one lane does in a step. */
+struct executor_lane {
+    enum lane lane;
+    int instruction;  /* of the program: which it carries out, or begins next; -1: unknown */
+    int awaits;       /* another lane's instruction that it waits for; -1: none */
+    int64_t since_ns; /* CLOCK_MONOTONIC */
+};
+
+/* What an executor does now: its program, and the lanes that have work. */
+struct executor_now {
+    const struct plan_program *program; /* NULL: it is between steps */
+    const char *name;                   /* "train", "accumulate", "evaluate" */
+    int64_t since_ns;
+    struct executor_lane lanes[LANE_COUNT];
+    int lane_count;
+};
+
+/* From any thread, as long as the executor lives, even while a step hangs. */
+void executor_look(struct executor *executor, struct executor_now *now);
 
 /* `bytes` were allocated by another executor when this one was created; the device has now got them
  * back, so executor_memory no longer subtracts them. */

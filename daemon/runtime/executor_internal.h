@@ -4,6 +4,7 @@
 #define FSDPD_RUNTIME_EXECUTOR_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "kernels/kernels.h"
 #include "runtime/executor.h"
@@ -59,6 +60,8 @@ struct executor {
     bool registers;                       /* the device's arenas, with the group */
     struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
     struct program train, accumulate, evaluate;
+    struct program *_Atomic running; /* one of them; NULL: between steps */
+    _Atomic int64_t running_since_ns;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
     int64_t counted; /* this rank's targets that count, of the step's batches so far */
     uint64_t allocated_before, peak; /* the device's books */

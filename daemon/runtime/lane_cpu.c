@@ -4,7 +4,6 @@
  * a time. Lane threads block all signals: the process's main loop handles them.
  */
 #include <inttypes.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +11,7 @@
 #include "base/clock.h"
 #include "base/condition.h"
 #include "base/mem.h"
+#include "base/signals.h"
 #include "kernels/kernels.h"
 #include "runtime/device_table.h"
 
@@ -106,7 +106,8 @@ struct cpu_lane {
     pthread_cond_t idle;   /* nothing is queued and nothing runs */
     struct work ring[RING_SIZE];
     unsigned head, count;      /* head: the oldest */
-    bool running;              /* a piece of work is out of the ring and not done */
+    bool running;              /* a piece of work is out of the ring and not done: */
+    struct lane_now now;       /* this one */
     status_t error;            /* first one since the last lane_wait */
     struct cpu_event *waiting; /* the event that the lane's thread waits for */
     atomic_bool closing;
@@ -180,6 +181,14 @@ static status_t work_run(struct work *work)
     return NULL;
 }
 
+static struct lane_now describe(const struct work *work)
+{
+    return (struct lane_now){.busy = true,
+                             .label = work->label,
+                             .awaits = work->kind == WORK_WAIT ? work->event.event : NULL,
+                             .since_ns = clock_monotonic_ns()};
+}
+
 static void *lane_main(void *argument)
 {
     struct cpu_lane *lane = argument;
@@ -192,6 +201,7 @@ static void *lane_main(void *argument)
         lane->head = (lane->head + 1) % RING_SIZE;
         lane->count--;
         lane->running = true;
+        lane->now = describe(&work);
         bool skip = lane->error != NULL;
         if (lane->count == RING_SIZE - 1) pthread_cond_broadcast(&lane->room);
         pthread_mutex_unlock(&lane->lock);
@@ -236,11 +246,10 @@ status_t lane_cpu_open(struct device *device, enum lane kind, struct lane_queue 
     condition_init(&result->filled);
     condition_init(&result->room);
     condition_init(&result->idle);
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    sigset_t before;
+    signals_block(&before);
     int error = pthread_create(&result->thread, NULL, lane_main, result);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    signals_restore(&before);
     if (error != 0) {
         pthread_cond_destroy(&result->idle);
         pthread_cond_destroy(&result->room);
@@ -424,6 +433,15 @@ status_t lane_cpu_wait(struct lane_queue *base, int64_t timeout_ms)
     }
     pthread_mutex_unlock(&lane->lock);
     return status;
+}
+
+struct lane_now lane_cpu_look(struct lane_queue *base)
+{
+    struct cpu_lane *lane = cpu_lane(base);
+    pthread_mutex_lock(&lane->lock);
+    struct lane_now now = lane->running ? lane->now : (struct lane_now){0};
+    pthread_mutex_unlock(&lane->lock);
+    return now;
 }
 
 int64_t lane_cpu_busy_ns(const struct lane_queue *lane)

@@ -13,7 +13,7 @@ libruntime_a_SOURCES = \
   %D%/device_null.c \
   %D%/device_table.h \
   %D%/executor.c %D%/executor.h %D%/executor_internal.h %D%/executor_prepare.c \
-  %D%/executor_state.c \
+  %D%/executor_look.c %D%/executor_state.c \
   %D%/gloo_link.cc %D%/gloo_link.h \
   %D%/host_memory.c \
   %D%/lane_cpu.c \

@@ -42,6 +42,7 @@ static status_t run_orders(struct run *run, float signal)
     uint64_t sequence = (uint64_t)signal;
     if (sequence <= run->orders_done || run->hooks->run_orders == NULL) return NULL;
     run->orders_done = sequence;
+    session_at(run->session, "carries out orders");
     status_t status = run->hooks->run_orders(run->hooks->user, sequence, run->executor, run->step);
     run->agreed = status_code(status) == STATUS_CANCELLED;
     return status;
@@ -133,7 +134,9 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
         int64_t began = clock_monotonic_ns();
         struct batch batch;
         bool more;
+        session_at(run->session, "waits for a batch of the evaluation");
         TRY(loader_next(run->test.loader, &batch, &more));
+        session_at(run->session, "evaluates");
         if (!more) break;
         const struct step_input input = make_input(run, &batch);
         struct step_result result;
@@ -253,6 +256,7 @@ static status_t micro_step(struct run *run, const struct step_input *input, bool
     TRY(last ? executor_train_step(run->executor, input, result)
              : executor_accumulate_step(run->executor, input, result));
     step->compute_ns += result->compute_ns;
+    atomic_fetch_add(&run->session->own_ns, result->compute_ns);
     step->comm_ns += result->comm_ns;
     step->exposed_ns += result->exposed_comm_ns;
     if (run->hooks->progress != NULL && !last) run->hooks->progress(run->hooks->user, run->step);
@@ -270,9 +274,13 @@ static status_t micro_step(struct run *run, const struct step_input *input, bool
 /* The next batch to train on; counts the time that it takes as waiting. */
 static status_t next_batch(struct run *run, struct batch *batch, bool *more)
 {
+    session_at(run->session, "waits for a batch");
     int64_t began = clock_monotonic_ns();
     status_t status = loader_next(run->train.loader, batch, more);
-    run->wait_ns += clock_monotonic_ns() - began;
+    int64_t waited = clock_monotonic_ns() - began;
+    run->wait_ns += waited;
+    atomic_fetch_add(&run->session->own_ns, waited);
+    session_at(run->session, "trains");
     return status;
 }
 
@@ -319,6 +327,7 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
 static status_t checkpoint(struct run *run, bool due)
 {
     if (!due || run->captured_step == run->step || run->hooks->checkpoint == NULL) return NULL;
+    session_at(run->session, "takes a checkpoint");
     return run->hooks->checkpoint(run->hooks->user);
 }
 
@@ -365,6 +374,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     if (run->job->data_format != DATA_IMAGES)
         step.tokens = (double)run->job->context * (double)samples_of(run->job, count);
     TRY(micro_steps(run, batch, count, &result, &step));
+    session_at(run->session, "is between two steps");
     report_note(run);
     bool counts = result.stats[PLAN_STAT_COUNTED] != 0;
     bool refused =
@@ -512,6 +522,7 @@ static status_t run_steps(struct run *run)
 static status_t save_last_step(struct run *run)
 {
     if (!run->job->checkpoints.last_step || run->hooks->save_last == NULL) return NULL;
+    session_at(run->session, "saves the last step's checkpoint");
     for (int round = 0;; round++) {
         bool taken = run->captured_step == run->step;
         status_t outcome = NULL;
@@ -599,10 +610,13 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     struct train_session *session = run->session;
     const struct train_job *job = run->job;
     TRY(publish(run));
+    session_at(session, "opens its data");
     TRY(feed_open(&run->train, session, false));
     if (job->evaluate) TRY(feed_open(&run->test, session, true));
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
+    session_at(session, "compares its job with the other ranks'");
     TRY(run_compare_ranks(run));
+    session_at(session, "sets its parameters");
     TRY(open_executor(run));
     if (run->hooks->started != NULL)
         run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
@@ -653,6 +667,7 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                       .epoch_rate = session->job->optimizer.lr};
     run.ranks = (struct agreement){run.comm, &run.lane, timeout_ms};
     atomic_store(&session->step, 0);
+    atomic_store(&session->own_ns, 0);
     session->run = &run;
     status_t status = carry_out(&run, finish);
     if (status != NULL) {
@@ -665,7 +680,9 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
         /* The others must not wait for this rank until their deadline. */
         if (!run.agreed && run.comm != NULL) comm_abort(run.comm, status_message(status));
     }
+    session_at(session, "ends its run");
     run_deinit(&run);
+    session_at(session, NULL);
     session->run = NULL;
     return status;
 }

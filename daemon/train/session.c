@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "train/batch_share.h"
@@ -557,6 +558,36 @@ bool train_session_evaluates(const struct train_session *session)
 uint64_t train_session_step(const struct train_session *session)
 {
     return atomic_load(&session->step);
+}
+
+int64_t train_session_own_ns(const struct train_session *session)
+{
+    return atomic_load(&session->own_ns);
+}
+
+void session_at(struct train_session *session, const char *place)
+{
+    atomic_store(&session->place_since_ns, clock_monotonic_ns());
+    atomic_store(&session->place, place);
+}
+
+/* The mutex keeps the executor, and with it the plan, until `describe` has returned. */
+void train_session_look(struct train_session *session,
+                        void (*describe)(void *user, const struct train_now *now), void *user)
+{
+    struct train_now now = {.place = atomic_load(&session->place),
+                            .since_ns = atomic_load(&session->place_since_ns)};
+    pthread_mutex_lock(&session->mutex);
+    struct executor *executor = session->executor;
+    if (executor != NULL) executor_look(executor, &now.executor);
+    for (int i = 0; i < now.executor.lane_count; i++) {
+        int instruction = now.executor.lanes[i].instruction;
+        if (instruction < 0) continue;
+        int unit = now.executor.program->instructions[instruction].unit;
+        if (unit >= 0) now.units[i] = executor_plan(executor)->units->units[unit].name;
+    }
+    describe(user, &now);
+    pthread_mutex_unlock(&session->mutex);
 }
 
 void train_session_abort(struct train_session *session, const char *why)

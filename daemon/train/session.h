@@ -176,4 +176,20 @@ train_session_memory_peak(const struct train_session *session);    /* measured, 
 uint64_t train_session_step(const struct train_session *session);  /* from any thread */
 bool train_session_evaluates(const struct train_session *session); /* the same */
 
+/* Time that this rank itself has taken for its steps so far: to compute, and to wait for batches,
+ * not for the other ranks. From any thread. */
+int64_t train_session_own_ns(const struct train_session *session);
+
+/* Where a run is. */
+struct train_now {
+    const char *place; /* "waits for a batch": completes "rank 0 ..."; NULL: not in a run */
+    int64_t since_ns;  /* CLOCK_MONOTONIC */
+    struct executor_now executor;
+    const char *units[LANE_COUNT]; /* of the executor's lanes' instructions; NULL: none */
+};
+
+/* From any thread. Calls `describe` while the run's units and plan cannot be freed. */
+void train_session_look(struct train_session *session,
+                        void (*describe)(void *user, const struct train_now *now), void *user);
+
 #endif

@@ -39,6 +39,9 @@ struct train_session {
 
     _Atomic uint64_t step, memory_peak;
     _Atomic bool evaluates;
+    _Atomic int64_t own_ns;      /* see train_session_own_ns */
+    _Atomic(const char *) place; /* see train_session_look; NULL: not in a run */
+    _Atomic int64_t place_since_ns;
     struct run *run; /* while train_session_run runs; used on its thread */
 
     pthread_mutex_t mutex; /* guards the members below: other threads call train_session_abort */
@@ -58,6 +61,9 @@ status_t session_check_host(const struct train_session *session,
 
 /* Gives train_session_abort the executor to abort from now on. */
 void session_set_executor(struct train_session *session, struct executor *executor);
+
+/* Notes where the run is from now on, a constant text; see train_session_look. */
+void session_at(struct train_session *session, const char *place);
 
 /* ABORTED with the reason if the session was aborted. */
 status_t session_check_abort(struct train_session *session) FSDPD_MUST_USE;

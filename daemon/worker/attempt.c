@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/clock.h"
 #include "base/condition.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -57,6 +58,7 @@ void attempt_beat(struct worker_attempt *attempt, Fsdpd__V1__Heartbeat *heartbea
     if (attempt->session != NULL) {
         heartbeat->step = train_session_step(attempt->session);
         heartbeat->evaluates = train_session_evaluates(attempt->session);
+        heartbeat->own_us = (uint64_t)train_session_own_ns(attempt->session) / 1000;
     }
     if (attempt->comm != NULL) {
         struct comm_progress progress = comm_progress(attempt->comm);
@@ -87,6 +89,15 @@ void attempt_describe(struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *he
 }
 
 /* The training thread. */
+
+void attempt_at(struct worker_attempt *attempt, const char *place, bool joins)
+{
+    pthread_mutex_lock(&attempt->lock);
+    attempt->place = place;
+    attempt->place_since_ns = clock_monotonic_ns();
+    attempt->joins = joins;
+    pthread_mutex_unlock(&attempt->lock);
+}
 
 /* Publishes the objects that an abort must reach; returns the error if the abort came first. */
 static status_t publish(struct worker_attempt *attempt, struct train_session *session,
@@ -141,6 +152,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     log_event(LOG_INFO, "planned", "units=%d peak_bytes=%llu hash=%016llx", plan->units->unit_count,
               (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
     struct comm *comm = NULL;
+    attempt_at(attempt, "joins the group", world > 1);
     if (world > 1)
         TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
                          &attempt->rendezvous, assignment->timeout_ms, assignment->staged,
@@ -148,6 +160,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     if (world > 1)
         log_event(LOG_INFO, "group_joined", "world=%d transport=\"%s\" through_host_memory=%d",
                   world, comm_transport(comm), assignment->staged);
+    attempt_at(attempt, "begins to train", false);
     struct puller *puller = NULL;
     status_t status = puller_new(&attempt->side, &puller);
     struct checkpointer *checkpointer = NULL;
@@ -170,6 +183,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     };
     if (status == NULL)
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
+    attempt_at(attempt, "ends", false);
     attempt->memory_peak = train_session_memory_peak(session);
     tracer_end(&attempt->tracer);
     op_times_end(&attempt->op_times);
@@ -209,7 +223,9 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
                                           .adds_up = assignment->rank == 0};
     struct device *device = NULL;
     struct train_session *session = NULL;
+    attempt_at(attempt, "opens its device", false);
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
+    attempt_at(attempt, "reads its model and data", false);
     if (status == NULL) {
         attempt->peak_flops = peak_flops(attempt, device);
         device_share_memory(device, (int)assignment->sharers);
@@ -232,6 +248,8 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
 static void *attempt_thread(void *argument)
 {
     struct worker_attempt *attempt = argument;
+    pthread_setname_np(pthread_self(), "train");
+    attempt_at(attempt, "reads its settings", false);
     /* Reported last, and through the same queue: the coordinator may then assign another attempt at
      * once. */
     attempt_report_finished(attempt, set_up_and_train(attempt));

@@ -29,6 +29,10 @@ bool attempt_is(const struct worker_attempt *attempt, const char *job, uint32_t 
 /* The data that a coordinator needs to continue it; in malloc'ed memory. */
 void attempt_describe(struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *held);
 
+/* Describes what this rank does now, in malloc'ed memory, while its training runs or hangs: with
+ * the stacks of the process's threads if asked for. Takes a second at most. */
+Fsdpd__V1__RankDiagnosis *attempt_diagnose(struct worker_attempt *attempt, bool stacks);
+
 /* Fills in the attempt's part of a heartbeat. */
 void attempt_beat(struct worker_attempt *attempt, Fsdpd__V1__Heartbeat *heartbeat);
 

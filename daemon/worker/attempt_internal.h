@@ -51,6 +51,9 @@ struct worker_attempt {
     struct comm *comm;
     struct puller *puller;
     struct checkpointer *checkpointer; /* NULL without a place for checkpoints */
+    const char *place;                 /* outside of a run; completes "rank 0 ..."; a constant */
+    int64_t place_since_ns;
+    bool joins; /* there, it waits for the other ranks */
 
     char *resumed_name, *resumed_note; /* training thread, as is what follows */
     const struct device *device;
@@ -66,6 +69,9 @@ struct worker_attempt {
     double peak_flops; /* of all ranks' devices; 0 if it is not known */
     uint64_t step;     /* that it came to, when it is over */
 };
+
+/* Notes where the attempt is outside of a run; `joins`: it waits for the other ranks. */
+void attempt_at(struct worker_attempt *attempt, const char *place, bool joins);
 
 /* ---- attempt_reports.c: hooks of a run (train/session.h), on the training thread ---- */
 

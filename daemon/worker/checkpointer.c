@@ -178,6 +178,7 @@ static status_t save(struct checkpointer *own, uint64_t number, bool last, struc
 
 static void *checkpointer_thread(void *argument)
 {
+    pthread_setname_np(pthread_self(), "checkpoint");
     struct checkpointer *own = argument;
     pthread_mutex_lock(&own->lock);
     for (;;) {

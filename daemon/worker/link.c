@@ -229,6 +229,9 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER:
         callbacks->on_order(callbacks->user, message->order);
         break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS:
+        callbacks->on_diagnosis(callbacks->user, message->diagnosis);
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: callbacks->on_drain(callbacks->user); break;
     default: break; /* from a newer coordinator: additive, so not for us */
     }

@@ -20,6 +20,7 @@ struct link_callbacks {
     void (*on_assignment)(void *user, const Fsdpd__V1__Assignment *assignment);
     void (*on_order)(void *user, const Fsdpd__V1__Order *order);
     void (*on_drain)(void *user);
+    void (*on_diagnosis)(void *user, const Fsdpd__V1__DiagnosisOrder *order);
     /* That attempt is over: to be ended if it runs. */
     void (*on_release)(void *user, const Fsdpd__V1__Release *release);
     /* The stream is closed, or could not be opened; the link opens it again. `attached`: the

@@ -207,6 +207,7 @@ static void leave_unbegun(const struct side_context *context, const struct pull_
 
 static void *puller_thread(void *argument)
 {
+    pthread_setname_np(pthread_self(), "pull");
     struct puller *puller = argument;
     pthread_mutex_lock(&puller->lock);
     for (;;) {

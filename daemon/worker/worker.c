@@ -13,6 +13,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/stacks.h"
 #include "planning/planning.h"
 #include "proto/message.h"
 #include "worker/attempt.h"
@@ -219,6 +220,22 @@ static void on_order(void *user, const Fsdpd__V1__Order *order)
     if (worker->attempt != NULL) attempt_order(worker->attempt, order);
 }
 
+static void on_diagnosis(void *user, const Fsdpd__V1__DiagnosisOrder *order)
+{
+    struct worker_process *worker = user;
+    if (worker->attempt == NULL || !attempt_is(worker->attempt, order->job, order->attempt)) return;
+    Fsdpd__V1__DiagnosisReport *report = mem_alloc(sizeof *report);
+    fsdpd__v1__diagnosis_report__init(report);
+    report->number = order->number;
+    report->job = mem_strdup(order->job);
+    report->rank = attempt_diagnose(worker->attempt, order->stacks);
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS;
+    message->diagnosis = report;
+    link_post(worker->link, message);
+}
+
 static void on_drain(void *user)
 {
     leave(user, "the daemon is stopping", 0);
@@ -333,6 +350,7 @@ static status_t start(struct worker_process *worker, const char *id)
         .on_assignment = on_assignment,
         .on_order = on_order,
         .on_drain = on_drain,
+        .on_diagnosis = on_diagnosis,
         .on_release = on_release,
         .on_lost = on_lost,
         .on_away = on_away,
@@ -355,6 +373,7 @@ int worker_main(const struct worker_options *options)
     free(context);
     free(quoted);
     signal(SIGPIPE, SIG_IGN);
+    stacks_open();
     uv_loop_init(&worker.loop);
     status_t status = start(&worker, id);
     if (status != NULL) {

@@ -360,10 +360,10 @@ TEST(json_parts)
     event.state = &change;
     expect_json(&event.base,
                 "{\"sequence\":3,\"time_ms\":0,\"state\":{\"state\":\"RUNNING\","
-                "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0},\"steps\":0,\"attempt\":0}");
+                "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0,\"diagnosis\":null},\"steps\":0,\"attempt\":0}");
     change.state = (Fsdpd__V1__JobState)99;
     expect_json(&change.base,
-                "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0}");
+                "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0,\"diagnosis\":null}");
 
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT;
     char *modules[] = {(char *)"a", (char *)"b"};

@@ -82,6 +82,11 @@ static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *b
         break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER: take_order(fake, message->order); break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: fake->drained = true; break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS:
+        fake->diagnosis = message->diagnosis->number;
+        fake->stacks = message->diagnosis->stacks;
+        fake->diagnoses++;
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK:
         if (message->ack->job[0] == '\0') fake->heartbeats_answered++;
         else fake->acknowledged = message->ack->report;
@@ -435,4 +440,23 @@ void upload_close(struct upload_call *upload)
 void upload_deinit(struct upload_call *upload)
 {
     status_free(upload->status);
+}
+
+void fake_diagnosis(struct fake *fake, uint64_t collectives, bool waits)
+{
+    Fsdpd__V1__RankDiagnosis rank = FSDPD__V1__RANK_DIAGNOSIS__INIT;
+    rank.answered = true;
+    rank.collectives = collectives;
+    rank.waits = waits;
+    rank.wait_seconds = waits ? 100 : 0;
+    rank.collective = (char *)"all_gather number 7";
+    rank.place = (char *)"trains";
+    Fsdpd__V1__DiagnosisReport report = FSDPD__V1__DIAGNOSIS_REPORT__INIT;
+    report.number = fake->diagnosis;
+    report.job = fake->assignment->job;
+    report.rank = &rank;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS;
+    message.diagnosis = &report;
+    fake_send(fake, &message);
 }

@@ -108,6 +108,9 @@ struct fake {
     int wraps;
     uint64_t checkpoint; /* of the latest order of a checkpoint */
     int checkpoints, pauses;
+    uint64_t diagnosis; /* of the latest request for one, with its stacks or without */
+    bool stacks;
+    int diagnoses;
     uint64_t order_sequence;
     uint64_t report;       /* number of the latest report */
     uint64_t acknowledged; /* as the coordinator acknowledged */
@@ -147,6 +150,10 @@ void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum sta
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
 void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
                 enum status_code code, const char *message);
+
+/* The answer to the latest request for a diagnosis: it has begun this number of collectives, and
+ * has waited 100 s in the last. */
+void fake_diagnosis(struct fake *fake, uint64_t collectives, bool waits);
 
 /* The answer to the latest order of another policy. */
 void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const char *message);

@@ -15,6 +15,7 @@
 #include "coordinator/api/handlers.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/checkpoints.h"
+#include "coordinator/calls/diagnose.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
@@ -134,6 +135,7 @@ static const struct rpc_handler control_handlers[] = {
      .on_writable = job_call_writable,
      .on_closed = job_call_closed},
     {.method = &control_trace_job, .on_start = traces_start, .on_closed = job_call_closed},
+    {.method = &control_diagnose_job, .on_start = diagnose_start, .on_closed = job_call_closed},
     {.method = &control_set_wrap_policy, .on_start = rewrap_start, .on_closed = job_call_closed},
     {.method = &control_get_logs,
      .on_start = logs_start,

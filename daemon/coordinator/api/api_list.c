@@ -15,10 +15,11 @@
 #include "spec/queue.h"
 
 enum {
-    MARGIN = 65536,      /* of a response, for fields that `bytes` omits */
-    FILTER_MAX = 256,    /* of a pattern, in characters */
-    STATES_MAX = 16,     /* in a filter */
-    HISTORY_MAX = 10000, /* entries per response */
+    MARGIN = 65536,            /* of a response, for fields that `bytes` omits */
+    FILTER_MAX = 256,          /* of a pattern, in characters */
+    STATES_MAX = 16,           /* in a filter */
+    HISTORY_MAX = 10000,       /* entries per response */
+    DIAGNOSES_BYTES = 2 << 20, /* of their diagnoses */
 };
 
 /* A job's row in the list: its fields point into the job in memory, or into the record that was
@@ -311,10 +312,24 @@ struct history {
 
 static void history_drop_oldest(struct history *history)
 {
+    const Fsdpd__V1__Diagnosis *diagnosis = history->entries[0]->diagnosis;
+    if (diagnosis != NULL) history->bytes -= fsdpd__v1__diagnosis__get_packed_size(diagnosis);
     message_free(history->entries[0]);
     history->left_out++;
     history->count--;
     memmove(history->entries, history->entries + 1, history->count * sizeof *history->entries);
+}
+
+/* The reasons have the verdicts: of the oldest entries no more is kept. */
+static void history_drop_diagnoses(struct history *history)
+{
+    for (size_t i = 0; i + 1 < history->count && history->bytes > DIAGNOSES_BYTES; i++) {
+        Fsdpd__V1__Diagnosis **diagnosis = &history->entries[i]->diagnosis;
+        if (*diagnosis == NULL) continue;
+        history->bytes -= fsdpd__v1__diagnosis__get_packed_size(*diagnosis);
+        message_free(*diagnosis);
+        *diagnosis = NULL;
+    }
 }
 
 static bool add_to_history(void *user, const job_event *event)
@@ -331,9 +346,13 @@ static bool add_to_history(void *user, const job_event *event)
     view.attempt = change->attempt;
     view.step = change->step;
     view.by = change->by;
+    view.diagnosis = change->diagnosis;
     if (history->count == HISTORY_MAX) history_drop_oldest(history);
     MEM_GROW(history->entries, history->count, history->capacity);
     history->entries[history->count++] = message_copy(&view);
+    if (view.diagnosis == NULL) return true;
+    history->bytes += fsdpd__v1__diagnosis__get_packed_size(view.diagnosis);
+    history_drop_diagnoses(history);
     return true;
 }
 

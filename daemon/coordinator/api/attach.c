@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/workers/planner.h"
@@ -99,6 +100,9 @@ void attach_message(struct rpc_call *call, const ProtobufCMessage *first, void *
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN: planner_result(worker, message->plan); break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT: attempt_event(worker, message->event); break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT: heartbeat(worker, message->heartbeat); break;
+    case FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS:
+        diagnoses_answer(worker, message->diagnosis);
+        break;
     default: break; /* a second hello, or a later version's message */
     }
 }

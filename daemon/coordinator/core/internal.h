@@ -24,6 +24,7 @@ struct job_clients {
     void (*logged)(struct coordinator *c, const char *job);
     void (*ready)(struct job *job); /* all ranks are attached and train: orders can be sent */
     void (*rank_away)(struct job *job, int rank);
+    void (*diagnosed)(struct job *job);          /* its attempt has a new diagnosis */
     bool (*is_uploading)(const struct job *job); /* its final state_dict */
 };
 

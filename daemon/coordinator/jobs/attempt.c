@@ -33,6 +33,14 @@ static void order_log_deinit(struct order_log *log)
     free(log->held);
 }
 
+static void diagnosing_deinit(struct diagnosing *diagnosing, int world)
+{
+    for (int r = 0; diagnosing->answers != NULL && r < world; r++)
+        message_free(diagnosing->answers[r]);
+    free(diagnosing->answers);
+    message_free(diagnosing->kept);
+}
+
 void attempt_dispose(struct attempt *attempt)
 {
     if (attempt == NULL) return;
@@ -48,6 +56,7 @@ void attempt_dispose(struct attempt *attempt)
     free(attempt->text_after);
     free(attempt->weights_refused);
     free(attempt->stall.before);
+    diagnosing_deinit(&attempt->diagnosing, attempt->world);
     order_log_deinit(&attempt->orders);
     free(attempt);
 }

@@ -39,6 +39,7 @@ struct rank {
     int64_t heard_at;
     uint64_t step, collectives;
     bool waits;
+    int64_t collectives_at; /* when it was first heard to wait in this one; 0: it does not */
 };
 
 /* Orders of the running attempt; see orders.h. */
@@ -58,6 +59,16 @@ struct stall {
     double usual_ms; /* usual duration of a step; 0: not known yet */
     int steps_seen;  /* number of changes of the step */
     char *before;    /* STALLED: the reason's previous message */
+};
+
+/* What the ranks do, by their own account; see diagnoses.h. */
+struct diagnosing {
+    uint64_t number;                    /* of the latest order */
+    bool stacks;                        /* it asked for them */
+    int64_t due;                        /* when it ends without the answers that are missing */
+    Fsdpd__V1__RankDiagnosis **answers; /* by rank; NULL unless it is under way */
+    Fsdpd__V1__Diagnosis *kept;         /* the last one; NULL: none yet */
+    int64_t kept_at;
 };
 
 /* The attempt of a job that is STARTING or RUNNING. */
@@ -93,6 +104,7 @@ struct attempt {
     uint64_t wrap_done;        /* rewrap.c: last change of units whose report was accepted */
     struct order_log orders;
     struct stall stall;
+    struct diagnosing diagnosing;
 };
 
 /* Creates the job's attempt; the caller fills in the ranks. */

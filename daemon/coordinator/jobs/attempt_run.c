@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "coordinator/jobs/checkpoint_place.h"
+#include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/jobs/stalls.h"
@@ -250,6 +251,7 @@ void attempt_tick(struct job *job, int64_t now)
     if (attempt == NULL || job->attempt != attempt) return;
     reattach_update_reason(job, now);
     stalls_tick(job, now);
+    diagnoses_tick(job, now);
     if (attempt->escalate_at != 0 && now >= attempt->escalate_at) escalate(job, now);
     if (attempt->ending && now >= attempt->settle_at) verdict_give(job);
 }

@@ -188,6 +188,7 @@ static void enter(struct job *job, int state, const char *code, const char *text
     job_event event;
     Fsdpd__V1__StateChange change;
     job_state_event(message, actor(job), &event, &change);
+    change.diagnosis = (Fsdpd__V1__Diagnosis *)job->diagnosis;
     job_record(job, &event, durable);
     if (durable) log_change(job, code, text);
 }

@@ -16,6 +16,9 @@ static const char stalled[] = "STALLED";
 void stalls_heartbeat(struct job *job, struct rank *rank, const Fsdpd__V1__Heartbeat *heartbeat)
 {
     rank->step = heartbeat->step;
+    bool same =
+        heartbeat->waits && rank->collectives_at > 0 && rank->collectives == heartbeat->collectives;
+    if (!same) rank->collectives_at = heartbeat->waits ? coordinator_now() : 0;
     rank->collectives = heartbeat->collectives;
     rank->waits = heartbeat->waits;
     rank->heard_at = coordinator_now();
@@ -139,4 +142,12 @@ double stalls_age_seconds(const struct job *job)
     const struct attempt *attempt = job->attempt;
     if (attempt == NULL || attempt->stall.step_at == 0) return NAN;
     return (double)(coordinator_now() - attempt->stall.step_at) / 1000.0;
+}
+
+double stalls_quiet_seconds(const struct job *job)
+{
+    const struct attempt *attempt = job->attempt;
+    if (attempt == NULL || attempt->stall.step_at == 0)
+        return (double)(clock_wall_ms() - job->message->state_ms) / 1000.0;
+    return (double)(coordinator_now() - attempt->stall.since) / 1000.0;
 }

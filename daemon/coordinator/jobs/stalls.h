@@ -19,6 +19,10 @@ void stalls_tick(struct job *job, int64_t now);
 /* Usual duration of a step of the running attempt; 0: not known. */
 double stalls_usual_ms(const struct job *job);
 
+/* Seconds since the job's step last changed, or since its last evaluation if that is later; before
+ * the attempt's first step, since it entered its state. */
+double stalls_quiet_seconds(const struct job *job);
+
 /* Seconds since the job's step last changed; NAN: the job does not train. */
 double stalls_age_seconds(const struct job *job);
 

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt.h"
+#include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/retry.h"
 
 /* Why a rank ended, from the least to the most likely root cause of the attempt's failure. */
@@ -81,6 +82,30 @@ static bool is_overdue_pause(const struct job *job)
     return attempt->stop.pausing && attempt->escalated;
 }
 
+/* The diagnosis that was taken before a deadline ended the attempt; NULL: something else did, or
+ * the deadline came too soon. */
+static const Fsdpd__V1__Diagnosis *find_diagnosis(const struct job *job)
+{
+    const struct rank *culprit = find_culprit(job);
+    const Fsdpd__V1__Diagnosis *diagnosis = diagnoses_current(job);
+    if (culprit == NULL || diagnosis == NULL) return NULL;
+    bool late = culprit->state != RANK_FINISHED || culprit->code == STATUS_DEADLINE_EXCEEDED;
+    bool stuck = diagnosis->cause != FSDPD__V1__DIAGNOSIS__CAUSE__CAUSE_NONE &&
+                 diagnosis->cause != FSDPD__V1__DIAGNOSIS__CAUSE__CAUSE_SLOW;
+    return late && stuck ? diagnosis : NULL;
+}
+
+static void fail(struct job *job, const struct rank *culprit)
+{
+    bool finished = culprit->state == RANK_FINISHED;
+    const char *said = job->diagnosis != NULL ? job->diagnosis->verdict : "";
+    retry_attempt_failed(job, is_machine_failure(culprit),
+                         finished ? culprit->reason : "WORKER_LOST", "rank %d (%s)%s %s%s%s",
+                         (int)(culprit - job->attempt->ranks), culprit->worker_id,
+                         finished ? ":" : "", culprit->message,
+                         said[0] != '\0' ? "; diagnosis: " : "", said);
+}
+
 /* Ends the attempt or the job according to what its ranks reported. */
 static void decide(struct job *job)
 {
@@ -128,11 +153,7 @@ static void decide(struct job *job)
         retry_attempt_failed(job, is_machine_failure(culprit), culprit->reason, "%s",
                              culprit->message);
     } else {
-        bool finished = culprit->state == RANK_FINISHED;
-        retry_attempt_failed(job, is_machine_failure(culprit),
-                             finished ? culprit->reason : "WORKER_LOST",
-                             finished ? "rank %d (%s): %s" : "rank %d (%s) %s",
-                             (int)(culprit - attempt->ranks), culprit->worker_id, culprit->message);
+        fail(job, culprit);
     }
 }
 
@@ -151,6 +172,8 @@ void verdict_give(struct job *job)
     struct coordinator *c = job->c;
     const char *actor = c->actor;
     c->actor = is_requested(job) ? attempt->stop.by : NULL;
+    job->diagnosis = is_requested(job) ? NULL : find_diagnosis(job);
     decide(job);
+    job->diagnosis = NULL;
     c->actor = actor;
 }

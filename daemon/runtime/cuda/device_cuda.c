@@ -233,6 +233,7 @@ status_t device_cuda_open(int number, struct device **result)
         .gate = cuda_lane_gate,
         .stamp = cuda_lane_stamp,
         .wait = cuda_lane_wait,
+        .look = cuda_progress_look,
         .busy_ns = cuda_lane_busy_ns,
         .lane_host_bytes = LANE_HOST_BYTES,
         .recording_new = cuda_recording_new,

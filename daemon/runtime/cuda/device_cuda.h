@@ -241,6 +241,8 @@ void cuda_progress_name(struct cuda_lane *lane, const char *kind, uint64_t seque
 int64_t cuda_progress_waits_ns(struct cuda_lane *lane);
 /* The collective found by the last check. Caller frees. */
 char *cuda_progress_describe(const struct cuda_lane *lane);
+/* The collective that the lane is in, from any thread; of other work nothing is known. */
+struct lane_now cuda_progress_look(struct lane_queue *lane);
 
 /* comm_nccl.c */
 struct comm;

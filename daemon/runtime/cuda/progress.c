@@ -98,3 +98,17 @@ char *cuda_progress_describe(const struct cuda_lane *lane)
     return mem_printf("%s: %s number %llu", named->label, named->kind,
                       (unsigned long long)named->sequence);
 }
+
+/* The lane's owner may be adding names: one that is just replaced is missing, not wrong. */
+struct lane_now cuda_progress_look(struct lane_queue *base)
+{
+    const struct cuda_progress *progress = ((struct cuda_lane *)base)->progress;
+    if (progress == NULL) return (struct lane_now){0};
+    uint32_t current = *progress->host_count, number = current / 2 + 1;
+    if (current % 2 == 0) return (struct lane_now){0};
+    const struct named_progress *named = &progress->names[number % NAMES];
+    return (struct lane_now){.busy = true,
+                             .label = named->number == number ? named->label : NULL,
+                             .since_ns = current == progress->seen ? progress->since_ns
+                                                                   : clock_monotonic_ns()};
+}

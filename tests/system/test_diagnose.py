@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""fsdpctl diagnose: names the rank that the others wait for and what it does, while ranks hang, and
+before the deadline ends the attempt, whose history then has the same."""
+
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+SETTINGS = ("workers=2", "train.epochs=100000", "train.batch_size=4", "train.evaluate=false",
+            "fsdp.wrap.policy=size", "fsdp.wrap.min_num_params=20000", "retry.machine_failures=0")
+# No deadline comes while a test looks, unless it wants one.
+PATIENT = {"FSDPD_LIMITS_HEARTBEAT_SECONDS": "0.2", "FSDPD_LIMITS_SILENCE_SECONDS": "600",
+           "FSDPD_LIMITS_PEER_TIMEOUT_SECONDS": "600"}
+
+
+class Diagnose(unittest.TestCase):
+    def start(self, *settings, workers=2, **limits):
+        self.daemon = harness.Daemon(workers=workers, environment={**PATIENT, **limits})
+        self.addCleanup(self.daemon.close)
+        self.job = self.daemon.submit(*SETTINGS, *settings)
+        self.daemon.wait_step(self.job, 3)
+
+    def stop_rank(self, rank):
+        """Stops the process of a rank; it continues when the test ends."""
+        worker = self.daemon.show(self.job)["workers"][rank]
+        pid = next(int(row["pid"]) for row in self.daemon.worker_list() if row["id"] == worker)
+        os.kill(pid, signal.SIGSTOP)
+        self.addCleanup(self.let_go, pid)
+
+    def let_go(self, pid):
+        try:
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass  # fsdpd has killed it
+
+    def diagnose(self, *options):
+        return self.daemon.json("diagnose", self.job, *options)
+
+    def wait_verdict(self, cause, rank, words):
+        """The first diagnosis with this cause and rank, whose verdict has these words."""
+        seen = []
+
+        def judged():
+            found = self.diagnose()
+            seen[:] = [found["verdict"]]
+            right = found["cause"] == cause and found["ranks_to_blame"][:1] == [rank]
+            return found if right and words in found["verdict"] else None
+        try:
+            return self.daemon.wait_for(judged, 30, f"rank {rank} to be blamed for {cause}")
+        except AssertionError as error:
+            raise AssertionError(f"the last verdict: {seen}") from error
+
+    def test_progress(self):
+        self.start()
+        found = self.diagnose()
+        self.assertEqual([rank["answered"] for rank in found["ranks"]], [True, True])
+        self.assertEqual([rank["link"] for rank in found["ranks"]], ["attached", "attached"])
+        for rank in found["ranks"]:
+            names = {thread["name"]: thread for thread in rank["threads"]}
+            self.assertIn("lane-compute", names)
+            frames = " ".join(names["train"]["frames"])
+            self.assertIn("attempt_thread+", frames)
+        found = self.diagnose("--no-stacks")
+        self.assertFalse(any(thread["frames"] for rank in found["ranks"] for thread in rank["threads"]))
+        table = self.daemon.ctl("diagnose", self.job)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("RANK  WORKER", table.stdout)
+
+    def test_stopped_process(self):
+        self.start()
+        self.stop_rank(1)
+        found = self.wait_verdict("CAUSE_STOPPED", 1, "its process is stopped; rank 0 has waited")
+        self.assertRegex(found["verdict"], r"in \w+( \S+)? of step \d+")
+        one, other = found["ranks"]
+        self.assertTrue(one["answered"] and one["waits"])
+        self.assertFalse(other["answered"])
+        self.assertEqual(other["process"], "stopped")
+        lanes = {lane["lane"]: lane for lane in one["lanes"]}
+        self.assertIn(lanes["comm"]["kind"],
+                      ("all_gather", "reduce_scatter", "all_reduce", "reduce_stats"))
+        table = self.daemon.ctl("diagnose", self.job).stdout
+        self.assertIn("rank 1, thread", table)
+        self.assertNotIn("rank 0, thread", table)
+
+    def test_deadline(self):
+        """The diagnosis comes before the deadline, and the history keeps it."""
+        self.start(FSDPD_LIMITS_PEER_TIMEOUT_SECONDS="6", FSDPD_LIMITS_KILL_SECONDS="1")
+        self.stop_rank(0)
+        job = self.daemon.wait_state(self.job, "FAILED")
+        self.assertIn("; diagnosis: rank 0 ", job["reason"]["message"])
+        last = self.daemon.json("history", self.job)[-1]
+        self.assertEqual(last["diagnosis"]["cause"], "CAUSE_STOPPED")
+        self.assertIn(last["diagnosis"]["verdict"], last["reason"]["message"])
+        self.assertEqual(last["diagnosis"]["ranks_to_blame"], [0])
+        shown = self.daemon.ctl("show", self.job).stdout
+        self.assertIn("diagnosis:", " ".join(shown.split()))
+        refused = self.daemon.ctl("diagnose", self.job)
+        self.assertEqual(refused.returncode, harness.CONFLICT)
+        self.assertIn("fsdpctl history", refused.stderr)
+
+    def test_unknown_job(self):
+        self.start()
+        self.assertEqual(self.daemon.ctl("diagnose", "none-1").returncode, harness.NOT_FOUND)
+
+
+if __name__ == "__main__":
+    harness.main()
