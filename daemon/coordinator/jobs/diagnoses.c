@@ -226,7 +226,7 @@ void diagnoses_tick(struct job *job, int64_t now)
         if (is_complete(job, now)) conclude(job, now);
         return;
     }
-    if (attempt->ending || job->message->state != FSDPD__V1__JOB_STATE__RUNNING) return;
+    if (attempt->ending || job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) return;
     bool fresh = diagnoses_current(job) != NULL && now - own->kept_at < pause_ms(job);
     if (!fresh && is_near_deadline(job, now)) diagnoses_ask(job, true);
 }
