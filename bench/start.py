@@ -2,6 +2,7 @@
 """The measurement of bench/start.sh; see there."""
 
 import argparse
+import datetime
 import json
 import os
 import re
@@ -49,7 +50,7 @@ def run_job(daemon, submit):
     events = map(json.loads, daemon.ctl("watch", job, "-o", "json").stdout.splitlines())
     steps = [event for event in events if "metrics" in event]
     times = dict(log_times(daemon, job), submitted=began)
-    times["first step"] = int(steps[0]["time_ms"]) / 1e3
+    times["first step"] = datetime.datetime.fromisoformat(steps[0]["time"].replace("Z", "+00:00")).timestamp()
     ends = [event["metrics"]["train_seconds"] for event in steps]
     return ({name: times[name] - began for name, _ in STAGES},
             [after - before for before, after in zip(ends, ends[1:])], ended - began)

@@ -5,6 +5,7 @@
 #include "exit.h"
 #include "print/json.h"
 #include "print/table.h"
+#include "proto/message.h"
 #include "report.h"
 
 int verb_checkpoint(struct client *client)
@@ -39,7 +40,7 @@ static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width,
         const Fsdpd__V1__Checkpoint *checkpoint = list->checkpoints[i];
         char time[32];
         table_addf(&table, "%llu", (unsigned long long)checkpoint->step);
-        table_add(&table, clock_format_wall(checkpoint->time_ms, time));
+        table_add(&table, clock_format_wall(message_time_ms(checkpoint->time), time));
         table_add_bytes(&table, checkpoint->bytes);
         table_addf(&table, "%u", checkpoint->world);
         table_add(&table, checkpoint->path);

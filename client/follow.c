@@ -11,6 +11,7 @@
 #include "exit.h"
 #include "print/json.h"
 #include "progress.h"
+#include "proto/message.h"
 #include "reconnect.h"
 #include "report.h"
 #include "series.h"
@@ -108,9 +109,9 @@ static void take_metrics(struct follow *follow, const Fsdpd__V1__JobEvent *event
     series_add(&follow->loss, (double)event->metrics->step, event->metrics->loss);
     draw(follow, false);
     if (follow->bar || follow->output != FOLLOW_TEXT) return;
-    if (event->time_ms - follow->last_plain_ms < PLAIN_INTERVAL_MS && follow->last_plain_ms != 0)
-        return;
-    follow->last_plain_ms = event->time_ms;
+    int64_t now_ms = message_time_ms(event->time);
+    if (now_ms - follow->last_plain_ms < PLAIN_INTERVAL_MS && follow->last_plain_ms != 0) return;
+    follow->last_plain_ms = now_ms;
     struct buf line = {0};
     progress_plain(&follow->progress, &line);
     buf_add_char(&line, '\n');

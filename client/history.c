@@ -5,12 +5,13 @@
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
+#include "proto/message.h"
 #include "report.h"
 
 static void add_row(struct table *table, const Fsdpd__V1__HistoryEntry *entry, bool colour)
 {
     char text[32];
-    table_add(table, clock_format_wall(entry->time_ms, text));
+    table_add(table, clock_format_wall(message_time_ms(entry->time), text));
     table_add(table, report_state(entry->state));
     table_style(table, report_state_style(entry->state, colour));
     table_addf(table, "%u", entry->attempt);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "curve.h"
 #include "output.h"
+#include "proto/message.h"
 
 enum { BAR_WIDTH = 22, USER = 1 };
 
@@ -100,7 +101,7 @@ static void add_row(struct table *table, const struct job_table *options, const 
     add_figures(table, job->metrics);
     add_speed(table, job);
     table_addf(table, "%u", job->spec ? job->spec->workers : (unsigned)job->n_workers);
-    table_add(table, output_age(job->submitted_ms, options->view.now_ms, age));
+    table_add(table, output_age(message_time_ms(job->submit_time), options->view.now_ms, age));
     table_add(table, report_reason(job->reason));
 }
 

@@ -7,6 +7,7 @@
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
+#include "proto/message.h"
 #include "reconnect.h"
 #include "spec/spec.h"
 #include "spec/time.h"
@@ -75,7 +76,7 @@ static void print_line(const struct logs *logs, const Fsdpd__V1__LogLine *line, 
 {
     char when[32];
     const char *colour = colour_of(logs, line->level);
-    buf_printf(out, "%s %u/", clock_format_wall(line->time_ms, when), line->attempt);
+    buf_printf(out, "%s %u/", clock_format_wall(message_time_ms(line->time), when), line->attempt);
     if (line->rank < 0) buf_add_text(out, "fsdpd");
     else buf_printf(out, "%d", line->rank);
     buf_add_char(out, ' ');
@@ -119,7 +120,8 @@ static status_t read_on(void *user, bool *fresh)
     request.attempt = options->attempt;
     request.one_rank = options->one_rank;
     request.rank = options->rank;
-    request.since_ms = options->since_ms;
+    Google__Protobuf__Timestamp since;
+    request.since = message_time(&since, options->since_ms);
     request.after_position = logs->position;
     request.tail = logs->position == 0 ? options->tail : 0;
     request.follow = options->follow;

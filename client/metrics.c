@@ -9,6 +9,7 @@
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
+#include "proto/message.h"
 
 static status_t set_csv(struct verb_options *options, const char *value)
 {
@@ -115,7 +116,7 @@ static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
     bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
     bool step = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
     bool known = !epoch || event->epoch->step > 0;
-    buf_printf(out, "%u,%s,%s", row->attempt, clock_format_wall(event->time_ms, when),
+    buf_printf(out, "%u,%s,%s", row->attempt, clock_format_wall(message_time_ms(event->time), when),
                step    ? "step"
                : epoch ? "epoch"
                        : "validation");

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "chart.h"
 #include "html.h"
+#include "proto/message.h"
 #include "report.h"
 #include "spec/spec.h"
 
@@ -142,9 +143,9 @@ static void add_summary(const struct page *page, struct buf *out)
         fact(out, "Strategy", text);
         fact(out, "Device", job->plan->device);
     }
-    fact_time(out, "Submitted", job->submitted_ms);
-    fact_time(out, "Started", job->started_ms);
-    fact_time(out, "Finished", job->finished_ms);
+    fact_time(out, "Submitted", message_time_ms(job->submit_time));
+    fact_time(out, "Started", message_time_ms(job->start_time));
+    fact_time(out, "Finished", message_time_ms(job->finish_time));
     fact_time(out, "Created", page->made_ms);
     buf_add_text(out, "</dl></section>\n");
 }
@@ -322,7 +323,7 @@ static void add_history(const Fsdpd__V1__History *history, struct buf *out)
     for (size_t i = 0; i < history->n_entries; i++) {
         const Fsdpd__V1__HistoryEntry *entry = history->entries[i];
         buf_add_text(out, "<tr>");
-        html_cell(out, clock_format_wall(entry->time_ms, text), false);
+        html_cell(out, clock_format_wall(message_time_ms(entry->time), text), false);
         buf_printf(out, "<td><span class=\"state s-%s\">%s</span></td>", report_state(entry->state),
                    report_state(entry->state));
         snprintf(text, sizeof text, "%u", entry->attempt);

@@ -17,6 +17,7 @@
 #include "hf/index.h"
 #include "print/json.h"
 #include "progress.h"
+#include "proto/message.h"
 #include "rewrite.h"
 
 struct client_pull {
@@ -144,7 +145,7 @@ static void note_checkpoint(struct client_pull *pull, const Fsdpd__V1__StateDict
     pull->checkpoint = true;
     output_note("%s: these are the weights of its checkpoint of step %llu, which was taken at %s",
                 pull->client->options.arguments[0], (unsigned long long)chunk->checkpoint->step,
-                clock_format_wall(chunk->checkpoint->time_ms, when));
+                clock_format_wall(message_time_ms(chunk->checkpoint->time), when));
 }
 
 static status_t take_chunk(const ProtobufCMessage *message, void *user)

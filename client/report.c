@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "output.h"
+#include "proto/message.h"
 #include "spec/spec.h"
 
 const char *report_state(Fsdpd__V1__JobState state)
@@ -192,8 +193,9 @@ static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
         buf_add_char(out, '\n');
     }
     if (!report_is_over(job->state)) {
-        line_time(out, "start by", job->started_ms == 0 ? job->start_by_ms : 0);
-        line_time(out, "finish by", job->finish_by_ms);
+        line_time(out, "start by",
+                  message_time_ms(job->start_time) == 0 ? message_time_ms(job->start_by) : 0);
+        line_time(out, "finish by", message_time_ms(job->finish_by));
     }
 }
 
@@ -204,7 +206,7 @@ void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *
     line_text(out, "user", job->owner);
     label(out, "state");
     add_state(out, job->state, view->colour);
-    buf_printf(out, " for %s\n", output_age(job->state_ms, view->now_ms, age));
+    buf_printf(out, " for %s\n", output_age(message_time_ms(job->state_time), view->now_ms, age));
     if (job->reason != NULL) {
         line_text(out, "reason", report_reason(job->reason));
         if (job->reason->message[0]) line_text(out, "reason code", job->reason->code);
@@ -214,9 +216,9 @@ void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *
     report_progress(job, out);
     if (job->metrics != NULL) report_metrics(job->metrics, report_is_over(job->state), out);
     report_queue(job, out);
-    line_time(out, "submitted", job->submitted_ms);
-    line_time(out, "started", job->started_ms);
-    line_time(out, "finished", job->finished_ms);
+    line_time(out, "submitted", message_time_ms(job->submit_time));
+    line_time(out, "started", message_time_ms(job->start_time));
+    line_time(out, "finished", message_time_ms(job->finish_time));
     report_workers_of(job, out);
     line_text(out, "state_dict",
               job->has_state_dict ? "yes: fsdpctl pull writes it to a file" : "no");
@@ -289,7 +291,7 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struc
         if (worker->rank >= 0 && worker->job[0]) table_addf(&table, "%d", worker->rank);
         else table_add(&table, "-");
         table_add_bytes(&table, worker->memory_bytes);
-        table_add(&table, output_age(worker->attached_ms, view->now_ms, age));
+        table_add(&table, output_age(message_time_ms(worker->attach_time), view->now_ms, age));
         table_addf(&table, "%lld", (long long)worker->pid);
         table_addf(&table, "%u", worker->restarts);
         table_add(&table, worker->version);

@@ -6,6 +6,7 @@
 #include "job_table.h"
 #include "overview.h"
 #include "print/json.h"
+#include "proto/message.h"
 #include "report.h"
 
 int verb_workers(struct client *client)
@@ -104,7 +105,7 @@ static void add_text(const struct client *client, const char *address,
     buf_add_text(out, "daemon      fsdpd ");
     output_clean(out, overview->version->version, false);
     buf_printf(out, " at %s, up for %s\n", address,
-               output_age(overview->version->started_ms, clock_wall_ms(), age));
+               output_age(message_time_ms(overview->version->start_time), clock_wall_ms(), age));
     if (overview->version->refuses[0] != '\0') {
         buf_add_text(out, "trouble     ");
         output_clean(out, overview->version->refuses, false);

@@ -20,6 +20,7 @@
 #include "overview.h"
 #include "print/json.h"
 #include "progress.h"
+#include "proto/message.h"
 
 enum { CALL_MS = 5000, SLICE_MS = 100, JOBS_MAX = 500 };
 static const double DEFAULT_SECONDS = 2;
@@ -166,7 +167,8 @@ static void screen_text(const struct client *client, const char *address,
     char when[32], age[32];
     buf_printf(out, "fsdpd %s  %s", address, clock_format_wall(clock_wall_ms(), when));
     if (look->version != NULL)
-        buf_printf(out, "  up for %s", output_age(look->version->started_ms, clock_wall_ms(), age));
+        buf_printf(out, "  up for %s",
+                   output_age(message_time_ms(look->version->start_time), clock_wall_ms(), age));
     buf_add_char(out, '\n');
     if (trouble != NULL) {
         output_clean(out, trouble, false);

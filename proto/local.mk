@@ -1,7 +1,8 @@
 # The API: generated C for the messages, and the descriptor set that reflection serves.
 PROTO_FILES = fsdpd/v1/control.proto fsdpd/v1/worker.proto \
   grpc/health/v1/health.proto grpc/reflection/v1alpha/reflection.proto \
-  google/protobuf/any.proto google/rpc/status.proto google/rpc/error_details.proto
+  google/protobuf/any.proto google/protobuf/timestamp.proto \
+  google/rpc/status.proto google/rpc/error_details.proto
 PROTO_C = $(PROTO_FILES:%.proto=%D%/%.pb-c.c) %D%/fsdpd/v1/methods.c
 PROTO_H = $(PROTO_FILES:%.proto=%D%/%.pb-c.h) %D%/fsdpd/v1/methods.h
 # protoc-c reads copies of the .proto files; see optional.awk.
@@ -17,6 +18,7 @@ nodist_libproto_a_SOURCES = \
   %D%/grpc/health/v1/health.pb-c.c %D%/grpc/health/v1/health.pb-c.h \
   %D%/grpc/reflection/v1alpha/reflection.pb-c.c %D%/grpc/reflection/v1alpha/reflection.pb-c.h \
   %D%/google/protobuf/any.pb-c.c %D%/google/protobuf/any.pb-c.h \
+  %D%/google/protobuf/timestamp.pb-c.c %D%/google/protobuf/timestamp.pb-c.h \
   %D%/google/rpc/status.pb-c.c %D%/google/rpc/status.pb-c.h \
   %D%/google/rpc/error_details.pb-c.c %D%/google/rpc/error_details.pb-c.h \
   %D%/descriptors.c

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "google/protobuf/timestamp.pb-c.h"
+
 /* The packed bytes; the caller frees them. Never NULL, also for an empty message. */
 uint8_t *message_pack(const void *message, size_t *size);
 
@@ -15,6 +17,15 @@ void *message_copy(const void *message);
 /* The name of an enum's value without the prefix that all of its values have: "RUNNING" of
  * JOB_STATE_RUNNING. NULL if it is unknown. */
 const char *message_enum_name(const ProtobufCEnumDescriptor *type, int value);
+
+/* A point in time in milliseconds since the Unix epoch; 0: absent (NULL). */
+int64_t message_time_ms(const Google__Protobuf__Timestamp *time);
+
+/* Fills in `time` and returns it; NULL for 0. */
+Google__Protobuf__Timestamp *message_time(Google__Protobuf__Timestamp *time, int64_t ms);
+
+/* Sets a field of a message on the heap, which owns it. */
+void message_set_time(Google__Protobuf__Timestamp **field, int64_t ms);
 
 /* Frees an unpacked or copied message; accepts NULL. */
 void message_free(void *message);

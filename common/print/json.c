@@ -8,7 +8,9 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/utf8.h"
+#include "proto/message.h"
 #include "spec/spec.h"
 
 /* Fields that are meaningful only if another field is true or, for a uint64, not 0. */
@@ -210,10 +212,21 @@ static bool is_left_out(const ProtobufCMessage *message, const ProtobufCFieldDes
     return false;
 }
 
+/* In the format of RFC 3339, as protobuf's JSON has it. */
+static void add_time(struct buf *out, const Google__Protobuf__Timestamp *time)
+{
+    char text[32];
+    json_add_string(out, clock_format_wall(message_time_ms(time), text));
+}
+
 void json_add_message(struct buf *out, const ProtobufCMessage *message, int indent)
 {
     if (message == NULL) {
         buf_add_text(out, "null");
+        return;
+    }
+    if (message->descriptor == &google__protobuf__timestamp__descriptor) {
+        add_time(out, (const Google__Protobuf__Timestamp *)(const void *)message);
         return;
     }
     bool first = true;

@@ -1,10 +1,11 @@
 /*
  * Any API message as JSON, by its descriptor: the API's field names, enums by their words as
- * spec_word has them ("RUNNING", "full_shard"; null if unspecified), 64-bit integers as numbers,
- * bytes in base64, numbers that JSON lacks (NaN, infinities) as null. Every field is written, even
- * with its default value, so scripts can rely on it; missing messages are null. Maps are objects.
- * Two exceptions: only the set member of a oneof is written; and the results of a test that was not
- * run (Metrics, EpochEnd: test_loss, accuracy, ... without `evaluated`) are omitted.
+ * spec_word has them ("RUNNING", "full_shard"; null if unspecified), times in the format of RFC
+ * 3339, 64-bit integers as numbers, bytes in base64, numbers that JSON lacks (NaN, infinities) as
+ * null. Every field is written, even with its default value, so scripts can rely on it; missing
+ * messages are null. Maps are objects. Two exceptions: only the set member of a oneof is written;
+ * and the results of a test that was not run (Metrics, EpochEnd: test_loss, accuracy, ... without
+ * `evaluated`) are omitted.
  */
 #ifndef FSDPD_PRINT_JSON_H
 #define FSDPD_PRINT_JSON_H

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "base/unfinished.h"
 #include "checkpoint/folder.h"
+#include "proto/message.h"
 
 struct checkpointer {
     const struct side_context *context;
@@ -50,7 +51,7 @@ static Fsdpd__V1__CheckpointReport *report_new(uint64_t number, uint64_t step, s
     report->checkpoint = mem_alloc(sizeof *report->checkpoint);
     fsdpd__v1__checkpoint__init(report->checkpoint);
     report->checkpoint->step = step;
-    report->checkpoint->time_ms = clock_wall_ms();
+    message_set_time(&report->checkpoint->time, clock_wall_ms());
     return report;
 }
 

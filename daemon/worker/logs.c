@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "proto/message.h"
 #include "spec/spec.h"
 
 enum { LINE_MAX_BYTES = 4096 };
@@ -55,7 +56,7 @@ static Fsdpd__V1__LogLine *line_new(enum log_level level, const char *event, con
 {
     Fsdpd__V1__LogLine *line = mem_alloc(sizeof *line);
     fsdpd__v1__log_line__init(line);
-    line->time_ms = clock_wall_ms();
+    message_set_time(&line->time, clock_wall_ms());
     int known = spec_word_value(&fsdpd__v1__log_level__descriptor, log_level_name(level));
     line->level = (Fsdpd__V1__LogLevel)known;
     line->text = clean_text(event, fields);

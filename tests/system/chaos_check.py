@@ -111,7 +111,7 @@ def check_reason(world, job, record, shown, wrong):
         if reason["code"] not in MACHINE_FAILURES or not world.kills or shown["attempt"] <= budget:
             wrong.append(f"{job}: FAILED in attempt {shown['attempt']} of {budget + 1}: {reason}")
     for code, at in cancels:
-        if code == 0 and state != "CANCELLED" and shown["finished_ms"] / 1000 > at + LATE_S:
+        if code == 0 and state != "CANCELLED" and harness.seconds(shown["finish_time"]) > at + LATE_S:
             wrong.append(f"{job}: its cancelling was acknowledged, and {LATE_S} s later it still "
                          f"continued, to be {state}")
 

@@ -1,5 +1,6 @@
 """A real fsdpd in a temporary directory, for the system tests, with the programs in $builddir."""
 
+import datetime
 import json
 import os
 import random
@@ -96,6 +97,11 @@ def children(pid):
             except (FileNotFoundError, ProcessLookupError):
                 pass
     return found
+
+
+def seconds(text):
+    """A time of fsdpctl's JSON as seconds since 1970."""
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def metric_steps(events):

@@ -122,7 +122,8 @@ class Checkpoint(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         job = self.daemon.json("list")[-1]["id"]
         path = self.daemon.json("checkpoints", job)[0]["path"]
-        run = f'{job}@{self.daemon.json("show", job)["submitted_ms"]}'
+        submitted = harness.seconds(self.daemon.json("show", job)["submit_time"])
+        run = f"{job}@{round(submitted * 1000)}"
         self.assertEqual(path, os.path.join(os.path.realpath(shared), run, "step-000000000004"))
         forgotten = self.daemon.ctl("forget", job)
         self.assertEqual(forgotten.returncode, 0, forgotten.stderr)

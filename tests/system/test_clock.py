@@ -53,7 +53,7 @@ class Clock(unittest.TestCase):
     def seen_days(self):
         """By how many days fsdpd's clock differs, as a new job's submission time shows."""
         job = self.daemon.submit("workers=3")  # stays queued
-        seconds = int(self.daemon.show(job)["submitted_ms"]) / 1000 - time.time()
+        seconds = harness.seconds(self.daemon.show(job)["submit_time"]) - time.time()
         self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
         return round(seconds / DAY)
 

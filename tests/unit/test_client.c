@@ -13,6 +13,7 @@
 #include "client/report.h"
 #include "print/fold.h"
 #include "print/json.h"
+#include "proto/message.h"
 #include "tests/testing.h"
 
 /* ---- the command line ---- */
@@ -283,15 +284,20 @@ TEST(json_values)
     worker.device = (char *)"\xc3\xa9\xff\xe2\x80\xae\xc2\x9b";
     worker.rank = -1;
     worker.memory_bytes = UINT64_MAX;
-    worker.attached_ms = INT64_MIN;
+    Google__Protobuf__Timestamp attached = GOOGLE__PROTOBUF__TIMESTAMP__INIT;
+    attached.seconds = 1769862896;
+    attached.nanos = 789654321;
+    worker.attach_time = &attached;
+    worker.pid = INT64_MIN;
     worker.restarts = UINT32_MAX;
     expect_json(&worker.base,
                 "{\"id\":\"a\\\"b\\\\\\n\\t\\u0001\\u001b[31m\","
                 "\"device\":\"\xc3\xa9\\ufffd\\u202e\\u009b\",\"state\":null,\"job\":\"\","
                 "\"rank\":-1,\"memory_bytes\":18446744073709551615,"
-                "\"attached_ms\":-9223372036854775808,\"pid\":0,\"version\":\"\","
+                "\"attach_time\":\"2026-01-31T12:34:56.789Z\",\"pid\":-9223372036854775808,"
+                "\"version\":\"\","
                 "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\","
-                "\"drained_ms\":0,"
+                "\"drain_time\":null,"
                 "\"shares_device\":false}");
 
     Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
@@ -347,20 +353,39 @@ TEST(json_metrics)
     buf_deinit(&text);
 }
 
+/* A time before 1970 has nanoseconds that count forward, and what no clock shows is absent. */
+TEST(times_in_messages)
+{
+    static const int64_t cases[] = {1, 999, 1000, INT64_C(1796112000250), -1, -1500};
+    Google__Protobuf__Timestamp time;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        ck_assert_ptr_eq(message_time(&time, cases[i]), &time);
+        ck_assert_int_eq(message_time_ms(&time), cases[i]);
+        ck_assert(time.nanos >= 0 && time.nanos < 1000000000);
+    }
+    ck_assert_ptr_null(message_time(&time, 0));
+    ck_assert_int_eq(message_time_ms(NULL), 0);
+    time.seconds = INT64_MAX;
+    ck_assert_int_eq(message_time_ms(&time), 0);
+    time.seconds = INT64_MIN;
+    ck_assert_int_eq(message_time_ms(&time), 0);
+}
+
 TEST(json_parts)
 {
     /* A oneof prints only the member that is set; enums print by name, or by number if the name is
      * from a newer API. */
     Fsdpd__V1__JobEvent event = FSDPD__V1__JOB_EVENT__INIT;
     event.sequence = 3;
-    expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"steps\":0,\"attempt\":0}");
+    expect_json(&event.base, "{\"sequence\":3,\"steps\":0,\"attempt\":0,\"time\":null}");
     Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
     change.state = FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event.state = &change;
     expect_json(&event.base,
-                "{\"sequence\":3,\"time_ms\":0,\"state\":{\"state\":\"RUNNING\","
-                "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0,\"diagnosis\":null},\"steps\":0,\"attempt\":0}");
+                "{\"sequence\":3,\"state\":{\"state\":\"RUNNING\",\"reason\":null,\"attempt\":0,"
+                "\"by\":\"\",\"step\":0,\"diagnosis\":null},\"steps\":0,\"attempt\":0,"
+                "\"time\":null}");
     change.state = (Fsdpd__V1__JobState)99;
     expect_json(&change.base,
                 "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0,\"diagnosis\":null}");
@@ -721,7 +746,8 @@ TEST(reports)
     job.id = (char *)"mnist-1";
     job.state = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
     job.reason = &reason;
-    job.submitted_ms = 1000;
+    Google__Protobuf__Timestamp submitted;
+    job.submit_time = message_time(&submitted, 1000);
     Fsdpd__V1__Job *jobs[] = {&job};
     struct job_table plain = {.view = {.now_ms = 61000}};
     buf_clear(&text);

@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "fsdpd/v1/methods.h"
 #include "proto/descriptors.h"
+#include "proto/message.h"
 #include "rpc/server.h"
 #include "spec/spec.h"
 #include "tests/testing.h"
@@ -194,7 +195,8 @@ static void send_event(struct rpc_call *call, uint64_t sequence)
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     Fsdpd__V1__EpochEnd epoch = FSDPD__V1__EPOCH_END__INIT;
     event.sequence = sequence;
-    event.time_ms = 1000000 + (int64_t)sequence * 10000;
+    Google__Protobuf__Timestamp time;
+    event.time = message_time(&time, 1000000 + (int64_t)sequence * 10000);
     event.steps = 40;
     if (sequence == 3 || sequence == 4) {
         event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;

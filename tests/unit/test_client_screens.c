@@ -11,6 +11,7 @@
 #include "client/job_table.h"
 #include "client/options.h"
 #include "client/report.h"
+#include "proto/message.h"
 #include "tests/testing.h"
 
 enum { NOW_S = 1000000, JOBS = 7, WORKERS = 3 };
@@ -19,6 +20,7 @@ static Fsdpd__V1__Job jobs[JOBS], *job_list[JOBS];
 static Fsdpd__V1__Metrics metrics[JOBS];
 static Fsdpd__V1__Reason reasons[JOBS];
 static Fsdpd__V1__JobSpec specs[JOBS];
+static Google__Protobuf__Timestamp times[JOBS][2];
 
 static Fsdpd__V1__Job *make_job(int i, const char *id, Fsdpd__V1__JobState state, const char *why)
 {
@@ -32,8 +34,8 @@ static Fsdpd__V1__Job *make_job(int i, const char *id, Fsdpd__V1__JobState state
     job->state = state;
     job->reason = &reasons[i];
     job->reason->message = (char *)why;
-    job->submitted_ms = (NOW_S - 1000 * i) * 1000LL;
-    job->state_ms = (NOW_S - 100 * i) * 1000LL;
+    job->submit_time = message_time(&times[i][0], (NOW_S - 1000 * i) * 1000LL);
+    job->state_time = message_time(&times[i][1], (NOW_S - 100 * i) * 1000LL);
     job->spec = &specs[i];
     job->spec->workers = 2;
     return job_list[i] = job;
@@ -106,9 +108,10 @@ static void add_jobs(const struct view *view, struct buf *out)
 static void add_history(const struct view *view, struct buf *out)
 {
     Fsdpd__V1__HistoryEntry entries[3], *list[3];
+    Google__Protobuf__Timestamp then[3];
     for (int i = 0; i < 3; i++) {
         fsdpd__v1__history_entry__init(list[i] = &entries[i]);
-        list[i]->time_ms = (NOW_S + 60 * i) * 1000LL;
+        list[i]->time = message_time(&then[i], (NOW_S + 60 * i) * 1000LL);
         list[i]->by = (char *)(i == 0 ? "alice" : "");
     }
     entries[0].state = FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED;
@@ -132,6 +135,7 @@ static void add_history(const struct view *view, struct buf *out)
 static void add_workers(const struct view *view, struct buf *out)
 {
     Fsdpd__V1__Worker workers[WORKERS], *list[WORKERS];
+    Google__Protobuf__Timestamp attached;
     static const char *const ids[] = {"node7/cuda:0", "node7/cuda:1", "node8/cuda:0"};
     static const Fsdpd__V1__WorkerState states[] = {FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY,
                                                     FSDPD__V1__WORKER_STATE__WORKER_STATE_IDLE,
@@ -143,7 +147,7 @@ static void add_workers(const struct view *view, struct buf *out)
         list[i]->job = (char *)(i == 1 ? "" : "shakespeare-12");
         list[i]->rank = i / 2;
         list[i]->memory_bytes = 141000000000;
-        list[i]->attached_ms = (NOW_S - 7200) * 1000LL;
+        list[i]->attach_time = message_time(&attached, (NOW_S - 7200) * 1000LL);
         list[i]->pid = 4211 + i;
         list[i]->version = (char *)"0.9.0";
         list[i]->host = (char *)"270 GB, 31 GB free";

@@ -313,7 +313,8 @@ void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum sta
     checkpoint.step = step;
     checkpoint.path = (char *)(code == STATUS_OK ? "/somewhere" : "");
     checkpoint.bytes = 1000;
-    checkpoint.time_ms = 1700000000000 + (int64_t)step * 1000;
+    Google__Protobuf__Timestamp time;
+    checkpoint.time = message_time(&time, 1700000000000 + (int64_t)step * 1000);
     checkpoint.world = 2;
     Fsdpd__V1__CheckpointReport report = FSDPD__V1__CHECKPOINT_REPORT__INIT;
     report.number = number;

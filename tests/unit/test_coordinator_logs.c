@@ -27,7 +27,8 @@ static void tear_down(void)
 static void send_line(struct fake *fake, const char *text, uint64_t dropped)
 {
     Fsdpd__V1__LogLine line = FSDPD__V1__LOG_LINE__INIT, *lines[] = {&line};
-    line.time_ms = INT64_C(1769862896789);
+    Google__Protobuf__Timestamp time;
+    line.time = message_time(&time, INT64_C(1769862896789));
     line.level = FSDPD__V1__LOG_LEVEL__LOG_LEVEL_INFO;
     line.text = (char *)text;
     line.rank = 99; /* the coordinator knows the real one */

@@ -77,7 +77,8 @@ static void write_checkpoint(uint64_t step, const char *run)
     job_message *message = world_job(&world, id);
     struct manifest manifest = {.run = run != NULL ? mem_strdup(run)
                                                    : mem_printf("%s@%lld", id,
-                                                                (long long)message->submitted_ms),
+                                                                (long long)message_time_ms(
+                                                                    message->submit_time)),
                                 .job = mem_strdup(id),
                                 .optimizer = mem_strdup("sgd"),
                                 .progress = {.step = step},

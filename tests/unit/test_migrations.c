@@ -85,6 +85,7 @@ struct content {
 static bool count_event(void *user, const job_event *event)
 {
     ck_assert_uint_gt(event->sequence, 0);
+    ck_assert_int_gt(message_time_ms(event->time), INT64_C(1700000000000));
     ((struct content *)user)->events++;
     return true;
 }

@@ -196,7 +196,7 @@ static void expect_worker(const char *id, Fsdpd__V1__WorkerState state)
         bool drained = state != FSDPD__V1__WORKER_STATE__WORKER_STATE_BUSY;
         ck_assert_int_eq(worker->drained, drained);
         ck_assert_int_eq(worker->drained_by[0] != '\0', drained);
-        ck_assert_int_eq(worker->drained_ms > 0, drained);
+        ck_assert_int_eq(worker->drain_time != NULL, drained);
     }
     ck_assert_msg(found, "there is no worker %s", id);
     message_free(response);
@@ -435,8 +435,9 @@ static void leave_job(struct store *store, const char *id, int state, int days)
     job.spec->device = (char *)"cpu";
     job.state = (Fsdpd__V1__JobState)state;
     job.reason = &reason;
-    job.submitted_ms = clock_wall_ms() - days * INT64_C(86400000);
-    if (job_state_is_over(state)) job.finished_ms = job.submitted_ms;
+    Google__Protobuf__Timestamp submitted;
+    job.submit_time = message_time(&submitted, clock_wall_ms() - days * INT64_C(86400000));
+    if (job_state_is_over(state)) job.finish_time = job.submit_time;
     event.sequence = 1;
     expect_ok(store_insert_job(store, &job, &event));
 }

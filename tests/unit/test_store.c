@@ -54,10 +54,10 @@ static job_message *make_job(const char *id)
     job->attempt = 3;
     job->step = 7;
     job->steps = UINT64_MAX;
-    job->submitted_ms = 1;
-    job->started_ms = 2;
-    job->finished_ms = 3;
-    job->state_ms = 4;
+    message_set_time(&job->submit_time, 1);
+    message_set_time(&job->start_time, 2);
+    message_set_time(&job->finish_time, 3);
+    message_set_time(&job->state_time, 4);
     return job;
 }
 
@@ -114,7 +114,7 @@ TEST(round_trip)
     job->attempt = 4;
     job->step = UINT64_MAX;
     job->metrics->loss = 0.05;
-    job->finished_ms = INT64_MAX;
+    message_set_time(&job->finish_time, INT64_MAX / 2);
     free(job->workers[--job->n_workers]);
     event = make_event(2, &change);
     expect_ok(store_update_job(store, job, &event, true));

@@ -105,7 +105,8 @@ static void write_job(struct store *store, const char *id, int state, uint64_t s
     job.metrics = &metrics;
     job.step = step;
     job.steps = 1000;
-    job.submitted_ms = 17;
+    Google__Protobuf__Timestamp submitted;
+    job.submit_time = message_time(&submitted, 17);
     Fsdpd__V1__Checkpoint checkpoint = FSDPD__V1__CHECKPOINT__INIT;
     checkpoint.step = step;
     checkpoint.path = (char *)"/srv/checkpoints";

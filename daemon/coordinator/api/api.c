@@ -29,6 +29,7 @@
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/rendezvous.h"
 #include "fsdpd/v1/methods.h"
+#include "proto/message.h"
 
 /* The largest request that carries no job spec, in bytes. */
 enum { REQUEST_MAX = 1 << 20 };
@@ -42,7 +43,8 @@ static void get_version(struct rpc_call *call, const ProtobufCMessage *request, 
     Fsdpd__V1__Version version = FSDPD__V1__VERSION__INIT;
     version.version = (char *)PACKAGE_VERSION;
     version.api = (char *)"fsdpd.v1";
-    version.started_ms = c->started_ms;
+    Google__Protobuf__Timestamp started;
+    version.start_time = message_time(&started, c->started_ms);
     version.jobs_active = (uint32_t)c->job_count;
     version.workers = (uint32_t)c->worker_count;
     status_t refusal = room_refusal(c);

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/scheduler/queue.h"
+#include "proto/message.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"
 
@@ -147,7 +148,7 @@ static bool is_of_earlier_page(struct job_list *list, const job_message *message
 {
     if (list->after == NULL) return false;
     bool last = strcmp(message->id, list->after) == 0;
-    if (last || message->submitted_ms < list->after_ms) list->after = NULL;
+    if (last || message_time_ms(message->submit_time) < list->after_ms) list->after = NULL;
     return last || list->after != NULL;
 }
 
@@ -273,11 +274,11 @@ static void reply(struct job_list *list, struct rpc_call *call, const uint64_t *
     if (list->counted && list->left_out > 0 && matching > seen)
         response.left_out = (uint32_t)(matching - seen);
     size_t last = 0; /* the oldest whole row */
-    while (last < list->count && response.jobs[last]->submitted_ms == 0) last++;
+    while (last < list->count && response.jobs[last]->submit_time == NULL) last++;
     char *token = NULL;
     if (list->left_out > 0 && last < list->count)
         response.next_page_token = token =
-            mem_printf("%lld:%s", (long long)response.jobs[last]->submitted_ms,
+            mem_printf("%lld:%s", (long long)message_time_ms(response.jobs[last]->submit_time),
                        response.jobs[last]->id);
     rpc_call_reply(call, &response.base);
     free(token);
@@ -340,7 +341,7 @@ static bool add_to_history(void *user, const job_event *event)
     if (event->event_case != FSDPD__V1__JOB_EVENT__EVENT_STATE) return true;
     const Fsdpd__V1__StateChange *change = event->state;
     Fsdpd__V1__HistoryEntry view = FSDPD__V1__HISTORY_ENTRY__INIT;
-    view.time_ms = event->time_ms;
+    view.time = event->time;
     view.state = change->state;
     view.reason = change->reason;
     view.attempt = change->attempt;

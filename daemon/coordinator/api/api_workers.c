@@ -11,6 +11,7 @@
 #include "coordinator/workers/drains.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
+#include "proto/message.h"
 
 enum { NAME_MAX_LENGTH = 128 };
 
@@ -19,6 +20,7 @@ struct worker_rows {
     const char *only; /* an id or a host; NULL: all */
     Fsdpd__V1__Worker *rows;
     Fsdpd__V1__Worker **pointers;
+    Google__Protobuf__Timestamp (*times)[2]; /* by row: attached, drained */
     char **texts; /* by row: the host of a slot whose worker is starting, or NULL */
     size_t count;
 };
@@ -35,7 +37,8 @@ static Fsdpd__V1__Worker *add_row(struct worker_rows *list, const char *id, cons
     const struct drain *drain = drains_find(list->c, id, host);
     row->drained = drain != NULL;
     if (drain != NULL) row->drained_by = drain->by;
-    if (drain != NULL) row->drained_ms = drain->time_ms;
+    Google__Protobuf__Timestamp *drained = &list->times[list->count][1];
+    if (drain != NULL) row->drain_time = message_time(drained, drain->time_ms);
     list->pointers[list->count++] = row;
     return row;
 }
@@ -76,7 +79,7 @@ static void add_worker(struct worker_rows *list, const struct worker *worker)
     if (busy) row->job = worker->job;
     row->rank = worker->rank;
     row->memory_bytes = worker->memory_bytes;
-    row->attached_ms = worker->attached_ms;
+    row->attach_time = message_time(&list->times[row - list->rows][0], worker->attached_ms);
     row->pid = worker->pid;
     row->version = worker->version;
     row->shares_device = worker->shares_device;
@@ -90,6 +93,7 @@ static void reply_workers(struct rpc_call *call, struct coordinator *c, const ch
                                .only = only,
                                .rows = mem_alloc_array(most + 1, sizeof *list.rows),
                                .pointers = mem_alloc_array(most + 1, sizeof *list.pointers),
+                               .times = mem_alloc_array(most + 1, sizeof *list.times),
                                .texts = mem_alloc_array(most + 1, sizeof *list.texts)};
     for (int i = 0; i < c->worker_count; i++) add_worker(&list, c->workers[i]);
     supervisor_each_starting(c, add_starting, &list);
@@ -100,6 +104,7 @@ static void reply_workers(struct rpc_call *call, struct coordinator *c, const ch
     for (size_t i = 0; i < list.count; i++) free(list.texts[i]);
     free(list.rows);
     free(list.pointers);
+    free(list.times);
     free(list.texts);
 }
 

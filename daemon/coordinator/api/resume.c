@@ -133,13 +133,15 @@ static void set_spec(job_message *message, const job_spec *spec,
     message_free(message->plan);
     message->plan = message_copy(result->plan);
     message->steps = result->steps;
-    message->start_by_ms = message->finish_by_ms = 0;
+    message_set_time(&message->start_by, 0);
+    message_set_time(&message->finish_by, 0);
 }
 
 /* Refuses a deadline that has passed: the job would fail again at once. */
 static status_t check_deadline(const job_message *message)
 {
-    if (message->finish_by_ms == 0 || message->finish_by_ms > clock_wall_ms()) return NULL;
+    int64_t finish_by = message_time_ms(message->finish_by);
+    if (finish_by == 0 || finish_by > clock_wall_ms()) return NULL;
     return status_with(status_new(STATUS_FAILED_PRECONDITION,
                                   "deadline.finish: %s has passed for job %s; set a later one",
                                   message->spec->deadline->finish, message->id),

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "checkpoint/export.h"
 #include "coordinator/jobs/checkpoint_dirs.h"
+#include "proto/message.h"
 
 /* Bytes to verify per part: few enough that several readers share the threads. */
 enum { VERIFY_BYTES = 16 << 20, STEPS_LISTED = 16 };
@@ -26,6 +27,7 @@ struct checkpoint_reader {
     bool verified;
     char *name; /* of its directory in `path` */
     Fsdpd__V1__Checkpoint found;
+    Google__Protobuf__Timestamp found_time;
 };
 
 struct checkpoint_reader *checkpoint_reader_new(const struct coordinator *c, const job_message *job,
@@ -133,7 +135,7 @@ static void note_found(struct checkpoint_reader *reader, const struct folder_ent
     reader->found.step = manifest->progress.step;
     reader->found.bytes = manifest_bytes(manifest);
     reader->found.world = (uint32_t)manifest->world;
-    reader->found.time_ms = manifest->time_ms;
+    reader->found.time = message_time(&reader->found_time, manifest->time_ms);
     reader->found.attempt = manifest->attempt;
 }
 

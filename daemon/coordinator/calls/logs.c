@@ -12,6 +12,7 @@
 #include "coordinator/calls/job_call.h"
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/log_files.h"
+#include "proto/message.h"
 #include "spec/spec.h"
 
 enum {
@@ -29,6 +30,7 @@ struct log_reader {
     /* The chunk being built. */
     Fsdpd__V1__LogLine lines[CHUNK_LINES];
     Fsdpd__V1__LogLine *pointers[CHUNK_LINES];
+    Google__Protobuf__Timestamp times[CHUNK_LINES];
     size_t count;
 };
 
@@ -40,7 +42,7 @@ static void take_line(void *user, const struct log_line *line)
     Fsdpd__V1__LogLine *message = &reader->lines[reader->count];
     fsdpd__v1__log_line__init(message);
     message->position = line->position;
-    message->time_ms = line->time_ms;
+    message->time = message_time(&reader->times[reader->count], line->time_ms);
     message->attempt = line->attempt;
     message->rank = line->rank;
     int level = spec_word_value(&fsdpd__v1__log_level__descriptor, line->level);
@@ -130,7 +132,7 @@ void logs_start(struct rpc_call *call, const ProtobufCMessage *message, void *se
                                        .filter = {.attempt = request->attempt,
                                                   .one_rank = request->one_rank,
                                                   .rank = request->rank,
-                                                  .since_ms = request->since_ms},
+                                                  .since_ms = message_time_ms(request->since)},
                                        .position = request->after_position,
                                        .limit = CHUNK_LINES,
                                        .visit = take_line,

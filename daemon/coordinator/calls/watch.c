@@ -26,7 +26,7 @@ static void send_event(struct watcher *watcher, const job_event *event)
         dropped.metrics = event->sequence - watcher->cursor - 1;
         job_event gap = FSDPD__V1__JOB_EVENT__INIT;
         gap.sequence = event->sequence - 1;
-        gap.time_ms = event->time_ms;
+        gap.time = event->time;
         gap.steps = event->steps;
         gap.event_case = FSDPD__V1__JOB_EVENT__EVENT_DROPPED;
         gap.dropped = &dropped;

@@ -11,10 +11,11 @@
 #include "base/mem.h"
 #include "base/tree.h"
 #include "base/unfinished.h"
+#include "proto/message.h"
 
 char *checkpoint_dirs_run(const job_message *job)
 {
-    return mem_printf("%s@%lld", job->id, (long long)job->submitted_ms);
+    return mem_printf("%s@%lld", job->id, (long long)message_time_ms(job->submit_time));
 }
 
 typedef status_t visit_fn(int parent, const char *run, const char *path);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/jobs/log_files.h"
+#include "proto/message.h"
 
 enum {
     REPORT_LINES = 1024, /* per message of a worker, at most */
@@ -76,7 +77,7 @@ void job_log_report(struct coordinator *c, const char *job, bool live, uint32_t 
                                            .text = dropped};
     }
     for (size_t i = 0; i < most; i++)
-        lines[count++] = (struct log_line){.time_ms = report->lines[i]->time_ms,
+        lines[count++] = (struct log_line){.time_ms = message_time_ms(report->lines[i]->time),
                                            .attempt = attempt,
                                            .rank = rank,
                                            .level = known_level(report->lines[i]->level),

@@ -96,8 +96,9 @@ static status_t save(struct job *job, const job_event *event, bool durable)
 
 void job_record(struct job *job, job_event *event, bool durable)
 {
+    Google__Protobuf__Timestamp now;
     event->sequence = ++job->sequence;
-    event->time_ms = clock_wall_ms();
+    event->time = message_time(&now, clock_wall_ms());
     event->steps = job->message->steps;
     event->attempt = job->message->attempt;
     /* While the store refuses, changes that are not urgent wait for the tick that retries; urgent
@@ -118,6 +119,7 @@ void job_record(struct job *job, job_event *event, bool durable)
     status_free(status);
     job->c->clients->event(job, event);
     tensorboard_record(&job->tensorboard, job->c, job->message, event);
+    event->time = NULL;
 }
 
 static void save_again(struct job *job)

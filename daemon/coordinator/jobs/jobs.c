@@ -14,6 +14,7 @@
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/job_record.h"
 #include "coordinator/jobs/tensorboard.h"
+#include "proto/message.h"
 
 enum { REASON_MAX = 4096 };
 
@@ -92,7 +93,6 @@ void job_state_event(const job_message *message, const char *by, job_event *even
     change->attempt = message->attempt;
     fsdpd__v1__job_event__init(event);
     event->sequence = 1;
-    event->time_ms = clock_wall_ms();
     event->steps = message->steps;
     event->event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event->state = change;
@@ -177,9 +177,10 @@ static void enter(struct job *job, int state, const char *code, const char *text
     job_message *message = job->message;
     if (state != (int)message->state) {
         if (!job_is_in_attempt(state)) queue_changed(job->c);
-        message->state_ms = clock_wall_ms();
-        if (state == JOB_RUNNING) message->started_ms = message->state_ms;
-        if (job_state_is_over(state)) message->finished_ms = message->state_ms;
+        int64_t now = clock_wall_ms();
+        message_set_time(&message->state_time, now);
+        if (state == JOB_RUNNING) message_set_time(&message->start_time, now);
+        if (job_state_is_over(state)) message_set_time(&message->finish_time, now);
         if (!job_is_in_attempt(state) && message->metrics != NULL)
             message->metrics->seconds_left = 0;
         message->state = (Fsdpd__V1__JobState)state;
@@ -391,7 +392,7 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     if (report->code == STATUS_OK) {
         job->totals.checkpoints++;
         job->totals.checkpoint_seconds += report->checkpoint->seconds;
-        job->totals.checkpoint_ms = report->checkpoint->time_ms;
+        job->totals.checkpoint_ms = message_time_ms(report->checkpoint->time);
     }
     Fsdpd__V1__CheckpointEvent body = FSDPD__V1__CHECKPOINT_EVENT__INIT;
     body.checkpoint = report->checkpoint;

@@ -17,6 +17,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "proto/message.h"
 
 enum { SCALARS_MAX = 16 };
 
@@ -237,7 +238,8 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
     }
     if (file->fd < 0) return;
     struct buf record = {0};
-    tensorboard_add_scalars(&record, (double)event->time_ms / 1000.0, step, scalars, count);
+    tensorboard_add_scalars(&record, (double)message_time_ms(event->time) / 1000.0, step, scalars,
+                            count);
     status_t status = append(file, &record);
     buf_deinit(&record);
     if (status != NULL) give_up(file, status);

@@ -21,6 +21,7 @@
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
+#include "proto/message.h"
 
 /* ---- lines ---- */
 
@@ -101,7 +102,7 @@ static double of_ranks(const struct job *job)
 
 static double of_waiting(const struct job *job)
 {
-    return (double)job->message->submitted_ms / 1000.0;
+    return (double)message_time_ms(job->message->submit_time) / 1000.0;
 }
 
 static double of_checkpoint(const struct job *job)

@@ -15,6 +15,7 @@
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
+#include "proto/message.h"
 
 static job_message *make_message(const struct job_submission *submission, const char *id)
 {
@@ -30,7 +31,8 @@ static job_message *make_message(const struct job_submission *submission, const 
     if (submission->plan != NULL) message->plan = message_copy(submission->plan);
     message->state = (Fsdpd__V1__JobState)JOB_QUEUED;
     message->steps = submission->steps;
-    message->submitted_ms = message->state_ms = clock_wall_ms();
+    message_set_time(&message->submit_time, clock_wall_ms());
+    message_set_time(&message->state_time, message_time_ms(message->submit_time));
     deadlines_resolve(message);
     char *held = submission->hold ? mem_printf("held by %s", submission->owner) : NULL;
     job_set_reason_text(message, held != NULL ? "HELD" : "QUEUED",
@@ -73,7 +75,7 @@ status_t jobs_revive(struct coordinator *c, job_message *message, struct job **o
     }
     message->has_state_dict = false;
     message->state = (Fsdpd__V1__JobState)JOB_PAUSED;
-    message->finished_ms = 0;
+    message_set_time(&message->finish_time, 0);
     struct job *job = job_add(c, message);
     job->sequence = sequence;
     job->metrics_events = metrics_events;
@@ -95,7 +97,9 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
 
     job_event event;
     Fsdpd__V1__StateChange change;
+    Google__Protobuf__Timestamp now;
     job_state_event(message, submission->owner, &event, &change);
+    event.time = message_time(&now, clock_wall_ms());
     status_t status = dependencies_find(c, message);
     if (status == NULL) status = store_insert_job(c->store, message, &event);
     if (status != NULL) {
@@ -123,8 +127,8 @@ static status_t recover_one(void *user, const job_message *message)
 static status_t note_checkpoint(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
 {
     struct job *job = user;
-    if (checkpoint->time_ms > job->totals.checkpoint_ms)
-        job->totals.checkpoint_ms = checkpoint->time_ms;
+    int64_t taken_ms = message_time_ms(checkpoint->time);
+    if (taken_ms > job->totals.checkpoint_ms) job->totals.checkpoint_ms = taken_ms;
     return NULL;
 }
 

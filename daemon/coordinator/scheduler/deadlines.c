@@ -6,14 +6,16 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "proto/message.h"
 #include "spec/time.h"
 
 void deadlines_resolve(job_message *message)
 {
     const Fsdpd__V1__DeadlineSpec *deadline = message->spec->deadline;
     if (deadline == NULL) return;
-    message->start_by_ms = spec_time_at(deadline->start, message->submitted_ms);
-    message->finish_by_ms = spec_time_at(deadline->finish, message->submitted_ms);
+    int64_t submitted = message_time_ms(message->submit_time);
+    message_set_time(&message->start_by, spec_time_at(deadline->start, submitted));
+    message_set_time(&message->finish_by, spec_time_at(deadline->finish, submitted));
 }
 
 status_t deadlines_check(const job_spec *spec)
@@ -55,8 +57,8 @@ void deadlines_begin(struct job *job)
 {
     const Fsdpd__V1__DeadlineSpec *deadline = job->message->spec->deadline;
     if (deadline == NULL) return;
-    job->start_by = monotonic(deadline->start, job->message->start_by_ms);
-    job->finish_by = monotonic(deadline->finish, job->message->finish_by_ms);
+    job->start_by = monotonic(deadline->start, message_time_ms(job->message->start_by));
+    job->finish_by = monotonic(deadline->finish, message_time_ms(job->message->finish_by));
 }
 
 static bool has_passed(int64_t monotonic_ms, int64_t wall_ms, int64_t now, int64_t wall_now)
@@ -98,9 +100,10 @@ static void check(struct job *job, int64_t now, int64_t wall_now)
     if (job->unsaved || (job->attempt != NULL && job->attempt->saving != 0) ||
         job_state_is_over(state))
         return;
-    if (has_passed(job->finish_by, message->finish_by_ms, now, wall_now)) finish_late(job);
+    if (has_passed(job->finish_by, message_time_ms(message->finish_by), now, wall_now))
+        finish_late(job);
     else if (state == JOB_QUEUED && message->attempt == 0 &&
-             has_passed(job->start_by, message->start_by_ms, now, wall_now))
+             has_passed(job->start_by, message_time_ms(message->start_by), now, wall_now))
         start_late(job);
 }
 
@@ -110,7 +113,7 @@ void deadlines_tick(struct coordinator *c)
     int64_t now = coordinator_now(), wall_now = clock_wall_ms();
     for (int i = 0; i < c->job_count; i++) {
         const job_message *message = c->jobs[i]->message;
-        if (message->start_by_ms != 0 || message->finish_by_ms != 0)
+        if (message->start_by != NULL || message->finish_by != NULL)
             check(c->jobs[i], now, wall_now);
     }
 }

@@ -112,14 +112,23 @@ static const struct migration migrations[] = {
                                   "record_crc(id, name, spec, plan, submitted_ms, owner) | "
                                   "4611686018427387904;"},
     {"the choices of specs and plans as enums",
-     "UPDATE jobs SET spec = record_words('spec', spec), plan = record_words('plan', plan), "
-     "crc = record_crc(id, name, record_words('spec', spec), record_words('plan', plan), "
+     "UPDATE jobs SET spec = record_move('spec', spec), plan = record_move('plan', plan), "
+     "crc = record_crc(id, name, record_move('spec', spec), record_move('plan', plan), "
      "submitted_ms, owner) | 4611686018427387904 "
      "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"
-     "UPDATE events SET event = record_words('event', event), "
+     "UPDATE events SET event = record_move('event', event), "
      "crc = record_crc(job, sequence) << 32 | "
-     "record_crc(job, sequence, metrics, record_words('event', event)) "
+     "record_crc(job, sequence, metrics, record_move('event', event)) "
      "WHERE crc = record_crc(job, sequence) << 32 | record_crc(job, sequence, metrics, event);"},
+    {"times of events and checkpoints as messages",
+     "UPDATE events SET event = record_move('event', event), "
+     "crc = record_crc(job, sequence) << 32 | "
+     "record_crc(job, sequence, metrics, record_move('event', event)) "
+     "WHERE crc = record_crc(job, sequence) << 32 | record_crc(job, sequence, metrics, event);"
+     "UPDATE checkpoints SET checkpoint = record_move('checkpoint', checkpoint), "
+     "crc = record_crc(job, step) << 32 | "
+     "record_crc(job, step, record_move('checkpoint', checkpoint)) "
+     "WHERE crc = record_crc(job, step) << 32 | record_crc(job, step, checkpoint);"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };

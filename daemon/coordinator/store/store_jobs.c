@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "coordinator/store/store_internal.h"
+#include "proto/message.h"
 
 static status_t has_id(struct store *store, const char *id, bool *exists)
 {
@@ -62,9 +63,9 @@ static void bind_job(sqlite3_stmt *statement, const job_message *job, const char
     sqlite3_bind_int64(statement, 10, (sqlite3_int64)job->steps);
     if (metrics != NULL) sqlite3_bind_blob64(statement, 11, metrics, metrics_size, SQLITE_STATIC);
     sqlite3_bind_text(statement, 12, workers, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 14, job->started_ms);
-    sqlite3_bind_int64(statement, 15, job->finished_ms);
-    sqlite3_bind_int64(statement, 16, job->state_ms);
+    sqlite3_bind_int64(statement, 14, message_time_ms(job->start_time));
+    sqlite3_bind_int64(statement, 15, message_time_ms(job->finish_time));
+    sqlite3_bind_int64(statement, 16, message_time_ms(job->state_time));
 }
 
 static void bind_stop(sqlite3_stmt *statement, const struct store_stop *stop)
@@ -102,7 +103,7 @@ static status_t write_job(struct store *store, const job_message *job,
         sqlite3_bind_text(statement, 2, job->name, -1, SQLITE_STATIC);
         sqlite3_bind_blob64(statement, 3, spec, spec_size, SQLITE_STATIC);
         sqlite3_bind_blob64(statement, 4, plan, plan_size, SQLITE_STATIC);
-        sqlite3_bind_int64(statement, 13, job->submitted_ms);
+        sqlite3_bind_int64(statement, 13, message_time_ms(job->submit_time));
         sqlite3_bind_text(statement, 20, job->owner, -1, SQLITE_STATIC);
     }
     status_t status = store_run(store, statement, "write");
@@ -242,10 +243,10 @@ static status_t read_job(const struct store *store, sqlite3_stmt *row, job_messa
     bool has_metrics = sqlite3_column_type(row, 10) != SQLITE_NULL;
     if (has_metrics) job->metrics = store_unpack(row, 10, WHOLE, &fsdpd__v1__metrics__descriptor);
     split_workers(text_column(row, 11), job);
-    job->submitted_ms = sqlite3_column_int64(row, 12);
-    job->started_ms = sqlite3_column_int64(row, 13);
-    job->finished_ms = sqlite3_column_int64(row, 14);
-    job->state_ms = sqlite3_column_int64(row, 15);
+    message_set_time(&job->submit_time, sqlite3_column_int64(row, 12));
+    message_set_time(&job->start_time, sqlite3_column_int64(row, 13));
+    message_set_time(&job->finish_time, sqlite3_column_int64(row, 14));
+    message_set_time(&job->state_time, sqlite3_column_int64(row, 15));
     job->has_state_dict = sqlite3_column_type(row, 16) != SQLITE_NULL;
     message_set_text(&job->owner, text_column(row, 17));
     job->priority = sqlite3_column_int(row, 18);

@@ -1,10 +1,11 @@
 /*
  * Messages of earlier versions of fsdpd, rewritten as this version writes them: record_upgrade()
- * and record_words(), SQL functions for the steps of the schema.
+ * and record_move(), SQL functions for the steps of the schema.
  *
  * Until schema 6, a spec named every value, and proto3 left out those that are 0: now 0 has to be
  * given, as what is absent has a default. Until schema 7, the choices of a job were texts; their
- * enums have other tags, so the texts are unknown fields now.
+ * enums have other tags, so the texts are unknown fields now. Until schema 8, times were
+ * milliseconds.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -101,27 +102,47 @@ static void move_word(ProtobufCMessage *message, const ProtobufCMessageUnknownFi
     }
 }
 
-static void move_words(ProtobufCMessage *message);
+/* A time in milliseconds. */
+static void move_time(const ProtobufCMessageUnknownField *old, uint32_t tag,
+                      Google__Protobuf__Timestamp **time)
+{
+    if (old->tag != tag || old->wire_type != PROTOBUF_C_WIRE_TYPE_VARINT) return;
+    uint64_t ms = 0;
+    for (size_t i = 0; i < old->len && i < 10; i++)
+        ms |= (uint64_t)(old->data[i] & 0x7f) << (7 * i);
+    message_set_time(time, (int64_t)ms);
+}
 
-static void move_words_of_field(ProtobufCMessage *message, const ProtobufCFieldDescriptor *field)
+static void move_field(ProtobufCMessage *message, const ProtobufCMessageUnknownField *old)
+{
+    move_word(message, old);
+    if (message->descriptor == &fsdpd__v1__job_event__descriptor)
+        move_time(old, 2, &((Fsdpd__V1__JobEvent *)(void *)message)->time);
+    else if (message->descriptor == &fsdpd__v1__checkpoint__descriptor)
+        move_time(old, 5, &((Fsdpd__V1__Checkpoint *)(void *)message)->time);
+}
+
+static void move_fields(ProtobufCMessage *message);
+
+static void move_fields_of_field(ProtobufCMessage *message, const ProtobufCFieldDescriptor *field)
 {
     char *member = (char *)message + field->offset;
     const void *quantifier = (char *)message + field->quantifier_offset;
     bool one_of = field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF;
     if (field->label == PROTOBUF_C_LABEL_REPEATED) {
         ProtobufCMessage **items = *(ProtobufCMessage ***)(void *)member;
-        for (size_t i = 0; i < *(const size_t *)quantifier; i++) move_words(items[i]);
+        for (size_t i = 0; i < *(const size_t *)quantifier; i++) move_fields(items[i]);
     } else if (!one_of || *(const uint32_t *)quantifier == field->id) {
         ProtobufCMessage *part = *(ProtobufCMessage **)(void *)member;
-        if (part != NULL) move_words(part);
+        if (part != NULL) move_fields(part);
     }
 }
 
 /* In a message and all of its parts. */
-static void move_words(ProtobufCMessage *message)
+static void move_fields(ProtobufCMessage *message)
 {
     for (unsigned i = 0; i < message->n_unknown_fields; i++)
-        move_word(message, &message->unknown_fields[i]);
+        move_field(message, &message->unknown_fields[i]);
     if (message->descriptor == &fsdpd__v1__wrap_spec__descriptor) {
         Fsdpd__V1__WrapSpec *wrap = (Fsdpd__V1__WrapSpec *)(void *)message;
         move_types(message, 12, &wrap->force_leaf);
@@ -130,7 +151,7 @@ static void move_words(ProtobufCMessage *message)
     drop_unknown(message);
     for (unsigned i = 0; i < message->descriptor->n_fields; i++)
         if (message->descriptor->fields[i].type == PROTOBUF_C_TYPE_MESSAGE)
-            move_words_of_field(message, &message->descriptor->fields[i]);
+            move_fields_of_field(message, &message->descriptor->fields[i]);
 }
 
 /* The record as this version writes it; what is no message stays as it is. */
@@ -145,7 +166,7 @@ static void upgrade(sqlite3_context *context, sqlite3_value *record,
         sqlite3_result_value(context, record);
         return;
     }
-    move_words(message);
+    move_fields(message);
     if (give) spec_mark_given((job_spec *)(void *)message);
     uint8_t *packed = message_pack(message, &size);
     sqlite3_result_blob64(context, packed, size, free);
@@ -159,15 +180,16 @@ static void record_upgrade(sqlite3_context *context, int count, sqlite3_value **
     upgrade(context, values[0], &fsdpd__v1__job_spec__descriptor, true);
 }
 
-/* record_words(TYPE, RECORD) */
-static void record_words(sqlite3_context *context, int count, sqlite3_value **values)
+/* record_move(TYPE, RECORD) */
+static void record_move(sqlite3_context *context, int count, sqlite3_value **values)
 {
     static const struct {
         const char *name;
         const ProtobufCMessageDescriptor *type;
     } types[] = {{"spec", &fsdpd__v1__job_spec__descriptor},
                  {"plan", &fsdpd__v1__plan__descriptor},
-                 {"event", &fsdpd__v1__job_event__descriptor}};
+                 {"event", &fsdpd__v1__job_event__descriptor},
+                 {"checkpoint", &fsdpd__v1__checkpoint__descriptor}};
     const char *name = (const char *)sqlite3_value_text(values[0]);
     (void)count;
     for (size_t i = 0; i < COUNT_OF(types); i++)
@@ -180,7 +202,7 @@ status_t store_add_upgrade(sqlite3 *database, const char *path)
     int code = sqlite3_create_function_v2(database, "record_upgrade", 1, flags, NULL,
                                           record_upgrade, NULL, NULL, NULL);
     if (code == SQLITE_OK)
-        code = sqlite3_create_function_v2(database, "record_words", 2, flags, NULL, record_words,
+        code = sqlite3_create_function_v2(database, "record_move", 2, flags, NULL, record_move,
                                           NULL, NULL, NULL);
     return code == SQLITE_OK ? NULL : store_sqlite_error(database, path, "open");
 }
