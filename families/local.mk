@@ -15,6 +15,7 @@ dist_families_DATA = \
   %D%/llama.yaml \
   %D%/mistral.yaml \
   %D%/modernbert.yaml \
+  %D%/mpnet.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \
   %D%/phi.yaml \

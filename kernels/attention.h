@@ -13,7 +13,7 @@
 struct attention_shape {
     int64_t batch, time, heads, kv_heads, head_dim;
     int64_t group; /* query heads per kv head */
-    bool packed, causal, backward, bf16;
+    bool packed, causal, biased, backward, bf16;
     int64_t window; /* 0: none, or as wide as the whole */
     double scale, softcap;
 };
@@ -33,6 +33,7 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
                                     .group = heads / kv_heads,
                                     .packed = !desc->input_present[backward ? 2 : 1],
                                     .causal = desc->attrs.attention.causal,
+                                    .biased = desc->input_present[backward ? 7 : 4],
                                     .backward = backward,
                                     .window = window < y->dims[1] ? window : 0,
                                     .softcap = desc->attrs.attention.softcap,
@@ -48,6 +49,8 @@ struct attention_places {
     void *dq, *dk, *dv;
     const float *lse;
     const uint8_t *mask;   /* NULL: all keys are visible */
+    const float *bias;     /* by distance, then head; NULL: none */
+    float *dbias;          /* likewise */
     const int32_t *starts; /* NULL: a row is one document */
 };
 
@@ -65,10 +68,12 @@ static inline struct attention_places attention_places_of(const struct attention
         p.v = (const char *)p.k + (size_t)kv_width * size;
     }
     p.mask = call->inputs[shape->backward ? 6 : 3];
-    p.starts = call->inputs[shape->backward ? 7 : 4];
+    p.bias = call->inputs[shape->backward ? 7 : 4];
+    p.starts = call->inputs[shape->backward ? 8 : 5];
     if (!shape->backward) return p;
     p.dy = call->inputs[0], p.y = call->inputs[4], p.lse = call->inputs[5];
     p.dq = call->outputs[0], p.dk = call->outputs[1], p.dv = call->outputs[2];
+    p.dbias = call->outputs[3];
     if (shape->packed) {
         p.dk = (char *)p.dq + (size_t)q_width * size;
         p.dv = (char *)p.dk + (size_t)kv_width * size;
@@ -104,6 +109,17 @@ static inline int64_t attention_first_row(const struct attention_shape *shape, i
 static inline int64_t attention_rows_end(const struct attention_shape *shape, int64_t key)
 {
     return attention_window_end(shape, key);
+}
+
+/* The rows of a bias, and that of a distance key - row. */
+static inline int64_t attention_bias_rows(const struct attention_shape *shape)
+{
+    return 2 * shape->time - 1;
+}
+
+static inline int64_t attention_bias_row(const struct attention_shape *shape, int64_t distance)
+{
+    return distance + shape->time - 1;
 }
 
 /* The index of a row's first probability in dropout's count. */

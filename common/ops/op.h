@@ -96,6 +96,7 @@
  *                                                      (b, t)
  *   PADDING_MASK             tokens (..) i32           mask (..) u8     0 where it is attrs' id
  *   TOKEN_POSITIONS          tokens (b, t) i32         y (b, t) i32     attrs.padding_mask; below
+ *   DISTANCE_BUCKETS         tokens (..) i32           y (2 t - 1) i32  attrs.buckets; below
  *   LAYER_NORM               x (.., c), weight? (c),   y, mean? (rows), attrs.norm; see below
  *                            bias? (c), residual?      rstd? (rows), sum?
  *   LAYER_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.norm; see below
@@ -107,9 +108,10 @@
  *   ROPE_BACKWARD            dy, starts?               dx               attrs.rope: turned back
  *   ATTENTION                q (b, t, h d), k?, v?     y (b, t, h d),   attrs.attention
  *                            (b, t, g d), mask? (b, t) lse? (b, h, t)
+ *                            bias? (2 t - 1, h),
  *                            starts?
- *   ATTENTION_BACKWARD       dy, q, k?, v?, y, lse,    dq, dk?, dv?     attrs.attention
- *                            mask?, starts?
+ *   ATTENTION_BACKWARD       dy, q, k?, v?, y, lse,    dq, dk?, dv?,    attrs.attention
+ *                            mask?, bias?, starts?     dbias?
  *   LINEAR_CROSS_ENTROPY     x (.., c), weight (v, c), loss (1),        attrs.loss; LINEAR and
  *                            bias? (v), target (..)    correct? (1)     CROSS_ENTROPY in one
  *   LINEAR_CROSS_ENTROPY_    x, weight, bias?, target  loss (1), dx?,   attrs.loss; forward and
@@ -129,11 +131,12 @@
  * v, q is all three side by side: (b, t, (h + 2 g) d), and so is dq. A causal row sees the keys up
  * to its own position; with a window, only keys less than `window` positions away, and blocks of
  * keys that no row sees cost nothing. Keys whose mask is 0 are ignored; a row that sees no key
- * gives 0. With a softcap, a score s becomes softcap tanh(s / softcap) (Gemma 2). lse is the
- * logarithm of the sum of the exponentials, and -infinity for such a row. The probabilities have
- * dropout as DROPOUT has it, of element i = ((batch * h + head) * t + row) * t + column. No tensor
- * of (t, t) elements is ever held: Rabe and Staats, "Self-attention does not need O(n^2) memory",
- * 2021; Dao et al., "FlashAttention", 2022.
+ * gives 0. With a softcap, a score s becomes softcap tanh(s / softcap) (Gemma 2). A bias is added
+ * to the scores then: row key - row + t - 1 of it, for each head. lse is the logarithm of the sum
+ * of the exponentials, and -infinity for such a row. The probabilities have dropout as DROPOUT has
+ * it, of element i = ((batch * h + head) * t + row) * t + column. No tensor of (t, t) elements is
+ * ever held: Rabe and Staats, "Self-attention does not need O(n^2) memory", 2021; Dao et al.,
+ * "FlashAttention", 2022.
  *
  * starts (b, t) i32 divides rows of t tokens into documents: the index of the first token of each
  * token's document, 0 <= starts[i] <= i, never falling. A token then attends only to its own
@@ -155,6 +158,11 @@
  *
  * TOKEN_POSITIONS numbers the tokens of a row other than `id`, from id + 1 on; those that are `id`
  * get id (RoBERTa).
+ *
+ * DISTANCE_BUCKETS gives each distance key - row, from 1 - t to t - 1, a bucket of T5's (Raffel et
+ * al., "Exploring the limits of transfer learning with a unified text-to-text transformer", 2020):
+ * half of them for each direction, half of these for one distance each and the others for ranges
+ * that grow up to `max_distance`. tokens only say what t is, its last dimension.
  *
  * Indices outside of 0 ... v - 1 are refused by the data's readers, not by kernels; starts are the
  * readers' own.
@@ -270,10 +278,11 @@ enum op_kind {
     OP_AVG_POOL2D_BACKWARD,
     OP_GROUP_NORM,
     OP_GROUP_NORM_BACKWARD,
+    OP_DISTANCE_BUCKETS,
     OP_KIND_COUNT
 };
 
-enum { OP_MAX_INPUTS = 8, OP_MAX_OUTPUTS = 4 };
+enum { OP_MAX_INPUTS = 9, OP_MAX_OUTPUTS = 4 };
 
 enum op_activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU_TANH };
 enum op_reduction { REDUCTION_SUM, REDUCTION_MEAN };
@@ -356,6 +365,10 @@ union op_attrs {
     struct {
         int32_t id;
     } padding_mask;
+    struct {
+        int32_t count; /* even, at least 4 */
+        int32_t max_distance;
+    } buckets;
     struct {
         double eps;    /* added to the variance, or the mean of squares, before the root is taken */
         bool one_plus; /* the weight, if there is one, counts as 1 + weight */

@@ -152,6 +152,12 @@ const struct op_attribute op_padding_mask_attributes[] = {
     {0},
 };
 
+const struct op_attribute op_buckets_attributes[] = {
+    {"count", FIELD(buckets, count, I32), .shown = always},
+    {"max_distance", FIELD(buckets, max_distance, I32), .shown = always},
+    {0},
+};
+
 const struct op_attribute op_norm_attributes[] = {
     {"eps", FIELD(norm, eps, REAL), .shown = always},
     {"one_plus", FIELD(norm, one_plus, FLAG), .print = " 1+weight"},

@@ -190,6 +190,7 @@ static op_check_function *const functions[OP_KIND_COUNT] = {
     [OP_ARANGE] = op_check_arange,
     [OP_PADDING_MASK] = op_check_same_shapes,
     [OP_TOKEN_POSITIONS] = op_check_token_positions,
+    [OP_DISTANCE_BUCKETS] = op_check_distance_buckets,
     [OP_LAYER_NORM] = op_check_norm,
     [OP_LAYER_NORM_BACKWARD] = op_check_norm,
     [OP_RMS_NORM] = op_check_norm,

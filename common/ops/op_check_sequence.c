@@ -264,6 +264,26 @@ status_t op_check_rope(const struct op_desc *desc, const struct op_info *info)
     return op_check_shape(info, y.name, y.type, x.type, x.name, x.type);
 }
 
+/* One row for each distance of a key from a query. */
+static int64_t distances_of(int64_t time)
+{
+    return 2 * time - 1;
+}
+
+status_t op_check_distance_buckets(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand tokens = op_check_input(desc, 0);
+    TRY(check_has_last(info, tokens));
+    double count = desc->attrs.buckets.count, far = desc->attrs.buckets.max_distance;
+    TRY(check_range(info, "the number of buckets", count,
+                    count >= 4 && desc->attrs.buckets.count % 2 == 0));
+    TRY(check_range(info, "max_distance", far, far > count / 4));
+    int64_t distances = distances_of(last_of(tokens.type));
+    struct tensor_type expected = tensor_type_make(DTYPE_I32, 1, &distances);
+    return op_check_shape(info, info->output_names[0], &desc->outputs[0], &expected, tokens.name,
+                          tokens.type);
+}
+
 /* Operands of attention by role, forward or backward; the gradients have the same shapes. */
 static status_t check_heads(const struct op_desc *desc, const struct op_info *info,
                             struct operand q)
@@ -285,6 +305,21 @@ static status_t check_heads(const struct op_desc *desc, const struct op_info *in
     /* For dropout's generator, as in check_dropout. */
     if (p > 0) TRY(check_range(info, "the number of probabilities", scores, scores <= 0x1p34));
     return NULL;
+}
+
+static status_t check_bias(const struct op_desc *desc, const struct op_info *info, struct operand q)
+{
+    bool forward = desc->kind == OP_ATTENTION;
+    struct operand bias = op_check_input(desc, forward ? 4 : 7);
+    struct operand dbias = forward ? bias : op_check_output(desc, 3);
+    struct tensor_type expected =
+        tensor_type_make(DTYPE_F32, 2,
+                         (int64_t[]){distances_of(q.type->dims[1]), desc->attrs.attention.heads});
+    if ((dbias.type == NULL) != (bias.type == NULL))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: gradients must be those of the inputs",
+                          info->name);
+    TRY(check_optional(info, bias, &expected, q));
+    return check_optional(info, dbias, &expected, q);
 }
 
 status_t op_check_attention(const struct op_desc *desc, const struct op_info *info)
@@ -328,7 +363,8 @@ status_t op_check_attention(const struct op_desc *desc, const struct op_info *in
     TRY(check_optional(info, lse, &expected, q));
     expected = tensor_type_make(DTYPE_U8, 2, q.type->dims);
     TRY(check_optional(info, mask, &expected, q));
-    return check_starts(info, op_check_input(desc, forward ? 4 : 7), q);
+    TRY(check_bias(desc, info, q));
+    return check_starts(info, op_check_input(desc, forward ? 5 : 8), q);
 }
 
 status_t op_check_head(const struct op_desc *desc, const struct op_info *info)

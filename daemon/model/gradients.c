@@ -618,7 +618,9 @@ static void attention_gradient(struct backward *backward, const forward_op *op, 
     made->inputs[5] = lse;
     made->inputs[6] = op->inputs[3];
     made->inputs[7] = op->inputs[4];
-    contribute_all(backward, op->inputs, 3);
+    made->inputs[8] = op->inputs[5];
+    const int values[] = {op->inputs[0], op->inputs[1], op->inputs[2], op->inputs[4]};
+    contribute_all(backward, values, 4);
 }
 
 static void log_softmax_gradient(struct backward *backward, const forward_op *op, int dy)

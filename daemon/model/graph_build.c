@@ -84,7 +84,7 @@ static status_t add_starts(const struct graph *graph, const struct layer *layer,
                           "documents (data.windows: packed)");
     bool positions = layer->kind == OP_ARANGE && layer->attrs.arange.step != 0;
     if (positions || layer->kind == OP_ROPE) inputs[1] = graph->starts;
-    if (layer->kind == OP_ATTENTION) inputs[4] = graph->starts;
+    if (layer->kind == OP_ATTENTION) inputs[5] = graph->starts;
     return NULL;
 }
 
@@ -116,6 +116,7 @@ static int64_t largest_index(const struct forward *forward, int value)
     const struct tensor_type *type = &graph->values[value].type;
     int64_t last = type->dim_count > 0 ? type->dims[type->dim_count - 1] : 0;
     if (op->kind == OP_ARANGE) return op->attrs.arange.start + op->attrs.arange.step * (last - 1);
+    if (op->kind == OP_DISTANCE_BUCKETS) return op->attrs.buckets.count - 1;
     if (op->kind == OP_TOKEN_POSITIONS) return op->attrs.padding_mask.id + last;
     return -1;
 }

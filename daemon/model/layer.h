@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "ops/op.h"
 
-enum { LAYER_MAX_PARAMETERS = 2, LAYER_MAX_TENSORS = 4 };
+enum { LAYER_MAX_PARAMETERS = 2, LAYER_MAX_TENSORS = 5 };
 
 /* One call's arithmetic, without its tensors. FLATTEN is a RESHAPE whose shape is still unknown. */
 struct layer {

@@ -282,6 +282,23 @@ status_t make_positions(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+status_t make_distance_buckets(const struct bound *bound, struct layer *layer)
+{
+    int64_t count = bound_integer(bound, "num_buckets"), far = bound_integer(bound, "max_distance");
+    if (count < 4 || count % 2)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "distance_buckets(): num_buckets=%lld is not an even number from 4 on",
+                          (long long)count);
+    if (far <= count / 4)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "distance_buckets(): max_distance=%lld must be above num_buckets / 4, "
+                          "%lld",
+                          (long long)far, (long long)(count / 4));
+    layer->attrs.buckets.count = (int32_t)count;
+    layer->attrs.buckets.max_distance = (int32_t)far;
+    return NULL;
+}
+
 status_t make_padding_mask(const struct bound *bound, struct layer *layer)
 {
     layer->attrs.padding_mask.id = (int32_t)bound_integer(bound, "id");

@@ -188,7 +188,7 @@ static status_t call_leaf(struct scope *scope, int module, int input, int *value
     struct module_state *state = &scope->reader->states[module];
     struct program_call call = {
         .layer = state->layer,
-        .inputs = {input, -1, -1, -1},
+        .inputs = {input, -1, -1, -1, -1},
         .weight = leaf->parameter_count > 0 ? leaf->parameters[0] : -1,
         .bias = leaf->parameter_count > 1 ? leaf->parameters[1] : -1,
         .module = module,
@@ -288,7 +288,7 @@ static status_t call_function(struct scope *scope, const struct layer_type *func
 {
     struct environment environment = scope_environment(scope);
     struct bound bound;
-    struct program_call made = {.inputs = {-1, -1, -1, -1},
+    struct program_call made = {.inputs = {-1, -1, -1, -1, -1},
                                 .weight = -1,
                                 .bias = -1,
                                 .module = scope->module,
@@ -344,7 +344,7 @@ static status_t evaluate_cat(struct scope *scope, const struct layer_type *funct
     TRY(evaluate(scope, parts->items[0], value));
     for (int i = 1; i < parts->item_count; i++) {
         struct program_call made = {.layer = {.kind = OP_CONCAT, .dim = (int)dim.integer},
-                                    .inputs = {*value, -1, -1, -1},
+                                    .inputs = {*value, -1, -1, -1, -1},
                                     .weight = -1,
                                     .bias = -1,
                                     .module = scope->module,
@@ -387,7 +387,7 @@ static int find_own_parameter(const struct scope *scope, const char *name)
 static status_t read_parameter(struct scope *scope, int parameter, int *value)
 {
     struct program_call call = {.layer = {.kind = OP_RESHAPE},
-                                .inputs = {-1, -1, -1, -1},
+                                .inputs = {-1, -1, -1, -1, -1},
                                 .weight = parameter,
                                 .bias = -1,
                                 .module = scope->module,
@@ -461,7 +461,7 @@ static status_t emit_arithmetic(struct scope *scope, enum op_kind kind, const ch
 {
     struct module_state *state = &scope->reader->states[scope->module];
     struct program_call call = {.layer = {.kind = kind, .attrs = *attrs},
-                                .inputs = {inputs[0], inputs[1], -1, -1},
+                                .inputs = {inputs[0], inputs[1], -1, -1, -1},
                                 .weight = -1,
                                 .bias = -1,
                                 .module = scope->module,
@@ -694,7 +694,7 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
                                   "cross_entropy(output, target)");
     struct environment environment = scope->reader->environment;
     struct bound bound;
-    struct program_call call = {.inputs = {-1, -1, -1, -1},
+    struct program_call call = {.inputs = {-1, -1, -1, -1, -1},
                                 .weight = -1,
                                 .bias = -1,
                                 .line = scope->line};

@@ -32,7 +32,7 @@ struct scratch {
     float *q, *dy;                            /* (d, BLOCK): of a query block, transposed */
     float *sums;                              /* (BLOCK, d): y or dq of a query block */
     float *scores, *kept, *gradients;         /* (BLOCK keys, BLOCK queries) */
-    float *slopes;                            /* likewise; of capped scores */
+    float *slopes;                            /* likewise; by scores without scale and cap */
     float *max, *sum, *shrink, *lse, *totals; /* by query */
     float *copies[4];                         /* (BLOCK, d), on bf16: q, dy, k, v */
     float *dk, *dv;                           /* (t, d), on bf16 */
@@ -48,7 +48,14 @@ struct attention_job {
     bool dropout;
     struct dropout_mask mask;
     float kept_scale;
+    float *bias_sums; /* (batch, heads, bias rows): gradients */
 };
+
+/* Whether scores are final before softmax sees them, and not only to be scaled. */
+static bool finishes_scores(const struct attention_shape *shape)
+{
+    return shape->softcap > 0 || shape->biased;
+}
 
 /* Lays out a thread's scratch from `at`; returns its size in floats. */
 static size_t scratch_layout(const struct attention_shape *shape, float *at, struct scratch *s)
@@ -68,7 +75,7 @@ static size_t scratch_layout(const struct attention_shape *shape, float *at, str
                  {&s->dy, panel, shape->backward},
                  {&s->kept, SCORES, shape->backward},
                  {&s->gradients, SCORES, shape->backward},
-                 {&s->slopes, SCORES, shape->backward && shape->softcap > 0},
+                 {&s->slopes, SCORES, shape->backward && finishes_scores(shape)},
                  {&s->lse, BLOCK, shape->backward},
                  {&s->totals, BLOCK, shape->backward},
                  {&s->copies[0], panel, shape->bf16},
@@ -190,13 +197,13 @@ static void meeting_start(const struct attention_job *job, struct meeting *m, in
 static bool meeting_move(const struct attention_job *job, const struct scratch *s,
                          struct meeting *m, int64_t key)
 {
-    bool capped = job->shape.softcap > 0;
+    bool finished = finishes_scores(&job->shape);
     m->key = key;
     m->keys = count_from(job, key);
     m->block = (struct attention_block){.queries = m->lanes,
                                         .keys = m->keys,
                                         .diagonal = job->shape.causal && key == m->query,
-                                        .scale = capped ? 1 : (float)job->shape.scale};
+                                        .scale = finished ? 1 : (float)job->shape.scale};
     if (job->at.mask != NULL) {
         m->block.seen = job->at.mask + m->batch * job->shape.time + key;
         bool any = false;
@@ -255,19 +262,54 @@ static void hide_keys(const struct attention_job *job, const struct meeting *m, 
     if (hidden) job->loops->attention_hide(m->lanes, m->keys, scores, first, count);
 }
 
-/* Makes scores that only softmax is missing of: capped, and -infinity outside of the window and of
- * the document. The whole block is made before it is capped, as capping reads all of it. */
+/* The row of the bias for lane 0 of attention_bias; those of later lanes are before it. */
+static int64_t bias_row(const struct attention_job *job, const struct meeting *m)
+{
+    return attention_bias_row(&job->shape, m->key - m->query + BLOCK - 1);
+}
+
+static void add_bias(const struct attention_job *job, const struct meeting *m,
+                     const struct scratch *s)
+{
+    const struct attention_shape *shape = &job->shape;
+    bool capped = shape->softcap > 0;
+    int64_t first = bias_row(job, m), rows = attention_bias_rows(shape);
+    float bias[2 * BLOCK];
+    for (int64_t i = 0; i < 2 * BLOCK; i++) {
+        int64_t row = first - i;
+        bool inside = row >= 0 && row < rows;
+        bias[i] = inside ? job->at.bias[row * shape->heads + m->head] : 0;
+    }
+    job->loops->attention_bias(m->lanes, m->keys, s->scores, capped ? NULL : s->slopes,
+                               capped ? 1 : (float)shape->scale, bias);
+}
+
+/* Adds the gradients of a block's scores to those of the bias. */
+static void sum_bias(const struct attention_job *job, const struct meeting *m,
+                     const struct scratch *s)
+{
+    const struct attention_shape *shape = &job->shape;
+    int64_t first = bias_row(job, m), rows = attention_bias_rows(shape);
+    float sums[2 * BLOCK] = {0}, *to = job->bias_sums + (m->batch * shape->heads + m->head) * rows;
+    job->loops->attention_bias_sums(m->queries, m->keys, s->gradients, sums);
+    for (int64_t i = 0; i < 2 * BLOCK; i++)
+        if (first - i >= 0 && first - i < rows) to[first - i] += sums[i];
+}
+
+/* Makes scores that only softmax is missing of: capped, with their bias, and -infinity outside of
+ * the window and of the document. Capping and the bias read the whole block, so it is made. */
 static void make_final_scores(const struct attention_job *job, struct meeting *m,
                               const struct scratch *s)
 {
     const struct attention_shape *shape = &job->shape;
     bool diagonal = m->block.diagonal;
-    m->block.diagonal = diagonal && shape->softcap == 0;
+    m->block.diagonal = diagonal && !finishes_scores(shape);
     make_scores(job, m, m->k, s->q, s->scores);
     m->block.diagonal = diagonal;
     if (shape->softcap > 0)
         job->loops->attention_cap(m->lanes, m->keys, s->scores, s->slopes, (float)shape->scale,
                                   (float)shape->softcap);
+    if (shape->biased) add_bias(job, m, s);
     if (shape->window > 0 || job->at.starts != NULL) hide_keys(job, m, s->scores);
 }
 
@@ -465,6 +507,7 @@ static void attend_backward(const struct attention_job *job, struct meeting *m,
         if (span->keys) sum_to_keys(job, m, kept, dy, job->at.dv, s->dv);
         make_scores(job, m, m->v, s->dy, s->gradients);
         job->loops->attention_gradients(&m->block, s->gradients, s->scores, kept, s->totals);
+        if (job->bias_sums != NULL) sum_bias(job, m, s);
         if (s->slopes != NULL)
             job->loops->attention_uncap(m->lanes, m->keys, s->gradients, s->slopes);
         if (span->keys) sum_to_keys(job, m, s->gradients, q, job->at.dk, s->dk);
@@ -553,14 +596,38 @@ static void keys_part(const void *argument, size_t begin, size_t end)
     }
 }
 
+/* The sums over the samples of the bias's gradient. */
+static void finish_bias(const struct attention_job *job)
+{
+    const struct attention_shape *shape = &job->shape;
+    int64_t rows = attention_bias_rows(shape), each = shape->heads * rows;
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t head = 0; head < shape->heads; head++) {
+            const float *sums = job->bias_sums + head * rows + row;
+            float *to = job->at.dbias + row * shape->heads + head, sum = 0;
+            for (int64_t batch = 0; batch < shape->batch; batch++) sum += sums[batch * each];
+            *to = job->kernel->desc.accumulate[3] ? *to + sum : sum;
+        }
+}
+
+static size_t bias_sums_count(const struct attention_shape *shape)
+{
+    if (!shape->biased || !shape->backward) return 0;
+    return (size_t)(shape->batch * shape->heads * attention_bias_rows(shape));
+}
+
 /* With more threads than kv heads, computes the probabilities twice, so that every block can have
- * its own thread. The order of sums stays the same, and so do the bits. */
+ * its own thread. The order of sums stays the same, and so do the bits. The gradient of a bias is
+ * summed over all blocks of a head, which then stay on one thread. */
 static void run_backward(const struct attention_job *job)
 {
     size_t kv_heads = (size_t)(job->shape.batch * job->shape.kv_heads);
     int threads = job->kernel->threads;
-    if (kv_heads >= (size_t)threads) {
+    if (kv_heads >= (size_t)threads || job->bias_sums != NULL) {
+        if (job->bias_sums != NULL)
+            memset(job->bias_sums, 0, bias_sums_count(&job->shape) * sizeof(float));
         cpu_parallel(threads, kv_heads, 1, kv_heads_part, job);
+        if (job->bias_sums != NULL) finish_bias(job);
         return;
     }
     size_t blocks = (size_t)job->blocks;
@@ -585,6 +652,10 @@ static status_t run_attention(const struct kernel *kernel, const struct kernel_c
                                          .rank = call->rank,
                                          .threshold = philox_threshold(p)},
                                 .kept_scale = (float)(1 / (1 - p))};
+    struct scratch unused;
+    if (shape.backward && shape.biased)
+        job.bias_sums = (float *)call->workspace +
+                        (size_t)kernel->threads * scratch_layout(&shape, NULL, &unused);
     if (shape.backward) run_backward(&job);
     else
         cpu_parallel(kernel->threads, (size_t)(shape.batch * shape.heads * job.blocks), 1,
@@ -596,8 +667,9 @@ status_t cpu_prepare_attention(struct kernel *kernel)
 {
     struct attention_shape shape = attention_shape_of(&kernel->desc);
     struct scratch scratch;
-    kernel->workspace_bytes =
-        (uint64_t)kernel->threads * scratch_layout(&shape, NULL, &scratch) * sizeof(float);
+    kernel->workspace_bytes = ((uint64_t)kernel->threads * scratch_layout(&shape, NULL, &scratch) +
+                               bias_sums_count(&shape)) *
+                              sizeof(float);
     kernel->run = run_attention;
     return NULL;
 }

@@ -129,6 +129,12 @@ struct cpu_loops {
     void (*attention_cap)(size_t queries, size_t keys, float *scores, float *slopes, float scale,
                           float cap);
     void (*attention_uncap)(size_t queries, size_t keys, float *gradients, const float *slopes);
+    /* Scores become scale * score + bias, where the bias of query q and key k is element
+     * q - k + ATTENTION_BLOCK - 1, and `slopes` become the scale, unless NULL. The other function
+     * adds gradients to sums at these elements. */
+    void (*attention_bias)(size_t queries, size_t keys, float *scores, float *slopes, float scale,
+                           const float *bias);
+    void (*attention_bias_sums)(size_t queries, size_t keys, const float *gradients, float *sums);
     /* Scores of keys become -infinity for a query that does not see them: the block's key k, except
      * for first[query] <= k < first[query] + count[query]. */
     void (*attention_hide)(size_t queries, size_t keys, float *scores, const int32_t *first,

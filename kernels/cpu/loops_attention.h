@@ -181,6 +181,27 @@ LOOP loop_attention_uncap(size_t queries, size_t keys, float *gradients, const f
     }
 }
 
+LOOP loop_attention_bias(size_t queries, size_t keys, float *scores, float *slopes, float scale,
+                         const float *bias)
+{
+    for (size_t key = 0; key < keys; key++, scores += ATTENTION_BLOCK) {
+        const float *added = bias + ATTENTION_BLOCK - 1 - key;
+        SIMD for (size_t l = 0; l < queries; l++) scores[l] =
+            __builtin_fmaf(scores[l], scale, added[l]);
+        if (slopes == NULL) continue;
+        SIMD for (size_t l = 0; l < queries; l++) slopes[l] = scale;
+        slopes += ATTENTION_BLOCK;
+    }
+}
+
+LOOP loop_attention_bias_sums(size_t queries, size_t keys, const float *gradients, float *sums)
+{
+    for (size_t key = 0; key < keys; key++, gradients += ATTENTION_BLOCK) {
+        float *to = sums + ATTENTION_BLOCK - 1 - key;
+        SIMD for (size_t l = 0; l < queries; l++) to[l] += gradients[l];
+    }
+}
+
 LOOP loop_attention_hide(size_t queries, size_t keys, float *scores, const int32_t *first,
                          const int32_t *count)
 {

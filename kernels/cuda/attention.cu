@@ -37,7 +37,8 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
             int column = part + N * j;
             bool seen = column < R && attends(a, batch, first + row, from + column);
             float unused;
-            mine[j] = seen ? score_of(a, dot<D>(q + row * (D + 1), kv + column * (D + 1)), &unused)
+            mine[j] = seen ? score_of(a, head, first + row, from + column,
+                                      dot<D>(q + row * (D + 1), kv + column * (D + 1)), &unused)
                            : -INFINITY;
             most = larger(most, mine[j]);
         }

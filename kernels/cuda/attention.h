@@ -11,7 +11,7 @@
 template <typename T> struct attention {
     int64_t batch, time, heads, kv_heads, group, head_dim;
     int64_t q_row, kv_row; /* elements from one time to the next */
-    bool causal, dropout, add[3];
+    bool causal, dropout, add[4];
     int64_t window; /* 0: none */
     float scale, softcap, keep_scale;
     uint64_t threshold;
@@ -22,6 +22,8 @@ template <typename T> struct attention {
     const float *lse;
     float *lse_out, *totals; /* totals (batch, heads, time): sums of dy * y */
     const uint8_t *mask;     /* (batch, time); NULL: all keys are visible */
+    const float *bias;       /* (2 time - 1, heads); NULL: none */
+    float *dbias;
     const int32_t *starts;   /* (batch, time); NULL: a row is one document */
 };
 
@@ -56,7 +58,8 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     a.q_row = packed ? q_width + 2 * kv_width : q_width;
     a.kv_row = packed ? a.q_row : kv_width;
     a.mask = desc->input_present[mask] ? input_of<uint8_t>(call, mask) : nullptr;
-    int starts = backward ? 7 : 4;
+    int bias = backward ? 7 : 4, starts = bias + 1;
+    a.bias = desc->input_present[bias] ? input_of<float>(call, bias) : nullptr;
     a.starts = desc->input_present[starts] ? input_of<int32_t>(call, starts) : nullptr;
     for (int i = 0; i < 3; i++) a.add[i] = desc->accumulate[packed ? 0 : i];
     if (!backward) {
@@ -70,6 +73,8 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     a.dq = output_of<T>(call, 0);
     a.dk = packed ? a.dq + q_width : output_of<T>(call, 1);
     a.dv = packed ? a.dk + kv_width : output_of<T>(call, 2);
+    a.dbias = a.bias != nullptr ? output_of<float>(call, 3) : nullptr;
+    a.add[3] = desc->accumulate[3];
     return a;
 }
 
@@ -148,13 +153,15 @@ __device__ inline int64_t keys_end(const attention<T> &a, int64_t first)
 
 /* The score that softmax takes of a product of rows. `bend`: the derivative by scale * product. */
 template <typename T>
-__device__ inline float score_of(const attention<T> &a, float product, float *bend)
+__device__ inline float score_of(const attention<T> &a, int64_t head, int64_t row, int64_t column,
+                                 float product, float *bend)
 {
+    float bias = a.bias != nullptr ? a.bias[(column - row + a.time - 1) * a.heads + head] : 0;
     *bend = 1;
-    if (a.softcap == 0) return a.scale * product;
+    if (a.softcap == 0) return fmaf(a.scale, product, bias);
     float ratio = tanhf(a.scale * product / a.softcap);
     *bend = fmaf(-ratio, ratio, 1);
-    return a.softcap * ratio;
+    return fmaf(a.softcap, ratio, bias);
 }
 
 /* Puts the step that keys dropout into shared memory, since no registers are left for it. The block

@@ -1,8 +1,9 @@
 /*
  * The gradient of attention by tiles. With P the probabilities before dropout M, dP = M (dy . v)
  * and a score's gradient is P (dP - sum(P dP)), where the sum over a row is dy . y. One kernel
- * loops over the rows for dq, another over the keys for dk and dv, so that no block adds to another
- * block's results; both compute the probabilities again (Dao et al., "FlashAttention", 2022).
+ * loops over the rows for dq, another over the keys for dk and dv, a third, if scores have a bias,
+ * over a distance's rows and keys, so that no block adds to another
+ * block's results; all compute the probabilities again (Dao et al., "FlashAttention", 2022).
  */
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
             p[j] = 0, bend[j] = 1;
             if (!seen) continue;
             float product = dot<D>(q + row * (D + 1), kv + column * (D + 1));
-            p[j] = expf(score_of(a, product, &bend[j]) - lse);
+            p[j] = expf(score_of(a, head, first + row, from + column, product, &bend[j]) - lse);
         }
         __syncthreads();
         load_tile<T, D, R>(kv, heads_v, a.kv_row, from, a.time, a.head_dim);
@@ -131,7 +132,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
                 if (attends(a, batch, row, first + key)) {
                     float lse = a.lse[(batch * a.heads + head) * a.time + row];
                     float product = dot<D>(other + column * (D + 1), k + key * (D + 1));
-                    p = expf(score_of(a, product, &bend) - lse);
+                    p = expf(score_of(a, head, row, first + key, product, &bend) - lse);
                 }
                 kept[at] = p, slopes[at] = p * bend; /* no registers are left to hold them */
             }
@@ -173,6 +174,41 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
     }
 }
 
+/* blockIdx.x: a distance; blockIdx.y: a head. Each warp takes a row and its key. */
+template <typename T> __global__ void __launch_bounds__(BLOCK) attention_dbias(const attention<T> a)
+{
+    SHARED(float, sums, BLOCK / WARP);
+    SHARED(uint32_t, step, 1);
+    find_step(a, step);
+    __syncthreads();
+    int64_t distance = (int64_t)blockIdx.x - (a.time - 1), head = blockIdx.y;
+    int64_t begin = distance < 0 ? -distance : 0;
+    int64_t rows = a.time - (distance < 0 ? -distance : distance);
+    int lane = threadIdx.x % WARP;
+    float sum = 0;
+    for (int64_t n = threadIdx.x / WARP; n < a.batch * rows; n += BLOCK / WARP) {
+        int64_t batch = n / rows, row = begin + n % rows, key = row + distance;
+        if (!attends(a, batch, row, key)) continue;
+        const T *q = a.q + (batch * a.time + row) * a.q_row + head * a.head_dim;
+        const T *dy = a.dy + ((batch * a.time + row) * a.heads + head) * a.head_dim;
+        int64_t kv = (batch * a.time + key) * a.kv_row + head / a.group * a.head_dim;
+        float product = 0, slope = 0;
+        for (int64_t c = lane; c < a.head_dim; c += WARP) {
+            product = fmaf(to_float(q[c]), to_float(a.k[kv + c]), product);
+            slope = fmaf(to_float(dy[c]), to_float(a.v[kv + c]), slope);
+        }
+        product = warp_sum(product), slope = warp_sum(slope);
+        int64_t at = (batch * a.heads + head) * a.time + row;
+        float bend, p = expf(score_of(a, head, row, key, product, &bend) - a.lse[at]);
+        sum += p * (keep(a, step, batch, head, row, key) * slope - a.totals[at]);
+    }
+    if (lane == 0) sums[threadIdx.x / WARP] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    for (int i = 1; i < BLOCK / WARP; i++) sum += sums[i];
+    put(&a.dbias[(int64_t)blockIdx.x * a.heads + head], sum, a.add[3]);
+}
+
 template <typename T, int D, int R>
 static int start_gradients(const struct cuda_launch *launch, const attention<T> &a)
 {
@@ -190,6 +226,9 @@ static int run_backward(const struct op_desc *desc, const struct kernel_call *ca
     attention<T> a = attention_of<T>(desc, call, launch);
     TRY_LAUNCH(start(launch, attention_totals<T>,
                      grid_of_rows<WARP>(launch, a.batch * a.heads * a.time), BLOCK, a));
+    if (a.dbias != nullptr)
+        TRY_LAUNCH(start(launch, attention_dbias<T>,
+                         dim3((unsigned)(2 * a.time - 1), (unsigned)a.heads), BLOCK, a));
     if (a.head_dim <= 64) return start_gradients<T, 64, 32>(launch, a);
     if (a.head_dim <= 128) return start_gradients<T, 128, 16>(launch, a);
     return start_gradients<T, 256, 8>(launch, a);

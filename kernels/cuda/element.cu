@@ -1,6 +1,7 @@
 /* Ops on single elements: one pass over memory, 16 bytes at a time where everything is aligned. */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
+#include "kernels/distance.h"
 
 /* ---- arithmetic of one element, in f32 ---- */
 
@@ -434,6 +435,16 @@ struct token_positions {
     }
 };
 
+struct distance_buckets {
+    int32_t *y;
+    int64_t time;
+    int32_t count, far;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        for (int64_t j = i; j < i + V; j++) y[j] = distance_bucket(count, far, j - (time - 1));
+    }
+};
+
 /* ---- ops ---- */
 
 /* The operands of a run. */
@@ -605,6 +616,14 @@ int cuda_run_tokens(const struct cuda_op *op, const struct kernel_call *call,
                           token_positions{input_of<int32_t>(call, 0), output_of<int32_t>(call, 0),
                                           desc->inputs[0].dims[1], desc->attrs.padding_mask.id},
                           desc->inputs[0].dims[0], false);
+    if (desc->kind == OP_DISTANCE_BUCKETS) {
+        int64_t distances = count_of(&desc->outputs[0]);
+        return map<float>(launch,
+                          distance_buckets{output_of<int32_t>(call, 0), (distances + 1) / 2,
+                                           desc->attrs.buckets.count,
+                                           desc->attrs.buckets.max_distance},
+                          distances, false);
+    }
     return map<float>(launch,
                       padding_mask{input_of<int32_t>(call, 0), output_of<uint8_t>(call, 0),
                                    desc->attrs.padding_mask.id},

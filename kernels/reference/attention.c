@@ -58,8 +58,9 @@ static bool attends(const struct attention *a, int64_t batch, int64_t row, int64
     return a->at.mask == NULL || a->at.mask[batch * a->shape.time + column] != 0;
 }
 
-static double score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
-                    int64_t column)
+/* As capped, without the bias. */
+static double plain_score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                          int64_t column)
 {
     double plain =
         a->shape.scale * dot(a->shape.head_dim, f32(a->at.q) + q_place(a, batch, head, row),
@@ -68,12 +69,20 @@ static double score(const struct attention *a, int64_t batch, int64_t head, int6
     return cap > 0 ? cap * tanh(plain / cap) : plain;
 }
 
+static double score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                    int64_t column)
+{
+    int64_t place = attention_bias_row(&a->shape, column - row) * a->shape.heads + head;
+    double bias = a->at.bias != NULL ? a->at.bias[place] : 0;
+    return plain_score(a, batch, head, row, column) + bias;
+}
+
 /* The derivative of a score by what the cap was given. */
 static double cap_slope(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                         int64_t column)
 {
     if (a->shape.softcap == 0) return 1;
-    double ratio = score(a, batch, head, row, column) / a->shape.softcap;
+    double ratio = plain_score(a, batch, head, row, column) / a->shape.softcap;
     return 1 - ratio * ratio;
 }
 
@@ -160,13 +169,45 @@ static double probability_gradient(const struct attention *a, int64_t batch, int
                f32(a->at.v) + kv_place(a, batch, head, column));
 }
 
+/* sum(P dP) over a row. */
+static double row_total(const struct attention *a, int64_t batch, int64_t head, int64_t row)
+{
+    int64_t place = y_place(a, batch, head, row);
+    return dot(a->shape.head_dim, f32(a->at.dy) + place, f32(a->at.y) + place);
+}
+
+/* Sums a head's gradients of scores whose key is `distance` behind its row. */
+static double distance_gradient(const struct attention *a, int64_t head, int64_t distance)
+{
+    double sum = 0;
+    for (int64_t b = 0; b < a->shape.batch; b++)
+        for (int64_t row = 0; row < a->shape.time; row++) {
+            int64_t column = row + distance;
+            if (column < 0 || column >= a->shape.time) continue;
+            double p = probability(a, b, head, row, column);
+            if (p != 0)
+                sum += p *
+                       (probability_gradient(a, b, head, row, column) - row_total(a, b, head, row));
+        }
+    return sum;
+}
+
+static void bias_gradient(const struct attention *a)
+{
+    int64_t far = a->shape.time - 1;
+    for (int64_t distance = -far; distance <= far; distance++)
+        for (int64_t h = 0; h < a->shape.heads; h++) {
+            int64_t place = attention_bias_row(&a->shape, distance) * a->shape.heads + h;
+            reference_put(a->kernel, 3, a->at.dbias + place, distance_gradient(a, h, distance));
+        }
+}
+
 /* Makes dq of one row; returns sum(P dP). `scores` holds a row. */
 static double row_gradient(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                            double *scores)
 {
     const struct attention_shape *s = &a->shape;
-    int64_t place = y_place(a, batch, head, row);
-    double total = dot(s->head_dim, f32(a->at.dy) + place, f32(a->at.y) + place);
+    double total = row_total(a, batch, head, row);
     for (int64_t j = 0; j < s->time; j++) {
         double p = probability(a, batch, head, row, j);
         scores[j] = p != 0 ? p * (probability_gradient(a, batch, head, row, j) - total) *
@@ -223,6 +264,7 @@ status_t reference_attention_backward(const struct kernel *kernel, const struct 
             for (int64_t j = 0; j < a.shape.time; j++)
                 column_gradient(&a, b, g, j, totals, scores, kept);
         }
+    if (a.shape.biased) bias_gradient(&a);
     return NULL;
 }
 

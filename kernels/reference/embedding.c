@@ -1,4 +1,5 @@
 /* Reference embeddings, and ops that need token ids alone. */
+#include "kernels/distance.h"
 #include "kernels/reference/reference.h"
 
 status_t reference_embedding(const struct kernel *kernel, const struct kernel_call *call)
@@ -67,5 +68,15 @@ status_t reference_token_positions(const struct kernel *kernel, const struct ker
         if (i % time == 0) seen = 0;
         y[i] = tokens[i] != id ? (int32_t)(id + ++seen) : id;
     }
+    return NULL;
+}
+
+status_t reference_distance_buckets(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int32_t *y = call->outputs[0];
+    int64_t count = kernel->desc.outputs[0].dims[0];
+    for (int64_t i = 0; i < count; i++)
+        y[i] = distance_bucket(kernel->desc.attrs.buckets.count,
+                               kernel->desc.attrs.buckets.max_distance, i - count / 2);
     return NULL;
 }

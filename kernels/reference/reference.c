@@ -55,6 +55,7 @@ static reference_function *const functions[OP_KIND_COUNT] = {
     [OP_ARANGE] = reference_arange,
     [OP_PADDING_MASK] = reference_padding_mask,
     [OP_TOKEN_POSITIONS] = reference_token_positions,
+    [OP_DISTANCE_BUCKETS] = reference_distance_buckets,
     [OP_LAYER_NORM] = reference_layer_norm,
     [OP_LAYER_NORM_BACKWARD] = reference_layer_norm_backward,
     [OP_RMS_NORM] = reference_rms_norm,

@@ -74,7 +74,7 @@ reference_function reference_embedding;
 reference_function reference_embedding_backward;
 reference_function reference_arange;
 reference_function reference_padding_mask;
-reference_function reference_token_positions;
+reference_function reference_token_positions, reference_distance_buckets;
 reference_function reference_layer_norm;
 reference_function reference_layer_norm_backward;
 reference_function reference_rms_norm;

@@ -42,9 +42,9 @@ def show(name, tensor):
 
 
 def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, window=0, softcap=0,
-              document=0):
+              document=0, biased=0):
     print("attention", batch, time, kv_heads, group, head_dim, packed, causal, padding, window, softcap,
-          document)
+          document, biased)
     random = Random(time)
     heads = kv_heads * group
     if packed:
@@ -54,6 +54,7 @@ def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, w
     else:
         leaves = [random.tensor(batch, time, n * head_dim) for n in (heads, kv_heads, kv_heads)]
         parts = leaves
+    bias = random.tensor(2 * time - 1, heads) if biased else None
     dy = random.tensor(batch, time, heads * head_dim)
     q, k, v = (x.view(batch, time, -1, head_dim).transpose(1, 2) for x in parts)
     k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
@@ -73,6 +74,9 @@ def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, w
     scores = q @ k.transpose(2, 3) / math.sqrt(head_dim)
     if softcap:
         scores = softcap * torch.tanh(scores / softcap)
+    if biased:  # by distance key - query
+        distances = torch.arange(time)[None, :] - torch.arange(time)[:, None]
+        scores = scores + bias[distances + time - 1].permute(2, 0, 1)
     scores = scores.masked_fill(~seen, float("-inf"))
     y = (torch.softmax(scores, dim=3) @ v).transpose(1, 2).reshape(batch, time, -1)
     y.backward(dy.detach())
@@ -80,6 +84,8 @@ def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding, w
     show("lse", torch.logsumexp(scores, dim=3))
     for name, leaf in zip(("dq", "dk", "dv"), leaves):
         show(name, leaf.grad)
+    if biased:
+        show("dbias", bias.grad)
 
 
 def frequencies(head_dim, theta, scaling, factor, low, high, context):
@@ -151,6 +157,8 @@ if __name__ == "__main__":
     attention(2, 67, 1, 2, 8, 0, 0, 9, 0, 0.7)
     attention(2, 210, 1, 2, 8, 1, 0, 9, 40)
     attention(1, 190, 2, 1, 8, 0, 0, 0, 70, 1.5, 90)
+    attention(2, 130, 2, 2, 8, 1, 0, 9, biased=1)
+    attention(2, 90, 1, 2, 6, 0, 1, 0, 40, 1.5, biased=1)
     attention(2, 150, 2, 2, 8, 1, 1, 0, document=37)
     attention(3, 140, 1, 2, 16, 0, 0, 9, document=50)
     attention(1, 190, 1, 2, 8, 0, 1, 0, 70, 1.5, 90)

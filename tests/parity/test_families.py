@@ -133,6 +133,11 @@ FAMILIES = {
     "electra": ("ElectraForMaskedLM", dict(ENCODER, embedding_size=17, type_vocab_size=1)),
     "electra-wide": ("ElectraForMaskedLM", dict(
         ENCODER, embedding_size=24, hidden_act="relu", tie_word_embeddings=False)),
+    "mpnet": ("MPNetForMaskedLM", dict(
+        ROBERTA, pad_token_id=1, max_position_embeddings=CONTEXT + 2)),
+    "mpnet-buckets": ("MPNetForMaskedLM", dict(
+        ROBERTA, pad_token_id=1, max_position_embeddings=CONTEXT + 2, num_attention_heads=2,
+        relative_attention_num_buckets=40, hidden_act="silu")),
     "modernbert": ("ModernBertForMaskedLM", dict(MODERN)),
     "modernbert-biased": ("ModernBertForMaskedLM", dict(
         MODERN, norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True,
@@ -252,6 +257,7 @@ class Families(unittest.TestCase):
             # Softmax ignores a key's bias: its gradient is only rounding.
             measure = path.replace("key.bias", "key.weight").replace("k_proj.bias", "k_proj.weight")
             measure = measure.replace("k_lin.bias", "k_lin.weight")
+            measure = measure.replace("attn.k.bias", "attn.k.weight")
             self.compare(f"d({path})", gradient, expected, largest(gradients[measure].grad))
             at += expected.numel()
         self.assertEqual(at, found.numel())

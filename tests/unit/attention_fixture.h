@@ -77,6 +77,7 @@ struct attention_case {
     int64_t window;
     double softcap;
     bool documents; /* rows hold several: the op has starts */
+    bool biased;
 };
 
 static struct op_desc attention_desc(const struct attention_case *c)
@@ -97,9 +98,11 @@ static struct op_desc attention_desc(const struct attention_case *c)
     desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 3, c->batch, c->time, kv_width, 0);
     desc.inputs[3] = type_of(DTYPE_U8, 2, c->batch, c->time, 0, 0);
     desc.input_present[1] = desc.input_present[2] = !c->packed;
-    desc.inputs[4] = type_of(DTYPE_I32, 2, c->batch, c->time, 0, 0);
+    desc.inputs[4] = type_of(DTYPE_F32, 2, 2 * c->time - 1, heads, 0, 0);
+    desc.inputs[5] = type_of(DTYPE_I32, 2, c->batch, c->time, 0, 0);
     desc.input_present[3] = c->masked;
-    desc.input_present[4] = c->documents;
+    desc.input_present[4] = c->biased;
+    desc.input_present[5] = c->documents;
     desc.outputs[0] = type_of(DTYPE_F32, 3, c->batch, c->time, q_width, 0);
     desc.outputs[1] = type_of(DTYPE_F32, 3, c->batch, heads, c->time, 0);
     return desc;
@@ -111,10 +114,12 @@ static struct op_desc attention_backward_desc(const struct op_desc *forward)
     desc.attrs = forward->attrs;
     desc.inputs[0] = desc.inputs[4] = forward->outputs[0];
     desc.inputs[5] = forward->outputs[1];
-    desc.inputs[6] = forward->inputs[3];
-    desc.inputs[7] = forward->inputs[4];
-    desc.input_present[6] = forward->input_present[3];
-    desc.input_present[7] = forward->input_present[4];
+    for (int i = 3; i < 6; i++) {
+        desc.inputs[3 + i] = forward->inputs[i];
+        desc.input_present[3 + i] = forward->input_present[i];
+    }
+    desc.outputs[3] = forward->inputs[4];
+    desc.output_present[3] = forward->input_present[4];
     for (int i = 0; i < 3; i++) {
         desc.inputs[1 + i] = desc.outputs[i] = forward->inputs[i];
         desc.input_present[1 + i] = desc.output_present[i] = forward->input_present[i];
@@ -136,7 +141,7 @@ static void fill_attention_backward(struct random *random, struct world *world,
                    forward->inputs[i].bytes);
     memcpy(world->inputs[4].memory, forward->outputs[0].memory, forward->outputs[0].bytes);
     memcpy(world->inputs[5].memory, forward->outputs[1].memory, forward->outputs[1].bytes);
-    for (int i = 3; i < 5; i++)
+    for (int i = 3; i < 6; i++)
         if (forward->desc.input_present[i])
             memcpy(world->inputs[3 + i].memory, forward->inputs[i].memory,
                    forward->inputs[i].bytes);

@@ -92,6 +92,9 @@ static struct op_desc desc_of(enum op_kind kind)
     /* Only with GELU, see with_gelu. */
     if (kind == OP_LINEAR) desc.output_present[1] = false;
     if (kind == OP_LINEAR_BACKWARD_DATA) desc.input_present[2] = false;
+    /* Only with a bias by distance. */
+    if (kind == OP_ATTENTION) desc.input_present[4] = false;
+    if (kind == OP_ATTENTION_BACKWARD) desc.input_present[7] = desc.output_present[3] = false;
     /* Only in rows of several documents. */
     int last = desc.input_count - 1;
     if (last > 0 && strcmp(info->input_names[last], "starts") == 0)

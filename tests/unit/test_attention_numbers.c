@@ -72,7 +72,8 @@ static void attention_of_pytorch(FILE *file, const struct line *line, enum kerne
                                .masked = integer(line, 8) > 0,
                                .window = integer(line, 9),
                                .softcap = atof(line->words[10]),
-                               .documents = integer(line, 11) > 0};
+                               .documents = integer(line, 11) > 0,
+                               .biased = integer(line, 12) == 1};
     struct random random = {(uint64_t)c.time}, other = {1};
     struct world forward = {.desc = attention_desc(&c)}, backward = {0};
     world_fill(&other, &forward);
@@ -80,12 +81,14 @@ static void attention_of_pytorch(FILE *file, const struct line *line, enum kerne
         if (forward.desc.input_present[i])
             fill_random(&random, input_of(&forward, i),
                         tensor_element_count(&forward.desc.inputs[i]));
+    if (c.biased)
+        fill_random(&random, input_of(&forward, 4), tensor_element_count(&forward.desc.inputs[4]));
     for (int64_t i = 0; c.masked && i < c.batch * c.time; i++)
         forward.inputs[3].memory[i] = i % c.time < c.time - i / c.time * integer(line, 8);
     for (int64_t i = 0; c.documents && i < c.batch * c.time; i++) {
         int64_t sample = i / c.time, length = integer(line, 11);
         int64_t start = (i % c.time + sample) / length * length - sample;
-        ((int32_t *)forward.inputs[4].memory)[i] = start > 0 ? (int32_t)start : 0;
+        ((int32_t *)forward.inputs[5].memory)[i] = start > 0 ? (int32_t)start : 0;
     }
     world_run(&forward, library);
     fill_attention_backward(&other, &backward, &forward);
@@ -96,6 +99,7 @@ static void attention_of_pytorch(FILE *file, const struct line *line, enum kerne
     expect_output(file, "dq", &backward, 0, 2e-6);
     if (!c.packed) expect_output(file, "dk", &backward, 1, 2e-6);
     if (!c.packed) expect_output(file, "dv", &backward, 2, 2e-6);
+    if (c.biased) expect_output(file, "dbias", &backward, 3, 2e-6);
     world_free(&forward);
     world_free(&backward);
 }

@@ -58,7 +58,8 @@ static struct attention_case random_attention(struct random *random)
                                    .scale = random_bool(random) ? 0 : 0.7,
                                    .window = random_of(random, windows, 8),
                                    .softcap = random_between(random, 0, 2) == 0 ? 2.5 : 0,
-                                   .documents = random_bool(random)};
+                                   .documents = random_bool(random),
+                                   .biased = random_bool(random)};
 }
 
 static void fill_attention(struct random *random, struct world *world,
@@ -70,7 +71,7 @@ static void fill_attention(struct random *random, struct world *world,
     world->rank = (uint32_t)random_between(random, 0, 7);
     world_fill(random, world);
     fill_mask(random, world, 3);
-    fill_starts(random, world, 4);
+    fill_starts(random, world, 5);
     /* Large and small scores: an exponential's error is that of its score. */
     float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
     double scale = c->scale > 0 ? c->scale : 1 / sqrt((double)c->head_dim);
@@ -197,7 +198,7 @@ static void check_slopes(const struct world *world, int input, const float *grad
 
 TESTS_BELOW(.timeout = 300);
 
-LOOP_TEST(attention_slopes, 0, 12, .unless = ON_CUDA)
+LOOP_TEST(attention_slopes, 0, 15, .unless = ON_CUDA)
 {
     static const struct attention_case cases[] = {
         {2, 5, 2, 1, 3, .packed = true, .causal = true},
@@ -212,6 +213,9 @@ LOOP_TEST(attention_slopes, 0, 12, .unless = ON_CUDA)
         {1, 7, 1, 2, 3, .causal = true, .masked = true, .window = 2, .softcap = 1.5},
         {2, 7, 1, 2, 3, .packed = true, .causal = true, .documents = true},
         {2, 7, 2, 1, 3, .masked = true, .p = 0.3, .documents = true},
+        {2, 5, 1, 2, 3, .packed = true, .biased = true},
+        {1, 6, 2, 1, 3, .masked = true, .p = 0.3, .softcap = 1.5, .biased = true},
+        {2, 7, 1, 2, 3, .causal = true, .window = 3, .documents = true, .biased = true},
     };
     struct random random = {(uint64_t)_i + 77};
     struct world forward = {0}, backward = {0};
@@ -222,6 +226,8 @@ LOOP_TEST(attention_slopes, 0, 12, .unless = ON_CUDA)
     for (int i = 0; i < 3; i++)
         if (forward.desc.input_present[i])
             check_slopes(&forward, i, output_of(&backward, i), input_of(&backward, 0));
+    if (cases[_i].biased)
+        check_slopes(&forward, 4, output_of(&backward, 3), input_of(&backward, 0));
     world_free(&forward);
     world_free(&backward);
 }
@@ -318,6 +324,10 @@ static void assert_close(const struct world *world, int output, const float *fou
     const struct op_desc *desc = &world->desc;
     double tolerance = tolerance_of(desc->kind, 4e-6) + world->tolerance;
     int64_t count = tensor_element_count(&desc->outputs[output]);
+    /* The bias's gradient is a sum over rows of differences between sums over columns. */
+    if (desc->kind == OP_ATTENTION_BACKWARD && output == 3)
+        tolerance += 1e-7 * sqrt((double)tensor_element_count(&desc->inputs[0]) /
+                                 (double)desc->attrs.attention.heads);
     double largest = 1;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(expected[i])) largest = fmax(largest, fabs(expected[i]));
@@ -521,7 +531,7 @@ static void attend_row(const struct attention_case *c, const float *qkv, const f
     struct random random = {1};
     world_fill(&random, &forward);
     memcpy(forward.inputs[0].memory, qkv, forward.inputs[0].bytes);
-    if (starts != NULL) memcpy(forward.inputs[4].memory, starts, forward.inputs[4].bytes);
+    if (starts != NULL) memcpy(forward.inputs[5].memory, starts, forward.inputs[5].bytes);
     world_run(&forward, KERNELS_CPU);
     memcpy(y, forward.outputs[0].memory, forward.outputs[0].bytes);
     fill_attention_backward(&random, &backward, &forward);

@@ -30,6 +30,7 @@ static const enum op_kind kinds[] = {OP_ADD,
                                      OP_ARANGE,
                                      OP_PADDING_MASK,
                                      OP_TOKEN_POSITIONS,
+                                     OP_DISTANCE_BUCKETS,
                                      OP_GELU_BACKWARD,
                                      OP_SILU_BACKWARD,
                                      OP_TANH_BACKWARD,
@@ -170,6 +171,14 @@ static struct op_desc random_desc(enum op_kind kind)
         desc.inputs[0] = desc.outputs[0] =
             type_of(DTYPE_I32, 2, random_between(&rng, 1, 9), random_between(&rng, 1, 300), 0, 0);
         desc.attrs.padding_mask.id = (int32_t)random_between(&rng, 0, 2);
+        break;
+    case OP_DISTANCE_BUCKETS:
+        desc.inputs[0] =
+            type_of(DTYPE_I32, 2, random_between(&rng, 1, 9), random_between(&rng, 1, 300), 0, 0);
+        desc.outputs[0] = type_of(DTYPE_I32, 1, 2 * desc.inputs[0].dims[1] - 1, 0, 0, 0);
+        desc.attrs.buckets.count = 2 * (int32_t)random_between(&rng, 2, 40);
+        desc.attrs.buckets.max_distance =
+            desc.attrs.buckets.count / 4 + 1 + (int32_t)random_between(&rng, 0, 200);
         break;
     case OP_PADDING_MASK: desc.attrs.padding_mask.id = (int32_t)random_between(&rng, 0, 1); break;
     case OP_LAYER_NORM:
@@ -466,6 +475,29 @@ TEST(token_positions_skip_padding)
     for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
         run_once(library, &desc, (struct kernel_call){.inputs = {tokens}, .outputs = {y}});
         ck_assert_mem_eq(y, expected, sizeof y);
+    }
+}
+
+/* As MPNet of transformers computes them, in f32, with 32 buckets up to a distance of 128. */
+TEST(buckets_are_those_of_transformers)
+{
+    static const struct {
+        int32_t distance, bucket;
+    } expected[] = {{0, 0},    {-1, 1},    {-7, 7},    {-8, 8},   {-11, 8},  {-12, 9},
+                    {-16, 10}, {-22, 10},  {-23, 11},  {-32, 12}, {-64, 14}, {-90, 14},
+                    {-91, 15}, {-128, 15}, {-250, 15}, {1, 17},   {7, 23},   {8, 24},
+                    {16, 26},  {64, 30},   {91, 31},   {250, 31}};
+    enum { TIME = 251 };
+    static int32_t tokens[TIME], y[2 * TIME - 1];
+    struct op_desc desc = desc_of(OP_DISTANCE_BUCKETS);
+    desc.inputs[0] = type_of(DTYPE_I32, 2, 1, TIME, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_I32, 1, 2 * TIME - 1, 0, 0, 0);
+    desc.attrs.buckets.count = 32;
+    desc.attrs.buckets.max_distance = 128;
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        run_once(library, &desc, (struct kernel_call){.inputs = {tokens}, .outputs = {y}});
+        for (size_t i = 0; i < COUNT_OF(expected); i++)
+            ck_assert_int_eq(y[TIME - 1 + expected[i].distance], expected[i].bucket);
     }
 }
 

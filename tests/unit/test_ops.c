@@ -83,6 +83,7 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(norm);
     CHECK_ARM(rope);
     CHECK_ARM(attention);
+    CHECK_ARM(buckets);
     for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
         const struct op_info *info = op_info_get((enum op_kind)kind);
         ck_assert_msg(checked[kind] || info->attributes == NULL, "%s: not among these", info->name);
@@ -532,10 +533,10 @@ TEST(attention)
     REFUSES(attention(true), desc.inputs[3].dims[1] = 15, "mask", "(2, 15)");
     REFUSES(attention(true), desc.inputs[3].dtype = DTYPE_F32, "mask", "u8");
     REFUSES(attention(true),
-            (desc.input_present[4] = true, desc.inputs[4] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
+            (desc.input_present[5] = true, desc.inputs[5] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
             "starts", "(2, 16)");
     REFUSES(attention_backward(true),
-            (desc.input_present[7] = true, desc.inputs[7] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
+            (desc.input_present[8] = true, desc.inputs[8] = type_of(DTYPE_I32, 2, 2, 15, 0, 0)),
             "starts", "(2, 16)");
     REFUSES(attention(true), desc.outputs[0].dims[2] = 64, "(2, 16, 64)", "(2, 16, 32)");
     REFUSES(attention(true), desc.outputs[1].dims[1] = 2, "log-sum-exp", "(2, 4, 16)");
@@ -682,6 +683,32 @@ TEST(windows_and_caps)
     REFUSES(windowed, desc.attrs.attention.window = -1, "window is -1", "not possible");
     REFUSES(windowed, desc.attrs.attention.softcap = -1, "softcap is -1", "not possible");
     REFUSES(windowed, desc.attrs.attention.softcap = 1e39, "softcap", "not possible");
+}
+
+TEST(biases_by_distance)
+{
+    struct op_desc biased = attention(true), gradient = attention_backward(true);
+    biased.input_present[4] = true;
+    biased.inputs[4] = type_of(DTYPE_F32, 2, 31, 4, 0, 0);
+    ck_assert_status_ok(op_desc_check(&biased));
+    REFUSES(biased, desc.inputs[4].dims[0] = 32, "bias", "(31, 4)");
+    REFUSES(biased, desc.inputs[4].dims[1] = 2, "(31, 2)", "(31, 4)");
+    REFUSES(biased, desc.inputs[4].dtype = DTYPE_BF16, "bias", "f32");
+    gradient.input_present[7] = gradient.output_present[3] = true;
+    gradient.inputs[7] = gradient.outputs[3] = biased.inputs[4];
+    ck_assert_status_ok(op_desc_check(&gradient));
+    REFUSES(gradient, desc.output_present[3] = false, "gradients", "inputs");
+    REFUSES(gradient, desc.outputs[3].dims[0] = 16, "bias's gradient", "(31, 4)");
+    struct op_desc buckets = desc_of(OP_DISTANCE_BUCKETS);
+    buckets.attrs.buckets.count = 32;
+    buckets.attrs.buckets.max_distance = 128;
+    buckets.inputs[0] = type_of(DTYPE_I32, 2, 2, 16, 0, 0);
+    buckets.outputs[0] = type_of(DTYPE_I32, 1, 31, 0, 0, 0);
+    ck_assert_status_ok(op_desc_check(&buckets));
+    REFUSES(buckets, desc.attrs.buckets.count = 31, "number of buckets", "31");
+    REFUSES(buckets, desc.attrs.buckets.count = 2, "number of buckets", "2");
+    REFUSES(buckets, desc.attrs.buckets.max_distance = 8, "max_distance", "8");
+    REFUSES(buckets, desc.outputs[0].dims[0] = 16, "(16,)", "(31,)");
 }
 
 TEST(partial_and_scaled_positions)

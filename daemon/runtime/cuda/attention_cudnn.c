@@ -175,7 +175,8 @@ static status_t check(const struct op_desc *desc, const struct attention_shape *
     if (!shape->bf16) return refuse("cuDNN's attention needs a 16-bit type");
     if (desc->attrs.attention.p > 0) return refuse("dropout uses fsdpd's own random numbers");
     if (desc->input_present[shape->backward ? 6 : 3]) return refuse("keys have a mask");
-    if (desc->input_present[shape->backward ? 7 : 4]) return refuse("rows hold several documents");
+    if (shape->biased) return refuse("scores have a bias");
+    if (desc->input_present[shape->backward ? 8 : 5]) return refuse("rows hold several documents");
     if (shape->window > 0) return refuse("rows see a window of keys");
     if (shape->softcap > 0) return refuse("scores are capped");
     if (shape->head_dim % 8 != 0) return refuse("the width of heads is not a multiple of 8");
