@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+"""The measurement of bench/planner.sh; see there."""
+
+import argparse
+import json
+import math
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import gpt
+import measure
+
+harness = measure.harness
+GPTS = {"gpt 128": (4, 4, 128, 64), "gpt 256": (4, 8, 256, 128), "gpt 384": (6, 6, 384, 128)}
+EXAMPLES = {"bert": "bert", "llama": "llama"}
+NETWORKS = ("mnist", *GPTS, *EXAMPLES)
+BLOCKS = {"bert": "bert.encoder.layer.*", "llama": "model.layers.*", "mnist": "conv1"}
+BEGIN, END = "<!-- bench/planner.sh -->", "<!-- end -->"
+
+
+class Case:
+    """A job file with settings that were drawn."""
+
+    def __init__(self, network, world, settings):
+        self.network, self.world, self.settings = network, world, settings
+        self.predicted = self.planned = self.measured = self.peak = None
+        self.times = []
+
+    def words(self):
+        return ", ".join(setting.split(".", 1)[1] for setting in self.settings)
+
+    def error(self):
+        return self.predicted / self.measured - 1
+
+
+def draw(choice, number):
+    """The networks and numbers of workers take turns, so that every draw has all of them."""
+    network = NETWORKS[number % len(NETWORKS)]
+    world = (1, 2, 4)[number // len(NETWORKS) % 3]
+    strategies = ["full_shard", "shard_grad_op", "no_shard"] + ["hybrid_shard"] * (world == 4)
+    strategy = choice.choice(strategies)
+    settings = [f"fsdp.strategy={strategy}"]
+    if strategy == "hybrid_shard":
+        settings.append("fsdp.shard_size=2")
+    settings.append("fsdp.wrap.policy=" + choice.choice(
+        ["none", "size"] if network == "mnist" else ["none", "auto", "size"]))
+    if settings[-1].endswith("size"):
+        settings.append(f"fsdp.wrap.min_num_params={choice.choice([20000, 100000])}")
+    settings.append(f"precision.param_dtype={choice.choice(['f32', 'f32', 'bf16'])}")
+    if choice.random() < 1 / 3:
+        blocks = BLOCKS.get(network, "blocks.*")
+        settings.append(f"fsdp.activation_checkpointing=[{blocks}]")
+    accumulation = choice.choice([1, 1, 2, 4])
+    settings.append(f"train.accumulation_steps={accumulation}")
+    settings.append(f"train.batch_size={choice.choice([16, 32, 64] if network == 'mnist' else [2, 4, 8])}")
+    settings.append("optimizer.type=" + choice.choice(["adamw", "sgd", "adadelta"]))
+    return Case(network, world, settings)
+
+
+def write_job(directory, case, data):
+    """Writes the case's job and model; returns the job's path."""
+    if case.network == "mnist":
+        data_lines = f"{{format: idx, dir: {data['images']}}}"
+        model = os.path.join(harness.SOURCE, "examples/mnist/net.yaml")
+        with open(model) as file:
+            text = file.read()
+    elif case.network in GPTS:
+        layers, heads, width, context = GPTS[case.network]
+        text = gpt.MODEL.format(layers=layers, heads=heads, width=width, context=context)
+        data_lines = f"{{format: text, path: {data['text']}, context: {context}}}"
+    else:
+        model = os.path.join(harness.SOURCE, "examples", EXAMPLES[case.network], "model.yaml")
+        with open(model) as file:
+            text = file.read()
+        masked = ", objective: masked, mask_token: 256" if case.network == "bert" else ""
+        data_lines = f"{{format: text, path: {data['text']}, context: 128{masked}}}"
+    with open(os.path.join(directory, "model.yaml"), "w") as file:
+        file.write(text)
+    job = os.path.join(directory, "job.yaml")
+    with open(job, "w") as file:
+        file.write(f"name: planner\nmodel: {{file: model.yaml}}\ndata: {data_lines}\n"
+                   "train: {epochs: 1000, log_interval: 1, evaluate: false}\noptimizer: {type: adamw, lr: 1e-4}\n"
+                   f"workers: {case.world}\nsave_model: false\n")
+    return job
+
+
+def sets(case, *more):
+    return [word for setting in (*case.settings, *more) for word in ("--set", setting)]
+
+
+def predict(case, job, profile, data_root):
+    result = subprocess.run(
+        [harness.FSDPD, "plan", job, "--profile", profile, "--data-root", data_root,
+         "--threads", "1", "-o", "json", *sets(case)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if result.returncode != 0:
+        sys.exit(f"{case.network}, {case.words()}: {result.stderr}")
+    plan = json.loads(result.stdout)
+    steps = {program["name"]: program["estimate"]["step_seconds"] for program in plan["programs"]}
+    case.predicted = steps["train"] + (max(int(plan["micro_steps"]), 1) - 1) * \
+        steps.get("accumulate", 0)
+    case.planned = int(plan["peak_bytes"])
+
+
+def steps_for(case, seconds):
+    """As many steps as fit, at least enough for a median."""
+    return max(6, min(60, math.ceil(seconds / case.predicted)))
+
+
+def run(daemon, case, job, seconds):
+    steps = steps_for(case, seconds)
+    result = daemon.ctl("submit", job, "--wait", *sets(
+        case, f"train.max_steps={steps}"), timeout=1800)
+    if result.returncode != 0:
+        sys.exit(f"{case.network}, {case.words()}: {result.stderr}")
+    times, last = measure.step_seconds(daemon)
+    case.times.append(statistics.median(times[steps // 10:]))
+    case.measured = statistics.median(case.times)
+    case.peak = int(last["memory_peak_bytes"])
+
+
+def summary(cases):
+    errors = sorted(abs(case.error()) for case in cases)
+    exact = sum(case.planned == case.peak for case in cases)
+    return (f"{len(cases)} configurations: mean absolute error {statistics.mean(errors):.1%}, "
+            f"median {statistics.median(errors):.1%}, worst {errors[-1]:.1%}; "
+            f"peak memory equal to the byte in {exact}")
+
+
+def table(cases):
+    lines = ["| network | workers | settings | predicted | measured | error |",
+             "| --- | --- | --- | --- | --- | --- |"]
+    for case in cases:
+        lines.append(f"| {case.network} | {case.world} | {case.words()} | "
+                     f"{case.predicted * 1e3:.1f} ms | {case.measured * 1e3:.1f} ms | "
+                     f"{case.error():+.0%} |")
+    return "\n".join(lines)
+
+
+def scatter(cases):
+    """An SVG of predicted over measured, both axes logarithmic, with lines at 0 and ±30 %."""
+    values = [value for case in cases for value in (case.predicted, case.measured)]
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    size, edge = 480, 60
+    scale = (size - 2 * edge) / (high - low)
+
+    def at(seconds):
+        return edge + (math.log10(seconds) - low) * scale
+
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" '
+             'font-family="sans-serif" font-size="12">',
+             f'<rect width="{size}" height="{size}" fill="white"/>']
+    for power in range(low, high + 1):
+        where = at(10 ** power)
+        parts.append(f'<path d="M{where:.1f} {edge}V{size - edge}M{edge} {size - where:.1f}'
+                     f'H{size - edge}" stroke="#ddd" fill="none"/>')
+        name = f"{10 ** power * 1e3:g} ms"
+        parts.append(f'<text x="{where:.1f}" y="{size - edge + 18}" text-anchor="middle">{name}'
+                     "</text>")
+        parts.append(f'<text x="{edge - 6}" y="{size - where + 4:.1f}" text-anchor="end">{name}'
+                     "</text>")
+    for factor, colour in ((1, "#333"), (1.3, "#bbb"), (0.7, "#bbb")):
+        shift = math.log10(factor) * scale
+        parts.append(f'<path d="M{edge} {size - edge - shift:.1f}L{size - edge} '
+                     f'{edge - shift:.1f}" stroke="{colour}"/>')
+    colours = {1: "#1b6ac9", 2: "#d9822b", 4: "#2b9348"}
+    for case in cases:
+        parts.append(f'<circle cx="{at(case.measured):.1f}" cy="{size - at(case.predicted):.1f}" '
+                     f'r="3.5" fill="{colours[case.world]}" fill-opacity="0.7"/>')
+    for row, (world, colour) in enumerate(colours.items()):
+        parts.append(f'<circle cx="{edge + 12}" cy="{edge + 12 + 18 * row}" r="4" '
+                     f'fill="{colour}"/><text x="{edge + 22}" y="{edge + 16 + 18 * row}">'
+                     f'{world} worker{"s" if world > 1 else ""}</text>')
+    parts.append(f'<text x="{size / 2}" y="{size - 14}" text-anchor="middle">measured, a step'
+                 "</text>")
+    parts.append(f'<text transform="translate(14 {size / 2}) rotate(-90)" text-anchor="middle">'
+                 "predicted</text></svg>")
+    return "\n".join(parts) + "\n"
+
+
+def update(cases, options):
+    """Replaces the table of docs/planner.md, between its marks, and the plot beside it."""
+    page = os.path.join(harness.SOURCE, "docs/planner.md")
+    with open(page) as file:
+        text = file.read()
+    before, rest = text.split(BEGIN)
+    after = rest.split(END)[1]
+    body = (f"\n{summary(cases)}. {measure.machine()}; one thread per worker, seed {options.seed}, "
+            f"median of {options.rounds} rounds.\n\n"
+            f"![Predicted and measured times](planner.svg)\n\n{table(cases)}\n")
+    with open(page, "w") as file:
+        file.write(before + BEGIN + "\n" + body + "\n" + END + after)
+    with open(os.path.join(harness.SOURCE, "docs/planner.svg"), "w") as file:
+        file.write(scatter(cases))
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--count", type=int, default=108)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=1.0, help="of each run, about")
+    parser.add_argument("--profile", help="a profile from fsdpd calibrate; without it, one is made")
+    parser.add_argument("--network", action="append", choices=NETWORKS)
+    parser.add_argument("--update", action="store_true", help="write docs/planner.md and its plot")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    data = {"images": harness.find_mnist(), "text": measure.find_text()}
+    if None in data.values():
+        sys.exit("MNIST or the text to train on is missing (FSDPD_MNIST, FSDPD_TEXT)")
+    choice = random.Random(options.seed)
+    cases = [draw(choice, number) for number in range(options.count)]
+    if options.network:
+        cases = [case for case in cases if case.network in options.network]
+    root = os.path.commonpath(list(data.values()))
+    with tempfile.TemporaryDirectory() as work:
+        profile = options.profile or os.path.join(work, "profile.yaml")
+        if not options.profile:
+            subprocess.run([harness.FSDPD, "calibrate", "--workers", "4", "-o", profile],
+                           check=True)
+        jobs = {}
+        for number, case in enumerate(cases):
+            directory = os.path.join(work, str(number))
+            os.mkdir(directory)
+            jobs[case] = write_job(directory, case, data)
+            predict(case, jobs[case], os.path.abspath(profile), root)
+        with harness.Daemon(workers=4, data=root, arguments=["--threads", "1"]) as daemon:
+            measure.share_priority(daemon)
+            for _ in range(options.rounds):
+                for case in choice.sample(cases, len(cases)):
+                    run(daemon, case, jobs[case], options.seconds)
+    print(table(cases))
+    print(f"\n{summary(cases)}\nmachine: {measure.machine()}; load {os.getloadavg()[0]:.1f}")
+    if options.update:
+        update(cases, options)
+
+
+if __name__ == "__main__":
+    main()
