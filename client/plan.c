@@ -49,10 +49,11 @@ static status_t print_chosen(const struct client *client, const Fsdpd__V1__JobFi
     const Fsdpd__V1__PlanChoice *choice = plan->choices[0];
     size_t count = 0;
     struct spec_override *sets =
-        mem_alloc_array((size_t)options->set_count + choice->n_settings + 1, sizeof *sets);
+        mem_alloc_array((size_t)options->set_count + choice->n_settings + 2, sizeof *sets);
     for (int i = 0; i < options->set_count; i++) sets[count++] = options->sets[i];
     for (size_t i = 0; i < choice->n_settings; i++)
         sets[count++] = (struct spec_override){.text = choice->settings[i]};
+    sets[count++] = (struct spec_override){.text = "fsdp.auto=false"};
     Fsdpd__V1__JobSpec *spec = NULL;
     status_t status =
         spec_read_text(file->text, strlen(file->text), file->name, sets, (int)count, &spec);

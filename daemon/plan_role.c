@@ -76,7 +76,7 @@ static status_t make_plan(const struct plan_role_options *options, const Fsdpd__
     const struct planning_options planning = {.profile = profile,
                                               .threads = options->threads,
                                               .details = true,
-                                              .choose = options->choose,
+                                              .choose = options->choose || spec->fsdp->choose,
                                               .dump = options->dump};
     status_t status = planning_make(&settings.job, &planning, plan);
     if (status_code(status) == STATUS_NOT_FOUND && train_job_has_data(&settings.job)) {
@@ -111,11 +111,12 @@ static status_t read_job(const struct plan_role_options *options, int world,
     int count = options->override_count;
     size_t chosen = choice != NULL ? choice->n_settings : 0;
     struct spec_override *overrides =
-        mem_alloc_array((size_t)count + 1 + chosen, sizeof *overrides);
+        mem_alloc_array((size_t)count + 2 + chosen, sizeof *overrides);
     for (int i = 0; i < count; i++) overrides[i] = options->overrides[i];
     char *workers = mem_printf("workers=%d", world);
     if (world > 0) overrides[count++].text = workers;
     for (size_t i = 0; i < chosen; i++) overrides[count++].text = choice->settings[i];
+    if (choice != NULL) overrides[count++].text = "fsdp.auto=false";
     status_t status = spec_read_file(options->job_file, overrides, count, spec);
     free(workers);
     free(overrides);

@@ -46,6 +46,7 @@ SYSTEM_TESTS = \
   %D%/system/test_pictures.py \
   %D%/system/test_images.py \
   %D%/system/test_memory.py \
+  %D%/system/test_auto.py \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
   %D%/system/test_prepare.py \

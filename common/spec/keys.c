@@ -133,6 +133,7 @@ const struct spec_key spec_keys[] = {
     {"schedule.warmup_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
     {"schedule.warmup_start_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1)},
 
+    {"fsdp.auto", SPEC_BOOLEAN, DEFAULT("false"), FIELD("fsdp.choose")},
     {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"),
      CHOICES(strategy, "full_shard", "shard_grad_op", "hybrid_shard", "no_shard")},
     {"fsdp.shard_size", SPEC_INTEGER, REQUIRED, RANGE(1, SPEC_WORKERS_MAX), UNIT("ranks"), HYBRID},

@@ -3,6 +3,7 @@ libworker_a_SOURCES = \
   %D%/attempt.c %D%/attempt.h %D%/attempt_internal.h \
   %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpointer.c %D%/checkpointer.h \
+  %D%/chosen.c %D%/chosen.h \
   %D%/diagnosis.c \
   %D%/job_choices.c %D%/job_choices.h \
   %D%/job_message.c %D%/job_message.h \

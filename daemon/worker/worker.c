@@ -17,6 +17,7 @@
 #include "planning/planning.h"
 #include "proto/message.h"
 #include "worker/attempt.h"
+#include "worker/chosen.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
 
@@ -121,6 +122,7 @@ static status_t make_plan(struct worker_plan *request)
     }
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
+    const bool choose = request->order->spec->fsdp->choose;
     const struct planning_options planning = {.device = options->device,
                                               .memory_bytes = memory_bytes / sharers,
                                               .host_memory_bytes =
@@ -129,7 +131,7 @@ static status_t make_plan(struct worker_plan *request)
                                               .staged = request->order->staged,
                                               .threads = options->threads,
                                               .details = request->order->details,
-                                              .choose = request->order->choose,
+                                              .choose = request->order->choose || choose,
                                               .dump = request->order->dump};
     status_t status = planning_make(&settings.job, &planning, &request->result->plan);
     if (status == NULL) {
@@ -140,6 +142,9 @@ static status_t make_plan(struct worker_plan *request)
             request->result->hf_family = mem_strdup(settings.spec->model->hf_family);
         }
     }
+    if (status == NULL && choose)
+        status = chosen_spec(request->order->spec, request->result->plan->choices[0],
+                             &request->result->chosen);
     job_settings_deinit(&settings);
     return status;
 }

@@ -301,7 +301,7 @@ static const struct {
     {"fsdp: {gathered_limit: -1}", NULL,
      "job.yaml:4: fsdp.gathered_limit: expected an integer from 0 to 1000000, found -1"},
     {"fsdp: {limit_all_gathers: true}", NULL,
-     "job.yaml:4: fsdp.limit_all_gathers: unknown key; the keys of fsdp are strategy, "
+     "job.yaml:4: fsdp.limit_all_gathers: unknown key; the keys of fsdp are auto, strategy, "
      "shard_size, reshard_after_forward, bucket_bytes, backward_prefetch, forward_prefetch, "
      "gathered_limit, activation_checkpointing, cpu_offload, register_buffers, transport"},
     {"deadline: {hours: 1}", NULL,

@@ -156,6 +156,15 @@ void planner_worker_lost(struct worker *worker)
     }
 }
 
+/* The job is planned once with settings of its own; from now on these are the job's. */
+static void take_chosen(struct plan_request *request, const job_spec *chosen)
+{
+    message_free(request->spec->fsdp);
+    message_free(request->spec->train);
+    request->spec->fsdp = message_copy(chosen->fsdp);
+    request->spec->train = message_copy(chosen->train);
+}
+
 void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
 {
     struct coordinator *c = worker->c;
@@ -177,6 +186,7 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
             message_set_text(&request->spec->model->hf_config, result->hf_config);
             message_set_text(&request->spec->model->hf_family, result->hf_family);
         }
+        if (status == NULL && result->chosen != NULL) take_chosen(request, result->chosen);
         answer(request, status, status == NULL ? result : NULL);
         return;
     }

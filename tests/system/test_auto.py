@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""A job with fsdp.auto is planned with chosen settings, trains with them, and keeps them."""
+
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+SETTINGS = ("fsdp.auto=true", "train.max_steps=4", "train.batch_size=32",
+            "train.accumulation_steps=2", "train.evaluate=false", "save_model=false")
+
+# 10^12 parameters
+VAST = """name: Vast
+input: [1, 28, 28]
+classes: 10
+modules:
+  up: Linear(784, 1000000)
+  on: Linear(1000000, 1000000)
+  down: Linear(1000000, 10)
+forward:
+  - x = up(flatten(x, 1))
+  - x = relu(on(x))
+  - output = log_softmax(down(x), dim=1)
+loss: nll_loss(output, target)
+"""
+
+
+def submit(daemon, *arguments, settings=SETTINGS):
+    sets = [word for setting in (f"data.dir={daemon.data}", *settings)
+            for word in ("--set", setting)]
+    return daemon.ctl("submit", harness.JOB, *sets, *arguments)
+
+
+class Auto(unittest.TestCase):
+    def check_chosen(self, job):
+        spec, choice = job["spec"], job["plan"]["choices"][0]
+        self.assertFalse(spec["fsdp"]["choose"])
+        # the samples of a step are what the file says, however they are divided
+        train = spec["train"]
+        self.assertEqual(train["batch_size"] * train["accumulation_steps"], 64)
+        for setting in choice["settings"]:
+            key, value = setting.split("=", 1)
+            room, name = key.split(".", 1)
+            if room in spec and name in spec[room] and "[" not in value:
+                self.assertEqual(str(spec[room][name]).lower(), value, key)
+        self.assertIn("settings were chosen", " ".join(job["plan"]["notes"]))
+
+    def test_a_job_keeps_what_was_chosen(self):
+        with harness.Daemon(workers=2) as daemon:
+            result = submit(daemon, "--id", "chosen", "--wait")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            job = daemon.show("chosen")
+            self.check_chosen(job)
+            self.assertIn("auto: false", daemon.ctl("show", "chosen").stdout)
+            # a repeated submission is the same job; one that says something else is not
+            again = submit(daemon, "--id", "chosen")
+            self.assertEqual(again.returncode, 0, again.stderr)
+            other = submit(daemon, "--id", "chosen", settings=(*SETTINGS, "optimizer.lr=0.5"))
+            self.assertEqual(other.returncode, harness.CONFLICT, other.stderr)
+            self.assertIn("different spec", other.stderr)
+            daemon.kill()
+            daemon.start()
+            self.assertEqual(daemon.show("chosen")["spec"], job["spec"])
+
+    def test_a_choice_that_cannot_fit_is_refused(self):
+        with harness.Daemon(workers=1) as daemon:
+            model = os.path.join(daemon.root, "vast.yaml")
+            with open(model, "w") as file:
+                file.write(VAST)
+            result = submit(daemon, settings=(*SETTINGS, "workers=1", f"model.file={model}"))
+            self.assertEqual(result.returncode, harness.DOES_NOT_FIT, result.stderr)
+            self.assertIn("no settings fit in", result.stderr)
+            self.assertIn("TB", result.stderr)
+            self.assertEqual(daemon.json("list"), [])
+
+
+if __name__ == "__main__":
+    harness.main()
