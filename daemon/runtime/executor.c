@@ -406,7 +406,11 @@ static void set_stats(struct executor *executor, const struct program *program,
     stats[PLAN_STAT_SIGNAL] = input->signal;
     executor->counted = (input->micro > 0 ? executor->counted : 0) + input->samples;
     stats[PLAN_STAT_COUNTED] = (float)executor->counted;
-    stats[PLAN_STAT_TARGETS] = (float)(program->mean ? program->target_count : executor->counted);
+    /* The mean over ranks divides a sum by their number, which a global batch must not depend on.
+     */
+    int64_t ranks = input->by_sample ? executor->plan->options.world : 1;
+    stats[PLAN_STAT_TARGETS] =
+        (float)(program->mean ? program->target_count : executor->counted * ranks);
 }
 
 static status_t run_checked(struct executor *executor, struct program *program,

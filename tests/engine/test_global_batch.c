@@ -38,18 +38,6 @@ static const char model[] =
     "loss: cross_entropy(output, target)\n"
     "init: [{match: \"*.bias\", zeros: true}, {match: \"*\", normal: 0.1}]\n";
 
-static const char digits[] = "name: Digits\n"
-                             "input: [28, 28]\n"
-                             "classes: 10\n"
-                             "modules:\n"
-                             "  fc1: Linear(784, 30)\n"
-                             "  drop: Dropout(0.3)\n"
-                             "  fc2: Linear(30, 10)\n"
-                             "forward:\n"
-                             "  - y = drop(relu(fc1(flatten(x, 1))))\n"
-                             "  - output = log_softmax(fc2(y), dim=1)\n"
-                             "loss: nll_loss(output, target)\n";
-
 static char path[64];
 
 static void set_up(void)
@@ -77,8 +65,12 @@ static void tear_down(void)
 
 TESTS_BELOW(.timeout = 120, .set_up = set_up, .tear_down = tear_down);
 
-static void init(struct group *group, bool images, int world, uint32_t batch_size)
+enum kind { TOKENS_MEAN, DIGITS_MEAN, DIGITS_SUM };
+
+static void init(struct group *group, enum kind kind, int world, uint32_t batch_size)
 {
+    const char *digits = kind == DIGITS_SUM ? group_sum_model : group_mean_model;
+    bool images = kind != TOKENS_MEAN;
     group_init(group, images ? digits : model, images ? group_data : NULL, world);
     struct train_job *job = &group->job;
     job->global_batch = 10;
@@ -120,7 +112,7 @@ static void expect_same_curve(const struct group *a, const struct group *b)
 }
 
 /* Digits have 601 samples: the last step of an epoch has one sample. */
-LOOP_TEST(one_curve, 0, 2)
+LOOP_TEST(one_curve, TOKENS_MEAN, DIGITS_SUM + 1)
 {
     static const struct {
         int world;
@@ -134,11 +126,11 @@ LOOP_TEST(one_curve, 0, 2)
         {4, 2, false, STRATEGY_NO_SHARD},
     };
     static struct group one, other;
-    init(&one, _i == 1, 1, 64);
+    init(&one, (enum kind)_i, 1, 64);
     group_run(&one);
     group_expect_success(&one);
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        init(&other, _i == 1, cases[i].world, cases[i].batch_size);
+        init(&other, (enum kind)_i, cases[i].world, cases[i].batch_size);
         other.job.no_sync = cases[i].no_sync;
         other.job.plan.strategy = cases[i].strategy;
         group_run(&other);
@@ -183,7 +175,7 @@ LOOP_TEST(shares_are_even, 1, 9)
 TEST(a_rank_without_samples_is_refused)
 {
     static struct group group;
-    init(&group, false, 4, 64);
+    init(&group, TOKENS_MEAN, 4, 64);
     group.job.global_batch = 3;
     group_run(&group);
     ck_assert_str_eq(status_message(group.members[0].status),
