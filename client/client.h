@@ -47,6 +47,7 @@ int verb_metrics(struct client *client);
 int verb_plan(struct client *client);
 int verb_pause(struct client *client);
 int verb_priority(struct client *client);
+int verb_resize(struct client *client);
 int verb_pull(struct client *client);
 int verb_release(struct client *client);
 int verb_resume(struct client *client);

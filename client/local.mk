@@ -34,6 +34,7 @@ libclient_a_SOURCES = \
   %D%/page_step.c \
   %D%/plan.c \
   %D%/priority.c \
+  %D%/resize.c \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c \
   %D%/reconnect.c %D%/reconnect.h \

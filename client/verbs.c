@@ -117,6 +117,11 @@ const struct verb verbs[] = {
      "Queued jobs of the highest priority start first. Users may set up to limits.user_priority, "
      "operators any priority.",
      NULL, verb_priority, "fsdpctl priority mnist-3 10\n"},
+    {VERBS_CHANGE, "resize", "JOB N", 2, "Change the number of an elastic job's workers",
+     "In the range of elastic.min_workers and elastic.max_workers. A running job changes at its "
+     "next step boundary; it grows as soon as workers are idle that no other job waits for. A job "
+     "that is not elastic (exit 6), or a number that does not fit (1), is refused.",
+     NULL, verb_resize, "fsdpctl resize gpt-3 4\n"},
     {VERBS_CHANGE, "checkpoint", "JOB", 1, "Take a checkpoint of a running job now",
      "At its next step boundary; the job keeps training during the write. Returns when the "
      "checkpoint is on the disk, with its step and directory. If the write fails (exit 10 if the "

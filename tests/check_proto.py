@@ -34,7 +34,7 @@ EXCEPTIONS = {
     **{(rule, f"fsdpd.v1.Control.{call}"): JOB
        for rule in ("RPC_RESPONSE_STANDARD_NAME", "RPC_REQUEST_RESPONSE_UNIQUE")
        for call in ("SubmitJob", "GetJob", "HoldJob", "ReleaseJob", "SetPriority", "CancelJob",
-                    "SetWrapPolicy", "PauseJob", "ResumeJob")},
+                    "SetWrapPolicy", "PauseJob", "ResumeJob", "ResizeJob")},
     **{(rule, f"fsdpd.v1.Control.{call}"): "answers with the workers as they are listed"
        for rule in ("RPC_RESPONSE_STANDARD_NAME", "RPC_REQUEST_RESPONSE_UNIQUE")
        for call in ("DrainWorkers", "UndrainWorkers")},

@@ -29,6 +29,7 @@ SYSTEM_TESTS = \
   %D%/system/test_config.py \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \
+  %D%/system/test_elastic.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
   %D%/system/test_gpu_check.py \

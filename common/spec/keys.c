@@ -178,6 +178,11 @@ const struct spec_key spec_keys[] = {
     {"retry.machine_failures", SPEC_INTEGER, DEFAULT("3"), RANGE(0, 1e6), UNIT("attempts"),
      .late = true},
 
+    {"elastic.min_workers", SPEC_INTEGER, DEFAULT("0"), RANGE(0, SPEC_WORKERS_MAX), UNIT("workers"),
+     .late = true},
+    {"elastic.max_workers", SPEC_INTEGER, DEFAULT("0"), RANGE(0, SPEC_WORKERS_MAX), UNIT("workers"),
+     .late = true},
+
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
     {"device", SPEC_CHOICE, DEFAULT(""), WORDS("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},

@@ -463,6 +463,36 @@ static status_t check_global_batch(const Fsdpd__V1__JobSpec *spec)
     return NULL;
 }
 
+/* The most numbers of workers: each has a plan. */
+enum { ELASTIC_WORLDS_MAX = 64 };
+
+static status_t check_elastic(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__ElasticSpec *elastic = spec->elastic;
+    if (elastic == NULL || (elastic->min_workers == 0 && elastic->max_workers == 0)) return NULL;
+    uint32_t least = elastic->min_workers, most = elastic->max_workers;
+    struct status_details details = {.field = "elastic.min_workers"};
+    if (least < 1 || most < least || most - least >= ELASTIC_WORLDS_MAX)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic: expected min_workers of at least 1 and at most %d "
+                                      "numbers of workers up to max_workers, found %u to %u",
+                                      ELASTIC_WORLDS_MAX, least, most),
+                           details);
+    if (spec->workers < least || spec->workers > most)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "workers: expected elastic.min_workers (%u) to "
+                                      "elastic.max_workers (%u), found %u",
+                                      least, most, spec->workers),
+                           (struct status_details){.field = "workers"});
+    if (spec->train->global_batch < most)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic: expected a train.global_batch of at least a sample "
+                                      "for each of %u workers, found %llu",
+                                      most, (unsigned long long)spec->train->global_batch),
+                           (struct status_details){.field = "train.global_batch"});
+    return NULL;
+}
+
 /* Smaller groups must evenly divide the group that something is sharded over. */
 static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__Strategy strategy,
                                  uint32_t shard_size, const char *reshard)
@@ -504,6 +534,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
     if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
         TRY(check_dataset(spec->data));
     if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));
+    TRY(check_elastic(spec));
     TRY(check_global_batch(spec));
     const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
     if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))

@@ -14,7 +14,7 @@ libcoordinator_a_SOURCES = \
   %D%/api/api_queue.c \
   %D%/api/api_workers.c \
   %D%/api/attach.c \
-  %D%/jobs/attempt.c %D%/jobs/attempt.h %D%/jobs/attempt_run.c %D%/jobs/attempt_run.h %D%/jobs/attempt_orders.c %D%/calls/attempt_reports.c \
+  %D%/jobs/elastic.c %D%/jobs/elastic.h %D%/jobs/attempt.c %D%/jobs/attempt.h %D%/jobs/attempt_run.c %D%/jobs/attempt_run.h %D%/jobs/attempt_orders.c %D%/calls/attempt_reports.c \
   %D%/jobs/checkpoint_dirs.c %D%/jobs/checkpoint_dirs.h \
   %D%/jobs/checkpoint_place.c %D%/jobs/checkpoint_place.h \
   %D%/calls/checkpoint_reader.c %D%/calls/checkpoint_reader.h \
@@ -45,7 +45,7 @@ libcoordinator_a_SOURCES = \
   %D%/scheduler/placement.c %D%/scheduler/placement.h \
   %D%/workers/planner.c %D%/workers/planner.h \
   %D%/calls/pulls.c %D%/calls/pulls.h \
-  %D%/scheduler/queue.c %D%/scheduler/queue.h \
+  %D%/scheduler/queue.c %D%/scheduler/queue.h %D%/scheduler/resizing.c %D%/scheduler/resizing.h \
   %D%/jobs/reattach.c %D%/jobs/reattach.h \
   %D%/workers/rendezvous.c %D%/workers/rendezvous.h \
   %D%/api/resume.c \

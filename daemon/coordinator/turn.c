@@ -33,6 +33,7 @@ const struct job_clients turn_clients = {
     .rank_away = traces_rank_away,
     .diagnosed = diagnose_done,
     .is_uploading = uploads_has,
+    .resize = checkpoints_vacate,
 };
 
 static void on_worker_lost(struct worker *worker, const char *how, bool certain)

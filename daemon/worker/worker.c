@@ -107,6 +107,45 @@ struct worker_plan {
     Fsdpd__V1__PlanResult *result;
 };
 
+/* Plans the job for another number of workers. */
+static status_t plan_world(const struct worker_plan *request, uint32_t workers,
+                           struct planning_options planning, Fsdpd__V1__Plan **plan)
+{
+    const struct worker_options *options = request->worker->options;
+    Fsdpd__V1__JobSpec spec = *request->order->spec; /* borrows everything */
+    struct job_settings settings;
+    spec.workers = workers;
+    TRY(job_settings_init(&settings, &spec, "plan", options));
+    planning.details = planning.choose = planning.dump = false;
+    status_t status = planning_make(&settings.job, &planning, plan);
+    job_settings_deinit(&settings);
+    return status;
+}
+
+/* An elastic job's plans for all numbers of workers in its range: what they need, or why the job
+ * will not run with them. */
+static void plan_worlds(const struct worker_plan *request, const struct planning_options *planning)
+{
+    const Fsdpd__V1__ElasticSpec *elastic = request->order->spec->elastic;
+    Fsdpd__V1__Plan *made = request->result->plan;
+    if (elastic == NULL || elastic->max_workers == 0) return;
+    size_t count = elastic->max_workers - elastic->min_workers + 1;
+    made->worlds = mem_alloc_array(count, sizeof(Fsdpd__V1__PlanWorld *));
+    for (uint32_t n = elastic->min_workers; n <= elastic->max_workers; n++) {
+        Fsdpd__V1__PlanWorld *world = made->worlds[made->n_worlds++] = mem_alloc(sizeof *world);
+        fsdpd__v1__plan_world__init(world);
+        world->workers = n;
+        world->peak_bytes = made->peak_bytes;
+        if (n == made->world) continue;
+        Fsdpd__V1__Plan *plan = NULL;
+        status_t status = plan_world(request, n, *planning, &plan);
+        world->peak_bytes = plan != NULL ? plan->peak_bytes : 0;
+        if (status != NULL) world->refused = mem_strdup(status_message(status));
+        status_free(status);
+        message_free(plan);
+    }
+}
+
 static status_t make_plan(struct worker_plan *request)
 {
     const struct worker_options *options = request->worker->options;
@@ -136,6 +175,7 @@ static status_t make_plan(struct worker_plan *request)
     status_t status = planning_make(&settings.job, &planning, &request->result->plan);
     if (status == NULL) {
         request->result->steps = request->result->plan->steps;
+        plan_worlds(request, &planning);
         if (settings.spec->model->hf[0] != '\0') {
             request->result->model_text = mem_strdup(settings.spec->model->text);
             request->result->hf_config = mem_strdup(settings.spec->model->hf_config);

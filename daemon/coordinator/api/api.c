@@ -122,6 +122,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &control_hold_job, .on_start = api_hold_job},
     {.method = &control_release_job, .on_start = api_release_job},
     {.method = &control_set_priority, .on_start = api_set_priority},
+    {.method = &control_resize_job, .on_start = api_resize_job},
     {.method = &control_forget_job, .on_start = forget_start},
     {.method = &control_cancel_job, .on_start = api_cancel_job},
     {.method = &control_watch_job,

@@ -1,5 +1,6 @@
 /*
- * Users' changes to jobs in the queue: hold, release, priority. Each change is in the store, and in
+ * Users' changes to jobs in the queue: hold, release, priority, and how
+ * many workers an elastic job has. Each change is in the store, and in
  * the job's history with the user's name, before the call is answered.
  */
 #include "coordinator/api/handlers.h"
@@ -7,6 +8,7 @@
 #include <string.h>
 
 #include "coordinator/calls/access.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
 
 static status_t check_queued(const struct job *job, const char *doing)
@@ -95,6 +97,38 @@ void api_set_priority(struct rpc_call *call, const ProtobufCMessage *message, vo
         job_note_change(job, "PRIORITY", "priority %d, was %d", request->priority, before);
         c->actor = NULL;
         queue_changed(c);
+    }
+    api_reply_changed(call, job);
+}
+
+/* The queue carries it out at the end of the turn, or as soon as there are workers. */
+static void set_workers(struct job *job, uint32_t workers)
+{
+    struct coordinator *c = job->c;
+    uint32_t before = job->message->spec->workers;
+    job->message->spec->workers = workers;
+    job->replanned = true; /* goes to the store with the event */
+    message_set_text(&job->elastic.by, c->actor);
+    job_note_change(job, "RESIZE", "%u worker%s wanted, %u before", workers,
+                    workers == 1 ? "" : "s", before);
+    queue_changed(c);
+}
+
+void api_resize_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__ResizeJobRequest *request = (const void *)message;
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "resize", &job);
+    if (status == NULL) status = elastic_check(job->message, request->workers);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (job->message->spec->workers != request->workers) {
+        c->actor = access_user(call);
+        set_workers(job, request->workers);
+        c->actor = NULL;
     }
     api_reply_changed(call, job);
 }

@@ -26,6 +26,7 @@ void api_get_history(struct rpc_call *call, const ProtobufCMessage *request, voi
 
 void api_hold_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_release_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
+void api_resize_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_set_priority(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 
 /* Queues a job again that is PAUSED, or that FAILED and has a checkpoint. It continues from its

@@ -10,6 +10,7 @@
 #include "coordinator/calls/rewrap.h"
 #include "coordinator/calls/traces.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/verdict.h"
@@ -41,6 +42,7 @@ static void note_start(struct job *job, const Fsdpd__V1__Started *started)
     if (started->resumed_name[0] != '\0')
         buf_printf(&text, ", continuing from step %llu", (unsigned long long)started->resumed_step);
     if (started->resumed_note[0] != '\0') buf_printf(&text, "; %s", started->resumed_note);
+    elastic_describe(job, started->resumed_step, &text);
     job_rewind(job, started->resumed_step);
     free(attempt->started_text);
     attempt->started_text = buf_take(&text);
@@ -86,12 +88,15 @@ void attempt_check_started(struct job *job)
         return;
     }
     if (attempt->ending) return;
-    if (job->message->plan != NULL && job->message->plan->hash != attempt->ranks[0].plan_hash)
+    const Fsdpd__V1__Plan *plan = job->message->plan;
+    if (plan != NULL && (int)plan->world == attempt->world &&
+        plan->hash != attempt->ranks[0].plan_hash)
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
     job_set_state(job, JOB_RUNNING, "RUNNING", "%s",
                   attempt->started_text != NULL ? attempt->started_text : "training");
     if (attempt->cancel_ordered)
         attempt_set_reason(job, "CANCELLING", "ends at its next step boundary");
+    if (elastic_is(job->message)) queue_changed(job->c); /* it may get other workers */
     job->c->clients->ready(job);
 }
 

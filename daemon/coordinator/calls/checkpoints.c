@@ -12,6 +12,7 @@
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/saving.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/elastic.h"
 
 struct checkpoint_call {
     struct job_call base;
@@ -143,10 +144,10 @@ static void order_vacating(struct job *job)
     attempt->checkpoint_order = attempt->vacate_order = ++job->c->last_number;
     attempt_end_by(job);
     attempt_order_checkpoint(job, attempt->checkpoint_order, true);
-    attempt_set_reason(
-        job, "VACATING",
-        "%s: takes a checkpoint at its next step boundary, then continues on other workers",
-        attempt->stop.message);
+    bool elastic = elastic_is(job->message);
+    attempt_set_reason(job, elastic ? "RESIZING" : "VACATING",
+                       "%s: takes a checkpoint at its next step boundary, then continues%s",
+                       attempt->stop.message, elastic ? "" : " on other workers");
 }
 
 void checkpoints_vacate(struct job *job, const char *by, const char *why)

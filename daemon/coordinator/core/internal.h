@@ -26,6 +26,8 @@ struct job_clients {
     void (*rank_away)(struct job *job, int rank);
     void (*diagnosed)(struct job *job);          /* its attempt has a new diagnosis */
     bool (*is_uploading)(const struct job *job); /* its final state_dict */
+    /* It continues with another number of workers; see checkpoints_vacate. */
+    void (*resize)(struct job *job, const char *by, const char *why);
 };
 
 /* The same for workers: the code for plans and attempts is a layer above them. */

@@ -41,7 +41,9 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.attempt = job->message->attempt;
     assignment.rank = (uint32_t)rank;
     assignment.world = (uint32_t)job->attempt->world;
-    assignment.spec = job->message->spec;
+    job_spec spec = *job->message->spec; /* borrows everything */
+    spec.workers = assignment.world;
+    assignment.spec = &spec;
     assignment.store = (char *)store;
     assignment.timeout_ms = (uint32_t)job->c->options.limits.peer_timeout_ms;
     assignment.address = worker->address;
@@ -58,17 +60,17 @@ static void send_assignment(struct job *job, int rank, const char *store,
     worker_send(worker, &message);
 }
 
-void attempt_begin(struct job *job, struct worker **workers)
+void attempt_begin(struct job *job, struct worker **workers, int count)
 {
     job_message *message = job->message;
-    status_t status = checkpoint_place_check(job, workers, (int)message->spec->workers);
+    status_t status = checkpoint_place_check(job, workers, count);
     if (status != NULL) {
         job_set_state(job, JOB_FAILED, "CHECKPOINT_DIRECTORY", "%s", status_message(status));
         status_free(status);
         return;
     }
     struct checkpoint_place place;
-    status = checkpoint_place_find(job, workers, (int)message->spec->workers, &place);
+    status = checkpoint_place_find(job, workers, count, &place);
     if (status != NULL) {
         retry_start_later(job, status);
         return;
@@ -76,7 +78,7 @@ void attempt_begin(struct job *job, struct worker **workers)
     message->attempt++;
     for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
     free(message->workers);
-    struct attempt *attempt = attempt_new(job, (int)message->spec->workers);
+    struct attempt *attempt = attempt_new(job, count);
     message->n_workers = (size_t)attempt->world;
     message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
     job->retry_at = 0;

@@ -4,9 +4,9 @@
 
 #include "coordinator/jobs/attempt.h"
 
-/* QUEUED → STARTING on exactly spec.workers idle workers; a worker's index in the array is its
- * rank. */
-void attempt_begin(struct job *job, struct worker **workers);
+/* QUEUED → STARTING on `count` idle workers, which are spec.workers unless the job is elastic; a
+ * worker's index in the array is its rank. */
+void attempt_begin(struct job *job, struct worker **workers, int count);
 
 /* Handles a rank's report. Reports of attempts that are over only free the worker. */
 void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event);

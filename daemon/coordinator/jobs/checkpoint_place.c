@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/checkpoint_dirs.h"
 
 static const char *directory_of(const job_message *message)
@@ -52,4 +53,15 @@ status_t checkpoint_place_find(const struct job *job, struct worker *const *work
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
     place->folder = own ? coordinator_job_path(job->c, message->id, "checkpoints") : mem_strdup("");
     return NULL;
+}
+
+bool checkpoint_place_exists(const struct job *job)
+{
+    const struct attempt *attempt = job->attempt;
+    bool shared = directory_of(job->message)[0] != '\0';
+    for (int r = 0; r < attempt->world; r++) {
+        const struct worker *worker = attempt->ranks[r].worker;
+        if (worker == NULL || (!shared && !is_local(worker))) return false;
+    }
+    return true;
 }

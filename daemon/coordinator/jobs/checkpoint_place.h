@@ -20,4 +20,7 @@ status_t checkpoint_place_find(const struct job *job, struct worker *const *work
 status_t checkpoint_place_check(const struct job *job, struct worker *const *workers,
                                 int count) FSDPD_MUST_USE;
 
+/* Whether the running attempt can take checkpoints; false while a rank is not attached. */
+bool checkpoint_place_exists(const struct job *job);
+
 #endif

@@ -57,6 +57,7 @@ void job_free(struct job *job)
     tensorboard_close(job->tensorboard);
     job_forget_backlog(job);
     free(job->backlog);
+    free(job->elastic.by);
     message_free(job->message);
     free(job);
 }

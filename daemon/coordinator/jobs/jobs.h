@@ -54,6 +54,15 @@ struct job {
     int not_begun;                /* consecutive attempts that ended before any rank began */
     int64_t retry_at;             /* QUEUED: not placed before; 0: at once */
 
+    struct job_elastic {
+        int world; /* of the last attempt that began; 0: none */
+        uint64_t step;
+        int64_t ended_at;
+        bool lost_before; /* workers were lost: */
+        uint64_t lost_step;
+        char *by; /* the user who asked for this number of workers; NULL: none */
+    } elastic;    /* used by elastic.c and resizing.c */
+
     struct standing standing;    /* set by queue.c while it is queued */
     bool planning;               /* used by unplanned.c: a plan has been requested */
     int64_t start_by, finish_by; /* used by deadlines.c, for durations: monotonic ms; 0: none */

@@ -1,5 +1,6 @@
 /* Restoring attempts; see reattach.h. */
 #include "coordinator/jobs/reattach.h"
+#include "coordinator/jobs/elastic.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -120,7 +121,9 @@ status_t reattach_job(struct job *job)
 {
     job_message *message = job->message;
     const struct coordinator_limits *limits = &job->c->options.limits;
-    if (message->n_workers == 0 || message->n_workers != message->spec->workers) return NULL;
+    if (message->n_workers == 0 ||
+        (message->n_workers != message->spec->workers && !elastic_is(message)))
+        return NULL;
     struct attempt *attempt = attempt_new(job, (int)message->n_workers);
     int64_t leave_by = coordinator_now() + limits->reattach_ms;
     for (int r = 0; r < attempt->world; r++)

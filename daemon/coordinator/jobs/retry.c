@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/utf8.h"
 #include "coordinator/jobs/attempt.h"
+#include "coordinator/jobs/elastic.h"
 
 enum { MACHINE_FAILURES = 3, TEXT_MAX = 4095 };
 
@@ -104,7 +105,9 @@ void retry_attempt_failed(struct job *job, bool machine, const char *code, const
     const struct store_retries budget = budget_of(job->message);
     uint32_t allowed = machine ? budget.machine_failures : budget.failures;
     uint32_t *used = machine ? &job->retries.machine_failures : &job->retries.failures;
-    if (machine && is_free(job)) {
+    if (machine && elastic_continue(job, text)) {
+        /* queued */
+    } else if (machine && is_free(job)) {
         restart_attempt(job, text);
     } else if (*used < allowed) {
         ++*used;

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/diagnoses.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/retry.h"
 
 /* Why a rank ended, from the least to the most likely root cause of the attempt's failure. */
@@ -117,8 +118,9 @@ static void decide(struct job *job)
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu", attempt->stop.message,
                       step);
     } else if (verdict_has_paused(job) && attempt->stop.vacating) {
-        job_set_state(job, JOB_QUEUED, "WORKER_DRAINED", "%s; continues from step %llu",
-                      attempt->stop.message, step);
+        bool resizes = elastic_is(message) && attempt->world != (int)message->spec->workers;
+        job_set_state(job, JOB_QUEUED, resizes ? "RESIZING" : "WORKER_DRAINED",
+                      "%s; continues from step %llu", attempt->stop.message, step);
     } else if (verdict_has_paused(job) && attempt->stop.shut_down) {
         job_set_state(job, JOB_QUEUED, "SHUTDOWN",
                       "fsdpd was stopped; the job continues from step %llu when fsdpd is back",
@@ -173,6 +175,7 @@ void verdict_give(struct job *job)
     const char *actor = c->actor;
     c->actor = is_requested(job) ? attempt->stop.by : NULL;
     job->diagnosis = is_requested(job) ? NULL : find_diagnosis(job);
+    elastic_note_end(job);
     decide(job);
     job->diagnosis = NULL;
     c->actor = actor;

@@ -8,8 +8,10 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/placement.h"
+#include "coordinator/scheduler/resizing.h"
 #include "coordinator/scheduler/unplanned.h"
 #include "coordinator/workers/supervisor.h"
 
@@ -49,7 +51,8 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
                                            .idle = fleet->idle,
                                            .drained = fleet->drained};
         if (decision == QUEUE_START) {
-            fleet->idle -= item->workers;
+            int most = item->most > item->workers ? item->most : item->workers;
+            fleet->idle -= most < fleet->idle ? most : fleet->idle;
             continue;
         }
         fleet->waiting++;
@@ -83,7 +86,8 @@ static const char *waiting_code(const struct job *job)
     if (message->held_by[0] != '\0') return "HELD";
     if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
-    if ((int)message->spec->workers > job->standing.attached) return "WAITING_FOR_WORKERS";
+    if (elastic_least(message, job->standing.attached) > job->standing.attached)
+        return "WAITING_FOR_WORKERS";
     return "QUEUED";
 }
 
@@ -91,7 +95,7 @@ static void describe_turn(const struct job *job, struct buf *out)
 {
     const struct standing *standing = &job->standing;
     const job_spec *spec = job->message->spec;
-    int workers = (int)spec->workers;
+    int workers = elastic_least(job->message, standing->attached);
     char text[16];
     buf_printf(out, "%s; ", queue_ordinal(standing->position, text));
     if (workers > standing->attached) {
@@ -182,11 +186,12 @@ static void start(struct job *job)
                 worker_is_kind(worker->device, spec->device))
                 idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
         }
-    if (count >= wanted) {
-        struct worker **chosen = mem_alloc_array((size_t)wanted + 1, sizeof(struct worker *));
-        placement_choose(idle, count, wanted);
-        for (int i = 0; i < wanted; i++) chosen[i] = idle[i].worker;
-        attempt_begin(job, chosen);
+    int world = elastic_choose(job->message, count);
+    if (world > 0) {
+        struct worker **chosen = mem_alloc_array((size_t)world + 1, sizeof(struct worker *));
+        placement_choose(idle, count, world);
+        for (int i = 0; i < world; i++) chosen[i] = idle[i].worker;
+        attempt_begin(job, chosen, world);
         free(chosen);
     }
     free(idle);
@@ -275,9 +280,10 @@ void queue_place(struct coordinator *c)
     count_workers(c, &fleets);
     for (int i = 0; i < count; i++) {
         const job_message *message = entries[i].job->message;
-        get_fleet(&fleets, message->spec->device);
+        int expected = get_fleet(&fleets, message->spec->device)->expected;
         items[i] = (struct queue_item){.kind = message->spec->device,
-                                       .workers = (int)message->spec->workers,
+                                       .workers = elastic_least(message, expected),
+                                       .most = (int)message->spec->workers,
                                        .priority = message->priority};
     }
     queue_decide(items, count, fleets.items, fleets.count);
@@ -287,6 +293,9 @@ void queue_place(struct coordinator *c)
         if (items[i].standing.decision == QUEUE_START) start(job);
         else note(job);
     }
+    for (int i = 0; i < c->job_count; i++)
+        if (elastic_is(c->jobs[i]->message))
+            resizing_check(c->jobs[i], get_fleet(&fleets, c->jobs[i]->message->spec->device));
     fleets_deinit(&fleets);
     free(items);
     free(entries);

@@ -25,7 +25,8 @@ struct queue_fleet {
 
 struct queue_item {
     const char *kind;
-    int workers;
+    int workers; /* at least */
+    int most;    /* it takes what is idle up to this many; 0: `workers` */
     int priority;
     struct standing standing; /* the result */
 };

@@ -1,0 +1,94 @@
+/* Elastic jobs; see elastic.h. */
+#include "coordinator/jobs/elastic.h"
+
+#include "coordinator/jobs/attempt.h"
+
+bool elastic_is(const job_message *job)
+{
+    return job->spec->elastic != NULL && job->spec->elastic->max_workers > 0;
+}
+
+static const Fsdpd__V1__PlanWorld *find_world(const job_message *job, uint32_t workers)
+{
+    for (size_t i = 0; job->plan != NULL && i < job->plan->n_worlds; i++)
+        if (job->plan->worlds[i]->workers == workers) return job->plan->worlds[i];
+    return NULL;
+}
+
+/* Whether its plan fits; one that was not made is refused where it is planned. */
+static bool fits(const job_message *job, uint32_t workers)
+{
+    const Fsdpd__V1__PlanWorld *world = find_world(job, workers);
+    return world == NULL || world->refused[0] == '\0';
+}
+
+status_t elastic_check(const job_message *job, uint32_t workers)
+{
+    const Fsdpd__V1__ElasticSpec *elastic = job->spec->elastic;
+    if (!elastic_is(job))
+        return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                      "job %s is not elastic: its job file has no "
+                                      "elastic.max_workers",
+                                      job->id),
+                           (struct status_details){.reason = "JOB_IS_NOT_ELASTIC",
+                                                   .subject = job->id});
+    if (workers < elastic->min_workers || workers > elastic->max_workers)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "workers: expected %u to %u, found %u", elastic->min_workers,
+                                      elastic->max_workers, workers),
+                           (struct status_details){.field = "workers"});
+    if (fits(job, workers)) return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT, "workers: %u: %s", workers,
+                                  find_world(job, workers)->refused),
+                       (struct status_details){.field = "workers"});
+}
+
+int elastic_choose(const job_message *job, int available)
+{
+    int wanted = (int)job->spec->workers;
+    if (!elastic_is(job)) return available >= wanted ? wanted : 0;
+    int least = (int)job->spec->elastic->min_workers;
+    for (int workers = available < wanted ? available : wanted; workers >= least; workers--)
+        if (fits(job, (uint32_t)workers)) return workers;
+    return 0;
+}
+
+int elastic_least(const job_message *job, int expected)
+{
+    int wanted = (int)job->spec->workers;
+    if (!elastic_is(job) || (job->attempt == 0 && expected >= wanted)) return wanted;
+    for (int workers = (int)job->spec->elastic->min_workers; workers < wanted; workers++)
+        if (fits(job, (uint32_t)workers)) return workers;
+    return wanted;
+}
+
+void elastic_note_end(struct job *job)
+{
+    if (!elastic_is(job->message) || job->attempt == NULL || !job->attempt->begun) return;
+    job->elastic.world = job->attempt->world;
+    job->elastic.step = job->message->step;
+    job->elastic.ended_at = coordinator_now();
+}
+
+void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out)
+{
+    const struct job_elastic *before = &job->elastic;
+    if (before->world == 0) return; /* the first attempt, or fsdpd was restarted */
+    uint64_t again = before->step > resumed_step ? before->step - resumed_step : 0;
+    buf_printf(out, "; %d worker%s before, %llu step%s lost, %.3g s without training",
+               before->world, before->world == 1 ? "" : "s", (unsigned long long)again,
+               again == 1 ? "" : "s", (double)(coordinator_now() - before->ended_at) / 1000);
+}
+
+bool elastic_continue(struct job *job, const char *why)
+{
+    if (!elastic_is(job->message) || job->attempt == NULL || !job->attempt->begun) return false;
+    if (job->elastic.lost_before && job->message->step <= job->elastic.lost_step) return false;
+    job->elastic.lost_before = true;
+    job->elastic.lost_step = job->message->step;
+    job_set_state(job, JOB_QUEUED, "RESIZING",
+                  "attempt %u ended at step %llu (%s): the job continues with the workers that are "
+                  "left",
+                  job->message->attempt, (unsigned long long)job->message->step, why);
+    return true;
+}
