@@ -73,7 +73,7 @@ class Diagnose(unittest.TestCase):
     def test_stopped_process(self):
         self.start()
         self.stop_rank(1)
-        found = self.wait_verdict("CAUSE_STOPPED", 1, "its process is stopped; rank 0 has waited")
+        found = self.wait_verdict("STOPPED", 1, "its process is stopped; rank 0 has waited")
         self.assertRegex(found["verdict"], r"in \w+( \S+)? of step \d+")
         one, other = found["ranks"]
         self.assertTrue(one["answered"] and one["waits"])
@@ -93,7 +93,7 @@ class Diagnose(unittest.TestCase):
         job = self.daemon.wait_state(self.job, "FAILED")
         self.assertIn("; diagnosis: rank 0 ", job["reason"]["message"])
         last = self.daemon.json("history", self.job)[-1]
-        self.assertEqual(last["diagnosis"]["cause"], "CAUSE_STOPPED")
+        self.assertEqual(last["diagnosis"]["cause"], "STOPPED")
         self.assertIn(last["diagnosis"]["verdict"], last["reason"]["message"])
         self.assertEqual(last["diagnosis"]["ranks_to_blame"], [0])
         shown = self.daemon.ctl("show", self.job).stdout
