@@ -64,7 +64,7 @@ TEST(windows_may_be_shorter)
     assert_build_fails(model, &options, "model.yaml: windows of -1 tokens: the model takes 1 to 9");
     options = (struct graph_options){.batch_size = 0, .time = 3};
     assert_build_fails(model, &options,
-                       "model.yaml: a batch of 0 windows of 3 tokens: every dimension must be "
+                       "model.yaml: a batch of 0 samples of (3,): every dimension must be "
                        "positive and all together at most 2^40 elements");
     options.batch_size = INT64_MAX;
     assert_build_fails(model, &options,
