@@ -27,6 +27,7 @@ try:
     import pyarrow.orc
     import pyarrow.parquet
     from PIL import Image
+    from tokenizers import Tokenizer, processors
 except ImportError as missing:
     print("SKIP: Python's packages for fsdpd-prepare are not installed:", missing)
     sys.exit(77)
@@ -157,9 +158,10 @@ class Hostile(Kinds):
               [{"role": "assistant", "content": "a", "tool_calls": [{"function": 3}, 7]}])
     KEYS = {"chat": ("messages", "conversations", "instruction", "output", "input", "system", "prompt", "completion", "tools"),
             "text": ("text",), "classify": ("text", "label"), "preference": ("prompt", "chosen", "rejected", "tools"),
-            "images": ("image", "label")}
+            "tags": ("tokens", "ner_tags"), "images": ("image", "label")}
     GOOD = {"chat": {"prompt": "red", "completion": "blue"}, "text": {"text": "red"}, "classify": {"text": "red", "label": 1},
-            "preference": {"prompt": "red", "chosen": "blue", "rejected": "green"}, "images": {"image": "dot.png", "label": 1}}
+            "preference": {"prompt": "red", "chosen": "blue", "rejected": "green"},
+            "tags": {"tokens": ["red"], "ner_tags": [1]}, "images": {"image": "dot.png", "label": 1}}
 
     def test_odd_records(self):
         Image.new("RGB", (2, 2)).save(self.path("dot.png"))
@@ -173,7 +175,7 @@ class Hostile(Kinds):
             with open(source, "wb") as file:
                 file.write(b"\n".join(text.encode() for text in lines) + b"\n\xff\xfe\n")
             more = ("--template", "chatml") if kind in ("chat", "preference") else ()
-            more = ("--classes", "0,1,7") if kind in ("classify", "images") else more
+            more = ("--classes", "0,1,7") if kind in ("classify", "images", "tags") else more
             with self.subTest(kind):
                 self.make(kind, source, kind + "-odd", "--validation", "0", *more)
                 counts = self.root_of(kind + "-odd")["origin"]["records"]
@@ -230,6 +232,46 @@ class Classify(Kinds):
         self.make("classify", train, "two", "--validation", other)
         self.assertEqual(list(self.array("two", "labels")), [1, 1, 1])
         self.assertEqual(list(self.array("two", "labels", "validation")), [0, 0])
+
+
+    def test_tokens_of_the_tokenizer_itself(self):
+        """They are around every text, and the last of them stays where a text is cut."""
+        tokenizer = Tokenizer.from_file(os.path.join(self.tokenizer, "tokenizer.json"))
+        first, last = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>", special_tokens=[("<s>", first), ("</s>", last)])
+        os.makedirs(self.path("ends"))
+        tokenizer.save(self.path("ends", "tokenizer.json"))
+        source = self.write("ends.jsonl", [{"text": text, "label": 0} for text in ("red", "red green blue what is")])
+        for most, lengths in ((0, None), (4, [3, 4])):
+            result = subprocess.run(
+                [sys.executable, "-m", "fsdpd_prepare", "classify", source, "--tokenizer", self.path("ends"), "-o",
+                 self.path("ends-data"), "--validation", "0", "--force", "--max-length", str(most), "--processes", "1"],
+                env=ENVIRONMENT, text=True, capture_output=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            tokens, borders = self.array("ends-data", "tokens"), self.array("ends-data", "documents").astype(int)
+            for begin, end in zip(borders, borders[1:]):
+                self.assertEqual((tokens[begin], tokens[end - 1]), (first, last))
+                self.assertNotIn(last, tokens[begin:end - 1])
+            self.assertTrue(lengths is None or list(numpy.diff(borders)) == lengths)
+
+
+class Tags(Kinds):
+    def test_the_first_token_of_a_word_has_its_label(self):
+        records = [{"tokens": ["red", "zzyzx"], "ner_tags": ["O", "B"]}, {"tokens": ["green"], "ner_tags": ["A"]}]
+        self.make("tags", self.write("tags.jsonl", records), "tags", "--validation", "0")
+        root = self.root_of("tags")
+        self.assertEqual((root["kind"], root["classes"], root["origin"]["names"]), ("tokens", 3, ["A", "B", "O"]))
+        labels, borders = self.array("tags", "token_labels"), self.array("tags", "documents").astype(int)
+        self.assertEqual(labels.dtype, numpy.int32)
+        self.assertEqual([int(label) for label in labels if label != -100], [2, 1, 0])
+        self.assertGreater(borders[1], 3)  # a word of several tokens
+        self.assertEqual(labels[borders[1]], 0)
+        self.assertEqual(len(labels), len(self.array("tags", "tokens")))
+        self.assertIn("  O         1  ####", self.prepare("show", self.path("tags"), "-n", "1"))
+        wrong = self.write("wrong.jsonl", [{"tokens": ["red", "blue"], "ner_tags": [1]}])
+        error = self.make("tags", wrong, "wrong", "--validation", "0", "--strict", code=2)
+        self.assertIn(f"{wrong}:1: its ner_tags are not a list with a label for each of its 2 words", error)
 
 
 class Preference(Kinds):

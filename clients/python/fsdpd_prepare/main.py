@@ -27,6 +27,10 @@ def add_labels(parser):
     parser.add_argument("--label", default="label", metavar="FIELD",
                         help="of a record (default label); without it, the name of the file's directory")
     parser.add_argument("--targets", choices=("class", "float"), default="class", help="classes, or numbers to predict")
+    add_classes(parser)
+
+
+def add_classes(parser):
     parser.add_argument("--classes", type=lambda text: text.split(","), metavar="NAME,...",
                         help="the classes in order; without it, all that occur, sorted")
 
@@ -63,6 +67,12 @@ def make_parser():
     add_tokens(classify, ("cut", "drop"))
     add_labels(classify)
     classify.add_argument("--field", default="text", help="of a record (default text)")
+    tags = verbs.add_parser("tags", help="words with a label each, for token classification")
+    add_common(tags)
+    add_tokens(tags, ("cut", "drop"))
+    tags.add_argument("--field", default="tokens", help="of a record: its words (default tokens)")
+    tags.add_argument("--label", default="ner_tags", metavar="FIELD", help="of a record: its labels (default ner_tags)")
+    add_classes(tags)
     images = verbs.add_parser("images", help="pictures with a label, for instance a directory for each class")
     add_common(images)
     add_labels(images)
@@ -92,7 +102,7 @@ def check(options):
         raise UsageError("--validation: expected a share from 0 to below 1")
     if getattr(options, "max_length", 0) < 0 or getattr(options, "max_length", 0) == 1:
         raise UsageError("--max-length: expected at least 2 tokens, or 0")
-    if getattr(options, "classes", None) and (options.targets == "float" or
+    if getattr(options, "classes", None) and (getattr(options, "targets", "class") == "float" or
                                               len(set(options.classes)) < len(options.classes)):
         raise UsageError("--classes: expected different names, and --targets class")
 

@@ -9,7 +9,7 @@ from .labels import Classes
 from .progress import Progress
 from .records import Malformed, Reader, UsageError, digest_of
 from .work import run
-from .writer import Writer
+from .writer import IGNORED, Writer
 
 NAMED_MAX = 5       # malformed records that are named
 REASONS_MAX = 20    # reasons that are counted apart
@@ -34,7 +34,7 @@ class Preparation:
             from .tokens import Tokens
             self.vocabulary = Tokens(self.settings["tokenizer"]).vocabulary
         self.writer = Writer(options.output, self.settings, options.force)
-        self.label = next((name for name in ("labels", "targets") if name in self.shapes_of(None)), None)
+        self.label = next((name for name in ("labels", "targets", "token_labels") if name in self.shapes_of(None)), None)
         self.load(self.writer.state or {})
 
     def load(self, state):
@@ -57,6 +57,8 @@ class Preparation:
                   "documents": ("uint64", ()), "mask": ("uint8", ())}
         if self.settings["kind"] == "classify":
             shapes["targets" if self.settings["targets"] == "float" else "labels"] = label
+        if self.settings["kind"] == "tags":
+            shapes["token_labels"] = ("int32", ())
         return shapes
 
     def check(self, entry):
@@ -69,8 +71,13 @@ class Preparation:
                 raise Malformed(f"it has {size[0]} x {size[1]} pixels, the first one {expected[0]} x {expected[1]}; "
                                 "--size resizes")
         if self.label and self.settings["targets"] != "float":
-            entry[self.label] = self.classes.add(entry[self.label])
+            entry[self.label] = self.number(entry[self.label])
         return entry
+
+    def number(self, label):
+        if not isinstance(label, list):
+            return self.classes.add(label)
+        return [IGNORED if one is None else self.classes.add(one) for one in label]
 
     def chain(self, digest):
         self.digest = hashlib.sha256(self.digest.encode() + digest).hexdigest()

@@ -111,6 +111,9 @@ class TokenSplit:
         histogram(self.lengths, out)
         if "labels" in self.arrays:
             print_classes(self.arrays["labels"], self.names, out)
+        elif "token_labels" in self.arrays:
+            labels = self.arrays["token_labels"]
+            print_classes(labels[labels >= 0], self.names, out)
         elif "targets" in self.arrays:
             print_numbers(self.arrays["targets"], out)
         for n in range(min(number * (2 if self.pairs else 1), len(self.lengths))):

@@ -42,6 +42,23 @@ class Tokens:
         """The id that ends a document, or None."""
         return self.tokenizer.token_to_id(self.special("eos_token")) if self.special("eos_token") else None
 
+    def completes(self):
+        """Whether the tokenizer itself adds tokens to a text, as BERT's [CLS] and [SEP]."""
+        return self.tokenizer.num_special_tokens_to_add(False) > 0
+
+    def tail(self):
+        """How many of these it adds at the end."""
+        added = self.tokenizer.encode("a").special_tokens_mask
+        return next((place for place, special in enumerate(reversed(added)) if not special), 0)
+
+    def complete(self, text, words=False):
+        """The ids of a text or a list of words, with what the tokenizer adds; for each the number of its word."""
+        try:
+            encoding = self.tokenizer.encode(text, is_pretokenized=words)
+        except (TypeError, UnicodeError):
+            raise Malformed("its text has half of a surrogate pair") from None
+        return encoding.ids, encoding.word_ids
+
     def encode(self, text):
         """Ids, and for each the place in `text` where it begins and ends."""
         try:

@@ -87,6 +87,11 @@ class TokenWork:
         return [{"tokens": ids, "mask": mask, **label} for ids, mask in found], done
 
 
+def with_tail(whole, part, tail):
+    """The beginning of `whole` that `part` is, with the last elements of `whole` as its last ones."""
+    return part[:len(part) - tail] + whole[len(whole) - tail:] if 0 < tail < len(part) else part
+
+
 class TextWork(TokenWork):
     def documents(self, record):
         ids = list(self.tokens.encode(text_of(record, self.settings["field"]))[0])
@@ -96,10 +101,48 @@ class TextWork(TokenWork):
 
 
 class ClassifyWork(TextWork):
+    def documents(self, record):
+        if not self.tokens.completes():
+            return super().documents(record)
+        ids = self.tokens.complete(text_of(record, self.settings["field"]))[0]
+        return [(ids, [1] * len(ids))]
+
+    def fit(self, ids, mask):
+        """What the tokenizer adds at the end stays there."""
+        parts, what = super().fit(ids, mask)
+        if what == "cut" and self.tokens.completes():
+            parts = [(with_tail(ids, part, self.tokens.tail()), mask) for part, mask in parts]
+        return parts, what
+
     def label(self, record):
         if self.settings["targets"] == "float":
             return {"targets": number_of(record, self.settings["label"])}
         return {"labels": label_of(record, self.settings["label"])}
+
+
+class TagsWork(TokenWork):
+    """Words with a label each: the first token of a word has it, and the others do not count."""
+
+    def words(self, record):
+        words, labels = record.get(self.settings["field"]), record.get(self.settings["label"])
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words) or not words:
+            raise Malformed(f"its {self.settings['field']} are not a list of words")
+        if not isinstance(labels, list) or len(labels) != len(words):
+            raise Malformed(f"its {self.settings['label']} are not a list with a label for each of its {len(words)} words")
+        return words, [label_of({"label": label}, "label") for label in labels]
+
+    def entries(self, record, path):
+        words, labels = self.words(record)
+        ids, places = self.tokens.complete(words, words=True)
+        tags = [labels[place] if place is not None and place not in places[:at] else None
+                for at, place in enumerate(places)]
+        if not any(tag is not None for tag in tags):
+            raise Malformed("it is empty")
+        parts, done = self.fit(ids, tags)
+        if done == "cut":
+            tail = self.tokens.tail()
+            parts = [(with_tail(ids, part, tail), with_tail(tags, kept, tail)) for part, kept in parts]
+        return [{"tokens": part, "mask": [1] * len(part), "token_labels": kept} for part, kept in parts], done
 
 
 class ChatWork(TokenWork):
@@ -151,7 +194,7 @@ class ImageWork:
                  "targets": target}], ""
 
 
-KINDS = {"chat": ChatWork, "text": TextWork, "classify": ClassifyWork, "preference": PreferenceWork,
+KINDS = {"chat": ChatWork, "text": TextWork, "classify": ClassifyWork, "tags": TagsWork, "preference": PreferenceWork,
          "images": ImageWork}
 
 

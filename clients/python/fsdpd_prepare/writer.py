@@ -20,6 +20,10 @@ def hash_file(path):
     return digest.hexdigest()
 
 
+PER_TOKEN = ("tokens", "mask", "token_labels")
+IGNORED = -100  # the label of a token that does not count
+
+
 class Array:
     """An .npy that grows along its first dimension; `count` of its elements are there already."""
 
@@ -72,7 +76,7 @@ class Split:
 
     def add(self, entry):
         for what, value in entry.items():
-            self.arrays[what].add(value if what in ("tokens", "mask") else [value])
+            self.arrays[what].add(value if what in PER_TOKEN else [value])
         if "documents" in self.arrays:
             self.arrays["documents"].add([self.arrays["tokens"].count])
 
@@ -136,9 +140,12 @@ class Writer:
 
     def renumber(self, what, numbers):
         """Replaces the numbers of labels, in the smallest type that holds them."""
-        kind = numpy.min_scalar_type(max(numbers)).name
+        kind = "int32" if what == "token_labels" else numpy.min_scalar_type(max(numbers)).name
         for split in self.splits.values():
-            split.arrays[what].replace(numpy.asarray(numbers)[split.arrays[what].values()], kind)
+            values = split.arrays[what].values()
+            counts = values >= 0
+            split.arrays[what].replace(numpy.where(counts, numpy.asarray(numbers)[numpy.where(counts, values, 0)], IGNORED),
+                                       kind)
 
     def finish(self, root):
         splits = {name: self.splits[name].close() for name in sorted(self.splits)}
