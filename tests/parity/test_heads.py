@@ -40,6 +40,8 @@ HEADS = {
         families.FAMILIES["distilbert"][1], num_labels=3, seq_classif_dropout=0.0), ONE),
     "distilbert-tokens": ("DistilBertForTokenClassification", dict(
         families.FAMILIES["distilbert"][1], num_labels=5), TOKENS),
+    "electra": ("ElectraForSequenceClassification", dict(ENCODER, embedding_size=16, num_labels=3), ONE),
+    "electra-tokens": ("ElectraForTokenClassification", dict(ENCODER, embedding_size=16, num_labels=5), TOKENS),
     "gpt2": ("GPT2ForSequenceClassification", dict(
         families.FAMILIES["gpt2"][1], num_labels=3, pad_token_id=PADDING), ONE),
     "llama": ("LlamaForSequenceClassification", dict(PADDED, head_dim=6, num_labels=3), ONE),
