@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds fsdpd with warnings as errors and runs every unit, engine, parity and system test once.
 #
-#   --all         does so in the release tarball (make distcheck), then runs the unit and engine tests under
+#   --all         does so in the release tarball (make distcheck), then runs the CUDA kernels' tests under
+#                 ThreadSanitizer, the unit and engine tests under
 #                 AddressSanitizer and UndefinedBehaviorSanitizer, and fuzzes every parser for
 #                 FSDPD_FUZZ_SECONDS (20). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
 #                 under sanitizers. Continuous integration runs this form.
@@ -142,6 +143,7 @@ fi
 
 echo "== release tarball and its tests"
 release_tarball
+step "CUDA kernels under ThreadSanitizer" make -C build --quiet -j"$(nproc)" check-races
 
 # The CUDA device's tests on the stub runtime take much longer than all others together.
 sanitizer_options=(--enable-werror --enable-sanitizers)

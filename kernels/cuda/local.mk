@@ -60,7 +60,30 @@ tests_unit_test_cuda_kernels_vision_LDADD = $(cuda_test_libs)
 tests_unit_test_cuda_step_SOURCES = tests/unit/test_cuda_step.c tests/unit/kernel_fixture.h
 tests_unit_test_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
+
+# All of them in one program, with the kernels compiled for ThreadSanitizer: `make check-races`.
+EXTRA_LIBRARIES = tests/emulation/libcuda_races.a tests/emulation/libcuda_fibers.a
+tests_emulation_libcuda_races_a_SOURCES = tests/emulation/kernels.cc tests/emulation/kernels_attention.cc \
+  tests/emulation/planted.cc tests/emulation/planted.h
+tests_emulation_libcuda_races_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation
+tests_emulation_libcuda_races_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -g -ffp-contract=off -fsanitize=thread
+tests_emulation_libcuda_fibers_a_SOURCES = tests/emulation/emulation.cc tests/emulation/emulation.h %D%/table.c
+tests_emulation_libcuda_fibers_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation -DEMULATION_RACES
+EXTRA_PROGRAMS = tests/unit/test_cuda_races
+tests_unit_test_cuda_races_SOURCES = tests/unit/test_cuda_races.c tests/unit/test_cuda_step.c \
+  tests/unit/test_kernels.c tests/unit/test_kernels_attention.c tests/unit/test_kernels_bfloat16.c \
+  tests/unit/test_kernels_sequence.c tests/unit/test_kernels_vision.c
+tests_unit_test_cuda_races_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA -DTEST_RACES
+tests_unit_test_cuda_races_LDFLAGS = $(AM_LDFLAGS) -fsanitize=thread
+tests_unit_test_cuda_races_LDADD = tests/emulation/libcuda_races.a tests/emulation/libcuda_fibers.a \
+  tests/emulation/libcuda_races.a $(kernel_test_libs) -lstdc++
+check-races: tests/unit/test_cuda_races
+	srcdir=$(srcdir) builddir=. $(srcdir)/tests/check_races.sh
+.PHONY: check-races
+CLEANFILES += tests/unit/test_cuda_races tests/unit/test_cuda_races*.log tests/unit/test_cuda_races.log.tests \
+  tests/emulation/libcuda_races.a tests/emulation/libcuda_fibers.a
 endif
+EXTRA_DIST += tests/check_races.sh
 
 if HAVE_CUDA
 CUDA_OBJECTS = $(CUDA_KERNELS:.cu=.o)

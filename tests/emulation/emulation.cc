@@ -18,6 +18,10 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
+#ifdef EMULATION_RACES
+#include <sanitizer/tsan_interface.h>
+#endif
+
 thread_local dim3 threadIdx, blockIdx, gridDim;
 int (*emulation_enqueue)(void *stream, std::function<void()> work);
 
@@ -56,6 +60,7 @@ namespace
 {
 
 enum { WARP_SIZE = 32, THREADS_MAX = 1024, SLOT_BYTES = 8, STACK_BYTES = 64 * 1024 };
+enum { PARTS_MAX = 64 };
 enum { SHARED_BYTES = 48 * 1024 }; /* what every device has by default */
 
 enum state { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, ENDED };
@@ -66,11 +71,19 @@ struct fiber {
     bool resumed; /* it runs already, so it is switched to, not started */
     unsigned char slots[2][SLOT_BYTES];
     int turn; /* which slot the next exchange uses */
+#ifdef EMULATION_RACES
+    void *sanitizer = nullptr; /* its fiber, kept from block to block as the stack is */
+#endif
 };
 
 struct shared_part {
     const void *key;
     size_t offset;
+};
+
+struct block_memory {
+    alignas(64) char shared[SHARED_BYTES];
+    char barriers[2]; /* their tags, in turns */
 };
 
 /* One per thread of the CPU: ranks may be threads. */
@@ -80,7 +93,7 @@ struct machine {
     context_t scheduler;
     int threads = 0, current = 0, at_block = 0, at_warp[THREADS_MAX / WARP_SIZE] = {};
     const std::function<void()> *body = nullptr;
-    alignas(64) char shared[SHARED_BYTES];
+    struct block_memory *block = nullptr;
     std::vector<shared_part> parts;
     size_t shared_used = 0;
     uint64_t random = 1;
@@ -88,9 +101,15 @@ struct machine {
     const void *scheduler_stack = nullptr;
     size_t scheduler_bytes = 0;
 #endif
+#ifdef EMULATION_RACES
+    void *sanitizer = nullptr; /* the scheduler */
+    int barriers = 0;          /* that the block has passed */
+    char begun, ended;         /* tags of the launch */
+#endif
     ~machine()
     {
         if (stacks != nullptr) munmap(stacks, (size_t)THREADS_MAX * STACK_BYTES);
+        if (block != nullptr) munmap(block, sizeof *block);
     }
 };
 
@@ -111,6 +130,103 @@ uint64_t next_random()
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
 }
+
+void *map(size_t bytes)
+{
+    void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) fail("no memory");
+    return memory;
+}
+
+/* ---- reports to ThreadSanitizer ---- */
+
+#ifdef EMULATION_RACES
+/* Newly mapped memory has no history: a block's shared memory is not another block's. */
+void block_begins()
+{
+    munmap(m.block, sizeof *m.block);
+    m.block = (block_memory *)map(sizeof *m.block);
+    m.barriers = 0;
+    memset(m.block->shared, 0xff, sizeof m.block->shared);
+    __tsan_release(&m.begun);
+}
+
+void races_thread_runs(fiber &f)
+{
+    if (f.sanitizer == nullptr) f.sanitizer = __tsan_create_fiber(0);
+    __tsan_switch_to_fiber(f.sanitizer, __tsan_switch_to_fiber_no_sync);
+    if (!f.resumed) __tsan_acquire(&m.begun);
+}
+
+void races_thread_rests(const fiber &f)
+{
+    if (f.where == ENDED) __tsan_release(&m.ended);
+    __tsan_switch_to_fiber(m.sanitizer, __tsan_switch_to_fiber_no_sync);
+}
+
+void races_launch_begins()
+{
+    m.sanitizer = __tsan_get_current_fiber();
+}
+
+void races_launch_ends()
+{
+    __tsan_acquire(&m.ended);
+}
+
+char *races_barrier()
+{
+    return &m.block->barriers[m.barriers % 2];
+}
+
+void races_arrive()
+{
+    __tsan_release(races_barrier());
+}
+
+void races_next_barrier()
+{
+    m.barriers++;
+}
+
+void races_pass(char *barrier)
+{
+    __tsan_acquire(barrier);
+}
+#else
+void block_begins()
+{
+    memset(m.block->shared, 0xff, sizeof m.block->shared);
+}
+void races_thread_runs(const fiber &)
+{
+}
+void races_thread_rests(const fiber &)
+{
+}
+void races_launch_begins()
+{
+}
+void races_launch_ends()
+{
+}
+char *races_barrier()
+{
+    return nullptr;
+}
+void races_arrive()
+{
+}
+void races_next_barrier()
+{
+}
+void races_pass(char *)
+{
+}
+#endif
+
+/* ---- threads ---- */
 
 void fiber_main();
 
@@ -149,6 +265,7 @@ void to_scheduler(bool for_good)
                                    m.scheduler_bytes);
 #endif
     (void)for_good;
+    races_thread_rests(f);
     switch_context(&f.context, &m.scheduler);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake, &m.scheduler_stack, &m.scheduler_bytes);
@@ -172,13 +289,14 @@ void resume(int thread)
     m.current = thread;
     threadIdx = dim3((unsigned)thread, 0, 0);
     if (!f.resumed) {
-        f.resumed = true;
         prepare_context(&f.context, m.stacks + (size_t)thread * STACK_BYTES);
     }
 #if defined(__SANITIZE_ADDRESS__)
     void *fake = nullptr;
     __sanitizer_start_switch_fiber(&fake, m.stacks + (size_t)thread * STACK_BYTES, STACK_BYTES);
 #endif
+    races_thread_runs(f);
+    f.resumed = true;
     switch_context(&m.scheduler, &f.context);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
@@ -222,8 +340,8 @@ void run_block(int threads)
 {
     m.threads = threads;
     m.at_block = 0;
+    block_begins();
     memset(m.at_warp, 0, sizeof m.at_warp);
-    memset(m.shared, 0xff, sizeof m.shared);
     m.parts.clear();
     m.shared_used = 0;
     for (int i = 0; i < threads; i++) {
@@ -249,15 +367,15 @@ void run_grid(dim3 grid, int threads, const std::function<void()> &body)
     if (threads % WARP_SIZE != 0 || threads > THREADS_MAX) fail("a block is whole warps");
     if (grid.x == 0 || grid.y == 0 || grid.y > 65535) fail("a grid that no device takes");
     if (m.stacks == nullptr) {
-        void *memory = mmap(nullptr, (size_t)THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) fail("no memory for stacks");
-        m.stacks = (char *)memory;
+        m.stacks = (char *)map((size_t)THREADS_MAX * STACK_BYTES);
+        m.block = (block_memory *)map(sizeof *m.block);
+        m.parts.reserve(PARTS_MAX);
         m.fibers.resize(THREADS_MAX);
     }
     m.random = seed;
     m.body = &body;
     gridDim = grid;
+    races_launch_begins();
     uint64_t count = (uint64_t)grid.x * grid.y;
     order blocks(count);
     for (uint64_t i = 0; i < count; i++) {
@@ -265,6 +383,7 @@ void run_grid(dim3 grid, int threads, const std::function<void()> &body)
         blockIdx = dim3((unsigned)(block % grid.x), (unsigned)(block / grid.x), 0);
         run_block(threads);
     }
+    races_launch_ends();
 }
 
 } // namespace
@@ -285,33 +404,44 @@ int emulation_run(void *stream, dim3 grid, int threads, const std::function<void
 void *emulation_shared(const void *key, size_t bytes)
 {
     for (const shared_part &part : m.parts)
-        if (part.key == key) return m.shared + part.offset;
+        if (part.key == key) return m.block->shared + part.offset;
     size_t offset = (m.shared_used + 15) / 16 * 16;
-    if (offset + bytes > SHARED_BYTES) fail("more shared memory than a block has");
+    if (offset + bytes > SHARED_BYTES || m.parts.size() == PARTS_MAX)
+        fail("more shared memory than a block has");
     m.parts.push_back({key, offset});
     m.shared_used = offset + bytes;
-    return m.shared + offset;
+    return m.block->shared + offset;
 }
 
 void emulation_sync_block()
 {
+    char *barrier = races_barrier();
+    races_arrive();
     if (++m.at_block == m.threads) {
         m.at_block = 0;
         for (int i = 0; i < m.threads; i++)
             if (m.fibers[(size_t)i].where == AT_BLOCK_BARRIER) m.fibers[(size_t)i].where = READY;
-        return;
+        races_next_barrier();
+    } else {
+        m.fibers[(size_t)m.current].where = AT_BLOCK_BARRIER;
+        wait_here();
     }
-    m.fibers[(size_t)m.current].where = AT_BLOCK_BARRIER;
-    wait_here();
+    races_pass(barrier);
+}
+
+/* memcpy would be seen by ThreadSanitizer. */
+static void copy(void *to, const void *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) ((volatile char *)to)[i] = ((const char *)from)[i];
 }
 
 /* Two slots alternate: a thread one exchange ahead does not overwrite the value of those behind. */
-const void *emulation_exchange(const void *value, size_t bytes, int from)
+void emulation_exchange(void *value, size_t bytes, int from)
 {
     fiber &f = m.fibers[(size_t)m.current];
     int warp = m.current / WARP_SIZE, turn = f.turn;
     f.turn ^= 1;
-    memcpy(f.slots[turn], value, bytes);
+    copy(f.slots[turn], value, bytes);
     if (++m.at_warp[warp] == WARP_SIZE) {
         m.at_warp[warp] = 0;
         for (int i = warp * WARP_SIZE; i < (warp + 1) * WARP_SIZE; i++)
@@ -320,5 +450,5 @@ const void *emulation_exchange(const void *value, size_t bytes, int from)
         f.where = AT_WARP_BARRIER;
         wait_here();
     }
-    return m.fibers[(size_t)(warp * WARP_SIZE + from)].slots[turn];
+    copy(value, m.fibers[(size_t)(warp * WARP_SIZE + from)].slots[turn], bytes);
 }

@@ -5,8 +5,11 @@
  * block's shared memory starts as bytes 0xff: NaN. If threads wait at a barrier that others never
  * reach, the process ends with a message.
  *
- * The emulation cannot find races between two barriers, unless another order of threads gives
- * another result.
+ * With EMULATION_RACES, and the kernels compiled for ThreadSanitizer (but not emulation.cc), every
+ * thread is a fiber of it: a barrier orders what its block's threads did before and after it, the
+ * begin and the end of a launch order everything, and nothing else does, no shuffle and no end of a
+ * block. It then reports races within a block and between blocks. Otherwise races are seen only if
+ * another order of threads gives another result.
  */
 #ifndef FSDPD_TESTS_EMULATION_H
 #define FSDPD_TESTS_EMULATION_H
@@ -43,8 +46,8 @@ extern "C" void emulation_set_seed(uint64_t seed);
 void *emulation_shared(const void *key, size_t bytes);
 void emulation_sync_block();
 
-/* Waits for the warp; returns the value that lane `from` passed. */
-const void *emulation_exchange(const void *value, size_t bytes, int from);
+/* Waits for the warp; replaces the value by that which lane `from` passed. */
+void emulation_exchange(void *value, size_t bytes, int from);
 
 static inline void __syncthreads()
 {
@@ -58,11 +61,9 @@ static inline float __fdividef(float a, float b)
 
 template <typename T> static inline T __shfl_xor_sync(unsigned mask, T value, int distance)
 {
-    T result;
     (void)mask;
-    int from = (int)(threadIdx.x % 32) ^ distance;
-    memcpy(&result, emulation_exchange(&value, sizeof value, from), sizeof result);
-    return result;
+    emulation_exchange(&value, sizeof value, (int)(threadIdx.x % 32) ^ distance);
+    return value;
 }
 
 #endif

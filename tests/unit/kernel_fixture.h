@@ -33,6 +33,13 @@ enum { ON_CUDA = 1 };
 enum { ON_CUDA = 0 };
 #endif
 
+/* Under ThreadSanitizer (test_cuda_races.c) a few runs see what many would. */
+#ifdef TEST_RACES
+enum { RACES = 1 };
+#else
+enum { RACES = 0 };
+#endif
+
 /* Random numbers (splitmix64): the same on every machine and in every run, unless FSDPD_TEST_SEED
  * selects others. */
 struct random {
@@ -296,7 +303,7 @@ static void run_on_device(const struct op_desc *desc, struct kernel_call call)
 static void run_on_cuda(const struct op_desc *desc, struct kernel_call call)
 {
     static uint64_t runs;
-    static const int processors[] = {1, 2, 132};
+    static const int processors[] = {1, 2, RACES ? 4 : 132};
     struct cuda_op op;
     ck_assert_status_ok(op_desc_check(desc));
     ck_assert_status_ok(cuda_op_prepare(desc, &op));
@@ -381,17 +388,17 @@ static void compare_libraries(struct random *random, const struct op_desc *desc,
     }
     run_once(KERNELS_REFERENCE, desc, reference);
     run_once(KERNELS_CPU, desc, call);
-    run_once(KERNELS_CPU, desc, second);
+    if (!RACES) run_once(KERNELS_CPU, desc, second);
     for (int i = 0; i < desc->output_count; i++) {
         if (!desc->output_present[i]) continue;
         how->expect_close(desc, i, found[i].memory, expected[i].memory);
-        ck_assert_msg(memcmp(found[i].memory, again[i].memory, found[i].bytes) == 0,
+        ck_assert_msg(RACES || memcmp(found[i].memory, again[i].memory, found[i].bytes) == 0,
                       "%s: output %d differs the second time", name, i);
         ck_assert_msg(area_edges_whole(&found[i]), "%s writes beyond output %d", name, i);
         exact = exact && desc->outputs[i].layout == desc->inputs[0].layout;
     }
     /* In place: the same bits. */
-    if (op_info_get(desc->kind)->element_wise && !desc->accumulate[0] && exact) {
+    if (op_info_get(desc->kind)->element_wise && !desc->accumulate[0] && exact && !RACES) {
         struct kernel_call in_place = call;
         in_place.outputs[0] = inputs[0].memory;
         run_once(KERNELS_CPU, desc, in_place);

@@ -121,8 +121,8 @@ TESTS_BELOW(.timeout = 120);
 LOOP_TEST(optimizers, 0, 5)
 {
     struct random random = {(uint64_t)_i + 1};
-    for (int l = 0; l < LENGTHS; l++)
-        for (int off = 0; off < 2; off++) {
+    for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)
+        for (int off = 0; off < (RACES ? 1 : 2); off++) {
             compare_step(&random, _i, lengths[l], (size_t)off, false, false);
             compare_step(&random, _i, lengths[l], (size_t)off, true, false);
         }
@@ -252,7 +252,7 @@ TEST(head_block)
     static float logits[ROWS * 9024], bias[LONGEST], whole[ROWS * LONGEST];
     static uint16_t gradient[ROWS * 9024];
     struct random random = {13};
-    for (size_t c = 0; c < COUNT_OF(sizes); c++)
+    for (size_t c = RACES ? COUNT_OF(sizes) - 2 : 0; c < COUNT_OF(sizes); c++)
         for (int low = 0; low < 2; low++) {
             int64_t n = sizes[c].classes, stride = sizes[c].stride;
             int32_t target[ROWS];

@@ -6,7 +6,7 @@
 #include "kernel_fixture.h"
 #include "tests/testing.h"
 
-enum { RUNS = ON_CUDA ? 12 : 60, MAX_OPERANDS = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
+enum { RUNS = RACES ? 2 : ON_CUDA ? 12 : 60, MAX_OPERANDS = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
 
 static enum layout random_layout(struct random *random)
 {

@@ -8,7 +8,7 @@
 #include "kernels/bfloat16.h"
 #include "tests/testing.h"
 
-enum { RUNS = ON_CUDA ? 6 : 30 };
+enum { RUNS = RACES ? 2 : ON_CUDA ? 6 : 30 };
 
 /* Padding before, after, anywhere, or everywhere. */
 static void fill_mask(struct random *random, const struct world *world, int input)

@@ -7,7 +7,7 @@
 #include "kernels/cpu/loops.h"
 #include "tests/testing.h"
 
-enum { RUNS = ON_CUDA ? 8 : 25, OPERANDS_MAX = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
+enum { RUNS = RACES ? 2 : ON_CUDA ? 8 : 25, OPERANDS_MAX = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
 
 /* The definition: the nearer of the two neighbours, at a tie the even one; by the value, not by bit
  * operations. */
