@@ -140,6 +140,28 @@ static status_t apply_set(struct options *options, const struct option_row *row,
     return NULL;
 }
 
+static status_t apply_slow_rank(struct options *options, const struct option_row *row,
+                                const char *text)
+{
+    struct plan_role_options *plan = &options->plan;
+    (void)row;
+    if (plan->slow_rank_count == PLAN_ROLE_SLOW_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "at most %d", PLAN_ROLE_SLOW_MAX);
+    plan->slow_ranks[plan->slow_rank_count++] = text;
+    return NULL;
+}
+
+static status_t apply_slow_link(struct options *options, const struct option_row *row,
+                                const char *text)
+{
+    struct plan_role_options *plan = &options->plan;
+    (void)row;
+    if (plan->slow_link_count == PLAN_ROLE_SLOW_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "at most %d", PLAN_ROLE_SLOW_MAX);
+    plan->slow_links[plan->slow_link_count++] = text;
+    return NULL;
+}
+
 static status_t apply_memory(struct options *options, const struct option_row *row,
                              const char *text)
 {
@@ -169,6 +191,14 @@ const struct option_row option_rows[] = {
              "ranks\n(h200x8), or a file (cpu)"},
     {NULL, "--world", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, SPEC_WORKERS_MAX), SETS(plan.world),
      .help = "number of ranks (from the profile, or the job)"},
+    {NULL, "--simulate", "HOSTSxDEVICES", FOR_PLAN, OPTION_TEXT, SETS(plan.simulate),
+     .help = "time a step on a cluster of up to 65,536 ranks"},
+    {NULL, "--slow-rank", "RANK=SPEED", FOR_PLAN, OPTION_TEXT, .list = true,
+     .apply = apply_slow_rank,
+     .help = "with --simulate: a rank's fraction of its speed,\n17=0.8; may be repeated"},
+    {NULL, "--slow-link", "HOST=SPEED", FOR_PLAN, OPTION_TEXT, .list = true,
+     .apply = apply_slow_link,
+     .help = "with --simulate: the fraction of their speed that a\nhost's links to others have, 3=0.5; may be repeated"},
     {NULL, "--auto", NULL, FOR_PLAN, OPTION_SWITCH, SETS(plan.choose),
      .help = "choose units, strategy, recomputation, offload\nand batches: the fastest settings that fit"},
     {NULL, "--memory", "BYTES", FOR_PLAN, OPTION_TEXT, .apply = apply_memory,

@@ -12,9 +12,11 @@
 
 #include "base/mem.h"
 #include "planning/planning.h"
+#include "planning/simulate.h"
 #include "print/json.h"
 #include "print/plan_report.h"
 #include "print/table.h"
+#include "simulate_report.h"
 #include "worker/job_message.h"
 
 /* The exit codes of fsdpctl (docs/fsdpctl.md). */
@@ -138,6 +140,43 @@ static status_t print_chosen(const struct plan_role_options *options, int world,
     return NULL;
 }
 
+static status_t read_cluster(const struct plan_role_options *options, struct cluster *cluster)
+{
+    TRY(status_wrap(simulate_read_cluster(options->simulate, cluster), "--simulate"));
+    for (int i = 0; i < options->slow_rank_count; i++)
+        TRY(status_wrap(simulate_read_slow(options->slow_ranks[i], false, cluster), "--slow-rank"));
+    for (int i = 0; i < options->slow_link_count; i++)
+        TRY(status_wrap(simulate_read_slow(options->slow_links[i], true, cluster), "--slow-link"));
+    return NULL;
+}
+
+/* The job file's own limit of workers is lower than the simulation's. */
+static int simulate(const struct plan_role_options *options, const struct profile *profile)
+{
+    struct cluster cluster = {0};
+    struct simulated simulated;
+    struct job_settings settings;
+    Fsdpd__V1__JobSpec *spec = NULL;
+    status_t status = read_cluster(options, &cluster);
+    int world = cluster.hosts * cluster.devices;
+    if (status == NULL)
+        status =
+            read_job(options, world < SPEC_WORKERS_MAX ? world : SPEC_WORKERS_MAX, NULL, &spec);
+    if (status != NULL) return fail(status, false);
+    status = find_job(options, spec, &settings);
+    if (status == NULL) {
+        status = planning_simulate(&settings.job, profile, &cluster, &simulated);
+        job_settings_deinit(&settings);
+    }
+    spec_free(spec);
+    if (status != NULL) return fail(status, true);
+    struct buf text = {0};
+    simulate_report(&cluster, &simulated, profile->name, options->json, &text);
+    fwrite(buf_text(&text), 1, text.length, stdout);
+    buf_deinit(&text);
+    return fflush(stdout) == 0 ? 0 : EXIT_OTHER;
+}
+
 static int run(const struct plan_role_options *options, struct profile *profile)
 {
     Fsdpd__V1__JobSpec *spec = NULL;
@@ -161,7 +200,7 @@ int plan_role_main(const struct plan_role_options *options)
     struct profile profile;
     status_t status = profile_find(options->profile != NULL ? options->profile : "cpu", &profile);
     if (status != NULL) return fail(status_wrap(status, "--profile"), false);
-    int code = run(options, &profile);
+    int code = options->simulate != NULL ? simulate(options, &profile) : run(options, &profile);
     profile_deinit(&profile);
     return code;
 }

@@ -9,13 +9,16 @@
 
 #include "spec/spec.h"
 
-enum { PLAN_ROLE_DATA_ROOTS_MAX = 16, PLAN_ROLE_FAMILIES_MAX = 16 };
+enum { PLAN_ROLE_DATA_ROOTS_MAX = 16, PLAN_ROLE_FAMILIES_MAX = 16, PLAN_ROLE_SLOW_MAX = 64 };
 
 struct plan_role_options {
     const char *job_file;
-    const char *profile; /* NULL: the cpu's */
-    int world;           /* 0: from the profile or the job */
-    int threads;         /* for the cpu, per rank; 0: 1 */
+    const char *profile;  /* NULL: the cpu's */
+    int world;            /* 0: from the profile or the job */
+    const char *simulate; /* hosts and devices: "1024x8"; NULL: none */
+    const char *slow_ranks[PLAN_ROLE_SLOW_MAX], *slow_links[PLAN_ROLE_SLOW_MAX];
+    int slow_rank_count, slow_link_count;
+    int threads; /* for the cpu, per rank; 0: 1 */
     bool dump, json, choose;
     uint64_t memory_bytes; /* of a device; 0: the profile's */
     const char *data_roots[PLAN_ROLE_DATA_ROOTS_MAX];

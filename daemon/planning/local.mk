@@ -7,6 +7,8 @@ libplanning_a_SOURCES = \
   %D%/calibrate_models.c %D%/calibrate_models.h \
   %D%/calibrate_steps.c \
   %D%/choose.c %D%/choose.h \
+  %D%/cluster.c %D%/cluster.h \
+  %D%/simulate.c %D%/simulate.h \
   %D%/local_store.c %D%/local_store.h \
   %D%/message.c %D%/message.h \
   %D%/planning.c %D%/planning.h \
@@ -31,6 +33,12 @@ tests_unit_test_calibrate_LDADD = libplanning.a libtrain.a libcheckpoint.a libdi
 check_PROGRAMS += tests/unit/test_planning
 TESTS += tests/unit/test_planning
 tests_unit_test_planning_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libdigest.a libhf.a \
+  libspec.a libproto.a $(RUNTIME_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) \
+  $(TEST_LIBS)
+
+check_PROGRAMS += tests/unit/test_simulate
+TESTS += tests/unit/test_simulate
+tests_unit_test_simulate_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libdigest.a libhf.a \
   libspec.a libproto.a $(RUNTIME_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) \
   $(TEST_LIBS)
 

@@ -532,6 +532,11 @@ uint32_t train_session_micro_steps(const struct train_session *session)
     return session->micro_steps;
 }
 
+double train_session_step_flops(const struct train_session *session)
+{
+    return session->step_flops;
+}
+
 int64_t train_session_context(const struct train_session *session)
 {
     return session->job->context;

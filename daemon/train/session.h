@@ -43,6 +43,8 @@ const struct model *train_session_model(const struct train_session *session);
 const struct weights *train_session_weights(const struct train_session *session);
 uint64_t train_session_steps(const struct train_session *session);       /* of the whole run */
 uint32_t train_session_micro_steps(const struct train_session *session); /* batches of a step */
+/* Floating-point operations of a training step on all ranks, without repetitions. */
+double train_session_step_flops(const struct train_session *session);
 int64_t train_session_context(const struct train_session *session);      /* tokens of a window */
 /* Measures an epoch of a dataset's rows. *known is false for other data, and for data too large to
  * read here. */

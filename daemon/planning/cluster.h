@@ -1,0 +1,33 @@
+/*
+ * Simulates a step of a plan on a cluster of hosts with devices, of which some ranks or hosts'
+ * links are slower. All ranks run the same instructions; a collective begins when the last rank of
+ * its group has come. Ranks that cannot differ, because their speeds and those of all groups around
+ * them are the same, are simulated once. Pure functions; any thread.
+ */
+#ifndef FSDPD_PLANNING_CLUSTER_H
+#define FSDPD_PLANNING_CLUSTER_H
+
+#include "fsdp/plan_estimate.h"
+
+enum { CLUSTER_RANKS_MAX = 65536, CLUSTER_SLOW_MAX = 64 };
+
+/* A rank's, or a host's, fraction of its speed. */
+struct cluster_slow {
+    int index;
+    double speed; /* above 0, at most 1 */
+};
+
+struct cluster {
+    int hosts, devices;                          /* of each host; together the plan's world */
+    struct cluster_slow ranks[CLUSTER_SLOW_MAX]; /* their arithmetic and memory */
+    int rank_count;
+    struct cluster_slow links[CLUSTER_SLOW_MAX]; /* a host's links to other hosts */
+    int link_count;
+};
+
+/* The step of the largest set of equal ranks; `kinds` is the number of such sets. */
+void cluster_simulate(const struct cluster *cluster, const struct plan *plan,
+                      const struct plan_program *program, const struct plan_rates *rates,
+                      struct plan_estimate *estimate, int *kinds);
+
+#endif
