@@ -148,6 +148,6 @@ double stalls_quiet_seconds(const struct job *job)
 {
     const struct attempt *attempt = job->attempt;
     if (attempt == NULL || attempt->stall.step_at == 0)
-        return (double)(clock_wall_ms() - job->message->state_ms) / 1000.0;
+        return (double)(clock_wall_ms() - message_time_ms(job->message->state_time)) / 1000.0;
     return (double)(coordinator_now() - attempt->stall.since) / 1000.0;
 }

@@ -12,7 +12,8 @@
 static bool can_change(const struct job *job)
 {
     const struct attempt *attempt = job->attempt;
-    return elastic_is(job->message) && job->message->state == FSDPD__V1__JOB_STATE__RUNNING &&
+    return elastic_is(job->message) &&
+           job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING &&
            attempt_is_active(job) && !attempt->stop.pausing && !attempt->stop.vacating &&
            attempt->saving == 0 && checkpoint_place_exists(job);
 }
