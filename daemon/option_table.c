@@ -166,9 +166,10 @@ static status_t apply_memory(struct options *options, const struct option_row *r
                              const char *text)
 {
     (void)row;
-    if (text_parse_bytes(text, &options->plan.memory_bytes)) return NULL;
+    uint64_t *bytes = &options->plan.memory_bytes;
+    if (text_parse_bytes(text, bytes) && *bytes > 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
-                      "expected bytes, such as 80GB or 512MiB, found '%s'", text);
+                      "expected bytes above 0, such as 80GB or 512MiB, found '%s'", text);
 }
 
 static status_t apply_output(struct options *options, const struct option_row *row,

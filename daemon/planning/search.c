@@ -9,6 +9,7 @@
 #include "planning/search.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -294,6 +295,18 @@ static bool spans_hosts(const struct advisor *advisor)
     return advisor->job->world > advisor->profile->rates.devices_per_host;
 }
 
+static void find_largest_op(const struct graph *graph, struct found *found)
+{
+    for (int i = 0; i < graph->op_count; i++) {
+        struct op_desc desc;
+        graph_describe_op(graph, i, &desc);
+        uint64_t bytes = op_desc_bytes(&desc);
+        if (bytes <= found->op_bytes) continue;
+        found->op_bytes = bytes;
+        snprintf(found->op, sizeof found->op, "%s", graph->ops[i].name);
+    }
+}
+
 /* Describes a point by its full plan. */
 static void describe(struct searching *search, const struct plan *plan, struct found *found)
 {
@@ -310,6 +323,7 @@ static void describe(struct searching *search, const struct plan *plan, struct f
     found->peak = plan->peak_bytes;
     found->host = plan->host_bytes;
     found->across_hosts = spans_hosts(search->advisor);
+    find_largest_op(program->graph, found);
     for (int c = 0; c < BUFFER_CLASS_COUNT; c++) {
         if (program->class_bytes_at_peak[c] <= found->largest_bytes) continue;
         found->largest = (enum buffer_class)c;

@@ -22,6 +22,8 @@ struct found {
     bool across_hosts;             /* communication uses the links between hosts */
     enum buffer_class largest;     /* at the peak of memory */
     uint64_t largest_bytes;
+    char op[64]; /* with the largest operands, which take `op_bytes` */
+    uint64_t op_bytes;
 };
 
 struct search_result {

@@ -72,6 +72,28 @@ class Offline(unittest.TestCase):
                      "those that need least", "parameters")
         self.refused(2, ("--profile", "t4x4", "--memory", "lots"), "lots", "80GB")
 
+    def test_odd_requests_for_a_choice(self):
+        """Each is refused with figures, or answered."""
+        auto = ("--auto", "--profile", "h100x8")
+        for memory in ("0", "0GB", "-5", "many"):
+            self.refused(2, (*auto, f"--memory={memory}"), "--memory", "above 0", memory)
+        # one op is larger than the memory
+        self.refused(10, (*auto, "--memory", "1kB"), "no settings fit in 1.00 kB", "take",
+                     "the operands of one op")
+        # a world that nothing divides
+        best = self.json("--auto", "--profile", "h100x7")["choices"][0]
+        self.assertNotIn("hybrid_shard", best["description"])
+        model = os.path.join(os.path.dirname(harness.JOB), "net.yaml")
+        job = os.path.join(self.directory, "job.yaml")
+        shutil.copy(harness.JOB, job)
+        for frozen, code in (('["*"]', 1), ("[conv1.*, conv2.*]", 0)):
+            with open(model) as file, open(os.path.join(self.directory, "net.yaml"), "w") as copy:
+                copy.write(file.read() + f"\nfreeze: {frozen}\n")
+            if code == 0:
+                self.assertGreater(len(self.json(*auto, job=job)["choices"]), 0)
+            else:
+                self.refused(code, auto, "there is nothing to train", job=job)
+
     def test_documentation(self):
         """Each example of docs/plan.md matches the output of the last command above it; "..." omits
         lines."""
