@@ -37,9 +37,12 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
             int column = part + N * j;
             bool seen = column < R && attends(a, batch, first + row, from + column);
             float unused;
-            mine[j] = seen ? score_of(a, head, first + row, from + column,
-                                      dot<D>(q + row * (D + 1), kv + column * (D + 1)), &unused)
-                           : -INFINITY;
+            mine[j] = -INFINITY;
+            if (seen) {
+                float bias = bias_of(a, head, first + row, from + column);
+                float product = dot<D>(q + row * (D + 1), kv + column * (D + 1));
+                mine[j] = score_of(a, product, &unused) + bias;
+            }
             most = larger(most, mine[j]);
         }
         most = larger(max, row_max_of<N>(most));

@@ -151,17 +151,25 @@ __device__ inline int64_t keys_end(const attention<T> &a, int64_t first)
     return end < a.time ? end : a.time;
 }
 
-/* The score that softmax takes of a product of rows. `bend`: the derivative by scale * product. */
+/* What is added to a score. */
 template <typename T>
-__device__ inline float score_of(const attention<T> &a, int64_t head, int64_t row, int64_t column,
-                                 float product, float *bend)
+__device__ inline float bias_of(const attention<T> &a, int64_t head, int64_t row, int64_t column)
 {
-    float bias = a.bias != nullptr ? a.bias[(column - row + a.time - 1) * a.heads + head] : 0;
+    /* 32 bits: the kernels have no registers left for more */
+    int place = ((int)(column - row) + (int)a.time - 1) * (int)a.heads + (int)head;
+    return a.bias != nullptr ? a.bias[place] : 0;
+}
+
+/* The score that softmax takes of a product of rows, but for its bias. `bend`: the derivative by
+ * scale * product. */
+template <typename T>
+__device__ inline float score_of(const attention<T> &a, float product, float *bend)
+{
     *bend = 1;
-    if (a.softcap == 0) return fmaf(a.scale, product, bias);
+    if (a.softcap == 0) return a.scale * product;
     float ratio = tanhf(a.scale * product / a.softcap);
     *bend = fmaf(-ratio, ratio, 1);
-    return fmaf(a.softcap, ratio, bias);
+    return a.softcap * ratio;
 }
 
 /* Puts the step that keys dropout into shared memory, since no registers are left for it. The block

@@ -61,8 +61,9 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
             bool seen = column < R && attends(a, batch, first + row, from + column);
             p[j] = 0, bend[j] = 1;
             if (!seen) continue;
+            float less = lse - bias_of(a, head, first + row, from + column);
             float product = dot<D>(q + row * (D + 1), kv + column * (D + 1));
-            p[j] = expf(score_of(a, head, first + row, from + column, product, &bend[j]) - lse);
+            p[j] = expf(score_of(a, product, &bend[j]) - less);
         }
         __syncthreads();
         load_tile<T, D, R>(kv, heads_v, a.kv_row, from, a.time, a.head_dim);
@@ -131,8 +132,9 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
                 float p = 0, bend = 1;
                 if (attends(a, batch, row, first + key)) {
                     float lse = a.lse[(batch * a.heads + head) * a.time + row];
+                    lse -= bias_of(a, head, row, first + key);
                     float product = dot<D>(other + column * (D + 1), k + key * (D + 1));
-                    p = expf(score_of(a, head, row, first + key, product, &bend) - lse);
+                    p = expf(score_of(a, product, &bend) - lse);
                 }
                 kept[at] = p, slopes[at] = p * bend; /* no registers are left to hold them */
             }
@@ -199,7 +201,8 @@ template <typename T> __global__ void __launch_bounds__(BLOCK) attention_dbias(c
         }
         product = warp_sum(product), slope = warp_sum(slope);
         int64_t at = (batch * a.heads + head) * a.time + row;
-        float bend, p = expf(score_of(a, head, row, key, product, &bend) - a.lse[at]);
+        float bend, lse = a.lse[at] - bias_of(a, head, row, key);
+        float p = expf(score_of(a, product, &bend) - lse);
         sum += p * (keep(a, step, batch, head, row, key) * slope - a.totals[at]);
     }
     if (lane == 0) sums[threadIdx.x / WARP] = sum;

@@ -117,6 +117,11 @@ static status_t check_sizes(const struct op_desc *desc)
             return status_new(STATUS_UNIMPLEMENTED,
                               "cuda: op %s has no kernel for %lld columns to a head; at most %d",
                               name, (long long)head_dim, HEAD_DIM_MAX);
+        int64_t biases = 2 * y->dims[1] * desc->attrs.attention.heads; /* indices are 32 bits */
+        if (biases > INT32_MAX)
+            return status_new(STATUS_UNIMPLEMENTED,
+                              "cuda: op %s has no kernel for %lld tokens and %lld heads", name,
+                              (long long)y->dims[1], (long long)desc->attrs.attention.heads);
     }
     if (desc->kind == OP_EMBEDDING_BACKWARD &&
         tensor_element_count(&desc->inputs[0]) > INT32_MAX / 16)
