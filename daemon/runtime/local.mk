@@ -54,5 +54,5 @@ tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \
 tests_parity_train_transformer_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
 TESTS += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_transformers.py
-EXTRA_DIST += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_transformers.py tests/parity/transformer_reference.py
+EXTRA_DIST += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/decoder_blocks.py tests/parity/test_transformers.py tests/parity/transformer_reference.py
 endif

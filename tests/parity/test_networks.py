@@ -20,6 +20,7 @@ except ImportError as missing:
     print("SKIP: python3-torch is not installed:", missing)
     sys.exit(77)
 
+from decoder_blocks import GemmaBlock, Qwen3Block, SHAPE
 from test_transformers import largest, run, write_safetensors
 
 BATCH, STEPS = 8, 50
@@ -250,6 +251,8 @@ NETWORKS = {
                     ""),
     "residual": (Residual, Draw((3, 13, 11), 10), against_target(F.cross_entropy), ""),
     "vit": (ViT, Draw((3, 12, 8), 10), against_target(F.cross_entropy), ""),
+    "qwen3_block": (Qwen3Block, Draw(SHAPE, SHAPE), against_target(F.mse_loss), ""),
+    "gemma_block": (GemmaBlock, Draw(SHAPE, SHAPE), against_target(F.mse_loss), ""),
     "smoothing": (Classifier, Draw((1, 8, 8), 10),
                   against_target(F.cross_entropy, label_smoothing=0.1), ""),
 }
