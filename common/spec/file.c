@@ -486,6 +486,7 @@ static status_t read_value(struct file_reader *reader, const struct spec_key *ke
     case SPEC_SOURCES: return spec_read_sources(key, node, reader->sent, reader->spec->data);
     case SPEC_JOBS: return spec_read_jobs(node, field);
     case SPEC_LABELS: return spec_read_labels(node, reader->spec);
+    case SPEC_ARGUMENTS: return spec_read_arguments(node, reader->spec->model);
     case SPEC_GLOBS:
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);

@@ -58,6 +58,10 @@ status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* queue.c: the values of SPEC_LABELS and SPEC_JOBS from a job file. */
 status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *spec);
+/* arguments.c */
+status_t spec_read_arguments(const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);
+status_t spec_check_arguments(Fsdpd__V1__ModelSpec__ArgsEntry *const *arguments, size_t count);
+
 /* sources.c */
 status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node *node,
                            const Fsdpd__V1__JobFile *sent, Fsdpd__V1__DataSpec *data);

@@ -38,6 +38,7 @@
 const struct spec_key spec_keys[] = {
     {"name", SPEC_NAME, REQUIRED},
     {"model.file", SPEC_MODEL, DEFAULT(""), FIELD("model.file_name")},
+    {"model.args", SPEC_ARGUMENTS, DEFAULT("")},
     {"model.hf", SPEC_TEXT, DEFAULT("")},
     {"model.weights", SPEC_TEXT, DEFAULT("")},
 

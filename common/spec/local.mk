@@ -1,5 +1,6 @@
 noinst_LIBRARIES += libspec.a
 libspec_a_SOURCES = \
+  %D%/arguments.c \
   %D%/defaults.c \
   %D%/file.c \
   %D%/internal.h \

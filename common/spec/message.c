@@ -217,6 +217,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
         buf_add_text(out, "a duration such as 2h30m, or a time such as 2026-12-01T08:00:00Z");
         break;
     case SPEC_LABELS: buf_add_text(out, "a mapping of texts, such as {team: vision}"); break;
+    case SPEC_ARGUMENTS: buf_add_text(out, "a mapping of values, such as {width: 256}"); break;
     }
 }
 
@@ -605,6 +606,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     case SPEC_GROUPS: return spec_check_groups(spec->optimizer->groups, spec->optimizer->n_groups);
     case SPEC_SOURCES: return spec_check_sources(spec->data->sources, spec->data->n_sources);
     case SPEC_LABELS: return spec_check_labels(spec->labels, spec->n_labels);
+    case SPEC_ARGUMENTS: return spec_check_arguments(spec->model->args, spec->model->n_args);
     case SPEC_JOBS: {
         char *const *jobs = spec_field_texts(field, &count);
         return spec_check_jobs(jobs, count);
@@ -661,6 +663,10 @@ static status_t check_model(const Fsdpd__V1__ModelSpec *model)
                        "model: expected exactly one of model.file and model.hf, found %s",
                        file ? "both" : "neither"),
             (struct status_details){.field = "model.hf"});
+    if (hf && model->n_args > 0)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "model.args: belongs to model.file, not to model.hf"),
+                           (struct status_details){.field = "model.args"});
     if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0))
         return status_with(
             status_new(STATUS_INVALID_ARGUMENT,

@@ -111,6 +111,16 @@ static void add_labels(struct buf *out, const Fsdpd__V1__JobSpec *spec)
     buf_add_char(out, '}');
 }
 
+static void add_arguments(struct buf *out, const Fsdpd__V1__ModelSpec *model)
+{
+    buf_add_char(out, '{');
+    for (size_t i = 0; i < model->n_args; i++) {
+        buf_printf(out, "%s%s: ", i ? ", " : "", model->args[i]->key);
+        spec_print_text(out, model->args[i]->value);
+    }
+    buf_add_char(out, '}');
+}
+
 static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
                       struct spec_field field)
 {
@@ -125,6 +135,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_GROUPS: add_groups(out, spec->optimizer); break;
     case SPEC_SOURCES: add_sources(out, spec->data); break;
     case SPEC_LABELS: add_labels(out, spec); break;
+    case SPEC_ARGUMENTS: add_arguments(out, spec->model); break;
     case SPEC_GLOBS:
     case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
@@ -158,6 +169,7 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT || key->type == SPEC_MODEL ||
                     key->type == SPEC_TIME;
         if (text && spec_field_text(field)[0] == '\0') continue;
+        if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
         int depth = open_sections(out, key->key, last);
         const char *word = strrchr(key->key, '.');
         buf_printf(out, "%*s%s: ", 2 * depth, "", word ? word + 1 : key->key);

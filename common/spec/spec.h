@@ -27,6 +27,7 @@ enum {
     SPEC_GLOB_MAX = 256, /* of a pattern of names */
     SPEC_GLOBS_MAX = 64,
     SPEC_SOURCES_MAX = 64,
+    SPEC_ARGUMENTS_MAX = 64,
     SPEC_WORKERS_MAX = 4096,
     SPEC_OVERRIDES_MAX = 1024,
 };
@@ -39,14 +40,15 @@ enum spec_type {
     SPEC_INTEGER,
     SPEC_NUMBER,
     SPEC_BOOLEAN,
-    SPEC_UNITS,   /* a list whose items are a module's path or a list of them */
-    SPEC_GLOBS,   /* a list of name patterns; empty only if the key is optional */
-    SPEC_TYPES,   /* a list of module types, likewise */
-    SPEC_GROUPS,  /* a list of mappings: match, and the settings of what it matches */
-    SPEC_SOURCES, /* a list of mappings: path and weight */
-    SPEC_JOBS,    /* a job's id or a list of them */
-    SPEC_TIME,    /* a duration or a point in time; see time.h */
-    SPEC_LABELS,  /* a mapping of texts */
+    SPEC_UNITS,     /* a list whose items are a module's path or a list of them */
+    SPEC_GLOBS,     /* a list of name patterns; empty only if the key is optional */
+    SPEC_TYPES,     /* a list of module types, likewise */
+    SPEC_GROUPS,    /* a list of mappings: match, and the settings of what it matches */
+    SPEC_SOURCES,   /* a list of mappings: path and weight */
+    SPEC_JOBS,      /* a job's id or a list of them */
+    SPEC_TIME,      /* a duration or a point in time; see time.h */
+    SPEC_LABELS,    /* a mapping of texts */
+    SPEC_ARGUMENTS, /* a mapping from names to single values */
 };
 
 enum { SPEC_CHOICES_MAX = 6, SPEC_WITH_MAX = 4 }; /* unused entries are NULL */

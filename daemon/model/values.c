@@ -63,6 +63,25 @@ static status_t add_argument(struct reader *reader, const struct yamldoc_node *n
     return NULL;
 }
 
+/* Whether a value may replace the file's: of its type, or an integer where a number is. An argument
+ * that is null in the file takes anything. */
+static bool may_replace(const struct constant *old, const struct constant *value)
+{
+    bool integer = old->kind == CONSTANT_REAL && value->kind == CONSTANT_INTEGER;
+    return old->kind == value->kind || old->kind == CONSTANT_NONE || integer;
+}
+
+static status_t refuse_value(const struct model_argument *argument, const struct constant *old)
+{
+    static const char *const expected[] = {[CONSTANT_INTEGER] = "an integer",
+                                           [CONSTANT_REAL] = "a number",
+                                           [CONSTANT_BOOLEAN] = "true or false"};
+    char usual[64], found[72];
+    return status_new(STATUS_INVALID_ARGUMENT, "args.%s: expected %s, as the file's %s, found '%s'",
+                      argument->name, expected[old->kind], constant_format(old, usual),
+                      yamldoc_excerpt(argument->value, found));
+}
+
 static status_t override_one(struct reader *reader, const struct model_argument *argument)
 {
     struct environment *all = &reader->environment;
@@ -74,6 +93,7 @@ static status_t override_one(struct reader *reader, const struct model_argument 
         else if (old.kind == CONSTANT_LIST)
             return status_new(STATUS_INVALID_ARGUMENT, "args.%s: a list cannot be set here",
                               argument->name);
+        if (!may_replace(&old, &value)) return refuse_value(argument, &old);
         reader->argument_values[i] = value;
         return NULL;
     }

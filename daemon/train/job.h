@@ -45,6 +45,8 @@ struct train_job {
     const char *model_text; /* the model file */
     size_t model_length;
     const char *model_file;               /* its name, for messages */
+    const struct model_argument *model_arguments; /* values for the file's arguments */
+    int model_argument_count;
     const struct weights_source *weights; /* files with initial values; NULL: draw them */
     const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which
                             * suffices for planning */

@@ -427,7 +427,8 @@ static status_t set_up(struct train_session *session, bool unplanned)
                           "epochs, batch sizes, log_interval and step_size are at least 1");
     if (job->plan.norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
-    TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
+    TRY(model_parse_with(job->model_text, job->model_length, job->model_file, job->model_arguments,
+                         job->model_argument_count, &session->model));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     TRY(divide_global_batch(session));
     TRY(read_sizes(session));

@@ -321,14 +321,27 @@ static struct plan_options plan_of_spec(const Fsdpd__V1__JobSpec *spec)
     return plan;
 }
 
+static void fill_model_arguments(struct job_settings *settings)
+{
+    const Fsdpd__V1__ModelSpec *model = settings->spec->model;
+    settings->model_arguments =
+        mem_alloc_array(model->n_args + 1, sizeof *settings->model_arguments);
+    for (size_t i = 0; i < model->n_args; i++)
+        settings->model_arguments[i] =
+            (struct model_argument){model->args[i]->key, model->args[i]->value};
+}
+
 static void fill_job(struct job_settings *settings)
 {
     const Fsdpd__V1__JobSpec *spec = settings->spec;
+    fill_model_arguments(settings);
     settings->job = (struct train_job){
         .id = settings->id,
         .model_text = spec->model->text,
         .model_length = strlen(spec->model->text),
         .model_file = spec->model->hf[0] != '\0' ? spec->model->hf : spec->model->file_name,
+        .model_arguments = settings->model_arguments,
+        .model_argument_count = (int)spec->model->n_args,
         .weights = settings->weights.dir != NULL ? &settings->weights : NULL,
         .data_dir = settings->data_dir,
         .data_root = settings->data_root,
@@ -473,6 +486,7 @@ void job_settings_deinit(struct job_settings *settings)
         free((char *)settings->sources[s].root);
     }
     free(settings->sources);
+    free(settings->model_arguments);
     free(settings->data_root);
     free(settings->validation_root);
     free(settings->checkpoint_dir);

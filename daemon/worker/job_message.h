@@ -18,6 +18,7 @@ struct job_settings {
     char *weights_path, *weights_dir, *weights_root; /* model.weights; NULL: there is none */
     char *data_dir, *data_path, *validation_path;
     char *data_root, *validation_root; /* that these are below */
+    struct model_argument *model_arguments;
     struct token_path *sources;        /* of datasets; their paths and roots are owned here */
     int source_count;
     /* The spec's directory on this host, and its root; NULL: it names none. */

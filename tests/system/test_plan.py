@@ -20,6 +20,24 @@ def plan(*arguments, job=harness.JOB, cwd="/"):
                           env={"PATH": os.environ["PATH"]})
 
 
+WIDE_JOB = """
+name: wide
+model: {file: net.yaml, args: {width: 16}}
+data: {dir: .}
+optimizer: {type: sgd, lr: 0.1}
+workers: 1
+"""
+WIDE_NET = """
+name: Wide
+args: {width: 8}
+input: [1, 28, 28]
+classes: 10
+modules: {up: "Linear(784, width)", down: "Linear(width, 10)"}
+forward: ["output = down(relu(up(flatten(x, 1))))"]
+loss: cross_entropy(output, target)
+"""
+
+
 class Offline(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="fsdpd-test-")
@@ -48,6 +66,20 @@ class Offline(unittest.TestCase):
             self.assertIn(words, result.stdout)
         self.assertNotIn("plan of Net", result.stdout)
         self.assertIn("plan of Net", plan("--profile", "h200x8", "--dump").stdout)
+
+    def test_arguments_of_the_model(self):
+        job = os.path.join(self.directory, "job.yaml")
+        for name, text in (("job.yaml", WIDE_JOB), ("net.yaml", WIDE_NET)):
+            with open(os.path.join(self.directory, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        for settings, width in (((), 16), (("--set", "model.args.width=32"), 32),
+                                (("--set", "model.args={}"), 8)):
+            result = plan(*settings, "--profile", "cpu", job=job)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(f"{785 * width + 11 * width - width + 10:,} parameters", result.stdout)
+        self.refused(1, ("--set", "model.args.width=wide"), "net.yaml: args.width: expected an "
+                     "integer, as the file's 8, found 'wide'", job=job)
+        self.refused(1, ("--set", "model.args.widht=8"), "did you mean 'width'?", job=job)
 
     def test_choice(self):
         """The printed job file is valid, and its own plan has the figures of the choice."""

@@ -102,11 +102,15 @@ static const struct {
 } wrong_values[] = {
     {"widht", "6", "net.yaml: the model has no argument 'widht'; did you mean 'width'?"},
     {"kinds", "plain", "net.yaml: args.kinds: a list cannot be set here"},
-    {"width", "0.5",
-     "net.yaml:3: key 'vocabulary': expected an integer from 1 to 2147483647, found "
-     "2.5"},
+    {"width", "0.5", "net.yaml: args.width: expected an integer, as the file's 8, found '0.5'"},
+    {"width", "wide", "net.yaml: args.width: expected an integer, as the file's 8, found 'wide'"},
+    {"range", "true", "net.yaml: args.range: expected a number, as the file's 0.02, found 'true'"},
+    {"width", "0",
+     "net.yaml:25: module embed: Embedding(): argument 'embedding_dim': expected a positive "
+     "integer "
+     "below 2^31, found 0"},
     {"act", "quick", "net.yaml:19: module layers.0.act: ACT2FN has no activation 'quick'"},
-    {"tied", "3", "net.yaml:38: key 'tie.head.weight': a condition is True or False, found 3"},
+    {"tied", "3", "net.yaml: args.tied: expected true or false, as the file's True, found '3'"},
     {"range", "-1",
      "net.yaml:37: key 'init[1].normal': expected a number from 0 to 1e+30, found "
      "-0.25"},

@@ -90,6 +90,8 @@ static const struct {
     {"after: []", NULL, "\nafter: []\n"},
     {"deadline: {start: 2h30m}", NULL, "\ndeadline:\n  start: \"2h30m\"\n"},
     {"", "deadline.finish=2026-12-01T08:00:00Z", "  finish: \"2026-12-01T08:00:00Z\"\n"},
+    {"", "model.args.width=256", "\n  args: {width: \"256\"}\n"},
+    {"", "model.args={act: relu, b: null}", "\n  args: {act: relu, b: \"null\"}\n"},
     {"labels: {team: vision, a: 3}", NULL, "\nlabels: {a: \"3\", team: vision}\n"},
     {"labels: {team: vision}", "labels.team=nlp", "\nlabels: {team: nlp}\n"},
     {"", "labels.none=", "\nlabels: {none: \"\"}\n"},
@@ -224,6 +226,14 @@ static const struct {
      "job.yaml:4: labels: team: expected a value of at most 63 letters, digits and ._-+:/@, "
      "found 'a b'"},
     {"labels: {team: [a]}", NULL, "job.yaml:4: labels: team: expected a text, found a list"},
+    {"", "model.args=[8]",
+     "--set model.args=[8]: model.args: expected a mapping of values, such as {width: 256}, found "
+     "a list"},
+    {"", "model.args={kinds: [a]}",
+     "--set model.args={kinds: [a]}: model.args: kinds: expected a single value, found a list"},
+    {"", "model.args={2x: 3}",
+     "--set model.args={2x: 3}: model.args: expected a name of 1 to 64 letters, digits and _, "
+     "found '2x'"},
     {"fsdp:\n  wrap:\n    polcy: size", NULL,
      "job.yaml:6: fsdp.wrap.polcy: unknown key; did you mean fsdp.wrap.policy?"},
     {"", "train.epoch=1",

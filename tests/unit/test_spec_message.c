@@ -401,6 +401,7 @@ TEST(table_and_message)
         case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
         case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
         case SPEC_LABELS:
+        case SPEC_ARGUMENTS:
         case SPEC_SOURCES:
         case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
@@ -471,11 +472,12 @@ TEST(an_unknown_value_is_refused)
 static void describe_row(const struct spec_key *key, char *row, size_t size)
 {
     static const char *const types[] = {
-        [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",      [SPEC_MODEL] = "path",
-        [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number",  [SPEC_BOOLEAN] = "boolean",
-        [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",     [SPEC_TYPES] = "list",
-        [SPEC_GROUPS] = "list",     [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
-        [SPEC_TIME] = "time",       [SPEC_LABELS] = "mapping", [SPEC_SOURCES] = "list",
+        [SPEC_NAME] = "name",         [SPEC_TEXT] = "path",      [SPEC_MODEL] = "path",
+        [SPEC_INTEGER] = "integer",   [SPEC_NUMBER] = "number",  [SPEC_BOOLEAN] = "boolean",
+        [SPEC_UNITS] = "list",        [SPEC_GLOBS] = "list",     [SPEC_TYPES] = "list",
+        [SPEC_GROUPS] = "list",       [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
+        [SPEC_TIME] = "time",         [SPEC_LABELS] = "mapping", [SPEC_SOURCES] = "list",
+        [SPEC_ARGUMENTS] = "mapping",
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
