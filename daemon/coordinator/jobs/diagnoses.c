@@ -143,7 +143,7 @@ static void conclude(struct job *job, int64_t now)
     struct diagnosing *own = &attempt->diagnosing;
     Fsdpd__V1__Diagnosis *diagnosis = mem_alloc(sizeof *diagnosis);
     fsdpd__v1__diagnosis__init(diagnosis);
-    diagnosis->time_ms = clock_wall_ms();
+    message_set_time(&diagnosis->time, clock_wall_ms());
     diagnosis->attempt = job->message->attempt;
     diagnosis->step = job->message->step;
     diagnosis->step_age_seconds = stalls_quiet_seconds(job);

@@ -120,6 +120,8 @@ static void move_field(ProtobufCMessage *message, const ProtobufCMessageUnknownF
         move_time(old, 2, &((Fsdpd__V1__JobEvent *)(void *)message)->time);
     else if (message->descriptor == &fsdpd__v1__checkpoint__descriptor)
         move_time(old, 5, &((Fsdpd__V1__Checkpoint *)(void *)message)->time);
+    else if (message->descriptor == &fsdpd__v1__diagnosis__descriptor)
+        move_time(old, 4, &((Fsdpd__V1__Diagnosis *)(void *)message)->time);
 }
 
 static void move_fields(ProtobufCMessage *message);
