@@ -264,6 +264,29 @@ class Api(unittest.TestCase):
                 self.assertIn(path.replace("normalize_std", "normalize.std") + ": expected",
                               error.details())
 
+    def test_a_job_resumes_with_its_job_file(self):
+        api = self.api
+        settings = ("train.epochs=100000", "checkpoint.every_steps=5")
+        job = self.call("SubmitJob", api.SubmitJobRequest(job_file=self.file(*settings))).id
+        self.daemon.wait_step(job, 6)
+        self.call("PauseJob", api.PauseJobRequest(id=job))
+        paused = self.call("GetJob", api.GetJobRequest(id=job))
+        self.assertEqual(paused.state, api.JOB_STATE_PAUSED)
+        file = self.file(*settings, f"train.max_steps={paused.step + 3}", "checkpoint.keep=2")
+        error = self.refused("ResumeJob", api.ResumeJobRequest(id=job, spec=paused.spec, job_file=file))
+        self.assertIn("job_file: expected this or spec, found both", error.details())
+        found = self.details("ResumeJob", api.ResumeJobRequest(
+            id=job, job_file=self.file(*settings, "train.seed=7")))
+        self.assertEqual(found["ErrorInfo"].reason, "SETTING_IS_FIXED")
+        found = self.details("ResumeJob", api.ResumeJobRequest(
+            id=job, job_file=self.file(extra="train: {epochs: many}\n")))
+        self.assertEqual((found["ErrorInfo"].metadata["line"],
+                          found["BadRequest"].field_violations[0].field), ("5", "train.epochs"))
+        resumed = self.call("ResumeJob", api.ResumeJobRequest(id=job, job_file=file))
+        self.assertEqual(resumed.spec.checkpoint.keep, 2)
+        self.daemon.wait_state(job, "SUCCEEDED")
+        self.assertEqual(self.call("GetJob", api.GetJobRequest(id=job)).step, paused.step + 3)
+
     def test_an_enum_is_the_word_of_the_job_file(self):
         """Every enum of a job, as the daemon reads it from YAML and prints it; a value that it does not know is
         refused with the field and the words."""

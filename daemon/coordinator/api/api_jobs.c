@@ -211,6 +211,14 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, u
     if (status != NULL) job_call_finish(&planning->base, status);
 }
 
+status_t api_read_file(const job_spec *spec, const Fsdpd__V1__JobFile *file, job_spec **read)
+{
+    if (spec == NULL) return spec_read_sent(file, read);
+    return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                  "job_file: expected this or spec, found both"),
+                       (struct status_details){.field = "job_file"});
+}
+
 /* The same for either form of the job. */
 static void plan_either(struct coordinator *c, struct rpc_call *call, job_spec *spec,
                         const Fsdpd__V1__JobFile *file, unsigned parts,
@@ -220,13 +228,8 @@ static void plan_either(struct coordinator *c, struct rpc_call *call, job_spec *
         plan(c, call, spec, parts, submit);
         return;
     }
-    status_t status = NULL;
     job_spec *read = NULL;
-    if (spec == NULL) status = spec_read_sent(file, &read);
-    else
-        status = status_with(status_new(STATUS_INVALID_ARGUMENT,
-                                        "job_file: expected this or spec, found both"),
-                             (struct status_details){.field = "job_file"});
+    status_t status = api_read_file(spec, file, &read);
     if (status != NULL) rpc_call_finish(call, status);
     else plan(c, call, read, parts, submit);
     spec_free(read);

@@ -11,6 +11,10 @@ status_t api_check_size(const struct coordinator *c, const job_spec *spec) FSDPD
 /* Fills in the defaults of a client's spec and checks it. */
 status_t api_accept_spec(job_spec *spec) FSDPD_MUST_USE;
 
+/* Reads the job file of a request, which must not have a spec, too. The caller frees *read. */
+status_t api_read_file(const job_spec *spec, const Fsdpd__V1__JobFile *file,
+                       job_spec **read) FSDPD_MUST_USE;
+
 /* Answers with the job's current state; a change that the store refused is not acknowledged. */
 void api_reply_changed(struct rpc_call *call, struct job *job);
 

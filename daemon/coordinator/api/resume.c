@@ -218,20 +218,31 @@ static status_t check_spec(struct coordinator *c, struct rpc_call *call, const c
     return status;
 }
 
-void resume_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+static void resume_with(struct coordinator *c, struct rpc_call *call, const char *id,
+                        job_spec *spec)
 {
-    struct coordinator *c = service;
-    const Fsdpd__V1__ResumeJobRequest *request = (const void *)message;
-    if (request->spec == NULL) {
-        resume(c, call, request->id, NULL, NULL);
-        return;
-    }
-    status_t status = check_spec(c, call, request->id, request->spec);
+    status_t status = check_spec(c, call, id, spec);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
-    struct job_call *own = job_call_begin(&resume_calls, call, c, request->id);
-    status = planner_request(c, request->spec, 0, on_planned, own);
+    struct job_call *own = job_call_begin(&resume_calls, call, c, id);
+    status = planner_request(c, spec, 0, on_planned, own);
     if (status != NULL) job_call_finish(own, status);
+}
+
+void resume_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__ResumeJobRequest *request = (const void *)message;
+    if (request->job_file != NULL) {
+        job_spec *read = NULL;
+        status_t status = api_read_file(request->spec, request->job_file, &read);
+        if (status != NULL) rpc_call_finish(call, status);
+        else resume_with(service, call, request->id, read);
+        spec_free(read);
+    } else if (request->spec != NULL) {
+        resume_with(service, call, request->id, request->spec);
+    } else {
+        resume(service, call, request->id, NULL, NULL);
+    }
 }
