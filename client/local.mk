@@ -39,6 +39,7 @@ libclient_a_SOURCES = \
   %D%/pull.c \
   %D%/reconnect.c %D%/reconnect.h \
   %D%/report.c %D%/report.h \
+  %D%/scores.c %D%/scores.h \
   %D%/rewrite.c %D%/rewrite.h \
   %D%/series.c %D%/series.h \
   %D%/session.c %D%/session.h \

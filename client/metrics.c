@@ -10,6 +10,7 @@
 #include "exit.h"
 #include "print/json.h"
 #include "proto/message.h"
+#include "scores.h"
 
 static status_t set_csv(struct verb_options *options, const char *value)
 {
@@ -60,7 +61,7 @@ static const char csv_head[] =
     "communicated_bytes,"
     "compute_seconds,communication_seconds,exposed_communication_seconds,flops_per_second,mfu,"
     "skipped_steps,train_seconds,counted_tokens_per_second,data_wait_share,train_loss,val_loss,"
-    "test_loss,accuracy,seconds\n";
+    "test_loss,accuracy,seconds,f1,perplexity,pearson,mse\n";
 
 /* Adds the shortest text that reads back as the same number. */
 static void csv_number(struct buf *out, double value)
@@ -106,7 +107,7 @@ static void csv_step(const Fsdpd__V1__Metrics *m, struct buf *out)
     csv_number(out, m->train_seconds);
     csv_known(out, m->counted_tokens_per_second > 0, m->counted_tokens_per_second);
     csv_number(out, m->data_wait_share);
-    buf_add_text(out, ",,,,,\n"); /* the columns of epochs and validations */
+    buf_add_text(out, ",,,,,,,,,\n"); /* the columns of epochs and validations */
 }
 
 static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
@@ -131,8 +132,17 @@ static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
     csv_known(out, epoch, epoch ? event->epoch->train_loss : 0);
     csv_known(out, !epoch, !epoch ? event->validation->loss : 0);
     csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->test_loss : 0);
-    csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->accuracy : 0);
+    const Fsdpd__V1__Scores none = FSDPD__V1__SCORES__INIT;
+    const Fsdpd__V1__Scores *scores =
+        epoch || event->validation->scores == NULL ? &none : event->validation->scores;
+    bool evaluated = epoch && event->epoch->evaluated;
+    csv_known(out, evaluated || scores->_accuracy_case,
+              evaluated ? event->epoch->accuracy : scores->accuracy);
     csv_number(out, epoch ? event->epoch->seconds : event->validation->seconds);
+    csv_known(out, scores->_f1_case, scores->f1);
+    csv_known(out, scores->_perplexity_case, scores->perplexity);
+    csv_known(out, scores->_pearson_case, scores->pearson);
+    csv_known(out, scores->_mse_case, scores->mse);
     buf_add_char(out, '\n');
 }
 
@@ -175,6 +185,15 @@ static void table_step(struct table *table, const Fsdpd__V1__Metrics *m)
     table_add(table, "");
 }
 
+static void add_validation(struct table *table, const Fsdpd__V1__Validation *validation)
+{
+    struct buf text = {0};
+    buf_add_text(&text, "validation");
+    scores_add(validation->scores, &text);
+    table_add(table, buf_text(&text));
+    buf_deinit(&text);
+}
+
 static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *row)
 {
     struct table *table = &rows->table;
@@ -191,7 +210,7 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
     table_addf(table, "%.3f", epoch ? epochs_done(event->epoch) : event->validation->epoch);
     table_addf(table, "%.4f", epoch ? event->epoch->train_loss : event->validation->loss);
     for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
-    if (!epoch) table_add(table, "validation");
+    if (!epoch) add_validation(table, event->validation);
     else if (event->epoch->evaluated)
         table_addf(table, "end of epoch: test loss %.4f, accuracy %.2f%%", event->epoch->test_loss,
                    100 * event->epoch->accuracy);

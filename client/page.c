@@ -14,6 +14,7 @@
 #include "html.h"
 #include "proto/message.h"
 #include "report.h"
+#include "scores.h"
 #include "spec/spec.h"
 
 /* ---- recorded metrics ---- */
@@ -122,9 +123,12 @@ static void add_summary(const struct page *page, struct buf *out)
         fact(out, "Test", text);
     }
     if (metrics != NULL && metrics->validated) {
-        snprintf(text, sizeof text, "loss %.6g after step %llu", metrics->val_loss,
-                 (unsigned long long)metrics->val_step);
-        fact(out, "Validation", text);
+        struct buf validation = {0};
+        buf_printf(&validation, "loss %.6g", metrics->val_loss);
+        scores_add(metrics->val_scores, &validation);
+        buf_printf(&validation, " after step %llu", (unsigned long long)metrics->val_step);
+        fact(out, "Validation", buf_text(&validation));
+        buf_deinit(&validation);
     }
     if (metrics != NULL && metrics->train_seconds > 0)
         fact(out, "Training", text_format_seconds(metrics->train_seconds, a));

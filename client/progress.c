@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "curve.h"
+#include "scores.h"
 #include "spec/spec.h"
 
 enum { BAR_MIN = 10, BAR_MAX = 40 };
@@ -187,7 +188,9 @@ void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps
 {
     buf_printf(out, "step %llu", (unsigned long long)validation->step);
     if (steps > 0) buf_printf(out, "/%llu", (unsigned long long)steps);
-    buf_printf(out, ": validation loss %.4f (epoch %.3g)\n", validation->loss, validation->epoch);
+    buf_printf(out, ": validation loss %.4f", validation->loss);
+    scores_add(validation->scores, out);
+    buf_printf(out, " (epoch %.3g)\n", validation->epoch);
 }
 
 void progress_wrap(const Fsdpd__V1__WrapChange *change, struct buf *out)

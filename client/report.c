@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "output.h"
 #include "proto/message.h"
+#include "scores.h"
 #include "spec/spec.h"
 
 const char *report_state(Fsdpd__V1__JobState state)
@@ -106,8 +107,9 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     }
     if (metrics->validated) {
         label(out, "validation");
-        buf_printf(out, "loss %.4f after step %llu\n", metrics->val_loss,
-                   (unsigned long long)metrics->val_step);
+        buf_printf(out, "loss %.4f", metrics->val_loss);
+        scores_add(metrics->val_scores, out);
+        buf_printf(out, " after step %llu\n", (unsigned long long)metrics->val_step);
     }
     label(out, "speed");
     bool tokens = metrics->tokens_per_second > 0;

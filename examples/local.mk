@@ -12,9 +12,12 @@ dist_shakespeare_example_DATA = %D%/shakespeare/job.yaml %D%/shakespeare/model.y
   %D%/shakespeare/README.md
 chat_exampledir = $(pkgdatadir)/examples/chat
 dist_chat_example_DATA = %D%/chat/job.yaml %D%/chat/model.yaml %D%/chat/README.md
+classify_exampledir = $(pkgdatadir)/examples/classify
+dist_classify_example_DATA = %D%/classify/job.yaml %D%/classify/README.md
 cifar_exampledir = $(pkgdatadir)/examples/cifar
 dist_cifar_example_DATA = %D%/cifar/job.yaml %D%/cifar/net.yaml %D%/cifar/README.md
-EXTRA_DIST += %D%/mnist/SHA256SUMS %D%/chat/draw.py %D%/chat/run.sh %D%/cifar/draw.py %D%/cifar/run.sh
+EXTRA_DIST += %D%/mnist/SHA256SUMS %D%/chat/draw.py %D%/chat/run.sh %D%/cifar/draw.py %D%/cifar/run.sh \
+  %D%/classify/draw.py %D%/classify/run.sh
 exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
 grafana_exampledir = $(pkgdatadir)/examples/grafana

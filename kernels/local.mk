@@ -17,6 +17,7 @@ libkernels_a_SOURCES = \
   %D%/reference/conv.c \
   %D%/reference/element.c \
   %D%/reference/element_loss.c \
+  %D%/reference/tally.c \
   %D%/reference/embedding.c \
   %D%/reference/group_norm.c \
   %D%/reference/head.c \
@@ -35,6 +36,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \
   %D%/cpu/element_loss.c \
+  %D%/cpu/tally.c \
   %D%/cpu/embedding.c \
   %D%/cpu/group_norm.c \
   %D%/cpu/head.c \

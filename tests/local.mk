@@ -52,6 +52,7 @@ SYSTEM_TESTS = \
   %D%/system/test_precision.py \
   %D%/system/test_prepare.py \
   %D%/system/test_prepare_kinds.py \
+  %D%/system/test_classify.py \
   %D%/system/test_python_client.py \
   %D%/system/test_published_templates.py \
   %D%/system/test_pull.py \

@@ -46,6 +46,9 @@
  *   COUNT_CORRECT            y (.., c), target         correct (1)      rows whose first maximum is
  *                                                      the target (NaN is the largest)
  *
+ *   TALLY                    x (.., c), target? (..),  y (k, c)         attrs.tally: k = 3 or 7
+ * sums numbers? (.., c)                           by column; see below
+ *
  *   CAST                     x                         y                f32 to bf16 or back; to
  *                                                                       nearest, ties to even
  *
@@ -185,6 +188,13 @@
  * whose mask is not 0; with attrs.mean.last it is the last of them. Where there is none, it is 0,
  * and with `last` the first place.
  *
+ * TALLY has a row of sums each, over the rows of x that count. CLASSES, of the columns as classes:
+ * how often it was right to select the column (the first maximum of a row; NaN is the largest), how
+ * often it was selected, and how often it was the target. LABELS: the same, selected where x is
+ * above 0, wanted where the number is above 1/2. NUMBERS: how many count, and the sums of x, of y,
+ * of x x, y y, x y and (x - y) (x - y), where y is the number. A target below 0 and a NaN do not
+ * count. CLASSES have a target, the others numbers.
+ *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements
  * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n
  * are the mean of the rows i * height / n, rounded down, up to (i + 1) * height / n, rounded up.
@@ -279,6 +289,7 @@ enum op_kind {
     OP_GROUP_NORM,
     OP_GROUP_NORM_BACKWARD,
     OP_DISTANCE_BUCKETS,
+    OP_TALLY,
     OP_KIND_COUNT
 };
 
@@ -298,6 +309,9 @@ enum op_difference {
     DIFFERENCE_HUBER,
     DIFFERENCE_BINARY_CROSS_ENTROPY,
 };
+
+enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS };
+enum { TALLY_COUNTS = 3, TALLY_SUMS = 7 }; /* rows of CLASSES and LABELS, and of NUMBERS */
 
 union op_attrs {
     struct {
@@ -334,6 +348,9 @@ union op_attrs {
         double delta;  /* HUBER: where the square ends */
         double weight; /* of every element, besides: above 0 */
     } element_loss;
+    struct {
+        enum op_tally kind;
+    } tally;
     struct {
         int64_t dims[2]; /* the two dimensions that change places, ascending */
     } transpose;

@@ -27,6 +27,9 @@ static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
                                           [DIFFERENCE_BINARY_CROSS_ENTROPY] =
                                               "binary_cross_entropy"};
 
+static const char *const tallies[] = {
+    [TALLY_CLASSES] = "classes", [TALLY_LABELS] = "labels", [TALLY_NUMBERS] = "numbers"};
+
 #define CHOICE(arm, member, texts)                                                                 \
     .offset = offsetof(union op_attrs, arm.member), .type = ATTRIBUTE_CHOICE, .choices = texts,    \
     .choice_count = COUNT_OF(texts)
@@ -95,6 +98,11 @@ const struct op_attribute op_element_loss_attributes[] = {
     {"difference", CHOICE(element_loss, difference, differences), .shown = always},
     {"delta", FIELD(element_loss, delta, REAL), .shown = is_huber},
     {"weight", FIELD(element_loss, weight, REAL), .usual = 1},
+    {0},
+};
+
+const struct op_attribute op_tally_attributes[] = {
+    {"kind", CHOICE(tally, kind, tallies), .shown = always},
     {0},
 };
 

@@ -223,6 +223,7 @@ static op_check_function *const functions[OP_KIND_COUNT] = {
     [OP_CONCAT] = op_check_concat,
     [OP_MEAN] = op_check_mean,
     [OP_MEAN_BACKWARD] = op_check_mean,
+    [OP_TALLY] = op_check_tally,
     [OP_ELEMENT_LOSS] = op_check_element_loss,
     [OP_ELEMENT_LOSS_BACKWARD] = op_check_element_loss,
 };

@@ -329,6 +329,24 @@ status_t op_check_element_loss(const struct op_desc *desc, const struct op_info 
                           desc->kind == OP_ELEMENT_LOSS ? &one : x, name, x);
 }
 
+status_t op_check_tally(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand none = {NULL, NULL}, x = op_check_input(desc, 0);
+    bool classes = desc->attrs.tally.kind == TALLY_CLASSES;
+    for (int i = 1; i < 3; i++)
+        if (desc->input_present[i] != (classes == (i == 1)))
+            return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s", info->name,
+                              info->input_names[i],
+                              desc->input_present[i] ? "is not expected" : "is missing");
+    TRY(check_has_classes(info, x));
+    if (classes) TRY(check_rows(info, x, op_check_input(desc, 1), none));
+    else TRY(op_check_shape(info, info->input_names[2], &desc->inputs[2], x.type, x.name, x.type));
+    int64_t rows = desc->attrs.tally.kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
+    int64_t dims[] = {rows, x.type->dims[x.type->dim_count - 1]};
+    struct tensor_type sums = tensor_type_make(DTYPE_F32, 2, dims);
+    return op_check_shape(info, info->output_names[0], &desc->outputs[0], &sums, x.name, x.type);
+}
+
 status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
 {
     struct operand none = {NULL, NULL};

@@ -157,7 +157,8 @@ enum plan_arena {
     ARENA_HOST, /* memory of the host: SHARD and OPTIMIZER of offloaded units, HOST_* */
 };
 
-/* The statistics buffer: f32 each, summed over ranks at the end of every program. */
+/* The statistics buffer: f32 each, summed over ranks at the end of every program. Behind these are
+ * the sums that an evaluation's graph makes (VALUE_TALLY). */
 enum plan_stat {
     PLAN_STAT_LOSS,    /* written by the graph */
     PLAN_STAT_CORRECT, /* written by the graph of an evaluation, otherwise 0 */

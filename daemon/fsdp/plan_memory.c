@@ -93,7 +93,8 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
                 add_state(&state, arena, BUFFER_OPTIMIZER, u, slot, kept);
         }
     }
-    uint64_t stats = PLAN_STATS_COUNT * sizeof(float);
+    int sums = graph_tally_count(evaluate);
+    uint64_t stats = (uint64_t)(PLAN_STATS_COUNT + sums) * sizeof(float);
     add_state_batch(train, evaluate, &state);
     add_state(&state, ARENA_STATE, BUFFER_STATS, -1, 0, stats);
     if (plan_has_offloaded(plan)) add_state(&state, ARENA_HOST, BUFFER_HOST_STATS, -1, 0, stats);
@@ -306,8 +307,11 @@ static void map_parameters(struct mapper *mapper)
         if (value->kind == VALUE_INPUT) program->buffer_of_value[v] = mapper->input;
         if (value->kind == VALUE_TARGET) program->buffer_of_value[v] = mapper->target;
         if (value->kind == VALUE_STARTS) program->buffer_of_value[v] = mapper->starts;
-        if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT) {
-            int stat = value->kind == VALUE_LOSS ? PLAN_STAT_LOSS : PLAN_STAT_CORRECT;
+        if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT ||
+            value->kind == VALUE_TALLY) {
+            size_t stat = value->kind == VALUE_LOSS      ? PLAN_STAT_LOSS
+                          : value->kind == VALUE_CORRECT ? PLAN_STAT_CORRECT
+                                                         : PLAN_STATS_COUNT;
             program->buffer_of_value[v] = mapper->stats;
             program->offset_of_value[v] = stat * sizeof(float);
         }

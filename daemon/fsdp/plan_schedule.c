@@ -381,7 +381,8 @@ static void compute(struct scheduler *s, int o)
             batch || (op->inputs[i] >= 0 && graph_is_batch(s->graph->values[op->inputs[i]].kind));
     for (int i = 0; i < OP_MAX_OUTPUTS; i++)
         batch = batch || (op->outputs[i] >= 0 && (op->outputs[i] == s->graph->loss ||
-                                                  op->outputs[i] == s->graph->correct));
+                                                  op->outputs[i] == s->graph->correct ||
+                                                  op->outputs[i] == s->graph->tally));
     if (batch) after[after_count++] = s->copy;
     append(s, INSTRUCTION_COMPUTE, LANE_COMPUTE, -1, o, after, after_count);
 }
@@ -461,7 +462,7 @@ static void reduce_stats(struct scheduler *s, int computed)
     s->stats = computed;
     if (plan_reduces(s->plan))
         s->stats = append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0,
-                                     PLAN_STATS_COUNT, &computed, 1);
+                                     PLAN_STATS_COUNT + graph_tally_count(s->graph), &computed, 1);
     if (s->plan->options.norm == NORM_NONE) download_stats(s);
 }
 
@@ -679,6 +680,8 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
     if (graph->loss >= 0) s.stats_op = graph->values[graph->loss].producer;
     if (graph->correct >= 0 && graph->values[graph->correct].producer > s.stats_op)
         s.stats_op = graph->values[graph->correct].producer;
+    if (graph->tally >= 0 && graph->values[graph->tally].producer > s.stats_op)
+        s.stats_op = graph->values[graph->tally].producer;
     list_instructions(&s);
     for (int i = 0; i < 2; i++) {
         free(s.passes[i].uses);

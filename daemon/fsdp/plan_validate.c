@@ -192,7 +192,7 @@ static status_t check_collective(const struct validator *v, int i)
         from = in->from;
         count = in->count;
         break;
-    case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT; break;
+    case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT + validate_sums(v->graph); break;
     case INSTRUCTION_REDUCE_NORM: count = 2; break;
     default: break;
     }
@@ -373,6 +373,15 @@ static bool op_uses_unit(const struct validator *v, int op, int unit)
     return false;
 }
 
+int validate_sums(const struct graph *graph)
+{
+    int count = 0;
+    for (int v = 0; graph != NULL && v < graph->value_count; v++)
+        if (graph->values[v].kind == VALUE_TALLY)
+            count += (int)tensor_element_count(&graph->values[v].type);
+    return count;
+}
+
 static status_t check_batch_and_stats(const struct validator *v)
 {
     int copy = -1, stats = -1;
@@ -395,7 +404,9 @@ static status_t check_batch_and_stats(const struct validator *v)
         if (in->kind != INSTRUCTION_COMPUTE) continue;
         for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
             int value = v->graph->ops[in->op].outputs[k];
-            if (value < 0 || (value != v->graph->loss && value != v->graph->correct)) continue;
+            if (value < 0 ||
+                (value != v->graph->loss && value != v->graph->correct && value != v->graph->tally))
+                continue;
             if (!validate_before(v, i, stats))
                 return validate_fail(v, i, "is not done when the statistics are reduced");
         }

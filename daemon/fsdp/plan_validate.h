@@ -60,4 +60,7 @@ status_t validate_step(const struct validator *v) FSDPD_MUST_USE;
  * figures. */
 status_t validate_memory(const struct validator *v) FSDPD_MUST_USE;
 
+/* The sums of the task that the graph (may be NULL) makes, behind the statistics. */
+int validate_sums(const struct graph *graph);
+
 #endif

@@ -113,7 +113,8 @@ static status_t check_buffers(const struct validator *v)
             return validate_fail(v, -1, "buffer %d (%s) leaves its arena of %llu bytes", b,
                                  plan_buffer_class_name(buffer->class), (unsigned long long)arena);
         if ((buffer->class == BUFFER_STATS || buffer->class == BUFFER_HOST_STATS) &&
-            buffer->bytes != 4 * PLAN_STATS_COUNT)
+            buffer->bytes !=
+                4 * (uint64_t)(PLAN_STATS_COUNT + validate_sums(v->plan->evaluate.graph)))
             return validate_fail(v, -1, "buffer %d (statistics) has %llu bytes", b,
                                  (unsigned long long)buffer->bytes);
         if (buffer->unit >= v->plan->units->unit_count)
@@ -249,8 +250,11 @@ static status_t check_value(const struct validator *v, int i, int value)
     case VALUE_STARTS: expected = BUFFER_BATCH; break;
     case VALUE_LOSS:
     case VALUE_CORRECT:
+    case VALUE_TALLY:
         expected = BUFFER_STATS;
-        place = 4 * (it->kind == VALUE_LOSS ? PLAN_STAT_LOSS : PLAN_STAT_CORRECT);
+        place = 4 * (it->kind == VALUE_LOSS      ? PLAN_STAT_LOSS
+                     : it->kind == VALUE_CORRECT ? PLAN_STAT_CORRECT
+                                                 : PLAN_STATS_COUNT);
         break;
     case VALUE_PARAMETER:
     case VALUE_PARAMETER_GRADIENT: {

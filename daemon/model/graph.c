@@ -72,6 +72,7 @@ static void mark_needed(const struct graph *graph, const bool *dead, bool *op_ne
     value_needed[graph->loss] = true;
     if (graph->starts >= 0) value_needed[graph->starts] = true;
     if (graph->correct >= 0) value_needed[graph->correct] = true;
+    if (graph->tally >= 0) value_needed[graph->tally] = true;
     for (int i = graph->op_count - 1; i >= 0; i--) {
         const struct graph_op *op = &graph->ops[i];
         for (int k = 0; k < OP_MAX_OUTPUTS && !dead[i]; k++)
@@ -159,6 +160,7 @@ void graph_compact(struct graph *graph, const bool *dead)
     if (graph->starts >= 0) graph->starts = numbering.number[graph->starts];
     graph->loss = numbering.number[graph->loss];
     if (graph->correct >= 0) graph->correct = numbering.number[graph->correct];
+    if (graph->tally >= 0) graph->tally = numbering.number[graph->tally];
     free(numbering.values);
     free(numbering.number);
     free(op_needed);

@@ -29,6 +29,7 @@ enum value_kind {
     VALUE_GRADIENT,           /* made by the backward pass */
     VALUE_LOSS,               /* (1) f32 */
     VALUE_CORRECT,            /* (1) f32; only if graph_options.count_correct */
+    VALUE_TALLY,              /* (sums, columns) f32; only if graph_options.tally */
 };
 
 struct graph_value {
@@ -61,8 +62,10 @@ struct graph {
     int op_count;
     int forward_op_count;
     int input, target, loss;
-    int starts, correct; /* values; -1 unless requested */
+    int starts, correct, tally; /* values; -1 unless requested */
 };
+
+enum { GRAPH_TALLY_COLUMNS = 256 };
 
 struct graph_options {
     int64_t batch_size; /* of this rank */
@@ -73,6 +76,9 @@ struct graph_options {
     bool documents;     /* of a model of tokens: windows hold several documents, at whose borders
                          * attention and positions end; ops.h has the value's meaning */
     bool count_correct; /* also count the rows whose largest output is the target */
+    /* Also make the sums of which metrics of the task are computed (OP_TALLY), of at most
+     * GRAPH_TALLY_COLUMNS classes or numbers. Not with a head that is fused with the loss. */
+    bool tally;
     /* Keeps the last linear layer and the loss separate: the loss's op reads all logits as its
      * first input. For tests that compare the logits. */
     bool keep_logits;
@@ -98,6 +104,14 @@ struct graph_options {
 static inline bool graph_is_batch(enum value_kind kind)
 {
     return kind == VALUE_INPUT || kind == VALUE_TARGET || kind == VALUE_STARTS;
+}
+
+/* The number of sums that the graph makes; 0: none. */
+static inline int graph_tally_count(const struct graph *graph)
+{
+    if (graph == NULL || graph->tally < 0) return 0;
+    const struct tensor_type *sums = &graph->values[graph->tally].type;
+    return (int)(sums->dims[0] * sums->dims[1]);
 }
 
 /* Errors are INVALID_ARGUMENT and name the module, the line of the model file and both shapes, or

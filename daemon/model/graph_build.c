@@ -271,6 +271,31 @@ static void add_count(struct forward *forward)
     builder_set_output(builder, 0, graph->correct);
 }
 
+/* The sums of scores against the targets; of a loss against the input there are none. */
+static void add_tally(struct forward *forward)
+{
+    struct graph_builder *builder = &forward->builder;
+    struct graph *graph = builder->graph;
+    const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    bool elements = loss->kind == OP_ELEMENT_LOSS, classes = !elements;
+    if (loss->kind == OP_LINEAR_CROSS_ENTROPY || loss->inputs[1] != graph->target) return;
+    int scores = loss->kind == OP_CROSS_ENTROPY ? loss->outputs[1] : loss->inputs[0];
+    const struct tensor_type *x = &graph->values[scores].type;
+    int64_t columns = x->dims[x->dim_count - 1];
+    if (columns > GRAPH_TALLY_COLUMNS) return;
+    bool labels =
+        elements && loss->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY;
+    enum op_tally kind = classes ? TALLY_CLASSES : labels ? TALLY_LABELS : TALLY_NUMBERS;
+    int64_t sums = kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
+    struct tensor_type type = tensor_type_make(DTYPE_F32, 2, (int64_t[]){sums, columns});
+    graph->tally = builder_add_value(builder, VALUE_TALLY, &type, mem_strdup("tally"));
+    struct graph_op *op = builder_add_op(builder, OP_TALLY, &(union op_attrs){.tally.kind = kind},
+                                         0, mem_strdup("tally"));
+    op->inputs[0] = scores;
+    op->inputs[classes ? 1 : 2] = graph->target;
+    builder_set_output(builder, 0, graph->tally);
+}
+
 /* The targets of a batch of samples or windows. */
 static struct tensor_type target_type(const struct forward *forward,
                                       const struct tensor_type *input)
@@ -342,6 +367,7 @@ static status_t build_forward(struct forward *forward)
     graph_compact(graph, dead);
     graph_fuse(graph, forward->options, dead);
     if (forward->options->count_correct) add_count(forward);
+    if (forward->options->tally) add_tally(forward);
     graph_compact(graph, dead);
     free(dead);
     graph_lower_precision(&forward->builder, forward->options);
@@ -354,7 +380,7 @@ status_t graph_build(const struct model *model, const struct graph_options *opti
 {
     struct graph *made = mem_alloc(sizeof *made);
     made->model = model;
-    made->loss = made->correct = made->starts = -1;
+    made->loss = made->correct = made->tally = made->starts = -1;
     struct forward forward = {.builder = {.graph = made}, .model = model, .options = options};
     size_t values = (size_t)model->program->call_count + 1;
     size_t parameters = (size_t)model->parameter_count;

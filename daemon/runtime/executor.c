@@ -41,6 +41,9 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
     executor->comm = comm;
     executor->plan = plan;
     executor->seed = seed;
+    executor->stats_out =
+        mem_alloc_array((size_t)(PLAN_STATS_COUNT + graph_tally_count(plan->evaluate.graph)),
+                        sizeof *executor->stats_out);
     pthread_mutex_init(&executor->lock, NULL);
     status_t status = executor_prepare(executor, train, evaluate);
     if (status != NULL) {
@@ -81,6 +84,7 @@ void executor_free(struct executor *executor)
     pthread_mutex_destroy(&executor->lock);
     free(executor->poison);
     free(executor->note);
+    free(executor->stats_out);
     free(executor);
 }
 
@@ -274,7 +278,9 @@ static status_t issue_all(struct executor *executor, struct program *program,
     }
     struct lane_queue *lane = executor->lanes[program->stats_lane];
     lane_label(lane, NULL);
-    return lane_copy(lane, executor->stats_out, program->stats, sizeof executor->stats_out);
+    int sums = graph_tally_count(program->plan->graph);
+    return lane_copy(lane, executor->stats_out, program->stats,
+                     (uint64_t)(PLAN_STATS_COUNT + sums) * sizeof *executor->stats_out);
 }
 
 /* Waits without a deadline: a running kernel is not a lost peer; collectives have deadlines of
@@ -449,6 +455,7 @@ static status_t run_checked(struct executor *executor, struct program *program,
     if (stamps != NULL) note_run(executor, start, start + measured.step_ns);
     note_stage(executor, program, stamps != NULL);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
+    measured.sums = executor->stats_out + PLAN_STATS_COUNT;
     *result = measured;
     return NULL;
 }

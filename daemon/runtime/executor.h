@@ -57,6 +57,7 @@ struct step_input {
 
 struct step_result {
     float stats[PLAN_STATS_COUNT]; /* summed over the ranks */
+    const float *sums; /* of an evaluation's VALUE_TALLY, likewise; until the next step */
     int64_t step_ns;
     int64_t compute_ns;      /* busy time of the compute lane */
     int64_t comm_ns;         /* busy time of the comm lane */

@@ -62,7 +62,8 @@ struct executor {
     struct program train, accumulate, evaluate;
     struct program *_Atomic running; /* one of them; NULL: between steps */
     _Atomic int64_t running_since_ns;
-    float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
+    float stats_in[PLAN_STATS_COUNT]; /* host side of a step */
+    float *stats_out;                 /* likewise; behind these an evaluation's sums */
     int64_t counted; /* this rank's targets that count, of the step's batches so far */
     uint64_t allocated_before, peak; /* the device's books */
     struct trace *trace;             /* being filled; NULL: off */

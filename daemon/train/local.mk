@@ -29,6 +29,7 @@ libtrain_a_SOURCES = \
   %D%/run.c %D%/run_state.h \
   %D%/sampler.c %D%/sampler.h \
   %D%/schedule.c %D%/schedule.h \
+  %D%/scores.c %D%/scores.h \
   %D%/session.c %D%/session.h %D%/session_state.h \
   %D%/target_array.c %D%/target_array.h \
   %D%/token_data.c %D%/token_data.h \
@@ -48,9 +49,9 @@ fsdpd_digits_LDADD = libbase.a -lm
 EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens tests/unit/test_datasets tests/unit/test_labels tests/unit/test_images \
+check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens tests/unit/test_datasets tests/unit/test_labels tests/unit/test_scores tests/unit/test_images \
   tests/unit/test_megatron tests/unit/test_packing
-TESTS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens tests/unit/test_datasets tests/unit/test_labels tests/unit/test_images \
+TESTS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens tests/unit/test_datasets tests/unit/test_labels tests/unit/test_scores tests/unit/test_images \
   tests/unit/test_megatron tests/unit/test_packing
 
 tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
@@ -61,6 +62,7 @@ tests_unit_test_megatron_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
 
 tests_unit_test_packing_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
 
+tests_unit_test_scores_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
 tests_unit_test_labels_SOURCES = tests/unit/test_labels.c tests/unit/dataset_files.c tests/unit/dataset_files.h
 tests_unit_test_labels_LDADD = libtrain.a libmodel.a libyamldoc.a libops.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c tests/unit/dataset_files.c tests/unit/dataset_files.h

@@ -130,6 +130,7 @@ static void report_note(struct run *run)
 static status_t evaluate_rows(struct run *run, struct tally *tally)
 {
     feed_start_epoch(&run->test, 1, 0);
+    score_sums_clear(&run->sums);
     for (;;) {
         int64_t began = clock_monotonic_ns();
         struct batch batch;
@@ -147,6 +148,7 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
                                    .steps = 1,
                                    .ns = clock_monotonic_ns() - began};
         add_to_tally(tally, &step);
+        score_sums_add(&run->sums, result.sums);
         if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
         TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
     }
@@ -472,6 +474,8 @@ static status_t validate(struct run *run)
         .epoch = epochs_done(run),
         .loss = run->validation_loss,
         .tokens = (uint64_t)tally.samples,
+        .scores = score_sums_compute(&run->sums, run->session->model->target, run->validation_loss,
+                                     tally.correct, tally.samples),
         .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
     };
     if (run->hooks->validation != NULL) run->hooks->validation(run->hooks->user, &validation);
@@ -613,6 +617,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     session_at(session, "opens its data");
     TRY(feed_open(&run->train, session, false));
     if (job->evaluate) TRY(feed_open(&run->test, session, true));
+    score_sums_init(&run->sums, session->evaluate_graph);
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
     session_at(session, "compares its job with the other ranks'");
     TRY(run_compare_ranks(run));
@@ -638,6 +643,7 @@ static void run_deinit(struct run *run)
     executor_free(executor);
     feed_close(&run->test);
     feed_close(&run->train);
+    score_sums_deinit(&run->sums);
 }
 
 static status_t check_group(const struct train_session *session, const struct comm *comm)

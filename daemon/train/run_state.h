@@ -46,6 +46,7 @@ struct run {
     int64_t evaluation_ns;        /* of the last one; 0 before */
     bool validated;               /* the members below describe the last validation of tokens */
     double validation_loss;
+    struct score_sums sums; /* of the evaluation that runs, or the last one */
     uint64_t validation_step;
 };
 

@@ -245,6 +245,8 @@ static status_t build_graphs_as(struct train_session *session)
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
                                            .time = time,
                                            .count_correct = session->model->target != TARGET_TOKEN,
+                                           .tally = session->model->tokens &&
+                                                    session->model->target != TARGET_TOKEN,
                                            .documents = job->windows == WINDOWS_PACKED,
                                            .compute_dtype = job->plan.gathered_dtype,
                                            .parameter_dtypes = session->parameter_dtypes,

@@ -8,6 +8,7 @@
 #include "checkpoint/capture.h"
 #include "runtime/executor.h"
 #include "train/job.h"
+#include "train/scores.h"
 #include "train/token_split.h"
 
 struct train_session;
@@ -96,6 +97,7 @@ struct train_validation {
     double epoch;    /* epochs done, fractional */
     double loss;     /* mean per token over all ranks */
     uint64_t tokens; /* number of targets that count */
+    struct train_scores scores;
     double seconds;
 };
 

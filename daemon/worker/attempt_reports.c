@@ -1,4 +1,5 @@
 /* The reports of an attempt to the coordinator, and its log; see attempt_internal.h. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -169,6 +170,26 @@ void attempt_report_epoch(void *user, const struct train_epoch *epoch)
     post_event(attempt, event);
 }
 
+/* Sets a field that is `optional`, if there is a value. */
+#define SET_SCORE(message, field, CASE, value)                                                     \
+    do {                                                                                           \
+        if (!isfinite(value)) break;                                                               \
+        (message)->_##field##_case = FSDPD__V1__SCORES___##CASE;                                   \
+        (message)->field = value;                                                                  \
+    } while (0)
+
+static Fsdpd__V1__Scores *scores_new(const struct train_scores *scores)
+{
+    Fsdpd__V1__Scores *message = mem_alloc(sizeof *message);
+    fsdpd__v1__scores__init(message);
+    SET_SCORE(message, accuracy, ACCURACY_ACCURACY, scores->accuracy);
+    SET_SCORE(message, f1, F1_F1, scores->f1);
+    SET_SCORE(message, perplexity, PERPLEXITY_PERPLEXITY, scores->perplexity);
+    SET_SCORE(message, pearson, PEARSON_PEARSON, scores->pearson);
+    SET_SCORE(message, mse, MSE_MSE, scores->mse);
+    return message;
+}
+
 void attempt_report_validation(void *user, const struct train_validation *validation)
 {
     struct worker_attempt *attempt = user;
@@ -184,6 +205,7 @@ void attempt_report_validation(void *user, const struct train_validation *valida
     message->loss = validation->loss;
     message->tokens = validation->tokens;
     message->seconds = validation->seconds;
+    message->scores = scores_new(&validation->scores);
     post_event(attempt, event);
 }
 

@@ -34,6 +34,7 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CONCAT] = cpu_prepare_shape,
     [OP_MEAN] = cpu_prepare_shape,
     [OP_MEAN_BACKWARD] = cpu_prepare_shape,
+    [OP_TALLY] = cpu_prepare_tally,
     [OP_ELEMENT_LOSS] = cpu_prepare_element_loss,
     [OP_ELEMENT_LOSS_BACKWARD] = cpu_prepare_element_loss,
     [OP_COUNT_CORRECT] = cpu_prepare_loss,

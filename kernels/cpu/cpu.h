@@ -18,6 +18,7 @@ cpu_prepare_function cpu_prepare_pool;
 cpu_prepare_function cpu_prepare_dropout;
 cpu_prepare_function cpu_prepare_reshape;
 cpu_prepare_function cpu_prepare_loss;
+cpu_prepare_function cpu_prepare_tally;
 cpu_prepare_function cpu_prepare_element_loss;
 cpu_prepare_function cpu_prepare_avg_pool;
 cpu_prepare_function cpu_prepare_group_norm;

@@ -16,7 +16,8 @@ CUDA_KERNELS = \
   %D%/rope.cu \
   %D%/shape.cu \
   %D%/softmax.cu \
-  %D%/step.cu
+  %D%/step.cu \
+  %D%/tally.cu
 CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/ops.h %D%/platform.h %D%/reduce.h %D%/window.h
 EXTRA_DIST += $(CUDA_KERNELS) $(CUDA_KERNEL_INCLUDES)
 

@@ -19,6 +19,7 @@ cuda_run cuda_run_softmax, cuda_run_softmax_backward, cuda_run_nll_loss, cuda_ru
     cuda_run_cross_entropy, cuda_run_cross_entropy_backward,
     cuda_run_count_correct;                                     /* softmax.cu */
 cuda_run cuda_run_element_loss, cuda_run_element_loss_backward; /* element_loss.cu */
+cuda_run cuda_run_tally;                                        /* tally.cu */
 cuda_run cuda_run_avg_pool, cuda_run_group_norm;                /* average.cu */
 cuda_run cuda_run_shape;                                        /* shape.cu */
 cuda_run cuda_run_embedding, cuda_run_embedding_backward;       /* embedding.cu */
@@ -31,6 +32,7 @@ cuda_run cuda_run_attention, cuda_run_attention_backward; /* attention.cu, atten
 uint64_t cuda_norm_backward_bytes(const struct op_desc *desc);
 uint64_t cuda_sum_leading_bytes(const struct op_desc *desc);
 uint64_t cuda_loss_bytes(const struct op_desc *desc);
+uint64_t cuda_tally_bytes(const struct op_desc *desc);
 uint64_t cuda_element_loss_bytes(const struct op_desc *desc);
 uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc);
 uint64_t cuda_attention_bytes(const struct op_desc *desc);

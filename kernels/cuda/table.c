@@ -35,6 +35,7 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_CONCAT] = {cuda_run_shape, NULL},
     [OP_MEAN] = {cuda_run_shape, NULL},
     [OP_MEAN_BACKWARD] = {cuda_run_shape, NULL},
+    [OP_TALLY] = {cuda_run_tally, cuda_tally_bytes},
     [OP_ELEMENT_LOSS] = {cuda_run_element_loss, cuda_element_loss_bytes},
     [OP_ELEMENT_LOSS_BACKWARD] = {cuda_run_element_loss_backward, NULL},
     [OP_COUNT_CORRECT] = {cuda_run_count_correct, cuda_loss_bytes},

@@ -32,6 +32,7 @@ static reference_function *const functions[OP_KIND_COUNT] = {
     [OP_CONCAT] = reference_concat,
     [OP_MEAN] = reference_mean,
     [OP_MEAN_BACKWARD] = reference_mean_backward,
+    [OP_TALLY] = reference_tally,
     [OP_ELEMENT_LOSS] = reference_element_loss,
     [OP_ELEMENT_LOSS_BACKWARD] = reference_element_loss_backward,
     [OP_COUNT_CORRECT] = reference_count_correct,

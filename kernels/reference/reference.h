@@ -39,6 +39,7 @@ reference_function reference_slice_backward;
 reference_function reference_concat;
 reference_function reference_mean;
 reference_function reference_mean_backward;
+reference_function reference_tally;
 reference_function reference_element_loss;
 reference_function reference_element_loss_backward;
 reference_function reference_count_correct;

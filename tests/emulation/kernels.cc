@@ -15,3 +15,4 @@
 #include "kernels/cuda/shape.cu"
 #include "kernels/cuda/softmax.cu"
 #include "kernels/cuda/step.cu"
+#include "kernels/cuda/tally.cu"

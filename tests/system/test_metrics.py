@@ -132,15 +132,16 @@ class Metrics(unittest.TestCase):
         exposed = set(types) | {"fsdpd_step_duration_seconds_sum",
                                 "fsdpd_step_duration_seconds_count"}
         exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm",
-                    "fsdpd_validation_loss", "fsdpd_tokens_per_second", "fsdpd_counted_tokens_per_second", "fsdpd_mfu"}
+                    "fsdpd_validation_loss", "fsdpd_tokens_per_second", "fsdpd_counted_tokens_per_second", "fsdpd_mfu",
+                    "fsdpd_f1", "fsdpd_perplexity", "fsdpd_pearson", "fsdpd_mse"}
         with open(os.path.join(SOURCE, "examples/grafana/fsdpd.json")) as file:
             dashboard = json.load(file)
         self.assertGreater(len(dashboard["panels"]), 10)
-        used = set(re.findall(r"\bfsdpd_[a-z_]+", json.dumps(dashboard)))
+        used = set(re.findall(r"\bfsdpd_[a-z0-9_]+", json.dumps(dashboard)))
         self.assertLessEqual(used, exposed)
         with open(os.path.join(SOURCE, "docs/monitoring.md")) as file:
             table = [line for line in file if line.startswith("| `fsdpd_")]
-        documented = set(re.findall(r"\bfsdpd_[a-z_]+", "".join(t.split(" | ")[0] for t in table)))
+        documented = set(re.findall(r"\bfsdpd_[a-z0-9_]+", "".join(t.split(" | ")[0] for t in table)))
         self.assertEqual(documented, {name for name in exposed if name.startswith("fsdpd_") and
                                       not name.endswith(("_seconds_sum", "_seconds_count"))})
         self.check_with_promtool()

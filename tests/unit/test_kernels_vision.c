@@ -10,13 +10,21 @@ enum { RUNS = RACES ? 2 : ON_CUDA ? 8 : 50 };
 
 static struct random rng;
 
-static const enum op_kind kinds[] = {OP_ELEMENT_LOSS,   OP_ELEMENT_LOSS_BACKWARD,
-                                     OP_CROSS_ENTROPY,  OP_CROSS_ENTROPY_BACKWARD,
-                                     OP_AVG_POOL2D,     OP_AVG_POOL2D_BACKWARD,
-                                     OP_GROUP_NORM,     OP_GROUP_NORM_BACKWARD,
-                                     OP_TRANSPOSE,      OP_SLICE,
-                                     OP_SLICE_BACKWARD, OP_CONCAT,
-                                     OP_MEAN,           OP_MEAN_BACKWARD};
+static const enum op_kind kinds[] = {OP_TALLY,
+                                     OP_ELEMENT_LOSS,
+                                     OP_ELEMENT_LOSS_BACKWARD,
+                                     OP_CROSS_ENTROPY,
+                                     OP_CROSS_ENTROPY_BACKWARD,
+                                     OP_AVG_POOL2D,
+                                     OP_AVG_POOL2D_BACKWARD,
+                                     OP_GROUP_NORM,
+                                     OP_GROUP_NORM_BACKWARD,
+                                     OP_TRANSPOSE,
+                                     OP_SLICE,
+                                     OP_SLICE_BACKWARD,
+                                     OP_CONCAT,
+                                     OP_MEAN,
+                                     OP_MEAN_BACKWARD};
 enum { KIND_COUNT = COUNT_OF(kinds) };
 
 static int64_t between(int64_t low, int64_t high)
@@ -37,6 +45,22 @@ static void random_element_loss(struct op_desc *desc)
     desc->inputs[2] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
     desc->input_present[2] = random_bool(&rng);
     if (desc->kind == OP_ELEMENT_LOSS) desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+}
+
+static void random_tally(struct op_desc *desc)
+{
+    struct tensor_type x =
+        type_of(DTYPE_F32, (int)between(2, 3), between(1, 40), between(1, 9), between(1, 20), 0);
+    struct tensor_type rows = x;
+    rows.dtype = DTYPE_I32;
+    rows.dim_count--;
+    desc->attrs.tally.kind = (enum op_tally)between(TALLY_CLASSES, TALLY_NUMBERS);
+    desc->input_present[1] = desc->attrs.tally.kind == TALLY_CLASSES;
+    desc->input_present[2] = !desc->input_present[1];
+    desc->inputs[0] = desc->inputs[2] = x;
+    desc->inputs[1] = rows;
+    int64_t sums = desc->attrs.tally.kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
+    desc->outputs[0] = type_of(DTYPE_F32, 2, sums, x.dims[x.dim_count - 1], 0, 0);
 }
 
 static void random_cross_entropy(struct op_desc *desc)
@@ -163,6 +187,7 @@ static struct op_desc random_desc(enum op_kind kind)
     switch (kind) {
     case OP_ELEMENT_LOSS:
     case OP_ELEMENT_LOSS_BACKWARD: random_element_loss(&desc); break;
+    case OP_TALLY: random_tally(&desc); break;
     case OP_CROSS_ENTROPY:
     case OP_CROSS_ENTROPY_BACKWARD: random_cross_entropy(&desc); break;
     case OP_AVG_POOL2D:
@@ -188,7 +213,10 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
     bool cross = desc->kind == OP_CROSS_ENTROPY || desc->kind == OP_CROSS_ENTROPY_BACKWARD;
     bool elements = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_ELEMENT_LOSS_BACKWARD;
     bool reference = type == &desc->inputs[1] && elements;
-    int64_t classes = cross ? desc->inputs[0].dims[1] : 3;
+    bool tally = desc->kind == OP_TALLY;
+    const struct tensor_type *scores = &desc->inputs[0];
+    int64_t classes = cross || tally ? scores->dims[scores->dim_count - 1] : 3;
+    reference = reference || (tally && type == &desc->inputs[2]);
     for (int64_t i = 0; i < count; i++) {
         float value = random_float(random) * 3;
         if (type->dtype == DTYPE_I32)
@@ -203,7 +231,8 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
 /* The number of terms of a sum; a result's error grows with it. */
 static double sum_length(const struct op_desc *desc)
 {
-    bool sum = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_CROSS_ENTROPY;
+    bool sum =
+        desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_TALLY || desc->kind == OP_CROSS_ENTROPY;
     bool norm = desc->kind == OP_GROUP_NORM_BACKWARD;
     return sum || norm ? (double)tensor_element_count(&desc->inputs[0]) : 0;
 }

@@ -74,8 +74,8 @@ LOOP_TEST(a_model_says_what_its_targets_are, 0, COUNT_OF(models))
 {
     struct model *model;
     struct graph *graph = NULL;
-    status_t status = make_graph(models[_i].keys, models[_i].output, models[_i].loss, &model,
-                                 &graph);
+    status_t status =
+        make_graph(models[_i].keys, models[_i].output, models[_i].loss, &model, &graph);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     ck_assert_int_eq(model->target, models[_i].target);
     ck_assert_int_eq(model->vocabulary, 11);
@@ -95,8 +95,7 @@ static const struct {
     {"token_classes: 3", WINDOWS,
      "net.yaml:9: cross_entropy: input is (2, 3), but with token_classes: 3 it must be (2, 5, 3)"},
     {"classes: kind", WINDOWS, "net.yaml:6: key 'classes': a text cannot stand here"},
-    {"targets: 3", WINDOWS,
-     "net.yaml:9: cross_entropy() needs 'classes' instead of 'targets'"},
+    {"targets: 3", WINDOWS, "net.yaml:9: cross_entropy() needs 'classes' instead of 'targets'"},
 };
 
 LOOP_TEST(outputs_match_the_targets, 0, COUNT_OF(wrong_models))
@@ -182,11 +181,8 @@ LOOP_TEST(labels_are_the_targets_of_documents, 0, COUNT_OF(kinds))
     write_dataset(kinds[_i].array);
     const struct token_path source = {.path = dir, .weight = 1};
     const struct train_job job = make_job(&source);
-    const struct token_model model = {.vocabulary = 50,
-                                      .target = kinds[_i].target,
-                                      .classes = 3,
-                                      .numbers = 1,
-                                      .padding = 49};
+    const struct token_model model = {
+        .vocabulary = 50, .target = kinds[_i].target, .classes = 3, .numbers = 1, .padding = 49};
     struct token_data data;
     status_t status = token_data_open(&job, &model, LENGTH, true, &data);
     ck_assert_msg(status == NULL, "%s", status_message(status));

@@ -68,6 +68,7 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(dropout);
     CHECK_ARM(loss);
     CHECK_ARM(element_loss);
+    CHECK_ARM(tally);
     CHECK_ARM(avg_pool);
     CHECK_ARM(group_norm);
     CHECK_ARM(transpose);
@@ -456,6 +457,28 @@ TEST(moves)
             "(6, 5)");
     REFUSES(move(OP_MEAN), (desc.attrs.mean.last = true, desc.input_present[1] = false), "last",
             "mask");
+}
+
+static struct op_desc tally(enum op_tally kind)
+{
+    struct op_desc desc = desc_of(OP_TALLY);
+    desc.attrs.tally.kind = kind;
+    desc.inputs[0] = desc.inputs[2] = type_of(DTYPE_F32, 2, 4, 3, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_I32, 1, 4, 0, 0, 0);
+    desc.input_present[kind == TALLY_CLASSES ? 2 : 1] = false;
+    desc.outputs[0] = type_of(DTYPE_F32, 2, kind == TALLY_NUMBERS ? 7 : 3, 3, 0, 0);
+    return desc;
+}
+
+TEST(tallies)
+{
+    ck_assert_ptr_null(op_desc_check(&(struct op_desc[]){tally(TALLY_CLASSES)}[0]));
+    ck_assert_ptr_null(op_desc_check(&(struct op_desc[]){tally(TALLY_NUMBERS)}[0]));
+    REFUSES(tally(TALLY_CLASSES), desc.inputs[1].dims[0] = 5, "target", "(5,)");
+    REFUSES(tally(TALLY_CLASSES), desc.input_present[1] = false, "target", "missing");
+    REFUSES(tally(TALLY_CLASSES), desc.input_present[2] = true, "numbers", "not expected");
+    REFUSES(tally(TALLY_LABELS), desc.inputs[2].dims[1] = 2, "numbers", "(4, 2)");
+    REFUSES(tally(TALLY_NUMBERS), desc.outputs[0].dims[0] = 3, "sums", "(7, 3)");
 }
 
 static struct op_desc average(void)

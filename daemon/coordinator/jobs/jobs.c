@@ -260,6 +260,12 @@ static void take_op_times(Fsdpd__V1__Metrics *from, Fsdpd__V1__Metrics *to)
 }
 
 /* Updates the job's latest figures: those that this report lacks stay as they were. */
+static void take_scores(Fsdpd__V1__Metrics *old, Fsdpd__V1__Metrics *merged)
+{
+    merged->val_scores = old->val_scores;
+    old->val_scores = NULL;
+}
+
 static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report)
 {
     Fsdpd__V1__Metrics *merged = message_copy(report);
@@ -277,6 +283,8 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
             merged->val_loss = old->val_loss;
             merged->val_step = old->val_step;
         }
+        if (merged->validated && merged->val_scores == NULL && merged->val_step == old->val_step)
+            take_scores(message->metrics, merged);
         if (merged->memory_peak_bytes < old->memory_peak_bytes)
             merged->memory_peak_bytes = old->memory_peak_bytes;
         if (merged->resident_peak_bytes < old->resident_peak_bytes)
@@ -314,6 +322,8 @@ void job_rewind(struct job *job, uint64_t step)
         metrics->validated = false;
         metrics->val_loss = 0;
         metrics->val_step = 0;
+        message_free(metrics->val_scores);
+        metrics->val_scores = NULL;
     }
     if (metrics->step > step) replace_metrics(job, step);
 }
@@ -381,6 +391,7 @@ void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation
     report.validated = true;
     report.val_loss = validation->loss;
     report.val_step = validation->step;
+    report.val_scores = validation->scores;
     merge_metrics(job->message, &report);
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_VALIDATION;

@@ -129,9 +129,16 @@ static const struct job_family always[] = {
         const Fsdpd__V1__Metrics *m = job->message->metrics;                                       \
         return expression;                                                                         \
     }
+#define SCORE(name)                                                                                \
+    (m->validated && m->val_scores != NULL && m->val_scores->_##name##_case ? m->val_scores->name  \
+                                                                            : NAN)
 OF_METRICS(of_loss, m->loss)
 OF_METRICS(of_test_loss, m->evaluated ? m->test_loss : NAN)
-OF_METRICS(of_accuracy, m->evaluated ? m->accuracy : NAN)
+OF_METRICS(of_accuracy, m->evaluated ? m->accuracy : SCORE(accuracy))
+OF_METRICS(of_f1, SCORE(f1))
+OF_METRICS(of_perplexity, SCORE(perplexity))
+OF_METRICS(of_pearson, SCORE(pearson))
+OF_METRICS(of_mse, SCORE(mse))
 OF_METRICS(of_validation, m->validated ? m->val_loss : NAN)
 OF_METRICS(of_tokens, m->tokens_per_second > 0 ? m->tokens_per_second : NAN)
 OF_METRICS(of_counted, m->counted_tokens_per_second > 0 ? m->counted_tokens_per_second : NAN)
@@ -147,7 +154,11 @@ static const struct job_family reported[] = {
     {"loss", "gauge", "Mean loss over the last logged interval.", of_loss},
     {"test_loss", "gauge", "Loss of the last evaluation.", of_test_loss},
     {"accuracy", "gauge", "Accuracy of the last evaluation, 0 to 1.", of_accuracy},
-    {"validation_loss", "gauge", "Loss of the last validation, per token.", of_validation},
+    {"validation_loss", "gauge", "Loss of the last validation, per target.", of_validation},
+    {"f1", "gauge", "F1 of the last validation, 0 to 1.", of_f1},
+    {"perplexity", "gauge", "Perplexity of the last validation.", of_perplexity},
+    {"pearson", "gauge", "Pearson correlation of the last validation, -1 to 1.", of_pearson},
+    {"mse", "gauge", "Mean squared error of the last validation.", of_mse},
     {"tokens_per_second", "gauge", "Tokens that all ranks train on per second.", of_tokens},
     {"counted_tokens_per_second", "gauge", "Of these, tokens whose target counts.", of_counted},
     {"data_wait_share", "gauge", "Part of the time that rank 0 waited for data, 0 to 1.",

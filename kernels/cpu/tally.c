@@ -1,0 +1,84 @@
+/*
+ * Tallies of evaluations: counts as floats, which are exact below 2^24, and sums in double. On one
+ * thread: they read what a matmul before them wrote, once.
+ */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+
+static int64_t select_class(const float *row, int64_t columns)
+{
+    int64_t best = 0;
+    for (int64_t i = 0; i < columns; i++) {
+        if (isnan(row[i])) return i;
+        if (row[i] > row[best]) best = i;
+    }
+    return best;
+}
+
+static void count(float *y, int64_t columns, int64_t column, bool selected, bool wanted)
+{
+    y[column] += selected && wanted;
+    y[columns + column] += selected;
+    y[2 * columns + column] += wanted;
+}
+
+static void count_classes(const struct kernel_call *call, int64_t rows, int64_t columns, float *y)
+{
+    const float *x = call->inputs[0];
+    const int32_t *target = call->inputs[1];
+    for (int64_t r = 0; r < rows; r++) {
+        if (target[r] < 0) continue;
+        int64_t best = select_class(x + r * columns, columns);
+        count(y, columns, best, true, best == target[r]);
+        if (best != target[r]) count(y, columns, target[r], false, true);
+    }
+}
+
+static void count_labels(const struct kernel_call *call, int64_t rows, int64_t columns, float *y)
+{
+    const float *x = call->inputs[0], *numbers = call->inputs[2];
+    for (int64_t i = 0; i < rows * columns; i++)
+        if (!isnan(numbers[i])) count(y, columns, i % columns, x[i] > 0, numbers[i] > 0.5F);
+}
+
+static void sum_numbers(const struct kernel_call *call, int64_t rows, int64_t columns, float *y)
+{
+    const float *x = call->inputs[0], *numbers = call->inputs[2];
+    for (int64_t c = 0; c < columns; c++) {
+        double sums[TALLY_SUMS] = {0};
+        for (int64_t i = c; i < rows * columns; i += columns) {
+            double a = x[i], b = numbers[i];
+            if (isnan(b)) continue;
+            sums[0]++;
+            sums[1] += a;
+            sums[2] += b;
+            sums[3] += a * a;
+            sums[4] += b * b;
+            sums[5] += a * b;
+            sums[6] += (a - b) * (a - b);
+        }
+        for (int64_t k = 0; k < TALLY_SUMS; k++) y[k * columns + c] += (float)sums[k];
+    }
+}
+
+static status_t run_tally(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *x = &kernel->desc.inputs[0];
+    int64_t columns = x->dims[x->dim_count - 1], rows = tensor_element_count(x) / columns;
+    int64_t sums = tensor_element_count(&kernel->desc.outputs[0]);
+    float *y = call->outputs[0];
+    for (int64_t i = 0; i < sums && !kernel->desc.accumulate[0]; i++) y[i] = 0;
+    switch (kernel->desc.attrs.tally.kind) {
+    case TALLY_CLASSES: count_classes(call, rows, columns, y); break;
+    case TALLY_LABELS: count_labels(call, rows, columns, y); break;
+    case TALLY_NUMBERS: sum_numbers(call, rows, columns, y); break;
+    }
+    return NULL;
+}
+
+status_t cpu_prepare_tally(struct kernel *kernel)
+{
+    kernel->run = run_tally;
+    return NULL;
+}

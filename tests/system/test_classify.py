@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Texts with labels, prepared by fsdpd-prepare, train tiny BERTs with heads over two workers. The metrics that fsdpd
+reports are those that the pulled model's predictions give, computed here as scikit-learn does. $FSDPD_PYTHON may name a
+Python that has the packages."""
+
+import csv
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+sys.dont_write_bytecode = True  # beside the sources
+CLIENT = os.path.join(harness.SOURCE, "clients/python")
+EXAMPLE = os.path.join(harness.SOURCE, "examples/classify")
+ENVIRONMENT = dict(os.environ, PYTHONPATH=CLIENT, PYTHONDONTWRITEBYTECODE="1")
+
+try:
+    import numpy
+    import tokenizers
+    import torch
+    import transformers
+except ImportError as missing:
+    other = os.environ.get("FSDPD_PYTHON")
+    if other and os.path.realpath(other) != os.path.realpath(sys.executable) and "FSDPD_PREPARE" not in os.environ:
+        os.execve(other, [other, *sys.argv], dict(os.environ, FSDPD_PREPARE="1"))
+    print("SKIP: Python's packages for fsdpd-prepare and transformers are not installed:", missing)
+    sys.exit(77)
+
+sys.path.insert(0, EXAMPLE)
+import draw
+
+STEPS, CONTEXT = 60, 32
+JOB = f"""
+name: labels
+model: {{hf: model}}
+data: {{format: dataset, path: data, windows: document, context: {CONTEXT}}}
+train: {{max_steps: {STEPS}, batch_size: 12, evaluate_interval: 40, seed: 2}}
+optimizer: {{type: adamw, lr: 2.0e-3}}
+workers: 2
+"""
+
+
+def f1_of(right, selected, wanted):
+    return 2 * right / (selected + wanted) if selected + wanted else 0.0
+
+
+def f1_of_class(found, truth, label):
+    return f1_of(int(((found == label) & (truth == label)).sum()), int((found == label).sum()), int((truth == label).sum()))
+
+
+def macro_f1(found, truth):
+    return float(numpy.mean([f1_of_class(found, truth, label) for label in numpy.union1d(found, truth)]))
+
+
+class Labels(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, self.root, True)
+        self.choice = random.Random(5)
+        os.makedirs(self.path("model"))
+
+    def path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def prepare(self, verb, records, *arguments):
+        with open(self.path("records.jsonl"), "w", encoding="utf-8") as file:
+            for record in records:
+                file.write(json.dumps(record) + "\n")
+        texts = (record.get("text") or " ".join(record["tokens"]) for record in records)
+        tokenizer = draw.make_tokenizer(texts)
+        tokenizer.save(self.path("model/tokenizer.json"))
+        result = subprocess.run(
+            [sys.executable, "-m", "fsdpd_prepare", verb, self.path("records.jsonl"), "--tokenizer", self.path("model"),
+             "-o", self.path("data"), "--validation", "0.25", "--processes", "1", *arguments],
+            env=ENVIRONMENT, text=True, capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return tokenizer.get_vocab_size()
+
+    def config(self, vocabulary, architecture, labels, **more):
+        config = dict(draw.config_of(vocabulary, [f"label {n}" for n in range(labels)]), hidden_size=32,
+                      hidden_dropout_prob=0.1, architectures=[architecture], **more)
+        draw.write(self.path("model/config.json"), config)
+
+    def array(self, name, split="validation"):
+        return numpy.load(self.path("data", f"{split}.{name}.npy"))
+
+    def train(self, daemon):
+        """The job, and the logits of the pulled model for the documents of the validation."""
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write(JOB)
+        result = daemon.ctl("submit", self.path("job.yaml"), "--wait", timeout=300)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr + daemon.text())
+        job = daemon.json("list")[-1]["id"]
+        result = daemon.ctl("pull", job, "--format", "hf", "-o", self.path("out"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(self.path("out/config.json"), encoding="utf-8") as file:
+            architecture = getattr(transformers, json.load(file)["architectures"][0])
+        model, info = architecture.from_pretrained(self.path("out"), output_loading_info=True)
+        for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+            self.assertFalse(info[what], what)
+        borders, tokens = self.array("documents").astype(int), self.array("tokens").astype("i8")
+        documents = [tokens[begin:end] for begin, end in zip(borders, borders[1:])]
+        with torch.no_grad():
+            logits = [model.eval()(input_ids=torch.from_numpy(ids)[None]).logits[0].numpy() for ids in documents]
+        return job, logits
+
+    def scores(self, daemon, job, **expected):
+        metrics = daemon.show(job)["metrics"]
+        self.assertEqual(metrics["val_step"], STEPS)
+        self.assertEqual(set(metrics["val_scores"]), set(expected))
+        for name, value in expected.items():
+            self.assertAlmostEqual(metrics["val_scores"][name], value, delta=1e-4 * max(1, abs(value)), msg=name)
+        return metrics
+
+    def test_classes(self):
+        vocabulary = self.prepare("classify", [draw.review(self.choice) for _ in range(600)])
+        self.config(vocabulary, "BertForSequenceClassification", 3)
+        with harness.Daemon(2, data=self.root) as daemon:
+            job, logits = self.train(daemon)
+            found, truth = numpy.array([row.argmax() for row in logits]), self.array("labels")
+            accuracy, f1 = float((found == truth).mean()), macro_f1(found, truth)
+            self.scores(daemon, job, accuracy=accuracy, f1=f1)
+            print(f"classes: accuracy {accuracy:.3f}, F1 {f1:.3f}")
+            shown = daemon.ctl("show", job).stdout
+            self.assertIn(f"accuracy {100 * accuracy:.2f}%, F1 {f1:.4f} after step {STEPS}", shown)
+            rows = list(csv.DictReader(daemon.ctl("metrics", job, "--csv").stdout.splitlines()))
+            last = [row for row in rows if row["kind"] == "validation"][-1]
+            self.assertAlmostEqual(float(last["f1"]), f1, delta=1e-6)
+            self.assertAlmostEqual(float(last["accuracy"]), accuracy, delta=1e-6)
+            self.assertEqual((last["pearson"], last["mse"], last["perplexity"]), ("", "", ""))
+        self.assertGreater(accuracy, 0.4)  # by chance a third
+
+    def test_two_classes(self):
+        records = [record for record in (draw.review(self.choice) for _ in range(700)) if record["label"] != "mixed"]
+        vocabulary = self.prepare("classify", records)
+        self.config(vocabulary, "BertForSequenceClassification", 2)
+        with harness.Daemon(2, data=self.root) as daemon:
+            job, logits = self.train(daemon)
+            found, truth = numpy.array([row.argmax() for row in logits]), self.array("labels")
+            self.scores(daemon, job, accuracy=float((found == truth).mean()), f1=f1_of_class(found, truth, 1))
+
+    def test_numbers(self):
+        records = [{"text": record["text"], "label": record["text"].count("not") - record["text"].count("cake")} for record in
+                   (draw.review(self.choice) for _ in range(400))]
+        vocabulary = self.prepare("classify", records, "--targets", "float")
+        self.config(vocabulary, "BertForSequenceClassification", 1)
+        with harness.Daemon(2, data=self.root) as daemon:
+            job, logits = self.train(daemon)
+            found, truth = numpy.array([row[0] for row in logits], "f8"), self.array("targets").astype("f8")
+            pearson, mse = float(numpy.corrcoef(found, truth)[0, 1]), float(((found - truth) ** 2).mean())
+            metrics = self.scores(daemon, job, pearson=pearson, mse=mse)
+            self.assertAlmostEqual(metrics["val_loss"], mse, delta=1e-4)
+            self.assertGreater(pearson, 0.5)
+            print(f"numbers: Pearson {pearson:.4f}, MSE {mse:.4f}")
+
+    def test_tags(self):
+        kinds = {**{word: "food" for word in draw.FOOD}, **{word: "praise" for word in draw.GOOD}}
+        records = []
+        for _ in range(400):
+            words = draw.review(self.choice)["text"].split()
+            records.append({"tokens": words, "ner_tags": [kinds.get(word, "other") for word in words]})
+        vocabulary = self.prepare("tags", records)
+        self.config(vocabulary, "BertForTokenClassification", 3)
+        with harness.Daemon(2, data=self.root) as daemon:
+            job, logits = self.train(daemon)
+            truth = self.array("token_labels")
+            counts = truth >= 0
+            self.assertEqual(int((~counts).sum()) >= 2 * len(logits), True)  # at least [CLS] and [SEP]
+            found = numpy.concatenate(logits).argmax(-1)[counts]
+            truth = truth[counts]
+            self.scores(daemon, job, accuracy=float((found == truth).mean()), f1=macro_f1(found, truth))
+            self.assertGreater((found == truth).mean(), 0.6)
+
+
+if __name__ == "__main__":
+    harness.main()
