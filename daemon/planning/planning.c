@@ -76,15 +76,22 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
     double room = (double)measure.rows * (double)train_session_context(session);
     double targets = measure.filled > 0 ? (double)measure.filled : 1;
     bool documents = job->windows == WINDOWS_DOCUMENT;
-    plan_message_add_note(message,
-                          "an epoch of the dataset is %s %s with %s targets, of which %s count "
-                          "(%.1f %%); windows are %.1f %% full",
-                          text_format_count((uint64_t)measure.rows, rows),
-                          documents ? "documents" : "windows",
-                          text_format_count((uint64_t)measure.filled, tokens),
-                          text_format_count((uint64_t)measure.counted, counted),
-                          100.0 * (double)measure.counted / targets,
-                          100.0 * (double)measure.filled / room);
+    if (!model_has_token_targets(train_session_model(session)))
+        plan_message_add_note(message,
+                              "an epoch of the dataset is %s labelled documents; windows are %.1f "
+                              "%% full",
+                              text_format_count((uint64_t)measure.rows, rows),
+                              100.0 * (double)measure.filled / room);
+    else
+        plan_message_add_note(message,
+                              "an epoch of the dataset is %s %s with %s targets, of which %s count "
+                              "(%.1f %%); windows are %.1f %% full",
+                              text_format_count((uint64_t)measure.rows, rows),
+                              documents ? "documents" : "windows",
+                              text_format_count((uint64_t)measure.filled, tokens),
+                              text_format_count((uint64_t)measure.counted, counted),
+                              100.0 * (double)measure.counted / targets,
+                              100.0 * (double)measure.filled / room);
     if (measure.packed > 0)
         plan_message_add_note(message, "%s documents are packed into %s windows, %.1f in each",
                               text_format_count((uint64_t)measure.packed, packed), rows,

@@ -56,13 +56,15 @@ status_t target_array_read(const struct target_array *array, int64_t first, int6
     return NULL;
 }
 
-status_t target_array_check(const struct target_array *array)
+status_t target_array_count(const struct target_array *array, int64_t first, int64_t count,
+                            int64_t *counted)
 {
     int32_t piece[PIECE];
-    int64_t counted;
-    for (int64_t at = 0; at < array->npy->count; at += PIECE) {
-        int64_t count = array->npy->count - at < PIECE ? array->npy->count - at : PIECE;
-        TRY(target_array_read(array, at, count, piece, &counted));
+    *counted = 0;
+    for (int64_t done = 0; done < count; done += PIECE) {
+        int64_t now = count - done < PIECE ? count - done : PIECE, more = 0;
+        TRY(target_array_read(array, first + done, now, piece, &more));
+        *counted += more;
     }
     return NULL;
 }

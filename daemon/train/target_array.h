@@ -22,7 +22,8 @@ struct target_array {
 status_t target_array_read(const struct target_array *array, int64_t first, int64_t count,
                            int32_t *targets, int64_t *counted) FSDPD_MUST_USE;
 
-/* Reads all of it, for its errors. */
-status_t target_array_check(const struct target_array *array) FSDPD_MUST_USE;
+/* The same without the values. */
+status_t target_array_count(const struct target_array *array, int64_t first, int64_t count,
+                            int64_t *counted) FSDPD_MUST_USE;
 
 #endif

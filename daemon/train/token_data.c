@@ -303,7 +303,9 @@ static status_t set_up(const struct train_job *job, int64_t context, bool check,
 static status_t check_labels(const struct token_split *split)
 {
     const struct npy *labels = split->labels.npy;
-    return labels == NULL || labels->count > CHECK_MAX ? NULL : target_array_check(&split->labels);
+    int64_t counted;
+    if (labels == NULL || labels->count > CHECK_MAX) return NULL;
+    return target_array_count(&split->labels, 0, labels->count, &counted);
 }
 
 static status_t check_tokens(const struct token_data *data)

@@ -183,6 +183,7 @@ static status_t measure_document(const struct token_split *split, int64_t number
     TRY(dataset_document(split->documents, number, split->file->count, &begin, &end));
     int64_t count = document_targets(split, begin, end);
     if (split->labels.npy == NULL) TRY(apply_mask(split->mask, begin + 1, count, NULL, &samples));
+    else if (split->token_labels) TRY(target_array_count(&split->labels, begin, count, &samples));
     measure->filled += count;
     measure->counted += samples;
     measure->cut += end - begin - (split->labels.npy == NULL) > split->length;

@@ -91,10 +91,16 @@ class Labels(unittest.TestCase):
     def array(self, name, split="validation"):
         return numpy.load(self.path("data", f"{split}.{name}.npy"))
 
+    def arrays(self):
+        with open(self.path("data/dataset.json"), encoding="utf-8") as file:
+            return json.load(file)["splits"]["train"]
+
     def train(self, daemon):
         """The job, and the logits of the pulled model for the documents of the validation."""
         with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
             file.write(JOB)
+        self.assertIn("labelled documents" if "token_labels" not in self.arrays() else " count (",
+                      daemon.ctl("plan", self.path("job.yaml")).stdout)
         result = daemon.ctl("submit", self.path("job.yaml"), "--wait", timeout=300)
         self.assertEqual(result.returncode, 0, result.stdout + result.stderr + daemon.text())
         job = daemon.json("list")[-1]["id"]
