@@ -20,6 +20,7 @@ HOT = [
     ("head", "head_kernelIfLi8ELi1024E", 1024, 4, 2, 64, 32),
     ("step", "optimizeI4adamLi4E", 256, 4, 3, 48, 40),
     ("step", "optimizeI3sgdLi4E", 256, 3, 2, 48, 40),
+    ("step", "round_kernelILi4E", 256, 1, 0, 32, 64),
     ("element", "map_kernelI4castIf4bf16ELi8E", 256, 3, 1, 48, 40),
     ("element", "map_kernelI4castI4bf16fELi8E", 256, 2, 2, 48, 40),
     ("element", "map_kernelI5unaryI4bf169gelu_tanhELi8E", 256, 2, 1, 48, 40),

@@ -323,17 +323,27 @@ int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *arg
 
 /* ---- bf16 for communicators ---- */
 
+/* n is a number of packs. */
+template <int V>
 __global__ void __launch_bounds__(BLOCK) round_kernel(bf16 *out, const float *in, int64_t n)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK)
-        out[i] = rounded<bf16>(in[i]);
+         i += (int64_t)gridDim.x * BLOCK) {
+        pack<float, V> values = load<V>(in + i * V);
+        pack<bf16, V> result;
+        for (int v = 0; v < V; v++) result.at[v] = rounded<bf16>(values.at[v]);
+        store(out + i * V, result);
+    }
 }
 
 int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in)
 {
-    return start(launch, round_kernel, grid_of(launch, (int64_t)n), BLOCK, (bf16 *)out, in,
-                 (int64_t)n);
+    constexpr int V = full_pack<float>();
+    int64_t count = (int64_t)n, packs = count / V;
+    if (count % V == 0 && is_aligned(in) && (uintptr_t)out % sizeof(pack<bf16, V>) == 0)
+        return start(launch, round_kernel<V>, grid_of(launch, packs), BLOCK, (bf16 *)out, in,
+                     packs);
+    return start(launch, round_kernel<1>, grid_of(launch, count), BLOCK, (bf16 *)out, in, count);
 }
 
 __global__ void __launch_bounds__(BLOCK) round_in_place(float *values, int64_t n)

@@ -205,6 +205,25 @@ TEST(rounding_in_place)
     }
 }
 
+/* Several numbers at a time where addresses and number allow it, with the same bits. */
+TEST(rounding)
+{
+    struct random random = {8};
+    static _Alignas(16) float given[MOST + 4];
+    static _Alignas(16) uint16_t rounded[MOST + 5];
+    fill_random(&random, given, MOST + 4);
+    for (int l = 0; l < 2 * LENGTHS; l++)
+        for (size_t off = 0; off < 4; off++) {
+            size_t n = l < LENGTHS ? lengths[l] : lengths[l - LENGTHS] / 4 * 4;
+            uint16_t *out = rounded + (off == 3 ? 0 : off);
+            out[n] = 77;
+            ck_assert_int_eq(cuda_f32_to_bf16(&launch, n, out, given + off), 0);
+            for (size_t i = 0; i < n; i++)
+                ck_assert_uint_eq(out[i], bfloat16_from_f32(given[off + i]));
+            ck_assert_uint_eq(out[n], 77);
+        }
+}
+
 /* In rank order, like the CPU's communicators. */
 TEST(parts)
 {
