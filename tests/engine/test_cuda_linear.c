@@ -28,6 +28,8 @@ static void tear_down(void)
 {
     unsetenv("FSDPD_CUDA_GELU");
     unsetenv("FSDPD_CUDA_TF32");
+    unsetenv("FSDPD_CUDA_BIAS");
+    unsetenv("FSDPD_CUDA_PRODUCTS");
 }
 
 struct linear_case {
@@ -207,6 +209,29 @@ LOOP_TEST(epilogues, 0, CASES)
     ck_assert_status_ok(run(&world.desc, call_of(&world), 0));
     char *found = computed();
     ck_assert_str_eq(found, c->expected);
+    assert_near(&world);
+    free(found);
+    world_free(&world);
+}
+
+/* A bias's gradient is the product's, or our own kernels' by the switch; the choice is noted. */
+LOOP_TEST(gradient_of_bias, 0, 2)
+{
+    struct random random = {7};
+    struct world world = {.desc = desc_of(OP_LINEAR_BACKWARD_WEIGHTS)};
+    world.desc.inputs[0] = type_of(DTYPE_BF16, 2, ROWS, OTHER, 0, 0);
+    world.desc.inputs[1] = type_of(DTYPE_BF16, 2, ROWS, 24, 0, 0);
+    world.desc.outputs[0] = type_of(DTYPE_F32, 2, 24, OTHER, 0, 0);
+    world.desc.outputs[1] = type_of(DTYPE_F32, 1, 24, 0, 0, 0);
+    setenv("FSDPD_CUDA_PRODUCTS", "note", 1);
+    if (_i == 1) setenv("FSDPD_CUDA_BIAS", "own", 1);
+    fill(&random, &world);
+    ck_assert_status_ok(run(&world.desc, call_of(&world), 0));
+    char *found = computed(), *others = strchr(found, '\n');
+    ck_assert_ptr_nonnull(others);
+    ck_assert_int_eq(strncmp(others, "\nlaunch ", 8) == 0, _i == 1);
+    ck_assert_int_eq(strstr(found, "bgradb\n") != NULL, _i == 0);
+    ck_assert_int_eq(strncmp(last_note, "product (24, 6) (6, 16) of bf16, epilogue ", 42), 0);
     assert_near(&world);
     free(found);
     world_free(&world);
