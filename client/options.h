@@ -36,6 +36,7 @@ struct verb_options {
     bool help, version;
     enum colours colours;
     bool wait, dump, choose, verbose;
+    uint64_t memory_bytes; /* for plan; 0: not given */
     bool hold, now; /* for submit; for drain */
     const char *id;
     const char *name, *user; /* for list; NULL: any */

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
@@ -22,10 +23,18 @@ static status_t set_choose(struct verb_options *options, const char *value)
     return NULL;
 }
 
+static status_t set_memory(struct verb_options *options, const char *value)
+{
+    if (text_parse_bytes(value, &options->memory_bytes) && options->memory_bytes > 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "expected bytes above 0, such as 80GB or 512MiB, found '%s'", value);
+}
+
 const struct verb_option plan_options[] = {
     {"set", 0, "KEY=VALUE", "override a key of the job file; may be repeated", option_set},
     {"dump", 0, NULL, "every instruction and buffer of the plan, too", set_dump},
     {"auto", 0, NULL, "choose units, strategy, recomputation, offload and batches", set_choose},
+    {"memory", 0, "BYTES", "as if a device had at most that, such as 24GB", set_memory},
     {0},
 };
 
@@ -75,6 +84,7 @@ int verb_plan(struct client *client)
     if (!client_read_spec(client, &request.job_file, &code)) return code;
     request.dump = client->options.dump;
     request.choose = client->options.choose;
+    request.memory_bytes = client->options.memory_bytes;
     if (client_call(client, &control_plan_job, &request.base, &response, &code)) {
         const Fsdpd__V1__Plan *plan = (const Fsdpd__V1__Plan *)(const void *)response;
         print_plan(client, plan);

@@ -49,13 +49,16 @@ static void add_words(const struct space *space, struct point point, struct buf 
 static status_t nothing_fits(const struct advisor *advisor, const struct chosen *chosen)
 {
     const struct found *least = &chosen->result.best[0];
-    struct buf words = {0}, host = {0}, op = {0};
+    struct buf words = {0}, host = {0}, more = {0};
     char needs[32], has[32], most[32], bytes[32];
     add_words(chosen->space, least->point, &words);
     if (least->host > 0)
         buf_printf(&host, " and %s of the host's", text_format_bytes(least->host, bytes));
+    if (least->outside > 0)
+        buf_printf(&more, "; the process itself needs another %s",
+                   text_format_bytes(least->outside, bytes));
     if (least->op_bytes > advisor->memory_bytes)
-        buf_printf(&op, "; the operands of one op, %s, take %s", least->op,
+        buf_printf(&more, "; the operands of one op, %s, take %s", least->op,
                    text_format_bytes(least->op_bytes, bytes));
     status_t status =
         status_new(STATUS_RESOURCE_EXHAUSTED,
@@ -65,8 +68,8 @@ static status_t nothing_fits(const struct advisor *advisor, const struct chosen 
                    text_format_bytes(advisor->memory_bytes, has), chosen->result.evaluated,
                    buf_text(&words), text_format_bytes(least->peak, needs), buf_text(&host),
                    text_format_bytes(least->largest_bytes, most),
-                   plan_buffer_class_name(least->largest), buf_text(&op));
-    buf_deinit(&op);
+                   plan_buffer_class_name(least->largest), buf_text(&more));
+    buf_deinit(&more);
     buf_deinit(&words);
     buf_deinit(&host);
     return status;

@@ -15,6 +15,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "train/outside.h"
 
 /* Times that differ by less are a tie, which less memory decides. */
 static const double TIE = 0.005;
@@ -30,7 +31,7 @@ struct evaluation {
     bool known, possible; /* possible: it can be planned */
     struct point point;
     double seconds;
-    uint64_t peak, host;
+    uint64_t peak, host, outside;
 };
 
 struct searching {
@@ -43,6 +44,7 @@ struct searching {
     uint64_t capacity;               /* a power of two */
     status_t first_error;
     bool frugal; /* the goal is least memory */
+    uint64_t gap; /* by which a full plan needs more than its sketch said */
 };
 
 /* ---- Evaluation ---- */
@@ -142,6 +144,7 @@ static void sketch(struct searching *search, struct point point, struct evaluati
     outcome->seconds = plan_message_round(estimate.step_seconds);
     outcome->peak = plan->peak_bytes;
     outcome->host = plan->host_bytes;
+    outcome->outside = train_session_outside_bytes(session);
     uint64_t work = (uint64_t)plan->train.instruction_count +
                     (uint64_t)plan->accumulate.instruction_count + WORK_OF_POINT;
     search->work = search->work > work ? search->work - work : 0;
@@ -167,7 +170,7 @@ static bool fits(const struct searching *search, const struct evaluation *outcom
 {
     const struct advisor *advisor = search->advisor;
     uint64_t ranks = (uint64_t)advisor_host_ranks(advisor, advisor->job);
-    if (!outcome->possible || outcome->peak > advisor->memory_bytes) return false;
+    if (!outcome->possible || outcome->peak + outcome->outside + search->gap > advisor->memory_bytes) return false;
     return advisor->host_memory_bytes == 0 || outcome->host <= advisor->host_memory_bytes / ranks;
 }
 
@@ -343,6 +346,7 @@ static bool plan_fully(struct searching *search, struct point point, bool anyway
     status_t status = train_session_new(&job, search->advisor->device, 0, true, &session);
     if (status == NULL) {
         describe(search, train_session_plan(session), found);
+        found->outside = train_session_outside_bytes(session);
         if (!anyway) status = advisor_check_fits(search->advisor, &job, session);
     }
     train_session_free(session);
@@ -407,27 +411,63 @@ static bool is_known(const struct search_result *result, const struct evaluation
     return false;
 }
 
-/* Plans the best points in full, in order, until there are enough that fit. */
-static void select_best(struct searching *search, const struct evaluation *best,
-                        struct search_result *result)
+/* All points that can be planned; returns their number. */
+static size_t sort_points(const struct searching *search, const struct evaluation **sorted)
+{
+    struct order order = {search, INFINITY};
+    size_t count = 0;
+    for (uint64_t i = 0; i < search->capacity; i++) {
+        const struct evaluation *outcome = &search->outcomes[i];
+        if (!outcome->known || !outcome->possible) continue;
+        sorted[count++] = outcome;
+        if (fits(search, outcome)) order.tied = fmin(order.tied, outcome->seconds * (1 + TIE));
+    }
+    qsort_r(sorted, count, sizeof *sorted, compare, &order);
+    return count;
+}
+
+/* Plans the best points in full, in order, until there are enough that fit. Returns by how much a
+ * point that does not fit needs more than its sketch said. */
+static uint64_t select_best(struct searching *search, struct search_result *result)
 {
     const struct evaluation **sorted = mem_alloc_array(search->capacity, sizeof *sorted);
-    struct order order = {search, best->seconds * (1 + TIE)};
-    size_t count = 0;
-    for (uint64_t i = 0; i < search->capacity; i++)
-        if (search->outcomes[i].known && search->outcomes[i].possible)
-            sorted[count++] = &search->outcomes[i];
-    qsort_r(sorted, count, sizeof *sorted, compare, &order);
+    size_t count = sort_points(search, sorted);
     int tries = CANDIDATES_MAX;
+    uint64_t gap = 0;
     for (size_t i = 0; i < count && result->count < SEARCH_BEST_MAX && tries > 0; i++) {
         struct found found;
         if (!fits(search, sorted[i])) break;
         if (is_known(result, sorted[i])) continue;
         tries--;
+        uint64_t sketched = sorted[i]->peak + sorted[i]->outside;
         if (plan_fully(search, sorted[i]->point, false, &found))
             result->best[result->count++] = found;
+        else if (found.peak + found.outside > sketched + gap)
+            gap = found.peak + found.outside - sketched;
     }
     free(sorted);
+    return gap;
+}
+
+/* Sketches say too little where evaluation, or fragments, need the most memory: if no candidate
+ * fits, others are taken that leave room for that. */
+static void select_with_room(struct searching *search, struct search_result *result)
+{
+    uint64_t gap;
+    while ((gap = select_best(search, result)) > search->gap && result->count == 0)
+        search->gap = gap;
+    search->gap = 0;
+}
+
+/* The settings that need least, whether they fit or not. */
+static void select_frugal(struct searching *search, uint64_t work, struct evaluation *best,
+                          struct search_result *result)
+{
+    search->frugal = true;
+    search->work = work / 4;
+    descend(search, frugal_point(search->space), best);
+    if (plan_fully(search, best->point, false, &result->best[0])) result->count = 1;
+    else plan_fully(search, best->point, true, &result->best[0]);
 }
 
 static void search_deinit(struct searching *search)
@@ -457,13 +497,8 @@ status_t search_run(struct advisor *advisor, const struct space *space, uint64_t
     uint64_t cost = work - search.work + WORK_OF_POINT;
     if (result->points <= work / cost) enumerate(&search, &best);
     else explore(&search, &best);
-    if (best.possible) select_best(&search, &best, result);
-    if (result->count == 0 && best.possible) {
-        search.frugal = true;
-        search.work = work / 4;
-        descend(&search, frugal_point(space), &best);
-        plan_fully(&search, best.point, true, &result->best[0]);
-    }
+    if (best.possible) select_with_room(&search, result);
+    if (best.possible && result->count == 0) select_frugal(&search, work, &best, result);
     result->evaluated = search.evaluated;
     status_t status = NULL;
     if (!best.possible) {

@@ -17,6 +17,7 @@ struct found {
     struct point point;
     double seconds;                /* of a step, with all its batches */
     uint64_t peak, host;           /* bytes per rank: of the device; pinned on the host */
+    uint64_t outside;              /* of the device, beside the plan */
     struct plan_estimate estimate; /* of the step */
     double arithmetic_seconds;     /* of the ops, if memory had no limit of bandwidth */
     bool across_hosts;             /* communication uses the links between hosts */

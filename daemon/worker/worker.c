@@ -159,11 +159,13 @@ static status_t make_plan(struct worker_plan *request)
         TRY(device_memory(options, &free_now, NULL));
         if (free_now > memory_bytes) memory_bytes = free_now;
     }
+    uint64_t share = memory_bytes / sharers, most = request->order->memory_bytes;
+    if (most > 0 && most < share) share = most;
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
     const bool choose = request->order->spec->fsdp->choose;
     const struct planning_options planning = {.device = options->device,
-                                              .memory_bytes = memory_bytes / sharers,
+                                              .memory_bytes = share,
                                               .host_memory_bytes =
                                                   request->worker->host_memory_bytes,
                                               .host_workers = (int)request->order->host_workers,

@@ -64,6 +64,20 @@ class Auto(unittest.TestCase):
             daemon.start()
             self.assertEqual(daemon.show("chosen")["spec"], job["spec"])
 
+    def test_less_memory_changes_the_choice(self):
+        with harness.Daemon(workers=2) as daemon:
+            ask = ("plan", harness.JOB, "--auto", "--set", f"data.dir={daemon.data}")
+            # with what the process needs beside its plan
+            most = int(daemon.json(*ask)["resident_bytes"])
+            less = int(daemon.json(*ask, "--memory", str(most - 1))["resident_bytes"])
+            self.assertLess(less, most)
+            refused = daemon.ctl(*ask, "--memory", "1kB")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+            self.assertIn("no settings fit in 1.00 kB", refused.stderr)
+            self.assertIn("the process itself needs another", refused.stderr)
+            nothing = daemon.ctl(*ask, "--memory", "0")
+            self.assertEqual(nothing.returncode, harness.USAGE, nothing.stderr)
+
     def test_a_choice_that_cannot_fit_is_refused(self):
         with harness.Daemon(workers=1) as daemon:
             model = os.path.join(daemon.root, "vast.yaml")

@@ -170,9 +170,15 @@ status_t api_accept_spec(job_spec *spec)
     return spec_validate(spec);
 }
 
+/* What a plan is to have, and to fit in. */
+struct asked {
+    unsigned parts;
+    uint64_t memory_bytes; /* 0: what the device has */
+};
+
 /* Common to both calls: refuses an obviously invalid spec, otherwise requests the plan. */
-static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, unsigned parts,
-                 const Fsdpd__V1__SubmitJobRequest *submit)
+static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
+                 const struct asked *asked, const Fsdpd__V1__SubmitJobRequest *submit)
 {
     status_t status = NULL;
     const char *id = submit != NULL ? submit->id : "";
@@ -207,7 +213,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, u
     struct planning *planning = job_call_begin(&planning_calls, call, c, id);
     planning->submit = submit != NULL;
     planning->hold = submit != NULL && submit->hold;
-    status = planner_request(c, spec, parts, on_planned, planning);
+    status = planner_request_within(c, spec, asked->parts, asked->memory_bytes, on_planned, planning);
     if (status != NULL) job_call_finish(&planning->base, status);
 }
 
@@ -221,32 +227,33 @@ status_t api_read_file(const job_spec *spec, const Fsdpd__V1__JobFile *file, job
 
 /* The same for either form of the job. */
 static void plan_either(struct coordinator *c, struct rpc_call *call, job_spec *spec,
-                        const Fsdpd__V1__JobFile *file, unsigned parts,
+                        const Fsdpd__V1__JobFile *file, const struct asked *asked,
                         const Fsdpd__V1__SubmitJobRequest *submit)
 {
     if (file == NULL) {
-        plan(c, call, spec, parts, submit);
+        plan(c, call, spec, asked, submit);
         return;
     }
     job_spec *read = NULL;
     status_t status = api_read_file(spec, file, &read);
     if (status != NULL) rpc_call_finish(call, status);
-    else plan(c, call, read, parts, submit);
+    else plan(c, call, read, asked, submit);
     spec_free(read);
 }
 
 void api_submit_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__SubmitJobRequest *request = (const void *)message;
-    plan_either(service, call, request->spec, request->job_file, 0, request);
+    plan_either(service, call, request->spec, request->job_file, &(struct asked){0}, request);
 }
 
 void api_plan_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__PlanJobRequest *request = (const void *)message;
-    unsigned parts = PLANNER_DETAILS | (request->dump ? PLANNER_DUMP : 0) |
-                     (request->choose ? PLANNER_CHOOSE : 0);
-    plan_either(service, call, request->spec, request->job_file, parts, NULL);
+    const struct asked asked = {.parts = PLANNER_DETAILS | (request->dump ? PLANNER_DUMP : 0) |
+                                         (request->choose ? PLANNER_CHOOSE : 0),
+                                .memory_bytes = request->memory_bytes};
+    plan_either(service, call, request->spec, request->job_file, &asked, NULL);
 }
 
 void api_get_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)

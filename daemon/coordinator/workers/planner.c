@@ -18,6 +18,7 @@ struct plan_request {
     uint64_t number;
     job_spec *spec;
     unsigned parts;
+    uint64_t memory_bytes; /* 0: no limit */
     struct worker *worker; /* NULL while none has been asked */
     int losses;            /* workers that were lost while they planned it */
     int64_t deadline;
@@ -86,6 +87,7 @@ static void send_order(struct plan_request *request)
     order.dump = (request->parts & PLANNER_DUMP) != 0;
     order.details = (request->parts & PLANNER_DETAILS) != 0;
     order.choose = (request->parts & PLANNER_CHOOSE) != 0;
+    order.memory_bytes = request->memory_bytes;
     order.staged = request->spec->workers > 1 &&
                    workers_must_share(c, request->spec->device, (int)request->spec->workers);
     uint32_t sharers = (uint32_t)worker_sharers(worker);
@@ -97,8 +99,8 @@ static void send_order(struct plan_request *request)
     worker_send(worker, &message);
 }
 
-status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
-                         planner_done *done, void *user)
+status_t planner_request_within(struct coordinator *c, const job_spec *spec, unsigned parts,
+                                uint64_t memory_bytes, planner_done *done, void *user)
 {
     if (c->plans.count >= PLANS_MAX)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d plans are in progress already",
@@ -108,6 +110,7 @@ status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned p
     request->number = ++c->last_number;
     request->spec = message_copy(spec);
     request->parts = parts;
+    request->memory_bytes = memory_bytes;
     request->deadline = coordinator_now() + c->options.limits.plan_wait_ms;
     request->done = done;
     request->user = user;
@@ -115,6 +118,12 @@ status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned p
     send_order(request);
     coordinator_tick_soon(c);
     return NULL;
+}
+
+status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
+                         planner_done *done, void *user)
+{
+    return planner_request_within(c, spec, parts, 0, done, user);
 }
 
 void planner_forget(struct coordinator *c, const void *user)

@@ -23,6 +23,10 @@ enum { PLANNER_DETAILS = 1, PLANNER_DUMP = 2, PLANNER_CHOOSE = 4 };
  */
 status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
                          planner_done *done, void *user) FSDPD_MUST_USE;
+/* The same for ranks whose devices have at most `memory_bytes`; 0: what they have. */
+status_t planner_request_within(struct coordinator *c, const job_spec *spec, unsigned parts,
+                                uint64_t memory_bytes, planner_done *done,
+                                void *user) FSDPD_MUST_USE;
 
 /* Whether a worker that can plan for this kind of device ("": any) is attached. */
 bool planner_has_worker(struct coordinator *c, const char *kind);
