@@ -60,6 +60,7 @@ SYSTEM_TESTS = \
   %D%/system/test_queue.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
+  %D%/system/test_slurm.py \
   %D%/system/test_side_groups.py \
   %D%/system/test_stopping.py \
   %D%/system/test_cuda_offload.py \

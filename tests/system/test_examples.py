@@ -21,6 +21,27 @@ wait
 """
 
 
+# The API's version of each kind of object, and the fields that the API server requires of it.
+KINDS = {
+    "ConfigMap": ("v1", []),
+    "Service": ("v1", ["spec.ports"]),
+    "NetworkPolicy": ("networking.k8s.io/v1", ["spec.podSelector"]),
+    "Deployment": ("apps/v1", ["spec.selector.matchLabels", "spec.template.metadata.labels",
+                               "spec.template.spec.containers"]),
+    "StatefulSet": ("apps/v1", ["spec.selector.matchLabels", "spec.template.metadata.labels",
+                                "spec.template.spec.containers", "spec.serviceName"]),
+    "PodDisruptionBudget": ("policy/v1", ["spec.selector.matchLabels", "spec.maxUnavailable"]),
+    "PersistentVolumeClaim": ("v1", ["spec.accessModes", "spec.resources.requests.storage"]),
+}
+
+
+def field(entry, path):
+    """The value at "spec.template"; None if it is not there."""
+    for key in path.split("."):
+        entry = entry.get(key) if isinstance(entry, dict) else None
+    return entry
+
+
 class Examples(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory(prefix="fsdpd-test-")
@@ -88,7 +109,24 @@ class Examples(unittest.TestCase):
         with open(os.path.join(SOURCE, "examples/kubernetes/fsdpd.yaml")) as file:
             objects = {(entry["kind"], entry["metadata"]["name"]): entry
                        for entry in yaml.safe_load_all(file)}
-        self.assertEqual(len(objects), 7)
+        self.assertEqual(len(objects), 8)
+        pods = [entry["spec"]["template"] for entry in objects.values() if field(entry, "spec.template")]
+        for (kind, name), entry in objects.items():
+            version, required = KINDS[kind]
+            self.assertEqual(entry["apiVersion"], version)
+            for path in required:
+                self.assertIsNotNone(field(entry, path), f"{kind} {name}: {path} is missing")
+            # Each selector is of pods that exist.
+            wanted = field(entry, "spec.selector.matchLabels") or {}
+            self.assertTrue(any(wanted.items() <= pod["metadata"]["labels"].items() for pod in pods),
+                            f"{kind} {name}")
+        config = subprocess.run([FSDPD, "config", "dump"], text=True, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, env=dict(os.environ, FSDPD_CONFIG="")).stdout
+        limits = {key: float(re.search(rf"^  {key}: ([\d.]+)", config, re.M).group(1))
+                  for key in ("save_seconds", "kill_seconds")}
+        grace = field(objects["Deployment", "fsdpd-coordinator"],
+                      "spec.template.spec.terminationGracePeriodSeconds")
+        self.assertGreater(grace, sum(limits.values()) + 5)
         # The pods get valid input: the file, and the flags.
         os.mkdir(os.path.join(self.root, "data"))
         text = objects["ConfigMap", "fsdpd"]["data"]["fsdpd.yaml"]
