@@ -177,7 +177,7 @@ static void report_workers_of(const Fsdpd__V1__Job *job, struct buf *out)
     }
 }
 
-/* The job's place in the queue and its deadlines; prints nothing for most jobs. */
+/* The job's place in the queue, its slow ranks and its deadlines; prints nothing for most jobs. */
 static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
 {
     if (job->priority != 0) {
@@ -193,6 +193,14 @@ static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
         buf_add_char(out, '=');
         output_clean(out, job->spec->labels[i]->value, false);
         buf_add_char(out, '\n');
+    }
+    for (size_t i = 0; i < job->n_slow_ranks; i++) {
+        const Fsdpd__V1__SlowRank *slow = job->slow_ranks[i];
+        label(out, i == 0 ? "slow" : "");
+        buf_printf(out, "rank %u (", slow->rank);
+        output_clean(out, slow->worker, false);
+        buf_printf(out, "): %.2f times the median rank's time, %.3g s of its own per step\n",
+                   slow->slowdown, slow->own_step_seconds);
     }
     if (!report_is_over(job->state)) {
         line_time(out, "start by",

@@ -5,6 +5,7 @@ before the deadline ends the attempt, whose history then has the same."""
 import os
 import signal
 import sys
+import threading
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -30,6 +31,22 @@ class Diagnose(unittest.TestCase):
         pid = next(int(row["pid"]) for row in self.daemon.worker_list() if row["id"] == worker)
         os.kill(pid, signal.SIGSTOP)
         self.addCleanup(self.let_go, pid)
+
+    def slow_down(self, rank):
+        """From now on, the process of a rank runs for a sixth of the time."""
+        worker = self.daemon.show(self.job)["workers"][rank]
+        pid = next(int(row["pid"]) for row in self.daemon.worker_list() if row["id"] == worker)
+        over = threading.Event()
+
+        def pulse():
+            while not over.wait(0.004):
+                os.kill(pid, signal.SIGSTOP)
+                over.wait(0.02)
+                os.kill(pid, signal.SIGCONT)
+        thread = threading.Thread(target=pulse)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(over.set)
 
     def let_go(self, pid):
         try:
@@ -101,6 +118,20 @@ class Diagnose(unittest.TestCase):
         refused = self.daemon.ctl("diagnose", self.job)
         self.assertEqual(refused.returncode, harness.CONFLICT)
         self.assertIn("fsdpctl history", refused.stderr)
+
+    def test_slow_rank(self):
+        """A process that mostly is stopped, but never for long: slow, in show and in the verdict."""
+        self.start()
+        self.slow_down(1)
+
+        def slow():
+            ranks = [row["rank"] for row in self.daemon.show(self.job)["slow_ranks"]]
+            return 1 in ranks
+        self.daemon.wait_for(slow, 60, "rank 1 to be slow")
+        self.wait_verdict("SLOW", 1, "times slower than the median rank")
+        entries = [entry["reason"] for entry in self.daemon.json("history", self.job)]
+        self.assertTrue([reason for reason in entries if reason["code"] == "SLOW_RANK" and
+                         reason["message"].startswith("rank 1 ")], entries)
 
     def test_unknown_job(self):
         self.start()

@@ -132,8 +132,9 @@ class Metrics(unittest.TestCase):
         exposed = set(types) | {"fsdpd_step_duration_seconds_sum",
                                 "fsdpd_step_duration_seconds_count"}
         exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm",
-                    "fsdpd_validation_loss", "fsdpd_tokens_per_second", "fsdpd_counted_tokens_per_second", "fsdpd_mfu",
-                    "fsdpd_f1", "fsdpd_perplexity", "fsdpd_pearson", "fsdpd_mse"}
+                    "fsdpd_validation_loss", "fsdpd_rank_slowdown", "fsdpd_tokens_per_second",
+                    "fsdpd_counted_tokens_per_second", "fsdpd_mfu", "fsdpd_f1", "fsdpd_perplexity",
+                    "fsdpd_pearson", "fsdpd_mse"}
         with open(os.path.join(SOURCE, "examples/grafana/fsdpd.json")) as file:
             dashboard = json.load(file)
         self.assertGreater(len(dashboard["panels"]), 10)

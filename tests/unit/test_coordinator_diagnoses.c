@@ -176,3 +176,53 @@ TEST(a_diagnosis_before_the_deadline_goes_into_the_history)
     ck_assert(found);
     message_free(response);
 }
+
+/* Both ranks have done `steps` more steps, which took rank 1 `factor` times as long as rank 0. The
+ * coordinator has all of that when this returns: the answers come after the heartbeats. */
+static void run_steps(uint64_t *step, uint64_t steps, double factor)
+{
+    struct listener call = {0};
+    int asked = fakes[1].diagnoses;
+    *step += steps;
+    fakes[0].own_us += steps * 1000;
+    fakes[1].own_us += (uint64_t)(factor * (double)steps * 1000);
+    fake_heartbeat(&fakes[0], *step);
+    fake_heartbeat(&fakes[1], *step);
+    ask(&call, id, false);
+    WAIT(&world, fakes[0].diagnoses > asked && fakes[1].diagnoses > asked);
+    fake_diagnosis(&fakes[0], 7, true);
+    fake_diagnosis(&fakes[1], 6, false);
+    answer_of(&call);
+    listener_deinit(&call);
+}
+
+static double slowdown_of_rank_1(void)
+{
+    job_message *job = world_job(&world, id);
+    double slowdown = job->n_slow_ranks > 0 ? job->slow_ranks[0]->slowdown : 0;
+    if (job->n_slow_ranks > 0) ck_assert_uint_eq(job->slow_ranks[0]->rank, 1);
+    message_free(job);
+    return slowdown;
+}
+
+TEST(a_rank_that_is_slow_over_fifty_steps_is_named_until_it_recovers)
+{
+    uint64_t step = 0;
+    world.options.limits.heartbeat_ms = 1;
+    start();
+    run_steps(&step, 1, 1);
+    world_run(&world, 20); /* longer than five heartbeats */
+    run_steps(&step, 49, 2);
+    ck_assert_double_eq(slowdown_of_rank_1(), 0);
+    run_steps(&step, 1, 2);
+    ck_assert_double_eq_tol(slowdown_of_rank_1(), 2, 0.01);
+    world_check_reached(&world, id, "SLOW_RANK",
+                        "rank 1 (host/cpu:1) takes 0.002 s for its own part of a step, 2.00 times");
+    world_run(&world, 20);
+    run_steps(&step, 50, 1.4); /* not slow enough to be named, too slow to have recovered */
+    ck_assert_double_eq_tol(slowdown_of_rank_1(), 1.4, 0.01);
+    world_run(&world, 20);
+    run_steps(&step, 50, 1.1);
+    ck_assert_double_eq(slowdown_of_rank_1(), 0);
+    world_check_reached(&world, id, "SLOW_RANK_RECOVERED", "rank 1 (host/cpu:1)");
+}

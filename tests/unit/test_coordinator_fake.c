@@ -196,6 +196,7 @@ void fake_heartbeat_at(struct fake *fake, uint64_t step, uint64_t collectives, b
     heartbeat.collectives = collectives;
     heartbeat.waits = waits;
     heartbeat.evaluates = evaluates;
+    heartbeat.own_us = fake->own_us;
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT;
     message.heartbeat = &heartbeat;

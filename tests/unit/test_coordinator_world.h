@@ -111,6 +111,7 @@ struct fake {
     uint64_t diagnosis; /* of the latest request for one, with its stacks or without */
     bool stacks;
     int diagnoses;
+    uint64_t own_us; /* in its next heartbeats */
     uint64_t order_sequence;
     uint64_t report;       /* number of the latest report */
     uint64_t acknowledged; /* as the coordinator acknowledged */

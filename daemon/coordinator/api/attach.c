@@ -12,6 +12,7 @@
 #include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/stalls.h"
+#include "coordinator/jobs/stragglers.h"
 #include "coordinator/workers/planner.h"
 
 void attach_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -77,6 +78,7 @@ static void heartbeat(struct worker *worker, const Fsdpd__V1__Heartbeat *heartbe
     struct rank *rank = job != NULL ? attempt_find_rank(job, worker->attempt, worker->id) : NULL;
     if (rank == NULL) return;
     stalls_heartbeat(job, rank, heartbeat);
+    stragglers_heartbeat(job);
     if (rank == job->attempt->ranks && heartbeat->step > job->message->step)
         job->message->step = heartbeat->step;
 }

@@ -50,6 +50,7 @@ void attempt_dispose(struct attempt *attempt)
         free(attempt->ranks[r].message);
     }
     free(attempt->ranks);
+    free(attempt->paces);
     free(attempt->started_text);
     store_stop_deinit(&attempt->stop);
     free(attempt->code_after);

@@ -39,6 +39,7 @@ struct rank {
     int64_t heard_at;
     uint64_t step, collectives;
     bool waits;
+    uint64_t own_us;        /* time that it has taken itself for its steps; see stragglers.h */
     int64_t collectives_at; /* when it was first heard to wait in this one; 0: it does not */
 };
 
@@ -69,6 +70,14 @@ struct diagnosing {
     Fsdpd__V1__RankDiagnosis **answers; /* by rank; NULL unless it is under way */
     Fsdpd__V1__Diagnosis *kept;         /* the last one; NULL: none yet */
     int64_t kept_at;
+};
+
+/* A rank's own time for its steps, over a number of them; see stragglers.h. */
+struct rank_pace {
+    uint64_t from_us, from_step; /* where the steps that are being measured begin */
+    double step_seconds;         /* of the last ones that were; 0: none yet */
+    double slowdown;             /* of those, of the median rank's time */
+    bool slow;                   /* it has been called slow, and has not recovered since */
 };
 
 /* The attempt of a job that is STARTING or RUNNING. */
@@ -105,6 +114,8 @@ struct attempt {
     struct order_log orders;
     struct stall stall;
     struct diagnosing diagnosing;
+    struct rank_pace *paces; /* by rank; NULL: nothing is measured yet */
+    int64_t paces_at;        /* when the current measurement began */
 };
 
 /* Creates the job's attempt; the caller fills in the ranks. */

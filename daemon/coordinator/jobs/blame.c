@@ -27,6 +27,7 @@ static bool is_stuck(const Fsdpd__V1__Diagnosis *d, const rank_message *waiting)
 
 static bool is_down(const rank_message *rank)
 {
+    if (rank->answered) return false; /* it was stopped for a moment */
     return strcmp(rank->process, "stopped") == 0 || strcmp(rank->process, "gone") == 0;
 }
 

@@ -46,9 +46,12 @@ static int64_t local_pid(const struct job *job, const struct rank *rank)
     return supervisor_has_slot(job->c, rank->worker_id) ? pid : 0;
 }
 
-static bool is_stopped(const struct job *job, const struct rank *rank)
+/* It has missed heartbeats, too: a process that is stopped for a moment answers soon. */
+static bool is_stopped(const struct job *job, const struct rank *rank, int64_t now)
 {
     int64_t pid = local_pid(job, rank);
+    if (now - rank->worker->heard_at < 2 * (int64_t)job->c->options.limits.heartbeat_ms)
+        return false;
     char state = pid > 0 ? process_state(pid) : 'S';
     return state == 'T' || state == 't' || state == 'Z' || state == '\0';
 }
@@ -88,6 +91,10 @@ static Fsdpd__V1__RankDiagnosis *conclude_rank(struct job *job, int number, int6
     if (message == NULL) message = describe_silent(job, rank);
     int64_t heard = rank->worker != NULL ? rank->worker->heard_at : rank->heard_at;
     message->rank = (uint32_t)number;
+    if (attempt->paces != NULL) {
+        message->own_step_seconds = attempt->paces[number].step_seconds;
+        message->slowdown = attempt->paces[number].slowdown;
+    }
     message_set_text(&message->worker, rank->worker_id);
     message->pid = rank->worker != NULL ? rank->worker->pid : rank->pid;
     message->silent_seconds = heard > 0 ? (double)(now - heard) / 1000.0 : 0;
@@ -171,7 +178,8 @@ static bool is_complete(const struct job *job, int64_t now)
     if (now >= own->due) return true;
     for (int r = 0; r < attempt->world; r++) {
         const struct rank *rank = &attempt->ranks[r];
-        if (own->answers[r] == NULL && rank->worker != NULL && !is_stopped(job, rank)) return false;
+        if (own->answers[r] == NULL && rank->worker != NULL && !is_stopped(job, rank, now))
+            return false;
     }
     return true;
 }

@@ -172,12 +172,21 @@ static void log_change(const struct job *job, const char *code, const char *text
     free(quoted);
 }
 
+void job_forget_slow_ranks(job_message *message)
+{
+    for (size_t i = 0; i < message->n_slow_ranks; i++) message_free(message->slow_ranks[i]);
+    free(message->slow_ranks);
+    message->slow_ranks = NULL;
+    message->n_slow_ranks = 0;
+}
+
 /* Sets the time, replaces the reason, and notifies the watchers. */
 static void enter(struct job *job, int state, const char *code, const char *text, bool durable)
 {
     job_message *message = job->message;
     if (state != (int)message->state) {
         if (!job_is_in_attempt(state)) queue_changed(job->c);
+        job_forget_slow_ranks(message);
         int64_t now = clock_wall_ms();
         message_set_time(&message->state_time, now);
         if (state == JOB_RUNNING) message_set_time(&message->start_time, now);

@@ -115,6 +115,9 @@ void job_add_dropped(struct job *job, uint64_t metrics);
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
                   const Fsdpd__V1__WrapReport *report);
 
+/* No rank of the message is slow any more. */
+void job_forget_slow_ranks(job_message *message);
+
 /* Takes the next job that has left its attempt or is over since the last call, in that order; NULL
  * if there is none. A job that is over is removed from c->jobs: the caller frees it. */
 struct job *jobs_take_ended(struct coordinator *c);

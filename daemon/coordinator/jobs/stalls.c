@@ -21,6 +21,7 @@ void stalls_heartbeat(struct job *job, struct rank *rank, const Fsdpd__V1__Heart
     if (!same) rank->collectives_at = heartbeat->waits ? coordinator_now() : 0;
     rank->collectives = heartbeat->collectives;
     rank->waits = heartbeat->waits;
+    rank->own_us = heartbeat->own_us;
     rank->heard_at = coordinator_now();
     /* An evaluation takes as long as many steps but does not count as one. */
     if (heartbeat->evaluates) job->attempt->stall.since = rank->heard_at;

@@ -271,6 +271,24 @@ static void add_op_times(struct buf *out, const struct coordinator *c)
     }
 }
 
+static void add_slow_ranks(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const job_message *message = c->jobs[i]->message;
+        for (size_t k = 0; k < message->n_slow_ranks; k++) {
+            char rank[16];
+            snprintf(rank, sizeof rank, "%u", message->slow_ranks[k]->rank);
+            if (!any)
+                add_family(out, "rank_slowdown", "gauge",
+                           "Own time per step of a slow rank, as a multiple of the median rank's.");
+            any = true;
+            add_sample(out, "rank_slowdown", "job_id", message->id, "rank", rank,
+                       message->slow_ranks[k]->slowdown);
+        }
+    }
+}
+
 static void add_memory(struct buf *out, const struct coordinator *c)
 {
     bool any = false;
@@ -323,6 +341,7 @@ static void add_jobs(struct buf *out, const struct coordinator *c)
     add_checkpoints(out, c);
     add_communication(out, c);
     add_op_times(out, c);
+    add_slow_ranks(out, c);
     add_memory(out, c);
 }
 
