@@ -145,6 +145,22 @@ class Elastic(unittest.TestCase):
         self.assertEqual(len(resizing), KILLS)
         self.assertIn("SIGKILL", resizing[0])
 
+    def test_restarted_coordinator(self):
+        """A job with fewer workers than it wants outlives the coordinator, and so does the number
+        that it wants; it grows afterwards."""
+        job = self.submit(*ELASTIC, "workers=3")
+        self.wait_world(job, 3, 4)
+        self.assertEqual(self.daemon.ctl("resize", job, "2").returncode, 0)
+        ranks = self.wait_world(job, 2)
+        self.daemon.kill(signal.SIGKILL)
+        self.daemon.start()
+        self.assertEqual(self.wait_world(job, 2), ranks)
+        self.assertEqual(self.daemon.show(job)["attempt"], 2)
+        self.assertEqual(self.daemon.ctl("resize", job, "4").returncode, 0)
+        self.wait_world(job, 4)
+        self.succeed(job)
+        self.expect_curve(job, self.undisturbed())
+
     def test_too_few_are_left(self):
         """A job never has fewer workers than its least number: it waits."""
         job = self.submit(*ELASTIC, "checkpoint.every_steps=4",

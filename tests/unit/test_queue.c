@@ -78,6 +78,27 @@ TEST(decisions)
     ck_assert_int_eq(items[2].standing.decision, QUEUE_WAIT_WORKERS);
 }
 
+/* A job that may have more workers than it needs takes what is idle, before those behind it. */
+TEST(elastic_jobs_take_what_is_idle)
+{
+    static const struct {
+        int idle, left;
+        enum queue_decision first, second;
+    } cases[] = {{1, 1, QUEUE_WAIT_TURN, QUEUE_WAIT_TURN},
+                 {2, 0, QUEUE_START, QUEUE_WAIT_TURN},
+                 {4, 0, QUEUE_START, QUEUE_WAIT_TURN},
+                 {6, 1, QUEUE_START, QUEUE_START}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        struct queue_item items[] = {{.kind = "cpu", .workers = 2, .most = 4},
+                                     {.kind = "cpu", .workers = 1}};
+        struct queue_fleet fleet = {.kind = "cpu", .expected = 8, .idle = cases[i].idle};
+        queue_decide(items, 2, &fleet, 1);
+        ck_assert_int_eq(items[0].standing.decision, cases[i].first);
+        ck_assert_int_eq(items[1].standing.decision, cases[i].second);
+        ck_assert_int_eq(fleet.idle, cases[i].left);
+    }
+}
+
 TEST(ordinals)
 {
     static const struct {

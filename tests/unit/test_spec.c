@@ -487,6 +487,17 @@ static const struct {
     {"train: {global_batch: 8, accumulation_steps: 2}", NULL,
      "job.yaml: train.global_batch: it (8) and train.batch_size say how many "
      "train.accumulation_steps there are; expected 1, found 2"},
+    {"train: {global_batch: 8}\nelastic: {min_workers: 3, max_workers: 2}\nworkers: 2", NULL,
+     "job.yaml: elastic: expected min_workers of at least 1 and at most 64 numbers of workers up to "
+     "max_workers, found 3 to 2"},
+    {"train: {global_batch: 80}\nelastic: {min_workers: 1, max_workers: 65}", NULL,
+     "job.yaml: elastic: expected min_workers of at least 1 and at most 64 numbers of workers up to "
+     "max_workers, found 1 to 65"},
+    {"train: {global_batch: 8}\nelastic: {min_workers: 2, max_workers: 4}\nworkers: 5", NULL,
+     "job.yaml: workers: expected elastic.min_workers (2) to elastic.max_workers (4), found 5"},
+    {"elastic: {min_workers: 2, max_workers: 4}\nworkers: 2", NULL,
+     "job.yaml: elastic: expected a train.global_batch of at least a sample for each of 4 workers, "
+     "found 0"},
     {"train: {global_batch: 3}\nworkers: 4", NULL,
      "job.yaml: train.global_batch: expected at least a sample for each of 4 workers, found 3"},
     {"train: {epochs: 1, batch_tokens: 8, accumulation_steps: 2}", "data={format: text, path: a}",

@@ -193,6 +193,14 @@ void attempt_answer_heartbeat(struct worker *worker)
     worker_send(worker, &answer);
 }
 
+/* An elastic job that has caught up may grow. */
+static void add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
+{
+    bool repeats = elastic_repeats(job);
+    job_add_metrics(job, metrics);
+    if (repeats && !elastic_repeats(job)) queue_changed(job->c);
+}
+
 void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
 {
     struct job *job = NULL;
@@ -213,7 +221,7 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     switch (event->event_case) {
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED: on_started(job, rank, event->started); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS:
-        if (number == 0) job_add_metrics(job, event->metrics);
+        if (number == 0) add_metrics(job, event->metrics);
         break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH:
         if (number == 0) job_add_epoch(job, event->epoch);

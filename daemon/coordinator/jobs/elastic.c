@@ -80,10 +80,15 @@ void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *
                again == 1 ? "" : "s", (double)(coordinator_now() - before->ended_at) / 1000);
 }
 
+bool elastic_repeats(const struct job *job)
+{
+    return job->elastic.lost_before && job->message->step <= job->elastic.lost_step;
+}
+
 bool elastic_continue(struct job *job, const char *why)
 {
     if (!elastic_is(job->message) || job->attempt == NULL || !job->attempt->begun) return false;
-    if (job->elastic.lost_before && job->message->step <= job->elastic.lost_step) return false;
+    if (elastic_repeats(job)) return false;
     job->elastic.lost_before = true;
     job->elastic.lost_step = job->message->step;
     job_set_state(job, JOB_QUEUED, "RESIZING",

@@ -27,6 +27,9 @@ void elastic_note_end(struct job *job);
 /* Appends what changed since that attempt; nothing if the job is not elastic. */
 void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out);
 
+/* Whether the running attempt repeats steps that an earlier one had done when it lost workers. */
+bool elastic_repeats(const struct job *job);
+
 /* Queues a job whose attempt lost workers again, at once and without using its retry budget. False
  * if the job is not elastic, or made no progress since the last time: the budget then counts. */
 bool elastic_continue(struct job *job, const char *why);

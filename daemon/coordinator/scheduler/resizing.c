@@ -22,7 +22,8 @@ void resizing_check(struct job *job, struct queue_fleet *fleet)
 {
     if (!can_change(job)) return;
     int world = job->attempt->world, wanted = (int)job->message->spec->workers;
-    bool may_grow = wanted > world && fleet->waiting == 0;
+    /* A job that cannot save loses steps where it grows: it must not do so again and again. */
+    bool may_grow = wanted > world && fleet->waiting == 0 && !elastic_repeats(job);
     int next = elastic_choose(job->message, may_grow ? world + fleet->idle : wanted);
     if (next == 0 || next == world || (next > world && !may_grow)) return;
     if (next > world) fleet->idle -= next - world;
