@@ -15,6 +15,7 @@ enum { HEADER_MAX = 100000008 };
 struct item {
     const char *name; /* in the files; NULL: left out */
     uint64_t bytes;   /* in the stream */
+    bool count;       /* a 64-bit integer, which has no bf16 */
     int file;         /* from 0 */
     int entry;        /* in the header */
 };
@@ -57,7 +58,7 @@ void rewrite_free(struct rewrite *rewrite)
 
 static uint64_t bytes_in_file(const struct rewrite *rewrite, const struct item *item)
 {
-    return rewrite->options->bf16 ? item->bytes / 2 : item->bytes;
+    return rewrite->options->bf16 && !item->count ? item->bytes / 2 : item->bytes;
 }
 
 /* Files are filled in stream order; a tensor is never split. */
@@ -86,14 +87,17 @@ static status_t plan_files(struct rewrite *rewrite)
     rewrite->items = mem_alloc_array((size_t)header->count + 1, sizeof *rewrite->items);
     for (int i = 0; i < header->count; i++) {
         const struct safetensors_entry *entry = &header->entries[i];
-        if (strcmp(entry->dtype, "F32") != 0)
-            return status_new(STATUS_DATA_LOSS, "expected tensors of the type F32, found %s",
+        bool count = strcmp(entry->dtype, "I64") == 0;
+        if (!count && strcmp(entry->dtype, "F32") != 0)
+            return status_new(STATUS_DATA_LOSS, "expected tensors of the type F32 or I64, found %s",
                               entry->dtype);
         rewrite->items[rewrite->item_count++] =
-            (struct item){.name = options->family != NULL
-                                      ? hf_export_name(options->family, &options->model, entry->name)
-                                      : entry->name,
+            (struct item){.name =
+                              options->family != NULL
+                                  ? hf_export_name(options->family, &options->model, entry->name)
+                                  : entry->name,
                           .bytes = entry->end - entry->begin,
+                          .count = count,
                           .entry = i};
     }
     assign_files(rewrite);
@@ -112,7 +116,8 @@ static status_t write_header(struct rewrite *rewrite, int file)
         if (item->name == NULL || item->file != file) continue;
         entries[count] = rewrite->header.entries[item->entry];
         entries[count].name = (char *)item->name;
-        entries[count++].dtype = dtype;
+        if (!item->count) entries[count].dtype = dtype;
+        count++;
     }
     snprintf(step, sizeof step, "%llu", (unsigned long long)rewrite->step);
     const struct safetensors_metadata metadata[] = {{"format", "pt"},
@@ -144,10 +149,11 @@ static void add_bf16(struct buf *out, const unsigned char *bytes)
 }
 
 /* Writes bytes of one tensor. */
-static status_t write_values(struct rewrite *rewrite, const unsigned char *bytes, size_t size)
+static status_t write_values(struct rewrite *rewrite, const struct item *item,
+                             const unsigned char *bytes, size_t size)
 {
     const struct rewrite_sink *sink = rewrite->sink;
-    if (!rewrite->options->bf16) return sink->write(sink->user, bytes, size);
+    if (!rewrite->options->bf16 || item->count) return sink->write(sink->user, bytes, size);
     buf_clear(&rewrite->out);
     while (size > 0 && (rewrite->rest_size > 0 || size < sizeof rewrite->rest)) {
         rewrite->rest[rewrite->rest_size++] = *bytes++;
@@ -174,7 +180,7 @@ static status_t add_data(struct rewrite *rewrite, const unsigned char *bytes, si
         if (item->name != NULL) TRY(need_file(rewrite, item->file));
         uint64_t left = item->bytes - rewrite->done;
         size_t part = size < left ? size : (size_t)left;
-        if (item->name != NULL && part > 0) TRY(write_values(rewrite, bytes, part));
+        if (item->name != NULL && part > 0) TRY(write_values(rewrite, item, bytes, part));
         rewrite->done += part;
         bytes += part;
         size -= part;

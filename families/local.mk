@@ -22,6 +22,7 @@ dist_families_DATA = \
   %D%/phi3.yaml \
   %D%/qwen2.yaml \
   %D%/qwen3.yaml \
+  %D%/resnet.yaml \
   %D%/roberta.yaml \
   %D%/smollm3.yaml \
   %D%/stablelm.yaml \

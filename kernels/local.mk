@@ -19,6 +19,7 @@ libkernels_a_SOURCES = \
   %D%/reference/element_loss.c \
   %D%/reference/tally.c \
   %D%/reference/embedding.c \
+  %D%/reference/batch_norm.c \
   %D%/reference/group_norm.c \
   %D%/reference/head.c \
   %D%/reference/linear.c \
@@ -38,6 +39,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/element_loss.c \
   %D%/cpu/tally.c \
   %D%/cpu/embedding.c \
+  %D%/cpu/batch_norm.c \
   %D%/cpu/group_norm.c \
   %D%/cpu/head.c \
   %D%/cpu/linear.c \

@@ -16,7 +16,7 @@ dist_check_SCRIPTS += $(RULE_TESTS)
 EXTRA_DIST += %D%/english.txt
 TESTS += $(RULE_TESTS)
 
-PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
+PARITY_TESTS = %D%/parity/test_batch_norm.py %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_backup.py \
   %D%/system/test_diagnose.py \

@@ -28,6 +28,15 @@
  *                                                      rstd? (n, groups)
  *   GROUP_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.group_norm
  *                            rstd                      dbias?
+ *   BATCH_NORM               x (n, c, ..), weight? (c), y, mean? (c),    attrs.batch_norm; below
+ *                            bias? (c), target? (n)    rstd? (c),
+ *                                                      running_mean? (c),
+ *                                                      running_var? (c),
+ *                                                      batches? (2)
+ *   BATCH_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.batch_norm
+ *                            rstd, target?             dbias?
+ *   BATCH_NORM_RUNNING       x, weight?, bias?, mean,  y                attrs.batch_norm; by the
+ *                            variance                                   statistics that it is given
  *   DROPOUT                  x                         y                attrs.dropout; see below
  *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
  *   RESHAPE                  x                         y                same elements, plain order
@@ -199,6 +208,13 @@
  * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n
  * are the mean of the rows i * height / n, rounded down, up to (i + 1) * height / n, rounded up.
  *
+ * BATCH_NORM normalises every channel by the mean and the variance of the rows that count: not
+ * those whose target is below 0, which fill up a short last batch. Its last three outputs are
+ * state, read and written: the running statistics move towards the batch's by `momentum` (the
+ * variance by the unbiased one), and the two elements of `batches` hold a 64-bit integer, which
+ * counts. A batch without a row that counts changes none of them. Rows that do not count have no
+ * gradient.
+ *
  * Outputs marked in `accumulate` are added to the existing values, the others overwritten.
  *
  * DROPOUT keeps element i (its index in plain logical order, whatever the layout) when
@@ -290,10 +306,13 @@ enum op_kind {
     OP_GROUP_NORM_BACKWARD,
     OP_DISTANCE_BUCKETS,
     OP_TALLY,
+    OP_BATCH_NORM,
+    OP_BATCH_NORM_BACKWARD,
+    OP_BATCH_NORM_RUNNING,
     OP_KIND_COUNT
 };
 
-enum { OP_MAX_INPUTS = 9, OP_MAX_OUTPUTS = 4 };
+enum { OP_MAX_INPUTS = 9, OP_MAX_OUTPUTS = 6 };
 
 enum op_activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU_TANH };
 enum op_reduction { REDUCTION_SUM, REDUCTION_MEAN };
@@ -334,6 +353,9 @@ union op_attrs {
         int64_t groups; /* divides the channels; a group's are neighbours */
         double eps;
     } group_norm;
+    struct {
+        double eps, momentum; /* momentum: from 0 to 1 */
+    } batch_norm;
     struct {
         double p;        /* probability of zeroing, 0 <= p < 1 */
         uint32_t stream; /* one per dropout call in the model, in forward order */

@@ -76,6 +76,12 @@ const struct op_attribute op_group_norm_attributes[] = {
     {0},
 };
 
+const struct op_attribute op_batch_norm_attributes[] = {
+    {"eps", FIELD(batch_norm, eps, REAL), .shown = always},
+    {"momentum", FIELD(batch_norm, momentum, REAL), .shown = always},
+    {0},
+};
+
 const struct op_attribute op_dropout_attributes[] = {
     {"p", FIELD(dropout, p, REAL), .shown = always},
     {"stream", FIELD(dropout, stream, U32), .shown = always},

@@ -254,6 +254,43 @@ status_t op_check_group_norm(const struct op_desc *desc, const struct op_info *i
     return NULL;
 }
 
+status_t op_check_batch_norm(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand x = op_check_input(desc, desc->kind == OP_BATCH_NORM_BACKWARD ? 1 : 0);
+    double eps = desc->attrs.batch_norm.eps, momentum = desc->attrs.batch_norm.momentum;
+    char shape[128];
+    if (x.type->dim_count < 2)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s has no channels", info->name, x.name,
+                          tensor_format_shape(x.type, shape));
+    if (!(eps >= 0) || !(momentum >= 0 && momentum <= 1))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: eps is %g and momentum %g, expected at least 0, and 0 to 1",
+                          info->name, eps, momentum);
+    struct tensor_type channel = tensor_type_make(DTYPE_F32, 1, x.type->dims + 1);
+    struct tensor_type row = tensor_type_make(DTYPE_I32, 1, x.type->dims);
+    struct tensor_type count = tensor_type_make(DTYPE_F32, 1, (int64_t[]){2});
+    for (int i = 0; i < info->input_count; i++) {
+        if (!desc->input_present[i]) continue;
+        bool whole = info->input_types[i] == OPERAND_REAL;
+        bool rows = info->input_types[i] == OPERAND_I32;
+        TRY(op_check_shape(info, info->input_names[i], &desc->inputs[i],
+                           whole  ? x.type
+                           : rows ? &row
+                                  : &channel,
+                           x.name, x.type));
+    }
+    for (int i = 0; i < info->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        bool whole = info->output_types[i] == OPERAND_REAL;
+        TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i],
+                           whole    ? x.type
+                           : i == 5 ? &count
+                                    : &channel,
+                           x.name, x.type));
+    }
+    return NULL;
+}
+
 status_t op_check_dropout(const struct op_desc *desc, const struct op_info *info)
 {
     double p = desc->attrs.dropout.p;

@@ -47,6 +47,7 @@ static void describe_entries(const struct plan *plan, int u, struct saved_unit *
         struct saved_entry *entry = &saved->entries[saved->entry_count++];
         *entry = (struct saved_entry){.name = mem_strdup(parameter->name),
                                       .dim_count = parameter->type.dim_count,
+                                      .count = parameter->buffer == MODEL_BUFFER_COUNT,
                                       .offset = flat->offsets[place]};
         memcpy(entry->dims, parameter->type.dims, sizeof entry->dims);
     }

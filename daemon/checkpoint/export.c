@@ -70,7 +70,9 @@ static status_t make_header(struct export *export)
             const struct saved_entry *entry = &manifest->units[u].entries[e];
             entries[filled].name = entry->name;
             entries[filled].dim_count = entry->dim_count;
-            memcpy(entries[filled++].dims, entry->dims, sizeof entry->dims);
+            memcpy(entries[filled].dims, entry->dims, sizeof entry->dims);
+            if (entry->count) state_header_count(&entries[filled]);
+            filled++;
         }
     state_header_write(&export->header, entries, count, manifest->progress.step, manifest->job);
     free(entries);

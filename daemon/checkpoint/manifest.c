@@ -135,6 +135,7 @@ static json_t *write_entries(const struct saved_unit *unit)
         for (int d = 0; d < entry->dim_count; d++)
             json_array_append_new(shape, json_integer((json_int_t)entry->dims[d]));
         put(object, "shape", shape);
+        if (entry->count) put(object, "type", json_string("I64"));
         put_count(object, "offset", (uint64_t)entry->offset);
         json_array_append_new(list, object);
     }
@@ -375,6 +376,10 @@ static status_t read_entry(const json_t *object, struct saved_unit *unit)
         entry->dims[entry->dim_count++] = value;
     }
     if (elements > whole) return refuse("shape", "expected at most the elements of the unit");
+    const char *type = json_string_value(json_object_get(object, "type"));
+    entry->count = type != NULL && strcmp(type, "I64") == 0;
+    if (json_object_get(object, "type") != NULL && !(entry->count && elements == 2))
+        return refuse("type", "expected I64, of two elements");
     TRY(get_integer(object, "offset", 0, whole - elements, &entry->offset));
     TRY(keep_text(object, "name", &entry->name));
     unit->entry_count++;

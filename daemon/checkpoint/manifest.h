@@ -65,6 +65,7 @@ struct saved_entry {
     char *name;
     int dim_count;
     int64_t dims[TENSOR_MAX_DIMS];
+    bool count;     /* a 64-bit integer in two elements (model.h), a scalar in a state_dict */
     int64_t offset; /* in the unit's flat parameter */
 };
 

@@ -22,6 +22,7 @@ enum { LANE_TIMEOUT_MS = 24 * 60 * 60 * 1000 };
 /* A state_dict entry and where its values lie in its unit's flat parameter. */
 struct piece {
     char *name;
+    bool count; /* a 64-bit integer */
     int dim_count;
     int64_t dims[TENSOR_MAX_DIMS];
     size_t offset, elements;
@@ -102,6 +103,7 @@ static status_t add_pieces(const struct model *model, const struct unit_set *uni
                                 .offset = offset,
                                 .elements = (size_t)tensor_element_count(&parameter->type)};
         memcpy(piece->dims, parameter->type.dims, sizeof piece->dims);
+        piece->count = parameter->buffer == MODEL_BUFFER_COUNT;
     }
     return NULL;
 }
@@ -169,6 +171,7 @@ static status_t write_header(const struct snapshot *snapshot, const char *job,
             entry->name = piece->name;
             entry->dim_count = piece->dim_count;
             memcpy(entry->dims, piece->dims, sizeof entry->dims);
+            if (piece->count) state_header_count(entry);
         }
     struct buf header = {0};
     state_header_write(&header, entries, count, snapshot->step, job);

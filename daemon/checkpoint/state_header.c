@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+void state_header_count(struct safetensors_entry *entry)
+{
+    static char dtype[] = "I64";
+    entry->dtype = dtype;
+    entry->dim_count = 0;
+}
+
 void state_header_write(struct buf *out, struct safetensors_entry *entries, int count,
                         uint64_t step, const char *job)
 {
@@ -13,7 +20,8 @@ void state_header_write(struct buf *out, struct safetensors_entry *entries, int 
     char text[24];
     snprintf(text, sizeof text, "%" PRIu64, step);
     const struct safetensors_metadata metadata[] = {{"format", "pt"}, {"step", text}, {"job", job}};
-    for (int i = 0; i < count; i++) entries[i].dtype = dtype;
+    for (int i = 0; i < count; i++)
+        if (entries[i].dtype == NULL) entries[i].dtype = dtype;
     safetensors_write_header(out, entries, count, metadata, 3);
 }
 
@@ -36,9 +44,9 @@ static status_t check_entries(struct safetensors_header *header, uint64_t parame
         qsort(header->entries, (size_t)header->count, sizeof *header->entries, compare_shapes);
     for (int i = 0; i < header->count; i++) {
         const struct safetensors_entry *entry = &header->entries[i];
-        if (strcmp(entry->dtype, "F32") != 0)
+        if (strcmp(entry->dtype, "F32") != 0 && strcmp(entry->dtype, "I64") != 0)
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "\"%.100s\" has the type %.20s, expected F32", entry->name,
+                              "\"%.100s\" has the type %.20s, expected F32 or I64", entry->name,
                               entry->dtype);
         values += count_values(entry);
         if (i > 0 && compare_shapes(entry - 1, entry) == 0) repeated += count_values(entry);

@@ -266,11 +266,26 @@ static void check_tensor(struct matching *matching, const struct safetensors_ent
     }
 }
 
+/* A count is a scalar in files, and the same bytes here. */
+static void check_count(struct matching *matching, const struct safetensors_entry *entry)
+{
+    struct tensor_type found = tensor_type_make(DTYPE_F32, entry->dim_count, entry->dims);
+    char is[128];
+    if (entry->dim_count != 0)
+        complain(&matching->complaints.shape, entry->name, ": %s, expected ()",
+                 tensor_format_shape(&found, is));
+    else if (strcmp(entry->dtype, "I64") != 0)
+        complain(&matching->complaints.dtype, entry->name, ": %s, expected I64", entry->dtype);
+}
+
 static void match_parameter(struct matching *matching, const struct safetensors_entry *entry,
                             int parameter, bool copy, const struct slot *place)
 {
     struct slot *slot = &matching->weights->slots[parameter];
-    check_tensor(matching, entry, &matching->model->parameters[parameter].type);
+    const struct parameter *to = &matching->model->parameters[parameter];
+    bool count = to->buffer == MODEL_BUFFER_COUNT;
+    if (count) check_count(matching, entry);
+    else check_tensor(matching, entry, &to->type);
     if (slot->tensor != NULL && copy != slot->copy) {
         if (copy) return;
         free(slot->tensor);
@@ -285,7 +300,7 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     }
     *slot = *place;
     slot->tensor = mem_strdup(entry->name);
-    slot->dtype = dtype_of(entry->dtype);
+    slot->dtype = count ? WEIGHTS_F32 : dtype_of(entry->dtype);
     slot->copy = copy;
 }
 

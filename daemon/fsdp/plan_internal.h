@@ -77,7 +77,8 @@ static inline bool plan_reduces(const struct plan *plan)
 
 static inline bool plan_is_parameter(const struct graph_value *value)
 {
-    return value->kind == VALUE_PARAMETER || value->kind == VALUE_PARAMETER_GRADIENT;
+    return value->kind == VALUE_PARAMETER || value->kind == VALUE_PARAMETER_GRADIENT ||
+           value->kind == VALUE_BUFFER;
 }
 
 /* The unit of a parameter's or a gradient's value. */

@@ -31,7 +31,7 @@ enum dtype plan_reduce_dtype(const struct plan *plan, int unit)
 
 bool plan_offloads(const struct plan *plan, int unit)
 {
-    if (!plan->options.host_apart) return false;
+    if (!plan->options.host_apart || plan->units->units[unit].buffers) return false;
     return plan->options.cpu_offload || plan->units->units[unit].cpu_offload;
 }
 

@@ -257,7 +257,8 @@ static status_t check_value(const struct validator *v, int i, int value)
                                                  : PLAN_STATS_COUNT);
         break;
     case VALUE_PARAMETER:
-    case VALUE_PARAMETER_GRADIENT: {
+    case VALUE_PARAMETER_GRADIENT:
+    case VALUE_BUFFER: {
         int owner = validate_owner(v, value);
         unit = v->plan->units->unit_of_parameter[owner];
         const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
@@ -273,6 +274,7 @@ static status_t check_value(const struct validator *v, int i, int value)
         place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
         if (it->kind == VALUE_PARAMETER)
             expected = validate_fetches(v, unit) ? BUFFER_GATHERED : BUFFER_SHARD;
+        else if (it->kind == VALUE_BUFFER) expected = BUFFER_SHARD;
         else expected = (int)written_class(v, unit);
         break;
     }

@@ -151,6 +151,7 @@ char *units_print_tree(const struct unit_set *units, const struct model *model)
     for (int u = 0; u < units->unit_count; u++) {
         const struct unit *unit = &units->units[u];
         printing.frozen[u] = -1;
+        if (unit->buffers) continue;
         /* A frozen twin comes right before its trainable unit, which wraps the same modules. */
         int before = printing.wrapper[unit->modules[0]];
         if (before >= 0) printing.frozen[u] = before;

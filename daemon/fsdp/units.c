@@ -362,6 +362,29 @@ static int add_group(struct laying *laying, int group, const char *name)
     return laying->set->unit_count - 1;
 }
 
+/* Adds the unit of the model's buffers, if it has any. */
+static void add_buffers(struct laying *laying)
+{
+    const struct model *model = laying->choice->model;
+    struct unit_set *set = laying->set;
+    int count = 0, *buffers = mem_alloc_array(model->parameter_count, sizeof *buffers);
+    for (int p = 0; p < model->parameter_count; p++)
+        if (model->parameters[p].buffer != MODEL_BUFFER_NONE) buffers[count++] = p;
+    if (count == 0) {
+        free(buffers);
+        return;
+    }
+    for (int i = 0; i < count; i++) set->unit_of_parameter[buffers[i]] = set->unit_count;
+    struct unit *unit = &set->units[set->unit_count++];
+    *unit = (struct unit){.name = mem_strdup("(buffers)"),
+                          .modules = mem_alloc_array(1, sizeof(int)),
+                          .module_count = 1,
+                          .buffers = true,
+                          .frozen = true,
+                          .shard_world = 1};
+    flat_parameter_init(&unit->flat, model, buffers, count, 1);
+}
+
 static struct unit_set *layout_units(const struct choice *choice, int shard_world,
                                      struct buf *notes)
 {
@@ -369,11 +392,12 @@ static struct unit_set *layout_units(const struct choice *choice, int shard_worl
     int *group = assign_parameters(choice);
     int *owners_group = mem_dup(group, model->parameter_count * sizeof *group);
     for (int p = 0; p < model->parameter_count; p++)
-        if (model->parameters[p].tied_to >= 0) owners_group[p] = -1;
+        if (model->parameters[p].tied_to >= 0 || model->parameters[p].buffer != MODEL_BUFFER_NONE)
+            owners_group[p] = -1;
 
     struct unit_set *set = mem_alloc(sizeof *set);
     set->shard_world = shard_world;
-    set->units = mem_alloc_array(2 * (size_t)choice->group_count, sizeof *set->units);
+    set->units = mem_alloc_array(2 * (size_t)choice->group_count + 1, sizeof *set->units);
     set->unit_of_parameter = mem_alloc_array(model->parameter_count, sizeof(int));
     set->unit_of_module = mem_alloc_array(model->module_count, sizeof(int));
     struct laying laying = {.choice = choice,
@@ -387,6 +411,7 @@ static struct unit_set *layout_units(const struct choice *choice, int shard_worl
     for (int g = 0; g < choice->group_count; g++) {
         int first = laying.modules.items[laying.modules.begin[g]];
         names[g] = first == 0 ? "(root)" : model->modules[first].path;
+        if (g == choice->group_count - 1) add_buffers(&laying);
         unit_of_group[g] = add_group(&laying, g, names[g]);
     }
     for (int p = 0; p < model->parameter_count; p++)

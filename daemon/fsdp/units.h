@@ -8,6 +8,8 @@
  * Frozen and trainable parameters never share a flat parameter: if a policy's unit holds both, the
  * frozen ones get a unit of their own, "NAME (frozen)", directly before the other.
  *
+ * The model's buffers are in a unit of their own, "(buffers)", directly before the root's.
+ *
  * Units are numbered in the order of their first module; the root unit, which owns all remaining
  * parameters, is last and always exists, if necessary without parameters.
  */
@@ -90,6 +92,8 @@ struct unit {
     char *name;   /* path of its (first) module; "(root)" for the root */
     int *modules; /* wrapped modules; the root's is module 0 */
     int module_count;
+    bool buffers;    /* it has the model's buffers, whole on every rank, which ops read and write in
+                      * place; its parameters are frozen */
     bool frozen;     /* its parameters have no gradients: gathered, never reduced or optimized */
     int shard_world; /* ranks that hold one copy together; 1: every rank has the whole */
     enum reshard reshard;

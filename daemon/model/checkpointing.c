@@ -177,6 +177,10 @@ static void repeat_output(struct checkpointing *pass, struct graph_op *first,
     int value = first->outputs[slot];
     if (value < 0) return;
     const struct op_info *info = op_info_get(first->kind);
+    if (pass->builder->graph->values[value].kind == VALUE_BUFFER) { /* moved once */
+        second->outputs[slot] = -1;
+        return;
+    }
     bool optional = (info->optional_outputs & (1u << slot)) != 0;
     if (optional && info->output_types[slot] != OPERAND_REAL) {
         second->outputs[slot] = pass->wanted[value] ? value : -1;

@@ -6,7 +6,8 @@
 static void add_operand(const struct graph *graph, int index, struct buf *text)
 {
     const struct graph_value *value = &graph->values[index];
-    if (value->kind == VALUE_PARAMETER || value->kind == VALUE_PARAMETER_GRADIENT)
+    if (value->kind == VALUE_PARAMETER || value->kind == VALUE_PARAMETER_GRADIENT ||
+        value->kind == VALUE_BUFFER)
         buf_add_text(text, value->name);
     else buf_printf(text, "%%%d", index);
 }

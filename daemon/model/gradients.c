@@ -404,6 +404,25 @@ static void group_norm_gradient(struct backward *backward, const forward_op *op,
     if (dx >= 0) contribute(backward, x, dx);
 }
 
+static void batch_norm_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
+    const struct tensor_type *input = &backward->builder->graph->values[x].type;
+    struct tensor_type type = tensor_type_make(DTYPE_F32, 1, input->dims + 1);
+    int mean = add_forward_output(backward, op, 1, type, "mean");
+    int rstd = add_forward_output(backward, op, 2, type, "rstd");
+    struct graph_op *made = add_unary(backward, OP_BATCH_NORM_BACKWARD, op, "backward", dy);
+    made->inputs[1] = x;
+    made->inputs[2] = weight;
+    made->inputs[3] = mean;
+    made->inputs[4] = rstd;
+    made->inputs[5] = op->inputs[3];
+    int dx = is_needed(backward, x) ? add_gradient_value(backward, x, 0) : -1;
+    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 1);
+    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 2);
+    if (dx >= 0) contribute(backward, x, dx);
+}
+
 /* A part that is repeated over first dimensions has the sum over these as its gradient. */
 static void concat_gradient(struct backward *backward, const forward_op *op, int dy)
 {
@@ -688,6 +707,7 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_CROSS_ENTROPY] = cross_entropy_gradient,
     [OP_AVG_POOL2D] = avg_pool2d_gradient,
     [OP_GROUP_NORM] = group_norm_gradient,
+    [OP_BATCH_NORM] = batch_norm_gradient,
     [OP_TRANSPOSE] = transpose_gradient,
     [OP_SLICE] = slice_gradient,
     [OP_CONCAT] = concat_gradient,

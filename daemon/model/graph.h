@@ -25,6 +25,8 @@ enum value_kind {
     VALUE_STARTS,             /* (batch, time) i32; only if graph_options.documents */
     VALUE_PARAMETER,          /* one per distinct parameter that is used */
     VALUE_PARAMETER_GRADIENT, /* shape of its parameter; f32 always */
+    VALUE_BUFFER,             /* a parameter that is a buffer, as an op leaves it: only an output.
+                               * Ops that only read it read a VALUE_PARAMETER */
     VALUE_ACTIVATION,         /* made by the forward pass */
     VALUE_GRADIENT,           /* made by the backward pass */
     VALUE_LOSS,               /* (1) f32 */
@@ -35,7 +37,7 @@ enum value_kind {
 struct graph_value {
     enum value_kind kind;
     struct tensor_type type;
-    int parameter; /* of VALUE_PARAMETER and VALUE_PARAMETER_GRADIENT; otherwise -1 */
+    int parameter; /* of VALUE_PARAMETER, VALUE_PARAMETER_GRADIENT and VALUE_BUFFER; otherwise -1 */
     int producer;  /* the op that first writes it, -1 for inputs and parameters */
     int repeats;   /* checkpointing: the activation whose bytes this one repeats; otherwise -1 */
     char *name;    /* for dumps: "conv1.output", "d(conv1.output)" */

@@ -146,6 +146,54 @@ static enum op_kind kind_of(const struct layer *layer, const struct tensor_type 
     return OP_NARROW;
 }
 
+/*
+ * A norm over the batch: in training it says its running statistics, otherwise it reads them. Rows
+ * that fill up a short batch must not count, so there must be a target per row.
+ */
+static status_t check_batch_norm(const struct forward *forward, const struct program_call *call,
+                                 const struct tensor_type *x)
+{
+    const struct graph *graph = forward->builder.graph;
+    const struct tensor_type *target = &graph->values[graph->target].type;
+    status_t status = NULL;
+    if (x->dim_count != 4)
+        status = status_new(STATUS_INVALID_ARGUMENT, "batch_norm: input must have 4 dimensions");
+    else if (target->dtype != DTYPE_I32 || target->dim_count != 1)
+        status = status_new(STATUS_UNIMPLEMENTED,
+                            "batch_norm: only in a model of images with 'classes', yet");
+    for (int i = 0; i < graph->op_count && status == NULL; i++)
+        if (graph->ops[i].kind == OP_BATCH_NORM && graph->ops[i].module == call->module)
+            status = status_new(STATUS_UNIMPLEMENTED,
+                                "batch_norm: called twice; its statistics would be of either call");
+    return wrap_call(forward, call, status);
+}
+
+static int buffer_value(struct forward *forward, int parameter)
+{
+    const struct parameter *of = &forward->model->parameters[parameter];
+    int made = builder_add_value(&forward->builder, VALUE_BUFFER, &of->type, mem_strdup(of->name));
+    forward->builder.graph->values[made].parameter = parameter;
+    return made;
+}
+
+/* Makes the op that was added last one that reads its statistics, or one that moves them. */
+static void set_statistics(struct forward *forward, const struct program_call *call)
+{
+    struct graph_builder *builder = &forward->builder;
+    int last = builder->graph->op_count - 1;
+    if (forward->options->train) {
+        builder->graph->ops[last].inputs[3] = builder->graph->target;
+        for (int i = 0; i < LAYER_MAX_BUFFERS; i++)
+            builder_set_output(builder, 3 + i, buffer_value(forward, call->buffers[i]));
+        return;
+    }
+    for (int i = 0; i < 2; i++) {
+        int value = parameter_value(forward, call->buffers[i], false);
+        builder->graph->ops[last].inputs[3 + i] = value;
+    }
+    builder->graph->ops[last].kind = OP_BATCH_NORM_RUNNING;
+}
+
 static status_t add_call(struct forward *forward, const struct program_call *call, int *result)
 {
     struct graph_builder *builder = &forward->builder;
@@ -174,6 +222,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         inputs[1] = parameter_value(forward, call->weight, false);
         inputs[2] = parameter_value(forward, call->bias, false);
     }
+    if (call->layer.kind == OP_BATCH_NORM) TRY(check_batch_norm(forward, call, &x));
     if (call->layer.kind == OP_EMBEDDING && types[0]->dtype == DTYPE_I32)
         TRY(check_indices(forward, call, inputs[0]));
     enum op_kind kind = kind_of(&call->layer, &x, &y, &attrs);
@@ -182,6 +231,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     memcpy(op->inputs, inputs, sizeof inputs);
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
+    if (kind == OP_BATCH_NORM) set_statistics(forward, call);
     return check_last_op(forward, call);
 }
 

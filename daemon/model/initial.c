@@ -77,6 +77,7 @@ static status_t apply_rule(const struct reader *reader, const struct yamldoc_nod
     bool matched = false;
     for (int i = 0; i < model->parameter_count; i++) {
         if (!text_glob_match(glob, model->parameters[i].name)) continue;
+        if (model->parameters[i].buffer != MODEL_BUFFER_NONE) continue;
         matched = true;
         if (set[i]) continue;
         set[i] = true;

@@ -7,7 +7,7 @@
 #include "model/model.h"
 #include "ops/op.h"
 
-enum { LAYER_MAX_PARAMETERS = 2, LAYER_MAX_TENSORS = 5 };
+enum { LAYER_MAX_PARAMETERS = 5, LAYER_MAX_BUFFERS = 3, LAYER_MAX_TENSORS = 5 };
 
 /* One call's arithmetic, without its tensors. FLATTEN is a RESHAPE whose shape is still unknown. */
 struct layer {
@@ -28,6 +28,7 @@ struct layer {
 struct layer_parameter {
     const char *name; /* "weight" */
     struct tensor_type type;
+    enum buffer_kind buffer; /* these come last */
     enum init_kind init;
     double bound;
     bool has_zero_row;

@@ -47,6 +47,47 @@ int group_norm_parameters(const struct bound *bound,
     return 2;
 }
 
+status_t make_batch_norm(const struct bound *bound, struct layer *layer)
+{
+    double momentum = bound_real(bound, "momentum");
+    if (!bound_boolean(bound, "track_running_stats"))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s(): track_running_stats=False is not supported; GroupNorm needs no "
+                          "running statistics",
+                          bound->signature->name);
+    if (!(momentum >= 0 && momentum <= 1))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s(): momentum=%g, expected 0 to 1",
+                          bound->signature->name, momentum);
+    layer->attrs.batch_norm.eps = bound_real(bound, "eps");
+    layer->attrs.batch_norm.momentum = momentum;
+    return NULL;
+}
+
+int batch_norm_parameters(const struct bound *bound,
+                          struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    int64_t channels = bound_integer(bound, "num_features"), two = 2;
+    struct tensor_type type = tensor_type_make(DTYPE_F32, 1, &channels);
+    struct tensor_type count = tensor_type_make(DTYPE_F32, 1, &two);
+    const struct layer_parameter all[] = {
+        {.name = "weight", .type = type, .init = INIT_ONES},
+        {.name = "bias", .type = type, .init = INIT_ZEROS},
+        {.name = "running_mean",
+         .type = type,
+         .buffer = MODEL_BUFFER_STATISTIC,
+         .init = INIT_ZEROS},
+        {.name = "running_var", .type = type, .buffer = MODEL_BUFFER_STATISTIC, .init = INIT_ONES},
+        {.name = "num_batches_tracked",
+         .type = count,
+         .buffer = MODEL_BUFFER_COUNT,
+         .init = INIT_ZEROS},
+    };
+    int made = 0;
+    for (int i = bound_boolean(bound, "affine") ? 0 : 2; i < LAYER_MAX_PARAMETERS; i++)
+        parameters[made++] = all[i];
+    return made;
+}
+
 /* As PyTorch prints them: numbers without their names where it does. */
 
 void avg_pool2d_print(const struct bound *bound, struct buf *text)
@@ -70,4 +111,13 @@ void group_norm_print(const struct bound *bound, struct buf *text)
                (long long)bound_integer(bound, "num_channels"));
     print_argument(bound, "eps", text);
     print_argument(bound, "affine", text);
+}
+
+void batch_norm_print(const struct bound *bound, struct buf *text)
+{
+    buf_printf(text, "%lld", (long long)bound_integer(bound, "num_features"));
+    print_argument(bound, "eps", text);
+    print_argument(bound, "momentum", text);
+    print_argument(bound, "affine", text);
+    print_argument(bound, "track_running_stats", text);
 }

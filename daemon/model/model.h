@@ -22,11 +22,16 @@ enum init_kind {
     INIT_CONSTANT, /* all are `bound` */
 };
 
+/* A buffer of PyTorch's: state that ops read and write, without a gradient. A count is a 64-bit
+ * integer in the bytes of two elements, and a scalar in files. */
+enum buffer_kind { MODEL_BUFFER_NONE, MODEL_BUFFER_STATISTIC, MODEL_BUFFER_COUNT };
+
 struct parameter {
     char *name; /* "conv1.weight": PyTorch's state_dict name */
     int module; /* the module that registers it */
     struct tensor_type type;
-    bool trainable;
+    enum buffer_kind buffer;
+    bool trainable; /* no buffer is */
     int tied_to; /* the parameter whose memory this one shares (its number is smaller), or -1 */
     enum init_kind init;
     double bound;

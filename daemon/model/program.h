@@ -13,6 +13,8 @@ struct program_call {
     int inputs[LAYER_MAX_TENSORS]; /* values; -1 where absent. The loss's target is not included,
                                     * unless it is the input */
     int weight, bias;              /* parameters; -1 where absent */
+    int buffers[LAYER_MAX_BUFFERS]; /* of BATCH_NORM only: running_mean, running_var and
+                                     * num_batches_tracked */
     int module; /* the leaf that is called, or the block whose forward section has this line */
     bool leaf;  /* the call is to a module, not a function */
     bool reads; /* no call: the value is the parameter `weight`, a block's own */

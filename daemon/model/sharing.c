@@ -72,6 +72,9 @@ static status_t tie_parameters(struct model *model, const struct yamldoc_node *n
                                  tensor_format_shape(&a->type, a_shape), b->name,
                                  tensor_format_shape(&b->type, b_shape));
     }
+    if (a->buffer != MODEL_BUFFER_NONE || b->buffer != MODEL_BUFFER_NONE)
+        return yamldoc_key_error(node, "%s is a buffer, which cannot be tied",
+                                 a->buffer != MODEL_BUFFER_NONE ? a->name : b->name);
     int target_root = root_of(model, target), source_root = root_of(model, source);
     if (target_root == source_root)
         return yamldoc_key_error(node, "%s and %s are one parameter already", a->name, b->name);

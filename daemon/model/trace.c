@@ -189,12 +189,19 @@ static status_t call_leaf(struct scope *scope, int module, int input, int *value
     struct program_call call = {
         .layer = state->layer,
         .inputs = {input, -1, -1, -1, -1},
-        .weight = leaf->parameter_count > 0 ? leaf->parameters[0] : -1,
-        .bias = leaf->parameter_count > 1 ? leaf->parameters[1] : -1,
+        .weight = -1,
+        .bias = -1,
         .module = module,
         .leaf = true,
         .line = scope->line,
     };
+    int buffers = 0;
+    for (int i = 0; i < leaf->parameter_count; i++) {
+        int parameter = leaf->parameters[i];
+        if (scope->reader->model->parameters[parameter].buffer != MODEL_BUFFER_NONE)
+            call.buffers[buffers++] = parameter;
+        else *(i == 0 ? &call.weight : &call.bias) = parameter;
+    }
     TRY(call_name(scope, leaf->path, "", state->uses++, &call.name));
     return emit(scope, &call, value);
 }

@@ -72,6 +72,10 @@ status_t executor_accumulate_step(struct executor *executor, const struct step_i
 status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
                                 struct step_result *result) FSDPD_MUST_USE;
 
+/* Between steps, on every rank: gives all ranks the model's buffers as rank 0 has them. Each moved
+ * its own in training. */
+status_t executor_share_buffers(struct executor *executor) FSDPD_MUST_USE;
+
 /* Copies this rank's parameter shard of `unit` (flat.shard elements) to
  * host memory, between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;

@@ -132,3 +132,17 @@ float *executor_unit_state(const struct executor *executor, int unit, int slot)
     return (float *)(void *)executor_buffer(executor, program,
                                             executor_find_buffer(program, class, unit, slot));
 }
+
+status_t executor_share_buffers(struct executor *executor)
+{
+    const struct unit_set *units = executor->plan->units;
+    for (int u = 0; u < units->unit_count && executor->comm != NULL; u++) {
+        if (!units->units[u].buffers) continue;
+        struct lane_queue *lane = executor->lanes[LANE_COMM];
+        lane_label(lane, "buffers");
+        TRY(comm_broadcast(executor->comm, lane, executor_unit_state(executor, u, -1),
+                           executor_shard_elements(executor, u) * sizeof(float), 0));
+        TRY(executor_wait_lane(executor, LANE_COMM));
+    }
+    return NULL;
+}

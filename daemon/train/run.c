@@ -166,7 +166,8 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
 static status_t evaluate(struct run *run, struct tally *tally)
 {
     atomic_store(&run->session->evaluates, true);
-    status_t status = evaluate_rows(run, tally);
+    status_t status = executor_share_buffers(run->executor);
+    if (status == NULL) status = evaluate_rows(run, tally);
     atomic_store(&run->session->evaluates, false);
     return status;
 }

@@ -22,6 +22,7 @@ cpu_prepare_function cpu_prepare_tally;
 cpu_prepare_function cpu_prepare_element_loss;
 cpu_prepare_function cpu_prepare_avg_pool;
 cpu_prepare_function cpu_prepare_group_norm;
+cpu_prepare_function cpu_prepare_batch_norm;
 cpu_prepare_function cpu_prepare_shape;
 cpu_prepare_function cpu_prepare_cast;
 cpu_prepare_function cpu_prepare_rope;

@@ -4,6 +4,7 @@ CUDA_KERNELS = \
   %D%/attention.cu \
   %D%/attention_backward.cu \
   %D%/average.cu \
+  %D%/batch_norm.cu \
   %D%/columns.cu \
   %D%/conv.cu \
   %D%/element.cu \

@@ -29,6 +29,9 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_AVG_POOL2D_BACKWARD] = {cuda_run_avg_pool, NULL},
     [OP_GROUP_NORM] = {cuda_run_group_norm, NULL},
     [OP_GROUP_NORM_BACKWARD] = {cuda_run_group_norm, NULL},
+    [OP_BATCH_NORM] = {cuda_run_batch_norm, cuda_batch_norm_bytes},
+    [OP_BATCH_NORM_BACKWARD] = {cuda_run_batch_norm, NULL},
+    [OP_BATCH_NORM_RUNNING] = {cuda_run_batch_norm, NULL},
     [OP_TRANSPOSE] = {cuda_run_shape, NULL},
     [OP_SLICE] = {cuda_run_shape, NULL},
     [OP_SLICE_BACKWARD] = {cuda_run_shape, NULL},
@@ -123,6 +126,15 @@ static status_t check_sizes(const struct op_desc *desc)
             return status_new(STATUS_UNIMPLEMENTED,
                               "cuda: op %s has no kernel for %lld tokens and %lld heads", name,
                               (long long)y->dims[1], (long long)desc->attrs.attention.heads);
+    }
+    if (desc->kind == OP_BATCH_NORM || desc->kind == OP_BATCH_NORM_BACKWARD ||
+        desc->kind == OP_BATCH_NORM_RUNNING) {
+        const struct tensor_type *x = &desc->inputs[desc->kind == OP_BATCH_NORM_BACKWARD];
+        int64_t elements = tensor_element_count(x) / x->dims[1];
+        if (elements > INT32_MAX / 2 || x->dims[1] > INT32_MAX)
+            return status_new(STATUS_UNIMPLEMENTED,
+                              "cuda: op %s has no kernel for %lld elements to a channel", name,
+                              (long long)elements);
     }
     if (desc->kind == OP_EMBEDDING_BACKWARD &&
         tensor_element_count(&desc->inputs[0]) > INT32_MAX / 16)

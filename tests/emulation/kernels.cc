@@ -2,6 +2,7 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized" /* packs that are read only where filled */
 #include "kernels/cuda/attention.cu"
 #include "kernels/cuda/average.cu"
+#include "kernels/cuda/batch_norm.cu"
 #include "kernels/cuda/columns.cu"
 #include "kernels/cuda/conv.cu"
 #include "kernels/cuda/element.cu"

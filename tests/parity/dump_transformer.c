@@ -39,7 +39,7 @@ static status_t fill(struct machine *machine, float *const *parameters, const st
     memcpy(machine->memory[graph->target], batch->data + bytes, target);
     for (int v = 0; v < graph->value_count; v++) {
         const struct graph_value *value = &graph->values[v];
-        if (value->kind == VALUE_PARAMETER)
+        if (value->kind == VALUE_PARAMETER || value->kind == VALUE_BUFFER)
             memcpy(machine->memory[v], parameters[value->parameter], tensor_bytes(&value->type));
     }
     return NULL;
@@ -53,7 +53,8 @@ static void write_value(const struct machine *machine, int value)
 static void write_gradients(const struct machine *machine, const struct model *model)
 {
     for (int p = 0; p < model->parameter_count; p++) {
-        if (model->parameters[p].tied_to >= 0) continue;
+        const struct parameter *parameter = &model->parameters[p];
+        if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE) continue;
         write_value(machine, machine_value_of(machine->graph, VALUE_PARAMETER_GRADIENT, p));
     }
 }
@@ -94,6 +95,7 @@ static status_t read_values(const struct weights_source *source, const struct hf
         size_t count = (size_t)tensor_element_count(&parameter->type);
         parameters[p] = mem_alloc_array(count, sizeof *parameters[p]);
         status = weights_read(weights, p, 0, count, parameters[p]);
+        if (parameter->buffer != MODEL_BUFFER_NONE) continue;
         fprintf(stderr, "%s\n", hf_export_name(source->family, made, parameter->name));
     }
     weights_free(weights);

@@ -24,7 +24,10 @@ static const enum op_kind kinds[] = {OP_TALLY,
                                      OP_SLICE_BACKWARD,
                                      OP_CONCAT,
                                      OP_MEAN,
-                                     OP_MEAN_BACKWARD};
+                                     OP_MEAN_BACKWARD,
+                                     OP_BATCH_NORM,
+                                     OP_BATCH_NORM_BACKWARD,
+                                     OP_BATCH_NORM_RUNNING};
 enum { KIND_COUNT = COUNT_OF(kinds) };
 
 static int64_t between(int64_t low, int64_t high)
@@ -180,6 +183,33 @@ static void random_group_norm(struct op_desc *desc)
         desc->output_present[1] = true;
 }
 
+static void random_batch_norm(struct op_desc *desc)
+{
+    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9), between(1, 12),
+                                   between(1, 17), between(1, 17));
+    struct tensor_type channel = type_of(DTYPE_F32, 1, x.dims[1], 0, 0, 0);
+    bool backward = desc->kind == OP_BATCH_NORM_BACKWARD;
+    for (int i = 0; i < desc->input_count; i++) desc->inputs[i] = channel;
+    for (int i = 0; i < desc->output_count; i++) desc->outputs[i] = channel;
+    desc->inputs[0] = desc->outputs[0] = x;
+    /* Far from a division by 0, also where the variance is a random input. */
+    desc->attrs.batch_norm.eps = 5;
+    desc->attrs.batch_norm.momentum = random_bool(&rng) ? 0.1 : 1;
+    desc->input_present[backward ? 2 : 1] = random_bool(&rng);
+    if (backward) {
+        desc->inputs[1] = x;
+        desc->output_present[0] = random_bool(&rng);
+    } else {
+        desc->input_present[2] = random_bool(&rng);
+    }
+    if (desc->kind == OP_BATCH_NORM) desc->outputs[5] = type_of(DTYPE_F32, 1, 2, 0, 0, 0);
+    if (desc->kind == OP_BATCH_NORM_RUNNING) return;
+    desc->inputs[backward ? 5 : 3] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
+    desc->input_present[backward ? 5 : 3] = random_bool(&rng);
+    for (int i = 1; i < desc->output_count; i++) desc->output_present[i] = random_bool(&rng);
+    if (backward && !desc->output_present[0]) desc->output_present[1] = true;
+}
+
 static struct op_desc random_desc(enum op_kind kind)
 {
     struct op_desc desc = desc_of(kind);
@@ -194,6 +224,9 @@ static struct op_desc random_desc(enum op_kind kind)
     case OP_AVG_POOL2D_BACKWARD: random_average(&desc); break;
     case OP_GROUP_NORM:
     case OP_GROUP_NORM_BACKWARD: random_group_norm(&desc); break;
+    case OP_BATCH_NORM:
+    case OP_BATCH_NORM_BACKWARD:
+    case OP_BATCH_NORM_RUNNING: random_batch_norm(&desc); break;
     default: random_move(&desc); break;
     }
     bool wide = between(0, 2) > 0;
@@ -203,6 +236,8 @@ static struct op_desc random_desc(enum op_kind kind)
         if (info->output_types[i] == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
         desc.accumulate[i] = desc.outputs[i].dtype == DTYPE_F32 && between(0, 2) == 0;
     }
+    /* State: it depends on the values before. */
+    for (int i = 3; i < desc.output_count && kind == OP_BATCH_NORM; i++) desc.accumulate[i] = true;
     return desc;
 }
 
@@ -233,7 +268,7 @@ static double sum_length(const struct op_desc *desc)
 {
     bool sum =
         desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_TALLY || desc->kind == OP_CROSS_ENTROPY;
-    bool norm = desc->kind == OP_GROUP_NORM_BACKWARD;
+    bool norm = desc->kind == OP_GROUP_NORM_BACKWARD || desc->kind == OP_BATCH_NORM_BACKWARD;
     return sum || norm ? (double)tensor_element_count(&desc->inputs[0]) : 0;
 }
 

@@ -71,6 +71,7 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(tally);
     CHECK_ARM(avg_pool);
     CHECK_ARM(group_norm);
+    CHECK_ARM(batch_norm);
     CHECK_ARM(transpose);
     CHECK_ARM(slice);
     CHECK_ARM(concat);
@@ -498,6 +499,30 @@ static struct op_desc group_norm(void)
     desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 1, 6, 0, 0, 0);
     desc.outputs[1] = desc.outputs[2] = type_of(DTYPE_F32, 2, 3, 2, 0, 0);
     return desc;
+}
+
+static struct op_desc batch_norm(void)
+{
+    struct op_desc desc = desc_of(OP_BATCH_NORM);
+    desc.attrs.batch_norm.momentum = 0.1;
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 4, 3, 6, 5, 2);
+    desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 1, 6, 0, 0, 0);
+    desc.inputs[3] = type_of(DTYPE_I32, 1, 3, 0, 0, 0);
+    for (int i = 1; i < 5; i++) desc.outputs[i] = desc.inputs[1];
+    desc.outputs[5] = type_of(DTYPE_F32, 1, 2, 0, 0, 0);
+    return desc;
+}
+
+TEST(batches)
+{
+    REFUSES(batch_norm(), desc.attrs.batch_norm.eps = -1, "eps", "-1");
+    REFUSES(batch_norm(), desc.attrs.batch_norm.momentum = 1.5, "momentum", "1.5");
+    REFUSES(batch_norm(), desc.inputs[1].dims[0] = 5, "(5,)", "(6,)");
+    REFUSES(batch_norm(), desc.inputs[3].dims[0] = 6, "target", "(3,)");
+    REFUSES(batch_norm(), desc.outputs[4].dims[0] = 3, "running variance", "(6,)");
+    REFUSES(batch_norm(), desc.outputs[5].dims[0] = 1, "count", "(2,)");
+    REFUSES(batch_norm(), desc.inputs[0].dim_count = desc.outputs[0].dim_count = 1, "(3,)",
+            "no channels");
 }
 
 TEST(averages_and_groups)

@@ -196,6 +196,33 @@ LOOP_TEST(averages, 0, 3)
     check_gradient(0, gradient, "averaged");
 }
 
+/* The second row does not count. */
+TEST(batch_norm)
+{
+    static float gradients[3][MOST];
+    start(OP_BATCH_NORM);
+    desc.attrs.batch_norm.eps = 0.1;
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 4, 4, 3, 5, 2);
+    for (int i = 1; i < 3; i++)
+        desc.inputs[i] = desc.outputs[i] = type_of(DTYPE_F32, 1, 3, 0, 0, 0);
+    desc.inputs[3] = type_of(DTYPE_I32, 1, 4, 0, 0, 0);
+    for (int i = 3; i < 6; i++) desc.output_present[i] = false;
+    for (int i = 0; i < 4; i++) targets[i] = i == 1 ? -1 : i;
+    for (int i = 30; i < 60; i++) weighting[i] = 0;
+    weighted_output();
+    struct op_desc backward = desc_of(OP_BATCH_NORM_BACKWARD);
+    backward.attrs = desc.attrs;
+    backward.inputs[0] = backward.inputs[1] = backward.outputs[0] = desc.inputs[0];
+    for (int i = 1; i < 3; i++) backward.outputs[i] = desc.inputs[1];
+    for (int i = 2; i < 5; i++) backward.inputs[i] = desc.inputs[1];
+    backward.inputs[5] = desc.inputs[3];
+    run_once(KERNELS_REFERENCE, &backward,
+             (struct kernel_call){.inputs = {weighting, inputs[0], inputs[1], outputs[1],
+                                             outputs[2], targets},
+                                  .outputs = {gradients[0], gradients[1], gradients[2]}});
+    for (int i = 0; i < 3; i++) check_gradient(i, gradients[i], "normalised");
+}
+
 TEST(group_norm)
 {
     static float gradients[3][MOST];

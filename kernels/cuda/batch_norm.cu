@@ -1,0 +1,186 @@
+/* Norms over a batch: a block per channel, which also moves the channel's running statistics. Sums
+ * are in double. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/platform.h"
+#include "kernels/cuda/reduce.h"
+
+template <typename T> struct batch {
+    int32_t count, channels, area; /* count: the elements of a channel, over all samples */
+    double eps, momentum;
+    const T *dy, *x;
+    const float *weight, *bias, *mean, *scale; /* scale: rstd, or the running variance */
+    const int32_t *target;
+};
+
+/* The outputs; nullptr where absent. */
+template <typename T> struct batch_outputs {
+    T *y;
+    float *first, *second, *running_mean, *running_var;
+    int64_t *batches;
+    bool add[3];
+};
+
+template <typename T> __device__ static bool counts(const struct batch<T> &b, int n)
+{
+    return b.target == nullptr || b.target[n] >= 0;
+}
+
+/* The place of element i of channel c, of n * area. */
+template <typename T> __device__ static int64_t place(const struct batch<T> &b, int c, int i)
+{
+    return ((int64_t)(i / b.area) * b.channels + c) * b.area + i % b.area;
+}
+
+/* As batch_moved of kernels/batch_norm.h. */
+__device__ static void move(float *running, double momentum, double value)
+{
+    *running = (float)((1 - momentum) * *running + momentum * value);
+}
+
+template <typename T>
+__device__ static void finish_channel(const struct batch<T> &b, const struct batch_outputs<T> &out,
+                                      int c, double mean, double rstd, double squares, double count)
+{
+    if (out.first != nullptr) put(&out.first[c], (float)mean, out.add[1]);
+    if (out.second != nullptr) put(&out.second[c], (float)rstd, out.add[2]);
+    if (count == 0) return;
+    if (out.running_mean != nullptr) move(&out.running_mean[c], b.momentum, mean);
+    if (out.running_var != nullptr)
+        move(&out.running_var[c], b.momentum, squares / (count > 1 ? count - 1 : 1));
+    if (c == 0 && out.batches != nullptr) (*out.batches)++;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+    batch_norm_statistics_kernel(const struct batch<T> b, const struct batch_outputs<T> out,
+                                 float *statistics)
+{
+    SHARED(double, scratch, BLOCK / WARP);
+    int c = (int)blockIdx.x;
+    double sum = 0, squares = 0, count = 0;
+    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+        if (!counts(b, i / b.area)) continue;
+        sum += to_float(b.x[place(b, c, i)]);
+        count++;
+    }
+    count = group_sum<BLOCK>(count, scratch);
+    double size = count > 0 ? count : 1, mean = group_sum<BLOCK>(sum, scratch) / size;
+    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+        if (!counts(b, i / b.area)) continue;
+        double distance = to_float(b.x[place(b, c, i)]) - mean;
+        squares += distance * distance;
+    }
+    squares = group_sum<BLOCK>(squares, scratch);
+    double rstd = 1 / sqrt(squares / size + b.eps);
+    if (threadIdx.x != 0) return;
+    statistics[c] = (float)mean;
+    statistics[b.channels + c] = (float)rstd;
+    finish_channel(b, out, c, mean, rstd, squares, count);
+}
+
+/* With `running`, the scale is still a variance. */
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+    batch_norm_apply_kernel(const struct batch<T> b, const struct batch_outputs<T> out,
+                            bool running)
+{
+    int c = (int)blockIdx.x;
+    float mean = b.mean[c];
+    float rstd = running ? (float)(1 / sqrt((double)b.scale[c] + b.eps)) : b.scale[c];
+    float scale = rstd * (b.weight != nullptr ? b.weight[c] : 1);
+    float shift = b.bias != nullptr ? b.bias[c] : 0;
+    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+        int64_t at = place(b, c, i);
+        put(&out.y[at], (to_float(b.x[at]) - mean) * scale + shift, out.add[0]);
+    }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(BLOCK)
+    batch_norm_backward_kernel(const struct batch<T> b, const struct batch_outputs<T> out)
+{
+    SHARED(double, scratch, BLOCK / WARP);
+    int c = (int)blockIdx.x;
+    float mean = b.mean[c], rstd = b.scale[c];
+    double sum = 0, product = 0, count = 0;
+    for (int i = (int)threadIdx.x; i < b.count; i += BLOCK) {
+        int64_t at = place(b, c, i);
+        if (!counts(b, i / b.area)) continue;
+        sum += to_float(b.dy[at]);
+        product += (double)to_float(b.dy[at]) * ((to_float(b.x[at]) - mean) * rstd);
+        count++;
+    }
+    sum = group_sum<BLOCK>(sum, scratch);
+    product = group_sum<BLOCK>(product, scratch);
+    count = group_sum<BLOCK>(count, scratch);
+    float weight = b.weight != nullptr ? b.weight[c] : 1;
+    float less = (float)(sum / count), bend = (float)(product / count);
+    for (int i = (int)threadIdx.x; i < b.count && out.y != nullptr; i += BLOCK) {
+        int64_t at = place(b, c, i);
+        float normed = (to_float(b.x[at]) - mean) * rstd;
+        float slope = rstd * weight * (to_float(b.dy[at]) - less - normed * bend);
+        put(&out.y[at], counts(b, i / b.area) ? slope : 0, out.add[0]);
+    }
+    if (threadIdx.x == 0 && out.first != nullptr) put(&out.first[c], (float)product, out.add[1]);
+    if (threadIdx.x == 0 && out.second != nullptr) put(&out.second[c], (float)sum, out.add[2]);
+}
+
+template <typename T>
+static struct batch_outputs<T> outputs_of(const struct op_desc *desc,
+                                          const struct kernel_call *call) {
+    struct batch_outputs<T> out = {
+    };
+    if (desc->output_present[0]) out.y = output_of<T>(call, 0);
+    if (desc->output_present[1]) out.first = output_of<float>(call, 1);
+    if (desc->output_present[2]) out.second = output_of<float>(call, 2);
+    if (desc->output_present[3]) out.running_mean = output_of<float>(call, 3);
+    if (desc->output_present[4]) out.running_var = output_of<float>(call, 4);
+    if (desc->output_present[5]) out.batches = output_of<int64_t>(call, 5);
+    for (int i = 0; i < 3; i++) out.add[i] = desc->accumulate[i];
+    return out;
+}
+
+template <typename T>
+static int run_batch_norm(const struct op_desc *desc, const struct kernel_call *call,
+                          const struct cuda_launch *launch)
+{
+    bool backward = desc->kind == OP_BATCH_NORM_BACKWARD, forward = desc->kind == OP_BATCH_NORM;
+    int at = backward ? 1 : 0, target = backward ? 5 : 3;
+    const struct tensor_type *x = &desc->inputs[at];
+    struct batch<T> b = {
+    };
+    struct batch_outputs<T> out = outputs_of<T>(desc, call);
+    b.channels = (int32_t)x->dims[1];
+    b.area = (int32_t)(count_of(x) / (x->dims[0] * x->dims[1]));
+    b.count = (int32_t)x->dims[0] * b.area;
+    b.eps = desc->attrs.batch_norm.eps, b.momentum = desc->attrs.batch_norm.momentum;
+    b.x = input_of<T>(call, at);
+    if (desc->input_present[at + 1]) b.weight = input_of<float>(call, at + 1);
+    if (backward) b.dy = input_of<T>(call, 0);
+    else if (desc->input_present[2]) b.bias = input_of<float>(call, 2);
+    if (!forward) b.mean = input_of<float>(call, 3), b.scale = input_of<float>(call, 4);
+    if (desc->kind != OP_BATCH_NORM_RUNNING && desc->input_present[target])
+        b.target = input_of<int32_t>(call, target);
+    dim3 grid((unsigned)b.channels);
+    if (backward) return start(launch, batch_norm_backward_kernel<T>, grid, BLOCK, b, out);
+    if (forward) {
+        float *statistics = (float *)call->workspace;
+        TRY_LAUNCH(start(launch, batch_norm_statistics_kernel<T>, grid, BLOCK, b, out, statistics));
+        b.mean = statistics, b.scale = statistics + b.channels;
+    }
+    return start(launch, batch_norm_apply_kernel<T>, grid, BLOCK, b, out, !forward);
+}
+
+/* Of a channel's mean and rstd, which need not be outputs. */
+uint64_t cuda_batch_norm_bytes(const struct op_desc *desc)
+{
+    return 2 * (uint64_t)desc->inputs[0].dims[1] * sizeof(float);
+}
+
+int cuda_run_batch_norm(const struct cuda_op *op, const struct kernel_call *call,
+                        const struct cuda_launch *launch)
+{
+    int x = op->desc.kind == OP_BATCH_NORM_BACKWARD ? 1 : 0;
+    return op->desc.inputs[x].dtype == DTYPE_BF16 ? run_batch_norm<bf16>(&op->desc, call, launch)
+                                                  : run_batch_norm<float>(&op->desc, call, launch);
+}

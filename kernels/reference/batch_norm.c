@@ -1,0 +1,113 @@
+/* Reference norms over a batch. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/batch_norm.h"
+#include "kernels/reference/reference.h"
+
+static const void *optional(const struct kernel *kernel, const struct kernel_call *call, int input)
+{
+    return kernel->desc.input_present[input] ? call->inputs[input] : NULL;
+}
+
+static void move_state(const struct kernel *kernel, const struct kernel_call *call, int64_t c,
+                       double mean, double unbiased)
+{
+    double momentum = kernel->desc.attrs.batch_norm.momentum;
+    float *means = call->outputs[3], *variances = call->outputs[4];
+    if (kernel->desc.output_present[3]) means[c] = batch_moved(momentum, means[c], mean);
+    if (kernel->desc.output_present[4])
+        variances[c] = batch_moved(momentum, variances[c], unbiased);
+}
+
+static void count_batch(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t batches;
+    if (!kernel->desc.output_present[5]) return;
+    memcpy(&batches, call->outputs[5], sizeof batches);
+    batches++;
+    memcpy(call->outputs[5], &batches, sizeof batches);
+}
+
+static void apply(const struct kernel *kernel, const struct kernel_call *call,
+                  const struct batch_shape *s, int64_t c, double mean, double rstd)
+{
+    const float *x = call->inputs[0], *weight = optional(kernel, call, 1);
+    const float *bias = optional(kernel, call, 2);
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t i = 0; i < s->area; i++) {
+            int64_t at = (n * s->channels + c) * s->area + i;
+            double value = (x[at] - mean) * rstd * (weight ? weight[c] : 1) + (bias ? bias[c] : 0);
+            reference_put(kernel, 0, (float *)call->outputs[0] + at, value);
+        }
+}
+
+status_t reference_batch_norm(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct op_desc *desc = &kernel->desc;
+    struct batch_shape s = batch_shape_of(&desc->inputs[0]);
+    const int32_t *target = optional(kernel, call, 3);
+    const float *x = call->inputs[0];
+    int64_t count = batch_count(&s, target);
+    double size = count > 0 ? (double)count : 1;
+    for (int64_t c = 0; c < s.channels; c++) {
+        double mean = 0, squares = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t n = 0; n < s.n; n++)
+                for (int64_t i = 0; i < s.area && (!target || target[n] >= 0); i++) {
+                    double value = x[(n * s.channels + c) * s.area + i];
+                    if (pass == 0) mean += value / size;
+                    else squares += (value - mean) * (value - mean);
+                }
+        double rstd = 1 / sqrt(squares / size + desc->attrs.batch_norm.eps);
+        apply(kernel, call, &s, c, mean, rstd);
+        if (desc->output_present[1]) reference_put(kernel, 1, (float *)call->outputs[1] + c, mean);
+        if (desc->output_present[2]) reference_put(kernel, 2, (float *)call->outputs[2] + c, rstd);
+        if (count > 0) move_state(kernel, call, c, mean, batch_unbiased(squares, count));
+    }
+    if (count > 0) count_batch(kernel, call);
+    return NULL;
+}
+
+status_t reference_batch_norm_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct op_desc *desc = &kernel->desc;
+    struct batch_shape s = batch_shape_of(&desc->inputs[1]);
+    const float *dy = call->inputs[0], *x = call->inputs[1], *weight = optional(kernel, call, 2);
+    const int32_t *target = optional(kernel, call, 5);
+    int64_t count = batch_count(&s, target);
+    for (int64_t c = 0; c < s.channels; c++) {
+        double mean = ((const float *)call->inputs[3])[c];
+        double rstd = ((const float *)call->inputs[4])[c], sum = 0, product = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int64_t n = 0; n < s.n; n++)
+                for (int64_t i = 0; i < s.area; i++) {
+                    int64_t at = (n * s.channels + c) * s.area + i;
+                    bool counts = !target || target[n] >= 0;
+                    double normed = (x[at] - mean) * rstd;
+                    if (pass == 0 && counts) {
+                        sum += dy[at];
+                        product += dy[at] * normed;
+                    } else if (pass == 1 && desc->output_present[0]) {
+                        double slope = dy[at] - (sum + normed * product) / (double)count;
+                        reference_put(kernel, 0, (float *)call->outputs[0] + at,
+                                      counts ? slope * rstd * (weight ? weight[c] : 1) : 0);
+                    }
+                }
+        if (desc->output_present[1])
+            reference_put(kernel, 1, (float *)call->outputs[1] + c, product);
+        if (desc->output_present[2]) reference_put(kernel, 2, (float *)call->outputs[2] + c, sum);
+    }
+    return NULL;
+}
+
+status_t reference_batch_norm_running(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct batch_shape s = batch_shape_of(&kernel->desc.inputs[0]);
+    for (int64_t c = 0; c < s.channels; c++) {
+        double variance = ((const float *)call->inputs[4])[c];
+        apply(kernel, call, &s, c, ((const float *)call->inputs[3])[c],
+              1 / sqrt(variance + kernel->desc.attrs.batch_norm.eps));
+    }
+    return NULL;
+}

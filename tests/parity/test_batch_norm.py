@@ -1,0 +1,239 @@
+#!/usr/bin/env python3
+"""ResNet-18 for small images, of small width, against PyTorch: 50 steps on one worker, and on two as
+DistributedDataParallel, which normalises by each rank's own samples and keeps rank 0's running
+statistics. Losses, all parameters and buffers, and an evaluation by the running statistics; a pull
+loads into the module with strict=True. Strategies and activation checkpointing keep the bits."""
+
+import copy
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
+import harness
+
+try:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+except ImportError as missing:
+    print("SKIP: python3-torch is not installed:", missing)
+    sys.exit(77)
+
+STEPS, BATCH, SIDE, SEED, TESTED = 50, 16, 20, 16, 40
+LEARNING_RATE, MOMENTUM = 0.00002, 0.9
+LOSS_BOUND, STATE_BOUND = 1e-4, 1e-4 # of the loss, and of the largest element or 1
+WIDTHS = (4, 8, 12, 16)
+MODEL = f"""
+name: ResNet
+input: [1, {SIDE}, {SIDE}]
+classes: 10
+blocks:
+  BasicBlock(inplanes, planes, stride=1):
+    modules:
+      conv1: Conv2d(inplanes, planes, 3, stride, 1, bias=False)
+      bn1: BatchNorm2d(planes)
+      conv2: Conv2d(planes, planes, 3, 1, 1, bias=False)
+      bn2: BatchNorm2d(planes)
+      downsample: "Sequential(Conv2d(inplanes, planes, 1, stride, bias=False), BatchNorm2d(planes)) if stride > 1 else None"
+    forward:
+      - y = bn2(conv2(relu(bn1(conv1(x)))))
+      - output = relu(y + (downsample(x) if stride > 1 else x))
+modules:
+  conv1: Conv2d(1, 4, 3, 1, 1, bias=False)
+  bn1: BatchNorm2d(4, eps=1e-4, momentum=0.2)
+  layer1: Sequential(BasicBlock(4, 4), BasicBlock(4, 4))
+  layer2: Sequential(BasicBlock(4, 8, 2), BasicBlock(8, 8))
+  layer3: Sequential(BasicBlock(8, 12, 2), BasicBlock(12, 12))
+  layer4: Sequential(BasicBlock(12, 16, 2), BasicBlock(16, 16))
+  avgpool: AdaptiveAvgPool2d(1)
+  fc: Linear(16, 10)
+forward:
+  - x = relu(bn1(conv1(x)))
+  - x = layer4(layer3(layer2(layer1(x))))
+  - output = fc(flatten(avgpool(x), 1))
+loss: cross_entropy(output, target)
+"""
+JOB = f"""
+name: resnet
+model: {{file: net.yaml}}
+data: {{format: idx, dir: ., normalize: {{mean: 0.4, std: 0.25}}}}
+train: {{epochs: 1, batch_size: {BATCH}, test_batch_size: 16, shuffle: false, log_interval: 1,
+        seed: {SEED}}}
+optimizer: {{type: sgd, lr: {LEARNING_RATE}, momentum: {MOMENTUM}}}
+"""
+
+
+class BasicBlock(nn.Module):
+    def __init__(self, inplanes, planes, stride=1):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inplanes, planes, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(planes)
+        self.conv2 = nn.Conv2d(planes, planes, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(planes)
+        self.downsample = nn.Sequential(nn.Conv2d(inplanes, planes, 1, stride, bias=False),
+                                        nn.BatchNorm2d(planes)) if stride > 1 else None
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(1, 4, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(4, eps=1e-4, momentum=0.2)
+        before = WIDTHS[0]
+        for number, width in enumerate(WIDTHS, 1):
+            stride = 1 if number == 1 else 2
+            setattr(self, f"layer{number}", nn.Sequential(BasicBlock(before, width, stride),
+                                                          BasicBlock(width, width)))
+            before = width
+        self.avgpool, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(before, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.bn1(self.conv1(x)))
+        x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
+        return self.fc(self.avgpool(x).flatten(1))
+
+
+def write_idx(path, values):
+    with open(path, "wb") as file:
+        file.write(bytes([0, 0, 8, values.dim()]))
+        for size in values.shape:
+            file.write(size.to_bytes(4, "big"))
+        file.write(values.numpy().astype("u1").tobytes())
+
+
+def draw(count, generator):
+    """Images whose classes can be learned: a bright bar at a height of the class."""
+    labels = torch.randint(0, 10, (count,), generator=generator)
+    images = torch.randint(0, 160, (count, SIDE, SIDE), generator=generator)
+    for image, label in zip(images, labels):
+        image[2 * int(label):2 * int(label) + 2] += 90
+    return images, labels
+
+
+def normalised(images):
+    return ((images.float() / 255 - 0.4) / 0.25)[:, None]
+
+
+def largest(values):
+    return float(values.abs().max())
+
+
+class BatchNorm(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.addClassCleanup(shutil.rmtree, cls.root, True)
+        cls.data = os.path.join(cls.root, "data")
+        os.mkdir(cls.data)
+        generator = torch.Generator().manual_seed(3)
+        # the last step of two workers is short: the rows that fill it up must not count
+        cls.train = {workers: draw(STEPS * BATCH * workers - workers * 3, generator)
+                     for workers in (1, 2)}
+        cls.test = draw(TESTED, generator)
+        for workers, (images, labels) in cls.train.items():
+            directory = os.path.join(cls.data, str(workers))
+            os.mkdir(directory)
+            for part, (x, y) in (("train", (images, labels)), ("t10k", cls.test)):
+                write_idx(os.path.join(directory, f"{part}-images-idx3-ubyte"), x)
+                write_idx(os.path.join(directory, f"{part}-labels-idx1-ubyte"), y)
+        for name, text in (("net.yaml", MODEL), ("job.yaml", JOB)):
+            with open(os.path.join(cls.root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        cls.daemon = harness.Daemon(2, data=cls.data)
+        cls.addClassCleanup(cls.daemon.close)
+
+    def submit(self, workers, *settings):
+        arguments = [f"workers={workers}", f"data.dir={workers}", *settings]
+        result = self.daemon.ctl("submit", os.path.join(self.root, "job.yaml"), "--wait",
+                                 *(part for one in arguments for part in ("--set", one)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.daemon.json("list")[-1]["id"]
+
+    def pull(self, job):
+        path = os.path.join(self.root, "state.safetensors")
+        result = self.daemon.ctl("pull", job, "-o", path)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        entries = harness.read_safetensors(path)[0]
+        types = {"F32": torch.float32, "I64": torch.int64}
+        return {name: torch.frombuffer(bytearray(values), dtype=types[dtype]).reshape(shape)
+                for name, (dtype, shape, values) in entries.items()}
+
+    def expected(self, workers):
+        torch.manual_seed(SEED)
+        model = ResNet()
+        ranks = [model] + [copy.deepcopy(model) for _ in range(workers - 1)]
+        optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE, momentum=MOMENTUM)
+        images, labels = self.train[workers]
+        images, losses = normalised(images), []
+        for step in range(STEPS):
+            sums = []
+            for rank, replica in enumerate(ranks):
+                mine = slice(rank + step * BATCH * workers, (step + 1) * BATCH * workers, workers)
+                replica.zero_grad()
+                loss = F.cross_entropy(replica(images[mine]), labels[mine])
+                loss.backward()
+                sums.append(loss.item())
+            for parameters in zip(*(replica.parameters() for replica in ranks)):
+                parameters[0].grad = torch.stack([one.grad for one in parameters]).mean(0)
+            optimizer.step()
+            with torch.no_grad():
+                for replica in ranks[1:]:
+                    for mine, first in zip(replica.parameters(), model.parameters()):
+                        mine.copy_(first)
+            losses.append(sum(sums) / workers)
+        return model, losses
+
+    def check(self, workers, *settings):
+        model, losses = self.expected(workers)
+        job = self.submit(workers, *settings)
+        found = self.daemon.losses(job)
+        found = [loss for step, loss in dict(found).items() if step > 0][:STEPS]
+        self.assertEqual(len(found), STEPS)
+        worst = max(abs(ours / theirs - 1) for ours, theirs in zip(found, losses))
+        self.assertLessEqual(worst, LOSS_BOUND)
+        self.assertLess(sum(losses[-10:]), sum(losses[:10]))
+        state = self.pull(job)
+        expected = model.state_dict()
+        self.assertEqual(set(state), set(expected))
+        for name, values in expected.items():
+            if "num_batches" in name:
+                self.assertEqual(int(state[name]), STEPS, name)
+            else:
+                self.assertLessEqual(largest(state[name] - values), STATE_BOUND * max(1, largest(values)),
+                                     name)
+        # the evaluation used the running statistics that it says
+        model.load_state_dict(state, strict=True)
+        images, labels = self.test
+        with torch.no_grad():
+            output = model.eval()(normalised(images))
+        metrics = [event for event in self.daemon.events(job) if "epoch" in event][-1]["epoch"]
+        self.assertAlmostEqual(metrics["test_loss"], F.cross_entropy(output, labels).item(),
+                               delta=1e-5 * metrics["test_loss"])
+        self.assertEqual(int(metrics["correct"]), int((output.argmax(1) == labels).sum()))
+        print(f"{workers} workers: {STEPS} losses within {worst:.1e}")
+        return state
+
+    def test_one_worker(self):
+        plain = self.check(1)
+        repeated = self.check(1, "fsdp.activation_checkpointing=[layer*]")
+        for name, values in plain.items():
+            self.assertTrue(torch.equal(values, repeated[name]), name)
+
+    def test_two_workers(self):
+        plain = self.check(2)
+        for strategy in ("no_shard", "shard_grad_op"):
+            other = self.check(2, f"fsdp.strategy={strategy}")
+            for name, values in plain.items():
+                self.assertTrue(torch.equal(values, other[name]), name)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    unittest.main()
