@@ -290,7 +290,7 @@ TEST(broken_stream)
         {1, "found more"},
         {2, "found the end after"},
         {3, "the header is not a JSON object"},
-        {4, "expected tensors of the type F32, found U8"},
+        {4, "expected tensors of the type F32 or I64, found U8"},
         {5, "found the end after 12"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
