@@ -183,6 +183,24 @@ static bool scalar_of(const json_t *json, struct constant *value)
     return true;
 }
 
+/* The value of the key that is read now: a list, whose elements the caller sets. */
+static struct constant *new_list(struct config *config, int index, size_t count)
+{
+    struct constant *items = mem_alloc_array(count + 1, sizeof *items);
+    config->lists[index] = items;
+    config->values[config->environment.count] =
+        (struct constant){.kind = CONSTANT_LIST, .integer = (int64_t)count, .items = items};
+    return items;
+}
+
+/* Whether a list has the length that its family asks for; if not, that is in `length`. */
+static bool has_length(struct config *config, const struct family_key *key, size_t count,
+                       struct constant *length)
+{
+    return key->length.expression == NULL || !evaluate(config, &key->length, length) ||
+           (length->kind == CONSTANT_INTEGER && length->integer == (int64_t)count);
+}
+
 static void read_list(struct config *config, int index, const json_t *json, const char *label)
 {
     const struct family_key *key = &config->family->keys[index];
@@ -191,20 +209,33 @@ static void read_list(struct config *config, int index, const json_t *json, cons
         refuse_value(config, label, json, "an array");
         return;
     }
-    struct constant *items = mem_alloc_array(count + 1, sizeof *items), length;
-    config->lists[index] = items;
+    struct constant *items = new_list(config, index, count), length;
     for (size_t i = 0; i < count; i++)
         if (!scalar_of(json_array_get(json, i), &items[i]))
             refuse_value(config, label, json_array_get(json, i), "a text, an integer or a boolean");
-    if (key->length.expression != NULL && evaluate(config, &key->length, &length) &&
-        (length.kind != CONSTANT_INTEGER || length.integer != (int64_t)count)) {
+    if (!has_length(config, key, count, &length)) {
         char expected[80], text[64];
         snprintf(expected, sizeof expected, "an array of %s elements",
                  constant_format(&length, text));
         refuse_value(config, label, json, expected);
     }
-    config->values[config->environment.count] =
-        (struct constant){.kind = CONSTANT_LIST, .integer = (int64_t)count, .items = items};
+}
+
+/* The elements of a list that stands as the value of a missing key. */
+static void take_list(struct config *config, int index, const char *label)
+{
+    const struct family_key *key = &config->family->keys[index];
+    const struct expression *list = key->standard.expression;
+    struct constant *items = new_list(config, index, (size_t)list->item_count), length;
+    for (int i = 0; i < list->item_count; i++) {
+        struct family_expression item = {.node = key->standard.node, .expression = list->items[i]};
+        evaluate(config, &item, &items[i]);
+    }
+    char text[64];
+    if (!has_length(config, key, (size_t)list->item_count, &length))
+        refuse(config, STATUS_INVALID_ARGUMENT, label,
+               "is missing; expected an array of %s elements, and its default has %d",
+               constant_format(&length, text), list->item_count);
 }
 
 static void read_integer(struct config *config, const struct family_key *key, const json_t *json,
@@ -262,8 +293,9 @@ static void read_value(struct config *config, int index, const json_t *json, con
 }
 
 /* The value of a missing key. */
-static void take_default(struct config *config, const struct family_key *key, const char *label)
+static void take_default(struct config *config, int index, const char *label)
 {
+    const struct family_key *key = &config->family->keys[index];
     struct constant *value = &config->values[config->environment.count];
     if (key->needed.expression != NULL && holds(config, &key->needed)) {
         char *why = key->why != NULL ? fill_in(config, key->why) : NULL;
@@ -274,7 +306,9 @@ static void take_default(struct config *config, const struct family_key *key, co
     *value = (struct constant){.kind = CONSTANT_NONE};
     if (key->type == FAMILY_TEXT && key->text != NULL)
         *value = (struct constant){.kind = CONSTANT_TEXT, .text = key->text};
-    if (key->standard.expression != NULL) evaluate(config, &key->standard, value);
+    const struct expression *standard = key->standard.expression;
+    if (standard != NULL && standard->kind == EXPRESSION_LIST) take_list(config, index, label);
+    else if (standard != NULL) evaluate(config, &key->standard, value);
 }
 
 static bool is_supported_value(const struct constant *value, const struct yamldoc_node *word)
@@ -329,7 +363,7 @@ static void read_key(struct config *config, int index)
     *value = (struct constant){.kind = CONSTANT_NONE};
     bool null = key->null && json_is_null(json_object_get(config->root, key->name));
     if (json != NULL) read_value(config, index, json, label);
-    else if (!null) take_default(config, key, label);
+    else if (!null) take_default(config, index, label);
     if (value->kind == CONSTANT_LIST)
         for (int64_t i = 0; i < value->integer; i++)
             check_supported(config, key, &value->items[i], label);

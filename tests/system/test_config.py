@@ -92,7 +92,7 @@ class Config(unittest.TestCase):
             for line in flags.splitlines():
                 self.assertLess(len(line), 81, line)
                 if line.startswith("  -"):
-                    self.assertRegex(line, r"^  --?[a-z][a-z-]*(, --?[a-z-]+)?( [A-Zcpu:N]+)?$|^.{25} ", line)
+                    self.assertRegex(line, r"^  --?[a-z][a-z-]*(, --?[a-z-]+)?( [A-Zcpux:N]+)?$|^.{25} ", line)
 
     def test_reload(self):
         self.write("limits: {watchers: 5}\n")

@@ -68,8 +68,8 @@ TEST(windows_may_be_shorter)
                        "positive and all together at most 2^40 elements");
     options.batch_size = INT64_MAX;
     assert_build_fails(model, &options,
-                       "model.yaml: a batch of 9223372036854775807 windows of 3 tokens: every "
-                       "dimension must be positive and all together at most 2^40 elements");
+                       "model.yaml: a batch of 9223372036854775807 samples of (3,): every dimension "
+                       "must be positive and all together at most 2^40 elements");
     model_free(model);
 }
 
