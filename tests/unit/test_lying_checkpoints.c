@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/state_header.h"
 #include "checkpoint/weights.h"
 #include "hf/hf.h"
 #include "hf/safetensors.h"
@@ -92,6 +93,7 @@ static void misshape(struct checkpoint *honest, int entry, int64_t first, int64_
 {
     struct safetensors_entry kept = honest->entries[entry];
     honest->entries[entry].dims[0] = first;
+    if (kept.dim_count == 0) honest->entries[entry].dim_count = 1;
     if (kept.dim_count > 1) honest->entries[entry].dims[1] = second;
     write_checkpoint(honest, honest->entries, honest->count);
     honest->entries[entry] = kept;
@@ -138,6 +140,7 @@ static void find_entries(struct checkpoint *honest, const struct hf_model *conve
                                             .dtype = (char *)"F32",
                                             .dim_count = parameter->type.dim_count};
         memcpy(entry->dims, parameter->type.dims, sizeof entry->dims);
+        if (parameter->buffer == MODEL_BUFFER_COUNT) state_header_count(entry);
         int owner = i;
         while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
         honest->owners[honest->count++] = owner;
