@@ -103,7 +103,7 @@ class Shakespeare(unittest.TestCase):
         self.assertLess(metrics["mfu"], 1)
         self.assertAlmostEqual(metrics["tokens_per_second"] / metrics["samples_per_second"], 64, 6)
         shown = self.daemon.ctl("show", job["id"]).stdout
-        self.assertRegex(shown, r"validation  loss \d\.\d{4} after step 60\n")
+        self.assertRegex(shown, r"validation  loss \d\.\d{4}, perplexity \d+\.\d\d after step 60\n")
         self.assertRegex(shown, r"speed       [\d,]+ tokens/s")
         self.assertRegex(shown, r"GFLOP/s, MFU [\d.]+%")
 
