@@ -3,7 +3,9 @@
 noinst_LIBRARIES += libkernels.a
 libkernels_a_SOURCES = \
   %D%/attention.h \
+  %D%/batch_norm.h \
   %D%/bfloat16.h \
+  %D%/distance.h \
   %D%/kernel.h \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \

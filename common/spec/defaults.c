@@ -96,8 +96,10 @@ void spec_complete(Fsdpd__V1__JobSpec *spec)
     spec_complete_groups(spec->optimizer);
     for (size_t i = 0; i < spec->data->n_sources; i++) spec_complete_source(spec->data->sources[i]);
     Fsdpd__V1__ModelSpec *model = spec->model;
-    if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0')
-        model->file_name = mem_strdup("model.yaml"); /* it was empty: protobuf-c's */
+    if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0') {
+        if (model->file_name != protobuf_c_empty_string) free(model->file_name);
+        model->file_name = mem_strdup("model.yaml");
+    }
 }
 
 void spec_complete_wrap(Fsdpd__V1__WrapSpec *wrap)

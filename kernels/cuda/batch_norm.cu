@@ -16,7 +16,7 @@ template <typename T> struct batch {
 template <typename T> struct batch_outputs {
     T *y;
     float *first, *second, *running_mean, *running_var;
-    int64_t *batches;
+    uint32_t *batches; /* a count of 64 bits, its lower word first; aligned as floats are */
     bool add[3];
 };
 
@@ -47,7 +47,7 @@ __device__ static void finish_channel(const struct batch<T> &b, const struct bat
     if (out.running_mean != nullptr) move(&out.running_mean[c], b.momentum, mean);
     if (out.running_var != nullptr)
         move(&out.running_var[c], b.momentum, squares / (count > 1 ? count - 1 : 1));
-    if (c == 0 && out.batches != nullptr) (*out.batches)++;
+    if (c == 0 && out.batches != nullptr && ++out.batches[0] == 0) out.batches[1]++;
 }
 
 template <typename T>
@@ -135,7 +135,7 @@ static struct batch_outputs<T> outputs_of(const struct op_desc *desc,
     if (desc->output_present[2]) out.second = output_of<float>(call, 2);
     if (desc->output_present[3]) out.running_mean = output_of<float>(call, 3);
     if (desc->output_present[4]) out.running_var = output_of<float>(call, 4);
-    if (desc->output_present[5]) out.batches = output_of<int64_t>(call, 5);
+    if (desc->output_present[5]) out.batches = output_of<uint32_t>(call, 5);
     for (int i = 0; i < 3; i++) out.add[i] = desc->accumulate[i];
     return out;
 }

@@ -222,13 +222,12 @@ static int new_op(struct growing *g, enum op_kind kind, const char *name, int in
     struct graph *graph = g->graph;
     MEM_GROW(graph->ops, graph->op_count, g->op_capacity);
     int o = graph->op_count++;
-    graph->ops[o] = (struct graph_op){.kind = kind,
-                                      .inputs = {in0, in1, in2, -1, -1, -1, -1},
-                                      .outputs = {out0, out1, -1, -1},
-                                      .backward = backward,
-                                      .name = mem_strdup(name)};
+    struct graph_op *op = &graph->ops[o];
+    const int inputs[] = {in0, in1, in2}, outputs[] = {out0, out1};
+    *op = (struct graph_op){.kind = kind, .backward = backward, .name = mem_strdup(name)};
+    for (int k = 0; k < OP_MAX_INPUTS; k++) op->inputs[k] = k < 3 ? inputs[k] : -1;
     for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
-        int v = graph->ops[o].outputs[k];
+        int v = op->outputs[k] = k < 2 ? outputs[k] : -1;
         if (v >= 0 && graph->values[v].producer < 0) graph->values[v].producer = o;
     }
     if (!backward) graph->forward_op_count = graph->op_count;
