@@ -200,7 +200,7 @@ static void on_tick(uv_timer_t *timer)
     reserve_tick(c);
     check_store(c);
     jobs_save_again(c);
-    for (int i = 0; i < c->job_count; i++) attempt_tick(c->jobs[i], now);
+    for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
     if (!late && !c->closing) rpc_server_end_silent(c->server);
     planner_tick(c);

@@ -193,11 +193,14 @@ static void await_return(struct job *job, struct rank *rank, const char *how)
 void attempt_worker_lost(struct worker *worker, const char *how, bool certain)
 {
     struct coordinator *c = worker->c;
-    if (c->closing) return; /* it continues without the coordinator */
     for (int i = 0; i < c->job_count; i++) {
         struct job *job = c->jobs[i];
         struct rank *rank = attempt_find_rank(job, job->message->attempt, worker->id);
         if (rank == NULL || attempt_rank_has_ended(rank)) continue;
+        if (c->closing) { /* it continues without the coordinator */
+            rank->worker = NULL;
+            continue;
+        }
         rank->cut_off = worker->overdue;
         if (certain) attempt_lose_rank(job, rank, how);
         else await_return(job, rank, how);
