@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import gpt
 import measure
@@ -19,6 +20,7 @@ GPTS = {"gpt 128": (4, 4, 128, 64), "gpt 256": (4, 8, 256, 128), "gpt 384": (6, 
 EXAMPLES = {"bert": "bert", "llama": "llama"}
 NETWORKS = ("mnist", *GPTS, *EXAMPLES)
 BLOCKS = {"bert": "bert.encoder.layer.*", "llama": "model.layers.*", "mnist": "conv1"}
+RUN_SECONDS = 1  # what a run takes beside its steps
 BEGIN, END = "<!-- bench/planner.sh -->", "<!-- end -->"
 
 
@@ -92,14 +94,20 @@ def sets(case, *more):
     return [word for setting in (*case.settings, *more) for word in ("--set", setting)]
 
 
-def predict(case, job, profile, data_root):
+def ask(case, job, profile, data_root, *more):
+    """The plan of fsdpd plan, or None if it does not fit."""
     result = subprocess.run(
         [harness.FSDPD, "plan", job, "--profile", profile, "--data-root", data_root,
-         "--threads", "1", "-o", "json", *sets(case)],
+         "--threads", "1", "-o", "json", *more, *sets(case)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if result.returncode == harness.DOES_NOT_FIT:
+        return None
     if result.returncode != 0:
         sys.exit(f"{case.network}, {case.words()}: {result.stderr}")
-    plan = json.loads(result.stdout)
+    return json.loads(result.stdout)
+
+
+def note_plan(case, plan):
     steps = {program["name"]: program["estimate"]["step_seconds"] for program in plan["programs"]}
     case.predicted = steps["train"] + (max(int(plan["micro_steps"]), 1) - 1) * \
         steps.get("accumulate", 0)
@@ -107,8 +115,25 @@ def predict(case, job, profile, data_root):
 
 
 def steps_for(case, seconds):
-    """As many steps as fit, at least enough for a median."""
-    return max(6, min(60, math.ceil(seconds / case.predicted)))
+    """As many steps as fit, at least enough for a median. What was measured in an earlier round
+    counts more than the prediction, which may be far too short on a busy machine."""
+    return max(6, min(60, math.ceil(seconds / (case.measured or case.predicted))))
+
+
+def announce(cases, options):
+    """How long the runs take if the predictions hold."""
+    steps = sum(steps_for(case, options.seconds) * case.predicted for case in cases)
+    minutes = options.rounds * (steps + RUN_SECONDS * len(cases)) / 60
+    print(f"{options.rounds} x {len(cases)} runs, about {math.ceil(minutes)} minutes", file=sys.stderr)
+
+
+def run_round(daemon, cases, jobs, options, number):
+    begin = time.monotonic()
+    for done, case in enumerate(cases, 1):
+        run(daemon, case, jobs[case], options.seconds)
+        if done % 12 == 0 or done == len(cases):
+            print(f"round {number}: {done} of {len(cases)} runs after "
+                  f"{(time.monotonic() - begin) / 60:.1f} minutes", file=sys.stderr)
 
 
 def run(daemon, case, job, seconds):
@@ -182,18 +207,22 @@ def scatter(cases):
     return "\n".join(parts) + "\n"
 
 
-def update(cases, options):
-    """Replaces the table of docs/planner.md, between its marks, and the plot beside it."""
+def replace(begin, body):
+    """Replaces what is between two marks of docs/planner.md."""
     page = os.path.join(harness.SOURCE, "docs/planner.md")
     with open(page) as file:
-        text = file.read()
-    before, rest = text.split(BEGIN)
-    after = rest.split(END)[1]
-    body = (f"\n{summary(cases)}. {measure.machine()}; one thread per worker, seed {options.seed}, "
-            f"median of {options.rounds} rounds.\n\n"
-            f"![Predicted and measured times](planner.svg)\n\n{table(cases)}\n")
+        before, rest = file.read().split(begin, 1)
+    after = rest.split(END, 1)[1]
     with open(page, "w") as file:
-        file.write(before + BEGIN + "\n" + body + "\n" + END + after)
+        file.write(f"{before}{begin}\n{body}\n{END}{after}")
+
+
+def update(cases, options):
+    """Replaces the table of docs/planner.md, between its marks, and the plot beside it."""
+    replace(BEGIN,
+            f"{summary(cases)}. {measure.machine()}; one thread per worker, seed {options.seed}, "
+            f"median of {options.rounds} rounds.\n\n"
+            f"![Predicted and measured times](planner.svg)\n\n{table(cases)}")
     with open(os.path.join(harness.SOURCE, "docs/planner.svg"), "w") as file:
         file.write(scatter(cases))
 
@@ -210,32 +239,45 @@ def parse():
     return parser.parse_args()
 
 
-def main():
-    options = parse()
+def find_data():
+    """The paths of the images and the text, and the directory that has both."""
     data = {"images": harness.find_mnist(), "text": measure.find_text()}
     if None in data.values():
         sys.exit("MNIST or the text to train on is missing (FSDPD_MNIST, FSDPD_TEXT)")
+    return data, os.path.commonpath(list(data.values()))
+
+
+def find_profile(given, work):
+    """The path of the given profile, or of one that is measured now."""
+    profile = os.path.abspath(given or os.path.join(work, "profile.yaml"))
+    if not given:
+        subprocess.run([harness.FSDPD, "calibrate", "--workers", "4", "-o", profile], check=True)
+    return profile
+
+
+def main():
+    options = parse()
+    data, root = find_data()
     choice = random.Random(options.seed)
     cases = [draw(choice, number) for number in range(options.count)]
     if options.network:
         cases = [case for case in cases if case.network in options.network]
-    root = os.path.commonpath(list(data.values()))
     with tempfile.TemporaryDirectory() as work:
-        profile = options.profile or os.path.join(work, "profile.yaml")
-        if not options.profile:
-            subprocess.run([harness.FSDPD, "calibrate", "--workers", "4", "-o", profile],
-                           check=True)
+        profile = find_profile(options.profile, work)
         jobs = {}
         for number, case in enumerate(cases):
             directory = os.path.join(work, str(number))
             os.mkdir(directory)
             jobs[case] = write_job(directory, case, data)
-            predict(case, jobs[case], os.path.abspath(profile), root)
+            plan = ask(case, jobs[case], profile, root)
+            if plan is None:
+                sys.exit(f"{case.network}, {case.words()}: does not fit")
+            note_plan(case, plan)
         with harness.Daemon(workers=4, data=root, arguments=["--threads", "1"]) as daemon:
             measure.share_priority(daemon)
-            for _ in range(options.rounds):
-                for case in choice.sample(cases, len(cases)):
-                    run(daemon, case, jobs[case], options.seconds)
+            announce(cases, options)
+            for number in range(1, options.rounds + 1):
+                run_round(daemon, choice.sample(cases, len(cases)), jobs, options, number)
     print(table(cases))
     print(f"\n{summary(cases)}\nmachine: {measure.machine()}; load {os.getloadavg()[0]:.1f}")
     if options.update:

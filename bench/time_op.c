@@ -16,7 +16,7 @@ struct op_desc whole_op(enum op_kind kind)
                            .input_count = info->input_count,
                            .output_count = info->output_count};
     for (int i = 0; i < info->input_count; i++)
-        desc.input_present[i] = strcmp(info->input_names[i], "starts") != 0;
+        desc.input_present[i] = strcmp(info->inputs[i].name, "starts") != 0;
     for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
     return desc;
 }
@@ -78,7 +78,7 @@ struct op_times time_op(const struct op_timer *timer, const struct op_desc *desc
     struct kernel_call call = {.seed = 1};
     for (int i = 0; i < desc->input_count; i++)
         if (desc->input_present[i])
-            call.inputs[i] = strcmp(op_info_get(desc->kind)->input_names[i], "starts") == 0
+            call.inputs[i] = strcmp(op_info_get(desc->kind)->inputs[i].name, "starts") == 0
                                  ? starts_new(&desc->inputs[i], timer->document)
                                  : operand_new(&desc->inputs[i], timer->largest_index);
     for (int i = 0; i < desc->output_count; i++)

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "client.h"
 #include "exit.h"
+#include "lists.h"
 #include "print/json.h"
 #include "print/table.h"
 #include "proto/message.h"
@@ -18,12 +19,8 @@ int verb_checkpoint(struct client *client)
         return code;
     const Fsdpd__V1__Checkpoint *checkpoint = (const Fsdpd__V1__Checkpoint *)(const void *)response;
     struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) {
-        json_add_message(&text, response, 0);
-        buf_add_char(&text, '\n');
-    } else {
-        report_checkpoint(checkpoint, &text);
-    }
+    if (client->options.format == FORMAT_JSON) json_add_document(&text, response);
+    else report_checkpoint(checkpoint, &text);
     output_print(&text);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
@@ -55,18 +52,14 @@ int verb_checkpoints(struct client *client)
     ProtobufCMessage *response;
     int code;
     request.id = (char *)client->options.arguments[0];
-    if (!client_call(client, &control_list_checkpoints, &request.base, &response, &code))
+    if (!lists_call(client, &control_list_checkpoints, &request.base, LIST_FROM_NEWEST, &response,
+                    &code))
         return code;
-    const Fsdpd__V1__ListCheckpointsResponse *list =
-        (const Fsdpd__V1__ListCheckpointsResponse *)(const void *)response;
+    const Fsdpd__V1__ListCheckpointsResponse *list = (const void *)response;
     struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) {
-        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->checkpoints,
-                          list->n_checkpoints, 0);
-        buf_add_char(&text, '\n');
-    } else {
-        add_table(list, client_view(client).width, &text);
-    }
+    if (client->options.format == FORMAT_JSON)
+        json_add_list(&text, list->checkpoints, list->n_checkpoints);
+    else add_table(list, client_view(client).width, &text);
     output_print(&text);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;

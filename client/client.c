@@ -22,16 +22,20 @@ struct view client_view(const struct client *client)
                          .colour = client->terminal.colour_out};
 }
 
+bool client_open(const struct client *client, struct session **session, int *exit_code)
+{
+    status_t status = session_new(client->options.address, client->options.timeout_ms, session);
+    if (status == NULL) return true;
+    *exit_code = output_usage_error(status);
+    return false;
+}
+
 bool client_call(struct client *client, const struct rpc_method *method,
                  const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code)
 {
-    struct session *session = NULL;
-    status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
-    if (status != NULL) {
-        *exit_code = output_usage_error(status);
-        return false;
-    }
-    status = session_call(session, method, request, false, response);
+    struct session *session;
+    if (!client_open(client, &session, exit_code)) return false;
+    status_t status = session_call(session, method, request, false, response);
     session_free(session);
     if (status == NULL) return true;
     *exit_code = output_error(status);
@@ -73,12 +77,8 @@ int client_change_job(struct client *client, const struct rpc_method *method,
     if (!client_call(client, method, request, &response, &code)) return code;
     const Fsdpd__V1__Job *job = (const Fsdpd__V1__Job *)(const void *)response;
     struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) {
-        json_add_message(&text, response, 0);
-        buf_add_char(&text, '\n');
-    } else {
-        report_end(job->id, job->state, job->reason, client->terminal.colour_out, &text);
-    }
+    if (client->options.format == FORMAT_JSON) json_add_document(&text, response);
+    else report_end(job->id, job->state, job->reason, client->terminal.colour_out, &text);
     output_print(&text);
     if (unless_over && client->options.format == FORMAT_TABLE && !report_is_over(job->state))
         output_note("%s: fsdpctl watch %s", unless_over, job->id);

@@ -23,6 +23,9 @@ int client_main(int count, char **words);
 /* How reports on stdout are made, now. */
 struct view client_view(const struct client *client);
 
+/* Opens a session. On failure it has printed the error and set *exit_code. */
+bool client_open(const struct client *client, struct session **session, int *exit_code);
+
 /*
  * For verbs that make a single call: opens a session, calls, closes. On failure it has printed the
  * error and set *exit_code.
@@ -90,6 +93,9 @@ status_t client_get_job(struct session *session, const char *id,
  */
 int client_change_job(struct client *client, const struct rpc_method *method,
                       const ProtobufCMessage *request, const char *unless_over);
+
+/* Prints workers them as a table or as JSON. */
+void client_print_workers(const struct client *client, Fsdpd__V1__Worker **workers, size_t count);
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct verb_options *options, const char *value);

@@ -168,15 +168,13 @@ int verb_diagnose(struct client *client)
     request.id = (char *)client->options.arguments[0];
     request.without_stacks = client->options.no_stacks;
     if (!client_call(client, &control_diagnose_job, &request.base, &response, &code)) return code;
-    const Fsdpd__V1__Diagnosis *diagnosis =
-        ((const Fsdpd__V1__DiagnoseJobResponse *)(const void *)response)->diagnosis;
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
-        json_add_message(&text, diagnosis != NULL ? &diagnosis->base : NULL, 0);
-        buf_add_char(&text, '\n');
-    } else if (diagnosis != NULL) {
+        json_add_document(&text, response);
+    } else {
         struct view view = client_view(client);
-        report_diagnosis(diagnosis, client->options.all, &view, &text);
+        report_diagnosis((const Fsdpd__V1__Diagnosis *)(const void *)response, client->options.all,
+                         &view, &text);
     }
     output_print(&text);
     protobuf_c_message_free_unpacked(response, NULL);

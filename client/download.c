@@ -75,7 +75,7 @@ static status_t write_all(const struct download *download, const uint8_t *bytes,
     return NULL;
 }
 
-status_t download_add(struct download *download, const Fsdpd__V1__StateDictChunk *chunk)
+status_t download_add(struct download *download, const Fsdpd__V1__PullStateDictResponse *chunk)
 {
     if (!download->has_begun) {
         if (chunk->total_size == 0)

@@ -27,7 +27,7 @@ status_t download_begin(struct download *download, const char *path) FSDPD_MUST_
 
 /* DATA_LOSS if the file is larger than the first chunk announced. */
 status_t download_add(struct download *download,
-                      const Fsdpd__V1__StateDictChunk *chunk) FSDPD_MUST_USE;
+                      const Fsdpd__V1__PullStateDictResponse *chunk) FSDPD_MUST_USE;
 
 /* Appends bytes of a file whose size is not known in advance. */
 status_t download_put(struct download *download, const void *bytes, size_t size) FSDPD_MUST_USE;

@@ -1,6 +1,7 @@
 /* families: lists the families of models that the daemon can train. */
 #include "client.h"
 #include "exit.h"
+#include "lists.h"
 #include "print/json.h"
 #include "print/table.h"
 
@@ -43,17 +44,14 @@ int verb_families(struct client *client)
     Fsdpd__V1__ListFamiliesRequest request = FSDPD__V1__LIST_FAMILIES_REQUEST__INIT;
     ProtobufCMessage *response;
     int code;
-    if (!client_call(client, &control_list_families, &request.base, &response, &code)) return code;
-    const Fsdpd__V1__ListFamiliesResponse *list =
-        (const Fsdpd__V1__ListFamiliesResponse *)(const void *)response;
+    if (!lists_call(client, &control_list_families, &request.base, LIST_FROM_FIRST, &response,
+                    &code))
+        return code;
+    const Fsdpd__V1__ListFamiliesResponse *list = (const void *)response;
     struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) {
-        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->families,
-                          list->n_families, 0);
-        buf_add_char(&text, '\n');
-    } else {
-        add_families(list, client->terminal.out ? client->terminal.width : 0, &text);
-    }
+    if (client->options.format == FORMAT_JSON)
+        json_add_list(&text, list->families, list->n_families);
+    else add_families(list, client->terminal.out ? client->terminal.width : 0, &text);
     output_print(&text);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;

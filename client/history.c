@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "client.h"
 #include "exit.h"
+#include "lists.h"
 #include "print/json.h"
 #include "proto/message.h"
 #include "report.h"
@@ -21,7 +22,8 @@ static void add_row(struct table *table, const Fsdpd__V1__HistoryEntry *entry, b
     table_add(table, report_reason(entry->reason));
 }
 
-void report_history(const Fsdpd__V1__History *history, const struct view *view, struct buf *out)
+void report_history(const Fsdpd__V1__GetHistoryResponse *history, const struct view *view,
+                    struct buf *out)
 {
     static const struct table_column columns[] = {
         {.title = "TIME"},
@@ -45,19 +47,18 @@ int verb_history(struct client *client)
     ProtobufCMessage *response;
     int code;
     request.id = (char *)client->options.arguments[0];
-    if (!client_call(client, &control_get_history, &request.base, &response, &code)) return code;
-    const Fsdpd__V1__History *history = (const Fsdpd__V1__History *)(const void *)response;
+    if (!lists_call(client, &control_get_history, &request.base, LIST_FROM_NEWEST, &response,
+                    &code))
+        return code;
+    const Fsdpd__V1__GetHistoryResponse *history = (const void *)response;
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
-        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)history->entries,
-                          history->n_entries, 0);
-        buf_add_char(&text, '\n');
+        json_add_list(&text, history->entries, history->n_entries);
     } else {
         struct view view = client_view(client);
         report_history(history, &view, &text);
     }
     output_print(&text);
-    if (history->left_out > 0) output_note("%u older entries are not shown", history->left_out);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }

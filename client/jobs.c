@@ -70,8 +70,7 @@ static void change_labelled(struct jobs *jobs, const char *states)
     ProtobufCMessage *response;
     jobs->client->options.states = states;
     if (!client_list_jobs(jobs->client, true, &response, &jobs->code)) return;
-    const Fsdpd__V1__ListJobsResponse *list =
-        (const Fsdpd__V1__ListJobsResponse *)(const void *)response;
+    const Fsdpd__V1__ListJobsResponse *list = (const void *)response;
     for (size_t i = 0; i < list->n_jobs; i++) change(jobs, list->jobs[i]->id);
     if (list->n_jobs == 0) {
         status_t status = status_new(STATUS_NOT_FOUND, "%s: no job that is %s has this label",

@@ -7,7 +7,9 @@
 #include "client.h"
 #include "exit.h"
 #include "job_table.h"
+#include "lists.h"
 #include "print/json.h"
+#include "proto/message.h"
 #include "report.h"
 #include "spec/queue.h"
 
@@ -123,8 +125,8 @@ static void fill_labels(const struct verb_options *options, Fsdpd__V1__ListJobsR
     request->labels = mem_alloc_array((size_t)options->label_count + 1, sizeof *request->labels);
     for (int i = 0; i < options->label_count; i++) {
         const char *equals = strchr(options->labels[i], '=');
-        Fsdpd__V1__ListJobsRequest__LabelsEntry *label = mem_alloc(sizeof *label);
-        fsdpd__v1__list_jobs_request__labels_entry__init(label);
+        Fsdpd__V1__ListJobsRequest__LabelsEntry *label =
+            MESSAGE_NEW(label, fsdpd__v1__list_jobs_request__labels_entry__init);
         label->key = mem_strndup(options->labels[i], (size_t)(equals - options->labels[i]));
         label->value = mem_strdup(equals + 1);
         request->labels[request->n_labels++] = label;
@@ -134,8 +136,7 @@ static void fill_labels(const struct verb_options *options, Fsdpd__V1__ListJobsR
 bool client_list_jobs(struct client *client, bool all, ProtobufCMessage **response, int *code)
 {
     const struct verb_options *options = &client->options;
-    Fsdpd__V1__ListJobsRequest *request = mem_alloc(sizeof *request);
-    fsdpd__v1__list_jobs_request__init(request);
+    Fsdpd__V1__ListJobsRequest *request = MESSAGE_NEW(request, fsdpd__v1__list_jobs_request__init);
     request->states = mem_alloc_array(STATES_MAX, sizeof *request->states);
     /* valid: checked when the options were parsed */
     status_free(read_states(options->states, request->states, &request->n_states));
@@ -143,7 +144,8 @@ bool client_list_jobs(struct client *client, bool all, ProtobufCMessage **respon
     if (options->user != NULL) request->owner = mem_strdup(options->user);
     request->page_size = !all && !options->limit_given ? TABLE_ROWS : options->limit;
     fill_labels(options, request);
-    bool well = client_call(client, &control_list_jobs, &request->base, response, code);
+    bool well =
+        lists_call(client, &control_list_jobs, &request->base, LIST_FROM_NEWEST, response, code);
     fsdpd__v1__list_jobs_request__free_unpacked(request, NULL);
     return well;
 }
@@ -154,13 +156,10 @@ int verb_list(struct client *client)
     int code;
     bool all = client->options.format == FORMAT_JSON;
     if (!client_list_jobs(client, all, &response, &code)) return code;
-    const Fsdpd__V1__ListJobsResponse *list =
-        (const Fsdpd__V1__ListJobsResponse *)(const void *)response;
+    const Fsdpd__V1__ListJobsResponse *list = (const void *)response;
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
-        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->jobs,
-                          list->n_jobs, 0);
-        buf_add_char(&text, '\n');
+        json_add_list(&text, list->jobs, list->n_jobs);
     } else {
         struct job_table table = {.view = client_view(client)};
         job_table_print(&table, list->jobs, list->n_jobs, &text);

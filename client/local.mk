@@ -22,6 +22,7 @@ libclient_a_SOURCES = \
   %D%/job_table.c %D%/job_table.h \
   %D%/jobs.c %D%/jobs.h \
   %D%/list.c \
+  %D%/lists.c %D%/lists.h \
   %D%/logs.c \
   %D%/metrics.c \
   %D%/options.c %D%/options.h \

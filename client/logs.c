@@ -92,7 +92,7 @@ static void print_line(const struct logs *logs, const Fsdpd__V1__LogLine *line, 
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
     struct logs *logs = user;
-    const Fsdpd__V1__LogChunk *chunk = (const Fsdpd__V1__LogChunk *)(const void *)message;
+    const Fsdpd__V1__GetLogsResponse *chunk = (const void *)message;
     struct buf text = {0};
     *logs->fresh = true;
     if (chunk->older_removed)

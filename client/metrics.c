@@ -133,8 +133,8 @@ static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
     csv_known(out, !epoch, !epoch ? event->validation->loss : 0);
     csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->test_loss : 0);
     const Fsdpd__V1__Scores none = FSDPD__V1__SCORES__INIT;
-    const Fsdpd__V1__Scores *scores =
-        epoch || event->validation->scores == NULL ? &none : event->validation->scores;
+    const Fsdpd__V1__Scores *scores = epoch ? event->epoch->scores : event->validation->scores;
+    if (scores == NULL) scores = &none;
     bool evaluated = epoch && event->epoch->evaluated;
     csv_known(out, evaluated || scores->_accuracy_case,
               evaluated ? event->epoch->accuracy : scores->accuracy);
@@ -194,6 +194,19 @@ static void add_validation(struct table *table, const Fsdpd__V1__Validation *val
     buf_deinit(&text);
 }
 
+static void add_epoch_end(struct table *table, const Fsdpd__V1__EpochEnd *epoch)
+{
+    struct buf text = {0};
+    buf_add_text(&text, "end of epoch");
+    if (epoch->evaluated) {
+        buf_printf(&text, ": test loss %.4f, accuracy %.2f%%", epoch->test_loss,
+                   100 * epoch->accuracy);
+        scores_add_f1(epoch->scores, &text);
+    }
+    table_add(table, buf_text(&text));
+    buf_deinit(&text);
+}
+
 static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *row)
 {
     struct table *table = &rows->table;
@@ -210,11 +223,8 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
     table_addf(table, "%.3f", epoch ? epochs_done(event->epoch) : event->validation->epoch);
     table_addf(table, "%.4f", epoch ? event->epoch->train_loss : event->validation->loss);
     for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
-    if (!epoch) add_validation(table, event->validation);
-    else if (event->epoch->evaluated)
-        table_addf(table, "end of epoch: test loss %.4f, accuracy %.2f%%", event->epoch->test_loss,
-                   100 * event->epoch->accuracy);
-    else table_add(table, "end of epoch");
+    if (epoch) add_epoch_end(table, event->epoch);
+    else add_validation(table, event->validation);
 }
 
 /* ---- reading ---- */
@@ -229,7 +239,7 @@ static void print_head(struct metrics_rows *rows)
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
     struct metrics_rows *rows = user;
-    const Fsdpd__V1__MetricsChunk *chunk = (const Fsdpd__V1__MetricsChunk *)(const void *)message;
+    const Fsdpd__V1__GetMetricsResponse *chunk = (const void *)message;
     const struct verb_options *options = &rows->client->options;
     struct buf text = {0};
     if (chunk->n_rows > 0) print_head(rows);

@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "base/status.h"
 #include "output.h"
+#include "print/worlds.h"
 #include "spec/spec.h"
 
 enum format { FORMAT_TABLE, FORMAT_JSON };
@@ -37,7 +38,8 @@ struct verb_options {
     enum colours colours;
     bool wait, dump, choose, verbose;
     uint64_t memory_bytes; /* for plan; 0: not given */
-    bool hold, now; /* for submit; for drain */
+    struct worlds worlds;  /* for plan */
+    bool hold, now;        /* for submit; for drain */
     const char *id;
     const char *name, *user; /* for list; NULL: any */
     const char *states;      /* for list: "running,queued" */

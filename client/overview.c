@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "fsdpd/v1/methods.h"
+#include "lists.h"
 #include "report.h"
 
 enum { STATES_MAX = 16 };
@@ -63,10 +64,9 @@ static status_t ask(struct session *session, uint32_t started, uint32_t queued,
     Fsdpd__V1__ListWorkersRequest workers = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
     ProtobufCMessage *response;
     TRY(session_call(session, &control_get_version, &version.base, false, &response));
-    overview->version = (Fsdpd__V1__Version *)(void *)response;
-    TRY(session_call(session, &control_list_workers, &workers.base, false, &response));
+    overview->version = (Fsdpd__V1__GetVersionResponse *)(void *)response;
+    TRY(lists_read(session, &control_list_workers, &workers.base, LIST_FROM_FIRST, &response));
     overview->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
-    report_sort_workers(overview->workers);
     /* In this order a job that starts between the two calls is not missed. */
     TRY(ask_jobs(session, &waiting, 1, queued, &overview->queued));
     TRY(ask_jobs(session, states, started_states(states), started, &overview->started));
@@ -86,7 +86,7 @@ status_t overview_read(struct session *session, uint32_t started, uint32_t queue
 
 void overview_deinit(struct overview *overview)
 {
-    if (overview->version) fsdpd__v1__version__free_unpacked(overview->version, NULL);
+    if (overview->version) fsdpd__v1__get_version_response__free_unpacked(overview->version, NULL);
     if (overview->workers) fsdpd__v1__list_workers_response__free_unpacked(overview->workers, NULL);
     if (overview->queued) fsdpd__v1__list_jobs_response__free_unpacked(overview->queued, NULL);
     if (overview->started) fsdpd__v1__list_jobs_response__free_unpacked(overview->started, NULL);

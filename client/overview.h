@@ -10,7 +10,7 @@
 
 /* All pointers are NULL until it has been read. */
 struct overview {
-    Fsdpd__V1__Version *version;
+    Fsdpd__V1__GetVersionResponse *version;
     Fsdpd__V1__ListWorkersResponse *workers;
     Fsdpd__V1__ListJobsResponse *queued, *started; /* the newest; left_out counts the rest */
     Fsdpd__V1__Job **jobs; /* the started jobs, then the queued ones; borrowed */

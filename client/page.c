@@ -118,9 +118,12 @@ static void add_summary(const struct page *page, struct buf *out)
         fact(out, "Loss", text);
     }
     if (metrics != NULL && metrics->evaluated) {
-        snprintf(text, sizeof text, "loss %.6g, accuracy %.2f%%", metrics->test_loss,
-                 100 * metrics->accuracy);
-        fact(out, "Test", text);
+        struct buf test = {0};
+        buf_printf(&test, "loss %.6g, accuracy %.2f%%", metrics->test_loss,
+                   100 * metrics->accuracy);
+        scores_add_f1(metrics->test_scores, &test);
+        fact(out, "Test", buf_text(&test));
+        buf_deinit(&test);
     }
     if (metrics != NULL && metrics->validated) {
         struct buf validation = {0};
@@ -310,7 +313,7 @@ static void add_units(const Fsdpd__V1__Job *job, struct buf *out)
     buf_add_text(out, "</tbody></table></div></section>\n");
 }
 
-static void add_history(const Fsdpd__V1__History *history, struct buf *out)
+static void add_history(const Fsdpd__V1__GetHistoryResponse *history, struct buf *out)
 {
     char text[32];
     buf_add_text(out, "<section><h2>States</h2>\n");
@@ -318,9 +321,6 @@ static void add_history(const Fsdpd__V1__History *history, struct buf *out)
         buf_add_text(out, "<p class=\"none\">They could not be read.</p></section>\n");
         return;
     }
-    if (history->left_out > 0)
-        buf_printf(out, "<p class=\"note\">%u older entries are not shown.</p>\n",
-                   history->left_out);
     buf_add_text(out, "<div class=\"wide\"><table><thead><tr><th>Time (UTC)</th><th>State</th>"
                       "<th class=\"n\">Attempt</th><th class=\"n\">Step</th><th>By</th>"
                       "<th>Reason</th></tr></thead><tbody>\n");

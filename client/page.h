@@ -16,7 +16,7 @@
 
 struct page {
     const Fsdpd__V1__Job *job;
-    const Fsdpd__V1__History *history; /* NULL: unknown */
+    const Fsdpd__V1__GetHistoryResponse *history; /* NULL: unknown */
     int64_t made_ms;
 
     /* Curves over the steps. */

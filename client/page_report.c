@@ -8,6 +8,7 @@
 #include "client.h"
 #include "download.h"
 #include "exit.h"
+#include "lists.h"
 #include "page.h"
 #include "print/json.h"
 
@@ -39,7 +40,7 @@ struct sources {
     struct session *session;
     struct page page;
     Fsdpd__V1__Job *job;
-    Fsdpd__V1__History *history;
+    Fsdpd__V1__GetHistoryResponse *history;
     Fsdpd__V1__Plan *plan;
     struct timeline timeline;
     char *note;
@@ -48,7 +49,7 @@ struct sources {
 static status_t take_rows(const ProtobufCMessage *message, void *user)
 {
     struct sources *sources = user;
-    const Fsdpd__V1__MetricsChunk *chunk = (const Fsdpd__V1__MetricsChunk *)(const void *)message;
+    const Fsdpd__V1__GetMetricsResponse *chunk = (const void *)message;
     sources->page.steps_thinned += chunk->left_out;
     for (size_t i = 0; i < chunk->n_rows; i++) page_take(&sources->page, chunk->rows[i]);
     return NULL;
@@ -62,8 +63,9 @@ static status_t read_record(struct sources *sources)
     ProtobufCMessage *response;
     Fsdpd__V1__GetHistoryRequest history = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     history.id = sources->job->id;
-    TRY(session_call(sources->session, &control_get_history, &history.base, false, &response));
-    sources->page.history = sources->history = (Fsdpd__V1__History *)(void *)response;
+    TRY(lists_read(sources->session, &control_get_history, &history.base, LIST_FROM_NEWEST,
+                   &response));
+    sources->page.history = sources->history = (Fsdpd__V1__GetHistoryResponse *)(void *)response;
     Fsdpd__V1__GetMetricsRequest metrics = FSDPD__V1__GET_METRICS_REQUEST__INIT;
     metrics.id = sources->job->id;
     metrics.changes = true;
@@ -202,7 +204,7 @@ int verb_report(struct client *client)
     page_deinit(&sources.page);
     timeline_deinit(&sources.timeline);
     if (sources.job) fsdpd__v1__job__free_unpacked(sources.job, NULL);
-    if (sources.history) fsdpd__v1__history__free_unpacked(sources.history, NULL);
+    if (sources.history) fsdpd__v1__get_history_response__free_unpacked(sources.history, NULL);
     if (sources.plan) fsdpd__v1__plan__free_unpacked(sources.plan, NULL);
     free(sources.note);
     session_free(sources.session);

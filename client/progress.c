@@ -20,6 +20,7 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
     progress->step = metrics->step;
     progress->epoch = metrics->epoch;
     progress->loss = metrics->loss;
+    progress->has_loss = metrics->step > 0;
     progress->learning_rate = metrics->learning_rate;
     progress->step_seconds = metrics->step_seconds;
     progress->exposed_seconds = metrics->exposed_communication_seconds;
@@ -53,7 +54,7 @@ static void make_pieces(const struct progress *progress, struct pieces *pieces)
         if (current > progress->epochs) current = progress->epochs;
         snprintf(pieces->text[PIECE_EPOCH], 64, "epoch %u/%u", current, progress->epochs);
     }
-    if (progress->step > 0) snprintf(pieces->text[PIECE_LOSS], 64, "loss %.4f", progress->loss);
+    if (progress->has_loss) snprintf(pieces->text[PIECE_LOSS], 64, "loss %.4f", progress->loss);
     bool tokens = progress->tokens_per_second > 0;
     double rate = tokens ? progress->tokens_per_second : progress->samples_per_second;
     if (rate > 0 && rate < 1e15)
@@ -179,9 +180,11 @@ void progress_epoch(const Fsdpd__V1__EpochEnd *epoch, struct buf *out)
 {
     buf_printf(out, "Train Epoch: %u \tLoss: %.4f\n", epoch->epoch, epoch->train_loss);
     if (!epoch->evaluated) return;
-    buf_printf(out, "Test set: Average loss: %.4f, Accuracy: %llu/%llu (%.2f%%)\n",
-               epoch->test_loss, (unsigned long long)epoch->correct,
-               (unsigned long long)epoch->test_samples, 100 * epoch->accuracy);
+    buf_printf(out, "Test set: Average loss: %.4f, Accuracy: %llu/%llu (%.2f%%)", epoch->test_loss,
+               (unsigned long long)epoch->correct, (unsigned long long)epoch->test_samples,
+               100 * epoch->accuracy);
+    scores_add_f1(epoch->scores, out);
+    buf_add_char(out, '\n');
 }
 
 void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps, struct buf *out)
@@ -193,8 +196,33 @@ void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps
     buf_printf(out, " (epoch %.3g)\n", validation->epoch);
 }
 
+/* "step 20: kept units of 2 blocks: 11.9 ms a step (11.2 ms expected); the job's own units: ..." */
+static void add_trials(const Fsdpd__V1__WrapChange *change, struct buf *out)
+{
+    buf_printf(out, "step %llu: units tried:", (unsigned long long)change->step);
+    for (size_t i = 0; i < change->n_trials; i++) {
+        const Fsdpd__V1__TuneTrial *trial = change->trials[i];
+        char measured[32], expected[32];
+        buf_printf(out, "%s %s ", i > 0 ? ";" : "", trial->description);
+        if (trial->measured_seconds > 0)
+            buf_printf(out, "%s a step", text_format_duration(trial->measured_seconds, measured));
+        else
+            buf_add_text(out,
+                         trial->refused[0] != '\0' ? "not tried, they do not fit" : "not tried");
+        buf_printf(out, " (expected: %s)%s",
+                   text_format_duration(trial->expected_seconds, expected),
+                   trial->kept ? ", kept" : "");
+    }
+    if (change->stopped[0] != '\0') buf_printf(out, "; %s", change->stopped);
+    buf_add_char(out, '\n');
+}
+
 void progress_wrap(const Fsdpd__V1__WrapChange *change, struct buf *out)
 {
+    if (change->n_trials > 0) {
+        add_trials(change, out);
+        return;
+    }
     char bytes[32];
     int policy = change->wrap != NULL ? (int)change->wrap->policy : 0;
     const char *word = spec_word(&fsdpd__v1__wrap_policy__descriptor, policy);

@@ -15,6 +15,7 @@ struct progress {
     uint32_t epochs;      /* 0: unknown */
     double epoch;         /* completed, fractional */
     double loss;
+    bool has_loss; /* a step was reported */
     double learning_rate, step_seconds, exposed_seconds; /* exposed: communication */
     double samples_per_second, tokens_per_second;        /* 0: unknown, or no tokens */
     double val_loss;                                     /* of the last validation, if any */

@@ -136,7 +136,7 @@ static void draw(struct client_pull *pull)
 
 /* Notes that the weights are those of a checkpoint, rather than the ranks' current or the final
  * ones. */
-static void note_checkpoint(struct client_pull *pull, const Fsdpd__V1__StateDictChunk *chunk)
+static void note_checkpoint(struct client_pull *pull, const Fsdpd__V1__PullStateDictResponse *chunk)
 {
     if (pull->begun) return;
     pull->begun = true;
@@ -151,8 +151,7 @@ static void note_checkpoint(struct client_pull *pull, const Fsdpd__V1__StateDict
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
     struct client_pull *pull = user;
-    const Fsdpd__V1__StateDictChunk *chunk =
-        (const Fsdpd__V1__StateDictChunk *)(const void *)message;
+    const Fsdpd__V1__PullStateDictResponse *chunk = (const void *)message;
     note_checkpoint(pull, chunk);
     status_t status = pull->rewrite ? rewrite_add(pull->rewrite, chunk->data.data, chunk->data.len,
                                                   chunk->total_size, chunk->step)
@@ -328,7 +327,6 @@ static status_t begin(struct client_pull *pull)
 {
     const struct verb_options *options = &pull->client->options;
     pull->rewriting.bf16 = options->bf16;
-    pull->rewriting.job = options->arguments[0];
     pull->sink = (struct rewrite_sink){begin_in_file, write_to_file, end_in_file, pull};
     if (options->hf) {
         pull->rewriting.max_shard_bytes =

@@ -102,8 +102,9 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     }
     if (metrics->evaluated) {
         label(out, "test");
-        buf_printf(out, "loss %.4f, accuracy %.2f%%\n", metrics->test_loss,
-                   100 * metrics->accuracy);
+        buf_printf(out, "loss %.4f, accuracy %.2f%%", metrics->test_loss, 100 * metrics->accuracy);
+        scores_add_f1(metrics->test_scores, out);
+        buf_add_char(out, '\n');
     }
     if (metrics->validated) {
         label(out, "validation");
@@ -140,6 +141,10 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
         buf_printf(out, "%s, ", text_format_duration(metrics->communication_seconds, text));
         buf_printf(out, "%s of it exposed\n",
                    text_format_duration(metrics->exposed_communication_seconds, text));
+    }
+    if (metrics->redundancy_seconds > 0) {
+        label(out, "redundancy");
+        buf_printf(out, "%s per step\n", text_format_duration(metrics->redundancy_seconds, text));
     }
     label(out, "memory");
     if (!over && metrics->memory_bytes > 0)
@@ -247,19 +252,6 @@ void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *
         output_clean(out, buf_text(&yaml), true);
         buf_deinit(&yaml);
     }
-}
-
-/* Sorts cpu:2 before cpu:10. */
-static int compare_workers(const void *a, const void *b)
-{
-    const Fsdpd__V1__Worker *const *first = a, *const *second = b;
-    return strverscmp((*first)->id, (*second)->id);
-}
-
-void report_sort_workers(Fsdpd__V1__ListWorkersResponse *list)
-{
-    if (list->n_workers > 1)
-        qsort(list->workers, list->n_workers, sizeof(Fsdpd__V1__Worker *), compare_workers);
 }
 
 static void add_worker_state(struct table *table, Fsdpd__V1__WorkerState state, bool colour)

@@ -39,13 +39,12 @@ const char *report_reason(const Fsdpd__V1__Reason *reason);
 /* Everything about a job. */
 void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *out);
 
-/* Sorts by host, then device; used for every format, so that two calls can be compared. */
-void report_sort_workers(Fsdpd__V1__ListWorkersResponse *list);
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struct view *view,
                     struct buf *out);
 
 /* A job's states and reasons. */
-void report_history(const Fsdpd__V1__History *history, const struct view *view, struct buf *out);
+void report_history(const Fsdpd__V1__GetHistoryResponse *history, const struct view *view,
+                    struct buf *out);
 
 /* "checkpoint of step 100: 1.2 MB in /srv/checkpoints/..." and a newline. */
 void report_checkpoint(const Fsdpd__V1__Checkpoint *checkpoint, struct buf *out);

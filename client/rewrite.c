@@ -1,7 +1,6 @@
 /* Rewrites a state_dict into files; see rewrite.h. */
 #include "rewrite.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -108,7 +107,8 @@ static status_t write_header(struct rewrite *rewrite, int file)
 {
     struct safetensors_entry *entries =
         mem_alloc_array((size_t)rewrite->item_count + 1, sizeof *entries);
-    char dtype[] = "BF16", step[24];
+    static const struct safetensors_metadata metadata[] = {{"format", "pt"}};
+    char dtype[] = "BF16";
     if (!rewrite->options->bf16) strcpy(dtype, "F32");
     int count = 0;
     for (int i = 0; i < rewrite->item_count; i++) {
@@ -119,12 +119,8 @@ static status_t write_header(struct rewrite *rewrite, int file)
         if (!item->count) entries[count].dtype = dtype;
         count++;
     }
-    snprintf(step, sizeof step, "%llu", (unsigned long long)rewrite->step);
-    const struct safetensors_metadata metadata[] = {{"format", "pt"},
-                                                    {"step", step},
-                                                    {"job", rewrite->options->job}};
     buf_clear(&rewrite->out);
-    safetensors_write_header(&rewrite->out, entries, count, metadata, rewrite->options->family != NULL ? 1 : 3);
+    safetensors_write_header(&rewrite->out, entries, count, metadata, 1);
     free(entries);
     return rewrite->sink->write(rewrite->sink->user, rewrite->out.data, rewrite->out.length);
 }

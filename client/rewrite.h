@@ -17,7 +17,6 @@ struct rewrite_options {
     const struct hf_family *family; /* use its names, leave tied tensors out; NULL: unchanged */
     struct hf_model model;          /* of the job's configuration; required with a family */
     uint64_t max_shard_bytes;       /* of tensors in a file; 0: one file */
-    const char *job;          /* for the metadata, unless there is a family */
 };
 
 /* The receiver of the files, one after the other: `number` of `count`, from 1. */

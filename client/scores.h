@@ -8,4 +8,8 @@
 /* Appends ", accuracy 93.10%, F1 0.9120", for those that there are; `scores` may be NULL. */
 void scores_add(const Fsdpd__V1__Scores *scores, struct buf *out);
 
+/* Appends ", F1 0.9120" if there is one, after an accuracy that another field has; `scores` may be
+ * NULL. */
+void scores_add_f1(const Fsdpd__V1__Scores *scores, struct buf *out);
+
 #endif

@@ -23,8 +23,7 @@ int verb_show(struct client *client)
     if (!get_job(client, client->options.arguments[0], &job, &code)) return code;
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
-        json_add_message(&text, &job->base, 0);
-        buf_add_char(&text, '\n');
+        json_add_document(&text, &job->base);
     } else {
         struct view view = client_view(client);
         report_job(job, &view, &text);
@@ -40,8 +39,7 @@ static void wrap_json(const Fsdpd__V1__Job *job, struct buf *out)
     buf_add_text(out, "{\n  \"id\": ");
     json_add_string(out, job->id);
     buf_add_text(out, ",\n  \"units\": ");
-    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)job->units, job->n_units,
-                      2);
+    json_add_messages(out, job->units, job->n_units, 2);
     buf_add_text(out, ",\n  \"module_tree\": ");
     json_add_string(out, job->plan ? job->plan->module_tree : "");
     buf_add_text(out, "\n}\n");

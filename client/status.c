@@ -4,29 +4,34 @@
 #include "config.h"
 #include "exit.h"
 #include "job_table.h"
+#include "lists.h"
 #include "overview.h"
 #include "print/json.h"
 #include "proto/message.h"
 #include "report.h"
+
+void client_print_workers(const struct client *client, Fsdpd__V1__Worker **workers, size_t count)
+{
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_list(&text, workers, count);
+    } else {
+        struct view view = client_view(client);
+        report_workers(workers, count, &view, &text);
+    }
+    output_print(&text);
+}
 
 int verb_workers(struct client *client)
 {
     Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
     ProtobufCMessage *response;
     int code;
-    if (!client_call(client, &control_list_workers, &request.base, &response, &code)) return code;
-    Fsdpd__V1__ListWorkersResponse *list = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
-    report_sort_workers(list);
-    struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) {
-        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->workers,
-                          list->n_workers, 0);
-        buf_add_char(&text, '\n');
-    } else {
-        struct view view = client_view(client);
-        report_workers(list->workers, list->n_workers, &view, &text);
-    }
-    output_print(&text);
+    if (!lists_call(client, &control_list_workers, &request.base, LIST_FROM_FIRST, &response,
+                    &code))
+        return code;
+    const Fsdpd__V1__ListWorkersResponse *list = (const void *)response;
+    client_print_workers(client, list->workers, list->n_workers);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }
@@ -46,9 +51,7 @@ static void add_json(const char *address, const struct overview *overview, struc
     buf_add_text(out, ",\n  \"daemon\": ");
     json_add_message(out, &overview->version->base, 2);
     buf_add_text(out, ",\n  \"workers\": ");
-    json_add_messages(out,
-                      (const ProtobufCMessage *const *)(const void *)overview->workers->workers,
-                      overview->workers->n_workers, 2);
+    json_add_messages(out, overview->workers->workers, overview->workers->n_workers, 2);
     buf_add_text(out, ",\n  \"jobs\": {");
     for (int state = 1; state < STATE_COUNT; state++)
         buf_printf(out, "%s\"%s\": %llu", state > 1 ? ", " : "",
@@ -145,7 +148,7 @@ int verb_version(struct client *client)
     ProtobufCMessage *response = NULL;
     int code = EXIT_DONE;
     client_call(client, &control_get_version, &request.base, &response, &code);
-    const Fsdpd__V1__Version *daemon = (const Fsdpd__V1__Version *)(const void *)response;
+    const Fsdpd__V1__GetVersionResponse *daemon = (const void *)response;
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
         buf_add_text(&text, "{\n  \"client\": \"" PACKAGE_VERSION "\",\n  \"daemon\": ");

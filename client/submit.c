@@ -135,8 +135,7 @@ const struct verb_option submit_options[] = {
 static void print_json(const Fsdpd__V1__Job *job)
 {
     struct buf text = {0};
-    json_add_message(&text, &job->base, 0);
-    buf_add_char(&text, '\n');
+    json_add_document(&text, &job->base);
     output_print(&text);
 }
 
@@ -203,7 +202,7 @@ static int submit(struct client *client, struct session *session, Fsdpd__V1__Job
         output_clean(&id, job->id, false);
         buf_add_char(&id, '\n');
         output_print(&id);
-        if (job->plan == NULL) output_note("%s", report_reason(job->reason));
+        if (job->plan == NULL || job->plan->offline) output_note("%s", report_reason(job->reason));
         output_note("next: fsdpctl watch %s", job->id);
     }
     fsdpd__v1__job__free_unpacked(job, NULL);

@@ -96,11 +96,9 @@ static void plain_round(const struct overview *look, struct buf *out)
 static void json_round(const struct overview *look, struct buf *out)
 {
     buf_printf(out, "{\"time_ms\": %lld, \"workers\": ", (long long)clock_wall_ms());
-    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->workers->workers,
-                      look->workers->n_workers, -1);
+    json_add_messages(out, look->workers->workers, look->workers->n_workers, -1);
     buf_add_text(out, ", \"jobs\": ");
-    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->jobs,
-                      look->job_count, -1);
+    json_add_messages(out, look->jobs, look->job_count, -1);
     buf_add_text(out, "}\n");
 }
 

@@ -93,8 +93,7 @@ static void print_job(const struct client *client, const Fsdpd__V1__Job *job)
 {
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
-        json_add_message(&text, &job->base, 0);
-        buf_add_char(&text, '\n');
+        json_add_document(&text, &job->base);
     } else {
         if (job->plan != NULL) report_tree(job->plan, &text);
         buf_add_char(&text, '\n');

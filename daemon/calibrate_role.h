@@ -3,12 +3,16 @@
 #ifndef FSDPD_CALIBRATE_ROLE_H
 #define FSDPD_CALIBRATE_ROLE_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
 struct calibrate_role_options {
     const char *out; /* NULL: standard output */
     int workers;     /* 0: as many as there are processors */
     int seconds;     /* 0: the default */
+    int worker; /* the process id of the worker that it measures for, at the lowest priority and
+                 * not longer than that lives; 0: none */
 };
 
 struct worker_options;

@@ -7,34 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "runtime/backend.h"
 #include "runtime/device.h"
 
-/* The model name of the first processor; caller frees. */
-static char *processor_name(void)
-{
-    FILE *file = fopen("/proc/cpuinfo", "re");
-    char line[256], *name = NULL;
-    while (file != NULL && name == NULL && fgets(line, sizeof line, file) != NULL) {
-        char *colon = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
-        if (colon == NULL) continue;
-        colon[strcspn(colon, "\n")] = '\0';
-        name = mem_strdup(colon + 1 + strspn(colon + 1, " "));
-    }
-    if (file != NULL) fclose(file);
-    char *text = mem_printf("%s, %ld processors", name != NULL ? name : "unknown processor",
-                            sysconf(_SC_NPROCESSORS_ONLN));
-    free(name);
-    return text;
-}
-
 /* Describes the CPU in the same form as other devices. */
 static void describe_cpu(struct backend_device *found)
 {
     struct device *device = NULL;
-    char *name = processor_name();
+    char *name = host_processor();
     snprintf(found->name, sizeof found->name, "cpu");
     snprintf(found->model, sizeof found->model, "%s", name);
     free(name);

@@ -23,6 +23,7 @@
 #include "coordinator/notify.h"
 #include "devices_role.h"
 #include "options.h"
+#include "planning/profile.h"
 #include "print/table.h"
 #include "store_role.h"
 
@@ -225,6 +226,18 @@ static void set_umask(void)
     umask(0027);
 }
 
+/* Checks the profile for which jobs are planned while no worker is attached, and finds out what
+ * kind of devices it describes. */
+static status_t check_profile(struct options *options)
+{
+    struct profile profile;
+    if (options->coordinator.profile == NULL) return NULL;
+    TRY(status_wrap(profile_find(options->coordinator.profile, &profile), "profile"));
+    options->coordinator.profile_kind = profile.here ? "cpu" : "cuda";
+    profile_deinit(&profile);
+    return NULL;
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
@@ -241,7 +254,9 @@ int main(int argc, char **argv)
     } else if (options.version) {
         puts(PACKAGE_STRING);
     } else if (options.role == ROLE_PLAN) {
-        code = plan_role_main(&options.plan);
+        code = options.plan.order ? plan_order_main(&options.plan) : plan_role_main(&options.plan);
+    } else if ((status = check_profile(&options)) != NULL) {
+        code = fail(status);
     } else if (options.role == ROLE_CONFIG) {
         code = config_role_main(&options);
     } else if (options.role == ROLE_BACKUP || options.role == ROLE_RESTORE) {

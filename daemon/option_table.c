@@ -2,6 +2,7 @@
 #include "option_table.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,6 +173,13 @@ static status_t apply_memory(struct options *options, const struct option_row *r
                       "expected bytes above 0, such as 80GB or 512MiB, found '%s'", text);
 }
 
+static status_t apply_worlds(struct options *options, const struct option_row *row,
+                             const char *text)
+{
+    (void)row;
+    return worlds_read(text, SPEC_WORKERS_MAX, &options->plan.worlds);
+}
+
 static status_t apply_output(struct options *options, const struct option_row *row,
                              const char *text)
 {
@@ -192,6 +200,8 @@ const struct option_row option_rows[] = {
              "ranks\n(h200x8), or a file (cpu)"},
     {NULL, "--world", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, SPEC_WORKERS_MAX), SETS(plan.world),
      .help = "number of ranks (from the profile, or the job)"},
+    {NULL, "--workers", "RANGE", FOR_PLAN, OPTION_TEXT, .apply = apply_worlds,
+     .help = "8..64: compare 8, 16, 32 and 64 ranks; or a number"},
     {NULL, "--simulate", "HOSTSxDEVICES", FOR_PLAN, OPTION_TEXT, SETS(plan.simulate),
      .help = "time a step on a cluster of up to 65,536 ranks"},
     {NULL, "--slow-rank", "RANK=SPEED", FOR_PLAN, OPTION_TEXT, .list = true,
@@ -255,6 +265,8 @@ const struct option_row option_rows[] = {
      .fallback = "[]", .apply = apply_families,
      .help = "where to find Hugging Face model families,\nbefore those that come with fsdpd; may be\n"
              "repeated"},
+    {"profile", "--profile", "NAME|FILE", FOR_SERVERS, OPTION_TEXT, SETS(coordinator.profile),
+     .help = "the devices to plan jobs for while no worker is\nattached"},
     {"listen", "--listen", "ADDRESS", FOR_SERVERS, OPTION_ADDRESS, .list = true,
      .fallback = "[]", .apply = apply_listen,
      .help = "also listen on unix:PATH or HOST:PORT; may be\nrepeated"},
@@ -296,6 +308,17 @@ const struct option_row option_rows[] = {
      .fallback = "3600", .apply = apply_away,
      .help = "how long a worker continues its job without\n"
              "reaching its coordinator (3600)"},
+
+    {"queue.shrink_elastic", "--shrink-elastic", NULL, FOR_SERVERS, OPTION_SWITCH, .reload = true,
+     SETS(coordinator.shrink_elastic),
+     .help = "take workers from running elastic jobs for waiting\njobs of higher priority"},
+
+    {"calibrate.after_seconds", "--calibrate-after", "SECONDS", FOR_SERVERS, OPTION_SECONDS,
+     RANGE(0, 604800), .fallback = "120", LIMIT(calibrate_after_ms),
+     .help = "how long workers are idle before a profile of their\ndevices is measured; 0: never (120)"},
+    {"calibrate.seconds", "--calibrate-seconds", "SECONDS", FOR_SERVERS, OPTION_SECONDS, RANGE(1, 600),
+     .fallback = "30", LIMIT(calibrate_ms),
+     .help = "how long measuring it takes, about (30)"},
 
     {"retention.days", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 36500),
      .fallback = "0", LIMIT(retention_days)},
@@ -362,6 +385,9 @@ const struct option_row option_rows[] = {
      SETS(given_config),
      .help = "the configuration file (root:\n/etc/fsdpd/fsdpd.yaml, others:\n"
              "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it exists)"},
+    {NULL, "--order", NULL, FOR_PLAN, OPTION_SWITCH, SETS(plan.order)},
+    {NULL, "--for-worker", "PID", FOR_CALIBRATE, OPTION_INTEGER, RANGE(1, INT_MAX),
+     SETS(calibrate.worker)},
     {NULL, "--supervised", NULL, FOR_WORKER, OPTION_SWITCH, SETS(worker.supervised)},
     {NULL, "--version", NULL, FOR_ALL, OPTION_SWITCH, SETS(version),
      .help = "print the version and exit"},

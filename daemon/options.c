@@ -244,7 +244,7 @@ status_t options_prepare(struct options *options)
 static status_t finish_plan(struct options *options)
 {
     struct plan_role_options *plan = &options->plan;
-    if (plan->job_file == NULL)
+    if (plan->job_file == NULL && !plan->order)
         return status_new(STATUS_INVALID_ARGUMENT, "plan: expected a job file; see %s --help",
                           role_commands[ROLE_PLAN]);
     for (; plan->data_root_count < options->coordinator.data_root_count; plan->data_root_count++)

@@ -48,7 +48,7 @@ struct option_value {
     int count, capacity;
 };
 
-enum { OPTION_ROWS_MAX = 104 };
+enum { OPTION_ROWS_MAX = 109 };
 
 struct options {
     enum role role;

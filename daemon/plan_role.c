@@ -8,9 +8,12 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "planning/message.h"
 #include "planning/planning.h"
 #include "planning/simulate.h"
 #include "print/json.h"
@@ -20,6 +23,8 @@
 #include "worker/job_message.h"
 
 /* The exit codes of fsdpctl (docs/fsdpctl.md). */
+enum { ORDER_MAX = 64 << 20 };
+
 enum { EXIT_OTHER = 1, EXIT_USAGE = 2, EXIT_NOT_PERMITTED = 4, EXIT_MISSING = 5, EXIT_FIT = 10 };
 
 static int exit_code(enum status_code code, bool planning)
@@ -56,7 +61,7 @@ static status_t find_job(const struct plan_role_options *options, const Fsdpd__V
         roots.data_roots[roots.data_root_count] = options->data_roots[roots.data_root_count];
     for (; roots.family_count < options->family_count; roots.family_count++)
         roots.families[roots.family_count] = options->families[roots.family_count];
-    if (roots.data_root_count == 0) {
+    if (roots.data_root_count == 0 && !options->order) {
         roots.data_roots[roots.data_root_count++] = here != NULL ? here : "/";
         roots.data_roots[roots.data_root_count++] = "/";
     }
@@ -71,22 +76,17 @@ static status_t find_job(const struct plan_role_options *options, const Fsdpd__V
 }
 
 static status_t make_plan(const struct plan_role_options *options, const Fsdpd__V1__JobSpec *spec,
-                          const struct profile *profile, Fsdpd__V1__Plan **plan)
+                          const struct planning_options *planning, Fsdpd__V1__Plan **plan)
 {
     struct job_settings settings;
     TRY(find_job(options, spec, &settings));
-    const struct planning_options planning = {.profile = profile,
-                                              .threads = options->threads,
-                                              .details = true,
-                                              .choose = options->choose || spec->fsdp->choose,
-                                              .dump = options->dump};
-    status_t status = planning_make(&settings.job, &planning, plan);
+    status_t status = planning_make(&settings.job, planning, plan);
     if (status_code(status) == STATUS_NOT_FOUND && train_job_has_data(&settings.job)) {
         /* the directory exists, its files do not */
         status_free(status);
         settings.job.data_dir = settings.job.data_path = NULL;
         settings.job.sources = NULL;
-        status = planning_make(&settings.job, &planning, plan);
+        status = planning_make(&settings.job, planning, plan);
     }
     job_settings_deinit(&settings);
     return status;
@@ -95,12 +95,8 @@ static status_t make_plan(const struct plan_role_options *options, const Fsdpd__
 static void print_plan(const Fsdpd__V1__Plan *plan, bool json)
 {
     struct buf text = {0};
-    if (json) {
-        json_add_message(&text, &plan->base, 0);
-        buf_add_char(&text, '\n');
-    } else {
-        report_plan(plan, 0, &text);
-    }
+    if (json) json_add_document(&text, &plan->base);
+    else report_plan(plan, 0, &text);
     fwrite(buf_text(&text), 1, text.length, stdout);
     buf_deinit(&text);
 }
@@ -177,22 +173,127 @@ static int simulate(const struct plan_role_options *options, const struct profil
     return fflush(stdout) == 0 ? 0 : EXIT_OTHER;
 }
 
+struct planned {
+    const struct plan_role_options *options;
+    const struct profile *profile;
+    bool planning; /* the job file was read */
+};
+
+static status_t plan_world(void *user, uint32_t world, Fsdpd__V1__Plan **plan)
+{
+    struct planned *planned = user;
+    const struct plan_role_options *options = planned->options;
+    Fsdpd__V1__JobSpec *spec = NULL;
+    planned->planning = false;
+    TRY(read_job(options, (int)world, NULL, &spec));
+    planned->planning = true;
+    const struct planning_options planning = {.profile = planned->profile,
+                                              .threads = options->threads,
+                                              .details = true,
+                                              .choose = options->choose || spec->fsdp->choose,
+                                              .tune = spec->fsdp->tune,
+                                              .dump = options->dump};
+    status_t status = make_plan(options, spec, &planning, plan);
+    spec_free(spec);
+    return status;
+}
+
 static int run(const struct plan_role_options *options, struct profile *profile)
 {
-    Fsdpd__V1__JobSpec *spec = NULL;
     if (options->memory_bytes > 0) profile->memory_bytes = options->memory_bytes;
     int world = options->world > 0 ? options->world : profile->world;
-    status_t status = read_job(options, world, NULL, &spec);
-    if (status != NULL) return fail(status, false);
     Fsdpd__V1__Plan *plan = NULL;
-    status = make_plan(options, spec, profile, &plan);
-    spec_free(spec);
-    if (status != NULL) return fail(status, true);
+    struct planned planned = {.options = options, .profile = profile};
+    status_t status = options->worlds.count > 0
+                          ? worlds_plan(&options->worlds, plan_world, &planned, &plan)
+                          : plan_world(&planned, (uint32_t)world, &plan);
+    if (status != NULL) return fail(status, planned.planning);
+    if (options->worlds.count > 0) world = (int)plan->world;
     print_plan(plan, options->json);
     if (plan->n_choices > 0 && !options->json) status = print_chosen(options, world, plan);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     if (status != NULL) return fail(status, true);
     return fflush(stdout) == 0 ? 0 : EXIT_OTHER;
+}
+
+/* ---- an order of the coordinator ---- */
+
+/* Without known devices, those that could run it, with more memory than any. */
+static status_t find_devices(const struct plan_role_options *options,
+                             const Fsdpd__V1__JobSpec *spec, struct profile *profile)
+{
+    if (options->profile != NULL) return profile_find(options->profile, profile);
+    TRY(profile_find(strcmp(spec->device, "cpu") == 0 ? "cpu" : "a100", profile));
+    profile->memory_bytes = UINT64_C(1) << 60;
+    return NULL;
+}
+
+static status_t make_ordered(const struct plan_role_options *options,
+                             const Fsdpd__V1__PlanOrder *order, Fsdpd__V1__PlanResult *result)
+{
+    struct profile profile;
+    TRY(find_devices(options, order->spec, &profile));
+    if (options->memory_bytes > 0) profile.memory_bytes = options->memory_bytes;
+    if (order->memory_bytes > 0) profile.memory_bytes = order->memory_bytes;
+    const bool known = options->profile != NULL;
+    const struct planning_options planning = {.profile = &profile,
+                                              .threads = options->threads,
+                                              .details = order->details,
+                                              .choose = known && (order->choose ||
+                                                                  order->spec->fsdp->choose),
+                                              .dump = order->dump};
+    Fsdpd__V1__Plan *plan = NULL;
+    status_t status = make_plan(options, order->spec, &planning, &plan);
+    if (status == NULL && known) {
+        plan->offline = true;
+        plan_message_add_note(plan,
+                              "planned for %s, no worker is attached; a job is planned again when "
+                              "one comes",
+                              profile.name);
+        result->steps = plan->steps;
+        result->plan = plan;
+    } else if (status == NULL) {
+        fsdpd__v1__plan__free_unpacked(plan, NULL);
+    }
+    profile_deinit(&profile);
+    return status;
+}
+
+static status_t read_order(Fsdpd__V1__PlanOrder **order)
+{
+    struct buf bytes = {0};
+    status_t status = file_read_descriptor(STDIN_FILENO, "the order", ORDER_MAX, &bytes);
+    if (status == NULL) {
+        *order = fsdpd__v1__plan_order__unpack(NULL, bytes.length, (const uint8_t *)bytes.data);
+        if (*order == NULL || (*order)->spec == NULL)
+            status = status_new(STATUS_INVALID_ARGUMENT, "standard input: expected a PlanOrder");
+    }
+    buf_deinit(&bytes);
+    return status;
+}
+
+int plan_order_main(const struct plan_role_options *options)
+{
+    Fsdpd__V1__PlanOrder *order = NULL;
+    status_t status = read_order(&order);
+    if (status != NULL) {
+        fsdpd__v1__plan_order__free_unpacked(order, NULL);
+        return fail(status, false);
+    }
+    Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
+    result.request = order->request;
+    status = make_ordered(options, order, &result);
+    result.code = (uint32_t)status_code(status);
+    if (status != NULL) result.message = (char *)status_message(status);
+    size_t size = fsdpd__v1__plan_result__get_packed_size(&result);
+    uint8_t *bytes = mem_alloc(size + 1);
+    fsdpd__v1__plan_result__pack(&result, bytes);
+    bool written = fwrite(bytes, 1, size, stdout) == size && fflush(stdout) == 0;
+    free(bytes);
+    if (result.plan != NULL) fsdpd__v1__plan__free_unpacked(result.plan, NULL);
+    status_free(status);
+    fsdpd__v1__plan_order__free_unpacked(order, NULL);
+    return written ? 0 : EXIT_OTHER;
 }
 
 int plan_role_main(const struct plan_role_options *options)

@@ -3,6 +3,7 @@ dist_doc_DATA = \
   %D%/README.md \
   %D%/architecture.md \
   %D%/architecture.svg \
+  %D%/benchmarks.md \
   %D%/checkpoints.md \
   %D%/clusters.md \
   %D%/coming-from-fsdp.md \
@@ -11,6 +12,7 @@ dist_doc_DATA = \
   %D%/development.md \
   %D%/durability.md \
   %D%/elastic.md \
+  %D%/elastic-kills.txt \
   %D%/families.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \

@@ -1,11 +1,13 @@
 # What an installed fsdpd knows of Hugging Face's models.
 familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
+  %D%/arcee.yaml \
   %D%/bert.yaml \
   %D%/convnext.yaml \
   %D%/deit.yaml \
   %D%/distilbert.yaml \
   %D%/electra.yaml \
+  %D%/exaone4.yaml \
   %D%/gemma.yaml \
   %D%/gemma2.yaml \
   %D%/gemma3_text.yaml \
@@ -16,8 +18,10 @@ dist_families_DATA = \
   %D%/mistral.yaml \
   %D%/modernbert.yaml \
   %D%/mpnet.yaml \
+  %D%/nemotron.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \
+  %D%/opt.yaml \
   %D%/phi.yaml \
   %D%/phi3.yaml \
   %D%/qwen2.yaml \

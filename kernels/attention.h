@@ -13,7 +13,7 @@
 struct attention_shape {
     int64_t batch, time, heads, kv_heads, head_dim;
     int64_t group; /* query heads per kv head */
-    bool packed, causal, biased, backward, bf16;
+    bool packed, causal, masked, biased, backward, bf16, dropped;
     int64_t window; /* 0: none, or as wide as the whole */
     double scale, softcap;
 };
@@ -33,11 +33,13 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
                                     .group = heads / kv_heads,
                                     .packed = !desc->input_present[backward ? 2 : 1],
                                     .causal = desc->attrs.attention.causal,
+                                    .masked = desc->input_present[backward ? 6 : 3],
                                     .biased = desc->input_present[backward ? 7 : 4],
                                     .backward = backward,
                                     .window = window < y->dims[1] ? window : 0,
                                     .softcap = desc->attrs.attention.softcap,
                                     .bf16 = y->dtype == DTYPE_BF16,
+                                    .dropped = desc->attrs.attention.p > 0,
                                     .scale = scale > 0 ? scale : 1 / sqrt((double)head_dim)};
 }
 
@@ -47,7 +49,7 @@ struct attention_places {
     int64_t q_row, kv_row;          /* elements from one time to the next */
     const void *q, *k, *v, *y, *dy; /* f32, or bf16 */
     void *dq, *dk, *dv;
-    const float *lse;
+    const float *lse;      /* infinity for a row that sees no key: its probabilities become 0 */
     const uint8_t *mask;   /* NULL: all keys are visible */
     const float *bias;     /* by distance, then head; NULL: none */
     float *dbias;          /* likewise */

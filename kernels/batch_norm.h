@@ -5,7 +5,7 @@
 #ifndef FSDPD_KERNELS_BATCH_NORM_H
 #define FSDPD_KERNELS_BATCH_NORM_H
 
-#include "ops/op.h"
+#include "kernels/kernels.h"
 
 struct batch_shape {
     int64_t n, channels, area;
@@ -36,6 +36,48 @@ static inline float batch_moved(double momentum, float running, double value)
 static inline double batch_unbiased(double squares, int64_t count)
 {
     return squares / (double)(count > 1 ? count - 1 : 1);
+}
+
+/* What all ranks tell each other of their batches: of each rank its rows that count, and two
+ * numbers for every channel. Without ranks: nothing, the batch is this rank's. */
+struct batch_totals {
+    const float *parts; /* (ranks, 1 + 2 * channels) */
+    int64_t ranks, channels;
+};
+
+static inline struct batch_totals batch_totals_of(const struct op_desc *desc,
+                                                  const struct kernel_call *call, int input,
+                                                  int64_t channels)
+{
+    if (!desc->input_present[input]) return (struct batch_totals){0};
+    return (struct batch_totals){call->inputs[input], desc->inputs[input].dims[0], channels};
+}
+
+/* The sum over ranks of their numbers `i`. */
+static inline double batch_total(const struct batch_totals *totals, int64_t i)
+{
+    double sum = 0;
+    for (int64_t r = 0; r < totals->ranks; r++)
+        sum += totals->parts[r * (1 + 2 * totals->channels) + i];
+    return sum;
+}
+
+/* A channel's mean and variance over the rows of all ranks, of each rank's own. */
+static inline void batch_merge(const struct batch_totals *totals, int64_t c, double *mean,
+                               double *variance)
+{
+    double rows = batch_total(totals, 0), sum = 0, squares = 0;
+    int64_t size = 1 + 2 * totals->channels;
+    for (const float *part = totals->parts; part < totals->parts + totals->ranks * size;
+         part += size)
+        sum += (double)part[0] * part[1 + c];
+    *mean = rows > 0 ? sum / rows : 0;
+    for (const float *part = totals->parts; part < totals->parts + totals->ranks * size;
+         part += size) {
+        double distance = part[1 + c] - *mean;
+        squares += part[0] * (part[1 + totals->channels + c] + distance * distance);
+    }
+    *variance = rows > 0 ? squares / rows : 0;
 }
 
 #endif

@@ -44,9 +44,9 @@ static status_t check_layouts(const struct op_desc *desc)
 {
     const struct op_info *info = op_info_get(desc->kind);
     for (int i = 0; i < info->input_count; i++)
-        TRY(check_layout(info, info->input_names[i], desc->input_present[i], &desc->inputs[i]));
+        TRY(check_layout(info, info->inputs[i].name, desc->input_present[i], &desc->inputs[i]));
     for (int i = 0; i < info->output_count; i++)
-        TRY(check_layout(info, info->output_names[i], desc->output_present[i], &desc->outputs[i]));
+        TRY(check_layout(info, info->outputs[i].name, desc->output_present[i], &desc->outputs[i]));
     return NULL;
 }
 

@@ -33,9 +33,17 @@ struct kernel_call {
     void *outputs[OP_MAX_OUTPUTS];     /* NULL where absent; 64-byte alignment not required */
     void *workspace;     /* kernel_workspace_bytes, aligned to 64; undefined contents */
     uint64_t seed, step; /* for dropout, with the members below */
-    uint32_t rank;
-    uint64_t first; /* added to the index of every element */
+    uint32_t rank;       /* also of ops over values of all ranks */
+    /* Random numbers are counted from the first element of sample 0, of which the op's first sample
+     * is `first_sample`; 0 and 0: from the op's first element. */
+    uint64_t first_sample, sample_elements;
 };
+
+/* The number of the op's first element. */
+static inline uint64_t kernel_first_element(const struct kernel_call *call)
+{
+    return call->first_sample * call->sample_elements;
+}
 
 /*
  * Prepares `desc` after op_desc_check. UNIMPLEMENTED if this library cannot run that combination of
@@ -137,5 +145,8 @@ void kernel_f32_to_bf16(size_t n, uint16_t *out, const float *in);
 /* As kernel_sum_ordered, for parts in bf16; the sum is f32 throughout. */
 void kernel_sum_ordered_bf16(size_t n, float *out, const uint16_t *const *parts, int part_count,
                              float scale);
+
+/* The library that computes most ops on a cpu, with its version: "oneDNN 3.1.1". */
+void kernel_cpu_version(char *text, size_t size);
 
 #endif

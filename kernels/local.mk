@@ -14,10 +14,10 @@ libkernels_a_SOURCES = \
   %D%/vector.c \
   %D%/reference/activation.c \
   %D%/reference/arithmetic.c \
-  %D%/reference/columns.c \
   %D%/reference/attention.c \
   %D%/reference/conv.c \
   %D%/reference/element.c \
+  %D%/reference/contrast.c \
   %D%/reference/element_loss.c \
   %D%/reference/tally.c \
   %D%/reference/embedding.c \
@@ -33,11 +33,12 @@ libkernels_a_SOURCES = \
   %D%/cpu/attention.c \
   %D%/cpu/avg_pool.c \
   %D%/cpu/cast.c \
-  %D%/cpu/columns.c \
+  %D%/cpu/slice.c \
   %D%/cpu/conv.c \
   %D%/cpu/cpu.c %D%/cpu/cpu.h \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \
+  %D%/cpu/contrast.c \
   %D%/cpu/element_loss.c \
   %D%/cpu/tally.c \
   %D%/cpu/embedding.c \
@@ -84,11 +85,18 @@ KERNEL_TESTS = tests/unit/test_kernels tests/unit/test_kernels_attention tests/u
   tests/unit/test_kernels_gradients tests/unit/test_kernels_sequence tests/unit/test_sequence_numbers \
   tests/unit/test_sequence_gradients tests/unit/test_vision_gradients tests/unit/test_kernels_vision \
   tests/unit/test_kernels_bfloat16 tests/unit/test_kernels_loops \
-  tests/unit/test_winograd tests/unit/test_ops
+  tests/unit/test_optimizer_loops tests/unit/test_winograd tests/unit/test_ops \
+  tests/unit/test_ops_sequence
 check_PROGRAMS += $(KERNEL_TESTS)
 TESTS += $(KERNEL_TESTS)
 $(KERNEL_TESTS): private LDADD = $(kernel_test_libs)
 $(KERNEL_TESTS): $(filter %.a,$(kernel_test_libs))
+op_fixture = tests/unit/op_fixture.h tests/unit/kernel_fixture.h
+tests_unit_test_ops_SOURCES = tests/unit/test_ops.c $(op_fixture)
+tests_unit_test_ops_sequence_SOURCES = tests/unit/test_ops_sequence.c $(op_fixture)
+loops_fixture = tests/unit/loops_fixture.h tests/unit/kernel_fixture.h
+tests_unit_test_kernels_loops_SOURCES = tests/unit/test_kernels_loops.c $(loops_fixture)
+tests_unit_test_optimizer_loops_SOURCES = tests/unit/test_optimizer_loops.c $(loops_fixture)
 
 EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py \
   tests/parity/make_sequence_numbers.py tests/parity/sequence.txt

@@ -25,8 +25,8 @@ int64_t rope_pairs(const struct op_desc *desc)
 
 float rope_magnitude(const struct op_desc *desc)
 {
-    bool yarn = desc->attrs.rope.scaling == ROPE_SCALING_YARN;
-    return yarn ? (float)desc->attrs.rope.magnitude : 1;
+    bool magnified = desc->attrs.rope.scaling >= ROPE_SCALING_YARN;
+    return magnified ? (float)desc->attrs.rope.magnitude : 1;
 }
 
 /* The pair that turns `rotations` times within the original context. */
@@ -52,6 +52,14 @@ static float scale_yarn(const struct op_desc *desc, int64_t pair, float power)
     return divided * (1 - kept) + 1 / power * kept;
 }
 
+/* "longrope" has two factors for each pair, of which the rows' length chooses one. */
+static float longrope_factor(const struct op_desc *desc, int64_t pair)
+{
+    bool is_long = desc->inputs[0].dims[1] > desc->attrs.rope.original_context;
+    return op_weight(is_long ? &desc->attrs.rope.long_factors : &desc->attrs.rope.short_factors,
+                     pair);
+}
+
 void rope_frequencies(const struct op_desc *desc, float *frequencies)
 {
     int64_t pairs = rope_pairs(desc);
@@ -64,6 +72,8 @@ void rope_frequencies(const struct op_desc *desc, float *frequencies)
             frequency = scale_llama3(desc, frequency);
         else if (desc->attrs.rope.scaling == ROPE_SCALING_YARN)
             frequency = scale_yarn(desc, i, power);
+        else if (desc->attrs.rope.scaling == ROPE_SCALING_LONGROPE)
+            frequency = 1 / (longrope_factor(desc, i) * power);
         frequencies[i] = frequency;
     }
 }

@@ -1,5 +1,7 @@
 # The API: generated C for the messages, and the descriptor set that reflection serves.
-PROTO_FILES = fsdpd/v1/control.proto fsdpd/v1/worker.proto \
+PROTO_FILES = fsdpd/v1/control.proto fsdpd/v1/diagnosis.proto fsdpd/v1/event.proto \
+  fsdpd/v1/job.proto fsdpd/v1/log.proto fsdpd/v1/plan.proto fsdpd/v1/spec.proto \
+  fsdpd/v1/trace.proto fsdpd/v1/worker.proto \
   grpc/health/v1/health.proto grpc/reflection/v1alpha/reflection.proto \
   google/protobuf/any.proto google/protobuf/timestamp.proto \
   google/rpc/status.proto google/rpc/error_details.proto
@@ -13,6 +15,13 @@ METHODS_FILES = $(addprefix $(srcdir)/%D%/fsdpd/v1/,control.proto worker.proto)
 noinst_LIBRARIES += libproto.a
 nodist_libproto_a_SOURCES = \
   %D%/fsdpd/v1/control.pb-c.c %D%/fsdpd/v1/control.pb-c.h \
+  %D%/fsdpd/v1/diagnosis.pb-c.c %D%/fsdpd/v1/diagnosis.pb-c.h \
+  %D%/fsdpd/v1/event.pb-c.c %D%/fsdpd/v1/event.pb-c.h \
+  %D%/fsdpd/v1/job.pb-c.c %D%/fsdpd/v1/job.pb-c.h \
+  %D%/fsdpd/v1/log.pb-c.c %D%/fsdpd/v1/log.pb-c.h \
+  %D%/fsdpd/v1/plan.pb-c.c %D%/fsdpd/v1/plan.pb-c.h \
+  %D%/fsdpd/v1/spec.pb-c.c %D%/fsdpd/v1/spec.pb-c.h \
+  %D%/fsdpd/v1/trace.pb-c.c %D%/fsdpd/v1/trace.pb-c.h \
   %D%/fsdpd/v1/worker.pb-c.c %D%/fsdpd/v1/worker.pb-c.h \
   %D%/fsdpd/v1/methods.c %D%/fsdpd/v1/methods.h \
   %D%/grpc/health/v1/health.pb-c.c %D%/grpc/health/v1/health.pb-c.h \

@@ -6,7 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/mem.h"
 #include "google/protobuf/timestamp.pb-c.h"
+
+/* A new message on the heap: struct *x = MESSAGE_NEW(x, its_type__init). Free with message_free. */
+#define MESSAGE_NEW(message, init)                                                                 \
+    ((message) = mem_alloc(sizeof *(message)), init(message), (message))
 
 /* The packed bytes; the caller frees them. Never NULL, also for an empty message. */
 uint8_t *message_pack(const void *message, size_t *size);

@@ -16,7 +16,8 @@ BENCH_PACKAGES="$BUILD_PACKAGES python3 python3-torch python3-numpy libopenblas0
 
 # Optional dependencies of tests, which print SKIP without them.
 # shellcheck disable=SC2034
-WANTED_PACKAGES="man-db mandoc fish zsh chromium openssl systemd util-linux iproute2 libfaketime"
+WANTED_PACKAGES="man-db mandoc fish zsh chromium openssl systemd util-linux iproute2 libfaketime
+  munge slurmctld slurmd slurm-client"
 
 say() { printf '%s\n' "$*" >&2; }
 die() {

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """The rules of buf's category STANDARD for proto/fsdpd/v1, without buf: names, packages, enums, and
-the messages of calls. An exception is listed with its reason; one that is not needed fails, too."""
+the messages of calls; that lists come in pages; and that a point in time is a Timestamp and a span
+of time a double of seconds, as the head of control.proto explains. An exception is listed with its
+reason; one that is not needed fails, too."""
 
 import os
 import re
@@ -15,34 +17,29 @@ except ImportError as error:
     sys.exit(77)
 
 SOURCE = os.environ.get("srcdir", ".")
-JOB = "a call that gets or changes a job returns the Job itself, as AIP-131 to AIP-136 have it"
 EXCEPTIONS = {
     ("SERVICE_SUFFIX", "fsdpd.v1.Control"): "in the path of every call and the name of its health",
     ("SERVICE_SUFFIX", "fsdpd.v1.WorkerLink"): "in the path of every call and the name of its health",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.GetHistory"): "the resource itself",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.GetVersion"): "the resource itself",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.PlanJob"): "the plan, which a Job has, too",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.CreateCheckpoint"):
-        "the resource, which lists have, too",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.WatchJob"): "one of many, kept as it is sent",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.PullStateDict"): "a part of a stream of bytes",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.TraceJob"): "a part of a stream",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.GetLogs"): "a part of a stream",
-    ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.Control.GetMetrics"): "a part of a stream",
     ("RPC_REQUEST_STANDARD_NAME", "fsdpd.v1.WorkerLink.Attach"): "both directions of one stream",
     ("RPC_RESPONSE_STANDARD_NAME", "fsdpd.v1.WorkerLink.Attach"): "both directions of one stream",
-    **{(rule, f"fsdpd.v1.Control.{call}"): JOB
-       for rule in ("RPC_RESPONSE_STANDARD_NAME", "RPC_REQUEST_RESPONSE_UNIQUE")
-       for call in ("SubmitJob", "GetJob", "HoldJob", "ReleaseJob", "SetPriority", "CancelJob",
-                    "SetWrapPolicy", "PauseJob", "ResumeJob", "ResizeJob")},
-    **{(rule, f"fsdpd.v1.Control.{call}"): "answers with the workers as they are listed"
-       for rule in ("RPC_RESPONSE_STANDARD_NAME", "RPC_REQUEST_RESPONSE_UNIQUE")
-       for call in ("DrainWorkers", "UndrainWorkers")},
-    ("RPC_REQUEST_RESPONSE_UNIQUE", "fsdpd.v1.Control.ListWorkers"): "see DrainWorkers",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.TraceStep.begin_ns"): "of a monotonic clock, no time of day; to the ns",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.TraceStep.end_ns"): "of a monotonic clock, no time of day; to the ns",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.TraceStep.durations"): "thousands in a message, packed; in ns as begin_ns",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.Welcome.heartbeat_ms"): "not for users; counted in whole milliseconds",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.Welcome.silence_ms"): "not for users; counted in whole milliseconds",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.Assignment.timeout_ms"): "not for users; counted in whole milliseconds",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.StoreGetRequest.timeout_ms"): "not for users; counted in whole milliseconds",
+    ("SPAN_IS_SECONDS", "fsdpd.v1.Heartbeat.own_us"): "not for users; a sum of whole microseconds",
 }
 PASCAL = re.compile(r"([A-Z][a-z0-9]*)+")
 SNAKE = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 UPPER = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)*")
+KINDS = descriptor_pb2.FieldDescriptorProto
+INTEGERS = {getattr(KINDS, f"TYPE_{name}") for name in ("INT32", "INT64", "UINT32", "UINT64", "SINT32", "SINT64",
+                                                       "FIXED32", "FIXED64", "SFIXED32", "SFIXED64")}
+POINT = re.compile(r"(.*_)?(time|timestamp)|since")
+SPAN = re.compile(r"(.*_)?(ns|us|ms|nanos|micros|millis|nanoseconds|microseconds|milliseconds|minutes|hours|days"
+                  r"|durations?|timeout|delay)")
 
 
 def upper(name):
@@ -65,6 +62,18 @@ def check_enum(enum, path, report):
             report("ENUM_VALUE_PREFIX", path)
 
 
+def check_time(field, path, report):
+    """Names tell what a field is; `rate_per_second` is no time."""
+    if POINT.fullmatch(field.name) or (field.name.endswith("_at") and field.type in INTEGERS):
+        if field.type_name != ".google.protobuf.Timestamp":
+            report("POINT_IS_TIMESTAMP", path)
+    elif "seconds" in field.name.split("_"):
+        if field.type != KINDS.TYPE_DOUBLE:
+            report("SPAN_IS_SECONDS", path)
+    elif SPAN.fullmatch(field.name):
+        report("SPAN_IS_SECONDS", path)
+
+
 def check_message(message, path, report):
     if message.options.map_entry:
         return
@@ -73,6 +82,7 @@ def check_message(message, path, report):
     for field in message.field:
         if not SNAKE.fullmatch(field.name):
             report("FIELD_LOWER_SNAKE_CASE", f"{path}.{field.name}")
+        check_time(field, f"{path}.{field.name}", report)
     optional = {field.oneof_index for field in message.field if field.proto3_optional}
     for index, oneof in enumerate(message.oneof_decl):
         if index not in optional and not SNAKE.fullmatch(oneof.name):
@@ -99,6 +109,20 @@ def check_service(service, path, users, report):
                 report(f"RPC_{rule}_STANDARD_NAME", name)
 
 
+def check_pages(file, service, report):
+    """A list has pages, as AIP-158 has them, and its rows are its response's first field."""
+    messages = {f".{file.package}.{message.name}": message.field for message in file.message_type}
+    for call in service.method:
+        if not call.name.startswith("List"):
+            continue
+        asked = {field.name: field.type for field in messages[call.input_type]}
+        rows, *others = sorted(messages[call.output_type], key=lambda field: field.number)
+        if (asked.get("page_size"), asked.get("page_token")) != (KINDS.TYPE_UINT32, KINDS.TYPE_STRING) or \
+                (rows.label, rows.type) != (KINDS.LABEL_REPEATED, KINDS.TYPE_MESSAGE) or \
+                "next_page_token" not in [field.name for field in others]:
+            report("LIST_HAS_PAGES", f"{file.package}.{service.name}.{call.name}")
+
+
 def check_file(file, users, report):
     parts = file.package.split(".")
     if os.path.dirname(file.name) != "/".join(parts):
@@ -121,6 +145,7 @@ def check_file(file, users, report):
         check_message(message, f"{file.package}.{message.name}", report)
     for service in file.service:
         check_service(service, f"{file.package}.{service.name}", users, report)
+        check_pages(file, service, report)
 
 
 def check(directory):

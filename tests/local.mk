@@ -20,6 +20,8 @@ PARITY_TESTS = %D%/parity/test_batch_norm.py %D%/parity/test_training.py %D%/par
 SYSTEM_TESTS = \
   %D%/system/test_backup.py \
   %D%/system/test_diagnose.py \
+  %D%/system/test_diagnose_cables.py \
+  %D%/system/test_diagnose_cases.py \
   %D%/system/test_store_damage.py \
   %D%/system/test_bad_input.py \
   %D%/system/test_bit_flips.py \
@@ -30,6 +32,7 @@ SYSTEM_TESTS = \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \
   %D%/system/test_elastic.py \
+  %D%/system/test_unlisted_checkpoint.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
   %D%/system/test_gpu_check.py \
@@ -48,6 +51,7 @@ SYSTEM_TESTS = \
   %D%/system/test_images.py \
   %D%/system/test_memory.py \
   %D%/system/test_auto.py \
+  %D%/system/test_calibration.py \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
   %D%/system/test_prepare.py \
@@ -57,9 +61,13 @@ SYSTEM_TESTS = \
   %D%/system/test_published_templates.py \
   %D%/system/test_pull.py \
   %D%/system/test_pull_checkpoint.py \
+  %D%/system/test_pull_order.py \
   %D%/system/test_queue.py \
+  %D%/system/test_redundancy.py \
+  %D%/system/test_redundancy_kills.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
+  %D%/system/test_shrink_elastic.py \
   %D%/system/test_slurm.py \
   %D%/system/test_side_groups.py \
   %D%/system/test_stopping.py \
@@ -70,6 +78,7 @@ SYSTEM_TESTS = \
   %D%/system/test_tensorboard.py \
   %D%/system/test_tls.py \
   %D%/system/test_trace.py \
+  %D%/system/test_tune.py \
   %D%/system/test_two_hosts.py \
   %D%/system/test_units.py \
   %D%/system/test_not_begun.py \
@@ -96,7 +105,7 @@ check_DATA = %D%/system/faults.so
 CLEANFILES += %D%/system/faults.so
 EXTRA_DIST += %D%/system/faults.c
 
-EXTRA_DIST += %D%/system/harness.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/chaos_check.py %D%/parity/reference.py %D%/parity/lion.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/parity/reference.py %D%/parity/lion.py
 
 # These start daemons and training processes of two threads each: alone, timings mean something.
 %D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))

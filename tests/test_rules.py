@@ -63,14 +63,22 @@ class Rules(unittest.TestCase):
         self.assertEqual(code, 0, output)
         self.append("proto/fsdpd/v1/worker.proto",
                     "enum Bad { GOOD = 0; }\nmessage lower { uint32 CamelCase = 1; }\n"
-                    "service More { rpc Go(Ack) returns (Ack); }\n")
+                    "message Times { int64 start_time = 1; uint64 wait_ms = 2; uint32 seconds_left = 3; double step_seconds = 4;\n"
+                    "  uint64 finished_at = 5; double rate_per_second = 6; string peak_at = 7; double delay = 8; }\n"
+                    "service More { rpc Go(Ack) returns (Ack); rpc ListRows(Ack) returns (lower); }\n")
         code, output = self.run_check(*check)
         self.assertEqual(code, 1, output)
         for part in ("Bad: ENUM_VALUE_PREFIX", "Bad: ENUM_ZERO_VALUE_SUFFIX",
                      "lower: MESSAGE_PASCAL_CASE", "lower.CamelCase: FIELD_LOWER_SNAKE_CASE",
                      "More: SERVICE_SUFFIX", "More.Go: RPC_REQUEST_STANDARD_NAME",
-                     "More.Go: RPC_RESPONSE_STANDARD_NAME"):
+                     "More.Go: RPC_RESPONSE_STANDARD_NAME",
+                     "More.ListRows: LIST_HAS_PAGES",
+                     "Times.start_time: POINT_IS_TIMESTAMP", "Times.finished_at: POINT_IS_TIMESTAMP",
+                     "Times.wait_ms: SPAN_IS_SECONDS", "Times.seconds_left: SPAN_IS_SECONDS",
+                     "Times.delay: SPAN_IS_SECONDS"):
             self.assertIn("fsdpd.v1." + part, output)
+        for part in ("Times.step_seconds", "Times.rate_per_second", "Times.peak_at"):
+            self.assertNotIn(part, output)
 
     def test_unneeded_exceptions_for_proto_files(self):
         check = (sys.executable, "tests/check_proto.py")
@@ -202,8 +210,8 @@ class Docs(unittest.TestCase):
             if name not in ("docs", "CONTRIBUTING.md"):
                 os.symlink(os.path.join(SOURCE, name), os.path.join(self.root, name))
         os.mkdir(os.path.join(self.root, "docs"))
-        pages = [page for kind in ("md", "mk", "svg", "png") for page in glob.glob(os.path.join(SOURCE, "docs/*." + kind))]
-        for name in ["CONTRIBUTING.md"] + [os.path.relpath(page, SOURCE) for page in pages]:
+        pages = [os.path.relpath(page, SOURCE) for page in glob.glob(os.path.join(SOURCE, "docs/*"))]
+        for name in ["CONTRIBUTING.md"] + pages:
             shutil.copyfile(os.path.join(SOURCE, name), os.path.join(self.root, name))
 
     def check(self, name, text, expected):

@@ -6,6 +6,8 @@ import setuptools
 from setuptools.command.build_py import build_py
 
 PROTO = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../proto")
+# All but worker.proto, which is not for users.
+FILES = [f"fsdpd/v1/{name}.proto" for name in ("control", "diagnosis", "event", "job", "log", "plan", "spec", "trace")]
 
 
 class Build(build_py):
@@ -16,9 +18,9 @@ class Build(build_py):
         included = os.path.join(os.path.dirname(grpc_tools.__file__), "_proto")
         result = protoc.main(["protoc", f"-I{PROTO}", f"-I{included}", f"--python_out={self.build_lib}",
                               f"--pyi_out={self.build_lib}", f"--grpc_python_out={self.build_lib}",
-                              "fsdpd/v1/control.proto"])
+                              *FILES])
         if result != 0:
-            raise SystemExit(f"protoc failed on fsdpd/v1/control.proto in {PROTO}")
+            raise SystemExit(f"protoc failed on fsdpd/v1 in {PROTO}")
 
 
 def at_least(package):

@@ -66,11 +66,11 @@ static void write_address(const char *hex, unsigned port, char text[static CONNE
 static bool parse(const char *line, const struct inodes *own, struct connection *connection)
 {
     char local[33], peer[33];
-    unsigned local_port, peer_port, state, sent, received, timer, retransmissions;
+    unsigned local_port, peer_port, state, sent, received, timer, retransmissions, probes;
     unsigned long when, inode;
-    if (sscanf(line, " %*d: %32[0-9A-F]:%x %32[0-9A-F]:%x %x %x:%x %x:%lx %x %*u %*d %lu", local,
+    if (sscanf(line, " %*d: %32[0-9A-F]:%x %32[0-9A-F]:%x %x %x:%x %x:%lx %x %*u %u %lu", local,
                &local_port, peer, &peer_port, &state, &sent, &received, &timer, &when,
-               &retransmissions, &inode) != 11)
+               &retransmissions, &probes, &inode) != 12)
         return false;
     if (state != ESTABLISHED && state != SYN_SENT) return false;
     if (bsearch(&inode, own->of, (size_t)own->count, sizeof *own->of, compare) == NULL)
@@ -78,7 +78,8 @@ static bool parse(const char *line, const struct inodes *own, struct connection 
     write_address(local, local_port, connection->local);
     write_address(peer, peer_port, connection->peer);
     connection->unsent_bytes = sent;
-    connection->retransmissions = retransmissions;
+    /* What could not be sent at all, as this host's link was down, is only probed for. */
+    connection->retransmissions = retransmissions > probes ? retransmissions : probes;
     return true;
 }
 

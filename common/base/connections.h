@@ -9,7 +9,7 @@ enum { CONNECTIONS_MAX = 512, CONNECTION_TEXT = 64 };
 struct connection {
     char local[CONNECTION_TEXT], peer[CONNECTION_TEXT]; /* "10.0.0.1:4711", "[::1]:80" */
     uint64_t unsent_bytes;                              /* that the peer has not confirmed */
-    unsigned retransmissions;                           /* in a row */
+    unsigned retransmissions;                           /* or probes, in a row */
 };
 
 /* Those that are open, or being opened; at most CONNECTIONS_MAX. The caller frees them. */

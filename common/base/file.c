@@ -193,6 +193,15 @@ char *file_path_directory(const char *path)
     return mem_strndup(path, (size_t)(slash - path));
 }
 
+bool file_name_is_plain(const char *name, const char *end)
+{
+    size_t length = strlen(name), end_length = strlen(end);
+    if (length <= end_length || length > NAME_MAX || name[0] == '.') return false;
+    for (const char *c = name; *c != '\0'; c++)
+        if (*c == '/' || (unsigned char)*c < ' ' || *c == 127) return false;
+    return strcmp(name + length - end_length, end) == 0;
+}
+
 char *file_path_expand_home(const char *path)
 {
     const char *home = getenv("HOME");

@@ -5,6 +5,7 @@
 #ifndef FSDPD_BASE_FILE_H
 #define FSDPD_BASE_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -50,6 +51,9 @@ char *file_path_join(const char *a, const char *b);
 
 /* The directory part of `path` ("." if it has none). Caller frees. */
 char *file_path_directory(const char *path);
+
+/* Whether `name` is that of a file in a directory, without any path, and ends as `end`. */
+bool file_name_is_plain(const char *name, const char *end);
 
 /* "~" and "~/x" with the user's home directory; anything else unchanged. Caller frees. */
 char *file_path_expand_home(const char *path);

@@ -1,8 +1,12 @@
-/* The name of this host; see host.h. */
+/* The name and the processor of this host; see host.h. */
 #include "base/host.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#include "base/mem.h"
 
 char *host_name(char name[static HOST_NAME_SIZE])
 {
@@ -11,4 +15,21 @@ char *host_name(char name[static HOST_NAME_SIZE])
     for (unsigned char *c = (unsigned char *)name; *c != '\0'; c++)
         if (*c <= ' ' || *c >= 0x7f || *c == '/') *c = '-';
     return name;
+}
+
+char *host_processor(void)
+{
+    FILE *file = fopen("/proc/cpuinfo", "re");
+    char line[256], *name = NULL;
+    while (file != NULL && name == NULL && fgets(line, sizeof line, file) != NULL) {
+        char *colon = strncmp(line, "model name", 10) == 0 ? strchr(line, ':') : NULL;
+        if (colon == NULL) continue;
+        colon[strcspn(colon, "\n")] = '\0';
+        name = mem_strdup(colon + 1 + strspn(colon + 1, " "));
+    }
+    if (file != NULL) fclose(file);
+    char *text = mem_printf("%s, %ld processors", name != NULL ? name : "unknown processor",
+                            sysconf(_SC_NPROCESSORS_ONLN));
+    free(name);
+    return text;
 }

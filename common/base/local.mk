@@ -12,6 +12,7 @@ libbase_a_SOURCES = \
   %D%/list.h \
   %D%/log.c %D%/log.h \
   %D%/mem.c %D%/mem.h \
+  %D%/shared_memory.c %D%/shared_memory.h \
   %D%/signals.h \
   %D%/stacks.c %D%/stacks.h \
   %D%/status.c %D%/status.h \
@@ -23,7 +24,8 @@ libbase_a_SOURCES = \
   %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK
-BASE_TESTS = tests/unit/test_beneath tests/unit/test_list tests/unit/test_log tests/unit/test_threads
+BASE_TESTS = tests/unit/test_beneath tests/unit/test_list tests/unit/test_log \
+  tests/unit/test_shared_memory tests/unit/test_threads
 check_PROGRAMS += $(BASE_TESTS)
 TESTS += $(BASE_TESTS)
 $(BASE_TESTS): private LDADD = libbase.a $(TEST_LIBS)

@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <unistd.h>
 
@@ -25,4 +26,11 @@ uint64_t resident_peak_bytes(void)
         if (sscanf(line, "VmHWM: %" SCNu64, &kibibytes) == 1) break;
     fclose(file);
     return kibibytes * 1024;
+}
+
+void resident_return_freed(void)
+{
+    /* Fixed, these do not grow with what is freed. */
+    mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }

@@ -11,4 +11,9 @@ void resident_reset_peak(void);
 
 uint64_t resident_peak_bytes(void); /* 0: unknown */
 
+/* For a process whose jobs come one after the other: the allocator returns large memory to the
+ * system when it is freed, whichever thread had it. Without this, glibc keeps tens of MB. Call it
+ * before other threads exist. */
+void resident_return_freed(void);
+
 #endif

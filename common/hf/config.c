@@ -1,6 +1,5 @@
 /* config.json, read as a family file says, and the model file that it becomes; see hf.h. */
 #include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,172 +8,183 @@
 #include "base/text.h"
 #include "hf/family.h"
 
-enum { FOUND_MAX = 60, LIST_MAX = 4096, LITERALS = 3 };
+enum { LIST_MAX = 4096 };
 
 /*
- * A configuration that is being read: the values of the family's keys so far, behind true, false
- * and null. The first mistake is kept in `status`; from then on nothing more is looked at.
+ * A configuration that is being read, with the values of the family's keys so far. The first
+ * mistake is kept in `status`, with `label` before it; from then on nothing more is looked at.
  */
 struct config {
     const struct hf_family *family;
     const char *file;
     json_t *root;
     status_t status;
-    const char **names;
-    struct constant *values;
-    struct environment environment;
-    const char **labels;     /* by key: the path that it was found under, for messages */
-    struct constant **lists; /* by key: elements of one that is a list */
+    const struct yamldoc_node *key; /* that is being read */
+    const char *label;              /* the path that it was found under */
+    bool inside;                    /* whether there is an object at this path but its last name */
+    struct constant *value;
+    struct environment environment; /* names and values of the keys before it */
+    const char *names[FAMILY_KEYS_MAX];
+    struct constant values[FAMILY_KEYS_MAX];
+    struct constant *lists[FAMILY_KEYS_MAX]; /* the elements of values */
+    struct expression **expressions; /* those that were read; values may borrow their texts */
+    int expression_count, expression_capacity;
 };
 
-FSDPD_PRINTF(4, 5)
-static void refuse(struct config *config, enum status_code code, const char *label,
-                   const char *format, ...)
+/* What JSON's words mean in expressions. */
+static const struct environment literals = {
+    .names = (const char *const[]){"true", "false", "null"},
+    .values = (const struct constant[]){{.kind = CONSTANT_BOOLEAN, .integer = true},
+                                        {.kind = CONSTANT_BOOLEAN},
+                                        {.kind = CONSTANT_NONE}},
+    .count = 3,
+};
+
+FSDPD_PRINTF(3, 4)
+static void refuse(struct config *config, enum status_code code, const char *format, ...)
 {
     if (config->status != NULL) return;
     va_list args;
     va_start(args, format);
     status_t status = status_new_v(code, format, args);
     va_end(args);
-    config->status = status_wrap(status, "%s: %s", config->file, label);
+    config->status = status_wrap(status, "%s: %s", config->file, config->label);
 }
 
-/* The value of a key, as JSON, cut where it is long. */
-static void format_found(const json_t *value, char text[static FOUND_MAX + 4])
+FSDPD_PRINTF(3, 4)
+static void refuse_value(struct config *config, const json_t *value, const char *format, ...)
 {
-    size_t length = json_dumpb(value, text, FOUND_MAX, JSON_ENCODE_ANY | JSON_COMPACT);
-    if (length <= FOUND_MAX) {
-        text[length] = '\0';
-        return;
-    }
-    static const char *const words[] = {[JSON_OBJECT] = "an object",
-                                        [JSON_ARRAY] = "an array",
-                                        [JSON_STRING] = "a long text",
-                                        [JSON_INTEGER] = "an integer",
-                                        [JSON_REAL] = "a number"};
-    snprintf(text, FOUND_MAX, "%s", words[json_typeof(value)]);
+    char text[72], *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    va_list args;
+    va_start(args, format);
+    char *expected = mem_vprintf(format, args);
+    va_end(args);
+    refuse(config, STATUS_INVALID_ARGUMENT, "expected %s, found %s", expected,
+           yamldoc_excerpt(found, text));
+    free(expected);
+    free(found);
 }
 
-static void refuse_value(struct config *config, const char *label, const json_t *value,
-                         const char *expected)
-{
-    char found[FOUND_MAX + 4];
-    format_found(value, found);
-    refuse(config, STATUS_INVALID_ARGUMENT, label, "expected %s, found %s", expected, found);
-}
-
-/* ---- Expressions of the family ---- */
-
-static bool evaluate(struct config *config, const struct family_expression *expression,
-                     struct constant *value)
-{
-    if (config->status != NULL) return false;
-    status_t status = constant_evaluate(expression->expression, &config->environment, value);
-    if (status == NULL) return true;
-    char *path = yamldoc_path(expression->node);
-    config->status = status_wrap(status, "%s:%d: key '%s'", expression->node->file,
-                                 expression->node->line, path);
-    free(path);
-    return false;
-}
-
-static bool holds(struct config *config, const struct family_expression *expression)
-{
-    struct constant value;
-    if (!evaluate(config, expression, &value)) return false;
-    if (value.kind == CONSTANT_BOOLEAN) return value.integer != 0;
-    config->status = yamldoc_key_error(expression->node, "a condition is True or False");
-    return false;
-}
-
-static double bound_of(struct config *config, const struct family_expression *bound,
-                       double otherwise)
-{
-    struct constant value;
-    if (bound->expression == NULL || !evaluate(config, bound, &value)) return otherwise;
-    if (value.kind == CONSTANT_INTEGER) return (double)value.integer;
-    return value.kind == CONSTANT_REAL ? value.real : otherwise;
-}
-
-/* A value in a message: as constant_format, a text without its quotes. */
+/* A value in a message: a text without quotes, the words as in JSON. */
 static void add_value(struct buf *out, const struct constant *value)
 {
     char text[64];
     if (value->kind == CONSTANT_TEXT) buf_printf(out, "%.60s", value->text);
+    else if (value->kind == CONSTANT_BOOLEAN) buf_add_text(out, value->integer ? "true" : "false");
+    else if (value->kind == CONSTANT_NONE) buf_add_text(out, "null");
     else buf_add_text(out, constant_format(value, text));
+}
+
+/* Word `index` of an enumeration: "a, b and c". */
+static void add_word(struct buf *out, int index, int count, const char *word)
+{
+    buf_printf(out, "%s%s", index == 0 ? "" : index + 1 < count ? ", " : " and ", word);
+}
+
+/* ---- Expressions of the family ---- */
+
+static const struct expression *expression_of(struct config *config,
+                                              const struct yamldoc_node *node)
+{
+    MEM_GROW(config->expressions, config->expression_count, config->expression_capacity);
+    struct expression **expression = &config->expressions[config->expression_count++];
+    *expression = NULL;
+    config->status = status_first(config->status, family_expression(node, expression));
+    return *expression;
+}
+
+/* False for a mistake, also an earlier one. */
+static bool evaluate(struct config *config, const struct yamldoc_node *node,
+                     const struct expression *expression, struct constant *value)
+{
+    if (config->status == NULL)
+        config->status =
+            yamldoc_wrap(constant_evaluate(expression, &config->environment, value), node);
+    return config->status == NULL;
+}
+
+/* The value of an expression; false if there is none, or for a mistake. */
+static bool value_of(struct config *config, const struct yamldoc_node *node, struct constant *value)
+{
+    return node != NULL && evaluate(config, node, expression_of(config, node), value);
+}
+
+static bool holds(struct config *config, const struct yamldoc_node *condition)
+{
+    struct constant value = {.kind = CONSTANT_BOOLEAN};
+    if (value_of(config, condition, &value) && value.kind != CONSTANT_BOOLEAN)
+        config->status = yamldoc_key_error(condition, "a condition is True or False");
+    return config->status == NULL && value.integer != 0;
+}
+
+static double number_of(const struct constant *value, double otherwise)
+{
+    if (value->kind == CONSTANT_INTEGER) return (double)value->integer;
+    return value->kind == CONSTANT_REAL ? value->real : otherwise;
 }
 
 /* A family's sentence, with the values of {names} in it. */
 static char *fill_in(const struct config *config, const char *text)
 {
     struct buf out = {0};
-    while (*text != '\0') {
-        size_t length = strcspn(text, "{");
-        buf_add(&out, text, length);
-        text += length;
-        const char *end = strchr(text, '}');
-        if (*text == '\0' || end == NULL) break;
-        char *name = mem_strndup(text + 1, (size_t)(end - text) - 1);
+    const char *open, *close;
+    while ((open = strchr(text, '{')) != NULL && (close = strchr(open, '}')) != NULL) {
+        buf_add(&out, text, (size_t)(open - text));
+        char *name = mem_strndup(open + 1, (size_t)(close - open) - 1);
         const struct constant *value = environment_find(&config->environment, name);
         if (value != NULL) add_value(&out, value);
         free(name);
-        text = end + 1;
+        text = close + 1;
     }
+    buf_add_text(&out, text);
     return buf_take(&out);
 }
 
 /* ---- Keys ---- */
 
-/* The value at "rope_scaling.factor"; NULL if it is missing or null. *inside is whether the object
- * that would hold it exists. */
-static json_t *find(struct config *config, const char *path, bool *inside)
+/* The value at "rope_scaling.factor", which is what messages are about from now on; NULL if it is
+ * missing or null. */
+static json_t *find(struct config *config, const char *path)
 {
-    json_t *at = config->root;
-    char *copy = mem_strdup(path), *rest = NULL;
-    *inside = true;
-    for (char *part = strtok_r(copy, ".", &rest); part != NULL && at != NULL;) {
-        at = json_object_get(at, part);
-        if (json_is_null(at)) at = NULL;
-        size_t length = (size_t)(part - copy) + strlen(part);
-        part = strtok_r(NULL, ".", &rest);
-        if (part == NULL) break;
-        *inside = at != NULL;
-        if (at == NULL || json_is_object(at)) continue;
-        char *label = mem_strndup(path, length);
-        refuse_value(config, label, at, "an object");
-        free(label);
-        at = NULL;
+    json_t *object = config->root;
+    const char *dot = strrchr(path, '.');
+    if (dot != NULL) {
+        char *outer = mem_strndup(path, (size_t)(dot - path));
+        object = find(config, outer);
+        if (object != NULL && !json_is_object(object)) refuse_value(config, object, "an object");
+        free(outer);
     }
-    free(copy);
-    return at;
+    json_t *value = json_object_get(object, dot != NULL ? dot + 1 : path);
+    config->label = path;
+    config->inside = object != NULL;
+    return json_is_null(value) ? NULL : value;
 }
 
 /* Of several objects that may hold a key, only the first that exists is searched. */
-static json_t *find_key(struct config *config, const struct family_key *key, const char **label)
+static json_t *find_key(struct config *config, const struct yamldoc_node *key)
 {
-    const char *object = NULL;
-    int count = key->paths != NULL ? family_text_count(key->paths) : 1;
-    *label = NULL;
-    for (int i = 0; i < count; i++) {
-        const char *path = key->paths != NULL ? family_text(key->paths, i) : key->name;
-        const char *dot = strrchr(path, '.');
-        size_t length = dot != NULL ? (size_t)(dot - path) : 0;
-        bool inside, nested = length > 0;
-        if (nested && object != NULL && strncmp(object, path, length + 1) != 0) continue;
-        json_t *value = find(config, path, &inside);
-        if (nested && inside) object = path;
-        if (value == NULL && (!inside || *label != NULL)) continue;
-        *label = path;
-        if (value != NULL) return value;
+    const struct yamldoc_node *paths = yamldoc_get(key, "at");
+    const char *object = NULL, *label = NULL;
+    json_t *value = NULL;
+    if (paths == NULL) return find(config, key->key);
+    for (int i = 0; i < family_count(paths) && value == NULL; i++) {
+        const char *path = family_text(paths, i), *dot = strrchr(path, '.');
+        size_t length = dot != NULL ? (size_t)(dot - path) + 1 : 0;
+        if (length > 0 && object != NULL && strncmp(object, path, length) != 0) continue;
+        value = find(config, path);
+        if (length > 0 && config->inside) object = path;
+        if (value != NULL || (config->inside && label == NULL)) label = path;
     }
-    if (*label == NULL) *label = family_text(key->paths, 0);
-    return NULL;
+    config->label = label != NULL ? label : family_text(paths, 0);
+    return value;
 }
 
 static bool scalar_of(const json_t *json, struct constant *value)
 {
     if (json_is_integer(json))
         *value = (struct constant){.kind = CONSTANT_INTEGER, .integer = json_integer_value(json)};
+    else if (json_is_real(json))
+        *value = (struct constant){.kind = CONSTANT_REAL, .real = json_real_value(json)};
     else if (json_is_boolean(json))
         *value = (struct constant){.kind = CONSTANT_BOOLEAN, .integer = json_is_true(json)};
     else if (json_is_string(json))
@@ -183,260 +193,209 @@ static bool scalar_of(const json_t *json, struct constant *value)
     return true;
 }
 
-/* The value of the key that is read now: a list, whose elements the caller sets. */
-static struct constant *new_list(struct config *config, int index, size_t count)
+/* A list of `count` elements, which the caller sets, as the value of the key. Its length must be
+ * what the family asks for; `json` is NULL if it is the default of a missing key. */
+static struct constant *new_list(struct config *config, size_t count, const json_t *json)
 {
-    struct constant *items = mem_alloc_array(count + 1, sizeof *items);
-    config->lists[index] = items;
-    config->values[config->environment.count] =
+    struct constant *items = mem_alloc_array(count + 1, sizeof *items), length;
+    config->lists[config->environment.count] = items;
+    *config->value =
         (struct constant){.kind = CONSTANT_LIST, .integer = (int64_t)count, .items = items};
+    if (!value_of(config, yamldoc_get(config->key, "length"), &length) ||
+        (length.kind == CONSTANT_INTEGER && length.integer == (int64_t)count))
+        return items;
+    char text[64];
+    constant_format(&length, text);
+    if (json != NULL) refuse_value(config, json, "an array of %s elements", text);
+    refuse(config, STATUS_INVALID_ARGUMENT,
+           "is missing; expected an array of %s elements, and its default has %zu", text, count);
     return items;
 }
 
-/* Whether a list has the length that its family asks for; if not, that is in `length`. */
-static bool has_length(struct config *config, const struct family_key *key, size_t count,
-                       struct constant *length)
+static void read_list(struct config *config, const json_t *json)
 {
-    return key->length.expression == NULL || !evaluate(config, &key->length, length) ||
-           (length->kind == CONSTANT_INTEGER && length->integer == (int64_t)count);
-}
-
-static void read_list(struct config *config, int index, const json_t *json, const char *label)
-{
-    const struct family_key *key = &config->family->keys[index];
     size_t count = json_array_size(json);
     if (!json_is_array(json) || count > LIST_MAX) {
-        refuse_value(config, label, json, "an array");
+        refuse_value(config, json, "an array of at most %d elements", LIST_MAX);
         return;
     }
-    struct constant *items = new_list(config, index, count), length;
+    struct constant *items = new_list(config, count, json);
     for (size_t i = 0; i < count; i++)
         if (!scalar_of(json_array_get(json, i), &items[i]))
-            refuse_value(config, label, json_array_get(json, i), "a text, an integer or a boolean");
-    if (!has_length(config, key, count, &length)) {
-        char expected[80], text[64];
-        snprintf(expected, sizeof expected, "an array of %s elements",
-                 constant_format(&length, text));
-        refuse_value(config, label, json, expected);
-    }
+            refuse_value(config, json_array_get(json, i), "a text, a number or a boolean");
 }
 
-/* The elements of a list that stands as the value of a missing key. */
-static void take_list(struct config *config, int index, const char *label)
+static void read_number(struct config *config, enum family_type type, const json_t *json)
 {
-    const struct family_key *key = &config->family->keys[index];
-    const struct expression *list = key->standard.expression;
-    struct constant *items = new_list(config, index, (size_t)list->item_count), length;
-    for (int i = 0; i < list->item_count; i++) {
-        struct family_expression item = {.node = key->standard.node, .expression = list->items[i]};
-        evaluate(config, &item, &items[i]);
-    }
-    char text[64];
-    if (!has_length(config, key, (size_t)list->item_count, &length))
-        refuse(config, STATUS_INVALID_ARGUMENT, label,
-               "is missing; expected an array of %s elements, and its default has %d",
-               constant_format(&length, text), list->item_count);
+    static const struct {
+        const char *what;
+        int digits; /* of bounds in messages */
+        double low, high;
+    } ranges[] = {[FAMILY_SIZE] = {"an integer", 10, 1, INT32_MAX},
+                  [FAMILY_INTEGER] = {"an integer", 10, INT32_MIN, INT32_MAX},
+                  [FAMILY_NUMBER] = {"a number", 6, -1e30, 1e30},
+                  [FAMILY_PROBABILITY] = {"a number", 6, 0, 1}};
+    bool whole = type == FAMILY_SIZE || type == FAMILY_INTEGER;
+    int digits = ranges[type].digits;
+    double low = ranges[type].low, high = ranges[type].high, number = json_number_value(json);
+    struct constant bound;
+    if (value_of(config, yamldoc_get(config->key, "from"), &bound)) low = number_of(&bound, low);
+    if (value_of(config, yamldoc_get(config->key, "to"), &bound)) high = number_of(&bound, high);
+    if (!(whole ? json_is_integer(json) : json_is_number(json)) || number < low || number > high)
+        refuse_value(config, json, "%s from %.*g to %.*g", ranges[type].what, digits, low, digits,
+                     high);
+    if (type == FAMILY_PROBABILITY && number == 1) refuse_value(config, json, "a number below 1");
+    scalar_of(json, config->value);
+    if (!whole) *config->value = (struct constant){.kind = CONSTANT_REAL, .real = number};
 }
 
-static void read_integer(struct config *config, const struct family_key *key, const json_t *json,
-                         const char *label, struct constant *value)
+static void read_value(struct config *config, const json_t *json)
 {
-    double low = key->type == FAMILY_SIZE ? 1 : bound_of(config, &key->from, INT32_MIN);
-    double high = bound_of(config, &key->to, INT32_MAX);
-    double number = (double)json_integer_value(json);
-    char expected[80];
-    snprintf(expected, sizeof expected, "an integer from %.0f to %.0f", low, high);
-    if (!json_is_integer(json) || !(number >= low && number <= high))
-        refuse_value(config, label, json, expected);
-    *value = (struct constant){.kind = CONSTANT_INTEGER, .integer = json_integer_value(json)};
-}
-
-static void read_number(struct config *config, const struct family_key *key, const json_t *json,
-                        const char *label, struct constant *value)
-{
-    bool probability = key->type == FAMILY_PROBABILITY;
-    double low = probability ? 0 : bound_of(config, &key->from, -1e30);
-    double high = probability ? 1 : bound_of(config, &key->to, 1e30);
-    double number = json_number_value(json);
-    char expected[80];
-    snprintf(expected, sizeof expected, "a number from %g to %g", low, high);
-    if (!json_is_number(json) || !(number >= low && number <= high))
-        refuse_value(config, label, json, expected);
-    if (probability && number == 1) refuse_value(config, label, json, "a number below 1");
-    *value = (struct constant){.kind = CONSTANT_REAL, .real = number};
-}
-
-static void read_value(struct config *config, int index, const json_t *json, const char *label)
-{
-    const struct family_key *key = &config->family->keys[index];
-    struct constant *value = &config->values[config->environment.count];
-    switch (key->type) {
+    enum family_type type = family_type(config->key);
+    const char *expected = NULL;
+    switch (type) {
     case FAMILY_SIZE:
-    case FAMILY_INTEGER: read_integer(config, key, json, label, value); return;
+    case FAMILY_INTEGER:
     case FAMILY_NUMBER:
-    case FAMILY_PROBABILITY: read_number(config, key, json, label, value); return;
-    case FAMILY_BOOLEAN:
-        if (!json_is_boolean(json)) refuse_value(config, label, json, "true or false");
-        break;
-    case FAMILY_TEXT:
-        if (!json_is_string(json)) refuse_value(config, label, json, "a text");
-        break;
-    case FAMILY_LIST: read_list(config, index, json, label); return;
-    case FAMILY_COUNT:
-        if (!json_is_object(json) || json_object_size(json) == 0)
-            refuse_value(config, label, json, "an object with entries");
-        *value =
-            (struct constant){.kind = CONSTANT_INTEGER, .integer = (int64_t)json_object_size(json)};
-        return;
+    case FAMILY_PROBABILITY: read_number(config, type, json); return;
+    case FAMILY_LIST: read_list(config, json); return;
+    case FAMILY_BOOLEAN: expected = json_is_boolean(json) ? NULL : "true or false"; break;
+    case FAMILY_TEXT: expected = json_is_string(json) ? NULL : "a text"; break;
+    case FAMILY_COUNT: expected = json_object_size(json) ? NULL : "an object with entries"; break;
     }
-    if (config->status == NULL) scalar_of(json, value);
+    if (expected != NULL) refuse_value(config, json, "%s", expected);
+    else if (!scalar_of(json, config->value))
+        *config->value =
+            (struct constant){.kind = CONSTANT_INTEGER, .integer = (int64_t)json_object_size(json)};
 }
 
 /* The value of a missing key. */
-static void take_default(struct config *config, int index, const char *label)
+static void take_default(struct config *config)
 {
-    const struct family_key *key = &config->family->keys[index];
-    struct constant *value = &config->values[config->environment.count];
-    if (key->needed.expression != NULL && holds(config, &key->needed)) {
-        char *why = key->why != NULL ? fill_in(config, key->why) : NULL;
-        refuse(config, STATUS_INVALID_ARGUMENT, label, "is missing%s%s", why ? "; " : "",
-               why ? why : "");
-        free(why);
+    const struct yamldoc_node *why = yamldoc_get(config->key, "why");
+    const struct yamldoc_node *node = yamldoc_get(config->key, "default");
+    if (holds(config, yamldoc_get(config->key, "needed"))) {
+        char *reason = fill_in(config, why != NULL ? why->text : "");
+        refuse(config, STATUS_INVALID_ARGUMENT, "is missing%s%s", why != NULL ? "; " : "", reason);
+        free(reason);
     }
-    *value = (struct constant){.kind = CONSTANT_NONE};
-    if (key->type == FAMILY_TEXT && key->text != NULL)
-        *value = (struct constant){.kind = CONSTANT_TEXT, .text = key->text};
-    const struct expression *standard = key->standard.expression;
-    if (standard != NULL && standard->kind == EXPRESSION_LIST) take_list(config, index, label);
-    else if (standard != NULL) evaluate(config, &key->standard, value);
-}
-
-static bool is_supported_value(const struct constant *value, const struct yamldoc_node *word)
-{
-    int64_t integer;
-    double real;
-    switch (value->kind) {
-    case CONSTANT_NONE: return yamldoc_is_null(word);
-    case CONSTANT_BOOLEAN: return strcmp(word->text, value->integer ? "true" : "false") == 0;
-    case CONSTANT_INTEGER: return text_parse_i64(word->text, &integer) && integer == value->integer;
-    case CONSTANT_REAL: return text_parse_f64(word->text, &real) && real == value->real;
-    case CONSTANT_TEXT: return strcmp(word->text, value->text) == 0;
-    case CONSTANT_PAIR:
-    case CONSTANT_LIST: break;
+    if (node == NULL || yamldoc_is_null(node) || config->status != NULL) return;
+    if (family_type(config->key) == FAMILY_TEXT) {
+        *config->value = (struct constant){.kind = CONSTANT_TEXT, .text = node->text};
+        return;
     }
-    return false;
+    const struct expression *standard = expression_of(config, node);
+    if (standard->kind != EXPRESSION_LIST) {
+        evaluate(config, node, standard, config->value);
+        return;
+    }
+    struct constant *items = new_list(config, (size_t)standard->item_count, NULL);
+    for (int i = 0; i < standard->item_count; i++)
+        evaluate(config, node, standard->items[i], &items[i]);
 }
 
-static void check_supported(struct config *config, const struct family_key *key,
-                            const struct constant *value, const char *label)
+/* Whether a value, in messages `found`, is a word of a family file: the number 1 is 1.0, too. */
+static bool is_word(const struct constant *value, const char *found, const char *word)
 {
-    if (config->status != NULL || key->supported == NULL) return;
-    int count = key->supported->item_count;
-    for (int i = 0; i < count; i++)
-        if (is_supported_value(value, key->supported->items[i])) return;
-    struct buf text = {0};
-    if (value->kind == CONSTANT_TEXT) buf_printf(&text, "'%.60s'", value->text);
-    else if (value->kind == CONSTANT_BOOLEAN)
-        buf_add_text(&text, value->integer ? "true" : "false");
-    else add_value(&text, value);
-    buf_add_text(&text, " is not supported; ");
-    for (int i = 0; i < count; i++)
-        buf_printf(&text, "%s%s",
-                   i == 0          ? ""
-                   : i + 1 < count ? ", "
-                                   : " and ",
-                   key->supported->items[i]->text);
-    buf_add_text(&text, count == 1 ? " is" : " are");
-    if (key->why != NULL) buf_printf(&text, ": %s", key->why);
-    refuse(config, STATUS_UNIMPLEMENTED, label, "%s", buf_text(&text));
-    buf_deinit(&text);
+    double a, b;
+    return strcmp(found, word) == 0 || (value->kind != CONSTANT_TEXT && text_parse_f64(found, &a) &&
+                                        text_parse_f64(word, &b) && a == b);
 }
 
-static void read_key(struct config *config, int index)
+static void check_supported(struct config *config, const struct constant *value)
 {
-    const struct family_key *key = &config->family->keys[index];
-    struct environment *environment = &config->environment;
-    struct constant *value = &config->values[environment->count];
-    const json_t *json = find_key(config, key, &config->labels[index]);
-    const char *label = config->labels[index];
+    const struct yamldoc_node *supported = yamldoc_get(config->key, "supported");
+    const struct yamldoc_node *why = yamldoc_get(config->key, "why");
+    const char *quote = value->kind == CONSTANT_TEXT ? "'" : "";
+    struct buf found = {0}, words = {0};
+    bool known = supported == NULL;
+    add_value(&found, value);
+    for (int i = 0, count = family_count(supported); i < count; i++) {
+        add_word(&words, i, count, family_text(supported, i));
+        known = known || is_word(value, buf_text(&found), family_text(supported, i));
+    }
+    if (!known)
+        refuse(config, STATUS_UNIMPLEMENTED, "%s%s%s is not supported; %s %s%s%s", quote,
+               buf_text(&found), quote, buf_text(&words),
+               family_count(supported) == 1 ? "is" : "are", why != NULL ? ": " : "",
+               why != NULL ? why->text : "");
+    buf_deinit(&found);
+    buf_deinit(&words);
+}
+
+static void read_key(struct config *config, const struct yamldoc_node *key)
+{
+    struct constant *value = config->value = &config->values[config->environment.count];
+    const json_t *json = find_key(config, key);
     if (config->status != NULL) return;
+    config->key = key;
     *value = (struct constant){.kind = CONSTANT_NONE};
-    bool null = key->null && json_is_null(json_object_get(config->root, key->name));
-    if (json != NULL) read_value(config, index, json, label);
-    else if (!null) take_default(config, index, label);
+    bool null = family_flag(yamldoc_get(key, "null")) &&
+                json_is_null(json_object_get(config->root, key->key));
+    if (json != NULL) read_value(config, json);
+    else if (!null) take_default(config);
     if (value->kind == CONSTANT_LIST)
-        for (int64_t i = 0; i < value->integer; i++)
-            check_supported(config, key, &value->items[i], label);
-    else if (json != NULL || key->text != NULL || key->standard.expression != NULL)
-        check_supported(config, key, value, label);
-    config->names[environment->count++] = key->name;
+        for (int64_t i = 0; i < value->integer; i++) check_supported(config, &value->items[i]);
+    else if (json != NULL || yamldoc_get(key, "default") != NULL) check_supported(config, value);
+    config->names[config->environment.count++] = key->key;
 }
 
-static void check(struct config *config, const struct family_check *check)
+static void check(struct config *config, const struct yamldoc_node *node)
 {
-    if (holds(config, &check->that) || config->status != NULL) return;
+    if (holds(config, yamldoc_get(node, "that")) || config->status != NULL) return;
+    int key = family_find_key(config->family, yamldoc_get(node, "key")->text);
     struct buf found = {0};
-    add_value(&found, &config->values[LITERALS + check->key]);
-    char *expected = fill_in(config, check->expected);
-    refuse(config, STATUS_INVALID_ARGUMENT, config->labels[check->key], "expected %s, found %s",
-           expected, buf_text(&found));
+    add_value(&found, &config->values[key]);
+    char *expected = fill_in(config, yamldoc_get(node, "expected")->text);
+    find_key(config, config->family->keys[key]);
+    refuse(config, STATUS_INVALID_ARGUMENT, "expected %s, found %s", expected, buf_text(&found));
     buf_deinit(&found);
     free(expected);
 }
 
 /* ---- The whole ---- */
 
-static void refuse_architecture(struct config *config, const char *name)
+static void check_architecture(struct config *config, const json_t *item)
 {
     const struct hf_family *family = config->family;
+    const char *name = json_string_value(item);
+    int count = family_count(family->heads) + 1;
     struct buf known = {0};
-    buf_add_text(&known, family->architecture);
-    for (int i = 0; i < family->head_count; i++)
-        if (strcmp(family->heads[i].architecture, family->architecture) != 0)
-            buf_printf(&known, "%s%s", i + 1 < family->head_count ? ", " : " and ",
-                       family->heads[i].architecture);
-    refuse(config, STATUS_UNIMPLEMENTED, "architectures", "'%.60s' is not supported; of %s, %s %s",
-           name, family->name, buf_text(&known), family->head_count > 0 ? "are" : "is");
+    if (name == NULL) refuse_value(config, item, "an array of texts");
+    else if (strcmp(name, family->architecture) == 0 || family_has_text(family->also, name)) return;
+    for (int i = 0; i < count; i++) {
+        const char *other = hf_family_item(family, HF_FAMILY_ARCHITECTURES, i);
+        if (i == 0 || strcmp(other, family->architecture) != 0) add_word(&known, i, count, other);
+    }
+    refuse(config, STATUS_UNIMPLEMENTED, "'%.60s' is not supported; of %s, %s %s", name,
+           hf_family_name(family), buf_text(&known), count > 1 ? "are" : "is");
     buf_deinit(&known);
 }
 
-static void check_architectures(struct config *config)
-{
-    const struct hf_family *family = config->family;
-    const json_t *list = json_object_get(config->root, "architectures"), *item;
-    size_t index;
-    if (list == NULL || json_is_null(list)) return;
-    if (!json_is_array(list)) refuse_value(config, "architectures", list, "an array of texts");
-    json_array_foreach((json_t *)list, index, item)
-    {
-        if (!json_is_string(item)) {
-            refuse_value(config, "architectures", item, "an array of texts");
-            return;
-        }
-        const char *name = json_string_value(item);
-        if (strcmp(name, family->architecture) == 0 || family_has_text(family->also, name))
-            continue;
-        refuse_architecture(config, name);
-    }
-}
-
-/* Features that no supported architecture has. */
+/* What every family asks for: its own architectures, and no features that none has. */
 static void check_common(struct config *config)
 {
     static const char *const flags[] = {"is_encoder_decoder", "add_cross_attention", "is_decoder"};
-    for (size_t i = 0; i < COUNT_OF(flags); i++) {
-        const json_t *value = json_object_get(config->root, flags[i]);
-        if (value == NULL || json_is_null(value) || json_is_false(value)) continue;
-        if (!json_is_true(value)) refuse_value(config, flags[i], value, "true or false");
-        refuse(config, STATUS_UNIMPLEMENTED, flags[i], "true is not supported");
+    json_t *value = find(config, "model_type"), *item;
+    size_t i;
+    const char *type = json_string_value(value);
+    if (type == NULL || !family_has_text(yamldoc_get(config->family->root, "model_type"), type))
+        refuse(config, STATUS_UNIMPLEMENTED, "'%.60s' is not of the family %s",
+               type != NULL ? type : "", hf_family_name(config->family));
+    value = find(config, "architectures");
+    if (value != NULL && !json_is_array(value)) refuse_value(config, value, "an array of texts");
+    json_array_foreach(value, i, item) check_architecture(config, item);
+    for (i = 0; i < COUNT_OF(flags); i++) {
+        value = find(config, flags[i]);
+        if (value == NULL || json_is_false(value)) continue;
+        if (!json_is_true(value)) refuse_value(config, value, "true or false");
+        refuse(config, STATUS_UNIMPLEMENTED, "true is not supported");
     }
-    const json_t *quantized = json_object_get(config->root, "quantization_config");
-    if (quantized != NULL && !json_is_null(quantized))
-        refuse(config, STATUS_UNIMPLEMENTED, "quantization_config",
-               "quantized weights are not supported");
-    const json_t *pruned = json_object_get(config->root, "pruned_heads");
-    if (json_object_size(pruned) > 0 || json_array_size(pruned) > 0)
-        refuse(config, STATUS_UNIMPLEMENTED, "pruned_heads", "pruned heads are not supported");
+    if (find(config, "quantization_config") != NULL)
+        refuse(config, STATUS_UNIMPLEMENTED, "quantized weights are not supported");
+    value = find(config, "pruned_heads");
+    if (json_object_size(value) > 0 || json_array_size(value) > 0)
+        refuse(config, STATUS_UNIMPLEMENTED, "pruned heads are not supported");
 }
 
 static status_t load(const char *json, size_t length, const char *file, json_t **root)
@@ -456,15 +415,13 @@ static status_t load(const char *json, size_t length, const char *file, json_t *
 
 status_t hf_config_type(const char *json, size_t length, const char *file, char **model_type)
 {
-    json_t *root;
-    TRY(load(json, length, file, &root));
-    struct config config = {.file = file, .root = root};
-    const json_t *value = json_object_get(root, "model_type");
-    if (value == NULL || json_is_null(value))
-        refuse(&config, STATUS_INVALID_ARGUMENT, "model_type", "is missing");
-    else if (!json_is_string(value)) refuse_value(&config, "model_type", value, "a text");
-    if (config.status == NULL) *model_type = mem_strdup(json_string_value(value));
-    json_decref(root);
+    struct config config = {.file = file};
+    TRY(load(json, length, file, &config.root));
+    const json_t *value = find(&config, "model_type");
+    if (value == NULL) refuse(&config, STATUS_INVALID_ARGUMENT, "is missing");
+    else if (!json_is_string(value)) refuse_value(&config, value, "a text");
+    else *model_type = mem_strdup(json_string_value(value));
+    json_decref(config.root);
     return config.status;
 }
 
@@ -479,46 +436,48 @@ status_t hf_config_architecture(const char *json, size_t length, const char *fil
     return NULL;
 }
 
-static void check_type(struct config *config)
+status_t hf_config_with_head(const struct hf_family *family, const char *json, size_t length,
+                             const char *file, const char *head, char **changed)
 {
-    const json_t *value = json_object_get(config->root, "model_type");
-    const char *name = json_string_value(value);
-    if (name == NULL || !family_has_text(config->family->model_types, name))
-        refuse(config, STATUS_UNIMPLEMENTED, "model_type", "'%.60s' is not of the family %s",
-               name != NULL ? name : "", config->family->name);
+    const struct yamldoc_node *name, *found = NULL;
+    struct buf known = {0};
+    json_t *root = NULL;
+    for (int i = 0; i < family_count(family->heads); i++) {
+        if ((name = yamldoc_get(family->heads->items[i], "name")) == NULL) continue;
+        if (strcmp(name->text, head) == 0) found = family->heads->items[i];
+        buf_printf(&known, "%s%s", known.length > 0 ? ", " : "it has ", name->text);
+    }
+    status_t status =
+        found != NULL ? load(json, length, file, &root)
+                      : status_new(STATUS_INVALID_ARGUMENT,
+                                   "model.head: the family %s has no head '%.60s'; %s",
+                                   hf_family_name(family), head,
+                                   known.length > 0 ? buf_text(&known) : "it has none with a name");
+    buf_deinit(&known);
+    if (status != NULL) return status;
+    json_object_set_new(root, "architectures", json_pack("[s]", found->key));
+    *changed = json_dumps(root, JSON_INDENT(2));
+    json_decref(root);
+    return NULL;
 }
 
 static status_t config_open(struct config *config, const struct hf_family *family, const char *json,
                             size_t length, const char *file)
 {
-    static const char *const literals[LITERALS] = {"true", "false", "null"};
-    size_t count = (size_t)family->key_count;
     *config = (struct config){.family = family, .file = file};
     TRY(load(json, length, file, &config->root));
-    config->names = mem_alloc_array(count + LITERALS, sizeof *config->names);
-    config->values = mem_alloc_array(count + LITERALS, sizeof *config->values);
-    config->labels = mem_alloc_array(count + 1, sizeof *config->labels);
-    config->lists = mem_alloc_array(count + 1, sizeof *config->lists);
-    for (int i = 0; i < LITERALS; i++) config->names[i] = literals[i];
-    config->values[0] = (struct constant){.kind = CONSTANT_BOOLEAN, .integer = true};
-    config->values[1] = (struct constant){.kind = CONSTANT_BOOLEAN};
-    config->environment =
-        (struct environment){.names = config->names, .values = config->values, .count = LITERALS};
-    check_type(config);
-    check_architectures(config);
+    config->environment = (struct environment){config->names, config->values, 0, &literals};
     check_common(config);
     return NULL;
 }
 
-static void config_close(struct config *config)
+static status_t config_close(struct config *config)
 {
-    for (int i = 0; i < config->family->key_count && config->lists != NULL; i++)
-        free(config->lists[i]);
-    free(config->lists);
-    free(config->labels);
-    free(config->values);
-    free(config->names);
+    for (int i = 0; i < config->expression_count; i++) expression_free(config->expressions[i]);
+    for (int i = 0; i < config->family->key_count; i++) free(config->lists[i]);
+    free(config->expressions);
     json_decref(config->root);
+    return config->status;
 }
 
 static void add_argument(struct buf *out, const struct constant *value)
@@ -542,33 +501,36 @@ static void add_argument(struct buf *out, const struct constant *value)
     }
 }
 
-static void write_model(const struct config *config, struct hf_model *model)
+static char *write_model(const struct config *config)
 {
+    const struct yamldoc_node *body = yamldoc_get(config->family->root, "body");
     struct buf out = {0};
+    if (body != NULL) buf_printf(&out, "%s\n", body->text);
     buf_printf(&out, "%s\nargs:\n", config->family->model);
     for (int i = 0; i < config->family->key_count; i++) {
-        buf_printf(&out, "  %s: ", config->family->keys[i].name);
-        add_argument(&out, &config->values[LITERALS + i]);
+        buf_printf(&out, "  %s: ", config->names[i]);
+        add_argument(&out, &config->values[i]);
         buf_add_char(&out, '\n');
     }
-    model->text = buf_take(&out);
+    return buf_take(&out);
 }
 
 status_t hf_config_to_model(const struct hf_family *family, const char *json, size_t length,
                             const char *file, struct hf_model *model)
 {
+    const struct yamldoc_node *checks = yamldoc_get(family->root, "checks");
+    const struct yamldoc_node *left_out = yamldoc_get(family->tensors, "left_out");
     struct config config;
-    TRY(config_open(&config, family, json, length, file));
     struct hf_model made = {0};
-    for (int i = 0; i < family->key_count && config.status == NULL; i++) read_key(&config, i);
-    for (int i = 0; i < family->check_count && config.status == NULL; i++)
-        check(&config, &family->checks[i]);
-    for (int i = 0; i < family->left_out_count && config.status == NULL; i++)
-        made.left_out[i] = holds(&config, &family->left_out[i].when);
-    if (config.status == NULL) write_model(&config, &made);
+    TRY(config_open(&config, family, json, length, file));
+    for (int i = 0; i < family->key_count && config.status == NULL; i++)
+        read_key(&config, family->keys[i]);
+    for (int i = 0; i < family_count(checks); i++) check(&config, checks->items[i]);
+    for (int i = 0; i < family_count(left_out); i++)
+        made.left_out[i] = holds(&config, left_out->items[i]);
+    if (config.status == NULL) made.text = write_model(&config);
     if (config.status == NULL) *model = made;
-    config_close(&config);
-    return config.status;
+    return config_close(&config);
 }
 
 void hf_model_deinit(struct hf_model *model)
@@ -577,35 +539,17 @@ void hf_model_deinit(struct hf_model *model)
     *model = (struct hf_model){0};
 }
 
-/* Whether all numbers below `value` survive in 15 digits, which look like what a person wrote. */
-static bool is_short(json_t *value)
+/* Numbers have the digits that a person would write, if these are enough for all of them. */
+static char *write_json(const json_t *root)
 {
-    const char *key;
-    json_t *item;
-    size_t index;
-    char text[32];
-    if (json_is_real(value)) {
-        snprintf(text, sizeof text, "%.15g", json_real_value(value));
-        return strtod(text, NULL) == json_real_value(value);
+    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+    json_t *again = json_loads(text, 0, NULL);
+    if (!json_equal(root, again)) {
+        free(text);
+        text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     }
-    json_object_foreach(value, key, item) if (!is_short(item)) return false;
-    json_array_foreach(value, index, item) if (!is_short(item)) return false;
-    return true;
-}
-
-static void write_export(struct config *config, const char *dtype, struct buf *out)
-{
-    json_object_set_new(config->root, "architectures",
-                        json_pack("[s]", config->family->architecture));
-    /* newer versions of transformers write "dtype"; all of them read "torch_dtype" */
-    bool newer = json_object_get(config->root, "dtype") != NULL;
-    json_object_del(config->root, newer ? "torch_dtype" : "dtype");
-    json_object_set_new(config->root, newer ? "dtype" : "torch_dtype", json_string(dtype));
-    size_t digits = is_short(config->root) ? 15 : 17;
-    char *text = json_dumps(config->root, JSON_INDENT(2) | JSON_REAL_PRECISION(digits));
-    buf_add_text(out, text);
-    buf_add_char(out, '\n');
-    free(text);
+    json_decref(again);
+    return text;
 }
 
 status_t hf_config_export(const struct hf_family *family, const char *json, size_t length,
@@ -613,7 +557,13 @@ status_t hf_config_export(const struct hf_family *family, const char *json, size
 {
     struct config config;
     TRY(config_open(&config, family, json, length, "config.json"));
-    if (config.status == NULL) write_export(&config, dtype, out);
-    config_close(&config);
-    return config.status;
+    json_object_set_new(config.root, "architectures", json_pack("[s]", family->architecture));
+    /* newer versions of transformers write "dtype"; all of them read "torch_dtype" */
+    bool newer = json_object_get(config.root, "dtype") != NULL;
+    json_object_del(config.root, newer ? "torch_dtype" : "dtype");
+    json_object_set_new(config.root, newer ? "dtype" : "torch_dtype", json_string(dtype));
+    char *text = write_json(config.root);
+    if (config.status == NULL) buf_printf(out, "%s\n", text);
+    free(text);
+    return config_close(&config);
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "hf/hf.h"
 
@@ -29,9 +30,7 @@ static char *own_directory(void)
 
 static int is_family_file(const struct dirent *entry)
 {
-    size_t length = strlen(entry->d_name);
-    return length > 5 && entry->d_name[0] != '.' &&
-           strcmp(entry->d_name + length - 5, ".yaml") == 0;
+    return file_name_is_plain(entry->d_name, ".yaml");
 }
 
 static status_t visit_file(const char *path, hf_family_visit *visit, void *user, bool *done)
@@ -84,17 +83,41 @@ status_t hf_families_each(const char *const *dirs, int dir_count, hf_family_visi
 
 struct family_search {
     const char *model_type;
+    status_t broken;  /* the first file with a mistake that serves other model types */
     char *text;       /* of the family that serves it; NULL: not found yet */
     struct buf known; /* the model types of those that were seen */
 };
+
+/* Whether a file that cannot be read as a family seems meant for the model type: by its name, or
+ * by its model_type. Then the search must not continue to another family. */
+static bool is_meant(const struct hf_family_file *file, const char *model_type)
+{
+    static const char key[] = "\nmodel_type:";
+    char *name = mem_printf("/%s.yaml", model_type), *text = mem_printf("\n%s", file->text);
+    const char *at = strstr(text, key);
+    bool meant = strcmp(strrchr(file->path, '/'), name) == 0;
+    if (at != NULL) at += strlen(key);
+    while (at != NULL && !meant) {
+        size_t length = strcspn(at, " \t\r\n,[]\"'#");
+        meant = length > 0 && length == strlen(model_type) && strncmp(at, model_type, length) == 0;
+        at += length;
+        /* the value ends where a line starts another key */
+        at = *at == '\0' || (*at == '\n' && strchr(" -", at[1]) == NULL) ? NULL : at + 1;
+    }
+    free(name);
+    free(text);
+    return meant;
+}
 
 static status_t take_if_named(void *user, const struct hf_family_file *file, status_t error,
                               bool *done)
 {
     struct family_search *search = user;
     const char *type;
-    if (error != NULL) return error;
-    for (int i = 0; (type = hf_family_item(file->family, HF_FAMILY_MODEL_TYPES, i)) != NULL; i++) {
+    if (error != NULL && is_meant(file, search->model_type)) return error;
+    search->broken = status_first(search->broken, error);
+    for (int i = 0;
+         error == NULL && (type = hf_family_item(file->family, HF_FAMILY_MODEL_TYPES, i)); i++) {
         buf_printf(&search->known, "%s%.60s", search->known.length > 0 ? ", " : "", type);
         *done = *done || strcmp(type, search->model_type) == 0;
     }
@@ -107,11 +130,32 @@ status_t hf_family_find(const char *const *dirs, int dir_count, const char *mode
     struct family_search search = {.model_type = model_type};
     status_t status = hf_families_each(dirs, dir_count, take_if_named, &search);
     if (status == NULL && search.text == NULL)
-        status = status_new(STATUS_UNIMPLEMENTED, "model_type: '%.60s' is not supported; %s are",
-                            model_type,
-                            search.known.length > 0 ? buf_text(&search.known) : "no families");
+        status = status_new(STATUS_UNIMPLEMENTED,
+                            "model_type: '%.60s' is not supported; %s are%s%s", model_type,
+                            search.known.length > 0 ? buf_text(&search.known) : "no families",
+                            search.broken != NULL ? "; a family file is broken: " : "",
+                            search.broken != NULL ? status_message(search.broken) : "");
+    status_free(search.broken);
     if (status == NULL) *text = search.text;
     else free(search.text);
     buf_deinit(&search.known);
     return status;
+}
+
+static status_t report_broken(void *user, const struct hf_family_file *file, status_t error,
+                              bool *done)
+{
+    (void)user;
+    (void)file;
+    (void)done;
+    log_status(LOG_WARNING, "family_broken", error);
+    return NULL;
+}
+
+void hf_families_report(const char *const *dirs, int dir_count)
+{
+    bool done = false;
+    for (int i = 0; i < dir_count; i++)
+        log_status(LOG_WARNING, "family_broken",
+                   visit_directory(dirs[i], true, report_broken, NULL, &done));
 }

@@ -1,4 +1,4 @@
-/* Family files, read; see hf.h and family.h. */
+/* Family files: their form, and their heads; see hf.h and family.h. */
 #include "hf/family.h"
 
 #include <stdlib.h>
@@ -7,9 +7,198 @@
 #include "base/array.h"
 #include "base/mem.h"
 
-enum { KEYS_MAX = 128, CHECKS_MAX = 64, TEXTS_MAX = 64, HEADS_MAX = 32 };
+enum {
+    KEYS_MAX = FAMILY_KEYS_MAX / 2,
+    CHECKS_MAX = 64,
+    TEXTS_MAX = 64,
+    HEADS_MAX = 32,
+    FIELDS_MAX = 16
+};
 
-int family_text_count(const struct yamldoc_node *node)
+static const char *const types[] = {"size",    "integer", "number", "probability",
+                                    "boolean", "text",    "list",   "count"};
+
+/* ---- The form of a file ---- */
+
+enum kind { TEXT, FLAG, ROW, TYPE, VALUE, EXPRESSION, ENDING, TEXTS, LIST, MAPPING, FIELDS, KEY };
+
+struct form {
+    const char *name; /* of a field */
+    enum kind kind;
+    const char *what;         /* that is expected; NULL: as yaml.h says it */
+    const struct form *items; /* of LIST and MAPPING: what each is; of FIELDS and KEY: all that
+                               * there may be, up to one without a name */
+    int max;                  /* the number of items of LIST and MAPPING */
+    bool required;
+};
+
+static const struct form a_text = {.kind = TEXT}, an_ending = {.kind = ENDING};
+static const struct form a_row = {.kind = ROW}, an_expression = {.kind = EXPRESSION};
+static const struct form a_value = {.kind = VALUE, .what = "a number or a text"};
+static const struct form texts = {.kind = LIST, "a text or a list of texts", &a_text, TEXTS_MAX};
+
+static const struct form key_fields[] = {
+    {.name = "type", TYPE, .required = true},
+    {.name = "at", .kind = TEXTS},
+    {.name = "why", .kind = TEXT},
+    {.name = "null", .kind = FLAG},
+    {.name = "from", .kind = EXPRESSION},
+    {.name = "to", .kind = EXPRESSION},
+    {.name = "needed", .kind = EXPRESSION},
+    {.name = "length", .kind = EXPRESSION},
+    {.name = "supported", LIST, "a list of values", &a_value, YAMLDOC_MAX_NODES},
+    {.name = "default", VALUE, "an expression or a text"},
+    {.name = NULL},
+};
+static const struct form a_key = {.kind = KEY, "a key's type and default", key_fields};
+static const char keys[] = "a mapping from keys of config.json to what they may be";
+
+static const struct form check_fields_of[] = {
+    {.name = "key", TEXT, .required = true},
+    {.name = "that", EXPRESSION, .required = true},
+    {.name = "expected", TEXT, .required = true},
+    {.name = NULL},
+};
+static const struct form a_check = {.kind = FIELDS, "key, that and expected", check_fields_of};
+
+static const struct form tensor_fields[] = {
+    {.name = "prefix", .kind = TEXT},
+    {.name = "bare", .kind = TEXTS},
+    {.name = "buffers", .kind = TEXTS},
+    {.name = "other_heads", .kind = TEXTS},
+    {.name = "new", .kind = TEXTS},
+    {.name = "names", MAPPING, "a mapping from names to names", &a_text, TEXTS_MAX},
+    {.name = "old_names", MAPPING, "a mapping from old ends to new ones", &an_ending, TEXTS_MAX},
+    {.name = "grids", MAPPING, "a mapping from tables to their first rows", &a_row, TEXTS_MAX},
+    {.name = "left_out",
+     MAPPING,
+     "a mapping from parameters to conditions",
+     &an_expression,
+     HF_LEFT_OUT_MAX},
+    {.name = NULL},
+};
+
+static const struct form head_fields[] = {
+    {.name = "name", .kind = TEXT},
+    {.name = "bare", .kind = FLAG},
+    {.name = "config", MAPPING, keys, &a_key, KEYS_MAX},
+    {.name = "other_heads", .kind = TEXTS},
+    {.name = "new", .kind = TEXTS},
+    {.name = "model", TEXT, "a model file as a text (model: |)", .required = true},
+    {.name = NULL},
+};
+static const struct form a_head = {.kind = FIELDS,
+                                   "a head: name, config, other_heads, new, model",
+                                   head_fields};
+
+static const struct form family_fields[] = {
+    {.name = "name", TEXT, .required = true},
+    {.name = "model_type", TEXTS, .required = true},
+    {.name = "architecture", TEXT, .required = true},
+    {.name = "also", .kind = TEXTS},
+    {.name = "config", MAPPING, keys, &a_key, KEYS_MAX, .required = true},
+    {.name = "checks", LIST, "a list of checks", &a_check, CHECKS_MAX},
+    {.name = "tensors", FIELDS, "what is to be known of tensors in files", tensor_fields},
+    {.name = "body", TEXT, "sections of a model file as a text (body: |)"},
+    {.name = "model", TEXT, "a model file as a text (model: |)", .required = true},
+    {.name = "heads", MAPPING, "a mapping from architectures to heads", &a_head, HEADS_MAX},
+    {.name = NULL},
+};
+static const struct form a_family = {.kind = FIELDS,
+                                     "a family: name, model_type, architecture, config, model",
+                                     family_fields};
+
+status_t family_expression(const struct yamldoc_node *node, struct expression **expression)
+{
+    return yamldoc_wrap(expression_parse(yamldoc_is_null(node) ? "None" : node->text, expression),
+                        node);
+}
+
+static status_t check_expression(const struct yamldoc_node *node)
+{
+    struct expression *parsed = NULL;
+    if (node->kind != YAMLDOC_SCALAR) return yamldoc_expected(node, "an expression");
+    TRY(family_expression(node, &parsed));
+    expression_free(parsed);
+    return NULL;
+}
+
+/* An old name ends differently: "*LayerNorm.gamma" and "*LayerNorm.weight". */
+static status_t check_old_name(const struct yamldoc_node *node)
+{
+    const char *name;
+    TRY(yamldoc_read_text(node, NULL, &name));
+    if (strrchr(node->key, '*') == node->key && strrchr(name, '*') == name) return NULL;
+    return yamldoc_key_error(node, "expected an end of names such as *.gamma: *.weight");
+}
+
+static status_t check_form(const struct yamldoc_node *node, const struct form *form);
+
+static status_t check_items(const struct yamldoc_node *node, const struct form *form)
+{
+    if (node->kind != (form->kind == MAPPING ? YAMLDOC_MAPPING : YAMLDOC_SEQUENCE))
+        return yamldoc_expected(node, form->what);
+    if (node->item_count > form->max)
+        return yamldoc_key_error(node, "more than %d entries", form->max);
+    for (int i = 0; i < node->item_count; i++) TRY(check_form(node->items[i], form->items));
+    return NULL;
+}
+
+static status_t check_fields(const struct yamldoc_node *node, const struct form *form)
+{
+    const char *known[FIELDS_MAX];
+    size_t count = 0;
+    for (const struct form *field = form->items; field->name != NULL; field++)
+        known[count++] = field->name;
+    TRY(yamldoc_expect_mapping(node, form->what));
+    TRY(yamldoc_check_keys(node, known, count));
+    for (const struct form *field = form->items; field->name != NULL; field++) {
+        struct yamldoc_node *item = yamldoc_get(node, field->name);
+        if (field->required) TRY(yamldoc_require(node, field->name, &item));
+        if (item != NULL) TRY(check_form(item, field));
+    }
+    return NULL;
+}
+
+/* Also what relates its values: a default is a text or an expression, as the type says. */
+static status_t check_key(const struct yamldoc_node *node, const struct form *form)
+{
+    if (!name_is_valid(node->key) || strcmp(node->key, "x") == 0 ||
+        strcmp(node->key, "output") == 0 || strcmp(node->key, "target") == 0)
+        return yamldoc_error(node, "a key cannot be called '%.60s' here", node->key);
+    TRY(check_fields(node, form));
+    const struct yamldoc_node *standard = yamldoc_get(node, "default");
+    if (standard == NULL) return NULL;
+    if (family_type(node) != FAMILY_TEXT) return check_expression(standard);
+    return yamldoc_is_null(standard) ? NULL : check_form(standard, &a_text);
+}
+
+static status_t check_form(const struct yamldoc_node *node, const struct form *form)
+{
+    const char *text;
+    int64_t row;
+    bool flag;
+    int type;
+    switch (form->kind) {
+    case TEXT: return yamldoc_read_text(node, form->what, &text);
+    case FLAG: return yamldoc_read_bool(node, &flag);
+    case ROW: return yamldoc_read_i64(node, 0, INT32_MAX, &row);
+    case TYPE: return yamldoc_read_choice(node, types, COUNT_OF(types), &type);
+    case VALUE: return node->kind == YAMLDOC_SCALAR ? NULL : yamldoc_expected(node, form->what);
+    case EXPRESSION: return check_expression(node);
+    case ENDING: return check_old_name(node);
+    case TEXTS: return check_form(node, node->kind == YAMLDOC_SCALAR ? &a_text : &texts);
+    case LIST:
+    case MAPPING: return check_items(node, form);
+    case FIELDS: return check_fields(node, form);
+    case KEY: break;
+    }
+    return check_key(node, form);
+}
+
+/* ---- Its parts ---- */
+
+int family_count(const struct yamldoc_node *node)
 {
     return node == NULL ? 0 : node->kind == YAMLDOC_SCALAR ? 1 : node->item_count;
 }
@@ -19,260 +208,78 @@ const char *family_text(const struct yamldoc_node *node, int index)
     return node->kind == YAMLDOC_SCALAR ? node->text : node->items[index]->text;
 }
 
-bool family_has_text(const struct yamldoc_node *node, const char *text)
+bool family_has_text(const struct yamldoc_node *node, const char *wanted)
 {
-    for (int i = 0; i < family_text_count(node); i++)
-        if (strcmp(family_text(node, i), text) == 0) return true;
+    for (int i = 0; i < family_count(node); i++)
+        if (strcmp(family_text(node, i), wanted) == 0) return true;
     return false;
+}
+
+bool family_flag(const struct yamldoc_node *node)
+{
+    return node != NULL && strcmp(node->text, "true") == 0;
+}
+
+enum family_type family_type(const struct yamldoc_node *node)
+{
+    int type = 0;
+    status_free(yamldoc_read_choice(yamldoc_get(node, "type"), types, COUNT_OF(types), &type));
+    return (enum family_type)type;
+}
+
+int family_find_key(const struct hf_family *family, const char *name)
+{
+    int index = family->key_count - 1;
+    while (index >= 0 && strcmp(family->keys[index]->key, name) != 0) index--;
+    return index;
+}
+
+/* Those of names that are there replace them. */
+static void take_keys(struct hf_family *family, const struct yamldoc_node *config)
+{
+    for (int i = 0; i < family_count(config); i++) {
+        int at = family_find_key(family, config->items[i]->key);
+        if (at < 0) at = family->key_count++;
+        family->keys[at] = config->items[i];
+    }
 }
 
 const char *hf_family_name(const struct hf_family *family)
 {
-    return family->name;
-}
-
-static const char *item_of(const struct yamldoc_node *texts, int index)
-{
-    return index < family_text_count(texts) ? family_text(texts, index) : NULL;
-}
-
-/* The one that is trained, its heads, and those whose files are read, too. */
-static const char *architecture_of(const struct hf_family *family, int index)
-{
-    if (index == 0) return family->architecture;
-    if (--index < family->head_count) return family->heads[index].architecture;
-    return item_of(family->also, index - family->head_count);
+    return yamldoc_get(family->root, "name")->text;
 }
 
 const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index)
 {
-    switch (list) {
-    case HF_FAMILY_MODEL_TYPES: return item_of(family->model_types, index);
-    case HF_FAMILY_ARCHITECTURES: return architecture_of(family, index);
-    case HF_FAMILY_KEYS: return index < family->key_count ? family->keys[index].name : NULL;
+    const struct yamldoc_node *from = yamldoc_get(family->root, "model_type");
+    if (list == HF_FAMILY_KEYS) return index < family->key_count ? family->keys[index]->key : NULL;
+    if (list == HF_FAMILY_ARCHITECTURES) {
+        if (index-- == 0) return family->architecture;
+        if (index < family_count(family->heads)) return family->heads->items[index]->key;
+        index -= family_count(family->heads);
+        from = family->also;
+    }
+    return index < family_count(from) ? family_text(from, index) : NULL;
+}
+
+static status_t take_root(struct hf_family *family, const struct yamldoc_node *root)
+{
+    TRY(check_form(root, &a_family));
+    take_keys(family, yamldoc_get(root, "config"));
+    family->root = root;
+    family->heads = yamldoc_get(root, "heads");
+    family->tensors = yamldoc_get(root, "tensors");
+    family->also = yamldoc_get(root, "also");
+    family->architecture = yamldoc_get(root, "architecture")->text;
+    family->model = yamldoc_get(root, "model")->text;
+    family->other_heads = yamldoc_get(family->tensors, "other_heads");
+    const struct yamldoc_node *relations = yamldoc_get(root, "checks");
+    for (int i = 0; i < family_count(relations); i++) {
+        const struct yamldoc_node *name = yamldoc_get(relations->items[i], "key");
+        if (family_find_key(family, name->text) < 0)
+            return yamldoc_key_error(name, "config has no key '%.60s'", name->text);
     }
     return NULL;
-}
-
-/* A text or a list of some; may be NULL. */
-static status_t read_texts(const struct yamldoc_node *node, const struct yamldoc_node **texts)
-{
-    const char *text = NULL;
-    *texts = node;
-    if (node == NULL || node->kind == YAMLDOC_SCALAR) return yamldoc_read_text(node, NULL, &text);
-    TRY(yamldoc_expect_sequence(node, "a text or a list of texts"));
-    if (node->item_count > TEXTS_MAX)
-        return yamldoc_key_error(node, "more than %d texts", TEXTS_MAX);
-    for (int i = 0; i < node->item_count; i++) TRY(yamldoc_read_text(node->items[i], NULL, &text));
-    return NULL;
-}
-
-/* A mapping from texts to texts; may be NULL. */
-static status_t read_pairs(const struct yamldoc_node *node, const struct yamldoc_node **pairs)
-{
-    const char *text = NULL;
-    *pairs = node;
-    if (node == NULL) return NULL;
-    TRY(yamldoc_expect_mapping(node, "a mapping from names to names"));
-    if (node->item_count > TEXTS_MAX)
-        return yamldoc_key_error(node, "more than %d names", TEXTS_MAX);
-    for (int i = 0; i < node->item_count; i++) TRY(yamldoc_read_text(node->items[i], NULL, &text));
-    return NULL;
-}
-
-static status_t read_expression(const struct yamldoc_node *node,
-                                struct family_expression *expression)
-{
-    if (node == NULL) return NULL;
-    if (node->kind != YAMLDOC_SCALAR) return yamldoc_expected(node, "an expression");
-    expression->node = node;
-    const char *text = yamldoc_is_null(node) ? "None" : node->text;
-    status_t status = expression_parse(text, &expression->expression);
-    if (status == NULL) return NULL;
-    char *path = yamldoc_path(node);
-    status = status_wrap(status, "%s:%d: key '%s'", node->file, node->line, path);
-    free(path);
-    return status;
-}
-
-static status_t read_key(struct family_key *key, const struct yamldoc_node *node)
-{
-    static const char *const words[] = {"type", "at",     "default",   "from",   "to",
-                                        "why",  "needed", "supported", "length", "null"};
-    static const char *const types[] = {"size",    "integer", "number", "probability",
-                                        "boolean", "text",    "list",   "count"};
-    struct yamldoc_node *type = NULL;
-    int index = 0;
-    key->name = node->key;
-    if (!name_is_valid(node->key) || strcmp(node->key, "x") == 0 ||
-        strcmp(node->key, "output") == 0 || strcmp(node->key, "target") == 0)
-        return yamldoc_error(node, "a key cannot be called '%.60s' here", node->key);
-    TRY(yamldoc_expect_mapping(node, "a key's type and default"));
-    TRY(yamldoc_check_keys(node, words, COUNT_OF(words)));
-    TRY(yamldoc_require(node, "type", &type));
-    TRY(yamldoc_read_choice(type, types, COUNT_OF(types), &index));
-    key->type = (enum family_type)index;
-    TRY(read_texts(yamldoc_get(node, "at"), &key->paths));
-    TRY(yamldoc_read_text(yamldoc_get(node, "why"), NULL, &key->why));
-    TRY(yamldoc_read_bool(yamldoc_get(node, "null"), &key->null));
-    TRY(read_expression(yamldoc_get(node, "from"), &key->from));
-    TRY(read_expression(yamldoc_get(node, "to"), &key->to));
-    TRY(read_expression(yamldoc_get(node, "needed"), &key->needed));
-    TRY(read_expression(yamldoc_get(node, "length"), &key->length));
-    key->supported = yamldoc_get(node, "supported");
-    if (key->supported != NULL) {
-        TRY(yamldoc_expect_sequence(key->supported, "a list of values"));
-        for (int i = 0; i < key->supported->item_count; i++)
-            if (key->supported->items[i]->kind != YAMLDOC_SCALAR)
-                return yamldoc_expected(key->supported->items[i], "a number or a text");
-    }
-    const struct yamldoc_node *standard = yamldoc_get(node, "default");
-    if (key->type != FAMILY_TEXT) return read_expression(standard, &key->standard);
-    if (standard != NULL && yamldoc_is_null(standard)) return NULL;
-    return yamldoc_read_text(standard, NULL, &key->text);
-}
-
-static int find_key(const struct hf_family *family, const char *name)
-{
-    for (int i = 0; i < family->key_count; i++)
-        if (strcmp(family->keys[i].name, name) == 0) return i;
-    return -1;
-}
-
-static status_t read_keys(const struct yamldoc_node *config, struct family_key **keys, int *count)
-{
-    TRY(yamldoc_expect_mapping(config, "a mapping from keys of config.json to what they may be"));
-    if (config->item_count > KEYS_MAX)
-        return yamldoc_key_error(config, "more than %d keys", KEYS_MAX);
-    *keys = mem_alloc_array((size_t)config->item_count + 1, sizeof **keys);
-    for (int i = 0; i < config->item_count; i++)
-        TRY(read_key(&(*keys)[(*count)++], config->items[i]));
-    return NULL;
-}
-
-static status_t read_check(struct hf_family *family, const struct yamldoc_node *node)
-{
-    static const char *const words[] = {"key", "that", "expected"};
-    struct family_check *check = &family->checks[family->check_count++];
-    struct yamldoc_node *key = NULL, *that = NULL, *expected = NULL;
-    const char *name = NULL;
-    TRY(yamldoc_expect_mapping(node, "key, that and expected"));
-    TRY(yamldoc_check_keys(node, words, 3));
-    TRY(yamldoc_require(node, "key", &key));
-    TRY(yamldoc_require(node, "that", &that));
-    TRY(yamldoc_require(node, "expected", &expected));
-    TRY(yamldoc_read_text(key, NULL, &name));
-    check->key = find_key(family, name);
-    if (check->key < 0) return yamldoc_key_error(key, "config has no key '%.60s'", name);
-    TRY(read_expression(that, &check->that));
-    return yamldoc_read_text(expected, NULL, &check->expected);
-}
-
-static status_t read_checks(struct hf_family *family, const struct yamldoc_node *checks)
-{
-    if (checks == NULL) return NULL;
-    TRY(yamldoc_expect_sequence(checks, "a list of checks"));
-    if (checks->item_count > CHECKS_MAX)
-        return yamldoc_key_error(checks, "more than %d checks", CHECKS_MAX);
-    family->checks = mem_alloc_array((size_t)checks->item_count + 1, sizeof *family->checks);
-    for (int i = 0; i < checks->item_count; i++) TRY(read_check(family, checks->items[i]));
-    return NULL;
-}
-
-static status_t read_left_out(struct hf_family *family, const struct yamldoc_node *node)
-{
-    if (node == NULL) return NULL;
-    TRY(yamldoc_expect_mapping(node, "a mapping from parameters to conditions"));
-    if (node->item_count > HF_LEFT_OUT_MAX)
-        return yamldoc_key_error(node, "more than %d parameters", HF_LEFT_OUT_MAX);
-    family->left_out = mem_alloc_array((size_t)node->item_count + 1, sizeof *family->left_out);
-    for (int i = 0; i < node->item_count; i++) {
-        struct family_left_out *left_out = &family->left_out[family->left_out_count++];
-        left_out->parameter = node->items[i]->key;
-        TRY(read_expression(node->items[i], &left_out->when));
-    }
-    return NULL;
-}
-
-/* An old name ends differently: "*LayerNorm.gamma" and "*LayerNorm.weight". */
-static status_t check_old_names(const struct yamldoc_node *pairs)
-{
-    for (int i = 0; pairs != NULL && i < pairs->item_count; i++) {
-        const struct yamldoc_node *pair = pairs->items[i];
-        if (pair->key[0] != '*' || pair->text[0] != '*' || strchr(pair->key + 1, '*') != NULL ||
-            strchr(pair->text + 1, '*') != NULL)
-            return yamldoc_key_error(pair, "expected an end of names such as *.gamma: *.weight");
-    }
-    return NULL;
-}
-
-static status_t read_tensors(struct hf_family *family, const struct yamldoc_node *node)
-{
-    static const char *const words[] = {"prefix", "bare",      "buffers", "other_heads",
-                                        "names",  "old_names", "left_out"};
-    family->prefix = "";
-    if (node == NULL) return NULL;
-    TRY(yamldoc_expect_mapping(node, "what is to be known of tensors in files"));
-    TRY(yamldoc_check_keys(node, words, COUNT_OF(words)));
-    TRY(yamldoc_read_text(yamldoc_get(node, "prefix"), NULL, &family->prefix));
-    TRY(read_texts(yamldoc_get(node, "bare"), &family->bare));
-    TRY(read_texts(yamldoc_get(node, "buffers"), &family->buffers));
-    TRY(read_texts(yamldoc_get(node, "other_heads"), &family->other_heads));
-    TRY(read_pairs(yamldoc_get(node, "names"), &family->names));
-    TRY(read_pairs(yamldoc_get(node, "old_names"), &family->old_names));
-    TRY(check_old_names(family->old_names));
-    return read_left_out(family, yamldoc_get(node, "left_out"));
-}
-
-static status_t read_head(struct family_head *head, const struct yamldoc_node *node)
-{
-    static const char *const words[] = {"config", "other_heads", "new", "model"};
-    struct yamldoc_node *model = NULL;
-    head->architecture = node->key;
-    TRY(yamldoc_expect_mapping(node, "a head: config, other_heads, new, model"));
-    TRY(yamldoc_check_keys(node, words, COUNT_OF(words)));
-    const struct yamldoc_node *config = yamldoc_get(node, "config");
-    if (config != NULL) TRY(read_keys(config, &head->keys, &head->key_count));
-    TRY(read_texts(yamldoc_get(node, "other_heads"), &head->other_heads));
-    TRY(read_texts(yamldoc_get(node, "new"), &head->fresh));
-    TRY(yamldoc_require(node, "model", &model));
-    return yamldoc_read_text(model, "sections of a model file as a text (model: |)", &head->model);
-}
-
-static status_t read_heads(struct hf_family *family, const struct yamldoc_node *heads)
-{
-    if (heads == NULL) return NULL;
-    TRY(yamldoc_expect_mapping(heads, "a mapping from architectures to heads"));
-    if (heads->item_count > HEADS_MAX)
-        return yamldoc_key_error(heads, "more than %d heads", HEADS_MAX);
-    family->heads = mem_alloc_array((size_t)heads->item_count + 1, sizeof *family->heads);
-    for (int i = 0; i < heads->item_count; i++)
-        TRY(read_head(&family->heads[family->head_count++], heads->items[i]));
-    return NULL;
-}
-
-static status_t read_family(struct hf_family *family, const struct yamldoc_node *root)
-{
-    static const char *const words[] = {"name",   "model_type", "architecture", "also", "config",
-                                        "checks", "tensors",    "model",        "heads"};
-    struct yamldoc_node *name = NULL, *types = NULL, *architecture = NULL, *config = NULL;
-    struct yamldoc_node *model = NULL;
-    TRY(yamldoc_expect_mapping(root, "a family: name, model_type, architecture, config, model"));
-    TRY(yamldoc_check_keys(root, words, COUNT_OF(words)));
-    TRY(yamldoc_require(root, "name", &name));
-    TRY(yamldoc_read_text(name, NULL, &family->name));
-    TRY(yamldoc_require(root, "model_type", &types));
-    TRY(read_texts(types, &family->model_types));
-    TRY(yamldoc_require(root, "architecture", &architecture));
-    TRY(yamldoc_read_text(architecture, NULL, &family->architecture));
-    TRY(read_texts(yamldoc_get(root, "also"), &family->also));
-    TRY(yamldoc_require(root, "config", &config));
-    TRY(read_keys(config, &family->keys, &family->key_count));
-    TRY(read_checks(family, yamldoc_get(root, "checks")));
-    TRY(read_tensors(family, yamldoc_get(root, "tensors")));
-    TRY(yamldoc_require(root, "model", &model));
-    TRY(read_heads(family, yamldoc_get(root, "heads")));
-    return yamldoc_read_text(model, "a model file as a text (model: |)", &family->model);
 }
 
 status_t hf_family_parse(const char *text, size_t length, const char *file,
@@ -285,41 +292,42 @@ status_t hf_family_parse(const char *text, size_t length, const char *file,
     TRY(yamldoc_parse(text, length, file, &document));
     struct hf_family *made = mem_alloc(sizeof *made);
     made->document = document;
-    status_t status = read_family(made, document->root);
+    status_t status = take_root(made, document->root);
     if (status == NULL) *family = made;
     else hf_family_free(made);
     return status;
 }
 
-void family_key_deinit(struct family_key *key)
-{
-    expression_free(key->standard.expression);
-    expression_free(key->from.expression);
-    expression_free(key->to.expression);
-    expression_free(key->needed.expression);
-    expression_free(key->length.expression);
-}
-
-static void free_keys(struct family_key *keys, int count)
-{
-    for (int i = 0; i < count; i++) family_key_deinit(&keys[i]);
-    free(keys);
-}
-
 void hf_family_free(struct hf_family *family)
 {
     if (family == NULL) return;
-    for (int i = 0; i < family->head_count; i++)
-        free_keys(family->heads[i].keys, family->heads[i].key_count);
-    free(family->heads);
-    free(family->composed);
-    free_keys(family->keys, family->key_count);
-    for (int i = 0; i < family->check_count; i++)
-        expression_free(family->checks[i].that.expression);
-    for (int i = 0; i < family->left_out_count; i++)
-        expression_free(family->left_out[i].when.expression);
-    free(family->checks);
-    free(family->left_out);
     yamldoc_free(family->document);
     free(family);
+}
+
+/* ---- The head that a config.json chooses ---- */
+
+static void take_head(struct hf_family *family, const struct yamldoc_node *head)
+{
+    family->model = yamldoc_get(head, "model")->text;
+    family->architecture = head->key;
+    family->also = NULL;
+    family->is_bare = family_flag(yamldoc_get(head, "bare"));
+    family->other_heads = yamldoc_get(head, "other_heads");
+    family->fresh = yamldoc_get(head, "new");
+    take_keys(family, yamldoc_get(head, "config"));
+}
+
+status_t hf_family_choose(struct hf_family *family, const char *json, size_t length,
+                          const char *file)
+{
+    char *architecture = NULL;
+    TRY(hf_config_architecture(json, length, file, &architecture));
+    if (architecture == NULL) return NULL;
+    const struct yamldoc_node *head = yamldoc_get(family->heads, architecture);
+    if (head != NULL) take_head(family, head);
+    else if (family_has_text(family->also, architecture))
+        family->fresh = yamldoc_get(family->tensors, "new");
+    free(architecture);
+    return NULL;
 }

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/buf.h"
 #include "base/status.h"
@@ -31,6 +32,13 @@ void hf_family_free(struct hf_family *family); /* accepts NULL */
  */
 status_t hf_family_choose(struct hf_family *family, const char *json, size_t length,
                           const char *file) FSDPD_MUST_USE;
+
+/*
+ * A config.json that names the architecture of the head that is called `head`, for the caller to
+ * free. INVALID_ARGUMENT if the family has none of this name.
+ */
+status_t hf_config_with_head(const struct hf_family *family, const char *json, size_t length,
+                             const char *file, const char *head, char **changed) FSDPD_MUST_USE;
 
 const char *hf_family_name(const struct hf_family *family);
 
@@ -90,6 +98,10 @@ char *hf_parameter_name(const struct hf_family *family, const char *name, enum h
  * it then gets initial values. */
 bool hf_parameter_is_new(const struct hf_family *family, const char *parameter);
 
+/* Of a table of positions whose rows are the places of a square grid, row by row, after those of
+ * other tokens: the grid's first row. Files may have another grid. -1: it is none. */
+int64_t hf_parameter_grid(const struct hf_family *family, const char *parameter);
+
 /* The name under which a parameter is exported; NULL if its values go under another one's, as
  * transformers leaves out what is tied. */
 const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
@@ -120,9 +132,13 @@ status_t hf_families_each(const char *const *dirs, int dir_count, hf_family_visi
 
 /*
  * The text of the first family file that serves `model_type`, for the caller to free;
- * UNIMPLEMENTED if there is none. Those before it must be correct.
+ * UNIMPLEMENTED if there is none. A file with a mistake is passed over, unless its name or its
+ * model_type says that it is meant for this one: then its mistake is the result.
  */
 status_t hf_family_find(const char *const *dirs, int dir_count, const char *model_type,
                         char **text) FSDPD_MUST_USE;
+
+/* Logs the mistakes in files of these directories. */
+void hf_families_report(const char *const *dirs, int dir_count);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "hf/hf.h"
 
@@ -13,27 +14,9 @@ static int compare_texts(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* Accepts only file names of weights in the same directory. */
-static bool is_file_name(const char *name)
-{
-    static const char end[] = ".safetensors";
-    size_t length = strlen(name);
-    if (length < sizeof end || length > 255 || name[0] == '.') return false;
-    for (const char *c = name; *c != '\0'; c++)
-        if (*c == '/' || (unsigned char)*c < ' ' || *c == 127) return false;
-    return strcmp(name + length - (sizeof end - 1), end) == 0;
-}
-
 static status_t refuse(const char *file, const char *what)
 {
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s", file, what);
-}
-
-static int find_file(const struct hf_index *index, const char *name)
-{
-    char **found = bsearch(&name, index->files, (size_t)index->file_count, sizeof *index->files,
-                           compare_texts);
-    return found == NULL ? -1 : (int)(found - index->files);
 }
 
 /* Each file once, sorted. */
@@ -42,10 +25,10 @@ static void collect_files(json_t *map, struct hf_index *index)
     const char *name;
     json_t *value;
     size_t count = 0;
-    index->files = mem_alloc_array(json_object_size(map) + 1, sizeof *index->files);
-    const char **all = mem_alloc_array(json_object_size(map) + 1, sizeof *all);
+    const char **all = mem_alloc_array(json_object_size(map), sizeof *all);
     json_object_foreach(map, name, value) all[count++] = json_string_value(value);
     qsort(all, count, sizeof *all, compare_texts);
+    index->files = mem_alloc_array(count, sizeof *index->files);
     for (size_t i = 0; i < count; i++)
         if (i == 0 || strcmp(all[i], all[i - 1]) != 0)
             index->files[index->file_count++] = mem_strdup(all[i]);
@@ -58,22 +41,27 @@ static status_t read_map(json_t *root, const char *file, struct hf_index *index)
     const char *name;
     if (!json_is_object(map)) return refuse(file, "expected an object \"weight_map\"");
     if (json_object_size(map) == 0) return refuse(file, "the \"weight_map\" is empty");
-    json_object_foreach(
-        map, name,
-        value) if (!json_is_string(value) ||
-                   !is_file_name(json_string_value(
-                       value))) return status_new(STATUS_INVALID_ARGUMENT,
-                                                  "%s: \"%.100s\": expected the name of a "
-                                                  ".safetensors file of this directory%s%.100s",
-                                                  file, name,
-                                                  json_is_string(value) ? ", found " : "",
-                                                  json_is_string(value) ? json_string_value(value)
-                                                                        : "");
+    json_object_foreach(map, name, value)
+    {
+        const char *found = json_string_value(value);
+        if (found == NULL || !file_name_is_plain(found, ".safetensors"))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "%s: \"%.100s\": expected the name of a .safetensors file of this "
+                              "directory%s%.100s",
+                              file, name, found != NULL ? ", found " : "",
+                              found != NULL ? found : "");
+    }
     collect_files(map, index);
     if (index->file_count > HF_FILES_MAX) return refuse(file, "too many files");
     index->entries = mem_alloc_array(json_object_size(map), sizeof *index->entries);
-    json_object_foreach(map, name, value) index->entries[index->entry_count++] =
-        (struct hf_index_entry){mem_strdup(name), find_file(index, json_string_value(value))};
+    json_object_foreach(map, name, value)
+    {
+        const char *wanted = json_string_value(value);
+        char **found = bsearch(&wanted, index->files, (size_t)index->file_count,
+                               sizeof *index->files, compare_texts);
+        index->entries[index->entry_count++] =
+            (struct hf_index_entry){mem_strdup(name), (int)(found - index->files)};
+    }
     return NULL;
 }
 
@@ -88,12 +76,9 @@ status_t hf_index_read(const char *json, size_t length, const char *file, struct
     struct hf_index read = {0};
     status_t status = read_map(root, file, &read);
     json_decref(root);
-    if (status != NULL) {
-        hf_index_deinit(&read);
-        return status;
-    }
-    *index = read;
-    return NULL;
+    if (status == NULL) *index = read;
+    else hf_index_deinit(&read);
+    return status;
 }
 
 void hf_index_deinit(struct hf_index *index)
@@ -114,8 +99,7 @@ void hf_index_write(const struct hf_index *index, uint64_t total_size, struct bu
     json_t *root = json_pack("{s: {s: I}, s: o}", "metadata", "total_size", (json_int_t)total_size,
                              "weight_map", map);
     char *text = json_dumps(root, JSON_INDENT(2));
-    buf_add_text(out, text);
-    buf_add_char(out, '\n');
+    buf_printf(out, "%s\n", text);
     free(text);
     json_decref(root);
 }

@@ -7,7 +7,6 @@ libhf_a_SOURCES = \
   %D%/family.c %D%/family.h \
   %D%/hf.h \
   %D%/index.c %D%/index.h \
-  %D%/heads.c \
   %D%/names.c \
   %D%/safetensors.c %D%/safetensors.h
 HF_LIBS = libhf.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) -lm

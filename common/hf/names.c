@@ -12,50 +12,55 @@
 
 static bool matches(const struct yamldoc_node *patterns, const char *name)
 {
-    for (int i = 0; i < family_text_count(patterns); i++)
+    for (int i = 0; i < family_count(patterns); i++)
         if (text_glob_match(family_text(patterns, i), name)) return true;
     return false;
 }
 
-static bool is_bare(const struct hf_family *family, const char *name)
+static bool starts_with(const char *name, const char *start)
 {
-    for (int i = 0; i < family_text_count(family->bare); i++) {
-        const char *start = family_text(family->bare, i);
-        if (strncmp(name, start, strlen(start)) == 0) return true;
-    }
-    return false;
+    return strncmp(name, start, strlen(start)) == 0;
 }
 
 /* "*LayerNorm.gamma": its end becomes that of "*LayerNorm.weight". */
-static void modernise(const struct hf_family *family, char **name)
+static char *modernise(const struct yamldoc_node *old_names, char *name)
 {
-    size_t length = strlen(*name);
-    for (int i = 0; family->old_names != NULL && i < family->old_names->item_count; i++) {
-        const struct yamldoc_node *pair = family->old_names->items[i];
-        size_t old = strlen(pair->key) - 1;
-        if (length < old || strcmp(*name + length - old, pair->key + 1) != 0) continue;
-        char *modern = mem_printf("%.*s%s", (int)(length - old), *name, pair->text + 1);
-        free(*name);
-        *name = modern;
-        return;
+    size_t length = strlen(name);
+    for (int i = 0; i < family_count(old_names); i++) {
+        const char *old = old_names->items[i]->key + 1, *modern = family_text(old_names, i) + 1;
+        if (length < strlen(old) || strcmp(name + length - strlen(old), old) != 0) continue;
+        char *changed = mem_printf("%.*s%s", (int)(length - strlen(old)), name, modern);
+        free(name);
+        return changed;
     }
+    return name;
+}
+
+/* The parameter's name: with the prefix, or without it. */
+static char *full_name(const struct hf_family *family, const char *name)
+{
+    const struct yamldoc_node *bare = yamldoc_get(family->tensors, "bare");
+    const struct yamldoc_node *node = yamldoc_get(family->tensors, "prefix");
+    const char *prefix = node != NULL ? node->text : "";
+    if (family->is_bare)
+        return mem_strdup(starts_with(name, prefix) ? name + strlen(prefix) : name);
+    for (int i = 0; i < family_count(bare); i++)
+        if (starts_with(name, family_text(bare, i))) return mem_printf("%s%s", prefix, name);
+    return mem_strdup(name);
 }
 
 char *hf_parameter_name(const struct hf_family *family, const char *name, enum hf_tensor *kind)
 {
-    *kind = matches(family->buffers, name)       ? HF_TENSOR_BUFFER
-            : matches(family->other_heads, name) ? HF_TENSOR_OTHER_HEAD
-                                                 : HF_TENSOR_PARAMETER;
+    const struct yamldoc_node *names = yamldoc_get(family->tensors, "names");
+    *kind = matches(yamldoc_get(family->tensors, "buffers"), name) ? HF_TENSOR_BUFFER
+            : matches(family->other_heads, name)                   ? HF_TENSOR_OTHER_HEAD
+                                                                   : HF_TENSOR_PARAMETER;
     if (*kind != HF_TENSOR_PARAMETER) return NULL;
-    for (int i = 0; family->names != NULL && i < family->names->item_count; i++) {
-        const struct yamldoc_node *pair = family->names->items[i];
-        if (strcmp(name, pair->key) == 0) return mem_strdup(pair->text);
-        if (strcmp(name, pair->text) == 0) *kind = HF_TENSOR_COPY;
+    for (int i = 0; i < family_count(names); i++) {
+        if (strcmp(name, names->items[i]->key) == 0) return mem_strdup(family_text(names, i));
+        if (strcmp(name, family_text(names, i)) == 0) *kind = HF_TENSOR_COPY;
     }
-    char *full =
-        is_bare(family, name) ? mem_printf("%s%s", family->prefix, name) : mem_strdup(name);
-    modernise(family, &full);
-    return full;
+    return modernise(yamldoc_get(family->tensors, "old_names"), full_name(family, name));
 }
 
 bool hf_parameter_is_new(const struct hf_family *family, const char *parameter)
@@ -63,14 +68,22 @@ bool hf_parameter_is_new(const struct hf_family *family, const char *parameter)
     return matches(family->fresh, parameter);
 }
 
+int64_t hf_parameter_grid(const struct hf_family *family, const char *parameter)
+{
+    int64_t row = -1;
+    const struct yamldoc_node *grids = yamldoc_get(family->tensors, "grids");
+    status_free(yamldoc_read_i64(yamldoc_get(grids, parameter), 0, INT32_MAX, &row));
+    return row;
+}
+
 const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
                            const char *parameter)
 {
-    for (int i = 0; i < family->left_out_count; i++)
-        if (model->left_out[i] && strcmp(parameter, family->left_out[i].parameter) == 0)
-            return NULL;
-    for (int i = 0; family->names != NULL && i < family->names->item_count; i++)
-        if (strcmp(parameter, family->names->items[i]->text) == 0)
-            return family->names->items[i]->key;
+    const struct yamldoc_node *left_out = yamldoc_get(family->tensors, "left_out");
+    const struct yamldoc_node *names = yamldoc_get(family->tensors, "names");
+    for (int i = 0; i < family_count(left_out); i++)
+        if (model->left_out[i] && strcmp(parameter, left_out->items[i]->key) == 0) return NULL;
+    for (int i = 0; i < family_count(names); i++)
+        if (strcmp(parameter, family_text(names, i)) == 0) return names->items[i]->key;
     return parameter;
 }

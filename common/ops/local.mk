@@ -3,6 +3,7 @@ libops_a_SOURCES = \
   %D%/op_table.c %D%/op.h \
   %D%/op_attributes.c %D%/op_attributes.h \
   %D%/op_check.c %D%/op_check.h \
+  %D%/op_check_contrast.c \
   %D%/op_check_layers.c \
   %D%/op_check_sequence.c %D%/op_check_shapes.c \
   %D%/op_cost.c \

@@ -29,14 +29,30 @@
  *   GROUP_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.group_norm
  *                            rstd                      dbias?
  *   BATCH_NORM               x (n, c, ..), weight? (c), y, mean? (c),    attrs.batch_norm; below
- *                            bias? (c), target? (n)    rstd? (c),
- *                                                      running_mean? (c),
+ *                            bias? (c), target? (n),   rstd? (c),
+ *                            moments? (r, 1 + 2 c)     running_mean? (c),
  *                                                      running_var? (c),
  *                                                      batches? (2)
  *   BATCH_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.batch_norm
- *                            rstd, target?             dbias?
+ *                            rstd, target?,            dbias?
+ *                            sums? (r, 1 + 2 c)
+ *   BATCH_MOMENTS            x, target?                moments          f32: rows that count,
+ *                                                      (1 + 2 c)        means, variances
+ *   BATCH_NORM_SUMS          dy, x, mean, rstd,        sums (1 + 2 c)   f32: rows that count, sums
+ *                            target?                                    of dy, of dy * normed x
+ *   GATHER_RANKS             x                         y (r, ..)        f32: that of each of the r
+ *                                                                       ranks; no kernel runs it
  *   BATCH_NORM_RUNNING       x, weight?, bias?, mean,  y                attrs.batch_norm; by the
  *                            variance                                   statistics that it is given
+ *   COUNTED                  target (n)                y (n)            f32: 1 if the target is not
+ *                                                                       below 0, otherwise 0
+ *   CONTRASTIVE_LOSS         x (n, r n k), counted     loss (1),        attrs.contrast; of the r
+ *                            (r, n), target (n)        y (n, 2),        ranks, see below
+ *                                                      lse (n)
+ *   CONTRASTIVE_LOSS_        x, lse (n), counted       dx (n, r n k)    attrs.contrast; d(loss) = 1
+ *   BACKWARD
+ *   CONTRASTIVE_LOSS_        x (n k, r n), lse (r, n)  dx (n k, r n)    attrs.contrast; of the loss
+ *   BACKWARD_OTHERS                                                     of all ranks
  *   DROPOUT                  x                         y                attrs.dropout; see below
  *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
  *   RESHAPE                  x                         y                same elements, plain order
@@ -55,7 +71,7 @@
  *   COUNT_CORRECT            y (.., c), target         correct (1)      rows whose first maximum is
  *                                                      the target (NaN is the largest)
  *
- *   TALLY                    x (.., c), target? (..),  y (k, c)         attrs.tally: k = 3 or 7
+ *   TALLY                    x (.., c), target? (..),  y (k, c)         attrs.tally: k = 3 or 9
  * sums numbers? (.., c)                           by column; see below
  *
  *   CAST                     x                         y                f32 to bf16 or back; to
@@ -85,14 +101,12 @@
  *   SIGMOID_BACKWARD
  *   SQUARED_RELU             x                         y                max(x, 0)^2
  *   SQUARED_RELU_BACKWARD    dy, x                     dx
- *   NARROW                   x (.., c)                 y (.., n)        attrs.narrow: n columns
- *   NARROW_BACKWARD          dy (.., n), other?        dx (.., c)       other or 0, plus dy in
- *                            (.., c)                                    its columns
  *   TRANSPOSE                x                         y                attrs.transpose; its own
  *                                                                       gradient
  *   SLICE                    x                         y                attrs.slice; y may lack a
  *                                                                       dimension of length 1
- *   SLICE_BACKWARD           dy                        dx               attrs.slice: 0 elsewhere
+ *   SLICE_BACKWARD           dy, other?                dx               attrs.slice: other or 0,
+ *                                                                       plus dy in its place
  *   CONCAT                   a, b                      y                attrs.concat; without the
  *                                                                       first dimensions of y, a
  *                                                                       or b is repeated
@@ -134,7 +148,8 @@
  * dx is the gradient of this. Neither adds to existing values. Products in bf16 may be rounded
  * before GELU, or its gradient, sees them.
  *
- * The norms normalise x or, with a residual, x + residual, and then say it in `sum`. Their
+ * The norms normalise x or, with a residual, x + residual, and then say it in `sum`. In bf16 they
+ * normalise the sum before it is rounded, or, if `rounded`, exactly what `sum` says. Their
  * _BACKWARD takes what was normalised for x, and adds `other`, a gradient that x has from
  * elsewhere, to dx.
  *
@@ -158,8 +173,10 @@
  * ROPE turns the pairs (i, i + d/2) of a head's first d = rotary_dim columns by position *
  * frequency[i], frequency[i] = theta^(-2 i / d), changed by the scaling: LINEAR divides it by
  * `factor`; LLAMA3 and YARN as Hugging Face's rope_types "llama3" and "yarn" (Su et al.,
- * "RoFormer", 2021, the rotate-half form; Peng et al., "YaRN", 2023). YARN also multiplies the
- * turned columns by `magnitude`. The other columns of a head stay what they are.
+ * "RoFormer", 2021, the rotate-half form; Peng et al., "YaRN", 2023). LONGROPE divides each
+ * frequency by its own factor, a long one if there are more tokens in a row than in the original
+ * context (Ding et al., "LongRoPE", 2024). YARN and LONGROPE also multiply the turned columns by
+ * `magnitude`. The other columns of a head stay what they are.
  *
  * LINEAR_CROSS_ENTROPY never holds the logits of all rows at once. In training only its _BACKWARD
  * is run, which gives the loss too: the loss's gradient is 1, so nothing has to wait.
@@ -186,12 +203,15 @@
  * readers of the data do.
  *
  * CROSS_ENTROPY with label smoothing s takes a share s of a row's loss evenly from all classes.
+ * With weights, what a row's loss has of a class counts as often as that class's weight says. MEAN
+ * still divides by the rows: who knows all targets of a step divides by the sum of their weights.
  *
  * ELEMENT_LOSS compares every element of x with its element of the reference. An element whose
  * reference is NaN does not count, nor does a row whose target, if there are targets, is below 0.
  * MEAN divides by all rows if there are targets, otherwise by all elements, those that do not count
  * included. Every element also has a weight, with which a mean over rows becomes one over elements.
- * The binary cross-entropy is that of the sigmoid of x.
+ * The binary cross-entropy is that of the sigmoid of x; with weights, one for each column, what a
+ * label that is wanted contributes counts as often as the weight of its column says.
  *
  * MEAN with a mask u8, which has the dimensions up to the one that y lacks, is over those places
  * whose mask is not 0; with attrs.mean.last it is the last of them. Where there is none, it is 0,
@@ -200,9 +220,20 @@
  * TALLY has a row of sums each, over the rows of x that count. CLASSES, of the columns as classes:
  * how often it was right to select the column (the first maximum of a row; NaN is the largest), how
  * often it was selected, and how often it was the target. LABELS: the same, selected where x is
- * above 0, wanted where the number is above 1/2. NUMBERS: how many count, and the sums of x, of y,
- * of x x, y y, x y and (x - y) (x - y), where y is the number. A target below 0 and a NaN do not
+ * above 0, wanted where the number is above 1/2. NUMBERS, of x and of y, the number: how many
+ * count, the mean of x, in two parts, that of y, and the sums of (x - mean)^2, of (y - mean)^2, of
+ * their products, and of (x - y)^2. These cannot be added over ranks: each of attrs.tally.ranks has
+ * 9 rows of its own, and the others' are 0. A target below 0 and a NaN do not
  * count. CLASSES have a target, the others numbers.
+ *
+ * CONTRASTIVE_LOSS: each of a rank's n rows of x has products of its anchor with the k candidates
+ * of every pair of every rank, in this order; the first candidate of its own pair is its positive.
+ * Its loss is the cross-entropy of factor * x with the positive as the class. Pairs that do not
+ * count (counted is 0, the target below 0) are neither anchors nor candidates. y has factor * x of
+ * the positive and the largest of the others, lse the logarithm of the sum of exponentials,
+ * infinite in rows that do not count. The gradient needs the products twice: those of this rank's
+ * anchors with all candidates, and, for OTHERS, of this rank's candidates with the anchors of all
+ * ranks.
  *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements
  * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n
@@ -213,7 +244,9 @@
  * state, read and written: the running statistics move towards the batch's by `momentum` (the
  * variance by the unbiased one), and the two elements of `batches` hold a 64-bit integer, which
  * counts. A batch without a row that counts changes none of them. Rows that do not count have no
- * gradient.
+ * gradient. With `moments`, every rank's, the batch is that of all ranks together; its gradient
+ * then needs every rank's `sums`, and the gradients of weight and bias are still those of this
+ * rank's rows.
  *
  * Outputs marked in `accumulate` are added to the existing values, the others overwritten.
  *
@@ -287,8 +320,6 @@ enum op_kind {
     OP_SIGMOID_BACKWARD,
     OP_SQUARED_RELU,
     OP_SQUARED_RELU_BACKWARD,
-    OP_NARROW,
-    OP_NARROW_BACKWARD,
     OP_ELEMENT_LOSS,
     OP_ELEMENT_LOSS_BACKWARD,
     OP_TOKEN_POSITIONS,
@@ -309,6 +340,13 @@ enum op_kind {
     OP_BATCH_NORM,
     OP_BATCH_NORM_BACKWARD,
     OP_BATCH_NORM_RUNNING,
+    OP_BATCH_MOMENTS,
+    OP_BATCH_NORM_SUMS,
+    OP_GATHER_RANKS,
+    OP_COUNTED,
+    OP_CONTRASTIVE_LOSS,
+    OP_CONTRASTIVE_LOSS_BACKWARD,
+    OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS,
     OP_KIND_COUNT
 };
 
@@ -320,7 +358,8 @@ enum rope_scaling {
     ROPE_SCALING_NONE,
     ROPE_SCALING_LINEAR,
     ROPE_SCALING_LLAMA3,
-    ROPE_SCALING_YARN
+    ROPE_SCALING_YARN,
+    ROPE_SCALING_LONGROPE
 };
 enum op_difference {
     DIFFERENCE_SQUARED,
@@ -330,7 +369,20 @@ enum op_difference {
 };
 
 enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS };
-enum { TALLY_COUNTS = 3, TALLY_SUMS = 7 }; /* rows of CLASSES and LABELS, and of NUMBERS */
+/* At most OP_MAX_WEIGHTS numbers that are constant, for instance one per class: they are arguments
+ * of a kernel, not operands. The values belong to the model. */
+enum { OP_MAX_WEIGHTS = 1000 };
+struct op_weights {
+    const float *values; /* finite and at least 0, not all 0; NULL: all 1 */
+    int64_t count;
+};
+
+static inline float op_weight(const struct op_weights *weights, int64_t i)
+{
+    return weights->values == NULL ? 1 : weights->values[i];
+}
+
+enum { TALLY_COUNTS = 3, TALLY_MOMENTS = 9 }; /* rows of CLASSES and LABELS, and of NUMBERS */
 
 union op_attrs {
     struct {
@@ -355,6 +407,7 @@ union op_attrs {
     } group_norm;
     struct {
         double eps, momentum; /* momentum: from 0 to 1 */
+        bool sync;            /* the batch is that of all ranks */
     } batch_norm;
     struct {
         double p;        /* probability of zeroing, 0 <= p < 1 */
@@ -363,15 +416,22 @@ union op_attrs {
     struct {
         enum op_reduction reduction; /* MEAN divides by the number of rows */
         double label_smoothing;      /* CROSS_ENTROPY only; 0 <= s < 1 */
+        struct op_weights weights;   /* by class; not of LINEAR_CROSS_ENTROPY */
     } loss;
     struct {
         enum op_reduction reduction; /* at the same place as in `loss` */
         enum op_difference difference;
         double delta;  /* HUBER: where the square ends */
         double weight; /* of every element, besides: above 0 */
+        struct op_weights positive; /* by column; BINARY_CROSS_ENTROPY only */
     } element_loss;
     struct {
+        enum op_reduction reduction; /* at the same place as in `loss` */
+        double factor;               /* above 0 */
+    } contrast;
+    struct {
         enum op_tally kind;
+        int64_t ranks; /* of NUMBERS; otherwise 1 */
     } tally;
     struct {
         int64_t dims[2]; /* the two dimensions that change places, ascending */
@@ -393,9 +453,6 @@ union op_attrs {
         double factor, offset; /* no offset of RECIPROCAL */
     } scale;
     struct {
-        int64_t start; /* the first column */
-    } narrow;
-    struct {
         int64_t padding_index; /* its row gets no gradient; -1: none */
     } embedding;
     struct {
@@ -411,6 +468,7 @@ union op_attrs {
     struct {
         double eps;    /* added to the variance, or the mean of squares, before the root is taken */
         bool one_plus; /* the weight, if there is one, counts as 1 + weight */
+        bool rounded;  /* x + residual is rounded to its type before it is normalised */
     } norm;
     struct {
         int64_t head_dim;   /* even; divides the last dimension */
@@ -419,8 +477,10 @@ union op_attrs {
         enum rope_scaling scaling;
         double factor;                            /* all but NONE */
         double low_freq_factor, high_freq_factor; /* LLAMA3 */
-        int64_t original_context;                 /* LLAMA3, YARN */
-        double beta_fast, beta_slow, magnitude;   /* YARN */
+        int64_t original_context;                 /* LLAMA3, YARN, LONGROPE */
+        double beta_fast, beta_slow;              /* YARN */
+        double magnitude;                         /* YARN, LONGROPE */
+        struct op_weights short_factors, long_factors; /* LONGROPE, by pair, above 0 */
     } rope;
     struct {
         int64_t heads, kv_heads; /* kv_heads divides heads */
@@ -451,16 +511,20 @@ enum operand_type {
     OPERAND_U8,
 };
 
+struct op_operand {
+    const char *name; /* for errors */
+    enum operand_type type;
+    bool optional;
+};
+
 /* Fixed facts of an op kind. */
 struct op_info {
     const char *name;                      /* "conv2d_backward_data" */
     const struct op_attribute *attributes; /* see op_attributes.h; NULL: none */
     int input_count, output_count;
-    unsigned optional_inputs, optional_outputs; /* bit masks */
-    bool channels_last;                         /* four-dimensional operands may be CHANNELS_LAST */
-    bool element_wise; /* output 0 may take over the memory of input 0 (same layout) */
-    const char *input_names[OP_MAX_INPUTS], *output_names[OP_MAX_OUTPUTS]; /* for errors */
-    enum operand_type input_types[OP_MAX_INPUTS], output_types[OP_MAX_OUTPUTS];
+    bool channels_last; /* four-dimensional operands may be CHANNELS_LAST */
+    bool element_wise;  /* output 0 may take over the memory of input 0 (same layout) */
+    struct op_operand inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
 };
 
 const struct op_info *op_info_get(enum op_kind kind);
@@ -517,6 +581,12 @@ static inline struct op_span op_average_span(const union op_attrs *attrs, int ax
     if (span.end > size) span.end = size;
     if (!attrs->avg_pool.count_include_pad) span.divisor = span.end - span.begin;
     return span;
+}
+
+static inline int64_t op_tally_rows(const union op_attrs *attrs)
+{
+    return attrs->tally.kind == TALLY_NUMBERS ? TALLY_MOMENTS * attrs->tally.ranks
+                                              : (int64_t)TALLY_COUNTS;
 }
 
 /* The factor for the loss of each of its `rows`. */

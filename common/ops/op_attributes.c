@@ -20,7 +20,8 @@ static const char *const reductions[] = {[REDUCTION_SUM] = "sum", [REDUCTION_MEA
 static const char *const scalings[] = {[ROPE_SCALING_NONE] = NULL,
                                        [ROPE_SCALING_LINEAR] = "linear",
                                        [ROPE_SCALING_LLAMA3] = "llama3",
-                                       [ROPE_SCALING_YARN] = "yarn"};
+                                       [ROPE_SCALING_YARN] = "yarn",
+                                       [ROPE_SCALING_LONGROPE] = "longrope"};
 static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
                                           [DIFFERENCE_ABSOLUTE] = "absolute",
                                           [DIFFERENCE_HUBER] = "huber",
@@ -79,6 +80,7 @@ const struct op_attribute op_group_norm_attributes[] = {
 const struct op_attribute op_batch_norm_attributes[] = {
     {"eps", FIELD(batch_norm, eps, REAL), .shown = always},
     {"momentum", FIELD(batch_norm, momentum, REAL), .shown = always},
+    {"sync", FIELD(batch_norm, sync, FLAG)},
     {0},
 };
 
@@ -91,6 +93,7 @@ const struct op_attribute op_dropout_attributes[] = {
 const struct op_attribute op_loss_attributes[] = {
     {"reduction", CHOICE(loss, reduction, reductions), .shown = always},
     {"label_smoothing", FIELD(loss, label_smoothing, REAL)},
+    {"weights", FIELD(loss, weights, WEIGHTS)},
     {0},
 };
 
@@ -104,11 +107,19 @@ const struct op_attribute op_element_loss_attributes[] = {
     {"difference", CHOICE(element_loss, difference, differences), .shown = always},
     {"delta", FIELD(element_loss, delta, REAL), .shown = is_huber},
     {"weight", FIELD(element_loss, weight, REAL), .usual = 1},
+    {"positive", FIELD(element_loss, positive, WEIGHTS)},
+    {0},
+};
+
+const struct op_attribute op_contrast_attributes[] = {
+    {"reduction", CHOICE(contrast, reduction, reductions), .shown = always},
+    {"factor", FIELD(contrast, factor, REAL), .shown = always},
     {0},
 };
 
 const struct op_attribute op_tally_attributes[] = {
     {"kind", CHOICE(tally, kind, tallies), .shown = always},
+    {"ranks", FIELD(tally, ranks, I64), .usual = 1},
     {0},
 };
 
@@ -145,11 +156,6 @@ const struct op_attribute op_scale_attributes[] = {
     {0},
 };
 
-const struct op_attribute op_narrow_attributes[] = {
-    {"start", FIELD(narrow, start, I64), .print = " from ", .shown = always},
-    {0},
-};
-
 const struct op_attribute op_embedding_attributes[] = {
     {"padding_index", FIELD(embedding, padding_index, I64), .usual = -1, .print = " padding="},
     {0},
@@ -175,6 +181,7 @@ const struct op_attribute op_buckets_attributes[] = {
 const struct op_attribute op_norm_attributes[] = {
     {"eps", FIELD(norm, eps, REAL), .shown = always},
     {"one_plus", FIELD(norm, one_plus, FLAG), .print = " 1+weight"},
+    {"rounded", FIELD(norm, rounded, FLAG), .print = " rounded"},
     {0},
 };
 
@@ -195,7 +202,12 @@ static bool rope_is_yarn(const union op_attrs *attrs)
 
 static bool rope_has_context(const union op_attrs *attrs)
 {
-    return rope_is_llama3(attrs) || rope_is_yarn(attrs);
+    return attrs->rope.scaling >= ROPE_SCALING_LLAMA3;
+}
+
+static bool rope_has_magnitude(const union op_attrs *attrs)
+{
+    return attrs->rope.scaling >= ROPE_SCALING_YARN;
 }
 
 const struct op_attribute op_rope_attributes[] = {
@@ -212,7 +224,9 @@ const struct op_attribute op_rope_attributes[] = {
      .print = " context=", .shown = rope_has_context},
     {"beta_fast", FIELD(rope, beta_fast, REAL), .print = " fast=", .shown = rope_is_yarn},
     {"beta_slow", FIELD(rope, beta_slow, REAL), .print = " slow=", .shown = rope_is_yarn},
-    {"magnitude", FIELD(rope, magnitude, REAL), .shown = rope_is_yarn},
+    {"magnitude", FIELD(rope, magnitude, REAL), .shown = rope_has_magnitude},
+    {"short", FIELD(rope, short_factors, WEIGHTS)},
+    {"long", FIELD(rope, long_factors, WEIGHTS)},
     {0},
 };
 
@@ -244,8 +258,14 @@ union value {
     double real;
 };
 
+static const struct op_weights *weights_of(const struct op_attribute *attribute,
+                                           const union op_attrs *attrs)
+{
+    return (const void *)((const char *)attrs + attribute->offset);
+}
+
 static union value read_value(const struct op_attribute *attribute, const union op_attrs *attrs,
-                              int index)
+                              int64_t index)
 {
     const char *at = (const char *)attrs + attribute->offset;
     switch (attribute->type) {
@@ -255,12 +275,20 @@ static union value read_value(const struct op_attribute *attribute, const union 
     case ATTRIBUTE_REAL: return (union value){.real = *(const double *)(const void *)at};
     case ATTRIBUTE_FLAG: return (union value){.integer = *(const bool *)(const void *)at};
     case ATTRIBUTE_CHOICE: return (union value){.integer = *(const unsigned *)(const void *)at};
+    case ATTRIBUTE_WEIGHTS:
+        return (union value){.real = op_weight(weights_of(attribute, attrs), index)};
     }
     return (union value){0};
 }
 
+int64_t op_attribute_count(const struct op_attribute *attribute, const union op_attrs *attrs)
+{
+    if (attribute->type == ATTRIBUTE_WEIGHTS) return weights_of(attribute, attrs)->count;
+    return attribute->pair ? 2 : 1;
+}
+
 uint64_t op_attribute_bits(const struct op_attribute *attribute, const union op_attrs *attrs,
-                           int index)
+                           int64_t index)
 {
     union value value = read_value(attribute, attrs, index);
     uint64_t bits;
@@ -271,6 +299,7 @@ uint64_t op_attribute_bits(const struct op_attribute *attribute, const union op_
 static bool is_shown(const struct op_attribute *attribute, const union op_attrs *attrs)
 {
     if (attribute->shown != NULL) return attribute->shown(attrs);
+    if (attribute->type == ATTRIBUTE_WEIGHTS) return op_attribute_count(attribute, attrs) > 0;
     for (int i = 0; i <= attribute->pair; i++) {
         union value value = read_value(attribute, attrs, i);
         bool real = attribute->type == ATTRIBUTE_REAL;
@@ -279,9 +308,26 @@ static bool is_shown(const struct op_attribute *attribute, const union op_attrs 
     return false;
 }
 
+/* " weights=[1, 2.5, 1, ... of 10]" */
+static void print_weights(const struct op_attribute *attribute, const union op_attrs *attrs,
+                          struct buf *text)
+{
+    enum { SHOWN = 4 };
+    int64_t count = op_attribute_count(attribute, attrs);
+    buf_printf(text, " %s=[", attribute->name);
+    for (int64_t i = 0; i < count && i < SHOWN; i++)
+        buf_printf(text, "%s%g", i > 0 ? ", " : "", read_value(attribute, attrs, i).real);
+    if (count > SHOWN) buf_printf(text, ", ... of %lld", (long long)count);
+    buf_add_text(text, "]");
+}
+
 static void print_value(const struct op_attribute *attribute, const union op_attrs *attrs,
                         struct buf *text)
 {
+    if (attribute->type == ATTRIBUTE_WEIGHTS) {
+        print_weights(attribute, attrs, text);
+        return;
+    }
     union value value = read_value(attribute, attrs, 0);
     if (attribute->type == ATTRIBUTE_CHOICE) {
         bool known = value.integer < attribute->choice_count;

@@ -18,6 +18,7 @@ enum op_attribute_type {
     ATTRIBUTE_REAL,
     ATTRIBUTE_FLAG,
     ATTRIBUTE_CHOICE, /* an enum */
+    ATTRIBUTE_WEIGHTS,
 };
 
 struct op_attribute {
@@ -38,18 +39,21 @@ struct op_attribute {
 extern const struct op_attribute op_conv_attributes[], op_linear_attributes[], op_pool_attributes[],
     op_dropout_attributes[], op_avg_pool_attributes[], op_group_norm_attributes[],
     op_batch_norm_attributes[], op_transpose_attributes[], op_slice_attributes[],
-    op_concat_attributes[], op_mean_attributes[],
-    op_loss_attributes[], op_tally_attributes[], op_element_loss_attributes[], op_gelu_attributes[],
+    op_concat_attributes[], op_mean_attributes[], op_loss_attributes[], op_tally_attributes[],
+    op_contrast_attributes[], op_element_loss_attributes[], op_gelu_attributes[],
     op_embedding_attributes[], op_arange_attributes[], op_padding_mask_attributes[],
     op_norm_attributes[], op_rope_attributes[], op_attention_attributes[], op_scale_attributes[],
-    op_narrow_attributes[], op_buckets_attributes[];
+    op_buckets_attributes[];
 
 /* Appends the attributes that are not usual: " stride=2x2 relu". */
 void op_attributes_print(enum op_kind kind, const union op_attrs *attrs, struct buf *text);
 
-/* The bits of a value, for hashing; `index` is 1 for the second of a pair, otherwise 0. */
+/* The number of its values, for op_attribute_bits. */
+int64_t op_attribute_count(const struct op_attribute *attribute, const union op_attrs *attrs);
+
+/* The bits of value number `index`, for hashing. */
 uint64_t op_attribute_bits(const struct op_attribute *attribute, const union op_attrs *attrs,
-                           int index);
+                           int64_t index);
 
 /* Rejects an unknown choice. The kind's own check covers all other conditions. */
 status_t op_attributes_check(enum op_kind kind, const union op_attrs *attrs) FSDPD_MUST_USE;

@@ -10,7 +10,7 @@
 static enum dtype find_real_dtype(const struct op_desc *desc, const struct op_info *info)
 {
     for (int i = 0; i < info->input_count; i++)
-        if (desc->input_present[i] && info->input_types[i] == OPERAND_REAL)
+        if (desc->input_present[i] && info->inputs[i].type == OPERAND_REAL)
             return desc->inputs[i].dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
     return DTYPE_F32;
 }
@@ -66,19 +66,18 @@ static status_t check_operands(const struct op_desc *desc, const struct op_info 
                           info->output_count);
     enum dtype real = find_real_dtype(desc, info);
     for (int i = 0; i < info->input_count; i++) {
-        const char *operand = info->input_names[i];
+        const char *operand = info->inputs[i].name;
         const struct tensor_type *type = &desc->inputs[i];
-        TRY(check_presence(info, operand, desc->input_present[i], info->optional_inputs >> i & 1));
+        TRY(check_presence(info, operand, desc->input_present[i], info->inputs[i].optional));
         if (!desc->input_present[i]) continue;
-        TRY(check_type(info, operand, type, expected_dtype(info->input_types[i], real, type)));
+        TRY(check_type(info, operand, type, expected_dtype(info->inputs[i].type, real, type)));
     }
     for (int i = 0; i < info->output_count; i++) {
-        const char *operand = info->output_names[i];
+        const char *operand = info->outputs[i].name;
         const struct tensor_type *type = &desc->outputs[i];
-        TRY(check_presence(info, operand, desc->output_present[i],
-                           info->optional_outputs >> i & 1));
+        TRY(check_presence(info, operand, desc->output_present[i], info->outputs[i].optional));
         if (!desc->output_present[i]) continue;
-        TRY(check_type(info, operand, type, expected_dtype(info->output_types[i], real, type)));
+        TRY(check_type(info, operand, type, expected_dtype(info->outputs[i].type, real, type)));
         if (desc->accumulate[i] && type->dtype != DTYPE_F32)
             return status_new(STATUS_INVALID_ARGUMENT, "%s: %s cannot be accumulated", info->name,
                               operand);
@@ -109,13 +108,13 @@ status_t op_check_shape(const struct op_info *info, const char *operand,
 
 struct operand op_check_input(const struct op_desc *desc, int index)
 {
-    return (struct operand){op_info_get(desc->kind)->input_names[index],
+    return (struct operand){op_info_get(desc->kind)->inputs[index].name,
                             desc->input_present[index] ? &desc->inputs[index] : NULL};
 }
 
 struct operand op_check_output(const struct op_desc *desc, int index)
 {
-    return (struct operand){op_info_get(desc->kind)->output_names[index],
+    return (struct operand){op_info_get(desc->kind)->outputs[index].name,
                             desc->output_present[index] ? &desc->outputs[index] : NULL};
 }
 
@@ -123,10 +122,10 @@ status_t op_check_same_shapes(const struct op_desc *desc, const struct op_info *
 {
     struct operand first = op_check_input(desc, 0);
     for (int i = 1; i < info->input_count; i++)
-        TRY(op_check_shape(info, info->input_names[i], &desc->inputs[i], first.type, first.name,
+        TRY(op_check_shape(info, info->inputs[i].name, &desc->inputs[i], first.type, first.name,
                            first.type));
     for (int i = 0; i < info->output_count; i++)
-        TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i], first.type, first.name,
+        TRY(op_check_shape(info, info->outputs[i].name, &desc->outputs[i], first.type, first.name,
                            first.type));
     return NULL;
 }
@@ -203,8 +202,6 @@ static op_check_function *const functions[OP_KIND_COUNT] = {
     [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = op_check_head,
     [OP_TANH] = op_check_same_shapes,
     [OP_TANH_BACKWARD] = op_check_same_shapes,
-    [OP_NARROW] = op_check_narrow,
-    [OP_NARROW_BACKWARD] = op_check_narrow,
     [OP_SCALE] = op_check_scale,
     [OP_RECIPROCAL] = op_check_scale,
     [OP_DIV] = op_check_broadcast,
@@ -220,6 +217,13 @@ static op_check_function *const functions[OP_KIND_COUNT] = {
     [OP_BATCH_NORM] = op_check_batch_norm,
     [OP_BATCH_NORM_BACKWARD] = op_check_batch_norm,
     [OP_BATCH_NORM_RUNNING] = op_check_batch_norm,
+    [OP_BATCH_MOMENTS] = op_check_batch_norm,
+    [OP_BATCH_NORM_SUMS] = op_check_batch_norm,
+    [OP_GATHER_RANKS] = op_check_gather_ranks,
+    [OP_COUNTED] = op_check_same_shapes,
+    [OP_CONTRASTIVE_LOSS] = op_check_contrast,
+    [OP_CONTRASTIVE_LOSS_BACKWARD] = op_check_contrast,
+    [OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = op_check_contrast,
     [OP_TRANSPOSE] = op_check_transpose,
     [OP_SLICE] = op_check_slice,
     [OP_SLICE_BACKWARD] = op_check_slice,

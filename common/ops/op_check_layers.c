@@ -1,5 +1,9 @@
 /* Checks of layers over images and rows: convolution, linear, pooling, dropout and losses. */
+#include <string.h>
+
 #include "ops/op_check.h"
+
+#include <float.h>
 
 int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t padding,
                          int64_t dilation)
@@ -245,50 +249,72 @@ status_t op_check_group_norm(const struct op_desc *desc, const struct op_info *i
                                            forward ? &statistic : &channel};
     for (int i = 0; i < info->input_count; i++)
         if (desc->input_present[i])
-            TRY(op_check_shape(info, info->input_names[i], &desc->inputs[i], inputs[i], x.name,
+            TRY(op_check_shape(info, info->inputs[i].name, &desc->inputs[i], inputs[i], x.name,
                                x.type));
     for (int i = 0; i < info->output_count; i++)
         if (desc->output_present[i])
-            TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i], outputs[i], x.name,
+            TRY(op_check_shape(info, info->outputs[i].name, &desc->outputs[i], outputs[i], x.name,
                                x.type));
     return NULL;
 }
 
+/* What an operand of a norm over the batch `x` must be. */
+static struct tensor_type batch_operand(const struct op_info *info, const char *name,
+                                        enum operand_type type, const struct tensor_type *x,
+                                        const struct tensor_type *found)
+{
+    bool totals = strcmp(name, "moments") == 0 || strcmp(name, "sums") == 0;
+    if (type == OPERAND_REAL) return *x;
+    if (type == OPERAND_I32) return tensor_type_make(DTYPE_I32, 1, x->dims);
+    if (totals) { /* this rank's, or of any number of ranks */
+        bool own = info->attributes == NULL;
+        int64_t dims[] = {found->dims[0], 1 + 2 * x->dims[1]};
+        return tensor_type_make(DTYPE_F32, own ? 1 : 2, own ? dims + 1 : dims);
+    }
+    if (strcmp(name, "count of batches") == 0)
+        return tensor_type_make(DTYPE_F32, 1, (int64_t[]){2});
+    return tensor_type_make(DTYPE_F32, 1, x->dims + 1);
+}
+
 status_t op_check_batch_norm(const struct op_desc *desc, const struct op_info *info)
 {
-    struct operand x = op_check_input(desc, desc->kind == OP_BATCH_NORM_BACKWARD ? 1 : 0);
+    bool second = desc->kind == OP_BATCH_NORM_BACKWARD || desc->kind == OP_BATCH_NORM_SUMS;
+    struct operand x = op_check_input(desc, second ? 1 : 0);
     double eps = desc->attrs.batch_norm.eps, momentum = desc->attrs.batch_norm.momentum;
     char shape[128];
     if (x.type->dim_count < 2)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s has no channels", info->name, x.name,
                           tensor_format_shape(x.type, shape));
-    if (!(eps >= 0) || !(momentum >= 0 && momentum <= 1))
+    if (info->attributes != NULL && (!(eps >= 0) || !(momentum >= 0 && momentum <= 1)))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: eps is %g and momentum %g, expected at least 0, and 0 to 1",
                           info->name, eps, momentum);
-    struct tensor_type channel = tensor_type_make(DTYPE_F32, 1, x.type->dims + 1);
-    struct tensor_type row = tensor_type_make(DTYPE_I32, 1, x.type->dims);
-    struct tensor_type count = tensor_type_make(DTYPE_F32, 1, (int64_t[]){2});
     for (int i = 0; i < info->input_count; i++) {
         if (!desc->input_present[i]) continue;
-        bool whole = info->input_types[i] == OPERAND_REAL;
-        bool rows = info->input_types[i] == OPERAND_I32;
-        TRY(op_check_shape(info, info->input_names[i], &desc->inputs[i],
-                           whole  ? x.type
-                           : rows ? &row
-                                  : &channel,
-                           x.name, x.type));
+        struct tensor_type wanted = batch_operand(info, info->inputs[i].name, info->inputs[i].type,
+                                                  x.type, &desc->inputs[i]);
+        TRY(op_check_shape(info, info->inputs[i].name, &desc->inputs[i], &wanted, x.name, x.type));
     }
     for (int i = 0; i < info->output_count; i++) {
         if (!desc->output_present[i]) continue;
-        bool whole = info->output_types[i] == OPERAND_REAL;
-        TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i],
-                           whole    ? x.type
-                           : i == 5 ? &count
-                                    : &channel,
-                           x.name, x.type));
+        struct tensor_type wanted = batch_operand(info, info->outputs[i].name,
+                                                  info->outputs[i].type, x.type, &desc->outputs[i]);
+        TRY(op_check_shape(info, info->outputs[i].name, &desc->outputs[i], &wanted, x.name,
+                           x.type));
     }
     return NULL;
+}
+
+status_t op_check_gather_ranks(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand x = op_check_input(desc, 0);
+    struct tensor_type all = *x.type;
+    if (x.type->dim_count >= TENSOR_MAX_DIMS)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: input has too many dimensions", info->name);
+    all.dims[0] = desc->outputs[0].dim_count > 0 ? desc->outputs[0].dims[0] : 1;
+    for (int i = 0; i < x.type->dim_count; i++) all.dims[i + 1] = x.type->dims[i];
+    all.dim_count++;
+    return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &all, x.name, x.type);
 }
 
 status_t op_check_dropout(const struct op_desc *desc, const struct op_info *info)
@@ -333,6 +359,29 @@ static status_t check_rows(const struct op_info *info, struct operand scores, st
     return op_check_shape(info, single.name, single.type, &expected, scores.name, scores.type);
 }
 
+/* `count`: one for each class or column. */
+static status_t check_weights(const struct op_info *info, const struct op_weights *weights,
+                              int64_t count, bool possible)
+{
+    if (weights->values == NULL && weights->count == 0) return NULL;
+    if (weights->values == NULL || !possible || weights->count != count || count > OP_MAX_WEIGHTS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %lld weights, expected %s%lld, of at most %d", info->name,
+                          (long long)weights->count, possible ? "" : "none instead of ",
+                          (long long)count, OP_MAX_WEIGHTS);
+    bool any = false;
+    for (int64_t i = 0; i < count; i++) {
+        float value = weights->values[i];
+        any = any || value > 0;
+        if (!(value >= 0) || value > FLT_MAX)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "%s: weight %lld is %g, expected a number of at least 0", info->name,
+                              (long long)i, (double)value);
+    }
+    if (any) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: all weights are 0", info->name);
+}
+
 static status_t check_label_smoothing(const struct op_desc *desc, const struct op_info *info)
 {
     double smoothing = desc->attrs.loss.label_smoothing;
@@ -345,7 +394,7 @@ static status_t check_label_smoothing(const struct op_desc *desc, const struct o
 status_t op_check_element_loss(const struct op_desc *desc, const struct op_info *info)
 {
     const struct tensor_type *x = &desc->inputs[0];
-    const char *name = info->input_names[0];
+    const char *name = info->inputs[0].name;
     char shape[128];
     if (x->dim_count < 1)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have rows", info->name, name,
@@ -357,12 +406,14 @@ status_t op_check_element_loss(const struct op_desc *desc, const struct op_info 
     if (!(weight > 0))
         return status_new(STATUS_INVALID_ARGUMENT, "%s: weight is %g, expected more than 0",
                           info->name, weight);
-    TRY(op_check_shape(info, info->input_names[1], &desc->inputs[1], x, name, x));
+    TRY(check_weights(info, &desc->attrs.element_loss.positive, x->dims[x->dim_count - 1],
+                      desc->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY));
+    TRY(op_check_shape(info, info->inputs[1].name, &desc->inputs[1], x, name, x));
     struct tensor_type rows = tensor_type_make(DTYPE_I32, 1, x->dims);
     if (desc->input_present[2])
-        TRY(op_check_shape(info, info->input_names[2], &desc->inputs[2], &rows, name, x));
+        TRY(op_check_shape(info, info->inputs[2].name, &desc->inputs[2], &rows, name, x));
     struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    return op_check_shape(info, info->output_names[0], &desc->outputs[0],
+    return op_check_shape(info, info->outputs[0].name, &desc->outputs[0],
                           desc->kind == OP_ELEMENT_LOSS ? &one : x, name, x);
 }
 
@@ -373,21 +424,30 @@ status_t op_check_tally(const struct op_desc *desc, const struct op_info *info)
     for (int i = 1; i < 3; i++)
         if (desc->input_present[i] != (classes == (i == 1)))
             return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s", info->name,
-                              info->input_names[i],
+                              info->inputs[i].name,
                               desc->input_present[i] ? "is not expected" : "is missing");
     TRY(check_has_classes(info, x));
     if (classes) TRY(check_rows(info, x, op_check_input(desc, 1), none));
-    else TRY(op_check_shape(info, info->input_names[2], &desc->inputs[2], x.type, x.name, x.type));
-    int64_t rows = desc->attrs.tally.kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
-    int64_t dims[] = {rows, x.type->dims[x.type->dim_count - 1]};
+    else TRY(op_check_shape(info, info->inputs[2].name, &desc->inputs[2], x.type, x.name, x.type));
+    int64_t ranks = desc->attrs.tally.ranks;
+    if (ranks < 1 || ranks > INT32_MAX || (ranks > 1 && desc->attrs.tally.kind != TALLY_NUMBERS))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %lld ranks are not possible", info->name,
+                          (long long)ranks);
+    int64_t dims[] = {op_tally_rows(&desc->attrs), x.type->dims[x.type->dim_count - 1]};
     struct tensor_type sums = tensor_type_make(DTYPE_F32, 2, dims);
-    return op_check_shape(info, info->output_names[0], &desc->outputs[0], &sums, x.name, x.type);
+    return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &sums, x.name, x.type);
 }
 
 status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
 {
     struct operand none = {NULL, NULL};
-    if (info->attributes != NULL) TRY(check_label_smoothing(desc, info));
+    if (info->attributes != NULL) {
+        const struct tensor_type *scores =
+            desc->kind == OP_NLL_LOSS_BACKWARD ? &desc->outputs[0] : &desc->inputs[0];
+        TRY(check_label_smoothing(desc, info));
+        TRY(check_weights(info, &desc->attrs.loss.weights,
+                          scores->dim_count > 0 ? scores->dims[scores->dim_count - 1] : 0, true));
+    }
     switch (desc->kind) {
     case OP_NLL_LOSS:
     case OP_COUNT_CORRECT:
@@ -398,12 +458,12 @@ status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
     case OP_CROSS_ENTROPY:
         TRY(check_rows(info, op_check_input(desc, 0), op_check_input(desc, 1),
                        op_check_output(desc, 0)));
-        return op_check_shape(info, info->output_names[1], &desc->outputs[1], &desc->inputs[0],
-                              info->input_names[0], &desc->inputs[0]);
+        return op_check_shape(info, info->outputs[1].name, &desc->outputs[1], &desc->inputs[0],
+                              info->inputs[0].name, &desc->inputs[0]);
     case OP_CROSS_ENTROPY_BACKWARD:
         TRY(check_rows(info, op_check_input(desc, 0), op_check_input(desc, 1), none));
-        return op_check_shape(info, info->output_names[0], &desc->outputs[0], &desc->inputs[0],
-                              info->input_names[0], &desc->inputs[0]);
+        return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &desc->inputs[0],
+                              info->inputs[0].name, &desc->inputs[0]);
     default: /* log_softmax and its gradient */
         TRY(check_has_classes(info, op_check_input(desc, 0)));
         return op_check_same_shapes(desc, info);

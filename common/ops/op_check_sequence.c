@@ -57,9 +57,9 @@ status_t op_check_broadcast(const struct op_desc *desc, const struct op_info *in
     TRY(op_check_shape(info, part.name, part.type, &expected, whole.name, whole.type));
     if (sum) return NULL;
     if (desc->kind == OP_DIV_BACKWARD)
-        TRY(op_check_shape(info, info->input_names[1], &desc->inputs[1], whole.type, whole.name,
+        TRY(op_check_shape(info, info->inputs[1].name, &desc->inputs[1], whole.type, whole.name,
                            whole.type));
-    return op_check_shape(info, info->output_names[0], &desc->outputs[0], whole.type, whole.name,
+    return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], whole.type, whole.name,
                           whole.type);
 }
 
@@ -70,24 +70,6 @@ status_t op_check_scale(const struct op_desc *desc, const struct op_info *info)
     TRY(check_range(info, "factor", factor, isfinite((float)factor)));
     TRY(check_range(info, "offset", offset, scale ? isfinite((float)offset) : offset == 0));
     return op_check_same_shapes(desc, info);
-}
-
-status_t op_check_narrow(const struct op_desc *desc, const struct op_info *info)
-{
-    bool forward = desc->kind == OP_NARROW;
-    struct operand part = forward ? op_check_output(desc, 0) : op_check_input(desc, 0);
-    struct operand whole = forward ? op_check_input(desc, 0) : op_check_output(desc, 0);
-    TRY(check_has_last(info, whole));
-    struct tensor_type expected = *whole.type;
-    int64_t start = desc->attrs.narrow.start, columns = last_of(whole.type);
-    if (part.type->dim_count == whole.type->dim_count)
-        expected.dims[expected.dim_count - 1] = last_of(part.type);
-    TRY(op_check_shape(info, part.name, part.type, &expected, whole.name, whole.type));
-    if (start < 0 || start > columns - last_of(part.type))
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: of %lld columns, %lld from %lld on",
-                          info->name, (long long)columns, (long long)last_of(part.type),
-                          (long long)start);
-    return forward ? NULL : check_optional(info, op_check_input(desc, 1), whole.type, whole);
 }
 
 status_t op_check_embedding(const struct op_desc *desc, const struct op_info *info)
@@ -135,7 +117,7 @@ status_t op_check_arange(const struct op_desc *desc, const struct op_info *info)
         TRY(check_starts(info, starts, x));
         expected = *starts.type;
     }
-    return op_check_shape(info, info->output_names[0], &desc->outputs[0], &expected, x.name,
+    return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &expected, x.name,
                           x.type);
 }
 
@@ -204,6 +186,13 @@ static status_t check_pair(const struct op_desc *desc, const struct op_info *inf
                       first ? norm->second_other.name : norm->first_other.name);
 }
 
+/* Whether the op is a norm that says a sum. */
+static bool has_sum(const struct op_desc *desc)
+{
+    if (desc->kind == OP_LAYER_NORM) return desc->output_present[3];
+    return desc->kind == OP_RMS_NORM && desc->output_present[2];
+}
+
 status_t op_check_norm(const struct op_desc *desc, const struct op_info *info)
 {
     TRY(check_has_last(info, op_check_input(desc, 0)));
@@ -211,6 +200,8 @@ status_t op_check_norm(const struct op_desc *desc, const struct op_info *info)
         return op_check_same_shapes(desc, info);
     double eps = desc->attrs.norm.eps;
     TRY(check_range(info, "eps", eps, eps >= 0 && isfinite(eps)));
+    if (desc->attrs.norm.rounded && !has_sum(desc))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: rounded without sum", info->name);
     struct norm norm = norm_of(desc);
     TRY(check_pair(desc, info, &norm));
     TRY(check_has_last(info, norm.x));
@@ -225,6 +216,29 @@ status_t op_check_norm(const struct op_desc *desc, const struct op_info *info)
     TRY(check_optional(info, norm.rstd, &rows, norm.x));
     TRY(check_optional(info, norm.first_other, norm.x.type, norm.x));
     return check_optional(info, norm.second_other, norm.x.type, norm.x);
+}
+
+/* One factor for each pair of columns that is turned. */
+static status_t check_factors(const struct op_desc *desc, const struct op_info *info)
+{
+    const struct op_weights *lists[] = {&desc->attrs.rope.short_factors,
+                                        &desc->attrs.rope.long_factors};
+    int64_t rotary = desc->attrs.rope.rotary_dim;
+    int64_t pairs = (rotary > 0 ? rotary : desc->attrs.rope.head_dim) / 2;
+    if (desc->attrs.rope.scaling != ROPE_SCALING_LONGROPE) pairs = 0;
+    for (int i = 0; i < 2; i++) {
+        int64_t count = lists[i]->values != NULL ? lists[i]->count : 0;
+        if (count != pairs)
+            return status_new(STATUS_INVALID_ARGUMENT, "%s: %lld %s factors for %lld pairs",
+                              info->name, (long long)count, i == 0 ? "short" : "long",
+                              (long long)pairs);
+        for (int64_t k = 0; k < count; k++) {
+            float factor = lists[i]->values[k];
+            TRY(check_range(info, i == 0 ? "short" : "long", (double)factor,
+                            factor > 0 && isfinite(factor)));
+        }
+    }
+    return NULL;
 }
 
 status_t op_check_rope(const struct op_desc *desc, const struct op_info *info)
@@ -249,14 +263,16 @@ status_t op_check_rope(const struct op_desc *desc, const struct op_info *info)
     }
     if (scaling == ROPE_SCALING_YARN) {
         double fast = desc->attrs.rope.beta_fast, slow = desc->attrs.rope.beta_slow;
-        double magnitude = desc->attrs.rope.magnitude;
         TRY(check_range(info, "theta", theta, theta > 1));
         TRY(check_range(info, "beta_slow", slow, slow > 0 && isfinite(slow)));
         TRY(check_range(info, "beta_fast", fast, fast >= slow && isfinite(fast)));
-        TRY(check_range(info, "magnitude", magnitude, magnitude > 0 && isfinite((float)magnitude)));
     }
+    double magnitude = desc->attrs.rope.magnitude;
+    if (scaling >= ROPE_SCALING_YARN)
+        TRY(check_range(info, "magnitude", magnitude, magnitude > 0 && isfinite((float)magnitude)));
+    TRY(check_factors(desc, info));
     int64_t context = desc->attrs.rope.original_context;
-    if (scaling == ROPE_SCALING_LLAMA3 || scaling == ROPE_SCALING_YARN)
+    if (scaling >= ROPE_SCALING_LLAMA3)
         TRY(check_range(info, "original_context", (double)context,
                         context >= 1 && context <= INT32_MAX));
     TRY(check_starts(info, op_check_input(desc, 1), x));
@@ -280,7 +296,7 @@ status_t op_check_distance_buckets(const struct op_desc *desc, const struct op_i
     TRY(check_range(info, "max_distance", far, far > count / 4));
     int64_t distances = distances_of(last_of(tokens.type));
     struct tensor_type expected = tensor_type_make(DTYPE_I32, 1, &distances);
-    return op_check_shape(info, info->output_names[0], &desc->outputs[0], &expected, tokens.name,
+    return op_check_shape(info, info->outputs[0].name, &desc->outputs[0], &expected, tokens.name,
                           tokens.type);
 }
 

@@ -49,6 +49,10 @@ status_t op_check_slice(const struct op_desc *desc, const struct op_info *info)
     struct tensor_type expected = *x.type;
     expected.dims[dim] = length;
     if (gone) expected = without_dim(&expected, dim);
+    if (!forward && desc->input_present[1]) {
+        struct operand other = op_check_input(desc, 1);
+        TRY(op_check_shape(info, other.name, other.type, x.type, x.name, x.type));
+    }
     return op_check_shape(info, y.name, y.type, &expected, x.name, x.type);
 }
 

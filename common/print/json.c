@@ -17,12 +17,14 @@
 static const struct {
     const char *message, *flag, *fields[6];
 } conditional[] = {
-    {"fsdpd.v1.Metrics", "evaluated", {"test_loss", "accuracy"}},
+    {"fsdpd.v1.Metrics", "evaluated", {"test_loss", "accuracy", "test_scores"}},
     {"fsdpd.v1.Metrics", "mfu_known", {"mfu"}},
-    {"fsdpd.v1.Metrics", "validated", {"val_loss", "val_step"}},
+    {"fsdpd.v1.Metrics", "validated", {"val_loss", "val_step", "val_scores"}},
     {"fsdpd.v1.Metrics", "epoch_step", {"epoch_step"}},
     {"fsdpd.v1.Metrics", "op_times_step", {"op_times", "op_times_step"}},
-    {"fsdpd.v1.EpochEnd", "evaluated", {"test_loss", "accuracy", "correct", "test_samples"}},
+    {"fsdpd.v1.EpochEnd",
+     "evaluated",
+     {"test_loss", "accuracy", "correct", "test_samples", "scores"}},
     {"fsdpd.v1.EpochEnd", "step", {"step", "epochs_done"}},
 };
 
@@ -247,15 +249,27 @@ void json_add_message(struct buf *out, const ProtobufCMessage *message, int inde
     buf_add_char(out, '}');
 }
 
-void json_add_messages(struct buf *out, const ProtobufCMessage *const *messages, size_t count,
-                       int indent)
+void json_add_messages(struct buf *out, const void *messages, size_t count, int indent)
 {
+    const ProtobufCMessage *const *items = messages;
     buf_add_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i > 0) buf_add_char(out, ',');
         new_line(out, deeper(indent));
-        json_add_message(out, messages[i], deeper(indent));
+        json_add_message(out, items[i], deeper(indent));
     }
     if (count > 0) new_line(out, indent);
     buf_add_char(out, ']');
+}
+
+void json_add_document(struct buf *out, const ProtobufCMessage *message)
+{
+    json_add_message(out, message, 0);
+    buf_add_char(out, '\n');
+}
+
+void json_add_list(struct buf *out, const void *messages, size_t count)
+{
+    json_add_messages(out, messages, count, 0);
+    buf_add_char(out, '\n');
 }

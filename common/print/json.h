@@ -18,9 +18,12 @@
  * the end. NULL is null. */
 void json_add_message(struct buf *out, const ProtobufCMessage *message, int indent);
 
-/* An array of messages, the same way. */
-void json_add_messages(struct buf *out, const ProtobufCMessage *const *messages, size_t count,
-                       int indent);
+/* An array of messages, the same way. `messages`: the field, an array of pointers to them. */
+void json_add_messages(struct buf *out, const void *messages, size_t count, int indent);
+
+/* The same as a whole document: from column 0, with a newline at the end. */
+void json_add_document(struct buf *out, const ProtobufCMessage *message);
+void json_add_list(struct buf *out, const void *messages, size_t count);
 
 /* A quoted string; invalid UTF-8 becomes U+FFFD. */
 void json_add_string(struct buf *out, const char *text);

@@ -128,6 +128,9 @@ static void report_communication(const Fsdpd__V1__Plan *plan, struct buf *out)
         buf_printf(out, " %s", text_format_bytes(collective->bytes, bytes));
     }
     buf_add_text(out, plan->n_collectives ? ")\n" : "\n");
+    if (plan->redundancy_sent_bytes > 0)
+        buf_printf(out, "Sent for redundancy in memory, whenever it is renewed: %s\n",
+                   text_format_bytes(plan->redundancy_sent_bytes, bytes));
 }
 
 /* An older daemon sends the rows of one program only. */
@@ -446,6 +449,44 @@ static void report_choices(const Fsdpd__V1__Plan *plan, struct buf *out)
     table_deinit(&table);
 }
 
+/* A number of workers that was compared with others, and fits. */
+static const Fsdpd__V1__PlanWorld *find_compared(const Fsdpd__V1__Plan *plan)
+{
+    for (size_t i = 0; i < plan->n_worlds; i++)
+        if (plan->worlds[i]->step_seconds > 0) return plan->worlds[i];
+    return NULL;
+}
+
+static void report_worlds(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    const Fsdpd__V1__PlanWorld *compared = find_compared(plan);
+    if (compared == NULL) return;
+    bool tokens = compared->tokens_per_second > 0;
+    const struct table_column columns[] = {{.title = "WORKERS", .right = true},
+                                           {.title = "STEP", .right = true},
+                                           {.title = tokens ? "TOKENS/S" : "SAMPLES/S",
+                                            .right = true},
+                                           {.title = "PER WORKER", .right = true},
+                                           {.title = "MEMORY", .right = true},
+                                           {.title = "", .optional = true}};
+    struct table table = {.columns = columns, .column_count = 6, .whole = true};
+    for (size_t i = 0; i < plan->n_worlds; i++) {
+        const Fsdpd__V1__PlanWorld *world = plan->worlds[i];
+        double rate = tokens ? world->tokens_per_second : world->samples_per_second;
+        char text[32];
+        bool fits = world->step_seconds > 0;
+        table_add_count(&table, world->workers);
+        table_add(&table, fits ? text_format_duration(world->step_seconds, text) : "-");
+        table_add(&table, fits ? text_format_count((uint64_t)rate, text) : "-");
+        table_add(&table, fits ? text_format_count((uint64_t)(rate / world->workers), text) : "-");
+        if (fits) table_add_bytes(&table, world->peak_bytes);
+        else table_add(&table, "-");
+        table_add(&table, !fits ? "does not fit" : world->workers == plan->world ? "chosen" : "");
+    }
+    table_print(&table, 0, 0, out);
+    table_deinit(&table);
+}
+
 void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
 {
     report_tree(plan, out);
@@ -459,6 +500,7 @@ void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
     if (schedule.length > 0) buf_printf(out, "\n%s", buf_text(&schedule));
     buf_deinit(&schedule);
     if (plan->n_choices > 0) add_part(out, report_choices, plan);
+    add_part(out, report_worlds, plan);
     add_part(out, report_advice, plan);
     if (!dumped) return;
     buf_add_char(out, '\n');

@@ -340,7 +340,7 @@ static void on_unary_done(struct rpc_tag *tag, bool ok)
     status_t status = rpc_client_call_status(&unary->base);
     ProtobufCMessage *response = NULL;
     if (status == NULL && unary->response)
-        response = rpc_message_unpack(method->response, unary->response);
+        response = rpc_response_unpack(method->response, unary->response);
     if (status == NULL && response == NULL)
         status = status_new(STATUS_INTERNAL, "%s: the answer of %s is not a valid %s message",
                             method->path, unary->base.channel->address, method->response->name);

@@ -10,13 +10,13 @@
 #include "base/mem.h"
 #include "google/rpc/error_details.pb-c.h"
 #include "google/rpc/status.pb-c.h"
+#include "proto/message.h"
 #include "rpc/server_internal.h"
 
 /* Adds `message` to the details; it is packed at once. */
 static void add_detail(Google__Rpc__Status *status, const ProtobufCMessage *message)
 {
-    Google__Protobuf__Any *any = mem_alloc(sizeof *any);
-    google__protobuf__any__init(any);
+    Google__Protobuf__Any *any = MESSAGE_NEW(any, google__protobuf__any__init);
     any->type_url = mem_printf("type.googleapis.com/%s", message->descriptor->name);
     any->value.len = protobuf_c_message_get_packed_size(message);
     any->value.data = mem_alloc(any->value.len + 1);
@@ -82,8 +82,7 @@ static void add_precondition(Google__Rpc__Status *out, const struct status_detai
 bool rpc_details_pack(status_t status, size_t text, size_t room, grpc_slice *out)
 {
     struct status_details about = status_about(status);
-    Google__Rpc__Status *message = mem_alloc(sizeof *message);
-    google__rpc__status__init(message);
+    Google__Rpc__Status *message = MESSAGE_NEW(message, google__rpc__status__init);
     message->code = (int32_t)status_code(status);
     message->message = mem_strndup(status_message(status), text);
     add_info(message, status, &about);

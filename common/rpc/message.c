@@ -116,10 +116,52 @@ ProtobufCMessage *rpc_message_unpack(const ProtobufCMessageDescriptor *descripto
     return message;
 }
 
-void rpc_outbox_push(struct rpc_outbox *outbox, const ProtobufCMessage *message)
+/* The field of a response that consists of one message; NULL if it has other fields. */
+static const ProtobufCFieldDescriptor *only_message(const ProtobufCMessageDescriptor *response)
+{
+    const ProtobufCFieldDescriptor *field = response->fields;
+    bool one = response->n_fields == 1 && field->type == PROTOBUF_C_TYPE_MESSAGE &&
+               field->label != PROTOBUF_C_LABEL_REPEATED;
+    return one ? field : NULL;
+}
+
+static void *alloc_message(const ProtobufCMessageDescriptor *descriptor)
+{
+    void *message = mem_alloc(descriptor->sizeof_message);
+    protobuf_c_message_init(descriptor, message);
+    return message;
+}
+
+grpc_byte_buffer *rpc_response_pack(const ProtobufCMessageDescriptor *response,
+                                    const ProtobufCMessage *message)
+{
+    const ProtobufCFieldDescriptor *field = only_message(response);
+    if (message->descriptor == response) return rpc_message_pack(message);
+    if (field == NULL || message->descriptor != field->descriptor) return NULL;
+    char *wrapper = alloc_message(response);
+    memcpy(wrapper + field->offset, &message, sizeof message);
+    grpc_byte_buffer *buffer = rpc_message_pack((const ProtobufCMessage *)(void *)wrapper);
+    free(wrapper);
+    return buffer;
+}
+
+ProtobufCMessage *rpc_response_unpack(const ProtobufCMessageDescriptor *response,
+                                      grpc_byte_buffer *buffer)
+{
+    const ProtobufCFieldDescriptor *field = only_message(response);
+    ProtobufCMessage *message = rpc_message_unpack(response, buffer), *inner;
+    if (message == NULL || field == NULL) return message;
+    char *member = (char *)message + field->offset;
+    memcpy(&inner, member, sizeof inner);
+    memset(member, 0, sizeof inner);
+    protobuf_c_message_free_unpacked(message, NULL);
+    return inner != NULL ? inner : alloc_message(field->descriptor); /* absent: all defaults */
+}
+
+void rpc_outbox_push(struct rpc_outbox *outbox, grpc_byte_buffer *buffer)
 {
     struct rpc_outbox_item *item = mem_alloc(sizeof *item);
-    item->buffer = rpc_message_pack(message);
+    item->buffer = buffer;
     if (outbox->last) outbox->last->next = item;
     else outbox->first = item;
     outbox->last = item;

@@ -15,13 +15,21 @@ grpc_byte_buffer *rpc_message_pack(const ProtobufCMessage *message);
 ProtobufCMessage *rpc_message_unpack(const ProtobufCMessageDescriptor *descriptor,
                                      grpc_byte_buffer *buffer);
 
+/* The same for a response of this type, or for the message that it consists of (rpc_method in
+ * rpc/rpc.h). To pack a message of another type gives NULL. */
+grpc_byte_buffer *rpc_response_pack(const ProtobufCMessageDescriptor *response,
+                                    const ProtobufCMessage *message);
+ProtobufCMessage *rpc_response_unpack(const ProtobufCMessageDescriptor *response,
+                                      grpc_byte_buffer *buffer);
+
 /* Outgoing messages, in order. A zeroed struct is empty. */
 struct rpc_outbox {
     struct rpc_outbox_item *first, *last;
     int count;
 };
 
-void rpc_outbox_push(struct rpc_outbox *outbox, const ProtobufCMessage *message);
+/* Takes ownership of the buffer. */
+void rpc_outbox_push(struct rpc_outbox *outbox, grpc_byte_buffer *buffer);
 /* The caller owns the buffer; NULL if the outbox is empty. */
 grpc_byte_buffer *rpc_outbox_pop(struct rpc_outbox *outbox);
 void rpc_outbox_clear(struct rpc_outbox *outbox);

@@ -44,6 +44,8 @@ struct rpc_method {
     const char *path; /* "/fsdpd.v1.Control/SubmitJob" */
     enum rpc_kind kind;
     const ProtobufCMessageDescriptor *request;
+    /* If it has one field, a message, that is what handlers send and what callers get: the library
+     * wraps and unwraps it. */
     const ProtobufCMessageDescriptor *response;
 };
 

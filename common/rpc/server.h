@@ -125,7 +125,8 @@ void rpc_server_set_serving(struct rpc_server *server, const char *service, bool
 void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(void *user),
                       void *user);
 
-/* Queues a message; packs it before returning. Ignored after the call has ended. */
+/* Queues a message, of the method's type (rpc/rpc.h); one of another type ends the call with
+ * INTERNAL. Packs it before returning. Ignored after the call has ended. */
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
 int rpc_call_queued(const struct rpc_call *call);
 

@@ -400,11 +400,25 @@ void rpc_call_finish_all(struct rpc_server *server, bool own_only)
     }
 }
 
+/* Only handlers send messages, so the method is known. */
+static bool push(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    const struct rpc_method *method = call->slot->handler->method;
+    grpc_byte_buffer *buffer = rpc_response_pack(method->response, message);
+    if (buffer == NULL) {
+        rpc_call_finish(call, status_new(STATUS_INTERNAL, "%s: a response is a %s, not a %s",
+                                         method->path, method->response->name,
+                                         message->descriptor->name));
+        return false;
+    }
+    rpc_outbox_push(&call->outbox, buffer);
+    return true;
+}
+
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
 {
     if (call->finished || call->broken) return;
-    rpc_outbox_push(&call->outbox, message);
-    pump(call);
+    if (push(call, message)) pump(call);
 }
 
 int rpc_call_queued(const struct rpc_call *call)
@@ -461,8 +475,7 @@ void rpc_call_finish(struct rpc_call *call, status_t status)
 void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
 {
     if (call->finished || call->broken) return;
-    rpc_outbox_push(&call->outbox, message);
-    rpc_call_finish(call, NULL);
+    if (push(call, message)) rpc_call_finish(call, NULL);
 }
 
 void rpc_call_set_user(struct rpc_call *call, void *user)

@@ -115,7 +115,7 @@ static void on_read(struct rpc_tag *tag, bool ok)
     stream->ended = received == NULL; /* the status follows */
     if (received && ok && !stream->cancelled) {
         const struct rpc_method *method = stream->base.method;
-        ProtobufCMessage *message = rpc_message_unpack(method->response, received);
+        ProtobufCMessage *message = rpc_response_unpack(method->response, received);
         if (message) {
             stream->callbacks.on_message(stream, message, stream->user);
             protobuf_c_message_free_unpacked(message, NULL);
@@ -143,7 +143,7 @@ struct rpc_stream *rpc_stream_open(struct rpc_channel *channel, const struct rpc
     stream->status_tag = (struct rpc_tag){.done = on_status, .owner = stream};
     stream->send_tag = (struct rpc_tag){.done = on_sent, .owner = stream};
     stream->read_tag = (struct rpc_tag){.done = on_read, .owner = stream};
-    if (request) rpc_outbox_push(&stream->outbox, request);
+    if (request) rpc_outbox_push(&stream->outbox, rpc_message_pack(request));
     if (method->kind == RPC_SERVER_STREAM) stream->finished = true;
     grpc_op initial = rpc_client_call_initial(&stream->base);
     grpc_op trailing = rpc_client_call_trailing(&stream->base);
@@ -156,7 +156,7 @@ struct rpc_stream *rpc_stream_open(struct rpc_channel *channel, const struct rpc
 void rpc_stream_send(struct rpc_stream *stream, const ProtobufCMessage *message)
 {
     if (stream->finished || stream->broken || stream->cancelled) return;
-    rpc_outbox_push(&stream->outbox, message);
+    rpc_outbox_push(&stream->outbox, rpc_message_pack(message));
     pump(stream);
 }
 

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "proto/message.h"
 #include "spec/internal.h"
 #include "yaml/yaml.h"
 
@@ -405,8 +406,7 @@ static status_t read_units(struct file_reader *reader, const struct spec_key *ke
     Fsdpd__V1__WrapSpec *wrap = reader->spec->fsdp->wrap;
     wrap->units = mem_alloc_array((size_t)node->item_count + 1, sizeof *wrap->units);
     for (int i = 0; i < node->item_count; i++) {
-        Fsdpd__V1__WrapUnit *unit = mem_alloc(sizeof *unit);
-        fsdpd__v1__wrap_unit__init(unit);
+        Fsdpd__V1__WrapUnit *unit = MESSAGE_NEW(unit, fsdpd__v1__wrap_unit__init);
         wrap->units[wrap->n_units++] = unit;
         TRY(status_wrap(read_unit(node->items[i], unit), "unit %d", i + 1));
     }
@@ -465,8 +465,7 @@ static status_t read_groups(struct file_reader *reader, const struct spec_key *k
     Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
     optimizer->groups = mem_alloc_array((size_t)node->item_count + 1, sizeof *optimizer->groups);
     for (int i = 0; i < node->item_count; i++) {
-        Fsdpd__V1__OptimizerGroup *group = mem_alloc(sizeof *group);
-        fsdpd__v1__optimizer_group__init(group);
+        Fsdpd__V1__OptimizerGroup *group = MESSAGE_NEW(group, fsdpd__v1__optimizer_group__init);
         optimizer->groups[optimizer->n_groups++] = group;
         TRY(status_wrap(read_group(node->items[i], group), "group %d", i + 1));
     }

@@ -40,6 +40,7 @@ const struct spec_key spec_keys[] = {
     {"model.file", SPEC_MODEL, DEFAULT(""), FIELD("model.file_name")},
     {"model.args", SPEC_ARGUMENTS, DEFAULT("")},
     {"model.hf", SPEC_TEXT, DEFAULT("")},
+    {"model.head", SPEC_TEXT, DEFAULT("")},
     {"model.weights", SPEC_TEXT, DEFAULT("")},
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"),
@@ -135,6 +136,7 @@ const struct spec_key spec_keys[] = {
     {"schedule.warmup_start_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1)},
 
     {"fsdp.auto", SPEC_BOOLEAN, DEFAULT("false"), FIELD("fsdp.choose")},
+    {"fsdp.tune", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"),
      CHOICES(strategy, "full_shard", "shard_grad_op", "hybrid_shard", "no_shard")},
     {"fsdp.shard_size", SPEC_INTEGER, REQUIRED, RANGE(1, SPEC_WORKERS_MAX), UNIT("ranks"), HYBRID},
@@ -156,6 +158,7 @@ const struct spec_key spec_keys[] = {
     {"fsdp.forward_prefetch", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.gathered_limit", SPEC_INTEGER, DEFAULT("2"), RANGE(0, 1e6), UNIT("units")},
     {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},
+    {"fsdp.recompute", SPEC_CHOICE, DEFAULT("all"), CHOICES(recompute, "all", "cheap")},
 
     {"fsdp.cpu_offload", SPEC_BOOLEAN, DEFAULT("false")},
     {"fsdp.register_buffers", SPEC_BOOLEAN, DEFAULT("false")},
@@ -183,6 +186,12 @@ const struct spec_key spec_keys[] = {
      .late = true},
     {"elastic.max_workers", SPEC_INTEGER, DEFAULT("0"), RANGE(0, SPEC_WORKERS_MAX), UNIT("workers"),
      .late = true},
+    {"elastic.redundancy", SPEC_CHOICE, DEFAULT("none"),
+     CHOICES(redundancy, "none", "replica", "mirror", "parity"), .late = true},
+    {"elastic.every_steps", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e12), UNIT("steps"),
+     .late = true},
+    {"elastic.parity_group", SPEC_INTEGER, DEFAULT("4"), RANGE(2, SPEC_WORKERS_MAX),
+     UNIT("workers"), .late = true},
 
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
     {"device", SPEC_CHOICE, DEFAULT(""), WORDS("cpu", "cuda")},

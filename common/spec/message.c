@@ -467,10 +467,35 @@ static status_t check_global_batch(const Fsdpd__V1__JobSpec *spec)
 /* The most numbers of workers: each has a plan. */
 enum { ELASTIC_WORLDS_MAX = 64 };
 
+/* Other workers only have copies where a strategy makes them. */
+static status_t check_redundancy(const Fsdpd__V1__JobSpec *spec, bool elastic)
+{
+    Fsdpd__V1__Redundancy kind = spec->elastic->redundancy;
+    Fsdpd__V1__Strategy strategy = spec->fsdp->strategy;
+    const struct status_details details = {.field = "elastic.redundancy"};
+    if (kind <= FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE) return NULL;
+    if (!elastic)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic.redundancy: needs elastic.min_workers and "
+                                      "elastic.max_workers"),
+                           details);
+    if (kind == FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA &&
+        strategy != FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD &&
+        strategy != FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic.redundancy: replica needs fsdp.strategy no_shard or "
+                                      "hybrid_shard, as other strategies keep one copy; expected "
+                                      "mirror or parity"),
+                           details);
+    return NULL;
+}
+
 static status_t check_elastic(const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__ElasticSpec *elastic = spec->elastic;
-    if (elastic == NULL || (elastic->min_workers == 0 && elastic->max_workers == 0)) return NULL;
+    if (elastic == NULL) return NULL;
+    if (elastic->min_workers == 0 && elastic->max_workers == 0)
+        return check_redundancy(spec, false);
     uint32_t least = elastic->min_workers, most = elastic->max_workers;
     struct status_details details = {.field = "elastic.min_workers"};
     if (least < 1 || most < least || most - least >= ELASTIC_WORLDS_MAX)
@@ -491,7 +516,7 @@ static status_t check_elastic(const Fsdpd__V1__JobSpec *spec)
                                       "for each of %u workers, found %llu",
                                       most, (unsigned long long)spec->train->global_batch),
                            (struct status_details){.field = "train.global_batch"});
-    return NULL;
+    return check_redundancy(spec, true);
 }
 
 /* Smaller groups must evenly divide the group that something is sharded over. */
@@ -530,6 +555,19 @@ static status_t check_dataset(const Fsdpd__V1__DataSpec *data)
                                                                             : "data.path"});
 }
 
+/* With fsdp.auto, both settings are replaced. */
+static status_t check_recompute(const Fsdpd__V1__FsdpSpec *fsdp)
+{
+    if (fsdp->recompute != FSDPD__V1__RECOMPUTE__RECOMPUTE_CHEAP || fsdp->choose ||
+        fsdp->n_activation_checkpointing > 0)
+        return NULL;
+    return status_with(
+        status_new(STATUS_INVALID_ARGUMENT,
+                   "fsdp.recompute: cheap: expected modules in fsdp.activation_checkpointing, such "
+                   "as [layers.*]: without them, nothing is computed again"),
+        (struct status_details){.field = "fsdp.recompute"});
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
@@ -564,6 +602,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
                                                  spec->fsdp->reshard_after_forward),
                                 "fsdp.reshard_after_forward"),
                     (struct status_details){.field = "fsdp.reshard_after_forward"}));
+    TRY(check_recompute(spec->fsdp));
     const Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
     for (size_t i = 0; i < wrap->n_units; i++) {
         const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
@@ -667,6 +706,10 @@ static status_t check_model(const Fsdpd__V1__ModelSpec *model)
         return status_with(status_new(STATUS_INVALID_ARGUMENT,
                                       "model.args: belongs to model.file, not to model.hf"),
                            (struct status_details){.field = "model.args"});
+    if (!hf && model->head[0] != '\0')
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "model.head: belongs to model.hf, not to model.file"),
+                           (struct status_details){.field = "model.head"});
     if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0))
         return status_with(
             status_new(STATUS_INVALID_ARGUMENT,

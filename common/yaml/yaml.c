@@ -64,8 +64,9 @@ static status_t wrap_with_place(status_t status, const struct yamldoc_node *node
     return status_wrap(status, "%s:%d", node->file, node->line);
 }
 
-static status_t wrap_with_key(status_t status, const struct yamldoc_node *node)
+status_t yamldoc_wrap(status_t status, const struct yamldoc_node *node)
 {
+    if (status == NULL) return NULL;
     if (node->parent) {
         char *path = yamldoc_path(node);
         status = status_wrap(status, "key '%s'", path);
@@ -89,7 +90,7 @@ status_t yamldoc_key_error(const struct yamldoc_node *node, const char *format, 
     va_start(args, format);
     status_t status = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
     va_end(args);
-    return wrap_with_key(status, node);
+    return yamldoc_wrap(status, node);
 }
 
 status_t yamldoc_expected(const struct yamldoc_node *node, const char *what)
@@ -104,7 +105,7 @@ status_t yamldoc_expected(const struct yamldoc_node *node, const char *what)
     else
         status = status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s", what,
                             node->kind == YAMLDOC_SEQUENCE ? "a list" : "a mapping");
-    return wrap_with_key(status, node);
+    return yamldoc_wrap(status, node);
 }
 
 status_t yamldoc_expect_mapping(const struct yamldoc_node *node, const char *what)

@@ -89,6 +89,9 @@ status_t yamldoc_error(const struct yamldoc_node *node, const char *format, ...)
 status_t yamldoc_key_error(const struct yamldoc_node *node, const char *format, ...)
     FSDPD_PRINTF(2, 3);
 
+/* Puts the same before the message of `status` and returns it; NULL stays NULL. */
+status_t yamldoc_wrap(status_t status, const struct yamldoc_node *node);
+
 /* "<file>:<line>: key '<path>': expected <what>, found <value>". */
 status_t yamldoc_expected(const struct yamldoc_node *node, const char *what);
 

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "checkpoint/block_sums.h"
 #include "checkpoint/capture_internal.h"
+#include "checkpoint/state_entries.h"
 #include "hf/safetensors.h"
 
 enum { PIECE_BYTES = 1 << 20 };
@@ -30,30 +31,7 @@ uint64_t capture_step(const struct capture *capture)
     return capture->manifest.progress.step;
 }
 
-/* The names under which a state_dict has values of the unit, in its order. */
-static void describe_entries(const struct plan *plan, int u, struct saved_unit *saved)
-{
-    const struct model *model = plan->model;
-    const struct flat_parameter *flat = &plan->units->units[u].flat;
-    int capacity = 0;
-    for (int i = 0; i < model->parameter_count; i++) {
-        if (plan->units->unit_of_parameter[i] != u) continue;
-        const struct parameter *parameter = &model->parameters[i];
-        int owner = i, place = 0;
-        while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
-        while (place < flat->parameter_count && flat->parameters[place] != owner) place++;
-        if (place == flat->parameter_count) continue; /* no unit is like this */
-        MEM_GROW(saved->entries, saved->entry_count, capacity);
-        struct saved_entry *entry = &saved->entries[saved->entry_count++];
-        *entry = (struct saved_entry){.name = mem_strdup(parameter->name),
-                                      .dim_count = parameter->type.dim_count,
-                                      .count = parameter->buffer == MODEL_BUFFER_COUNT,
-                                      .offset = flat->offsets[place]};
-        memcpy(entry->dims, parameter->type.dims, sizeof entry->dims);
-    }
-}
-
-/* The groups that hold copies of a unit take turns, unit by unit. */
+/* The groups that hold copies of a unit take turns, unit by unit; buffers are those of rank 0. */
 static void describe_unit(const struct executor *executor, int u, struct saved_unit *saved)
 {
     const struct plan *plan = executor_plan(executor);
@@ -63,7 +41,7 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
     *saved = (struct saved_unit){.name = mem_strdup(unit->name),
                                  .shard = (int64_t)executor_shard_elements(executor, u),
                                  .shard_world = unit->shard_world,
-                                 .first_rank = u % copies * unit->shard_world};
+                                 .first_rank = unit->buffers ? 0 : u % copies * unit->shard_world};
     while (saved->slots < plan->options.optimizer_slots &&
            executor_unit_state(executor, u, saved->slots) != NULL)
         saved->slots++;
@@ -76,11 +54,10 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
                                      .elements = tensor_element_count(&parameter->type),
                                      .offset = flat->offsets[i]};
     }
-    describe_entries(plan, u, saved);
 }
 
-static void describe(const struct executor *executor, const struct capture_job *job,
-                     const struct saved_progress *progress, struct manifest *manifest)
+void capture_describe(const struct executor *executor, const struct capture_job *job,
+                      const struct saved_progress *progress, struct manifest *manifest)
 {
     const struct plan *plan = executor_plan(executor);
     *manifest =
@@ -96,6 +73,7 @@ static void describe(const struct executor *executor, const struct capture_job *
     manifest->units = mem_alloc_array((size_t)plan->units->unit_count, sizeof *manifest->units);
     manifest->unit_count = plan->units->unit_count;
     for (int u = 0; u < manifest->unit_count; u++) describe_unit(executor, u, &manifest->units[u]);
+    manifest->entries = state_entries_list(plan, &manifest->entry_count);
 }
 
 static status_t copy_array(struct executor *executor, struct captured *array)
@@ -133,7 +111,7 @@ struct capture *capture_take(struct executor *executor, const struct capture_job
 {
     struct capture *capture = mem_alloc(sizeof *capture);
     capture->rank = executor_plan(executor)->options.rank;
-    describe(executor, job, progress, &capture->manifest);
+    capture_describe(executor, job, progress, &capture->manifest);
     capture->failed = copy_arrays(executor, capture);
     return capture;
 }

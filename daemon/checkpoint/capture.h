@@ -50,14 +50,16 @@ struct capture_result {
     char *path;           /* of the checkpoint; on rank 0, NULL elsewhere. Caller frees */
     uint64_t *removed;    /* steps of older ones that had to go; on rank 0. Caller frees */
     int removed_count;
+    bool unshared; /* on rank 0: complete, but the communicator failed before the others knew */
 };
 
 /*
  * Every rank calls this with its capture of the same boundary and a communicator of its own (never
  * the executor's; NULL with one rank). Memory beyond the capture: one piece of 1 MiB. The capture
  * is spent. An error is every rank's: then nothing is left of this checkpoint, and all earlier ones
- * are as they were. RESOURCE_EXHAUSTED if a disk is full. If the communicator failed, the lane is
- * closed and NULL, and the communicator must not be used again.
+ * are as they were; but once it is complete, rank 0 succeeds, even if the communicator fails.
+ * RESOURCE_EXHAUSTED if a disk is full. If the communicator failed, the lane is closed and NULL,
+ * and the communicator must not be used again.
  */
 status_t capture_save(struct capture *capture, const struct capture_target *target,
                       struct comm *comm, struct lane_queue **lane, int64_t timeout_ms,

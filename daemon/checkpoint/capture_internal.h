@@ -19,6 +19,10 @@ struct capture {
     status_t failed; /* copying; NULL: it did not */
 };
 
+/* What a checkpoint of this moment has, and where; without its files. */
+void capture_describe(const struct executor *executor, const struct capture_job *job,
+                      const struct saved_progress *progress, struct manifest *manifest);
+
 /* Writes and syncs this rank's file in `directory`; on failure no file is left. */
 status_t capture_write(struct capture *capture, const struct folder *directory,
                        struct saved_file *file) FSDPD_MUST_USE;

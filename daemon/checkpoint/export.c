@@ -16,8 +16,8 @@ struct export
     struct buf header;
     uint64_t bytes;
     size_t header_done;
-    int unit, entry; /* position of the next read */
-    int64_t done;    /* elements of it */
+    int entry;    /* position of the next read */
+    int64_t done; /* elements of it */
 };
 
 void export_free(struct export *export)
@@ -38,23 +38,17 @@ const struct manifest *export_manifest(const struct export *export)
     return saved_manifest(export->saved);
 }
 
-/* Counts the values and bytes of the file; a sum that only a forged manifest reaches is refused. */
-static status_t count_entries(const struct manifest *manifest, int *count, uint64_t *bytes)
+/* A sum of values that only a forged manifest reaches is refused. */
+static status_t check_entries(const struct manifest *manifest)
 {
-    *count = 0;
-    *bytes = 0;
-    for (int u = 0; u < manifest->unit_count; u++) {
-        const struct saved_unit *unit = &manifest->units[u];
-        for (int e = 0; e < unit->entry_count; e++) {
-            *bytes += (uint64_t)saved_entry_elements(&unit->entries[e]) * sizeof(float);
-            ++*count;
-            if (*bytes > BYTES_MAX)
-                return status_new(STATUS_DATA_LOSS,
-                                  MANIFEST_FILE " of step %" PRIu64
-                                                ": state_dict: more values than "
-                                                "any model has",
-                                  manifest->progress.step);
-        }
+    uint64_t bytes = 0;
+    for (int e = 0; e < manifest->entry_count; e++) {
+        bytes += (uint64_t)state_entry_elements(&manifest->entries[e]) * sizeof(float);
+        if (bytes > BYTES_MAX)
+            return status_new(STATUS_DATA_LOSS,
+                              MANIFEST_FILE " of step %" PRIu64
+                                            ": state_dict: more values than any model has",
+                              manifest->progress.step);
     }
     return NULL;
 }
@@ -62,21 +56,8 @@ static status_t count_entries(const struct manifest *manifest, int *count, uint6
 static status_t make_header(struct export *export)
 {
     const struct manifest *manifest = saved_manifest(export->saved);
-    int count, filled = 0;
-    TRY(count_entries(manifest, &count, &export->bytes));
-    struct safetensors_entry *entries = mem_alloc_array((size_t)count + 1, sizeof *entries);
-    for (int u = 0; u < manifest->unit_count; u++)
-        for (int e = 0; e < manifest->units[u].entry_count; e++) {
-            const struct saved_entry *entry = &manifest->units[u].entries[e];
-            entries[filled].name = entry->name;
-            entries[filled].dim_count = entry->dim_count;
-            memcpy(entries[filled].dims, entry->dims, sizeof entry->dims);
-            if (entry->count) state_header_count(&entries[filled]);
-            filled++;
-        }
-    state_header_write(&export->header, entries, count, manifest->progress.step, manifest->job);
-    free(entries);
-    export->bytes += export->header.length;
+    TRY(check_entries(manifest));
+    export->bytes = state_header_write(&export->header, manifest->entries, manifest->entry_count);
     return NULL;
 }
 
@@ -96,15 +77,12 @@ status_t export_verify(struct export *export, uint64_t bytes, bool *done)
 }
 
 /* The entry that is next, with values left; NULL: that was all. */
-static const struct saved_entry *find_next(struct export *export)
+static const struct state_entry *find_next(struct export *export)
 {
     const struct manifest *manifest = saved_manifest(export->saved);
-    for (; export->unit < manifest->unit_count; export->unit++, export->entry = 0) {
-        const struct saved_unit *unit = &manifest->units[export->unit];
-        for (; export->entry < unit->entry_count; export->entry++, export->done = 0)
-            if (export->done < saved_entry_elements(&unit->entries[export->entry]))
-                return &unit->entries[export->entry];
-    }
+    for (; export->entry < manifest->entry_count; export->entry++, export->done = 0)
+        if (export->done < state_entry_elements(&manifest->entries[export->entry]))
+            return &manifest->entries[export->entry];
     return NULL;
 }
 
@@ -120,14 +98,14 @@ static size_t take_header(struct export *export, void *bytes, size_t size)
 status_t export_read(struct export *export, void *bytes, size_t size, size_t *count)
 {
     char *to = bytes;
-    const struct saved_entry *entry;
+    const struct state_entry *entry;
     *count = take_header(export, to, size);
     /* a header is padded to 8 bytes, so the remainder holds whole values */
     while (size - *count >= sizeof(float) && (entry = find_next(export)) != NULL) {
-        int64_t left = saved_entry_elements(entry) - export->done;
+        int64_t left = state_entry_elements(entry) - export->done;
         int64_t room = (int64_t)((size - *count) / sizeof(float));
         int64_t now = left < room ? left : room;
-        TRY(saved_read_unit(export->saved, export->unit, -1, entry->offset + export->done, now,
+        TRY(saved_read_unit(export->saved, entry->unit, -1, entry->offset + export->done, now,
                             (float *)(void *)(to + *count)));
         export->done += now;
         *count += (size_t)now * sizeof(float);

@@ -1,7 +1,8 @@
 /*
  * A checkpoint's parameters as the bytes of a state_dict: the same file that a pull of the running
- * job gave at that step, read piece by piece from the files of the ranks. Needs neither the model
- * nor a device. What is kept is the manifest and the file's header. Blocks on the disk.
+ * job gave at that step, in the model's order, read piece by piece from the files of the ranks.
+ * Needs neither the model nor a device. What is kept is the manifest and the file's header. Blocks
+ * on the disk.
  */
 #ifndef FSDPD_CHECKPOINT_EXPORT_H
 #define FSDPD_CHECKPOINT_EXPORT_H

@@ -14,7 +14,7 @@
 #define SEAL_BEGIN ",\n \"sha256\": \""
 #define SEAL_END "\"\n}\n"
 enum {
-    VERSION = 2,
+    VERSION = 3,
     NAME_MAX_BYTES = 4096,
     SEAL_BEGIN_BYTES = sizeof SEAL_BEGIN - 1,
     SEAL_BYTES = SEAL_BEGIN_BYTES + DIGEST_DIGITS + sizeof SEAL_END - 1,
@@ -41,24 +41,16 @@ uint64_t manifest_bytes(const struct manifest *manifest)
     return bytes;
 }
 
-int64_t saved_entry_elements(const struct saved_entry *entry)
-{
-    int64_t elements = 1;
-    for (int d = 0; d < entry->dim_count; d++) elements *= entry->dims[d];
-    return elements;
-}
-
 void manifest_deinit(struct manifest *manifest)
 {
     for (int u = 0; u < manifest->unit_count; u++) {
         struct saved_unit *unit = &manifest->units[u];
         for (int p = 0; p < unit->parameter_count; p++) free(unit->parameters[p].name);
         free(unit->parameters);
-        for (int e = 0; e < unit->entry_count; e++) free(unit->entries[e].name);
-        free(unit->entries);
         free(unit->name);
     }
     free(manifest->units);
+    state_entries_free(manifest->entries, manifest->entry_count);
     free(manifest->files);
     free(manifest->run);
     free(manifest->job);
@@ -96,6 +88,7 @@ static json_t *write_tally(const struct tally *tally)
     put_number(object, "loss", tally->loss);
     put_number(object, "correct", tally->correct);
     put_number(object, "samples", tally->samples);
+    put_number(object, "weight", tally->weight);
     put_number(object, "tokens", tally->tokens);
     put_count(object, "steps", tally->steps);
     put_count(object, "ns", (uint64_t)tally->ns);
@@ -125,17 +118,18 @@ static json_t *write_progress(const struct saved_progress *progress)
     return object;
 }
 
-static json_t *write_entries(const struct saved_unit *unit)
+static json_t *write_entries(const struct manifest *manifest)
 {
     json_t *list = json_array();
-    for (int e = 0; e < unit->entry_count; e++) {
-        const struct saved_entry *entry = &unit->entries[e];
+    for (int e = 0; e < manifest->entry_count; e++) {
+        const struct state_entry *entry = &manifest->entries[e];
         json_t *object = json_object(), *shape = json_array();
         put(object, "name", json_string(entry->name));
         for (int d = 0; d < entry->dim_count; d++)
             json_array_append_new(shape, json_integer((json_int_t)entry->dims[d]));
         put(object, "shape", shape);
         if (entry->count) put(object, "type", json_string("I64"));
+        put_count(object, "unit", (uint64_t)entry->unit);
         put_count(object, "offset", (uint64_t)entry->offset);
         json_array_append_new(list, object);
     }
@@ -159,7 +153,6 @@ static json_t *write_unit(const struct saved_unit *unit)
         json_array_append_new(list, entry);
     }
     put(object, "parameters", list);
-    put(object, "state_dict", write_entries(unit));
     return object;
 }
 
@@ -196,6 +189,7 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
     for (int u = 0; u < manifest->unit_count; u++)
         json_array_append_new(units, write_unit(&manifest->units[u]));
     put(root, "units", units);
+    put(root, "state_dict", write_entries(manifest));
     for (int r = 0; r < manifest->world; r++) {
         json_array_append_new(files, write_file(manifest_file_name(r, name), &manifest->files[r]));
     }
@@ -316,6 +310,7 @@ static status_t read_tally(const json_t *progress, const char *key, struct tally
     TRY(get_number(object, "loss", &tally->loss));
     TRY(get_number(object, "correct", &tally->correct));
     TRY(get_number(object, "samples", &tally->samples));
+    TRY(get_number(object, "weight", &tally->weight));
     TRY(get_number(object, "tokens", &tally->tokens));
     TRY(get_count(object, "steps", &tally->steps));
     TRY(get_ns(object, "ns", &tally->ns));
@@ -358,12 +353,10 @@ static status_t read_parameter(const json_t *object, struct saved_unit *unit)
     return NULL;
 }
 
-/* In the unit's flat parameter, which bounds every product. */
-static status_t read_entry(const json_t *object, struct saved_unit *unit)
+/* The sizes; the unit's flat parameter, of `whole` elements, bounds every product. */
+static status_t read_shape(const json_t *shape, int64_t whole, struct state_entry *entry)
 {
-    int64_t whole = unit->shard * unit->shard_world, elements = 1;
-    struct saved_entry *entry = &unit->entries[unit->entry_count];
-    const json_t *shape = json_object_get(object, "shape");
+    int64_t elements = 1;
     size_t count = json_array_size(shape);
     if (!json_is_array(shape) || count > TENSOR_MAX_DIMS)
         return refuse("shape", "expected a list of sizes");
@@ -375,24 +368,35 @@ static status_t read_entry(const json_t *object, struct saved_unit *unit)
         elements *= value;
         entry->dims[entry->dim_count++] = value;
     }
-    if (elements > whole) return refuse("shape", "expected at most the elements of the unit");
+    return elements <= whole ? NULL : refuse("shape", "expected at most the elements of the unit");
+}
+
+static status_t read_entry(const json_t *object, struct manifest *manifest)
+{
+    struct state_entry *entry = &manifest->entries[manifest->entry_count];
+    TRY(get_int(object, "unit", 0, manifest->unit_count - 1, &entry->unit));
+    const struct saved_unit *unit = &manifest->units[entry->unit];
+    int64_t whole = unit->shard * unit->shard_world;
+    TRY(read_shape(json_object_get(object, "shape"), whole, entry));
+    int64_t elements = state_entry_elements(entry);
     const char *type = json_string_value(json_object_get(object, "type"));
     entry->count = type != NULL && strcmp(type, "I64") == 0;
     if (json_object_get(object, "type") != NULL && !(entry->count && elements == 2))
         return refuse("type", "expected I64, of two elements");
     TRY(get_integer(object, "offset", 0, whole - elements, &entry->offset));
     TRY(keep_text(object, "name", &entry->name));
-    unit->entry_count++;
+    manifest->entry_count++;
     return NULL;
 }
 
-static status_t read_entries(const json_t *list, struct saved_unit *unit)
+static status_t read_entries(const json_t *root, struct manifest *manifest)
 {
+    const json_t *list = json_object_get(root, "state_dict");
     if (!json_is_array(list)) return refuse("state_dict", "expected a list");
     size_t count = json_array_size(list);
-    unit->entries = mem_alloc_array(count + 1, sizeof *unit->entries);
+    manifest->entries = mem_alloc_array(count + 1, sizeof *manifest->entries);
     for (size_t e = 0; e < count; e++)
-        TRY(status_wrap(read_entry(json_array_get(list, e), unit), "state_dict %zu", e));
+        TRY(status_wrap(read_entry(json_array_get(list, e), manifest), "state_dict %zu", e));
     return NULL;
 }
 
@@ -409,7 +413,7 @@ static status_t read_unit(const json_t *object, int world, struct saved_unit *un
     unit->parameters = mem_alloc_array(count + 1, sizeof *unit->parameters);
     for (size_t p = 0; p < count; p++)
         TRY(status_wrap(read_parameter(json_array_get(list, p), unit), "parameter %zu", p));
-    return read_entries(json_object_get(object, "state_dict"), unit);
+    return NULL;
 }
 
 static status_t read_units(const json_t *root, struct manifest *manifest)
@@ -472,7 +476,8 @@ static status_t read_root(const json_t *root, struct manifest *manifest)
     TRY(status);
     TRY(status_wrap(read_progress(json_object_get(root, "progress"), &manifest->progress),
                     "progress"));
-    return read_units(root, manifest);
+    TRY(read_units(root, manifest));
+    return read_entries(root, manifest);
 }
 
 /* Whether the text ends with its sum, which is the only end that it can have. */

@@ -1,11 +1,12 @@
 /*
- * The manifest of a checkpoint: what was saved, and where in the files of the ranks every element
- * of every parameter and optimizer slot lies. A checkpoint is a directory with one safetensors file
- * per rank ("rank-00000.safetensors") and "manifest.json". In a file there is one run of f32 per
- * unit and array: "unit.3.parameters" and "unit.3.slot.0" are rank-th parts of the unit's flat
- * parameter and of what the optimizer keeps for it. A unit that several groups of ranks hold copies
- * of is saved by one of these groups, so that nothing is saved twice. The manifest has the sums of
- * all files, and as its last member the SHA-256 of its own text up to there. Pure.
+ * The manifest of a checkpoint: what was saved, where in the files of the ranks every element of
+ * every parameter and optimizer slot lies, and the entries of the state_dict. A checkpoint is a
+ * directory with one safetensors file per rank ("rank-00000.safetensors") and "manifest.json". In a
+ * file there is one run of f32 per unit and array: "unit.3.parameters" and "unit.3.slot.0" are
+ * rank-th parts of the unit's flat parameter and of what the optimizer keeps for it. A unit that
+ * several groups of ranks hold copies of is saved by one of these groups, so that nothing is saved
+ * twice. The manifest has the sums of all files, and as its last member the SHA-256 of its own text
+ * up to there. Pure.
  */
 #ifndef FSDPD_CHECKPOINT_MANIFEST_H
 #define FSDPD_CHECKPOINT_MANIFEST_H
@@ -15,8 +16,8 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "checkpoint/state_header.h"
 #include "digest/digest.h"
-#include "ops/tensor.h"
 
 enum {
     MANIFEST_MAX = 256 << 20, /* bytes of its text */
@@ -33,6 +34,7 @@ enum {
 /* Sums over steps, since something began. */
 struct tally {
     double loss, correct, samples; /* of all ranks; samples: targets that count */
+    double weight;                 /* of these targets, in the loss */
     double tokens;                 /* of all ranks' windows */
     uint64_t steps;
     int64_t ns; /* wall time of the steps */
@@ -60,15 +62,6 @@ struct saved_parameter {
     int64_t elements, offset; /* in the unit's flat parameter */
 };
 
-/* The names of a unit's values in a state_dict; a tied parameter's values have several names. */
-struct saved_entry {
-    char *name;
-    int dim_count;
-    int64_t dims[TENSOR_MAX_DIMS];
-    bool count;     /* a 64-bit integer in two elements (model.h), a scalar in a state_dict */
-    int64_t offset; /* in the unit's flat parameter */
-};
-
 struct saved_unit {
     char *name;
     int64_t shard;               /* elements of one rank's part */
@@ -76,8 +69,6 @@ struct saved_unit {
     int slots;
     struct saved_parameter *parameters;
     int parameter_count;
-    struct saved_entry *entries; /* in the order of a state_dict */
-    int entry_count;
 };
 
 struct saved_file {
@@ -95,6 +86,8 @@ struct manifest {
     struct saved_progress progress;
     struct saved_unit *units;
     int unit_count;
+    struct state_entry *entries; /* of the state_dict, in the model's order */
+    int entry_count;
     struct saved_file *files; /* (world) */
     int world;
     struct saved_file reports; /* beside them, of 0 bytes: none; see capture_target */
@@ -111,8 +104,6 @@ void manifest_seal(struct buf *text);
 status_t manifest_read(const char *text, size_t length, const char *file,
                        struct manifest *manifest) FSDPD_MUST_USE;
 void manifest_deinit(struct manifest *manifest);
-
-int64_t saved_entry_elements(const struct saved_entry *entry);
 
 /* Bytes of all files. */
 uint64_t manifest_bytes(const struct manifest *manifest);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -148,7 +149,8 @@ static bool is_ours(const struct folder *folder, const char *name, const char *r
  * Removes superseded checkpoints, newest first: those of later steps, which the run could not read
  * when it resumed from an earlier one and has now overtaken; an earlier one of the same step; and
  * those beyond the number to keep, counted from this one. This one always stays. A failed removal
- * does not fail this checkpoint: the next one tries again.
+ * does not fail this checkpoint: the next one tries again, or, once its name is gone, the next
+ * attempt.
  */
 static void prune(struct saving *saving)
 {
@@ -175,9 +177,9 @@ static void prune(struct saving *saving)
             kept++;
             continue;
         }
-        status = folder_remove(&saving->folder, entry->name);
-        if (status == NULL && !again) result->removed[result->removed_count++] = entry->step;
-        status_free(status);
+        status_free(folder_remove(&saving->folder, entry->name));
+        bool gone = faccessat(saving->folder.fd, entry->name, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
+        if (gone && !again) result->removed[result->removed_count++] = entry->step;
     }
     free(entries);
 }
@@ -195,12 +197,18 @@ static status_t save(struct saving *saving)
                             &saving->temporary);
     if (mine == NULL) mine = capture_write(capture, &saving->temporary, &file);
     status_t broken = gather(saving, &file, &mine);
-    bool root = capture->rank == 0;
+    bool root = capture->rank == 0, completed = false;
     if (broken == NULL && mine == NULL) {
         if (root) mine = complete(saving);
+        completed = root && mine == NULL;
         broken = agreement_share_outcome(&saving->ranks, &mine, 0);
     }
     if (broken == NULL && mine == NULL) return NULL;
+    if (completed) { /* it is on the disk, whatever became of the others */
+        saving->result->unshared = true;
+        status_free(broken);
+        return NULL;
+    }
     /* The directory may differ between ranks: each removes what it sees. But while rank 0 might be
      * completing it, only rank 0 knows that it was abandoned. */
     if (saving->temporary.path != NULL && (root || broken == NULL))

@@ -11,7 +11,7 @@
 
 #include "base/mem.h"
 #include "checkpoint/agreement.h"
-#include "checkpoint/state_header.h"
+#include "checkpoint/state_entries.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -19,43 +19,30 @@ enum { PIECE_BYTES = 1 << 20 };
  * lane that never runs. */
 enum { LANE_TIMEOUT_MS = 24 * 60 * 60 * 1000 };
 
-/* A state_dict entry and where its values lie in its unit's flat parameter. */
-struct piece {
-    char *name;
-    bool count; /* a 64-bit integer */
-    int dim_count;
-    int64_t dims[TENSOR_MAX_DIMS];
-    size_t offset, elements;
-};
-
 struct part {      /* one unit's */
     float *values; /* (elements): this rank's shard, or the whole flat parameter with no_shard */
     size_t elements;
     int shard_world; /* ranks that have the unit together: the first of the group, and their copies
                       */
-    struct piece *pieces;
-    int piece_count;
 };
 
 struct snapshot {
     uint64_t step;
-    int rank, world;
+    int rank;
     bool sharded; /* the values are spread over the ranks */
     struct part *parts;
     int part_count;
+    struct state_entry *entries; /* in the file's order */
+    int entry_count;
     status_t failed; /* why there are no values */
 };
 
 void snapshot_free(struct snapshot *snapshot)
 {
     if (snapshot == NULL) return;
-    for (int i = 0; i < snapshot->part_count; i++) {
-        struct part *part = &snapshot->parts[i];
-        for (int j = 0; j < part->piece_count; j++) free(part->pieces[j].name);
-        free(part->pieces);
-        free(part->values);
-    }
+    for (int i = 0; i < snapshot->part_count; i++) free(snapshot->parts[i].values);
     free(snapshot->parts);
+    state_entries_free(snapshot->entries, snapshot->entry_count);
     status_free(snapshot->failed);
     free(snapshot);
 }
@@ -65,53 +52,9 @@ bool snapshot_is_sharded(const struct snapshot *snapshot)
     return snapshot->sharded;
 }
 
-uint64_t snapshot_bytes(const struct snapshot *snapshot)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < snapshot->part_count; i++)
-        bytes += snapshot->parts[i].elements * sizeof(float);
-    return bytes;
-}
-
-static size_t offset_in_flat(const struct flat_parameter *flat, int parameter)
-{
-    for (int i = 0; i < flat->parameter_count; i++)
-        if (flat->parameters[i] == parameter) return (size_t)flat->offsets[i];
-    return SIZE_MAX;
-}
-
-/* The entries whose values unit `unit` holds, in state_dict order; a tied name has its owner's
- * values. */
-static status_t add_pieces(const struct model *model, const struct unit_set *units, int unit,
-                           struct part *part)
-{
-    const struct flat_parameter *flat = &units->units[unit].flat;
-    int capacity = 0;
-    for (int i = 0; i < model->parameter_count; i++) {
-        const struct parameter *parameter = &model->parameters[i];
-        if (units->unit_of_parameter[i] != unit) continue;
-        int owner = i;
-        while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
-        size_t offset = offset_in_flat(flat, owner);
-        if (offset == SIZE_MAX)
-            return status_new(STATUS_INTERNAL, "unit %s does not hold the parameter %s",
-                              units->units[unit].name, parameter->name);
-        MEM_GROW(part->pieces, part->piece_count, capacity);
-        struct piece *piece = &part->pieces[part->piece_count++];
-        *piece = (struct piece){.name = mem_strdup(parameter->name),
-                                .dim_count = parameter->type.dim_count,
-                                .offset = offset,
-                                .elements = (size_t)tensor_element_count(&parameter->type)};
-        memcpy(piece->dims, parameter->type.dims, sizeof piece->dims);
-        piece->count = parameter->buffer == MODEL_BUFFER_COUNT;
-    }
-    return NULL;
-}
-
 static status_t take_part(struct executor *executor, const struct plan *plan, int unit,
                           struct part *part)
 {
-    TRY(add_pieces(plan->model, plan->units, unit, part));
     part->elements = executor_shard_elements(executor, unit);
     part->shard_world = plan->units->units[unit].shard_world;
     if (part->elements == 0) return NULL;
@@ -129,10 +72,10 @@ struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
     struct snapshot *snapshot = mem_alloc(sizeof *snapshot);
     snapshot->step = step;
     snapshot->rank = plan->options.rank;
-    snapshot->world = plan->options.world;
     snapshot->sharded = plan_is_sharded(plan);
     snapshot->part_count = plan->units->unit_count;
     snapshot->parts = mem_alloc_array((size_t)snapshot->part_count, sizeof *snapshot->parts);
+    snapshot->entries = state_entries_list(plan, &snapshot->entry_count);
     status_t status = NULL;
     for (int i = 0; i < snapshot->part_count && status == NULL; i++)
         status = take_part(executor, plan, i, &snapshot->parts[i]);
@@ -145,7 +88,7 @@ struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
     return snapshot;
 }
 
-static status_t write_pieces(const struct state_dict_sink *sink, const void *bytes, size_t size)
+static status_t write_bytes(const struct state_dict_sink *sink, const void *bytes, size_t size)
 {
     const char *from = bytes;
     while (size > 0) {
@@ -157,54 +100,93 @@ static status_t write_pieces(const struct state_dict_sink *sink, const void *byt
     return NULL;
 }
 
-static status_t write_header(const struct snapshot *snapshot, const char *job,
-                             const struct state_dict_sink *sink)
+static status_t write_header(const struct snapshot *snapshot, const struct state_dict_sink *sink)
 {
-    int count = 0;
-    for (int i = 0; i < snapshot->part_count; i++) count += snapshot->parts[i].piece_count;
-    struct safetensors_entry *entries = mem_alloc_array((size_t)count, sizeof *entries);
-    int filled = 0;
-    for (int i = 0; i < snapshot->part_count; i++)
-        for (int j = 0; j < snapshot->parts[i].piece_count; j++) {
-            const struct piece *piece = &snapshot->parts[i].pieces[j];
-            struct safetensors_entry *entry = &entries[filled++];
-            entry->name = piece->name;
-            entry->dim_count = piece->dim_count;
-            memcpy(entry->dims, piece->dims, sizeof entry->dims);
-            if (piece->count) state_header_count(entry);
-        }
     struct buf header = {0};
-    state_header_write(&header, entries, count, snapshot->step, job);
-    uint64_t data = count > 0 ? entries[count - 1].end : 0;
-    free(entries);
-    status_t status = sink->begin(sink->user, header.length + data, snapshot->step);
-    if (status == NULL) status = write_pieces(sink, header.data, header.length);
+    uint64_t bytes = state_header_write(&header, snapshot->entries, snapshot->entry_count);
+    status_t status = sink->begin(sink->user, bytes, snapshot->step);
+    if (status == NULL) status = write_bytes(sink, header.data, header.length);
     buf_deinit(&header);
     return status;
 }
 
-static status_t write_part(const struct part *part, const float *flat,
-                           const struct state_dict_sink *sink)
+/* Entries that follow each other in the file, and in one unit. */
+struct state_stretch {
+    int first, count;
+    const struct part *part;
+    size_t begin, end; /* of their values in the unit's flat parameter */
+};
+
+static size_t end_of(const struct state_entry *entry)
 {
-    for (int i = 0; i < part->piece_count; i++)
-        TRY(write_pieces(sink, flat + part->pieces[i].offset,
-                         part->pieces[i].elements * sizeof *flat));
+    return (size_t)(entry->offset + state_entry_elements(entry));
+}
+
+static struct state_stretch find_stretch(const struct snapshot *snapshot, int first)
+{
+    const struct state_entry *entry = &snapshot->entries[first];
+    struct state_stretch stretch = {.first = first,
+                                    .part = &snapshot->parts[entry->unit],
+                                    .begin = (size_t)entry->offset,
+                                    .end = (size_t)entry->offset};
+    for (; first < snapshot->entry_count; entry++, first++) {
+        if (entry->unit != snapshot->entries[stretch.first].unit ||
+            (size_t)entry->offset < stretch.end)
+            break;
+        stretch.end = end_of(entry);
+        stretch.count++;
+    }
+    return stretch;
+}
+
+/* What a gather takes of each rank's shard to have a stretch: `count` elements, on rank `first`
+ * from its element `start` on. The other ranks send theirs from the same one if the stretch is in
+ * one shard, and their first ones otherwise, so that what counts arrives end to end. */
+struct state_window {
+    int first;
+    size_t start, count;
+    bool is_one;
+};
+
+static struct state_window find_window(const struct state_stretch *stretch)
+{
+    size_t shard = stretch->part->elements, first = stretch->begin / shard;
+    size_t last = (stretch->end - 1) / shard, start = stretch->begin % shard;
+    if (first == last)
+        return (struct state_window){(int)first, start, stretch->end - stretch->begin, true};
+    size_t tail = shard - start, head = stretch->end - last * shard;
+    size_t count = last > first + 1 ? shard : tail > head ? tail : head;
+    return (struct state_window){(int)first, shard - count, count, false};
+}
+
+/* `values`: from the stretch's begin on. */
+static status_t write_stretch(const struct snapshot *snapshot, const struct state_stretch *stretch,
+                              const float *values, const struct state_dict_sink *sink)
+{
+    for (int i = stretch->first; i < stretch->first + stretch->count; i++) {
+        const struct state_entry *entry = &snapshot->entries[i];
+        size_t elements = (size_t)state_entry_elements(entry);
+        if (elements == 0) continue;
+        TRY(write_bytes(sink, values + ((size_t)entry->offset - stretch->begin),
+                        elements * sizeof *values));
+    }
     return NULL;
 }
 
-/* Memory for the largest unit, on rank 0. */
-static status_t allocate_unit(const struct snapshot *snapshot, float **flat)
+/* Memory for the largest gather, on rank 0. */
+static status_t allocate_gathered(const struct snapshot *snapshot, float **gathered)
 {
     size_t largest = 1;
-    for (int i = 0; i < snapshot->part_count; i++) {
-        const struct part *part = &snapshot->parts[i];
-        size_t elements = part->elements * (size_t)part->shard_world;
-        if (part->shard_world > 1 && elements > largest) largest = elements;
+    for (int i = 0; i < snapshot->entry_count;) {
+        struct state_stretch stretch = find_stretch(snapshot, i);
+        i += stretch.count;
+        if (stretch.part->shard_world == 1 || stretch.end == stretch.begin) continue;
+        size_t elements = find_window(&stretch).count * (size_t)stretch.part->shard_world;
+        if (elements > largest) largest = elements;
     }
-    *flat = malloc(largest * sizeof **flat);
-    if (*flat == NULL)
-        return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory to gather a unit of %zu parameters",
-                          largest);
+    *gathered = malloc(largest * sizeof **gathered);
+    if (*gathered == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory to gather %zu parameters", largest);
     return NULL;
 }
 
@@ -239,36 +221,46 @@ static status_t find_comm(struct state_gathering *gathering, int ranks, struct c
     return NULL;
 }
 
-/* The unit as rank 0 then has it, in *whole, from itself and the ranks that share it; on the other
- * ranks *whole is undefined. */
-static status_t gather_part(struct state_gathering *gathering, struct lane_queue *lane,
-                            const struct part *part, float *flat, const float **whole)
+/* The stretch's values as rank 0 then has them, in *values, from itself and the ranks that share
+ * the unit; on the other ranks *values is undefined. */
+static status_t gather_stretch(struct state_gathering *gathering, struct lane_queue *lane,
+                               const struct state_stretch *stretch, float *gathered,
+                               const float **values)
 {
-    *whole = part->values;
-    if (part->shard_world == 1) return NULL;
+    const struct part *part = stretch->part;
+    *values = part->values;
+    if (stretch->end == stretch->begin) return NULL;
+    if (part->shard_world == 1) {
+        *values += stretch->begin;
+        return NULL;
+    }
     struct comm *comm;
     TRY(find_comm(gathering, part->shard_world, &comm));
-    *whole = flat;
-    if (comm_rank(gathering->all) >= part->shard_world) return NULL;
-    TRY(comm_gather(comm, lane, part->values, flat, part->elements, 0));
+    int rank = comm_rank(gathering->all);
+    if (rank >= part->shard_world) return NULL;
+    struct state_window window = find_window(stretch);
+    const float *own = part->values + (window.is_one || rank == window.first ? window.start : 0);
+    if (rank == 0)
+        *values = gathered + (size_t)window.first * window.count +
+                  (stretch->begin % part->elements - window.start);
+    TRY(comm_gather(comm, lane, own, gathered, window.count, 0));
     return lane_wait(lane, LANE_TIMEOUT_MS);
 }
 
-static status_t stream_sharded(const struct snapshot *snapshot, struct comm *comm,
-                               struct lane_queue *lane, float *flat, const char *job,
-                               const struct state_dict_sink *sink)
+static status_t stream(const struct snapshot *snapshot, struct comm *comm, struct lane_queue *lane,
+                       float *gathered, const struct state_dict_sink *sink)
 {
     bool root = snapshot->rank == 0;
-    status_t sink_status = root ? write_header(snapshot, job, sink) : NULL;
+    status_t sink_status = root ? write_header(snapshot, sink) : NULL;
     status_t status = NULL;
     struct state_gathering gathering = {.all = comm};
-    for (int i = 0; i < snapshot->part_count && status == NULL; i++) {
-        const struct part *part = &snapshot->parts[i];
-        if (part->elements == 0) continue;
-        const float *whole;
-        status = gather_part(&gathering, lane, part, flat, &whole);
+    for (int i = 0; i < snapshot->entry_count && status == NULL;) {
+        struct state_stretch stretch = find_stretch(snapshot, i);
+        const float *values = NULL;
+        status = gather_stretch(&gathering, lane, &stretch, gathered, &values);
         if (root && status == NULL && sink_status == NULL)
-            sink_status = write_part(part, whole, sink);
+            sink_status = write_stretch(snapshot, &stretch, values, sink);
+        i += stretch.count;
     }
     for (int i = 0; i < gathering.part_count; i++) comm_free(gathering.parts[i].comm);
     free(gathering.parts);
@@ -276,25 +268,20 @@ static status_t stream_sharded(const struct snapshot *snapshot, struct comm *com
 }
 
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
-                           struct lane_queue **lane, const char *job,
-                           const struct state_dict_sink *sink)
+                           struct lane_queue **lane, const struct state_dict_sink *sink)
 {
     bool root = snapshot->rank == 0;
     if (!snapshot->sharded) {
         if (!root) return NULL;
         if (snapshot->failed != NULL) return status_copy(snapshot->failed);
-        TRY(write_header(snapshot, job, sink));
-        for (int i = 0; i < snapshot->part_count; i++)
-            TRY(write_part(&snapshot->parts[i], snapshot->parts[i].values, sink));
-        return NULL;
+        return stream(snapshot, NULL, NULL, NULL, sink);
     }
-    float *flat = NULL;
+    float *gathered = NULL;
     status_t mine = status_copy(snapshot->failed);
-    if (root && mine == NULL) mine = allocate_unit(snapshot, &flat);
+    if (root && mine == NULL) mine = allocate_gathered(snapshot, &gathered);
     const struct agreement ranks = {comm, lane, LANE_TIMEOUT_MS};
     status_t status = agreement_reach(&ranks, &mine);
-    if (status == NULL && mine == NULL)
-        status = stream_sharded(snapshot, comm, *lane, flat, job, sink);
-    free(flat);
+    if (status == NULL && mine == NULL) status = stream(snapshot, comm, *lane, gathered, sink);
+    free(gathered);
     return status_first(mine, status);
 }

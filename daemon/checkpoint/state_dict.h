@@ -1,7 +1,9 @@
 /*
  * The full state_dict of a sharded model, streamed: each rank copies its shards at a step boundary
- * (a snapshot), training continues, and the snapshot's units are gathered one at a time on rank 0,
- * which hands the bytes of a safetensors file to a sink. Rank 0 holds one unit beyond the shards.
+ * (a snapshot), training continues, and the snapshot's values are gathered on rank 0, which hands
+ * the bytes of a safetensors file to a sink. The file has the model's order, not the units'. Each
+ * gather has entries that follow each other in the model and in one unit; rank 0 thus holds at most
+ * one unit beyond the shards.
  */
 #ifndef FSDPD_CHECKPOINT_STATE_DICT_H
 #define FSDPD_CHECKPOINT_STATE_DICT_H
@@ -17,7 +19,6 @@ struct snapshot *snapshot_take(struct executor *executor, uint64_t step);
 void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
 /* Whether streaming it takes a communicator: its values are spread over the ranks. */
 bool snapshot_is_sharded(const struct snapshot *snapshot);
-uint64_t snapshot_bytes(const struct snapshot *snapshot);
 
 /* Takes the file's bytes in order, in pieces of at most 1 MiB; may block (backpressure). An error
  * stops the stream on rank 0 and comes back from state_dict_stream. */
@@ -29,15 +30,16 @@ struct state_dict_sink {
 
 /*
  * Every rank calls this with its snapshot of the same step and a communicator of its own (never the
- * executor's); only rank 0 uses `sink`. Names, shapes and (through each parameter's own bytes)
- * values are PyTorch's state_dict; a tied parameter appears under each of its names. The file's
- * metadata holds format=pt, step, job. With world 1 `comm` may be NULL. Ranks first tell each other
- * whether all have what it takes; if one has not, its failure is that of all of them. If rank 0's
- * sink fails, rank 0 still takes part in the remaining gathers, so that the others end. After some
- * failures of `comm` the lane is closed, and *lane NULL.
+ * executor's); only rank 0 uses `sink`. Names, shapes, their order and (through each parameter's
+ * own bytes) values are PyTorch's state_dict; a tied parameter appears under each of its names. The
+ * file depends on the weights alone: units, strategy and ranks leave no trace in it. With world 1
+ * `comm` may be NULL. Ranks first tell each other whether all have what it takes; if one has not,
+ * its failure is that of all of them. If rank 0's sink fails, rank 0 still takes part in the
+ * remaining gathers, so that the others end. After some failures of `comm` the lane is closed, and
+ * *lane NULL.
  */
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
-                           struct lane_queue **lane, const char *job,
+                           struct lane_queue **lane,
                            const struct state_dict_sink *sink) FSDPD_MUST_USE;
 
 #endif

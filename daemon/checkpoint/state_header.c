@@ -2,9 +2,23 @@
 #include "checkpoint/state_header.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/mem.h"
+
+int64_t state_entry_elements(const struct state_entry *entry)
+{
+    int64_t elements = 1;
+    for (int d = 0; d < entry->dim_count; d++) elements *= entry->dims[d];
+    return elements;
+}
+
+void state_entries_free(struct state_entry *entries, int count)
+{
+    for (int i = 0; i < count; i++) free(entries[i].name);
+    free(entries);
+}
 
 void state_header_count(struct safetensors_entry *entry)
 {
@@ -13,16 +27,23 @@ void state_header_count(struct safetensors_entry *entry)
     entry->dim_count = 0;
 }
 
-void state_header_write(struct buf *out, struct safetensors_entry *entries, int count,
-                        uint64_t step, const char *job)
+uint64_t state_header_write(struct buf *out, const struct state_entry *entries, int count)
 {
     static char dtype[] = "F32";
-    char text[24];
-    snprintf(text, sizeof text, "%" PRIu64, step);
-    const struct safetensors_metadata metadata[] = {{"format", "pt"}, {"step", text}, {"job", job}};
-    for (int i = 0; i < count; i++)
-        if (entries[i].dtype == NULL) entries[i].dtype = dtype;
-    safetensors_write_header(out, entries, count, metadata, 3);
+    static const struct safetensors_metadata metadata[] = {{"format", "pt"}};
+    struct safetensors_entry *in_file = mem_alloc_array((size_t)count + 1, sizeof *in_file);
+    for (int i = 0; i < count; i++) {
+        in_file[i] = (struct safetensors_entry){.name = entries[i].name,
+                                                .dtype = dtype,
+                                                .dim_count = entries[i].dim_count};
+        memcpy(in_file[i].dims, entries[i].dims, sizeof in_file[i].dims);
+        if (entries[i].count) state_header_count(&in_file[i]);
+    }
+    size_t before = out->length;
+    safetensors_write_header(out, in_file, count, metadata, 1);
+    uint64_t bytes = out->length - before + (count > 0 ? in_file[count - 1].end : 0);
+    free(in_file);
+    return bytes;
 }
 
 static int compare_shapes(const void *a, const void *b)

@@ -1,17 +1,32 @@
-/* The header of a state_dict's file, the same from a running job and from a checkpoint: written,
- * and checked. Pure. */
+/* The entries of a state_dict and the header of its file, the same from a running job and from a
+ * checkpoint: written, and checked. Pure. */
 #ifndef FSDPD_CHECKPOINT_STATE_HEADER_H
 #define FSDPD_CHECKPOINT_STATE_HEADER_H
 
 #include "hf/safetensors.h"
 
-/* Appends the header for entries of names and dims, whose values (f32) follow in their order. Sets
- * the other members of entries; their dtype is F32 unless they have one. The metadata holds
- * format=pt, step, job. */
-void state_header_write(struct buf *out, struct safetensors_entry *entries, int count,
-                        uint64_t step, const char *job);
+/* A name of a state_dict, and where the units have its values; a tied parameter's values have
+ * several names. */
+struct state_entry {
+    char *name;
+    int dim_count;
+    int64_t dims[TENSOR_MAX_DIMS];
+    bool count;     /* a 64-bit integer in two elements (model.h), a scalar in the file */
+    int unit;       /* that has the values, f32 */
+    int64_t offset; /* in its flat parameter, elements */
+};
 
-/* Before that: makes the entry a 64-bit integer, of the bytes of two numbers. */
+int64_t state_entry_elements(const struct state_entry *entry);
+void state_entries_free(struct state_entry *entries, int count); /* accepts NULL */
+
+/*
+ * Appends the header of a file whose values follow in the order of the entries; returns the size of
+ * the whole file. Nothing in it depends on anything but names, types and shapes, so that equal
+ * weights make equal files: the metadata holds format=pt.
+ */
+uint64_t state_header_write(struct buf *out, const struct state_entry *entries, int count);
+
+/* Makes an entry of a file a 64-bit integer, of the bytes of two numbers. */
 void state_header_count(struct safetensors_entry *entry);
 
 /*

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,14 +18,16 @@
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/bicubic.h"
 #include "hf/index.h"
 #include "hf/safetensors.h"
 
 enum {
     HEADER_GUESS = 1 << 16, /* bytes that are read of a file at first */
     PIECE_BYTES = 1 << 20,
-    LISTED = 10,     /* maximum number of tensors named in a message, per kind of error */
-    NAME_SHOWN = 100 /* bytes of their names */
+    LISTED = 10,        /* maximum number of tensors named in a message, per kind of error */
+    NAME_SHOWN = 100,   /* bytes of their names */
+    GRID_COLUMNS = 1024 /* that are interpolated at a time */
 };
 
 enum weights_dtype { WEIGHTS_F32, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_OTHER };
@@ -37,11 +40,18 @@ struct weights_file {
     struct timespec changed;
 };
 
+/* Positions of an image of another size: the rows before the grid, and the sides of the two grids;
+ * `from` is 0 for values that are used as they are. */
+struct grid {
+    int64_t first, from, to, columns;
+};
+
 struct slot {     /* where a parameter's values are */
     char *tensor; /* its name in the file; NULL: nowhere */
     int file;
     enum weights_dtype dtype;
     bool copy;       /* under a name that another one goes before */
+    struct grid grid;
     uint64_t offset; /* in the file */
 };
 
@@ -177,7 +187,7 @@ struct matching {
     const struct model *model;
     struct name_entry *names;
     struct complaints complaints;
-    struct complaint unused, fresh;
+    struct complaint unused, fresh, resized;
 };
 
 static int find_parameter(const struct matching *matching, const char *name)
@@ -253,6 +263,30 @@ static bool has_shape(const struct safetensors_entry *entry, const struct tensor
            memcmp(entry->dims, type->dims, (size_t)entry->dim_count * sizeof *entry->dims) == 0;
 }
 
+/* The side of a square of `places` elements; 0 if they make none. */
+static int64_t side_of(int64_t places)
+{
+    if (places < 1) return 0;
+    int64_t side = (int64_t)sqrt((double)places);
+    return side * side == places ? side : 0;
+}
+
+/* Whether the tensor is a table of positions that only its grid tells from the parameter. */
+static bool find_grid(const struct matching *matching, const struct safetensors_entry *entry,
+                      const struct parameter *parameter, struct grid *grid)
+{
+    const struct weights_source *source = matching->weights->source;
+    const struct tensor_type *type = &parameter->type;
+    if (source->own_names || entry->dim_count != 3 || type->dim_count != 3) return false;
+    int64_t first = hf_parameter_grid(source->family, parameter->name);
+    if (first < 0 || entry->dims[0] != 1 || type->dims[0] != 1 || entry->dims[2] != type->dims[2])
+        return false;
+    int64_t from = side_of(entry->dims[1] - first), to = side_of(type->dims[1] - first);
+    if (from == 0 || to == 0) return false;
+    *grid = (struct grid){.first = first, .from = from, .to = to, .columns = type->dims[2]};
+    return true;
+}
+
 static void check_tensor(struct matching *matching, const struct safetensors_entry *entry,
                          const struct tensor_type *type)
 {
@@ -284,7 +318,13 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     struct slot *slot = &matching->weights->slots[parameter];
     const struct parameter *to = &matching->model->parameters[parameter];
     bool count = to->buffer == MODEL_BUFFER_COUNT;
+    struct grid grid = {0};
     if (count) check_count(matching, entry);
+    else if (!has_shape(entry, &to->type) && dtype_of(entry->dtype) != WEIGHTS_OTHER &&
+             find_grid(matching, entry, to, &grid))
+        complain(&matching->resized, entry->name,
+                 " from %" PRIi64 " x %" PRIi64 " to %" PRIi64 " x %" PRIi64, grid.from, grid.from,
+                 grid.to, grid.to);
     else check_tensor(matching, entry, &to->type);
     if (slot->tensor != NULL && copy != slot->copy) {
         if (copy) return;
@@ -302,6 +342,7 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     slot->tensor = mem_strdup(entry->name);
     slot->dtype = count ? WEIGHTS_F32 : dtype_of(entry->dtype);
     slot->copy = copy;
+    slot->grid = grid;
 }
 
 static void match_entry(struct matching *matching, const struct safetensors_entry *entry, int file,
@@ -415,6 +456,7 @@ static void make_note(struct matching *matching)
     struct buf text = {0};
     add_note(&text, &matching->unused, "have", "of another head, which are left out");
     add_note(&text, &matching->fresh, "lack", "of the head, which get new initial values");
+    add_note(&text, &matching->resized, "have", "of another image size, which are interpolated");
     matching->weights->is_partial = matching->fresh.count > 0;
     if (text.length > 0) matching->weights->note = buf_take(&text);
     buf_deinit(&text);
@@ -443,6 +485,7 @@ static status_t match_files(struct weights *weights, const struct model *model,
     complaints_deinit(&matching.complaints);
     buf_deinit(&matching.unused.names);
     buf_deinit(&matching.fresh.names);
+    buf_deinit(&matching.resized.names);
     free(matching.names);
     return status;
 }
@@ -575,13 +618,10 @@ uint64_t weights_hash(const struct weights *weights)
     return hash;
 }
 
-status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
-                      float *values)
+/* Elements of a tensor as its file has them. */
+static status_t read_values(struct weights *weights, const struct slot *slot, int64_t offset,
+                            size_t count, float *values)
 {
-    const struct slot *slot = &weights->slots[parameter];
-    if (slot->tensor == NULL)
-        return status_new(STATUS_INTERNAL, "parameter %d is not in the weights", parameter);
-    TRY(need_file(weights, slot->file));
     const char *name = weights->files[slot->file].name;
     if (slot->dtype == WEIGHTS_F32)
         return read_at(weights->fd, values, count * sizeof *values,
@@ -597,4 +637,53 @@ status_t weights_read(struct weights *weights, int parameter, int64_t offset, si
         count -= part;
     }
     return NULL;
+}
+
+/* Part of a row of the new grid: `count` columns from `column` on of place `place`. */
+static status_t interpolate(struct weights *weights, const struct slot *slot, int64_t place,
+                            int64_t column, size_t count, float *values)
+{
+    const struct grid *grid = &slot->grid;
+    struct bicubic down = bicubic_at(grid->from, grid->to, place / grid->to);
+    struct bicubic across = bicubic_at(grid->from, grid->to, place % grid->to);
+    double sums[GRID_COLUMNS] = {0};
+    float row[GRID_COLUMNS];
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            int64_t at = grid->first + down.index[i] * grid->from + across.index[k];
+            TRY(read_values(weights, slot, at * grid->columns + column, count, row));
+            for (size_t c = 0; c < count; c++)
+                sums[c] += down.weight[i] * across.weight[k] * (double)row[c];
+        }
+    for (size_t c = 0; c < count; c++) values[c] = (float)sums[c];
+    return NULL;
+}
+
+static status_t read_resized(struct weights *weights, const struct slot *slot, int64_t offset,
+                             size_t count, float *values)
+{
+    const struct grid *grid = &slot->grid;
+    while (count > 0) {
+        int64_t row = offset / grid->columns, column = offset % grid->columns;
+        int64_t left = grid->columns - column;
+        size_t part = left < GRID_COLUMNS ? (size_t)left : GRID_COLUMNS;
+        if (part > count) part = count;
+        if (row < grid->first) TRY(read_values(weights, slot, offset, part, values));
+        else TRY(interpolate(weights, slot, row - grid->first, column, part, values));
+        offset += (int64_t)part;
+        values += part;
+        count -= part;
+    }
+    return NULL;
+}
+
+status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
+                      float *values)
+{
+    const struct slot *slot = &weights->slots[parameter];
+    if (slot->tensor == NULL)
+        return status_new(STATUS_INTERNAL, "parameter %d is not in the weights", parameter);
+    TRY(need_file(weights, slot->file));
+    if (slot->grid.from > 0) return read_resized(weights, slot, offset, count, values);
+    return read_values(weights, slot, offset, count, values);
 }

@@ -26,7 +26,10 @@
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/turn.h"
+#include "coordinator/workers/calibration.h"
+#include "coordinator/workers/devices.h"
 #include "coordinator/workers/drains.h"
+#include "coordinator/workers/kept_profiles.h"
 #include "coordinator/workers/planner.h"
 #include "coordinator/workers/rendezvous.h"
 #include "coordinator/workers/supervisor.h"
@@ -61,6 +64,8 @@ struct coordinator_limits coordinator_limits_default(void)
         .retry_max_ms = 60000,
         .pull_start_ms = 120000,
         .pull_idle_ms = 60000,
+        .calibrate_after_ms = 120000,
+        .calibrate_ms = 30000,
         .metrics_kept = 10000,
         .log_bytes = 8 << 20,
         .watch_lag = 1000,
@@ -204,6 +209,7 @@ static void on_tick(uv_timer_t *timer)
     if (!late) workers_tick(c);
     if (!late && !c->closing) rpc_server_end_silent(c->server);
     planner_tick(c);
+    calibration_tick(c);
     rendezvous_tick(c);
     job_calls_tick(c);
     supervisor_tick(c);
@@ -242,6 +248,8 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
         c->options.listen[i] = keep_text(c, options->listen[i]);
     for (int i = 0; i < options->data_root_count; i++)
         c->options.data_roots[i] = keep_text(c, options->data_roots[i]);
+    c->options.profile = keep_text(c, options->profile);
+    c->options.profile_kind = keep_text(c, options->profile_kind);
     for (int i = 0; i < options->family_count; i++)
         c->options.families[i] = keep_text(c, options->families[i]);
     c->options.local_device =
@@ -411,6 +419,7 @@ static status_t open_all(struct coordinator *c)
     forget_recover(c);
     sweeps_recover(c);
     TRY(rpc_runtime_new(c->loop, &c->runtime));
+    api_report_families(c);
     struct rpc_service services[API_SERVICES];
     api_services(c, services);
     TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
@@ -438,6 +447,8 @@ static void free_all(struct coordinator *c)
     sweeps_free(c);
     rendezvous_close(c);
     supervisor_free(c);
+    devices_free(c);
+    kept_profiles_free(c);
     store_close(c->store);
     unlock(&c->runtime_lock);
     unlock(&c->state_lock);
@@ -510,6 +521,8 @@ status_t coordinator_reload(struct coordinator *c, const struct coordinator_opti
     apply_access(c, options, &operators);
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
+    c->options.shrink_elastic = options->shrink_elastic;
+    queue_changed(c);
     forget_tick_soon(c);
     bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;
     if (!same) c->options.log_level = keep_text(c, level);

@@ -6,9 +6,12 @@ libcoordinator_a_SOURCES = \
   %D%/calls/access.c %D%/calls/access.h \
   %D%/scheduler/admission.c %D%/scheduler/admission.h \
   %D%/workers/adopted.c %D%/workers/adopted.h \
+  %D%/workers/calibration.c %D%/workers/calibration.h \
+  %D%/workers/kept_profiles.c %D%/workers/kept_profiles.h \
   %D%/api/api.c %D%/api/api.h \
   %D%/api/handlers.h \
   %D%/api/api_families.c \
+  %D%/api/api_history.c \
   %D%/api/api_jobs.c \
   %D%/api/api_list.c \
   %D%/api/api_queue.c \
@@ -31,6 +34,7 @@ libcoordinator_a_SOURCES = \
   %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
   %D%/core/internal.h %D%/core/settings.h \
   %D%/calls/job_call.c %D%/calls/job_call.h \
+  %D%/jobs/handover.c %D%/jobs/handover.h \
   %D%/jobs/job_log.c %D%/jobs/job_log.h \
   %D%/jobs/job_totals.c %D%/jobs/job_totals.h \
   %D%/jobs/job_record.c %D%/jobs/job_record.h %D%/jobs/jobs.c %D%/jobs/jobs.h \
@@ -40,10 +44,12 @@ libcoordinator_a_SOURCES = \
   %D%/monitor/metrics.c %D%/monitor/metrics.h \
   %D%/store/migrations.c %D%/store/migrations.h \
   %D%/notify.c %D%/notify.h \
+  %D%/workers/devices.c %D%/workers/devices.h %D%/workers/offline.c %D%/workers/offline.h \
   %D%/workers/oom.c %D%/workers/oom.h \
   %D%/jobs/orders.c %D%/jobs/orders.h \
   %D%/scheduler/placement.c %D%/scheduler/placement.h \
   %D%/workers/planner.c %D%/workers/planner.h \
+  %D%/core/list_page.c %D%/core/list_page.h \
   %D%/calls/pulls.c %D%/calls/pulls.h \
   %D%/scheduler/queue.c %D%/scheduler/queue.h %D%/scheduler/resizing.c %D%/scheduler/resizing.h \
   %D%/jobs/reattach.c %D%/jobs/reattach.h \
@@ -76,7 +82,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/watch.c %D%/calls/watch.h \
   %D%/workers/workers.c %D%/workers/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
-COORDINATOR_LIBS = libcoordinator.a libcheckpoint.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
+COORDINATOR_LIBS = libcoordinator.a libprocess.a libcheckpoint.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
   libx509.a libproto.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK
@@ -90,11 +96,12 @@ tests_unit_libcoordinatortest_a_SOURCES = \
   tests/unit/test_queue_world.c tests/unit/test_queue_world.h
 COORDINATOR_TEST_LIBS = tests/unit/libcoordinatortest.a $(COORDINATOR_LIBS) $(TEST_LIBS)
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/unit/test_migrations \
-  tests/unit/test_queue_changes tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_log_files \
+  tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \
-  tests/unit/test_coordinator_unplanned tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame
+  tests/unit/test_coordinator_unplanned tests/unit/test_coordinator_starts_again tests/unit/test_coordinator_calibration \
+  tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 $(COORDINATOR_TESTS): private LDADD = $(COORDINATOR_TEST_LIBS)

@@ -10,6 +10,7 @@
 #include "coordinator/calls/uploads.h"
 #include "coordinator/calls/watch.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/retention/forget.h"
 #include "coordinator/retention/sweeps.h"
@@ -63,6 +64,7 @@ void turn_end(struct coordinator *c)
     do {
         for (struct job *job; (job = jobs_take_ended(c)) != NULL;) {
             job_calls_attempt_over(job);
+            elastic_attempt_over(job);
             if (!job->over) continue;
             on_job_over(job);
             job_free(job);

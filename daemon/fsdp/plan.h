@@ -13,7 +13,7 @@
  * parameter shards, optimizer state, the batch, statistics, and with no_shard the gradients. The
  * work arena holds everything else; two buffers share bytes only if every access to one happens
  * before every access to the other. The work arena has the size of the program that needs most.
- * Every offset is a multiple of 64. If units are offloaded there is a third arena, in host memory:
+ * Every offset is a multiple of 256. If units are offloaded there is a third arena, in host memory:
  * for their shards and optimizer state, and for gradients in transit to the optimizer.
  *
  * The operands of an instruction, by kind (`source` -> `target`, buffers; units without parameters
@@ -27,18 +27,19 @@
  *   REDUCE_SCATTER  GRADIENT -> GRADIENT_SHARD
  *   ALL_REDUCE      GRADIENT -> the same
  *   REDUCE_STATS    STATS -> the same
- *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD, with the unit's OPTIMIZER buffers
- *                   and STATS, which holds the gradient's scale
+ *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD and its ROUNDED, with the unit's
+ *                   OPTIMIZER buffers and STATS, which holds the gradient's scale
  *   NORM            what OPTIMIZER reads -> NORM
  *   REDUCE_NORM     NORM -> the same
  *   GATE            NORM -> STATS
  *   ACCUMULATE      GRADIENT_SHARD (no_shard: GRADIENT) -> ACCUMULATED, which OPTIMIZER reads
  *   ZERO            none -> the sums over micro-steps: ACCUMULATED, or the gradient that ops
  *                   write
- *   UPLOAD          SHARD (host) -> STAGED, which ALL_GATHER reads; GATHERED if no other rank has
- *                   a part of the unit
+ *   UPLOAD          SHARD (host) -> STAGED, which ALL_GATHER reads; if no other rank has a part of
+ *                   the unit, SHARD or with bf16 ROUNDED -> GATHERED
  *   DOWNLOAD        what OPTIMIZER would read -> HOST_GRADIENT, which it reads
  *   DOWNLOAD_STATS  STATS -> HOST_STATS, which an offloaded unit's OPTIMIZER reads instead
+ *   GATHER_VALUE    an op's input -> its output, which has every rank's
  *
  * An offloaded unit (PyTorch's CPUOffload(offload_params=True)) is uploaded to the device for every
  * use, even if it is not sharded; its optimizer runs on the host, as soon as its gradient is
@@ -51,9 +52,10 @@
  * that hold the same shard adds up the groups' gradient shards. To count every parameter exactly
  * once over the ranks, count a unit's shard only on ranks below its shard world.
  *
- * With one rank there are no collectives: parameters are used in place, in SHARD, and gradients are
- * written directly into GRADIENT_SHARD (no_shard: GRADIENT). Bytes between and after the parameters
- * of a flat parameter have no meaning, in gradients and shards alike.
+ * With one rank there are no collectives: parameters are used in place, in SHARD or, as bf16, in
+ * ROUNDED, which every writer of SHARD keeps up to date, and gradients are written directly into
+ * GRADIENT_SHARD (no_shard: GRADIENT). Bytes between and after the parameters of a flat parameter
+ * have no meaning, in gradients and shards alike.
  */
 #ifndef FSDPD_FSDP_PLAN_H
 #define FSDPD_FSDP_PLAN_H
@@ -125,6 +127,7 @@ enum instruction_kind {
     INSTRUCTION_UPLOAD,         /* copy lane: an offloaded unit's shard to the device */
     INSTRUCTION_DOWNLOAD,       /* download lane: its reduced gradient to the host */
     INSTRUCTION_DOWNLOAD_STATS, /* download lane: the statistics, for optimizers of the host */
+    INSTRUCTION_GATHER_VALUE,   /* comm lane: one graph op, an OP_GATHER_RANKS */
 };
 
 /* The class of a buffer, as in the memory table. */
@@ -146,6 +149,7 @@ enum buffer_class {
     BUFFER_STAGED,         /* work: an offloaded unit's shard, from UPLOAD to ALL_GATHER */
     BUFFER_HOST_GRADIENT,  /* host: its gradient, from DOWNLOAD to OPTIMIZER */
     BUFFER_HOST_STATS,     /* host: the statistics, from DOWNLOAD_STATS to OPTIMIZER */
+    BUFFER_ROUNDED, /* state: with bf16, of a unit that is not sharded: SHARD rounded, for ops */
     BUFFER_CLASS_COUNT
 };
 
@@ -154,7 +158,7 @@ enum buffer_class {
 enum plan_arena {
     ARENA_WORK,
     ARENA_STATE,
-    ARENA_HOST, /* memory of the host: SHARD and OPTIMIZER of offloaded units, HOST_* */
+    ARENA_HOST, /* memory of the host: SHARD, ROUNDED and OPTIMIZER of offloaded units, HOST_* */
 };
 
 /* The statistics buffer: f32 each, summed over ranks at the end of every program. Behind these are
@@ -177,7 +181,10 @@ enum plan_stat {
      * batches of the step. Where the loss is a sum the two are equal.
      */
     PLAN_STAT_TARGETS, /* of this batch, including those that do not count */
-    PLAN_STAT_COUNTED, /* that count, of the step's batches so far; 0 after the last: no update */
+    PLAN_STAT_COUNTED, /* that count, of the step's batches so far; 0 after the last: no update.
+                        * Where the mean is weighted, the sum of their weights. Times the ranks if
+                        * reductions leave the gradient's sum over them */
+    PLAN_STAT_WEIGHT,  /* set with the batch: of its targets that count, the sum of the weights */
     PLAN_STATS_COUNT = 16
 };
 
@@ -199,7 +206,7 @@ struct plan_instruction {
     enum lane lane;
     enum plan_group group; /* of a collective */
     int unit;              /* -1 if of none */
-    int op;                /* graph op of COMPUTE, else -1 */
+    int op;                /* graph op of COMPUTE and GATHER_VALUE, else -1 */
     int source, target;    /* buffers, -1 if none; see above */
     int workspace;         /* buffer, -1 if none */
     bool backward;         /* belongs to the backward pass */

@@ -73,19 +73,18 @@ static status_t check_resharding(const struct plan *plan)
     return NULL;
 }
 
-/* Ops are prepared for one type of each parameter: the type it will be gathered in. */
+/* Ops are prepared for one type of each parameter: the type in which they find it. */
 static status_t check_dtype(const struct plan *plan, const struct graph *graph, int v)
 {
     const struct graph_value *value = &graph->values[v];
     if (!plan_is_parameter(value)) return NULL;
     int unit = plan_unit_of_value(plan, graph, v);
-    enum dtype stored = DTYPE_F32;
-    if (value->kind == VALUE_PARAMETER && plan_gathers(plan, unit))
-        stored = plan_param_dtype(plan, unit);
+    bool low = value->kind == VALUE_PARAMETER && plan_parameter_size(plan, unit) == 2;
+    enum dtype stored = low ? DTYPE_BF16 : DTYPE_F32;
     if (value->type.dtype == stored) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
-                      "ops are prepared for %s as %s, but unit %s has it as %s; with bf16 a change "
-                      "of policy cannot change whether a parameter is sharded",
+                      "ops are prepared for %s as %s, but unit %s has it as %s: a change of policy "
+                      "cannot change that",
                       value->name, dtype_name(value->type.dtype), plan->units->units[unit].name,
                       dtype_name(stored));
 }

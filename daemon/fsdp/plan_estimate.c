@@ -85,6 +85,7 @@ static double instruction_seconds(enum instruction_kind kind, const struct plan_
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
     case INSTRUCTION_REDUCE_NORM:
+    case INSTRUCTION_GATHER_VALUE:
         return plan_collective_seconds(kind, (int)work->amount, bytes, &rates->inside);
     case INSTRUCTION_COPY_BATCH:
     case INSTRUCTION_UPLOAD:
@@ -124,6 +125,8 @@ static void find_optimizer_work(const struct plan *plan, const struct plan_progr
     uint64_t slots = (uint64_t)plan->options.optimizer_slots;
     work->bytes = (double)(buffer_bytes(program, it->source) +
                            (2 + 2 * slots) * buffer_bytes(program, it->target));
+    if (plan_rounds(plan, it->unit)) /* half as many bytes */
+        work->bytes += (double)buffer_bytes(program, it->target) / 2;
     if (it->lane != LANE_HOST) work->row = PLAN_ROW_OPTIMIZER + (int)plan->options.optimizer;
 }
 

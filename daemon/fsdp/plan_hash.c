@@ -38,7 +38,7 @@ static void hash_attrs(uint64_t *hash, const struct graph_op *op)
 {
     const struct op_attribute *attribute = op_info_get(op->kind)->attributes;
     for (; attribute != NULL && attribute->name != NULL; attribute++)
-        for (int i = 0; i <= attribute->pair; i++)
+        for (int64_t i = 0; i < op_attribute_count(attribute, &op->attrs); i++)
             hash_u64(hash, op_attribute_bits(attribute, &op->attrs, i));
 }
 

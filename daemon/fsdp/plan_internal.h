@@ -10,7 +10,9 @@
 #include "fsdp/flat_parameter.h"
 #include "fsdp/plan.h"
 
-enum { PLAN_ALIGN = 64, PLAN_GATHERED_LIMIT = 2 };
+/* Buffers begin at multiples of PLAN_ALIGN bytes of their arena, as all of an arena does: what
+ * NVIDIA's libraries are given by their own callers. */
+enum { PLAN_ALIGN = 256, PLAN_GATHERED_LIMIT = 2 };
 
 /* As in PyTorch's DDP: buckets of 25 MiB, with a small first one so that communication starts
  * early. */
@@ -35,6 +37,13 @@ static inline bool plan_gathers(const struct plan *plan, int unit)
 static inline bool plan_fetches(const struct plan *plan, int unit)
 {
     return plan_gathers(plan, unit) || plan_offloads(plan, unit);
+}
+
+/* Whether ops read the unit's copy in bf16 that its optimizer writes, or the copy of that. */
+static inline bool plan_rounds(const struct plan *plan, int unit)
+{
+    return !plan_gathers(plan, unit) && !plan->units->units[unit].buffers &&
+           plan_param_dtype(plan, unit) == DTYPE_BF16;
 }
 
 /* Whether every rank keeps the whole unit, with its whole gradient. */
@@ -96,7 +105,8 @@ static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
 /* Bytes of an element of the unit's parameters as ops read them. */
 static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
 {
-    return plan_gathers(plan, unit) ? dtype_size(plan_param_dtype(plan, unit)) : sizeof(float);
+    bool low = plan_gathers(plan, unit) || plan_rounds(plan, unit);
+    return low ? dtype_size(plan_param_dtype(plan, unit)) : sizeof(float);
 }
 
 /* The same for what the unit keeps between forward and backward. */

@@ -78,7 +78,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
 {
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
     struct state state = {.end = bytes};
-    state.buffers = mem_alloc_array((size_t)unit_count * (4 + slots) + 5, sizeof *state.buffers);
+    state.buffers = mem_alloc_array((size_t)unit_count * (5 + slots) + 5, sizeof *state.buffers);
     memset(bytes, 0, (ARENA_HOST + 1) * sizeof *bytes);
     for (int kind = 0; kind < 3; kind++) {
         for (int u = 0; u < unit_count; u++) {
@@ -87,6 +87,9 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
             enum plan_arena arena = plan_offloads(plan, u) ? ARENA_HOST : ARENA_STATE;
             if (kept == 0) continue;
             if (kind == 0) add_state(&state, arena, BUFFER_SHARD, u, 0, kept);
+            if (kind == 0 && plan_rounds(plan, u))
+                add_state(&state, arena, BUFFER_ROUNDED, u, 0,
+                          (uint64_t)plan_kept_elements(plan, u) * dtype_size(DTYPE_BF16));
             if (unit->frozen) continue;
             if (kind == 1) add_state_gradient(plan, u, &state);
             for (int slot = 0; kind == 2 && slot < slots; slot++)
@@ -110,7 +113,7 @@ struct mapper {
     struct plan_program *program;
     int capacity;
     /* Buffers by unit, -1 if none. */
-    int *shard, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
+    int *shard, *rounded, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
         *host_gradient;
     int input, target, starts, stats, norm, host_stats; /* buffers */
     int *value_last;                                    /* by value: the last op that touches it */
@@ -148,6 +151,7 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
     for (int b = 0; b < state_count; b++) {
         switch (state[b].class) {
         case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
+        case BUFFER_ROUNDED: mapper->rounded[state[b].unit] = b; break;
         case BUFFER_GRADIENT: mapper->gradient[state[b].unit] = b; break;
         case BUFFER_GRADIENT_SHARD: mapper->gradient_shard[state[b].unit] = b; break;
         case BUFFER_ACCUMULATED: mapper->accumulated[state[b].unit] = b; break;
@@ -201,6 +205,12 @@ static int norm_buffer(struct mapper *mapper)
     return mapper->norm;
 }
 
+/* What the unit has between steps for ops that do not gather it. */
+static int kept_parameters(const struct mapper *mapper, int u)
+{
+    return mapper->rounded[u] >= 0 ? mapper->rounded[u] : mapper->shard[u];
+}
+
 /* Assigns the buffers named by instructions. */
 static void map_instructions(struct mapper *mapper)
 {
@@ -214,6 +224,7 @@ static void map_instructions(struct mapper *mapper)
         uint64_t kept = u >= 0 ? (uint64_t)plan_kept_elements(plan, u) * sizeof(float) : 0;
         switch (instruction->kind) {
         case INSTRUCTION_COPY_BATCH: break;
+        case INSTRUCTION_GATHER_VALUE: break; /* see map_gathers */
         case INSTRUCTION_COMPUTE:
             if (mapper->lowering->workspace_bytes != NULL)
                 workspace = mapper->lowering->workspace_bytes[instruction->op];
@@ -225,7 +236,7 @@ static void map_instructions(struct mapper *mapper)
             instruction->target = gathered_buffer(mapper, u);
             break;
         case INSTRUCTION_UPLOAD:
-            instruction->source = mapper->shard[u];
+            instruction->source = kept_parameters(mapper, u);
             instruction->target = plan_gathers(plan, u)
                                       ? add_buffer(mapper, BUFFER_STAGED, u, -1, kept)
                                       : gathered_buffer(mapper, u);
@@ -326,7 +337,7 @@ static void map_parameters(struct mapper *mapper)
             program->buffer_of_value[v] = mapper->gradient[u];
         else
             program->buffer_of_value[v] =
-                plan_fetches(plan, u) ? mapper->gathered[u] : mapper->shard[u];
+                plan_fetches(plan, u) ? mapper->gathered[u] : kept_parameters(mapper, u);
     }
 }
 
@@ -429,6 +440,18 @@ static status_t map_values(struct mapper *mapper)
     return NULL;
 }
 
+/* The operands of collectives that are ops. */
+static void map_gathers(struct plan_program *program)
+{
+    for (int i = 0; i < program->instruction_count; i++) {
+        struct plan_instruction *instruction = &program->instructions[i];
+        if (instruction->kind != INSTRUCTION_GATHER_VALUE) continue;
+        const struct graph_op *op = &program->graph->ops[instruction->op];
+        instruction->source = program->buffer_of_value[op->inputs[0]];
+        instruction->target = program->buffer_of_value[op->outputs[0]];
+    }
+}
+
 /* ---- When buffers are alive ---- */
 
 static void touch(struct plan_program *program, struct live_ranges *live, int buffer, int i,
@@ -479,7 +502,8 @@ static uint64_t arena_bytes(const struct plan_program *program)
 {
     uint64_t bytes = 0;
     for (int b = 0; b < program->buffer_count; b++)
-        if (program->buffers[b].arena == ARENA_STATE) bytes += plan_align(program->buffers[b].bytes);
+        if (program->buffers[b].arena == ARENA_STATE)
+            bytes += plan_align(program->buffers[b].bytes);
     return bytes;
 }
 
@@ -490,6 +514,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                             .lowering = lowering,
                             .program = program,
                             .shard = unit_table(plan),
+                            .rounded = unit_table(plan),
                             .gradient = unit_table(plan),
                             .gradient_shard = unit_table(plan),
                             .gathered = unit_table(plan),
@@ -511,6 +536,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     status_t status = map_values(&mapper);
     if (status == NULL) {
         struct live_ranges live = {0};
+        map_gathers(program);
         find_live_ranges(program, &live);
         if (!plan->options.sketch) plan_place(program, &live);
         plan_account(program, &live);
@@ -522,6 +548,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     free(mapper.value_last);
     free(mapper.buffer_last);
     free(mapper.shard);
+    free(mapper.rounded);
     free(mapper.gradient);
     free(mapper.gradient_shard);
     free(mapper.gathered);

@@ -23,6 +23,7 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_UPLOAD: return "upload";
     case INSTRUCTION_DOWNLOAD: return "download";
     case INSTRUCTION_DOWNLOAD_STATS: return "download_stats";
+    case INSTRUCTION_GATHER_VALUE: return "gather_value";
     }
     return "unknown";
 }
@@ -57,6 +58,7 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_STAGED: return "parameters (uploaded)";
     case BUFFER_HOST_GRADIENT: return "gradients (host)";
     case BUFFER_HOST_STATS: return "statistics (host)";
+    case BUFFER_ROUNDED: return "parameters (bf16)";
     case BUFFER_CLASS_COUNT: break;
     }
     return "unknown";

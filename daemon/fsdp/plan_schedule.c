@@ -94,6 +94,7 @@ struct scheduler {
     int copy, last_compute, stats_op;
     int stats;              /* after it the statistics are those of all ranks, -1 */
     int host_stats;         /* after it the host's optimizers have them, -1 */
+    int *gathered_by;       /* by value: its GATHER_VALUE, -1 */
     int *gradient_op;       /* by owning parameter: the last op that writes its gradient, -1 */
     struct bucket *buckets; /* by unit */
     int bucket_count, bucket_capacity;
@@ -372,9 +373,12 @@ static void before_op(struct scheduler *s, struct pass *pass, int o)
 static void compute(struct scheduler *s, int o)
 {
     const struct graph_op *op = &s->graph->ops[o];
-    int units[OP_UNITS_MAX], after[OP_UNITS_MAX + 1], after_count = 0;
+    int units[OP_UNITS_MAX], after[OP_UNITS_MAX + OP_MAX_INPUTS + 1], after_count = 0;
     int read = units_of_op(s, op, false, units);
     for (int i = 0; i < read; i++) after[after_count++] = s->units[units[i]].gather;
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        if (op->inputs[i] >= 0 && s->gathered_by[op->inputs[i]] >= 0)
+            after[after_count++] = s->gathered_by[op->inputs[i]];
     bool batch = false;
     for (int i = 0; i < OP_MAX_INPUTS; i++)
         batch =
@@ -385,6 +389,20 @@ static void compute(struct scheduler *s, int o)
                                                   op->outputs[i] == s->graph->tally));
     if (batch) after[after_count++] = s->copy;
     append(s, INSTRUCTION_COMPUTE, LANE_COMPUTE, -1, o, after, after_count);
+}
+
+/* Ops over values of all ranks run on the comm lane, in the order of the list, which is the same on
+ * every rank. What reads the result waits for it. */
+static void gather_value(struct scheduler *s, int o)
+{
+    const struct graph_op *op = &s->graph->ops[o];
+    struct plan_instruction instruction = {.kind = INSTRUCTION_GATHER_VALUE,
+                                           .lane = LANE_COMM,
+                                           .unit = -1,
+                                           .op = o,
+                                           .count = tensor_element_count(
+                                               &s->graph->values[op->inputs[0]].type)};
+    s->gathered_by[op->outputs[0]] = append_instruction(s, instruction, &s->last_compute, 1);
 }
 
 /* Reduces the parts of the unit's gradient that `o` has completed. */
@@ -549,7 +567,8 @@ static void list_instructions(struct scheduler *s)
         if (o == s->graph->forward_op_count) start_backward(s);
         struct pass *pass = &s->passes[s->backward];
         before_op(s, pass, o);
-        compute(s, o);
+        if (s->graph->ops[o].kind == OP_GATHER_RANKS) gather_value(s, o);
+        else compute(s, o);
         after_op(s, pass, o);
     }
     s->backward = false;
@@ -672,6 +691,8 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
     s.completed = mem_alloc_array(unit_count, sizeof *s.completed);
     s.gradient_op = mem_alloc_array(plan->model->parameter_count, sizeof *s.gradient_op);
     for (int p = 0; p < plan->model->parameter_count; p++) s.gradient_op[p] = -1;
+    s.gathered_by = mem_alloc_array(graph->value_count, sizeof *s.gathered_by);
+    for (int v = 0; v < graph->value_count; v++) s.gathered_by[v] = -1;
     find_uses(&s, &s.passes[0], 0, graph->forward_op_count);
     find_uses(&s, &s.passes[1], graph->forward_op_count, graph->op_count);
     find_reductions(&s);
@@ -689,6 +710,7 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
     }
     free(s.buckets);
     free(s.gradient_op);
+    free(s.gathered_by);
     free(s.completed);
     free(s.window);
     free(s.units);

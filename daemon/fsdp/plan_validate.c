@@ -137,6 +137,7 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
         return validate_reduces_gradients(v) &&
                unit_of(v, in->unit)->shard_world < v->plan->options.world;
     case INSTRUCTION_REDUCE_STATS: return v->reduces;
+    case INSTRUCTION_GATHER_VALUE: return v->plan->options.world > 1;
     case INSTRUCTION_ACCUMULATE:
         return v->train && v->plan->options.accumulation == ACCUMULATION_REDUCED;
     case INSTRUCTION_NORM:
@@ -159,6 +160,19 @@ static bool was_resharded(const struct validator *v, int i)
         if (other->kind == INSTRUCTION_RESHARD && other->unit == in->unit) return true;
     }
     return false;
+}
+
+/* The op must be a gather over all ranks; finds its elements. */
+static status_t check_gather_value(const struct validator *v, int i, int64_t *count)
+{
+    int o = v->program->instructions[i].op;
+    if (o < 0 || o >= v->graph->op_count || v->graph->ops[o].kind != OP_GATHER_RANKS)
+        return validate_fail(v, i, "has op %d, which gathers nothing", o);
+    const struct tensor_type *all = &v->graph->values[v->graph->ops[o].outputs[0]].type;
+    *count = tensor_element_count(&v->graph->values[v->graph->ops[o].inputs[0]].type);
+    if (tensor_element_count(all) == *count * v->plan->options.world) return NULL;
+    return validate_fail(v, i, "gathers %lld elements of %d ranks into %lld", (long long)*count,
+                         v->plan->options.world, (long long)tensor_element_count(all));
 }
 
 /* Checks the participants and the number of elements. */
@@ -194,6 +208,7 @@ static status_t check_collective(const struct validator *v, int i)
         break;
     case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT + validate_sums(v->graph); break;
     case INSTRUCTION_REDUCE_NORM: count = 2; break;
+    case INSTRUCTION_GATHER_VALUE: TRY(check_gather_value(v, i, &count)); break;
     default: break;
     }
     if (in->group != group || in->from != from || in->count != count)
@@ -217,6 +232,7 @@ static enum lane lane_of(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_REDUCE_SCATTER:
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
+    case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_REDUCE_NORM: return LANE_COMM;
     default: return LANE_COMPUTE;
     }
@@ -255,6 +271,7 @@ static uint64_t expected_traffic(const struct validator *v,
         return (validate_gathered_dtype(v, instruction->unit) == DTYPE_BF16 ? 2 : 4) * elements *
                (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);
+    case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_REDUCE_NORM: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
@@ -288,9 +305,11 @@ static status_t check_form(const struct validator *v)
         if (!kind_allowed(v, in))
             return validate_fail(v, i, "does not belong in this kind of program");
         TRY(check_collective(v, i));
-        if (in->kind == INSTRUCTION_COMPUTE) {
+        if (in->kind == INSTRUCTION_COMPUTE || in->kind == INSTRUCTION_GATHER_VALUE) {
             if (in->op != last_op + 1 || in->op >= v->graph->op_count)
                 return validate_fail(v, i, "runs op %d after op %d", in->op, last_op);
+            if (in->kind == INSTRUCTION_COMPUTE && v->graph->ops[in->op].kind == OP_GATHER_RANKS)
+                return validate_fail(v, i, "computes a gather over all ranks");
             last_op = in->op;
             if (in->backward != (in->op >= v->graph->forward_op_count))
                 return validate_fail(v, i, "is marked with the wrong pass");

@@ -43,6 +43,18 @@ static inline bool validate_fetches(const struct validator *v, int unit)
     return validate_gathers(v, unit) || validate_offloads(v, unit);
 }
 
+/* Whether ops read the unit's parameters as bf16; and whether a copy of them lies there between
+ * steps. */
+static inline bool validate_low(const struct validator *v, int unit)
+{
+    return validate_gathered_dtype(v, unit) == DTYPE_BF16 && !v->plan->units->units[unit].buffers;
+}
+
+static inline bool validate_rounds(const struct validator *v, int unit)
+{
+    return validate_low(v, unit) && !validate_gathers(v, unit);
+}
+
 /* The parameter that owns the memory of a value's parameter. */
 int validate_owner(const struct validator *v, int value);
 

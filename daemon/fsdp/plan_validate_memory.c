@@ -81,6 +81,7 @@ static enum plan_arena arena_of(const struct validator *v, const struct plan_buf
     case BUFFER_HOST_GRADIENT:
     case BUFFER_HOST_STATS: return ARENA_HOST;
     case BUFFER_SHARD:
+    case BUFFER_ROUNDED:
     case BUFFER_OPTIMIZER:
         return buffer->unit >= 0 && validate_offloads(v, buffer->unit) ? ARENA_HOST : ARENA_STATE;
     case BUFFER_BATCH:
@@ -133,8 +134,8 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
     bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
-    bool low = (class == BUFFER_GATHERED || class == BUFFER_RESHARDED) &&
-               validate_gathers(v, unit) && validate_gathered_dtype(v, unit) == DTYPE_BF16;
+    bool low = class == BUFFER_ROUNDED ||
+               ((class == BUFFER_GATHERED || class == BUFFER_RESHARDED) && validate_low(v, unit));
     int64_t elements = whole ? flat->padded : flat->shard;
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
@@ -157,6 +158,23 @@ static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
     return NULL;
 }
 
+/* A gather over all ranks reads and writes whole buffers: those of its op's values. */
+static status_t check_gathered(const struct validator *v, int i)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    const struct graph_op *op = &v->graph->ops[in->op];
+    for (int k = 0; k < 2; k++) {
+        int value = k == 0 ? op->inputs[0] : op->outputs[0];
+        int buffer = k == 0 ? in->source : in->target;
+        if (buffer < 0 || v->program->buffer_of_value[value] != buffer ||
+            v->program->offset_of_value[value] != 0 ||
+            v->program->buffers[buffer].bytes != tensor_bytes(&v->graph->values[value].type))
+            return validate_fail(v, i, "has buffer %d for %s", buffer,
+                                 v->graph->values[value].name);
+    }
+    return in->source != in->target ? NULL : validate_fail(v, i, "gathers in place");
+}
+
 static status_t check_operands(const struct validator *v, int i)
 {
     const struct plan_instruction *in = &v->program->instructions[i];
@@ -172,6 +190,7 @@ static status_t check_operands(const struct validator *v, int i)
                              (unsigned long long)scratch,
                              (unsigned long long)v->plan->options.collective_workspace_bytes);
     switch (in->kind) {
+    case INSTRUCTION_GATHER_VALUE: return check_gathered(v, i);
     case INSTRUCTION_ALL_GATHER:
         TRY(check_unit_buffer(v, i, in->source,
                               in->group == GROUP_RESHARD       ? BUFFER_RESHARDED
@@ -180,7 +199,9 @@ static status_t check_operands(const struct validator *v, int i)
                               in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_GATHERED, in->unit);
     case INSTRUCTION_UPLOAD:
-        TRY(check_unit_buffer(v, i, in->source, BUFFER_SHARD, in->unit));
+        TRY(check_unit_buffer(v, i, in->source,
+                              validate_rounds(v, in->unit) ? BUFFER_ROUNDED : BUFFER_SHARD,
+                              in->unit));
         return check_unit_buffer(v, i, in->target,
                                  validate_gathers(v, in->unit) ? BUFFER_STAGED : BUFFER_GATHERED,
                                  in->unit);
@@ -266,14 +287,14 @@ static status_t check_value(const struct validator *v, int i, int value)
         while (at < flat->parameter_count && flat->parameters[at] != owner) at++;
         if (at == flat->parameter_count)
             return validate_fail(v, i, "uses %s, which its unit does not hold", it->name);
-        bool gathers = validate_gathers(v, unit);
-        bool low = it->kind == VALUE_PARAMETER && gathers &&
-                   validate_gathered_dtype(v, unit) == DTYPE_BF16;
+        bool low = it->kind == VALUE_PARAMETER && validate_low(v, unit);
         if (it->type.dtype != (low ? DTYPE_BF16 : DTYPE_F32))
             return validate_fail(v, i, "touches %s, which lies there as another type", it->name);
         place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
         if (it->kind == VALUE_PARAMETER)
-            expected = validate_fetches(v, unit) ? BUFFER_GATHERED : BUFFER_SHARD;
+            expected = validate_fetches(v, unit)  ? BUFFER_GATHERED
+                       : validate_rounds(v, unit) ? BUFFER_ROUNDED
+                                                  : BUFFER_SHARD;
         else if (it->kind == VALUE_BUFFER) expected = BUFFER_SHARD;
         else expected = (int)written_class(v, unit);
         break;
@@ -306,7 +327,8 @@ static int add_storage(const struct validator *v, struct storages *all, int buff
                          .begin = it->offset + offset,
                          .end = it->offset + offset + bytes,
                          .arena = it->arena,
-                         .written = it->class == BUFFER_SHARD || it->class == BUFFER_OPTIMIZER ||
+                         .written = it->class == BUFFER_SHARD || it->class == BUFFER_ROUNDED ||
+                                    it->class == BUFFER_OPTIMIZER ||
                                     it->class == BUFFER_ACCUMULATED ||
                                     (v->plan->options.accumulation == ACCUMULATION_LOCAL &&
                                      is_state_gradient(v, it)),
@@ -477,7 +499,8 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         TRY(write_storage(v, &all->items[all->of_buffer[in->workspace]], i));
     }
     switch (in->kind) {
-    case INSTRUCTION_COMPUTE: return walk_op(v, all, i, written);
+    case INSTRUCTION_COMPUTE:
+    case INSTRUCTION_GATHER_VALUE: return walk_op(v, all, i, written);
     case INSTRUCTION_COPY_BATCH:
         for (int b = 0; b < v->program->buffer_count; b++) {
             enum buffer_class class = v->program->buffers[b].class;
@@ -492,8 +515,14 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         break;
     case INSTRUCTION_OPTIMIZER: {
         unsigned slots = 0, expected = (1u << v->plan->options.optimizer_slots) - 1;
+        int copies = 0;
         for (int b = 0; b < v->program->buffer_count; b++) {
             const struct plan_buffer *buffer = &v->program->buffers[b];
+            if (buffer->class == BUFFER_ROUNDED && buffer->unit == in->unit) {
+                TRY(check_unit_buffer(v, i, b, BUFFER_ROUNDED, in->unit));
+                TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
+                copies++;
+            }
             if (buffer->class != BUFFER_OPTIMIZER || buffer->unit != in->unit) continue;
             TRY(check_unit_buffer(v, i, b, BUFFER_OPTIMIZER, in->unit));
             slots |= 1u << (buffer->slot & 31);
@@ -501,6 +530,8 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
             TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
         }
         if (slots != expected) return validate_fail(v, i, "lacks buffers of optimizer state");
+        if (copies != validate_rounds(v, in->unit))
+            return validate_fail(v, i, "has %d copies of its parameters in bf16", copies);
         for (int b = 0; b < v->program->buffer_count; b++)
             if (v->program->buffers[b].class ==
                 (validate_offloads(v, in->unit) ? BUFFER_HOST_STATS : BUFFER_STATS))

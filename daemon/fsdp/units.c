@@ -161,17 +161,30 @@ static status_t choose_by_size(struct choice *choice, const struct wrap_policy *
     return NULL;
 }
 
+static void choose_larger(const struct model *model, const int64_t *subtree, bool *wrapped,
+                          struct buf *notes)
+{
+    bool *larger = mem_alloc_array(model->module_count, sizeof *larger);
+    wrap_larger(model, subtree, wrapped, larger);
+    for (int m = 1; m < model->module_count; m++) {
+        if (!larger[m]) continue;
+        wrapped[m] = true;
+        buf_printf(notes, "; so is %s, which is larger", model->modules[m].path);
+    }
+    free(larger);
+}
+
 static void choose_blocks(struct choice *choice, const int64_t *subtree, bool *wrapped,
                           struct buf *notes)
 {
     const char *type;
     int count = wrap_blocks(choice->model, subtree, wrapped, &type);
     if (count == 0) return;
+    buf_printf(notes, "no wrap policy was given: each of the %d blocks%s%s is a unit", count,
+               type != NULL ? " of the type " : "", type != NULL ? type : "");
+    choose_larger(choice->model, subtree, wrapped, notes);
     choose_each(choice, wrapped);
-    buf_printf(notes,
-               "no wrap policy was given: each of the %d blocks%s%s is a unit; set "
-               "fsdp.wrap.policy: none for one unit\n",
-               count, type != NULL ? " of the type " : "", type != NULL ? type : "");
+    buf_printf(notes, "; set fsdp.wrap.policy: none for one unit\n");
 }
 
 static status_t choose(struct choice *choice, const struct wrap_policy *policy,
@@ -467,7 +480,7 @@ void units_find_dtypes(const struct unit_set *units, const struct model *model,
     for (int p = 0; p < model->parameter_count; p++) {
         const struct unit *unit = &units->units[units->unit_of_parameter[p]];
         (*parameters)[p] =
-            unit->shard_world > 1 ? unit_dtype_or(unit->param_dtype, param_dtype) : DTYPE_F32;
+            unit->buffers ? DTYPE_F32 : unit_dtype_or(unit->param_dtype, param_dtype);
     }
     bool differ = false;
     *modules = mem_alloc_array((size_t)model->module_count, sizeof **modules);

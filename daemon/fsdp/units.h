@@ -26,7 +26,8 @@ enum wrap_kind {
     WRAP_TYPE,
     WRAP_MATCH,
     /* WRAP_TYPE with the module types of the model's largest ModuleList, if it is a token model
-     * that has one with parameters; otherwise WRAP_NONE. The notes report the choice. */
+     * that has one with parameters, and modules outside of it that are larger than the largest
+     * block (wrap_larger); otherwise WRAP_NONE. The notes report the choice. */
     WRAP_AUTO,
 };
 
@@ -74,8 +75,8 @@ struct wrap_policy {
 };
 
 /* The distance between two parameters' starts in a flat parameter is a multiple of this, so that
- * every parameter starts at a 16-byte boundary. */
-enum { FLAT_ALIGN_ELEMENTS = 4 };
+ * every parameter starts at a 16-byte boundary, in bf16, too. */
+enum { FLAT_ALIGN_ELEMENTS = 8 };
 
 /* A unit's parameters end to end, in registration order. All counts are elements (f32). */
 struct flat_parameter {
@@ -83,7 +84,7 @@ struct flat_parameter {
     int64_t *offsets; /* where each starts */
     int parameter_count;
     int64_t parameter_elements; /* sum of the parameters' own sizes */
-    int64_t padded; /* the whole length: a multiple of the unit's shard world (and of 4 per
+    int64_t padded; /* the whole length: a multiple of the unit's shard world (and of 8 per
                      * shard) */
     int64_t shard;  /* padded / shard world: the part that one rank keeps */
 };
@@ -124,7 +125,7 @@ void units_free(struct unit_set *units); /* accepts NULL */
 
 /*
  * For graph_options, for a job that computes in `param_dtype`: the type of each parameter as ops
- * read it (parameters that are not gathered are f32), and the type in which each module computes.
+ * read it (a model's buffers are f32), and the type in which each module computes.
  * `*modules` is NULL if it is the same for all. The caller frees both.
  */
 void units_find_dtypes(const struct unit_set *units, const struct model *model,

@@ -129,6 +129,35 @@ int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped
     return count;
 }
 
+/* The elements of the module's own parameters, without its children's; 0 if one is tied. */
+static int64_t count_own(const struct model *model, int module)
+{
+    int64_t elements = 0;
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        int tied = parameter->tied_to;
+        if (tied >= 0 && (parameter->module == module || model->parameters[tied].module == module))
+            return 0;
+        if (parameter->module == module && parameter->buffer == MODEL_BUFFER_NONE)
+            elements += tensor_element_count(&parameter->type);
+    }
+    return elements;
+}
+
+void wrap_larger(const struct model *model, const int64_t *subtree, const bool *blocks,
+                 bool *larger)
+{
+    int64_t largest = 0;
+    for (int m = 1; m < model->module_count; m++)
+        if (blocks[m] && subtree[m] > largest) largest = subtree[m];
+    bool *inside = mem_alloc_array((size_t)model->module_count, sizeof *inside);
+    for (int m = 1; m < model->module_count; m++) {
+        inside[m] = blocks[m] || inside[model->modules[m].parent];
+        larger[m] = !inside[m] && count_own(model, m) > largest;
+    }
+    free(inside);
+}
+
 static status_t unmatched(const struct model *model, const char *pattern, bool without_parameters)
 {
     if (without_parameters)

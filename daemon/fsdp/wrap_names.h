@@ -20,6 +20,12 @@ status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
 int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped,
                 const char **type);
 
+/* Marks in `larger` (by module, all false before) the modules outside of the `blocks` whose own
+ * parameters outnumber those of the largest block: an embedding or head with a large vocabulary.
+ * One that shares a parameter is not marked, as it is needed from the first op to the last. */
+void wrap_larger(const struct model *model, const int64_t *subtree, const bool *blocks,
+                 bool *larger);
+
 /* INVALID_ARGUMENT if one of `types` is neither a type of the model's modules nor among `known`,
  * which models need not have. `what` describes the list. */
 status_t wrap_check_types(const struct model *model, const char *what, const char *const *types,

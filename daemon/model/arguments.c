@@ -90,7 +90,8 @@ static const char *check_value(enum argument_kind kind, const struct constant *v
     bool none = value->kind == CONSTANT_NONE;
     switch (kind) {
     case ARGUMENT_TENSOR:
-    case ARGUMENT_OPTIONAL_TENSOR: return NULL;
+    case ARGUMENT_OPTIONAL_TENSOR:
+    case ARGUMENT_NUMBERS: return NULL;
     case ARGUMENT_SIZE: return is_integer_in(value, 1) ? NULL : "a positive integer below 2^31";
     case ARGUMENT_INTEGER: return is_integer_in(value, INT32_MIN) ? NULL : "an integer";
     case ARGUMENT_WINDOW:
@@ -106,9 +107,9 @@ static const char *check_value(enum argument_kind kind, const struct constant *v
     case ARGUMENT_APPROXIMATE:
         return is_word(value, "none", "tanh") ? NULL : "\"none\" or \"tanh\"";
     case ARGUMENT_SCALING:
-        return none || is_word(value, "linear", "llama3") || is_word(value, "yarn", "yarn")
+        return none || is_word(value, "linear", "llama3") || is_word(value, "yarn", "longrope")
                    ? NULL
-                   : "\"linear\", \"llama3\", \"yarn\" or None";
+                   : "\"linear\", \"llama3\", \"yarn\", \"longrope\" or None";
     case ARGUMENT_POSITIVE: return is_positive(value) ? NULL : "a number above 0";
     case ARGUMENT_MAYBE_POSITIVE:
         return none || is_positive(value) ? NULL : "a number above 0, or None";
@@ -119,6 +120,60 @@ static const char *check_value(enum argument_kind kind, const struct constant *v
         return none || is_integer_in(value, 1) ? NULL : "a positive integer below 2^31, or None";
     case ARGUMENT_MAYBE_INDEX:
         return none || is_integer_in(value, INT32_MIN) ? NULL : "an integer, or None";
+    case ARGUMENT_SHAPE: return NULL; /* see bind_shape */
+    }
+    return NULL;
+}
+
+/* "x.shape[0]", which expressions read as this name, or "x.size(0)". */
+static bool is_batch(const struct expression *expression)
+{
+    const char *dot = expression->text != NULL ? strchr(expression->text, '.') : NULL;
+    if (dot == NULL) return false;
+    if (expression->kind == EXPRESSION_NAME) return strcmp(dot, ".shape.0") == 0;
+    return expression->kind == EXPRESSION_CALL && strcmp(dot, ".size") == 0 &&
+           expression->item_count == 1 && expression->keywords[0] == NULL &&
+           expression->items[0]->kind == EXPRESSION_INTEGER && expression->items[0]->integer == 0;
+}
+
+/* One size of a shape. */
+static status_t bind_size(const struct constant *value, struct bound *bound)
+{
+    char found[64];
+    bool inferred = value->kind == CONSTANT_INTEGER && value->integer == BOUND_INFERRED;
+    for (int i = 0; i < bound->shape_count && inferred; i++)
+        if (bound->shape[i] == BOUND_INFERRED)
+            return status_new(STATUS_INVALID_ARGUMENT, "only one size can be -1");
+    if (!inferred && !is_integer_in(value, 1))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected a positive integer below 2^31 or -1, found %s",
+                          constant_format(value, found));
+    bound->shape[bound->shape_count++] = value->integer;
+    return NULL;
+}
+
+static status_t bind_shape(const struct expression *given, const struct environment *environment,
+                           struct bound *bound)
+{
+    bool written = given->kind == EXPRESSION_TUPLE || given->kind == EXPRESSION_LIST;
+    struct constant whole = {.kind = CONSTANT_LIST, .integer = given->item_count}, pair[2], size;
+    if (!written) TRY(constant_evaluate(given, environment, &whole));
+    if (whole.kind == CONSTANT_PAIR) {
+        for (int i = 0; i < 2; i++) pair[i].kind = CONSTANT_INTEGER;
+        pair[0].integer = whole.integer;
+        pair[1].integer = whole.second;
+        whole = (struct constant){.kind = CONSTANT_LIST, .integer = 2, .items = pair};
+    }
+    if (whole.kind != CONSTANT_LIST || whole.integer < 1 || whole.integer > BOUND_SHAPE_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected 1 to %d sizes, as in (2, 3)",
+                          BOUND_SHAPE_MAX);
+    for (int i = 0; i < (int)whole.integer; i++) {
+        if (written && i == 0 && is_batch(given->items[i])) {
+            bound->shape[bound->shape_count++] = BOUND_BATCH;
+            continue;
+        }
+        if (written) TRY(constant_evaluate(given->items[i], environment, &size));
+        TRY(bind_size(written ? &size : &whole.items[i], bound));
     }
     return NULL;
 }
@@ -153,7 +208,11 @@ status_t arguments_bind(const struct expression *call, const struct signature *s
                               signature->name, argument->name);
         bool none = slots[i] && slots[i]->kind == EXPRESSION_NONE &&
                     argument->kind == ARGUMENT_OPTIONAL_TENSOR;
-        if (argument_is_tensor(argument)) made.tensors[i] = none ? NULL : slots[i];
+        if (argument_is_tensor(argument) || argument->kind == ARGUMENT_NUMBERS)
+            made.tensors[i] = none ? NULL : slots[i];
+        else if (argument->kind == ARGUMENT_SHAPE)
+            TRY(status_wrap(bind_shape(slots[i], environment, &made), "%s(): argument '%s'",
+                            signature->name, argument->name));
         else if (!slots[i]) made.values[i] = argument->standard;
         else TRY(bind_argument(argument, signature->name, slots[i], environment, &made.values[i]));
     }

@@ -20,16 +20,21 @@ enum argument_kind {
     ARGUMENT_BOOLEAN,
     ARGUMENT_REDUCTION,      /* "sum" or "mean" */
     ARGUMENT_APPROXIMATE,    /* "none" or "tanh" */
-    ARGUMENT_SCALING,        /* of positions: "linear", "llama3", "yarn" or None */
+    ARGUMENT_SCALING,        /* of positions: "linear", "llama3", "yarn", "longrope" or None */
     ARGUMENT_POSITIVE,       /* a number above 0 */
     ARGUMENT_MAYBE_POSITIVE, /* the same, or None */
     ARGUMENT_EPSILON,        /* a number from 0 */
     ARGUMENT_MAYBE_EPSILON,  /* the same, or None */
     ARGUMENT_MAYBE_SIZE,     /* as ARGUMENT_SIZE, or None */
     ARGUMENT_MAYBE_INDEX,    /* an integer of 32 bits, or None */
+    ARGUMENT_NUMBERS,        /* a list of numbers or None, left as an expression */
+    ARGUMENT_SHAPE,          /* a tuple or a list of sizes, in `shape` of struct bound */
 };
 
-enum { ARGUMENTS_MAX = 16 };
+enum { ARGUMENTS_MAX = 16, BOUND_SHAPE_MAX = 6 };
+
+/* Of a shape's sizes: one that follows from the others, and the batch's, as x.shape[0]. */
+enum { BOUND_INFERRED = -1, BOUND_BATCH = 0 };
 
 struct argument {
     const char *name;
@@ -49,6 +54,8 @@ struct bound {
     const struct signature *signature;
     struct constant values[ARGUMENTS_MAX];
     const struct expression *tensors[ARGUMENTS_MAX]; /* borrowed; NULL unless a tensor is given */
+    int64_t shape[BOUND_SHAPE_MAX]; /* positive, or one of the two above; INFERRED once at most */
+    int shape_count;
 };
 
 /* Sorts a call's arguments into `slots`, by argument; NULL where the call gives none. */

@@ -5,6 +5,8 @@
  * the segment's own backward ops. The segment's inputs are kept, and so are values that ops outside
  * of it read, such as the next segment's input.
  *
+ * With RECOMPUTE_CHEAP, what products and attention make is kept, too, if it is needed.
+ *
  * A repeated op is the same op on the same bytes (dropout makes the same mask from its counter), so
  * the gradients have the same bits. Only ops whose results are needed are repeated.
  */
@@ -30,6 +32,7 @@ struct checkpointing {
     bool *repeat;       /* by forward op: it is repeated */
     int *again;         /* by value: the value that replaces it in its segment's backward ops */
     int values;         /* number of values of the graph before the pass */
+    bool cheap;         /* RECOMPUTE_CHEAP */
 };
 
 /* ---- Selected modules ---- */
@@ -130,12 +133,23 @@ static void keep_for_others(struct checkpointing *pass)
     }
 }
 
+/* Ranks tell each other once. Products take most of a step, all other ops little more than their
+ * memory's time. */
+static bool is_made_once(const struct checkpointing *pass, int value)
+{
+    const struct graph *graph = pass->builder->graph;
+    enum op_kind kind = graph->ops[graph->values[value].producer].kind;
+    bool product = kind == OP_LINEAR || kind == OP_CONV2D || kind == OP_ATTENTION;
+    return kind == OP_GATHER_RANKS || (pass->cheap && product);
+}
+
 static void want(struct checkpointing *pass, const struct graph_op *op, int segment)
 {
     for (int k = 0; k < OP_MAX_INPUTS; k++) {
         int value = op->inputs[k];
         if (value < 0 || pass->kept[value]) continue;
-        if (segment_of_value(pass, value) == segment) pass->wanted[value] = true;
+        if (segment_of_value(pass, value) == segment && !is_made_once(pass, value))
+            pass->wanted[value] = true;
         else keep(pass, value);
     }
 }
@@ -181,8 +195,8 @@ static void repeat_output(struct checkpointing *pass, struct graph_op *first,
         second->outputs[slot] = -1;
         return;
     }
-    bool optional = (info->optional_outputs & (1u << slot)) != 0;
-    if (optional && info->output_types[slot] != OPERAND_REAL) {
+    bool optional = info->outputs[slot].optional;
+    if (optional && info->outputs[slot].type != OPERAND_REAL) {
         second->outputs[slot] = pass->wanted[value] ? value : -1;
         if (pass->wanted[value]) first->outputs[slot] = -1;
         pass->again[value] = value;
@@ -251,7 +265,8 @@ status_t graph_checkpoint(struct graph_builder *builder, const struct graph_opti
                                      .wanted = mem_alloc_array(values, sizeof(bool)),
                                      .repeat = mem_alloc_array(ops, sizeof(bool)),
                                      .again = mem_alloc_array(values, sizeof(int)),
-                                     .values = graph->value_count};
+                                     .values = graph->value_count,
+                                     .cheap = options->recompute == RECOMPUTE_CHEAP};
         find_segments(&pass, owner);
         keep_for_others(&pass);
         find_wanted(&pass);

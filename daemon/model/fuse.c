@@ -6,9 +6,10 @@
  * linear layer into cross_entropy, so that not all logits are in memory at once. Except for the
  * sum, a value that has a second reader is not fused.
  *
- * A sum read outside of the module whose forward lines make it is not fused: activation
- * checkpointing would have to keep both summands at a block's end instead of the sum, or fuse
- * differently with and without checkpointing, which gives other bits. For the same reason a GELU
+ * A sum that a norm outside of its module reads, such as the one at a block's end, is fused only if
+ * no border of activation checkpointing lies between the two: behind a border both summands would
+ * be kept instead of the sum. Then the norm takes the sum as it would be stored, rounded to bf16,
+ * so that a graph has the same bits with and without checkpointing. For the same reason a GELU
  * stays an op if it is computed again without its linear layer, because a checkpointed module
  * begins with it.
  */
@@ -133,8 +134,21 @@ static bool is_inside(const struct model *model, int module, int outer)
     return module == outer;
 }
 
+/* Whether a norm takes the sum of another module with the same bits: nothing between the two adds
+ * to the gradients of the summands, and both compute in one type. */
+static bool may_leave_module(const struct graph *graph, const struct graph_options *options,
+                             int sum, int norm, const struct readers *readers, const bool *dead)
+{
+    const struct graph_op *from = &graph->ops[sum], *to = &graph->ops[norm];
+    for (int i = sum + 1; i < norm; i++)
+        if (!dead[i]) return false;
+    return readers->checkpointed[from->module] == readers->checkpointed[to->module] &&
+           options->module_dtypes == NULL && from->exact == to->exact;
+}
+
 /* Fusion moves readers only to later ops, so first[sum] stays the first reader. */
-static void fuse_residual(struct graph *graph, int norm, const int *first, bool *dead)
+static void fuse_residual(struct graph *graph, const struct graph_options *options, int norm,
+                          const struct readers *readers, bool *dead)
 {
     struct graph_op *op = &graph->ops[norm];
     int residual = op->kind == OP_LAYER_NORM ? 3 : 2; /* the sum's output has the same slot */
@@ -143,8 +157,10 @@ static void fuse_residual(struct graph *graph, int norm, const int *first, bool 
     const struct graph_op *add = &graph->ops[source];
     const struct tensor_type *a = &graph->values[add->inputs[0]].type,
                              *b = &graph->values[add->inputs[1]].type;
-    if (!tensor_same_shape(a, b) || first[sum] != norm) return;
-    if (!is_inside(graph->model, op->module, add->module)) return;
+    if (!tensor_same_shape(a, b) || readers->first[sum] != norm) return;
+    bool inside = is_inside(graph->model, op->module, add->module);
+    if (!inside && !may_leave_module(graph, options, source, norm, readers, dead)) return;
+    op->attrs.norm.rounded = !inside;
     op->inputs[0] = add->inputs[0];
     op->inputs[residual] = add->inputs[1];
     take_output(graph, norm, residual, sum);
@@ -188,11 +204,12 @@ void graph_fuse(struct graph *graph, const struct graph_options *options, bool *
         case OP_NLL_LOSS: fuse_loss(graph, i, uses, dead); break;
         case OP_MUL: fuse_gate(graph, i, uses, dead); break;
         case OP_LAYER_NORM:
-        case OP_RMS_NORM: fuse_residual(graph, i, readers.first, dead); break;
+        case OP_RMS_NORM: fuse_residual(graph, options, i, &readers, dead); break;
         default: break;
         }
         if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options) &&
-            graph->ops[i].attrs.loss.label_smoothing == 0)
+            graph->ops[i].attrs.loss.label_smoothing == 0 &&
+            graph->ops[i].attrs.loss.weights.values == NULL)
             fuse_head(graph, i, uses, dead);
     }
     free(readers.uses);

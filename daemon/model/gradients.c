@@ -14,120 +14,16 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "model/graph_builder.h"
+#include "model/gradients.h"
 #include "model/program.h"
-
-struct backward {
-    struct graph_builder *builder;
-    bool *needed;  /* by forward value: it depends on a trainable parameter */
-    int *gradient; /* by forward value: its gradient so far, or -1 */
-    /* By forward value: its gradient has already passed the activation that made it. */
-    bool *past_activation;
-    int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
-    bool accumulate;         /* even the first gradient of a parameter is added */
-    int current;             /* the forward op being differentiated */
-};
-
-/* A copy of the op being differentiated: the graph's array moves while ops are added. */
-typedef struct graph_op forward_op;
-
-static struct graph_op *add_op(struct backward *backward, enum op_kind kind, const forward_op *of,
-                               const char *suffix)
-{
-    struct graph_op *op = builder_add_op(backward->builder, kind, &of->attrs, of->module,
-                                         mem_printf("%s.%s", of->name, suffix));
-    op->backward = true;
-    op->forward = backward->current;
-    return op;
-}
-
-/* Adds a gradient of `value` as output `slot` of the last op. */
-static int add_gradient_value(struct backward *backward, int value, int slot)
-{
-    struct graph *graph = backward->builder->graph;
-    struct tensor_type type = graph->values[value].type;
-    int made = builder_add_value(backward->builder, VALUE_GRADIENT, &type,
-                                 mem_printf("d(%s)", graph->values[value].name));
-    builder_set_output(backward->builder, slot, made);
-    return made;
-}
-
-/* Adds `gradient` to the gradient that `value` has so far. */
-static void contribute(struct backward *backward, int value, int gradient)
-{
-    int old = backward->gradient[value];
-    if (old < 0) {
-        backward->gradient[value] = gradient;
-        return;
-    }
-    const struct graph *graph = backward->builder->graph;
-    int maker = graph->values[value].producer;
-    forward_op producer = graph->ops[maker >= 0 ? maker : backward->current];
-    struct graph_op *sum = add_op(backward, OP_ADD, &producer, "sum_gradients");
-    sum->attrs = (union op_attrs){0};
-    sum->inputs[0] = old;
-    sum->inputs[1] = gradient;
-    backward->gradient[value] = add_gradient_value(backward, value, 0);
-}
-
-/* The parameter's own value, even if the op read a cast of it. */
-static int parameter_behind(const struct graph *graph, int value)
-{
-    int producer = graph->values[value].producer;
-    return graph->values[value].kind == VALUE_PARAMETER ? value : graph->ops[producer].inputs[0];
-}
-
-/* Makes the gradient of the parameter `value` output `slot` of the last op. */
-static void add_parameter_gradient(struct backward *backward, int value, int slot)
-{
-    struct graph *graph = backward->builder->graph;
-    value = parameter_behind(graph, value);
-    int parameter = graph->values[value].parameter;
-    int *gradient = &backward->parameter_gradient[parameter];
-    if (*gradient >= 0 || backward->accumulate)
-        graph->ops[graph->op_count - 1].accumulate[slot] = true;
-    if (*gradient < 0) {
-        struct tensor_type type = graph->values[value].type;
-        type.dtype = DTYPE_F32;
-        *gradient = builder_add_value(backward->builder, VALUE_PARAMETER_GRADIENT, &type,
-                                      mem_printf("d(%s)", graph->values[value].name));
-        graph = backward->builder->graph;
-        graph->values[*gradient].parameter = parameter;
-    }
-    builder_set_output(backward->builder, slot, *gradient);
-}
-
-/* Appends an op with one gradient as input and one as output: dx = kind(dy). */
-static struct graph_op *add_unary(struct backward *backward, enum op_kind kind,
-                                  const forward_op *op, const char *suffix, int dy)
-{
-    struct graph_op *made = add_op(backward, kind, op, suffix);
-    made->inputs[0] = dy;
-    return made;
-}
 
 /* The gradient before a ReLU with the result `y`, or with `y` as the largest of several results. */
 static int pass_relu(struct backward *backward, const forward_op *op, int y, int dy)
 {
-    struct graph_op *made = add_unary(backward, OP_RELU_BACKWARD, op, "backward_relu", dy);
+    struct graph_op *made = backward_add_unary(backward, OP_RELU_BACKWARD, op, "backward_relu", dy);
     made->attrs = (union op_attrs){0};
     made->inputs[1] = y;
-    return add_gradient_value(backward, y, 0);
-}
-
-/* Adds an output to the forward op that only its gradient needs: the places of maxima, statistics,
- * the activation's input. */
-static int add_forward_output(struct backward *backward, const forward_op *op, int slot,
-                              struct tensor_type type, const char *suffix)
-{
-    struct graph *graph = backward->builder->graph;
-    int producer = graph->values[op->outputs[0]].producer;
-    int made = builder_add_value(backward->builder, VALUE_ACTIVATION, &type,
-                                 mem_printf("%s.%s", op->name, suffix));
-    graph = backward->builder->graph;
-    graph->values[made].producer = producer;
-    graph->ops[producer].outputs[slot] = made;
-    return made;
+    return backward_add_gradient(backward, y, 0);
 }
 
 static int preactivation_of(struct backward *backward, const forward_op *op)
@@ -135,17 +31,18 @@ static int preactivation_of(struct backward *backward, const forward_op *op)
     const struct graph *graph = backward->builder->graph;
     int made = graph->ops[graph->values[op->outputs[0]].producer].outputs[1];
     if (made >= 0) return made;
-    return add_forward_output(backward, op, 1, graph->values[op->outputs[0]].type, "preactivation");
+    return backward_add_forward_output(backward, op, 1, graph->values[op->outputs[0]].type,
+                                       "preactivation");
 }
 
 /* The gradient before the GELU of a linear layer. */
 static int pass_gelu(struct backward *backward, const forward_op *op, int dy)
 {
     int before = preactivation_of(backward, op);
-    struct graph_op *made = add_unary(backward, OP_GELU_BACKWARD, op, "backward_gelu", dy);
+    struct graph_op *made = backward_add_unary(backward, OP_GELU_BACKWARD, op, "backward_gelu", dy);
     made->attrs = (union op_attrs){.gelu.tanh = true};
     made->inputs[1] = before;
-    return add_gradient_value(backward, before, 0);
+    return backward_add_gradient(backward, before, 0);
 }
 
 /* The gradient before the activation that a convolution or linear layer was fused with. */
@@ -156,11 +53,6 @@ static int activation_gradient(struct backward *backward, const forward_op *op,
     if (activation == ACTIVATION_NONE || backward->past_activation[y]) return dy;
     if (activation == ACTIVATION_GELU_TANH) return pass_gelu(backward, op, dy);
     return pass_relu(backward, op, y, dy);
-}
-
-static bool is_needed(const struct backward *backward, int value)
-{
-    return value >= 0 && backward->needed[value];
 }
 
 /* The activation that makes the op's result, on its own or fused with a layer. */
@@ -201,25 +93,25 @@ static void layer_gradient(struct backward *backward, const forward_op *op, enum
                            enum op_kind data, int dy)
 {
     int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
-    if (is_needed(backward, weight) || is_needed(backward, bias)) {
-        struct graph_op *made = add_op(backward, weights, op, "backward_weights");
+    if (backward_needs(backward, weight) || backward_needs(backward, bias)) {
+        struct graph_op *made = backward_add_op(backward, weights, op, "backward_weights");
         made->inputs[0] = x;
         made->inputs[1] = dy;
         /* The op always makes the weight's gradient; that of a frozen weight is not used. */
-        if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 0);
+        if (backward_needs(backward, weight)) backward_add_parameter_gradient(backward, weight, 0);
         else {
-            int unused = add_gradient_value(backward, weight, 0);
+            int unused = backward_add_gradient(backward, weight, 0);
             backward->builder->graph->values[unused].type.dtype = DTYPE_F32;
         }
-        if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 1);
+        if (backward_needs(backward, bias)) backward_add_parameter_gradient(backward, bias, 1);
     }
-    if (is_needed(backward, x)) {
+    if (backward_needs(backward, x)) {
         int before = data == OP_LINEAR_BACKWARD_DATA ? take_gelu(backward, x) : -1;
-        struct graph_op *made = add_unary(backward, data, op, "backward_data", dy);
+        struct graph_op *made = backward_add_unary(backward, data, op, "backward_data", dy);
         made->inputs[1] = weight;
         if (before >= 0) made->attrs.linear.activation = ACTIVATION_GELU_TANH;
         made->inputs[2] = before;
-        contribute(backward, x, add_gradient_value(backward, x, 0));
+        backward_contribute(backward, x, backward_add_gradient(backward, x, 0));
     }
 }
 
@@ -242,18 +134,18 @@ static void linear_gradient(struct backward *backward, const forward_op *op, int
 static void relu_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     if (backward->past_activation[op->outputs[0]]) {
-        contribute(backward, op->inputs[0], dy);
+        backward_contribute(backward, op->inputs[0], dy);
         return;
     }
-    add_unary(backward, OP_RELU_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_RELU_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static int add_pool_indices(struct backward *backward, const forward_op *op)
 {
     struct tensor_type type = backward->builder->graph->values[op->outputs[0]].type;
     type.dtype = DTYPE_U8;
-    return add_forward_output(backward, op, 1, type, "indices");
+    return backward_add_forward_output(backward, op, 1, type, "indices");
 }
 
 /*
@@ -270,20 +162,20 @@ static void max_pool2d_gradient(struct backward *backward, const forward_op *op,
         backward->past_activation[x] = true;
     }
     int indices = add_pool_indices(backward, op);
-    add_unary(backward, OP_MAX_POOL2D_BACKWARD, op, "backward", dy)->inputs[1] = indices;
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_MAX_POOL2D_BACKWARD, op, "backward", dy)->inputs[1] = indices;
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void dropout_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_DROPOUT_BACKWARD, op, "backward", dy);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_DROPOUT_BACKWARD, op, "backward", dy);
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void reshape_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_RESHAPE, op, "backward", dy);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_RESHAPE, op, "backward", dy);
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static bool is_parameter(const struct backward *backward, int value)
@@ -294,8 +186,9 @@ static bool is_parameter(const struct backward *backward, int value)
 /* Writes the gradient of a parameter to its place. */
 static void place_gradient(struct backward *backward, const forward_op *op, int parameter, int dy)
 {
-    add_unary(backward, OP_CAST, op, "backward_parameter", dy)->attrs = (union op_attrs){0};
-    add_parameter_gradient(backward, parameter, 0);
+    backward_add_unary(backward, OP_CAST, op, "backward_parameter", dy)->attrs =
+        (union op_attrs){0};
+    backward_add_parameter_gradient(backward, parameter, 0);
 }
 
 static void cast_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -304,8 +197,8 @@ static void cast_gradient(struct backward *backward, const forward_op *op, int d
         place_gradient(backward, op, op->inputs[0], dy);
         return;
     }
-    add_unary(backward, OP_CAST, op, "backward", dy);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_CAST, op, "backward", dy);
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static bool is_first_reader(const struct graph *graph, int op, int value)
@@ -334,14 +227,14 @@ static void add_gradient(struct backward *backward, const forward_op *op, int dy
 {
     for (int i = 0; i < 2; i++) {
         int value = op->inputs[i];
-        if (!is_needed(backward, value)) continue;
+        if (!backward_needs(backward, value)) continue;
         const struct graph *graph = backward->builder->graph;
         if (tensor_same_shape(&graph->values[value].type, &graph->values[op->outputs[0]].type)) {
-            contribute(backward, value, dy);
+            backward_contribute(backward, value, dy);
             continue;
         }
-        add_unary(backward, OP_SUM_LEADING, op, "backward", dy);
-        contribute(backward, value, add_gradient_value(backward, value, 0));
+        backward_add_unary(backward, OP_SUM_LEADING, op, "backward", dy);
+        backward_contribute(backward, value, backward_add_gradient(backward, value, 0));
     }
 }
 
@@ -352,75 +245,41 @@ static void contribute_broadcast(struct backward *backward, const forward_op *op
     const struct graph *graph = backward->builder->graph;
     const struct tensor_type whole = graph->values[op->outputs[0]].type;
     bool same = tensor_same_shape(&graph->values[value].type, &whole);
-    int made = add_gradient_value(backward, value, 0);
+    int made = backward_add_gradient(backward, value, 0);
     if (!same) {
         backward->builder->graph->values[made].type = whole;
-        add_unary(backward, OP_SUM_LEADING, op, "backward_sum", made)->attrs = (union op_attrs){0};
-        made = add_gradient_value(backward, value, 0);
+        backward_add_unary(backward, OP_SUM_LEADING, op, "backward_sum", made)->attrs =
+            (union op_attrs){0};
+        made = backward_add_gradient(backward, value, 0);
     }
-    contribute(backward, value, made);
+    backward_contribute(backward, value, made);
 }
 
 static void transpose_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_TRANSPOSE, op, "backward", dy);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_TRANSPOSE, op, "backward", dy);
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
+/* The op adds the gradient that x has from elsewhere, as of its other columns. */
 static void slice_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_SLICE_BACKWARD, op, "backward", dy);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    int x = op->inputs[0];
+    backward_add_unary(backward, OP_SLICE_BACKWARD, op, "backward", dy)->inputs[1] =
+        backward->gradient[x];
+    backward->gradient[x] = backward_add_gradient(backward, x, 0);
 }
 
 static void mean_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_MEAN_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_MEAN_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void avg_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_AVG_POOL2D_BACKWARD, op, "backward", dy);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
-}
-
-static void group_norm_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
-    int64_t dims[] = {backward->builder->graph->values[x].type.dims[0],
-                      op->attrs.group_norm.groups};
-    struct tensor_type type = tensor_type_make(DTYPE_F32, 2, dims);
-    int mean = add_forward_output(backward, op, 1, type, "mean");
-    int rstd = add_forward_output(backward, op, 2, type, "rstd");
-    struct graph_op *made = add_unary(backward, OP_GROUP_NORM_BACKWARD, op, "backward", dy);
-    made->inputs[1] = x;
-    made->inputs[2] = weight;
-    made->inputs[3] = mean;
-    made->inputs[4] = rstd;
-    int dx = is_needed(backward, x) ? add_gradient_value(backward, x, 0) : -1;
-    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 1);
-    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 2);
-    if (dx >= 0) contribute(backward, x, dx);
-}
-
-static void batch_norm_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
-    const struct tensor_type *input = &backward->builder->graph->values[x].type;
-    struct tensor_type type = tensor_type_make(DTYPE_F32, 1, input->dims + 1);
-    int mean = add_forward_output(backward, op, 1, type, "mean");
-    int rstd = add_forward_output(backward, op, 2, type, "rstd");
-    struct graph_op *made = add_unary(backward, OP_BATCH_NORM_BACKWARD, op, "backward", dy);
-    made->inputs[1] = x;
-    made->inputs[2] = weight;
-    made->inputs[3] = mean;
-    made->inputs[4] = rstd;
-    made->inputs[5] = op->inputs[3];
-    int dx = is_needed(backward, x) ? add_gradient_value(backward, x, 0) : -1;
-    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 1);
-    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 2);
-    if (dx >= 0) contribute(backward, x, dx);
+    backward_add_unary(backward, OP_AVG_POOL2D_BACKWARD, op, "backward", dy);
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 /* A part that is repeated over first dimensions has the sum over these as its gradient. */
@@ -433,18 +292,18 @@ static void concat_gradient(struct backward *backward, const forward_op *op, int
         struct tensor_type part = graph->values[value].type, whole = graph->values[dy].type;
         int64_t missing = whole.dim_count - part.dim_count, length = part.dims[dim - missing];
         whole.dims[dim] = length;
-        if (is_needed(backward, value)) {
+        if (backward_needs(backward, value)) {
             static const char *const suffixes[] = {"backward_first", "backward_second"};
-            struct graph_op *made = add_unary(backward, OP_SLICE, op, suffixes[i], dy);
+            struct graph_op *made = backward_add_unary(backward, OP_SLICE, op, suffixes[i], dy);
             made->attrs = (union op_attrs){.slice = {.dim = dim, .start = start}};
-            int cut = add_gradient_value(backward, value, 0);
+            int cut = backward_add_gradient(backward, value, 0);
             backward->builder->graph->values[cut].type = whole;
             if (missing > 0) {
-                add_unary(backward, OP_SUM_LEADING, op, "backward_sum", cut)->attrs =
+                backward_add_unary(backward, OP_SUM_LEADING, op, "backward_sum", cut)->attrs =
                     (union op_attrs){0};
-                cut = add_gradient_value(backward, value, 0);
+                cut = backward_add_gradient(backward, value, 0);
             }
-            contribute(backward, value, cut);
+            backward_contribute(backward, value, cut);
         }
         start += length;
     }
@@ -454,8 +313,8 @@ static void mul_gradient(struct backward *backward, const forward_op *op, int dy
 {
     static const char *const suffixes[] = {"backward_input", "backward_other"};
     for (int i = 0; i < 2; i++) {
-        if (!is_needed(backward, op->inputs[i])) continue;
-        add_unary(backward, OP_MUL, op, suffixes[i], dy)->inputs[1] = op->inputs[1 - i];
+        if (!backward_needs(backward, op->inputs[i])) continue;
+        backward_add_unary(backward, OP_MUL, op, suffixes[i], dy)->inputs[1] = op->inputs[1 - i];
         contribute_broadcast(backward, op, op->inputs[i]);
     }
 }
@@ -463,7 +322,7 @@ static void mul_gradient(struct backward *backward, const forward_op *op, int dy
 /* The gradient of a divisor. */
 static void divisor_gradient(struct backward *backward, const forward_op *op, int divisor, int dy)
 {
-    struct graph_op *made = add_unary(backward, OP_DIV_BACKWARD, op, "backward_other", dy);
+    struct graph_op *made = backward_add_unary(backward, OP_DIV_BACKWARD, op, "backward_other", dy);
     made->attrs = (union op_attrs){0};
     made->inputs[1] = op->outputs[0];
     made->inputs[2] = divisor;
@@ -473,11 +332,11 @@ static void divisor_gradient(struct backward *backward, const forward_op *op, in
 static void div_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     int a = op->inputs[0], b = op->inputs[1];
-    if (is_needed(backward, a)) {
-        add_unary(backward, OP_DIV, op, "backward_input", dy)->inputs[1] = b;
-        contribute(backward, a, add_gradient_value(backward, a, 0));
+    if (backward_needs(backward, a)) {
+        backward_add_unary(backward, OP_DIV, op, "backward_input", dy)->inputs[1] = b;
+        backward_contribute(backward, a, backward_add_gradient(backward, a, 0));
     }
-    if (is_needed(backward, b)) divisor_gradient(backward, op, b, dy);
+    if (backward_needs(backward, b)) divisor_gradient(backward, op, b, dy);
 }
 
 static void reciprocal_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -488,19 +347,19 @@ static void reciprocal_gradient(struct backward *backward, const forward_op *op,
 static void scale_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     if (op->attrs.scale.factor == 1) {
-        contribute(backward, op->inputs[0], dy);
+        backward_contribute(backward, op->inputs[0], dy);
         return;
     }
-    add_unary(backward, OP_SCALE, op, "backward", dy)->attrs.scale.offset = 0;
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_SCALE, op, "backward", dy)->attrs.scale.offset = 0;
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 /* dx = kind(dy, x) */
 static void activation_rule(struct backward *backward, const forward_op *op, enum op_kind kind,
                             int dy)
 {
-    add_unary(backward, kind, op, "backward", dy)->inputs[1] = op->inputs[0];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, kind, op, "backward", dy)->inputs[1] = op->inputs[0];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void gelu_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -521,8 +380,8 @@ static void squared_relu_gradient(struct backward *backward, const forward_op *o
 /* dx = kind(dy, y) */
 static void output_rule(struct backward *backward, const forward_op *op, enum op_kind kind, int dy)
 {
-    add_unary(backward, kind, op, "backward", dy)->inputs[1] = op->outputs[0];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, kind, op, "backward", dy)->inputs[1] = op->outputs[0];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void tanh_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -540,15 +399,15 @@ static void contribute_all(struct backward *backward, const int *values, int cou
 {
     int made[OP_MAX_OUTPUTS];
     for (int k = 0; k < count; k++)
-        made[k] = values[k] < 0 ? -1 : add_gradient_value(backward, values[k], k);
+        made[k] = values[k] < 0 ? -1 : backward_add_gradient(backward, values[k], k);
     for (int k = 0; k < count; k++)
-        if (is_needed(backward, values[k])) contribute(backward, values[k], made[k]);
+        if (backward_needs(backward, values[k])) backward_contribute(backward, values[k], made[k]);
 }
 
 static void gate_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     enum op_kind kind = op->kind == OP_SILU_MUL ? OP_SILU_MUL_BACKWARD : OP_GELU_MUL_BACKWARD;
-    struct graph_op *made = add_unary(backward, kind, op, "backward", dy);
+    struct graph_op *made = backward_add_unary(backward, kind, op, "backward", dy);
     made->inputs[1] = op->inputs[0];
     made->inputs[2] = op->inputs[1];
     contribute_all(backward, op->inputs, 2);
@@ -561,77 +420,25 @@ static void softmax_gradient(struct backward *backward, const forward_op *op, in
 
 static void rope_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    add_unary(backward, OP_ROPE_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+    backward_add_unary(backward, OP_ROPE_BACKWARD, op, "backward", dy)->inputs[1] = op->inputs[1];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
 static void embedding_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    struct graph_op *made = add_op(backward, OP_EMBEDDING_BACKWARD, op, "backward");
+    struct graph_op *made = backward_add_op(backward, OP_EMBEDDING_BACKWARD, op, "backward");
     made->inputs[0] = op->inputs[0];
     made->inputs[1] = dy;
-    add_parameter_gradient(backward, op->inputs[1], 0);
+    backward_add_parameter_gradient(backward, op->inputs[1], 0);
 }
-
-/* The op adds the gradient that x has from elsewhere, as of its other columns. */
-static void narrow_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    int x = op->inputs[0];
-    add_unary(backward, OP_NARROW_BACKWARD, op, "backward", dy)->inputs[1] = backward->gradient[x];
-    backward->gradient[x] = add_gradient_value(backward, x, 0);
-}
-
-/* All dimensions except the last, in f32. */
-static struct tensor_type rows_type(const struct backward *backward, int value)
-{
-    struct tensor_type type = backward->builder->graph->values[value].type;
-    type.dim_count--;
-    type.dtype = DTYPE_F32;
-    return type;
-}
-
-/*
- * Serves both norms. The op adds the gradient that x has from elsewhere, which saves an ADD. With a
- * residual the sum takes the place of x, and its gradient is that of both summands.
- */
-static void norm_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    bool layer = op->kind == OP_LAYER_NORM;
-    int x = op->inputs[0], weight = op->inputs[1], bias = layer ? op->inputs[2] : -1;
-    int residual = op->inputs[layer ? 3 : 2], sum = op->outputs[layer ? 3 : 2];
-    int normalised = residual < 0 ? x : sum;
-    int mean = -1;
-    if (layer) mean = add_forward_output(backward, op, 1, rows_type(backward, x), "mean");
-    int rstd = add_forward_output(backward, op, layer ? 2 : 1, rows_type(backward, x), "rstd");
-    struct graph_op *made =
-        add_unary(backward, layer ? OP_LAYER_NORM_BACKWARD : OP_RMS_NORM_BACKWARD, op, "backward",
-                  dy);
-    made->inputs[1] = normalised;
-    made->inputs[2] = weight;
-    made->inputs[3] = layer ? mean : rstd;
-    if (layer) made->inputs[4] = rstd;
-    made->inputs[layer ? 5 : 4] = backward->gradient[normalised];
-    bool wanted = is_needed(backward, x) || is_needed(backward, residual);
-    int dx = wanted ? add_gradient_value(backward, normalised, 0) : -1;
-    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 1);
-    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 2);
-    if (!wanted) return;
-    if (residual < 0) {
-        backward->gradient[x] = dx;
-        return;
-    }
-    if (is_needed(backward, x)) contribute(backward, x, dx);
-    if (is_needed(backward, residual)) contribute(backward, residual, dx);
-}
-
 static void attention_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     const struct tensor_type *q = &backward->builder->graph->values[op->inputs[0]].type;
     struct tensor_type type =
         tensor_type_make(DTYPE_F32, 3,
                          (int64_t[]){q->dims[0], op->attrs.attention.heads, q->dims[1]});
-    int lse = add_forward_output(backward, op, 1, type, "lse");
-    struct graph_op *made = add_unary(backward, OP_ATTENTION_BACKWARD, op, "backward", dy);
+    int lse = backward_add_forward_output(backward, op, 1, type, "lse");
+    struct graph_op *made = backward_add_unary(backward, OP_ATTENTION_BACKWARD, op, "backward", dy);
     for (int k = 0; k < 3; k++) made->inputs[1 + k] = op->inputs[k];
     made->inputs[4] = op->outputs[0];
     made->inputs[5] = lse;
@@ -647,53 +454,6 @@ static void log_softmax_gradient(struct backward *backward, const forward_op *op
     output_rule(backward, op, OP_LOG_SOFTMAX_BACKWARD, dy);
 }
 
-/* The gradient of the loss itself is 1 and has no value in the graph. */
-static void nll_loss_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    (void)dy;
-    add_unary(backward, OP_NLL_LOSS_BACKWARD, op, "backward", op->inputs[1]);
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
-}
-
-static void cross_entropy_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    (void)dy;
-    add_unary(backward, OP_CROSS_ENTROPY_BACKWARD, op, "backward", op->outputs[1])->inputs[1] =
-        op->inputs[1];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
-}
-
-static void element_loss_gradient(struct backward *backward, const forward_op *op, int dy)
-{
-    (void)dy;
-    struct graph_op *made =
-        add_unary(backward, OP_ELEMENT_LOSS_BACKWARD, op, "backward", op->inputs[0]);
-    made->inputs[1] = op->inputs[1];
-    made->inputs[2] = op->inputs[2];
-    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
-}
-
-/*
- * Makes the head that was fused with its loss the first backward op, which also outputs the loss:
- * the loss's own gradient is known, so the op need not wait for it.
- */
-static void turn_head(struct backward *backward)
-{
-    struct graph *graph = backward->builder->graph;
-    struct graph_op *op = &graph->ops[graph->op_count - 1];
-    if (op->kind != OP_LINEAR_CROSS_ENTROPY) return;
-    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
-    char *name = mem_printf("%s.backward", op->name);
-    free(op->name);
-    op->name = name;
-    op->kind = OP_LINEAR_CROSS_ENTROPY_BACKWARD;
-    op->backward = true;
-    op->forward = --graph->forward_op_count;
-    if (is_needed(backward, x)) contribute(backward, x, add_gradient_value(backward, x, 1));
-    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 2);
-    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 3);
-}
-
 static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *, int) = {
     [OP_CONV2D] = conv2d_gradient,
     [OP_LINEAR] = linear_gradient,
@@ -703,11 +463,11 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_RESHAPE] = reshape_gradient,
     [OP_ADD] = add_gradient,
     [OP_LOG_SOFTMAX] = log_softmax_gradient,
-    [OP_NLL_LOSS] = nll_loss_gradient,
-    [OP_CROSS_ENTROPY] = cross_entropy_gradient,
+    [OP_NLL_LOSS] = gradient_nll_loss,
+    [OP_CROSS_ENTROPY] = gradient_cross_entropy,
     [OP_AVG_POOL2D] = avg_pool2d_gradient,
-    [OP_GROUP_NORM] = group_norm_gradient,
-    [OP_BATCH_NORM] = batch_norm_gradient,
+    [OP_GROUP_NORM] = gradient_group_norm,
+    [OP_BATCH_NORM] = gradient_batch_norm,
     [OP_TRANSPOSE] = transpose_gradient,
     [OP_SLICE] = slice_gradient,
     [OP_CONCAT] = concat_gradient,
@@ -717,7 +477,6 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_GELU] = gelu_gradient,
     [OP_SILU] = silu_gradient,
     [OP_TANH] = tanh_gradient,
-    [OP_NARROW] = narrow_gradient,
     [OP_SIGMOID] = sigmoid_gradient,
     [OP_SQUARED_RELU] = squared_relu_gradient,
     [OP_SCALE] = scale_gradient,
@@ -727,11 +486,12 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_GELU_MUL] = gate_gradient,
     [OP_SOFTMAX] = softmax_gradient,
     [OP_EMBEDDING] = embedding_gradient,
-    [OP_LAYER_NORM] = norm_gradient,
-    [OP_RMS_NORM] = norm_gradient,
+    [OP_LAYER_NORM] = gradient_norm,
+    [OP_RMS_NORM] = gradient_norm,
     [OP_ROPE] = rope_gradient,
     [OP_ATTENTION] = attention_gradient,
-    [OP_ELEMENT_LOSS] = element_loss_gradient,
+    [OP_ELEMENT_LOSS] = gradient_element_loss,
+    [OP_CONTRASTIVE_LOSS] = gradient_contrastive_loss,
 };
 
 /* Marks, from the first op on, every value that depends on something trainable. */
@@ -746,7 +506,7 @@ static void mark_needed(struct backward *backward)
     for (int i = 0; i < graph->op_count; i++) {
         const struct graph_op *op = &graph->ops[i];
         bool needed = false;
-        for (int k = 0; k < OP_MAX_INPUTS; k++) needed |= is_needed(backward, op->inputs[k]);
+        for (int k = 0; k < OP_MAX_INPUTS; k++) needed |= backward_needs(backward, op->inputs[k]);
         for (int k = 0; k < OP_MAX_OUTPUTS; k++)
             if (op->outputs[k] >= 0) backward->needed[op->outputs[k]] = needed;
     }
@@ -756,7 +516,7 @@ static void differentiate(struct backward *backward)
 {
     const struct graph *graph = backward->builder->graph;
     for (int i = 0; i < graph->forward_op_count; i++) graph->ops[i].forward = i;
-    turn_head(backward);
+    gradient_turn_head(backward);
     for (int i = graph->forward_op_count - 1; i >= 0; i--) {
         forward_op op = graph->ops[i];
         backward->current = i;

@@ -10,7 +10,7 @@
  * is used twice, a tied parameter) accumulate. A tied parameter shares the gradient of the one it
  * is tied to. Frozen parameters have none, and nothing is computed for them.
  *
- * Gradient rules: one function per op in gradients.c.
+ * Gradient rules: one function per op in gradients*.c.
  */
 #ifndef FSDPD_MODEL_GRAPH_H
 #define FSDPD_MODEL_GRAPH_H
@@ -19,11 +19,12 @@
 #include "ops/op.h"
 
 enum value_kind {
-    VALUE_INPUT,              /* the batch: (batch, ...sample) f32, or (batch, time) i32 tokens */
-    VALUE_TARGET,             /* (batch) i32; with targets of tokens (batch, time); for a model with
-                               * `targets` (batch, ...targets) f32 */
-    VALUE_STARTS,             /* (batch, time) i32; only if graph_options.documents */
-    VALUE_PARAMETER,          /* one per distinct parameter that is used */
+    VALUE_INPUT,     /* the batch: (batch, ...sample) f32, or (batch, time) i32 tokens; of a
+                      * model of pairs (batch * texts, time), a sample's texts together */
+    VALUE_TARGET,    /* (batch) i32; with targets of tokens (batch, time); for a model with
+                      * `targets` (batch, ...targets) f32 */
+    VALUE_STARTS,    /* (batch, time) i32; only if graph_options.documents */
+    VALUE_PARAMETER, /* one per distinct parameter that is used */
     VALUE_PARAMETER_GRADIENT, /* shape of its parameter; f32 always */
     VALUE_BUFFER,             /* a parameter that is a buffer, as an op leaves it: only an output.
                                * Ops that only read it read a VALUE_PARAMETER */
@@ -50,6 +51,7 @@ struct graph_op {
     int outputs[OP_MAX_OUTPUTS]; /* values; -1 where absent */
     bool accumulate[OP_MAX_OUTPUTS];
     int module; /* innermost module of the op; 0 for the model's own lines */
+    bool exact; /* in f32, whatever the precision: part of the loss */
     bool backward;
     int forward; /* with gradients: the forward op that this one is, repeats or differentiates;
                   * forward_op_count for a head that is fused with its loss */
@@ -67,10 +69,16 @@ struct graph {
     int starts, correct, tally; /* values; -1 unless requested */
 };
 
-enum { GRAPH_TALLY_COLUMNS = 256 };
+enum { GRAPH_TALLY_CLASSES = 4096, GRAPH_TALLY_NUMBERS = 256 };
+
+/* What backward computes again of selected modules: all that it needs, or what costs little: what
+ * convolutions, linear layers and attention make is then kept. */
+enum recompute { RECOMPUTE_ALL, RECOMPUTE_CHEAP };
 
 struct graph_options {
     int64_t batch_size; /* of this rank */
+    int world;          /* ranks over whose batches SyncBatchNorm normalises, and a loss of pairs
+                         * compares; 0: 1 */
     int64_t time;       /* of a model of tokens: the length of a window; 0 means model->context,
                          * more than that is INVALID_ARGUMENT */
     bool train;         /* dropout active and backward ops appended */
@@ -79,8 +87,10 @@ struct graph_options {
                          * attention and positions end; ops.h has the value's meaning */
     bool count_correct; /* also count the rows whose largest output is the target */
     /* Also make the sums of which metrics of the task are computed (OP_TALLY), of at most
-     * GRAPH_TALLY_COLUMNS classes or numbers. Not with a head that is fused with the loss. */
+     * GRAPH_TALLY_CLASSES classes or labels, or GRAPH_TALLY_NUMBERS numbers. Not with a head that
+     * is fused with the loss. */
     bool tally;
+    int ranks; /* with `tally`: of the group; 0: 1 */
     /* Keeps the last linear layer and the loss separate: the loss's op reads all logits as its
      * first input. For tests that compare the logits. */
     bool keep_logits;
@@ -91,6 +101,7 @@ struct graph_options {
      * the backward pass instead of kept; a module inside a selected one belongs to it. */
     const char *const *checkpoint;
     int checkpoint_count;
+    enum recompute recompute;
     /* DTYPE_BF16: convolutions, matmuls and all ops between them compute in bf16, the loss and
      * log_softmax in f32 (0 is DTYPE_F32: all in f32). Ops then find each parameter in the type
      * that parameter_dtypes has for it; parameters in f32 (all, if NULL) are cast first. */
@@ -106,6 +117,12 @@ struct graph_options {
 static inline bool graph_is_batch(enum value_kind kind)
 {
     return kind == VALUE_INPUT || kind == VALUE_TARGET || kind == VALUE_STARTS;
+}
+
+/* The samples of a batch; each has a target, or one for each token. */
+static inline int64_t graph_samples(const struct graph *graph)
+{
+    return graph->values[graph->input].type.dims[0] / graph->model->texts;
 }
 
 /* The number of sums that the graph makes; 0: none. */

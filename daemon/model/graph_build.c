@@ -29,8 +29,7 @@ static status_t wrap_call(const struct forward *forward, const struct program_ca
     return status_wrap(status, "%s:%d", forward->model->program->file_name, call->line);
 }
 
-/* A block's own parameter is read `without_batch`: without a first dimension of 1, in whose place
- * other operands have the batch. */
+/* A block's own parameter is read `without_batch`: without a first dimension of 1. */
 static int parameter_value(struct forward *forward, int parameter, bool without_batch)
 {
     if (parameter < 0) return -1;
@@ -39,7 +38,7 @@ static int parameter_value(struct forward *forward, int parameter, bool without_
     int *value = &forward->value_of_parameter[parameter];
     if (*value < 0) {
         struct tensor_type type = parameters[parameter].type;
-        if (without_batch && type.dim_count > 1 && type.dims[0] == 1)
+        if (without_batch)
             type = tensor_type_make(type.dtype, type.dim_count - 1,
                                     parameters[parameter].type.dims + 1);
         *value = builder_add_value(&forward->builder, VALUE_PARAMETER, &type,
@@ -134,18 +133,6 @@ static status_t check_indices(const struct forward *forward, const struct progra
                                 (long long)rows, (long long)largest));
 }
 
-/* A slice of columns has an op of its own, whose gradients are added up in place. */
-static enum op_kind kind_of(const struct layer *layer, const struct tensor_type *x,
-                            const struct tensor_type *y, union op_attrs *attrs)
-{
-    bool columns = layer->kind == OP_SLICE && x->dim_count == y->dim_count &&
-                   attrs->slice.dim == x->dim_count - 1;
-    if (!columns) return layer->kind;
-    int64_t start = attrs->slice.start;
-    *attrs = (union op_attrs){.narrow = {.start = start}};
-    return OP_NARROW;
-}
-
 /*
  * A norm over the batch: in training it says its running statistics, otherwise it reads them. Rows
  * that fill up a short batch must not count, so there must be a target per row.
@@ -166,6 +153,30 @@ static status_t check_batch_norm(const struct forward *forward, const struct pro
             status = status_new(STATUS_UNIMPLEMENTED,
                                 "batch_norm: called twice; its statistics would be of either call");
     return wrap_call(forward, call, status);
+}
+
+/* What the batch `x` is to the other ranks, and theirs, if the norm is over all ranks. */
+static void add_moments(struct forward *forward, const struct program_call *call, int x,
+                        int *inputs)
+{
+    struct graph_builder *builder = &forward->builder;
+    int64_t world = forward->options->world, size = 1 + 2 * builder->graph->values[x].type.dims[1];
+    if (!call->layer.attrs.batch_norm.sync || !forward->options->train || world <= 1) return;
+    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, &size);
+    struct tensor_type all = tensor_type_make(DTYPE_F32, 2, (int64_t[]){world, size});
+    struct graph_op *op = builder_add_op(builder, OP_BATCH_MOMENTS, &(union op_attrs){0},
+                                         call->module, mem_printf("%s.moments", call->name));
+    op->inputs[0] = x;
+    op->inputs[1] = builder->graph->target;
+    int own =
+        builder_add_value(builder, VALUE_ACTIVATION, &one, mem_printf("%s.moments", call->name));
+    builder_set_output(builder, 0, own);
+    op = builder_add_op(builder, OP_GATHER_RANKS, &(union op_attrs){0}, call->module,
+                        mem_printf("%s.all_moments", call->name));
+    op->inputs[0] = own;
+    inputs[4] = builder_add_value(builder, VALUE_ACTIVATION, &all,
+                                  mem_printf("%s.all_moments", call->name));
+    builder_set_output(builder, 0, inputs[4]);
 }
 
 static int buffer_value(struct forward *forward, int parameter)
@@ -199,7 +210,7 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     struct graph_builder *builder = &forward->builder;
     int inputs[OP_MAX_INPUTS];
     if (call->reads) {
-        *result = parameter_value(forward, call->weight, true);
+        *result = parameter_value(forward, call->weight, call->without_batch);
         return NULL;
     }
     for (int i = 0; i < OP_MAX_INPUTS; i++) inputs[i] = -1;
@@ -222,10 +233,13 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         inputs[1] = parameter_value(forward, call->weight, false);
         inputs[2] = parameter_value(forward, call->bias, false);
     }
-    if (call->layer.kind == OP_BATCH_NORM) TRY(check_batch_norm(forward, call, &x));
+    if (call->layer.kind == OP_BATCH_NORM) {
+        TRY(check_batch_norm(forward, call, &x));
+        add_moments(forward, call, inputs[0], inputs);
+    }
     if (call->layer.kind == OP_EMBEDDING && types[0]->dtype == DTYPE_I32)
         TRY(check_indices(forward, call, inputs[0]));
-    enum op_kind kind = kind_of(&call->layer, &x, &y, &attrs);
+    enum op_kind kind = call->layer.kind;
     struct graph_op *op =
         builder_add_op(builder, kind, &attrs, call->module, mem_strdup(call->name));
     memcpy(op->inputs, inputs, sizeof inputs);
@@ -275,6 +289,24 @@ static void set_reference(const struct graph *graph, struct graph_op *op, bool a
             (double)input->dims[0] / (double)tensor_element_count(input);
 }
 
+/* The loss of pairs takes an embedding of every text. */
+static status_t add_contrast(struct forward *forward, const struct program_call *call)
+{
+    struct graph *graph = forward->builder.graph;
+    int input = forward->value_of[call->inputs[0]];
+    const struct tensor_type *type = &graph->values[input].type;
+    int64_t rows = graph->values[graph->input].type.dims[0];
+    char found[128];
+    if (type->dim_count != 2 || type->dims[0] != rows || input == graph->input)
+        return wrap_call(forward, call,
+                         status_new(STATUS_INVALID_ARGUMENT,
+                                    "%s: input is %s, but it must be an embedding of each text, "
+                                    "(%lld, width)",
+                                    call->name, tensor_format_shape(type, found), (long long)rows));
+    graph_add_contrast(&forward->builder, forward->options, call->name, &call->layer.attrs, input);
+    return check_last_op(forward, call);
+}
+
 static status_t add_loss(struct forward *forward, const struct program_call *call)
 {
     struct graph_builder *builder = &forward->builder;
@@ -298,7 +330,8 @@ static status_t add_loss(struct forward *forward, const struct program_call *cal
     return check_last_op(forward, call);
 }
 
-/* Counts correct rows from the log-probabilities, or from the loss's other input. */
+/* Counts correct rows from the log-probabilities, or from the loss's other input. Of pairs those
+ * whose positive has the largest score: of the two scores that the loss makes, the first. */
 static void add_count(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
@@ -313,7 +346,8 @@ static void add_count(struct forward *forward)
         graph->values[graph->correct].producer = producer;
         return;
     }
-    int scores = loss->kind == OP_CROSS_ENTROPY ? loss->outputs[1] : loss->inputs[0];
+    bool made = loss->kind == OP_CROSS_ENTROPY || loss->kind == OP_CONTRASTIVE_LOSS;
+    int scores = made ? loss->outputs[1] : loss->inputs[0];
     struct graph_op *op = builder_add_op(builder, OP_COUNT_CORRECT, &(union op_attrs){0}, 0,
                                          mem_strdup("count_correct"));
     op->inputs[0] = scores;
@@ -332,15 +366,16 @@ static void add_tally(struct forward *forward)
     int scores = loss->kind == OP_CROSS_ENTROPY ? loss->outputs[1] : loss->inputs[0];
     const struct tensor_type *x = &graph->values[scores].type;
     int64_t columns = x->dims[x->dim_count - 1];
-    if (columns > GRAPH_TALLY_COLUMNS) return;
     bool labels =
         elements && loss->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY;
     enum op_tally kind = classes ? TALLY_CLASSES : labels ? TALLY_LABELS : TALLY_NUMBERS;
-    int64_t sums = kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
-    struct tensor_type type = tensor_type_make(DTYPE_F32, 2, (int64_t[]){sums, columns});
+    if (columns > (kind == TALLY_NUMBERS ? GRAPH_TALLY_NUMBERS : GRAPH_TALLY_CLASSES)) return;
+    bool apart = kind == TALLY_NUMBERS && forward->options->ranks > 1;
+    const union op_attrs attrs = {.tally = {kind, apart ? forward->options->ranks : 1}};
+    struct tensor_type type =
+        tensor_type_make(DTYPE_F32, 2, (int64_t[]){op_tally_rows(&attrs), columns});
     graph->tally = builder_add_value(builder, VALUE_TALLY, &type, mem_strdup("tally"));
-    struct graph_op *op = builder_add_op(builder, OP_TALLY, &(union op_attrs){.tally.kind = kind},
-                                         0, mem_strdup("tally"));
+    struct graph_op *op = builder_add_op(builder, OP_TALLY, &attrs, 0, mem_strdup("tally"));
     op->inputs[0] = scores;
     op->inputs[classes ? 1 : 2] = graph->target;
     builder_set_output(builder, 0, graph->tally);
@@ -352,6 +387,8 @@ static struct tensor_type target_type(const struct forward *forward,
 {
     const struct model *model = forward->model;
     const struct tensor_type *own = &model->targets;
+    if (model->target == TARGET_PAIR)
+        return tensor_type_make(DTYPE_I32, 1, &forward->options->batch_size);
     if (model_has_token_targets(model)) return *input;
     if (own->dim_count == 0) return tensor_type_make(DTYPE_I32, 1, input->dims);
     struct tensor_type target = {.dtype = own->dtype, .dim_count = own->dim_count + 1};
@@ -380,7 +417,7 @@ static status_t add_inputs(struct forward *forward)
     struct tensor_type sample;
     TRY(sample_type(forward, &sample));
     struct tensor_type input = {.dtype = sample.dtype, .dim_count = sample.dim_count + 1};
-    input.dims[0] = forward->options->batch_size;
+    input.dims[0] = forward->options->batch_size * forward->model->texts;
     memcpy(input.dims + 1, sample.dims, (size_t)sample.dim_count * sizeof *sample.dims);
     struct tensor_type target = target_type(forward, &input);
     if (tensor_element_count(&input) < 0 || tensor_element_count(&target) < 0) {
@@ -409,11 +446,14 @@ static status_t build_forward(struct forward *forward)
     forward->value_of[0] = graph->input;
     for (int i = 0; i + 1 < program->call_count; i++)
         TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
-    TRY(add_loss(forward, &program->calls[program->call_count - 1]));
+    const struct program_call *loss = &program->calls[program->call_count - 1];
+    TRY(loss->layer.kind == OP_CONTRASTIVE_LOSS ? add_contrast(forward, loss)
+                                                : add_loss(forward, loss));
 
     /* The graph is compacted twice: unused values must be gone before uses are counted, or they
      * would prevent fusion. */
-    bool *dead = mem_alloc_array((size_t)graph->op_count + 1, sizeof *dead);
+    enum { COUNT_AND_TALLY = 2 };
+    bool *dead = mem_alloc_array((size_t)graph->op_count + COUNT_AND_TALLY, sizeof *dead);
     graph_compact(graph, dead);
     graph_fuse(graph, forward->options, dead);
     if (forward->options->count_correct) add_count(forward);

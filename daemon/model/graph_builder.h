@@ -29,6 +29,11 @@ struct graph_op *builder_add_op(struct graph_builder *builder, enum op_kind kind
 /* Makes `value` output `slot` of the last op; sets its producer if it has none. */
 void builder_set_output(struct graph_builder *builder, int slot, int value);
 
+/* Appends the loss of pairs: `x` has the embeddings of the batch's texts, (batch * texts, width).
+ * attrs.contrast.factor is that of the cosines. */
+void graph_add_contrast(struct graph_builder *builder, const struct graph_options *options,
+                        const char *name, const union op_attrs *attrs, int x);
+
 /* Infers the type of a call's result, and completes those attributes that depend on the inputs'
  * shapes. Inputs that the call lacks are NULL; the first is always present. INVALID_ARGUMENT for
  * errors that op_desc_check could not detect. */

@@ -13,11 +13,13 @@ enum { LAYER_MAX_PARAMETERS = 5, LAYER_MAX_BUFFERS = 3, LAYER_MAX_TENSORS = 5 };
 struct layer {
     enum op_kind kind;
     union op_attrs attrs;
-    int start_dim, end_dim; /* of RESHAPE: the dimensions that it joins; negative from the end */
-    int dim; /* of LOG_SOFTMAX, SOFTMAX, SLICE, CONCAT and MEAN, or what RESHAPE splits; negative
-              * from the end */
-    int64_t sizes[2]; /* of RESHAPE: what it splits `dim` into; 0 if it joins. Of an adaptive
-                       * AVG_POOL2D: the output's */
+    int start_dim, end_dim; /* of RESHAPE: the dimensions that `sizes` replace; negative from the
+                             * end */
+    int dim; /* of LOG_SOFTMAX, SOFTMAX, SLICE, CONCAT and MEAN; negative from the end */
+    int64_t sizes[BOUND_SHAPE_MAX]; /* of RESHAPE; BOUND_INFERRED follows from the others. Of an
+                                     * adaptive AVG_POOL2D: the output's */
+    int size_count;
+    const char *function; /* of RESHAPE: its name, for messages */
     int64_t start, length; /* of SLICE; start is negative from the end, length 0 takes the
                             * dimension away */
     int64_t chunks;        /* of SLICE: the number of equal parts, of which it takes number `start`;

@@ -63,6 +63,12 @@ status_t make_batch_norm(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+status_t make_sync_batch_norm(const struct bound *bound, struct layer *layer)
+{
+    layer->attrs.batch_norm.sync = true;
+    return make_batch_norm(bound, layer);
+}
+
 int batch_norm_parameters(const struct bound *bound,
                           struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
 {

@@ -1,11 +1,17 @@
 /* What losses do; the tables of layers.c have their signatures. Pure. */
+#include <float.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "model/layers_loss.h"
 
+#include "base/mem.h"
+#include "yaml/yaml.h"
+
 bool layer_is_loss(enum op_kind kind)
 {
-    return kind == OP_NLL_LOSS || kind == OP_CROSS_ENTROPY || kind == OP_ELEMENT_LOSS;
+    return kind == OP_NLL_LOSS || kind == OP_CROSS_ENTROPY || kind == OP_ELEMENT_LOSS ||
+           kind == OP_CONTRASTIVE_LOSS;
 }
 
 static enum op_reduction reduction_of(const struct bound *bound)
@@ -59,4 +65,74 @@ status_t make_huber_loss(const struct bound *bound, struct layer *layer)
 status_t make_binary_cross_entropy(const struct bound *bound, struct layer *layer)
 {
     return make_element_loss(bound, DIFFERENCE_BINARY_CROSS_ENTROPY, layer);
+}
+
+status_t make_contrastive_loss(const struct bound *bound, struct layer *layer)
+{
+    layer->attrs.contrast.reduction = REDUCTION_MEAN;
+    layer->attrs.contrast.factor = bound_real(bound, "scale");
+    return NULL;
+}
+
+static status_t read_weight(const char *call, const char *argument, const struct constant *value,
+                            float *weight)
+{
+    double real = value->kind == CONSTANT_INTEGER ? (double)value->integer : value->real;
+    bool number = value->kind == CONSTANT_INTEGER || value->kind == CONSTANT_REAL;
+    *weight = (float)real;
+    if (number && *weight >= 0 && *weight <= FLT_MAX) return NULL;
+    char found[64], excerpt[72];
+    constant_format(value, found);
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s(): argument '%s': expected numbers of at least 0, found %s", call,
+                      argument, yamldoc_excerpt(found, excerpt));
+}
+
+status_t layer_evaluate_numbers(const struct expression *given,
+                                const struct environment *environment, const char *call,
+                                const char *argument, struct op_weights *numbers, float **owned)
+{
+    bool literal = given->kind == EXPRESSION_LIST;
+    struct constant list = {.kind = CONSTANT_LIST, .integer = given->item_count};
+    if (!literal)
+        TRY(status_wrap(constant_evaluate(given, environment, &list), "%s(): argument '%s'", call,
+                        argument));
+    if (list.kind == CONSTANT_NONE) return NULL;
+    if (list.kind != CONSTANT_LIST || list.integer < 1 || list.integer > OP_MAX_WEIGHTS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s(): argument '%s': expected a list of 1 to %d numbers, or None", call,
+                          argument, OP_MAX_WEIGHTS);
+    float *values = mem_alloc_array((size_t)list.integer, sizeof *values);
+    status_t status = NULL;
+    for (int64_t i = 0; i < list.integer && status == NULL; i++) {
+        struct constant value = {.kind = CONSTANT_NONE};
+        if (literal) status = constant_evaluate(given->items[i], environment, &value);
+        else value = list.items[i];
+        if (status == NULL) status = read_weight(call, argument, &value, &values[i]);
+    }
+    if (status != NULL) {
+        free(values);
+        return status;
+    }
+    *owned = values;
+    *numbers = (struct op_weights){values, list.integer};
+    return NULL;
+}
+
+status_t layer_set_weights(const struct bound *bound, const struct environment *environment,
+                           struct layer *layer, float **owned)
+{
+    *owned = NULL;
+    bool elements = layer->kind == OP_ELEMENT_LOSS;
+    const struct signature *signature = bound->signature;
+    for (int i = 0; i < signature->count; i++) {
+        const char *name = signature->arguments[i].name;
+        if (strcmp(name, elements ? "pos_weight" : "weight") != 0 || bound->tensors[i] == NULL)
+            continue;
+        return layer_evaluate_numbers(bound->tensors[i], environment, signature->name, name,
+                                      elements ? &layer->attrs.element_loss.positive
+                                               : &layer->attrs.loss.weights,
+                                      owned);
+    }
+    return NULL;
 }

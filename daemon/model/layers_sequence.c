@@ -183,13 +183,6 @@ status_t make_dim(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
-status_t make_unflatten(const struct bound *bound, struct layer *layer)
-{
-    layer->dim = (int)bound_integer(bound, "dim");
-    bound_pair(bound, "sizes", layer->sizes);
-    return NULL;
-}
-
 status_t make_attention(const struct bound *bound, struct layer *layer)
 {
     int64_t heads = bound_integer(bound, "num_heads");
@@ -216,9 +209,19 @@ status_t make_attention(const struct bound *bound, struct layer *layer)
     return NULL;
 }
 
+/* The factor that both papers recommend, unless the call has one; 0 of scalings without. */
+static double rope_magnitude(const struct bound *bound, enum rope_scaling scaling, double factor)
+{
+    if (scaling < ROPE_SCALING_YARN) return 0;
+    if (!bound_none(bound, "attention_factor")) return bound_real(bound, "attention_factor");
+    if (factor <= 1) return 1;
+    if (scaling == ROPE_SCALING_YARN) return 0.1 * log(factor) + 1;
+    return sqrt(1 + log(factor) / log((double)bound_integer(bound, "original_context")));
+}
+
 static status_t make_rope_scaling(const struct bound *bound, struct layer *layer)
 {
-    static const char *const names[] = {"linear", "llama3", "yarn"};
+    static const char *const names[] = {"linear", "llama3", "yarn", "longrope"};
     const char *name = bound_get(bound, "scaling")->text;
     int which = 0;
     while (strcmp(names[which], name) != 0) which++;
@@ -241,12 +244,10 @@ static status_t make_rope_scaling(const struct bound *bound, struct layer *layer
         layer->attrs.rope.low_freq_factor = low;
         layer->attrs.rope.high_freq_factor = high;
     }
+    layer->attrs.rope.magnitude = rope_magnitude(bound, scaling, factor);
     if (scaling == ROPE_SCALING_YARN) {
         layer->attrs.rope.beta_fast = bound_real(bound, "beta_fast");
         layer->attrs.rope.beta_slow = bound_real(bound, "beta_slow");
-        double usual = factor > 1 ? 0.1 * log(factor) + 1 : 1;
-        layer->attrs.rope.magnitude =
-            bound_none(bound, "attention_factor") ? usual : bound_real(bound, "attention_factor");
     }
     return NULL;
 }
@@ -277,7 +278,11 @@ status_t make_rope(const struct bound *bound, struct layer *layer)
 /* For positions(); zeros() leaves both at 0. */
 status_t make_positions(const struct bound *bound, struct layer *layer)
 {
-    (void)bound;
+    int64_t start = bound_integer(bound, "start");
+    if (start < 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "positions(): start=%lld is below 0",
+                          (long long)start);
+    layer->attrs.arange.start = (int32_t)start;
     layer->attrs.arange.step = 1;
     return NULL;
 }

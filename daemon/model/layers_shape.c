@@ -1,6 +1,49 @@
 /* See layers_shape.h. Pure. */
 #include "model/layers_shape.h"
 
+#include <stdio.h>
+#include <string.h>
+
+status_t make_flatten(const struct bound *bound, struct layer *layer)
+{
+    layer->function = "flatten";
+    layer->start_dim = (int)bound_integer(bound, "start_dim");
+    layer->end_dim = (int)bound_integer(bound, "end_dim");
+    layer->sizes[layer->size_count++] = BOUND_INFERRED;
+    return NULL;
+}
+
+static void take_sizes(const struct bound *bound, int first, struct layer *layer)
+{
+    layer->function = bound->signature->name;
+    for (int i = first; i < bound->shape_count; i++)
+        layer->sizes[layer->size_count++] = bound->shape[i];
+}
+
+status_t make_unflatten(const struct bound *bound, struct layer *layer)
+{
+    if (bound->shape[0] == BOUND_BATCH)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "unflatten(): argument 'sizes': none of them is the batch's");
+    layer->start_dim = layer->end_dim = (int)bound_integer(bound, "dim");
+    take_sizes(bound, 0, layer);
+    return NULL;
+}
+
+/* The batch is what it is: shape[0] only has its place. */
+status_t make_reshape(const struct bound *bound, struct layer *layer)
+{
+    if (bound->shape[0] > 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "reshape(): argument 'shape': the batch dimension comes first, as -1 or "
+                          "x.shape[0]; found %lld",
+                          (long long)bound->shape[0]);
+    layer->start_dim = 1;
+    layer->end_dim = -1;
+    take_sizes(bound, 1, layer);
+    return NULL;
+}
+
 status_t make_transpose(const struct bound *bound, struct layer *layer)
 {
     layer->start_dim = (int)bound_integer(bound, "dim0");
@@ -42,7 +85,7 @@ status_t make_last(const struct bound *bound, struct layer *layer)
 
 bool layer_has_shape(const struct layer *layer)
 {
-    return layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE || layer->kind == OP_CONCAT ||
+    return layer->kind == OP_RESHAPE || layer->kind == OP_TRANSPOSE || layer->kind == OP_SLICE || layer->kind == OP_CONCAT ||
            layer->kind == OP_MEAN;
 }
 
@@ -59,6 +102,77 @@ static status_t find_dim(const struct layer *layer, int dim, const struct tensor
     if (*found > 0 && *found < x->dim_count) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: dim=%d is no dimension of %s", name, dim,
                       tensor_format_shape(x, shape));
+}
+
+/* "(4, -1)" */
+static const char *format_sizes(const struct layer *layer, char text[static 128])
+{
+    size_t length = 0;
+    for (int i = 0; i < layer->size_count; i++)
+        length += (size_t)snprintf(text + length, 128 - length, "%s%lld", i > 0 ? ", " : "(",
+                                   (long long)layer->sizes[i]);
+    snprintf(text + length, 128 - length, "%s)", layer->size_count == 0 ? "(" : "");
+    return text;
+}
+
+/* The size that is inferred, of `count` elements; 0 if the sizes do not make these. */
+static int64_t infer_size(const struct layer *layer, int64_t count)
+{
+    bool inferred = false;
+    for (int i = 0; i < layer->size_count; i++) {
+        inferred |= layer->sizes[i] == BOUND_INFERRED;
+        if (layer->sizes[i] == BOUND_INFERRED) continue;
+        if (count % layer->sizes[i] != 0) return 0;
+        count /= layer->sizes[i];
+    }
+    return inferred || count == 1 ? count : 0;
+}
+
+static status_t check_reshape(const struct layer *layer, const struct tensor_type *x, int first,
+                              int last)
+{
+    char shape[128];
+    bool joins = strcmp(layer->function, "flatten") == 0;
+    tensor_format_shape(x, shape);
+    if (first == 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          joins ? "flatten: start_dim=%d would join the batch dimension of %s; use "
+                                  "start_dim=1"
+                                : "unflatten: dim=%d would split the batch dimension of %s",
+                          layer->start_dim, shape);
+    if (joins && (first < 0 || first >= x->dim_count || last < first || last >= x->dim_count))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "flatten: start_dim=%d, end_dim=%d do not name dimensions of %s",
+                          layer->start_dim, layer->end_dim, shape);
+    if (first < 0 || last >= x->dim_count)
+        return status_new(STATUS_INVALID_ARGUMENT, "unflatten: dim=%d is no dimension of %s",
+                          layer->start_dim, shape);
+    if (x->dim_count - (last - first + 1) + layer->size_count <= TENSOR_MAX_DIMS) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s would have more than %d dimensions",
+                      layer->function, shape, TENSOR_MAX_DIMS);
+}
+
+/* The sizes take the place of some dimensions, never of the batch. */
+static status_t reshape_shape(const struct layer *layer, const struct tensor_type *x,
+                              struct tensor_type *y)
+{
+    int first = layer->start_dim < 0 ? layer->start_dim + x->dim_count : layer->start_dim;
+    int last = layer->end_dim < 0 ? layer->end_dim + x->dim_count : layer->end_dim;
+    TRY(check_reshape(layer, x, first, last));
+    int64_t count = 1;
+    for (int i = first; i <= last; i++) count *= x->dims[i];
+    int64_t inferred = infer_size(layer, count);
+    char shape[128], sizes[128];
+    if (inferred == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: the sizes %s do not make %lld, of %s",
+                          layer->function, format_sizes(layer, sizes), (long long)count,
+                          tensor_format_shape(x, shape));
+    *y = (struct tensor_type){.dtype = x->dtype};
+    for (int i = 0; i < first; i++) y->dims[y->dim_count++] = x->dims[i];
+    for (int i = 0; i < layer->size_count; i++)
+        y->dims[y->dim_count++] = layer->sizes[i] > 0 ? layer->sizes[i] : inferred;
+    for (int i = last + 1; i < x->dim_count; i++) y->dims[y->dim_count++] = x->dims[i];
+    return NULL;
 }
 
 static void remove_dim(struct tensor_type *type, int64_t dim)
@@ -121,6 +235,7 @@ status_t layer_shape(const struct layer *layer, const struct tensor_type *a,
     int64_t dim;
     *y = *a;
     switch (layer->kind) {
+    case OP_RESHAPE: return reshape_shape(layer, a, y);
     case OP_TRANSPOSE: return transpose_shape(layer, a, attrs, y);
     case OP_SLICE: return slice_shape(layer, a, attrs, y);
     case OP_CONCAT: return concat_shape(layer, a, b, attrs, y);
@@ -129,5 +244,19 @@ status_t layer_shape(const struct layer *layer, const struct tensor_type *a,
         attrs->mean.dim = dim;
         remove_dim(y, dim);
         return NULL;
+    }
+}
+
+void layer_leave_out_batch(enum op_kind kind, union op_attrs *attrs)
+{
+    switch (kind) {
+    case OP_TRANSPOSE:
+        attrs->transpose.dims[0]--;
+        attrs->transpose.dims[1]--;
+        break;
+    case OP_SLICE: attrs->slice.dim--; break;
+    case OP_CONCAT: attrs->concat.dim--; break;
+    case OP_MEAN: attrs->mean.dim--; break;
+    default: break;
     }
 }

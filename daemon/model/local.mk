@@ -1,12 +1,15 @@
 noinst_LIBRARIES += libmodel.a
 libmodel_a_SOURCES = \
   %D%/arguments.c %D%/arguments.h \
+  %D%/backward.c %D%/backward.h \
   %D%/checkpointing.c \
   %D%/construct.c \
+  %D%/contrast.c \
   %D%/definition.c \
   %D%/dump.c \
+  %D%/factors.c %D%/factors.h \
   %D%/fuse.c \
-  %D%/gradients.c \
+  %D%/gradients.c %D%/gradients.h %D%/gradients_contrast.c %D%/gradients_loss.c %D%/gradients_norm.c \
   %D%/graph.c %D%/graph.h \
   %D%/graph_build.c %D%/graph_builder.h \
   %D%/initial.c \

@@ -61,6 +61,7 @@ enum model_target {
     TARGET_TOKEN_CLASS, /* a class of each token */
     TARGET_CLASS,       /* one class of each sample; of tokens, of each window */
     TARGET_NUMBERS,     /* `targets` of each sample or window */
+    TARGET_PAIR,        /* 0 for each sample: its texts are compared with those of the others */
 };
 
 struct model_program; /* the forward section, parsed: model/program.h */
@@ -73,11 +74,13 @@ struct model {
     struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32; with
                                * tokens the longest window, (context) i32 */
     enum model_target target;
-    int64_t class_count; /* targets are 0 ... class_count - 1; of TARGET_TOKEN, the vocabulary */
+    int64_t class_count; /* targets are 0 ... class_count - 1; of TARGET_TOKEN, the vocabulary; of
+                          * TARGET_PAIR 1 */
     struct tensor_type targets; /* one sample's targets, f32, instead of a class (class_count is 0);
                                  * dim_count 0: none */
     bool tokens;                /* "input: tokens" */
     int64_t vocabulary;         /* with tokens: inputs are below it; else 0 */
+    int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2; else 1 */
     int64_t context;            /* with tokens: the greatest length of a window; else 0 */
     int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;

@@ -73,7 +73,7 @@ static status_t read_size(const struct reader *reader, const struct yamldoc_node
 static status_t find_target(const struct reader *reader, const struct yamldoc_node *root,
                             const struct yamldoc_node **found)
 {
-    static const char *const keys[] = {"classes", "targets", "token_classes"};
+    static const char *const keys[] = {"classes", "targets", "token_classes", "texts"};
     *found = NULL;
     for (size_t i = 0; i < COUNT_OF(keys); i++) {
         const struct yamldoc_node *node = yamldoc_get(root, keys[i]);
@@ -101,6 +101,19 @@ static status_t read_numbers(struct reader *reader, const struct yamldoc_node *n
     return NULL;
 }
 
+/* The texts of one sample, which are compared with those of the others. */
+static status_t read_texts(const struct reader *reader, const struct yamldoc_node *node)
+{
+    struct model *model = reader->model;
+    model->target = TARGET_PAIR;
+    model->class_count = 1;
+    if (!model->tokens) return yamldoc_key_error(node, "is only for models with 'input: tokens'");
+    TRY(reader_read_size(reader, node, &model->texts));
+    if (model->texts >= 2 && model->texts <= MODEL_MAX_TEXTS) return NULL;
+    return yamldoc_key_error(node, "expected 2 to %d texts in a sample, found %lld",
+                             MODEL_MAX_TEXTS, (long long)model->texts);
+}
+
 static status_t read_target(struct reader *reader, const struct yamldoc_node *root)
 {
     struct model *model = reader->model;
@@ -115,6 +128,7 @@ static status_t read_target(struct reader *reader, const struct yamldoc_node *ro
         model->target = TARGET_NUMBERS;
         return read_numbers(reader, node);
     }
+    if (strcmp(node->key, "texts") == 0) return read_texts(reader, node);
     bool of_tokens = strcmp(node->key, "token_classes") == 0;
     model->target = of_tokens ? TARGET_TOKEN_CLASS : TARGET_CLASS;
     if (of_tokens && !model->tokens)
@@ -129,6 +143,7 @@ static status_t read_input(struct reader *reader, const struct yamldoc_node *roo
     TRY(yamldoc_require(root, "input", &input));
     model->tokens = input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
     model->padding = -1;
+    model->texts = 1;
     if (!model->tokens) {
         static const char why[] = "is only for models with 'input: tokens'";
         TRY(read_shape(reader, input, "one sample's shape such as [1, 28, 28], or tokens",
@@ -158,10 +173,10 @@ static status_t read_loss(struct reader *reader, const struct yamldoc_node *root
 static status_t read_model(struct reader *reader, const struct yamldoc_node *root,
                            const struct model_argument *arguments, int argument_count)
 {
-    static const char *const keys[] = {"name",          "input",      "classes", "targets",
-                                       "token_classes", "vocabulary", "context", "args",
-                                       "blocks",        "modules",    "forward", "loss",
-                                       "init",          "tie",        "freeze"};
+    static const char *const keys[] = {"name",          "input",  "classes",    "targets",
+                                       "token_classes", "texts",  "vocabulary", "context",
+                                       "args",          "blocks", "modules",    "forward",
+                                       "loss",          "init",   "tie",        "freeze"};
     TRY(yamldoc_expect_mapping(root, "a mapping with the keys name, input, classes, ..."));
     TRY(yamldoc_check_keys(root, keys, COUNT_OF(keys)));
     TRY(arguments_read(reader, yamldoc_get(root, "args"), arguments, argument_count));

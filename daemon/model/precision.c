@@ -6,8 +6,8 @@
  *
  * Modules may be excepted (module_dtypes): they compute in a type of their own.
  *
- * A parameter is gathered as bf16, and ops read it directly; or it lies in f32 (nothing is gathered
- * on one rank, or without sharding), and is cast like any value. Its gradient is written in the
+ * Ops read parameters of bf16 directly: they are gathered as bf16, or lie there as a copy in bf16.
+ * A parameter whose unit is in f32 is cast like any value. Its gradient is written in the
  * parameter's place either way.
  */
 #include <stdlib.h>
@@ -83,17 +83,17 @@ static enum dtype op_dtype(const struct precision *pass, const struct graph_op *
 static void convert_op(struct precision *pass, const struct graph_op *old)
 {
     struct graph_op op = *old;
-    enum dtype real = op_dtype(pass, old);
+    enum dtype real = old->exact ? DTYPE_F32 : op_dtype(pass, old);
     const struct op_info *info = op_info_get(op.kind);
     for (int k = 0; k < info->input_count; k++) {
-        enum dtype wanted = wanted_dtype(info->input_types[k], real);
+        enum dtype wanted = wanted_dtype(info->inputs[k].type, real);
         if (op.inputs[k] < 0 || wanted == DTYPE_I32) continue;
         if (pass->builder->graph->values[op.inputs[k]].type.dtype != wanted)
             op.inputs[k] = value_as(pass, op.inputs[k], wanted, old);
     }
     struct graph *graph = pass->builder->graph;
     for (int k = 0; k < info->output_count; k++) {
-        enum dtype wanted = wanted_dtype(info->output_types[k], real);
+        enum dtype wanted = wanted_dtype(info->outputs[k].type, real);
         if (op.outputs[k] >= 0 && wanted != DTYPE_I32)
             graph->values[op.outputs[k]].type.dtype = wanted;
     }

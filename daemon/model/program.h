@@ -18,6 +18,8 @@ struct program_call {
     int module; /* the leaf that is called, or the block whose forward section has this line */
     bool leaf;  /* the call is to a module, not a function */
     bool reads; /* no call: the value is the parameter `weight`, a block's own */
+    bool without_batch; /* the result has only such parameters in it, without their first dimension
+                         * of 1, which stands for the batch */
     int line;   /* line of the model file */
     char *name; /* unique: "conv1", "layers.0.relu", "relu_1" */
 };
@@ -26,6 +28,9 @@ struct model_program {
     char *file_name;
     struct program_call *calls;
     int call_count, call_capacity;
+    float *loss_weights; /* of the loss's attributes; NULL: none */
+    struct op_weights *factors; /* of positions' attributes, each list once */
+    int factor_count, factor_capacity;
 };
 
 void program_free(struct model_program *program); /* accepts NULL */

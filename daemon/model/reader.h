@@ -21,6 +21,7 @@ enum {
     MODEL_MAX_VARIABLES = 1000,      /* of one forward section */
     MODEL_MAX_BLOCK_ARGUMENTS = 16,
     MODEL_MAX_BLOCK_INPUTS = 8,
+    MODEL_MAX_TEXTS = 16,      /* of a sample */
     MODEL_MAX_ARGUMENTS = 256, /* of the model */
 };
 

@@ -16,55 +16,6 @@ static int normal_dim(int dim, int dim_count)
     return dim >= 0 && dim < dim_count ? dim : -1;
 }
 
-static status_t flatten_shape(const struct layer *layer, const struct tensor_type *x,
-                              struct tensor_type *y)
-{
-    int start = normal_dim(layer->start_dim, x->dim_count);
-    int end = normal_dim(layer->end_dim, x->dim_count);
-    char shape[128];
-    if (start == 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "flatten: start_dim=%d would join the batch dimension of %s; use "
-                          "start_dim=1",
-                          layer->start_dim, tensor_format_shape(x, shape));
-    if (start < 0 || end < start)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "flatten: start_dim=%d, end_dim=%d do not name dimensions of %s",
-                          layer->start_dim, layer->end_dim, tensor_format_shape(x, shape));
-    struct tensor_type made = {.dtype = x->dtype, .dim_count = x->dim_count - (end - start)};
-    for (int i = 0, out = 0; i < x->dim_count; i++) {
-        bool joined = i > start && i <= end;
-        if (joined) made.dims[out - 1] *= x->dims[i];
-        else made.dims[out++] = x->dims[i];
-    }
-    *y = made;
-    return NULL;
-}
-
-static status_t unflatten_shape(const struct layer *layer, const struct tensor_type *x,
-                                struct tensor_type *y)
-{
-    int dim = normal_dim(layer->dim, x->dim_count);
-    char shape[128];
-    if (dim <= 0 || x->dim_count == TENSOR_MAX_DIMS)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          dim == 0
-                              ? "unflatten: dim=%d would split the batch dimension of %s"
-                              : "unflatten: dim=%d does not name a dimension of %s that can be "
-                                "split",
-                          layer->dim, tensor_format_shape(x, shape));
-    if (layer->sizes[0] * layer->sizes[1] != x->dims[dim])
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "unflatten: sizes=(%lld, %lld) do not make %lld, dimension %d of %s",
-                          (long long)layer->sizes[0], (long long)layer->sizes[1],
-                          (long long)x->dims[dim], layer->dim, tensor_format_shape(x, shape));
-    struct tensor_type made = {.dtype = x->dtype, .dim_count = x->dim_count + 1};
-    for (int i = 0; i < x->dim_count; i++) made.dims[i < dim ? i : i + 1] = x->dims[i];
-    for (int i = 0; i < 2; i++) made.dims[dim + i] = layer->sizes[i];
-    *y = made;
-    return NULL;
-}
-
 static struct tensor_type window_shape(const struct tensor_type *x, int64_t channels,
                                        const int64_t kernel[2], const int64_t stride[2],
                                        const int64_t padding[2], const int64_t dilation[2])
@@ -111,9 +62,9 @@ static struct tensor_type attention_shape(const struct layer *layer, const struc
     return y;
 }
 
-status_t shape_infer(const struct model *model, const struct program_call *call,
-                     const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
-                     union op_attrs *attrs, struct tensor_type *y)
+static status_t infer(const struct model *model, const struct program_call *call,
+                      const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
+                      union op_attrs *attrs, struct tensor_type *y)
 {
     const struct layer *layer = &call->layer;
     const struct tensor_type *x = inputs[0];
@@ -142,10 +93,6 @@ status_t shape_infer(const struct model *model, const struct program_call *call,
         if (x->dim_count > 0)
             made.dims[x->dim_count - 1] = weight->dims[layer->attrs.linear.transposed];
         break;
-    case OP_RESHAPE:
-        if (layer->sizes[0] > 0) TRY(unflatten_shape(layer, x, &made));
-        else TRY(flatten_shape(layer, x, &made));
-        break;
     case OP_LOG_SOFTMAX:
     case OP_SOFTMAX: TRY(check_last_dim(layer, x)); break;
     case OP_EMBEDDING: made = embedding_shape(x, weight); break;
@@ -164,5 +111,29 @@ status_t shape_infer(const struct model *model, const struct program_call *call,
     default: break;
     }
     *y = made;
+    return NULL;
+}
+
+/* A value that lacks the batch is seen with a first dimension of 1, as its parameter has it. */
+status_t shape_infer(const struct model *model, const struct program_call *call,
+                     const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
+                     union op_attrs *attrs, struct tensor_type *y)
+{
+    if (!call->without_batch) return infer(model, call, inputs, attrs, y);
+    struct tensor_type whole[LAYER_MAX_TENSORS];
+    const struct tensor_type *seen[LAYER_MAX_TENSORS] = {NULL};
+    for (int i = 0; i < LAYER_MAX_TENSORS; i++) {
+        if (inputs[i] == NULL) continue;
+        whole[i] = (struct tensor_type){.dtype = inputs[i]->dtype,
+                                        .dim_count = inputs[i]->dim_count + 1,
+                                        .dims = {1}};
+        memcpy(whole[i].dims + 1, inputs[i]->dims,
+               (size_t)inputs[i]->dim_count * sizeof *whole[i].dims);
+        seen[i] = &whole[i];
+    }
+    TRY(infer(model, call, seen, attrs, y));
+    layer_leave_out_batch(call->layer.kind, attrs);
+    y->dim_count--;
+    memmove(y->dims, y->dims + 1, (size_t)y->dim_count * sizeof *y->dims);
     return NULL;
 }

@@ -10,6 +10,7 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "model/factors.h"
 #include "model/layers_loss.h"
 #include "model/reader.h"
 
@@ -161,6 +162,21 @@ static status_t call_name(const struct scope *scope, const char *path, const cha
     return NULL;
 }
 
+/* Whether a call's result lacks the batch: see program_call. */
+static bool lacks_batch(const struct model *model, const struct program_call *call)
+{
+    if (call->reads) {
+        const struct tensor_type *type = &model->parameters[call->weight].type;
+        return type->dim_count > 1 && type->dims[0] == 1;
+    }
+    bool lacks = true;
+    for (int i = 0; i < LAYER_MAX_TENSORS; i++) {
+        int input = call->inputs[i];
+        if (input >= 0) lacks &= input > 0 && model->program->calls[input - 1].without_batch;
+    }
+    return lacks;
+}
+
 /* Appends a call; takes ownership of `call->name`. */
 static status_t emit(struct scope *scope, const struct program_call *call, int *value)
 {
@@ -172,6 +188,7 @@ static status_t emit(struct scope *scope, const struct program_call *call, int *
     MEM_GROW(program->calls, program->call_count, program->call_capacity);
     struct program_call *made = &program->calls[program->call_count++];
     *made = *call;
+    made->without_batch = lacks_batch(scope->reader->model, call);
     if (made->layer.kind == OP_DROPOUT)
         made->layer.attrs.dropout.stream = scope->reader->dropouts++;
     if (made->layer.kind == OP_ATTENTION)
@@ -302,6 +319,9 @@ static status_t call_function(struct scope *scope, const struct layer_type *func
                                 .line = scope->line};
     TRY(scope_wrap(scope, arguments_bind(call, &function->signature, &environment, &bound)));
     TRY(scope_wrap(scope, layer_make(function, &bound, &made.layer)));
+    if (function->kind == OP_ROPE)
+        TRY(scope_wrap(scope, factors_set(&bound, &environment, scope->reader->model->program,
+                                          &made.layer)));
     int tensors = 0;
     for (int i = 0; i < function->signature.count; i++) {
         if (!argument_is_tensor(&function->signature.arguments[i])) continue;
@@ -658,6 +678,17 @@ static status_t run_definition(struct reader *reader, int module, int depth, con
     return status;
 }
 
+/* Only a model of pairs has the loss that compares them, and no other one. */
+static status_t check_pairs(const struct scope *scope, const struct layer_type *function)
+{
+    bool pairs = scope->reader->model->target == TARGET_PAIR;
+    if (pairs == (function->kind == OP_CONTRASTIVE_LOSS)) return NULL;
+    return scope_error(scope, "%s() %s", function->signature.name,
+                       pairs ? "has no targets in a model with 'texts'; expected "
+                               "multiple_negatives_ranking_loss(output)"
+                             : "needs 'texts: 2'");
+}
+
 /* The loss's target is the word target, or x, the model's input, for a loss of every element. */
 static status_t loss_target(const struct scope *scope, const struct layer_type *function,
                             const struct expression *target, int *value)
@@ -706,8 +737,12 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
                                 .bias = -1,
                                 .line = scope->line};
     TRY(scope_wrap(scope, arguments_bind(loss, &function->signature, &environment, &bound)));
-    TRY(loss_target(scope, function, bound.tensors[1], &call.inputs[1]));
+    TRY(check_pairs(scope, function));
+    if (function->kind != OP_CONTRASTIVE_LOSS)
+        TRY(loss_target(scope, function, bound.tensors[1], &call.inputs[1]));
     TRY(scope_wrap(scope, layer_make(function, &bound, &call.layer)));
+    TRY(scope_wrap(scope, layer_set_weights(&bound, &environment, &call.layer,
+                                            &scope->reader->model->program->loss_weights)));
     TRY(evaluate(scope, bound.tensors[0], &call.inputs[0]));
     TRY(call_name(scope, "", function->signature.name, 0, &call.name));
     int value;

@@ -137,11 +137,7 @@ status_t reader_evaluate(const struct reader *reader, const struct yamldoc_node 
     if (!status && value->kind == CONSTANT_TEXT) /* borrowed from text that is freed below */
         status = status_new(STATUS_INVALID_ARGUMENT, "a text cannot stand here");
     expression_free(expression);
-    if (!status) return NULL;
-    char *path = yamldoc_path(node);
-    status = status_wrap(status, "%s:%d: key '%s'", node->file, node->line, path);
-    free(path);
-    return status;
+    return yamldoc_wrap(status, node);
 }
 
 status_t reader_read_size(const struct reader *reader, const struct yamldoc_node *node,

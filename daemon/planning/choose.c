@@ -101,7 +101,7 @@ status_t choose(struct advisor *advisor, struct chosen **out)
 
 /* ---- The message ---- */
 
-static void add_settings(Fsdpd__V1__PlanChoice *choice, const char *lines)
+void choose_add_settings(Fsdpd__V1__PlanChoice *choice, const char *lines)
 {
     while (*lines != '\0') {
         size_t length = strcspn(lines, "\n");
@@ -121,7 +121,7 @@ static void add_choice(const struct chosen *chosen, const struct found *found,
     add_words(chosen->space, found->point, &words);
     space_print(chosen->space, found->point, &settings);
     choice->description = mem_strdup(buf_text(&words));
-    add_settings(choice, buf_text(&settings));
+    choose_add_settings(choice, buf_text(&settings));
     choice->step_seconds = found->seconds;
     choice->peak_bytes = found->peak;
     choice->host_bytes = found->host;

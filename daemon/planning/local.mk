@@ -16,7 +16,8 @@ libplanning_a_SOURCES = \
   %D%/profile_device.c \
   %D%/profile_tables.c %D%/profile_tables.h \
   %D%/search.c %D%/search.h \
-  %D%/space.c %D%/space.h
+  %D%/space.c %D%/space.h \
+  %D%/trials.c %D%/trials.h
 $(libplanning_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/planner.md docs/profiles.md tests/golden/plan-mnist-h200x8.json
 

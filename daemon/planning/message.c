@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "proto/message.h"
 #include "train/outside.h"
 
 /* Maximum number of schedule lines in a message; further ones are only counted. */
@@ -51,8 +52,7 @@ void plan_message_add_advice(Fsdpd__V1__Plan *plan, const char *format, ...)
 
 static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct model *model)
 {
-    Fsdpd__V1__Unit *message = mem_alloc(sizeof *message);
-    fsdpd__v1__unit__init(message);
+    Fsdpd__V1__Unit *message = MESSAGE_NEW(message, fsdpd__v1__unit__init);
     message->name = mem_strdup(unit->name);
     message->n_modules = (size_t)unit->module_count;
     message->modules = mem_alloc_array(message->n_modules, sizeof *message->modules);
@@ -68,8 +68,7 @@ static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct m
 
 static Fsdpd__V1__MemoryClass *memory_class_new(const char *name, uint64_t bytes)
 {
-    Fsdpd__V1__MemoryClass *row = mem_alloc(sizeof *row);
-    fsdpd__v1__memory_class__init(row);
+    Fsdpd__V1__MemoryClass *row = MESSAGE_NEW(row, fsdpd__v1__memory_class__init);
     row->name = mem_strdup(name);
     row->bytes = bytes;
     return row;
@@ -172,8 +171,7 @@ static Fsdpd__V1__ScheduleLine *schedule_line_new(const struct plan *plan,
                                                   int last)
 {
     const struct plan_instruction *it = &program->instructions[first];
-    Fsdpd__V1__ScheduleLine *line = mem_alloc(sizeof *line);
-    fsdpd__v1__schedule_line__init(line);
+    Fsdpd__V1__ScheduleLine *line = MESSAGE_NEW(line, fsdpd__v1__schedule_line__init);
     line->first = (uint32_t)first;
     line->last = (uint32_t)last;
     line->lane = mem_strdup(plan_lane_name(it->lane));
@@ -210,8 +208,7 @@ static Fsdpd__V1__Estimate *estimate_message_new(const struct plan *plan,
                                                  const struct plan_program *program,
                                                  const struct plan_estimate *estimate)
 {
-    Fsdpd__V1__Estimate *message = mem_alloc(sizeof *message);
-    fsdpd__v1__estimate__init(message);
+    Fsdpd__V1__Estimate *message = MESSAGE_NEW(message, fsdpd__v1__estimate__init);
     message->step_seconds = plan_message_round(estimate->step_seconds);
     message->compute_seconds = plan_message_round(estimate->compute_seconds);
     message->communication_seconds = plan_message_round(estimate->communication_seconds);
@@ -221,12 +218,13 @@ static Fsdpd__V1__Estimate *estimate_message_new(const struct plan *plan,
     message->download_seconds = plan_message_round(estimate->download_seconds);
     message->host_seconds = plan_message_round(estimate->host_seconds);
     const struct graph *graph = program->graph;
-    double samples = (double)graph->values[graph->input].type.dims[0] * plan->options.world;
+    double samples = (double)graph_samples(graph) * plan->options.world;
     if (estimate->step_seconds > 0)
         message->samples_per_second = plan_message_round(samples / estimate->step_seconds);
     if (graph->model->tokens)
-        message->tokens_per_second = plan_message_round(
-            message->samples_per_second * (double)graph->values[graph->input].type.dims[1]);
+        message->tokens_per_second =
+            plan_message_round(message->samples_per_second * (double)graph->model->texts *
+                               (double)graph->values[graph->input].type.dims[1]);
     return message;
 }
 
@@ -235,8 +233,7 @@ static Fsdpd__V1__PlanProgram *program_message_new(const struct plan *plan,
                                                    const char *name,
                                                    const struct plan_message_options *options)
 {
-    Fsdpd__V1__PlanProgram *message = mem_alloc(sizeof *message);
-    fsdpd__v1__plan_program__init(message);
+    Fsdpd__V1__PlanProgram *message = MESSAGE_NEW(message, fsdpd__v1__plan_program__init);
     struct plan_timing *timings = mem_alloc_array(program->instruction_count, sizeof *timings);
     struct plan_estimate estimate;
     plan_estimate_program(plan, program, &options->profile->rates, timings, &estimate);
@@ -333,8 +330,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     const struct plan *plan = train_session_plan(session);
     const struct unit_set *units = train_session_units(session);
     const struct model *model = train_session_model(session);
-    Fsdpd__V1__Plan *message = mem_alloc(sizeof *message);
-    fsdpd__v1__plan__init(message);
+    Fsdpd__V1__Plan *message = MESSAGE_NEW(message, fsdpd__v1__plan__init);
     message->world = (uint32_t)plan->options.world;
     message->strategy = strategy_of(plan->options.strategy);
     message->n_units = (size_t)units->unit_count;
@@ -360,6 +356,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     message->micro_steps = plan->options.micro_steps > 1 ? plan->options.micro_steps : 1;
     message->device = mem_strdup(options->profile->name);
     message->device_memory_bytes = options->memory_bytes;
+    message->redundancy_sent_bytes = train_session_kept_sent_bytes(session);
     add_outside(message, session);
     add_unit_notes(message, units->notes);
     return message;

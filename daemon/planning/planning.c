@@ -11,6 +11,7 @@
 #include "planning/advice.h"
 #include "planning/choose.h"
 #include "planning/message.h"
+#include "planning/trials.h"
 #include "runtime/comm.h"
 #include "train/batch_share.h"
 
@@ -73,14 +74,15 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
     char rows[32], tokens[32], counted[32], cut[32], packed[32];
     TRY(train_session_measure(session, &measure, &known));
     if (!known) return NULL;
-    double room = (double)measure.rows * (double)train_session_context(session);
+    const struct model *model = train_session_model(session);
+    double room = (double)(measure.rows * model->texts) * (double)train_session_context(session);
     double targets = measure.filled > 0 ? (double)measure.filled : 1;
     bool documents = job->windows == WINDOWS_DOCUMENT;
-    if (!model_has_token_targets(train_session_model(session)))
-        plan_message_add_note(message,
-                              "an epoch of the dataset is %s labelled documents; windows are %.1f "
-                              "%% full",
+    if (!model_has_token_targets(model))
+        plan_message_add_note(message, "an epoch of the dataset is %s %s; windows are %.1f %% full",
                               text_format_count((uint64_t)measure.rows, rows),
+                              model->target == TARGET_PAIR ? "pairs of texts"
+                                                           : "labelled documents",
                               100.0 * (double)measure.filled / room);
     else
         plan_message_add_note(message,
@@ -190,6 +192,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     for (int i = 0; device_note(advisor->device, i) != NULL; i++)
         plan_message_add_note(*plan, "%s", device_note(advisor->device, i));
     status = add_dataset(*plan, advisor->job, session);
+    if (status == NULL && options->tune) status = trials_add(advisor, *plan);
     if (status != NULL) {
         fsdpd__v1__plan__free_unpacked(*plan, NULL);
         *plan = NULL;
@@ -216,10 +219,10 @@ static status_t make_chosen(struct advisor *advisor, const struct planning_optio
     return status;
 }
 
-/* The profile of a device of this process includes its memory. `unknown` becomes a note if the
- * device's rates are unknown. */
+/* The profile of a device of this process includes its memory. `note` says where its rates are from
+ * if they are not the built-in profile's. */
 static status_t find_profile(const struct planning_options *options, const struct device *device,
-                             struct profile *profile, char *unknown, size_t size)
+                             struct profile *profile, char *note, size_t size)
 {
     char model[128];
     if (options->profile != NULL) {
@@ -228,12 +231,16 @@ static status_t find_profile(const struct planning_options *options, const struc
     }
     status_t status = profile_of_device(device, profile, model, sizeof model);
     if (status_code(status) == STATUS_NOT_FOUND) {
-        snprintf(unknown, size, "times are those of an a100: %s", status_message(status));
+        snprintf(note, size, "times are those of an a100: %s", status_message(status));
         status_free(status);
         status = profile_find("a100", profile);
     }
     TRY(status);
     profile->memory_bytes = options->memory_bytes;
+    if (options->measured == NULL) return NULL;
+    profile->rates = options->measured->rates;
+    profile->tables = options->measured->tables;
+    snprintf(note, size, "times are from the profile that was measured on this kind of device");
     return NULL;
 }
 
@@ -252,11 +259,11 @@ status_t planning_make(const struct train_job *job, const struct planning_option
     const char *own = options->device;
     struct device *device = NULL;
     struct profile profile;
-    char unknown[192] = "";
+    char note[192] = "";
     int threads = options->threads > 0 ? options->threads : 1;
     if (own == NULL) own = options->profile->here ? "cpu" : "null";
     TRY(device_open(own, threads, &device));
-    status_t found = find_profile(options, device, &profile, unknown, sizeof unknown);
+    status_t found = find_profile(options, device, &profile, note, sizeof note);
     if (found != NULL) {
         device_close(device);
         return found;
@@ -283,7 +290,7 @@ status_t planning_make(const struct train_job *job, const struct planning_option
                               .tries = advice_tries(0)};
     status_t status =
         options->choose ? make_chosen(&advisor, options, plan) : make(&advisor, options, plan);
-    if (status == NULL && unknown[0] != '\0') plan_message_add_note(*plan, "%s", unknown);
+    if (status == NULL && note[0] != '\0') plan_message_add_note(*plan, "%s", note);
     device_close(device);
     return status;
 }

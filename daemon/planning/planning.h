@@ -12,6 +12,9 @@
 
 struct planning_options {
     const struct profile *profile; /* NULL: that of `device` */
+    /* With `device`: the rates that were measured on such devices, instead of the profile's. May be
+     * NULL. */
+    const struct profile *measured;
     /* The device of this process that the job would run on: prepares its ops and queries its
      * memory. NULL: none; use the profile's. */
     const char *device;
@@ -23,6 +26,7 @@ struct planning_options {
     int threads;      /* per op of a cpu */
     bool details;     /* schedule and advice, too */
     bool choose;      /* choose the job's settings first; the plan lists them as its choices */
+    bool tune;        /* list the units that fsdp.tune tries */
     bool dump;
 };
 

@@ -43,7 +43,7 @@ struct searching {
     struct evaluation *outcomes;     /* hash table by key */
     uint64_t capacity;               /* a power of two */
     status_t first_error;
-    bool frugal; /* the goal is least memory */
+    bool frugal;  /* the goal is least memory */
     uint64_t gap; /* by which a full plan needs more than its sketch said */
 };
 
@@ -115,8 +115,8 @@ static void add_program(const struct plan *plan, const struct plan_program *prog
     sum->flops += count * estimate.flops;
 }
 
-static void estimate_step(const struct plan *plan, const struct plan_rates *rates,
-                          struct plan_estimate *estimate)
+void search_estimate(const struct plan *plan, const struct plan_rates *rates,
+                     struct plan_estimate *estimate)
 {
     *estimate = (struct plan_estimate){0};
     add_program(plan, &plan->train, rates, 1, estimate);
@@ -139,7 +139,7 @@ static void sketch(struct searching *search, struct point point, struct evaluati
         note_error(search, status);
         return;
     }
-    estimate_step(plan, &search->advisor->profile->rates, &estimate);
+    search_estimate(plan, &search->advisor->profile->rates, &estimate);
     outcome->possible = true;
     outcome->seconds = plan_message_round(estimate.step_seconds);
     outcome->peak = plan->peak_bytes;
@@ -170,7 +170,9 @@ static bool fits(const struct searching *search, const struct evaluation *outcom
 {
     const struct advisor *advisor = search->advisor;
     uint64_t ranks = (uint64_t)advisor_host_ranks(advisor, advisor->job);
-    if (!outcome->possible || outcome->peak + outcome->outside + search->gap > advisor->memory_bytes) return false;
+    if (!outcome->possible ||
+        outcome->peak + outcome->outside + search->gap > advisor->memory_bytes)
+        return false;
     return advisor->host_memory_bytes == 0 || outcome->host <= advisor->host_memory_bytes / ranks;
 }
 
@@ -316,11 +318,11 @@ static void describe(struct searching *search, const struct plan *plan, struct f
     const struct plan_program *program = &plan->train;
     struct plan_rates rates = search->advisor->profile->rates;
     struct plan_estimate unlimited;
-    estimate_step(plan, &rates, &found->estimate);
+    search_estimate(plan, &rates, &found->estimate);
     rates.tables = NULL;
     rates.memory_bandwidth = 1e30;
     rates.op_seconds = 0;
-    estimate_step(plan, &rates, &unlimited);
+    search_estimate(plan, &rates, &unlimited);
     found->arithmetic_seconds = unlimited.compute_seconds;
     found->seconds = plan_message_round(found->estimate.step_seconds);
     found->peak = plan->peak_bytes;

@@ -41,4 +41,8 @@ struct search_result {
 status_t search_run(struct advisor *advisor, const struct space *space, uint64_t work,
                     struct search_result *result) FSDPD_MUST_USE;
 
+/* The times of a step of the plan, with all its batches. */
+void search_estimate(const struct plan *plan, const struct plan_rates *rates,
+                     struct plan_estimate *estimate);
+
 #endif

@@ -46,11 +46,12 @@ static void describe(const struct train_session *session, const struct plan *pla
     const struct tensor_type *input = &graph->values[graph->input].type;
     bool half = plan->options.gathered_dtype == DTYPE_BF16;
     double peak = half ? profile->peak_flops_bf16 : profile->peak_flops_f32;
-    double samples = (double)input->dims[0] * plan->options.world;
+    double samples = (double)graph_samples(graph) * plan->options.world;
     simulated->micro_steps = train_session_micro_steps(session);
     simulated->has_tokens = plan->model->tokens;
     simulated->tokens =
-        samples * simulated->micro_steps * (simulated->has_tokens ? (double)input->dims[1] : 1);
+        samples * simulated->micro_steps *
+        (simulated->has_tokens ? (double)(input->dims[1] * graph->model->texts) : 1);
     simulated->model_flops = train_session_step_flops(session);
     simulated->mfu =
         simulated->model_flops / (peak * plan->options.world * simulated->step.step_seconds);

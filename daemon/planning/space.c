@@ -35,6 +35,7 @@ struct fetch_option {
 struct recompute_option {
     const char **patterns;
     int count;
+    enum recompute what;
 };
 
 struct units_option {
@@ -141,7 +142,7 @@ static int block_count(const struct space *space)
 static void add_recompute(struct space *space, char *words, const char **patterns, int count)
 {
     int option = add(space, DIMENSION_RECOMPUTE, words);
-    space->recompute[option] = (struct recompute_option){patterns, count};
+    space->recompute[option] = (struct recompute_option){patterns, count, RECOMPUTE_ALL};
 }
 
 static void add_pattern(struct space *space, const char *part, char *words)
@@ -165,6 +166,8 @@ static void add_recomputations(struct space *space)
         add_pattern(space, part, mem_printf("%s of each block computed again", part));
     }
     add_pattern(space, NULL, mem_strdup("each block computed again"));
+    add_pattern(space, NULL, mem_strdup("each block computed again but for its products"));
+    space->recompute[space->sizes[DIMENSION_RECOMPUTE] - 1].what = RECOMPUTE_CHEAP;
     for (int quarter = 1; quarter < 4; quarter++) {
         int count = blocks * quarter / 4;
         if (count < 1 || count > PATTERNS_MAX || count == blocks * (quarter - 1) / 4) continue;
@@ -392,6 +395,7 @@ void space_apply(const struct space *space, struct point point, struct train_job
     job->batch_tokens = job->global_batch = 0;
     job->checkpoint = recompute->patterns;
     job->checkpoint_count = recompute->count;
+    job->recompute = recompute->what;
     job->wrap = space->units[point.at[DIMENSION_UNITS]].policy;
     job->plan.strategy = sharding->strategy;
     job->shard_size = sharding->shard_size;
@@ -453,7 +457,13 @@ void space_print(const struct space *space, struct point point, struct buf *out)
     buf_printf(out, "fsdp.gathered_limit=%d\n", job.plan.gathered_limit);
     buf_add_text(out, "fsdp.activation_checkpointing=");
     add_list(out, job.checkpoint, job.checkpoint_count);
+    buf_printf(out, "\nfsdp.recompute=%s", job.recompute == RECOMPUTE_CHEAP ? "cheap" : "all");
     buf_printf(out, "\nfsdp.cpu_offload=%s\n", job.plan.cpu_offload ? "true" : "false");
+}
+
+void space_print_units(const struct space *space, int option, struct buf *out)
+{
+    print_policy(&space->units[option].policy, out);
 }
 
 const char *space_words(const struct space *space, enum dimension dimension, int option)

@@ -44,6 +44,9 @@ void space_apply(const struct space *space, struct point point, struct train_job
 /* Adds "key=value" lines that make a job file's settings those of the point. */
 void space_print(const struct space *space, struct point point, struct buf *out);
 
+/* Those of `fsdp.wrap` alone, for an option of DIMENSION_UNITS. */
+void space_print_units(const struct space *space, int option, struct buf *out);
+
 /* A few words on an option that differs from PyTorch's default; "" for the default. */
 const char *space_words(const struct space *space, enum dimension dimension, int option);
 

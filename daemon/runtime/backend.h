@@ -19,7 +19,7 @@ struct device;
 struct comm;
 
 /* Raised with every change of the shared interface: device_table.h, comm_table.h, this file. */
-enum { BACKEND_VERSION = 7 };
+enum { BACKEND_VERSION = 9 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
 enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8 };
@@ -50,6 +50,7 @@ struct backend_table {
     const char *package; /* PACKAGE_STRING of its build */
     /* Fills in what could be determined; an error explains why there are no devices at all. */
     status_t (*report)(struct backend_report *report);
+    void (*versions)(struct backend_report *report); /* only its parts; touches no device */
     status_t (*open)(int number, struct device **device);
     /* Like comm_gloo_new; joins a group of devices, each owned by one process. */
     status_t (*comm_new)(struct device *device, int rank, int world, const char *prefix,
@@ -74,5 +75,10 @@ status_t backend_join(struct device *device, int rank, int world, const char *ad
 /* The module "cuda"; loaded once, never unloaded. UNIMPLEMENTED: this build has none; UNAVAILABLE:
  * it cannot be loaded, and the message names what is missing. From any thread. */
 status_t backend_load(const struct backend_table **table) FSDPD_MUST_USE;
+
+/* What decides how fast a device is: its model (a processor with `threads` per rank), the libraries
+ * that compute on it with their versions, and fsdpd's. One line, for people and for comparing. The
+ * caller frees it. */
+status_t backend_describe(const struct device *device, int threads, char **text) FSDPD_MUST_USE;
 
 #endif

@@ -17,7 +17,8 @@
 const char *comm_kind_name(enum comm_kind kind)
 {
     static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce",
-                                        "broadcast",  "gather",         "barrier"};
+                                        "broadcast",  "gather",         "shift",
+                                        "barrier"};
     return names[kind];
 }
 
@@ -145,20 +146,17 @@ bool comm_is_repeatable(const struct comm *comm)
     return comm->table->repeatable;
 }
 
+bool comm_scales(const struct comm *comm)
+{
+    return !comm->table->unscaled;
+}
+
 char *comm_failure(struct comm *comm)
 {
     pthread_mutex_lock(&comm->lock);
     char *why = comm->failure != NULL ? mem_strdup(status_message(comm->failure)) : NULL;
     pthread_mutex_unlock(&comm->lock);
     return why;
-}
-
-bool comm_is_aborted(struct comm *comm)
-{
-    pthread_mutex_lock(&comm->lock);
-    bool aborted = comm->aborted;
-    pthread_mutex_unlock(&comm->lock);
-    return aborted;
 }
 
 void comm_log_enable(struct comm *comm)
@@ -268,6 +266,7 @@ static void run_alone(const struct comm_call *call)
                            call->scale);
         break;
     case COMM_BROADCAST:
+    case COMM_SHIFT: /* there is no distance in such a group */
     case COMM_BARRIER: break;
     }
 }
@@ -429,6 +428,10 @@ static status_t rehearse(struct comm *comm, struct lane_queue *lane, const struc
 
 static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
 {
+    bool reduces = wanted.kind == COMM_REDUCE_SCATTER || wanted.kind == COMM_ALL_REDUCE;
+    if (reduces && wanted.scale != 1 && !comm_scales(comm))
+        return status_new(STATUS_INTERNAL, "%s times %g: sums by %s are not scaled",
+                          comm_kind_name(wanted.kind), (double)wanted.scale, comm->table->name);
     if (lane_is_dry_run(lane)) {
         wanted.comm = comm;
         return rehearse(comm, lane, &wanted);
@@ -566,6 +569,20 @@ status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in
     return enqueue(comm, lane,
                    (struct comm_call){
                        .kind = COMM_GATHER, .in = in, .out = out, .count = elements, .root = root});
+}
+
+status_t comm_shift(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
+                    size_t elements, int distance)
+{
+    if (distance < 1 || distance >= comm->world)
+        return status_new(STATUS_INTERNAL, "shift: distance %d; expected 1 to %d", distance,
+                          comm->world - 1);
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_SHIFT,
+                                      .in = in,
+                                      .out = out,
+                                      .count = elements,
+                                      .root = distance});
 }
 
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane)

@@ -80,6 +80,9 @@ uint64_t comm_workspace_bytes(int world);
 /* out: world * elements, rank r's part at r * elements; `in` may be this rank's part of `out`. */
 status_t comm_all_gather(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
                          size_t elements) FSDPD_MUST_USE;
+/* Whether reductions also multiply while they add. If not, every scale must be 1. */
+bool comm_scales(const struct comm *comm);
+
 /* in: world * elements; out: this rank's part of the sum over ranks, times `scale`. `out` may lie
  * inside `in` at this rank's part, nowhere else. */
 status_t comm_reduce_scatter(struct comm *comm, struct lane_queue *lane, const float *in,
@@ -108,6 +111,10 @@ status_t comm_broadcast(struct comm *comm, struct lane_queue *lane, void *data, 
 /* out (root only; NULL elsewhere): world * elements. */
 status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
                      size_t elements, int root) FSDPD_MUST_USE;
+/* Sends `in` to the rank `distance` (1 to world - 1) after this one, and receives into `out` from the
+ * rank that far before it; the ranks form a ring. Only between hosts' processes and in tests. */
+status_t comm_shift(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
+                    size_t elements, int distance) FSDPD_MUST_USE;
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane) FSDPD_MUST_USE;
 
 /* Allocates records for that many queued collectives, so that enqueueing allocates nothing. */

@@ -385,6 +385,21 @@ static status_t gloo_gather(struct gloo_comm *comm, const struct comm_call *call
     return NULL;
 }
 
+static status_t gloo_shift(struct gloo_comm *comm, const struct comm_call *call,
+                           int64_t deadline_ns)
+{
+    int world = comm->base.world, rank = comm->base.rank;
+    int to = (rank + call->root) % world, from = (rank + world - call->root) % world;
+    size_t bytes = call->count * sizeof(float);
+    struct gloo_buffer **result = &comm->peers[from].result, **data = &comm->peers[to].data;
+    TRY(open_buffer(comm, from, call->out, bytes, result));
+    TRY(gloo_receive(*result, comm_tag(call, 0, 0), 0, bytes));
+    TRY(open_buffer(comm, to, (void *)call->in, bytes, data));
+    TRY(send_to(comm, *data, comm_tag(call, 0, 0), 0, bytes));
+    TRY(gloo_wait_received(*result, deadline_ns));
+    return gloo_wait_sent(*data, deadline_ns);
+}
+
 static status_t gloo_barrier(struct gloo_comm *comm, const struct comm_call *call,
                              int64_t deadline_ns)
 {
@@ -414,6 +429,7 @@ static status_t gloo_run(struct comm *base, const struct comm_call *call)
     case COMM_ALL_REDUCE: status = gloo_all_reduce(comm, call, deadline_ns); break;
     case COMM_BROADCAST: status = gloo_broadcast(comm, call, deadline_ns); break;
     case COMM_GATHER: status = gloo_gather(comm, call, deadline_ns); break;
+    case COMM_SHIFT: status = gloo_shift(comm, call, deadline_ns); break;
     case COMM_BARRIER: status = gloo_barrier(comm, call, deadline_ns); break;
     }
     /* Unfinished transfers may refer to memory until their connection is closed. */

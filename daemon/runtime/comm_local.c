@@ -211,6 +211,11 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
             copy(call->out + n * (size_t)r, peer_call(comm, r)->in, n * sizeof(float));
         sent = rank != call->root ? n * sizeof(float) : 0;
         break;
+    case COMM_SHIFT:
+        copy(call->out, peer_call(comm, (rank + world - call->root) % world)->in,
+             n * sizeof(float));
+        sent = n * sizeof(float);
+        break;
     case COMM_BARRIER: return NULL;
     }
     TRY(barrier(comm, call, false, deadline_ns));

@@ -211,6 +211,29 @@ static status_t shm_gather(struct shm_comm *comm, const struct comm_call *call)
     return NULL;
 }
 
+static status_t post_shifted(struct shm_comm *comm, const struct comm_call *call, size_t piece)
+{
+    size_t size = shm_link_slot_bytes(comm->link);
+    size_t bytes = piece_of(call->count * sizeof(float), size, piece);
+    if (bytes == 0) return NULL;
+    return post(comm, bit_of(comm, (comm->base.rank + call->root) % comm->base.world),
+                comm_tag(call, 0, piece), (const char *)call->in + piece * size, bytes);
+}
+
+static status_t shm_shift(struct shm_comm *comm, const struct comm_call *call)
+{
+    size_t bytes = call->count * sizeof(float), size = shm_link_slot_bytes(comm->link);
+    size_t pieces = pieces_of(bytes, size), ahead = (size_t)shm_link_slots(comm->link);
+    int from = (comm->base.rank + comm->base.world - call->root) % comm->base.world;
+    for (size_t piece = 0; piece < ahead; piece++) TRY(post_shifted(comm, call, piece));
+    for (size_t piece = 0; piece < pieces; piece++) {
+        TRY(read_into(comm, from, comm_tag(call, 0, piece), (char *)call->out + piece * size,
+                      piece_of(bytes, size, piece)));
+        TRY(post_shifted(comm, call, piece + ahead));
+    }
+    return NULL;
+}
+
 static status_t shm_barrier(struct shm_comm *comm, const struct comm_call *call)
 {
     TRY(post(comm, others(comm), comm_tag(call, 0, 0), NULL, 0));
@@ -377,6 +400,7 @@ static status_t shm_run(struct comm *base, const struct comm_call *call)
     case COMM_ALL_REDUCE: return shm_all_reduce(comm, call);
     case COMM_BROADCAST: return shm_broadcast(comm, call);
     case COMM_GATHER: return shm_gather(comm, call);
+    case COMM_SHIFT: return shm_shift(comm, call);
     case COMM_BARRIER: return shm_barrier(comm, call);
     }
     return NULL;

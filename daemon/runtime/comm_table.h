@@ -17,6 +17,7 @@ enum comm_kind {
     COMM_ALL_REDUCE,
     COMM_BROADCAST, /* `count` is bytes */
     COMM_GATHER,
+    COMM_SHIFT, /* `root` is the distance */
     COMM_BARRIER,
 };
 
@@ -49,6 +50,7 @@ struct comm_table {
      * lane, from the calling thread, also for one rank. NULL: use `run`, on the lane's thread. */
     status_t (*enqueue)(struct comm *comm, struct lane_queue *lane, const struct comm_call *call);
     bool repeatable; /* see comm_is_repeatable */
+    bool unscaled;   /* see comm_scales */
     /* For communicators with `enqueue`: see comm_reserve; NULL: it keeps no records. */
     void (*reserve)(struct comm *comm, int calls);
     /* This rank takes no further part: its waiting collective soon returns with any error; peers
@@ -128,9 +130,6 @@ void comm_memory_forget(struct comm *comm);
 
 /* Counts what this rank has sent, for the whole too. */
 void comm_count_sent(struct comm *comm, uint64_t bytes);
-
-/* Whether comm_abort was called. */
-bool comm_is_aborted(struct comm *comm);
 
 /* Elements of the pieces in which a reduction passes through its workspace: two per peer at a
  * time. */

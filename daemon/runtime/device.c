@@ -283,7 +283,7 @@ status_t device_lower(struct device *device, struct graph *graph, struct device_
         graph_describe_op(graph, op, &desc);
         result->view[op] = is_view(&desc);
         result->in_place[op] = !result->view[op] && is_in_place(&desc);
-        if (result->view[op]) continue;
+        if (result->view[op] || desc.kind == OP_GATHER_RANKS) continue; /* the communicator's */
         status_t status = device->table->prepare(device, &desc, &result->prepared[op],
                                                  &result->workspace_bytes[op]);
         if (status != NULL) {
@@ -417,10 +417,15 @@ int optimizer_step_slots(const struct optimizer_step *step)
 }
 
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                       float *param, const float *grad, float *const *slots, const float *stats,
-                       bool gated)
+                       float *param, uint16_t *rounded, const float *grad, float *const *slots,
+                       const float *stats, bool gated)
 {
-    return lane->device->table->optimize(lane, step, n, param, grad, slots, stats, gated);
+    return lane->device->table->optimize(lane, step, n, param, rounded, grad, slots, stats, gated);
+}
+
+status_t lane_round(struct lane_queue *lane, size_t n, uint16_t *to, const float *from)
+{
+    return lane->device->table->round(lane, n, to, from);
 }
 
 status_t lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes)

@@ -71,7 +71,7 @@ void device_limit_memory(struct device *device, uint64_t bytes);
 uint64_t device_allocated_bytes(const struct device *device);
 uint64_t device_peak_bytes(const struct device *device);
 
-/* 64-byte aligned, zeroed. RESOURCE_EXHAUSTED if there is not enough. */
+/* At a multiple of 256 bytes, zeroed. RESOURCE_EXHAUSTED if there is not enough. */
 status_t device_allocate(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
 void device_release(struct device *device, void *memory); /* accepts NULL */
 
@@ -158,11 +158,15 @@ status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op
 /*
  * `stats`, the step's statistics over all ranks, hold the gradient's scale: the one written by
  * lane_gate if `gated`, otherwise PLAN_STAT_TARGETS / PLAN_STAT_COUNTED. No update if the gate
- * skips or no target counts.
+ * skips or no target counts. `rounded`: a copy of the parameters in bf16 that is written too; NULL:
+ * none.
  */
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                       float *param, const float *grad, float *const *slots, const float *stats,
-                       bool gated) FSDPD_MUST_USE;
+                       float *param, uint16_t *rounded, const float *grad, float *const *slots,
+                       const float *stats, bool gated) FSDPD_MUST_USE;
+/* As bf16, to nearest, ties to even. */
+status_t lane_round(struct lane_queue *lane, size_t n, uint16_t *to,
+                    const float *from) FSDPD_MUST_USE;
 status_t lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 /* to += from */
 status_t lane_add(struct lane_queue *lane, size_t n, float *to, const float *from) FSDPD_MUST_USE;

@@ -108,6 +108,7 @@ status_t device_cpu_open(int threads, struct device **device)
         .copy = lane_cpu_copy,
         .launch = lane_cpu_launch,
         .optimize = lane_cpu_optimize,
+        .round = lane_cpu_round,
         .stamp = lane_cpu_stamp,
         .zero = lane_cpu_zero,
         .add = lane_cpu_add,

@@ -186,17 +186,32 @@ static status_t null_launch(struct lane_queue *lane, struct device_graph *graph,
 }
 
 static status_t null_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                              float *param, const float *grad, float *const *slots,
-                              const float *stats, bool gated)
+                              float *param, uint16_t *rounded, const float *grad,
+                              float *const *slots, const float *stats, bool gated)
 {
     (void)slots;
     struct null_device *device = log_begin(lane, "optimize ");
     buf_printf(&device->log, "%s %zu ", plan_optimizer_name(step->kind), n);
     log_address(device, param);
+    if (rounded != NULL) {
+        buf_add_text(&device->log, " and ");
+        log_address(device, rounded);
+    }
     buf_add_text(&device->log, " by ");
     log_address(device, grad);
     buf_add_text(&device->log, gated ? " if " : " of ");
     log_address(device, stats);
+    log_end(device);
+    return NULL;
+}
+
+static status_t null_round(struct lane_queue *lane, size_t n, uint16_t *to, const float *from)
+{
+    struct null_device *device = log_begin(lane, "round ");
+    buf_printf(&device->log, "%zu ", n);
+    log_address(device, from);
+    buf_add_text(&device->log, " -> ");
+    log_address(device, to);
     log_end(device);
     return NULL;
 }
@@ -287,6 +302,7 @@ status_t device_null_open(struct device **device)
         .copy = null_copy,
         .launch = null_launch,
         .optimize = null_optimize,
+        .round = null_round,
         .zero = null_zero,
         .add = null_add,
         .norm = null_norm,

@@ -15,7 +15,7 @@ struct device_table {
     void (*close)(struct device *device);
     uint64_t (*memory_bytes)(const struct device *device);
 
-    /* `bytes` is positive. Zeroed, at least 64-byte aligned. */
+    /* `bytes` is positive. Zeroed, at a multiple of 256 bytes. */
     status_t (*map)(struct device *device, uint64_t bytes, void **memory);
     void (*unmap)(struct device *device, void *memory, uint64_t bytes);
     /* The bytes among these in touched pages; 0 if unknown. */
@@ -57,8 +57,9 @@ struct device_table {
     status_t (*launch)(struct lane_queue *lane, struct device_graph *graph, int op,
                        const struct kernel_call *call);
     status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                         float *param, const float *grad, float *const *slots, const float *stats,
-                         bool gated);
+                         float *param, uint16_t *rounded, const float *grad, float *const *slots,
+                         const float *stats, bool gated);
+    status_t (*round)(struct lane_queue *lane, size_t n, uint16_t *to, const float *from);
     status_t (*zero)(struct lane_queue *lane, void *memory, uint64_t bytes);
     status_t (*add)(struct lane_queue *lane, size_t n, float *to, const float *from);
     status_t (*norm)(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
@@ -137,8 +138,8 @@ status_t device_null_open(struct device **device) FSDPD_MUST_USE;
 char *device_null_log(const struct device *device);
 
 /* The arithmetic of optimizer, norm and gate, in host memory (step_cpu.c). */
-void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, const float *grad,
-                       float *const *slots, const float *stats, bool gated);
+void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, uint16_t *rounded,
+                       const float *grad, float *const *slots, const float *stats, bool gated);
 void step_cpu_norm(enum norm_kind kind, size_t n, const float *values, double *partial);
 void step_cpu_gate(const struct gate_args *args, const double *partials, int count, float *stats);
 
@@ -157,8 +158,10 @@ status_t lane_cpu_copy(struct lane_queue *lane, void *to, const void *from,
 status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                          const struct kernel_call *call) FSDPD_MUST_USE;
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                           float *param, const float *grad, float *const *slots, const float *stats,
-                           bool gated) FSDPD_MUST_USE;
+                           float *param, uint16_t *rounded, const float *grad, float *const *slots,
+                           const float *stats, bool gated) FSDPD_MUST_USE;
+status_t lane_cpu_round(struct lane_queue *lane, size_t n, uint16_t *to,
+                        const float *from) FSDPD_MUST_USE;
 status_t lane_cpu_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 status_t lane_cpu_add(struct lane_queue *lane, size_t n, float *to,
                       const float *from) FSDPD_MUST_USE;

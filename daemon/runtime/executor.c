@@ -158,6 +158,7 @@ static status_t optimize(struct lane_queue *lane, const struct action *action,
         for (int slot = 0; slot < OPTIMIZER_MAX_SLOTS; slot++)
             if (action->slots[slot] != NULL) slots[slot] = action->slots[slot] + range->from;
         TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
+                          action->rounded != NULL ? action->rounded + range->from : NULL,
                           (float *)action->source + range->from, slots, stats, gated));
     }
     return NULL;
@@ -180,8 +181,9 @@ static void key_dropout(const struct executor *executor, struct action *action,
     struct kernel_call *call = &action->call;
     uint64_t batches = input->micro_steps > 0 ? input->micro_steps : 1;
     call->step = input->by_sample ? input->step : input->step * batches + input->micro;
-    call->rank = input->by_sample ? 0 : (uint32_t)executor->plan->options.rank;
-    call->first = input->by_sample ? input->first_sample * action->random_elements : 0;
+    bool by_sample = input->by_sample && call->sample_elements > 0;
+    call->rank = by_sample ? 0 : (uint32_t)executor->plan->options.rank;
+    call->first_sample = input->by_sample ? input->first_sample : 0;
 }
 
 static status_t issue(struct executor *executor, struct program *program, int i,
@@ -197,6 +199,9 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         if (program->starts != NULL)
             TRY(lane_copy(lane, program->starts, input->starts, program->target_bytes));
         return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
+    case INSTRUCTION_GATHER_VALUE:
+        return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
+                               action->count);
     case INSTRUCTION_ALL_GATHER:
         if (action->low && instruction->group == GROUP_RESHARD)
             return comm_all_gather_rounded(action->comm, lane, (uint16_t *)action->source,
@@ -403,20 +408,37 @@ char *executor_take_note(struct executor *executor)
     return note;
 }
 
+/* The sum of the weights of the targets that count. The data's readers checked the targets. */
+static double weight_of(const struct program *program, const struct step_input *input)
+{
+    const struct op_weights *weights = &program->weights;
+    if (weights->values == NULL) return (double)input->samples;
+    double sum = 0;
+    for (int64_t i = 0; i < program->target_count; i++)
+        if (input->target[i] >= 0) sum += op_weight(weights, input->target[i]);
+    return sum;
+}
+
 /* This rank's part of the statistics. */
 static void set_stats(struct executor *executor, const struct program *program,
                       const struct step_input *input)
 {
     float *stats = executor->stats_in;
+    int world = executor->plan->options.world;
     stats[PLAN_STAT_SAMPLES] = (float)input->samples;
     stats[PLAN_STAT_SIGNAL] = input->signal;
-    executor->counted = (input->micro > 0 ? executor->counted : 0) + input->samples;
-    stats[PLAN_STAT_COUNTED] = (float)executor->counted;
+    double weight = weight_of(program, input);
+    executor->counted = (input->micro > 0 ? executor->counted : 0) +
+                        (program->mean ? weight : (double)input->samples);
+    stats[PLAN_STAT_WEIGHT] = (float)weight;
+    bool sums =
+        program != &executor->evaluate && executor->comm != NULL && !comm_scales(executor->comm);
+    stats[PLAN_STAT_COUNTED] = (float)(sums ? executor->counted * world : executor->counted);
     /* The mean over ranks divides a sum by their number, which a global batch must not depend on.
      */
-    int64_t ranks = input->by_sample ? executor->plan->options.world : 1;
+    int ranks = input->by_sample ? world : 1;
     stats[PLAN_STAT_TARGETS] =
-        (float)(program->mean ? program->target_count : executor->counted * ranks);
+        (float)(program->mean ? (double)program->target_count : executor->counted * ranks);
 }
 
 static status_t run_checked(struct executor *executor, struct program *program,

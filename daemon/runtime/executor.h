@@ -35,6 +35,10 @@ status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part,
                                      const float *values) FSDPD_MUST_USE;
 
+/* After values were written through executor_unit_state: brings the copies in bf16 that ops read up
+ * to date. */
+status_t executor_round_parameters(struct executor *executor) FSDPD_MUST_USE;
+
 /* The same for the parameter's optimizer state (slot -1: its values). */
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values) FSDPD_MUST_USE;

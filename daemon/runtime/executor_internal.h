@@ -20,10 +20,10 @@ struct action {
     bool low;          /* bf16 on the wire */
     size_t count;      /* elements that a collective or the optimizer works on */
     float *slots[OPTIMIZER_MAX_SLOTS];
+    uint16_t *rounded;         /* the optimizer's copy of the parameters; NULL: none */
     struct plan_range *ranges; /* of the unit's kept elements */
     int range_count;
     struct kernel_call call;
-    uint64_t random_elements; /* of one sample: those that dropout draws for */
 };
 
 struct program {
@@ -36,6 +36,7 @@ struct program {
     uint64_t input_bytes, target_bytes;
     int64_t target_count;
     bool mean;                       /* the loss is divided by all targets */
+    struct op_weights weights;       /* of the loss's classes */
     const struct action *first_norm; /* the instruction that starts this rank's part of the norm;
                                       * NULL without norms */
     enum lane stats_lane;            /* the lane that writes the statistics last */
@@ -64,7 +65,7 @@ struct executor {
     _Atomic int64_t running_since_ns;
     float stats_in[PLAN_STATS_COUNT]; /* host side of a step */
     float *stats_out;                 /* likewise; behind these an evaluation's sums */
-    int64_t counted; /* this rank's targets that count, of the step's batches so far */
+    double counted;                   /* this rank's part of PLAN_STAT_COUNTED */
     uint64_t allocated_before, peak; /* the device's books */
     struct trace *trace;             /* being filled; NULL: off */
     void *poison;                    /* NaNs, as large as the work arena; NULL: off */

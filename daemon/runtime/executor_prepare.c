@@ -59,7 +59,7 @@ static uint64_t random_elements(const struct graph *graph, int op)
 {
     struct op_desc desc;
     graph_describe_op(graph, op, &desc);
-    int64_t batch = graph->values[graph->input].type.dims[0], count = 0;
+    int64_t batch = graph_samples(graph), count = 0;
     bool attention = desc.kind == OP_ATTENTION || desc.kind == OP_ATTENTION_BACKWARD;
     if (attention) {
         int64_t time = desc.inputs[0].dims[1];
@@ -80,7 +80,7 @@ static void prepare_compute(const struct executor *executor, const struct progra
         action->call.outputs[i] = value_memory(executor, program->plan, op->outputs[i]);
     action->call.workspace = action->workspace;
     action->call.seed = executor->seed;
-    action->random_elements = random_elements(program->plan->graph, instruction->op);
+    action->call.sample_elements = random_elements(program->plan->graph, instruction->op);
 }
 
 static const struct shard_groups *find_groups(const struct executor *executor, int ranks)
@@ -91,13 +91,14 @@ static const struct shard_groups *find_groups(const struct executor *executor, i
 }
 
 /* The participants of a collective, and the factor for sums: the last reduction of a gradient
- * computes its mean over all ranks. */
+ * computes its mean over all ranks if it multiplies anyway (comm_scales). If not, the gradient's
+ * scale, by which norms and optimizers multiply, divides by the ranks (set_stats). */
 static void prepare_collective(const struct executor *executor,
                                const struct plan_instruction *instruction, struct action *action)
 {
     const struct plan *plan = executor->plan;
     bool mean = instruction->kind != INSTRUCTION_REDUCE_STATS && instruction->group != GROUP_SHARD;
-    action->scale = mean ? 1.0f / (float)plan->options.world : 1.0f;
+    action->scale = mean && comm_scales(executor->comm) ? 1.0f / (float)plan->options.world : 1.0f;
     action->comm = executor->comm;
     if (instruction->unit >= 0)
         action->low = (instruction->kind == INSTRUCTION_ALL_GATHER
@@ -126,6 +127,7 @@ static void prepare_action(const struct executor *executor, const struct program
     case INSTRUCTION_REDUCE_SCATTER:
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
+    case INSTRUCTION_GATHER_VALUE:
         action->target += (size_t)instruction->from * sizeof(float);
         action->count = (size_t)instruction->count;
         prepare_collective(executor, instruction, action);
@@ -152,6 +154,8 @@ static void prepare_action(const struct executor *executor, const struct program
     case INSTRUCTION_OPTIMIZER:
         action->range_count =
             plan_find_ranges(executor->plan, instruction->unit, true, &action->ranges);
+        action->rounded = (uint16_t *)(void *)executor_buffer(
+            executor, plan, executor_find_buffer(plan, BUFFER_ROUNDED, instruction->unit, 0));
         for (int slot = 0; slot < options->optimizer_slots; slot++)
             action->slots[slot] =
                 (float *)executor_buffer(executor, plan,
@@ -163,11 +167,13 @@ static void prepare_action(const struct executor *executor, const struct program
     }
 }
 
-static bool is_mean(const struct graph *graph)
+static void prepare_loss(const struct graph *graph, struct program *program)
 {
-    if (graph->loss < 0) return false;
+    if (graph->loss < 0) return;
     const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
-    return loss->attrs.loss.reduction == REDUCTION_MEAN;
+    program->mean = loss->attrs.loss.reduction == REDUCTION_MEAN;
+    bool classes = loss->kind != OP_ELEMENT_LOSS && loss->kind != OP_CONTRASTIVE_LOSS;
+    if (classes) program->weights = loss->attrs.loss.weights;
 }
 
 static status_t prepare_program(struct executor *executor, struct program *program,
@@ -185,7 +191,7 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     program->input_bytes = tensor_bytes(&plan->graph->values[plan->graph->input].type);
     program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
     program->target_count = tensor_element_count(&plan->graph->values[plan->graph->target].type);
-    program->mean = is_mean(plan->graph);
+    prepare_loss(plan->graph, program);
     program->stats =
         executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_STATS, -1, 0));
     program->host_stats =

@@ -72,6 +72,49 @@ static bool is_offloaded(const struct executor *executor, int parameter)
     return plan_offloads(plan, plan->units->unit_of_parameter[tied >= 0 ? tied : parameter]);
 }
 
+/* The copy in bf16 of the unit's parameters; NULL: it has none. */
+static uint16_t *rounded_copy(const struct executor *executor, int unit)
+{
+    const struct plan *plan = executor->plan;
+    const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
+    return (
+        uint16_t *)(void *)executor_buffer(executor, program,
+                                           executor_find_buffer(program, BUFFER_ROUNDED, unit, 0));
+}
+
+/* Brings the copy of `count` values from `shard` on up to date. */
+static status_t round_values(struct executor *executor, int unit, const float *shard, size_t count)
+{
+    uint16_t *to = rounded_copy(executor, unit);
+    if (to == NULL) return NULL;
+    to += shard - executor_unit_state(executor, unit, -1);
+    if (plan_offloads(executor->plan, unit)) {
+        kernel_f32_to_bf16(count, to, shard);
+        return NULL;
+    }
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    lane_label(lane, NULL);
+    TRY(lane_round(lane, count, to, shard));
+    return executor_wait_lane(executor, LANE_COPY);
+}
+
+static status_t round_part(struct executor *executor, int parameter, const float *shard,
+                           size_t count)
+{
+    const struct plan *plan = executor->plan;
+    int tied = plan->model->parameters[parameter].tied_to;
+    return round_values(executor, plan->units->unit_of_parameter[tied >= 0 ? tied : parameter],
+                        shard, count);
+}
+
+status_t executor_round_parameters(struct executor *executor)
+{
+    for (int u = 0; u < executor->plan->units->unit_count; u++)
+        TRY(round_values(executor, u, executor_unit_state(executor, u, -1),
+                         executor_shard_elements(executor, u)));
+    return NULL;
+}
+
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values)
 {
@@ -91,8 +134,9 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
                               slot);
         memory = state + (memory - executor_unit_state(executor, unit, -1));
     }
-    return copy(executor, is_offloaded(executor, parameter), memory + (part.offset - mine.offset),
-                values, (size_t)part.count);
+    memory += part.offset - mine.offset;
+    TRY(copy(executor, is_offloaded(executor, parameter), memory, values, (size_t)part.count));
+    return slot >= 0 ? NULL : round_part(executor, parameter, memory, (size_t)part.count);
 }
 
 status_t executor_set_parameter_part(struct executor *executor, int parameter,

@@ -24,6 +24,7 @@ enum work_kind {
     WORK_COPY,
     WORK_LAUNCH,
     WORK_OPTIMIZE,
+    WORK_ROUND,
     WORK_ZERO,
     WORK_ADD,
     WORK_NORM,
@@ -55,11 +56,17 @@ struct work {
             struct optimizer_step step;
             size_t n;
             float *param;
+            uint16_t *rounded;
             const float *grad;
             float *slots[OPTIMIZER_MAX_SLOTS];
             const float *stats;
             bool gated;
         } optimize;
+        struct {
+            size_t n;
+            uint16_t *to;
+            const float *from;
+        } round;
         struct {
             void *memory;
             uint64_t bytes;
@@ -163,8 +170,11 @@ static status_t work_run(struct work *work)
     }
     case WORK_OPTIMIZE:
         step_cpu_optimize(&work->optimize.step, work->optimize.n, work->optimize.param,
-                          work->optimize.grad, work->optimize.slots, work->optimize.stats,
-                          work->optimize.gated);
+                          work->optimize.rounded, work->optimize.grad, work->optimize.slots,
+                          work->optimize.stats, work->optimize.gated);
+        return NULL;
+    case WORK_ROUND:
+        kernel_f32_to_bf16(work->round.n, work->round.to, work->round.from);
         return NULL;
     case WORK_ZERO: memset(work->zero.memory, 0, work->zero.bytes); return NULL;
     case WORK_ADD: kernel_add(work->add.n, work->add.to, work->add.from); return NULL;
@@ -359,18 +369,26 @@ status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, in
 }
 
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                           float *param, const float *grad, float *const *slots, const float *stats,
-                           bool gated)
+                           float *param, uint16_t *rounded, const float *grad, float *const *slots,
+                           const float *stats, bool gated)
 {
     struct work work = {.kind = WORK_OPTIMIZE,
                         .optimize = {.step = *step,
                                      .n = n,
                                      .param = param,
+                                     .rounded = rounded,
                                      .grad = grad,
                                      .stats = stats,
                                      .gated = gated}};
     int slot_count = optimizer_step_slots(step);
     for (int i = 0; i < slot_count; i++) work.optimize.slots[i] = slots[i];
+    if (n > 0) enqueue(lane, &work);
+    return NULL;
+}
+
+status_t lane_cpu_round(struct lane_queue *lane, size_t n, uint16_t *to, const float *from)
+{
+    struct work work = {.kind = WORK_ROUND, .round = {n, to, from}};
     if (n > 0) enqueue(lane, &work);
     return NULL;
 }

@@ -1,7 +1,7 @@
 noinst_LIBRARIES += libruntime.a
 libruntime_a_SOURCES = \
   %D%/backend.c %D%/backend.h \
-  %D%/backend_join.c \
+  %D%/backend_describe.c %D%/backend_join.c \
   %D%/comm.c %D%/comm.h \
   %D%/comm_gloo.c \
   %D%/comm_local.c \
@@ -53,6 +53,6 @@ tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \
   tests/parity/parameters.c tests/parity/parameters.h $(ENGINE_TEST_SOURCES)
 tests_parity_train_transformer_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
-TESTS += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_transformers.py
-EXTRA_DIST += tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/decoder_blocks.py tests/parity/test_transformers.py tests/parity/transformer_reference.py
+TESTS += tests/parity/test_embeddings.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/test_transformers.py tests/parity/test_windows.py
+EXTRA_DIST += tests/parity/test_embeddings.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/decoder_blocks.py tests/parity/test_transformers.py tests/parity/test_windows.py tests/parity/transformer_reference.py
 endif

@@ -195,6 +195,7 @@ status_t relayout(struct device *device, const struct executor *from, struct exe
     status_t status = move_all(&moving, old->options.optimizer_slots);
     /* After an error the lane may still have work that uses the buffer. */
     if (status != NULL) status_free(lane_wait(lane, timeout_ms));
+    else status = executor_round_parameters(to);
     comm_free(moving.part);
     lane_label(lane, NULL);
     device_release(device, moving.buffer);

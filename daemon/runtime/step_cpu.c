@@ -17,11 +17,9 @@ static double mean_scale(const float *stats)
     return (double)stats[PLAN_STAT_TARGETS] / (double)stats[PLAN_STAT_COUNTED];
 }
 
-void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, const float *grad,
-                       float *const *slots, const float *stats, bool gated)
+static void update(const struct optimizer_step *step, size_t n, float *param, const float *grad,
+                   float *const *slots, float scale)
 {
-    if (gated ? stats[PLAN_STAT_SKIPPED] != 0 : stats[PLAN_STAT_COUNTED] == 0) return;
-    float scale = gated ? stats[PLAN_STAT_SCALE] : (float)mean_scale(stats);
     switch (step->kind) {
 #define RUN(KIND, name, kernel, count, ...)                                                        \
     case OPTIMIZER_##KIND: {                                                                       \
@@ -33,6 +31,14 @@ void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param
 #undef RUN
     case OPTIMIZER_COUNT: return;
     }
+}
+
+void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, uint16_t *rounded,
+                       const float *grad, float *const *slots, const float *stats, bool gated)
+{
+    if (gated ? stats[PLAN_STAT_SKIPPED] != 0 : stats[PLAN_STAT_COUNTED] == 0) return;
+    update(step, n, param, grad, slots, gated ? stats[PLAN_STAT_SCALE] : (float)mean_scale(stats));
+    if (rounded != NULL) kernel_f32_to_bf16(n, rounded, param);
 }
 
 /* NaN propagates. */

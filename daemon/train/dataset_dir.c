@@ -11,7 +11,7 @@
 #include "base/mem.h"
 
 #define FORMAT "fsdpd-dataset"
-enum { VERSION = 1, JSON_MAX = 1 << 20, NAME_MAX_BYTES = 255, BLOCK = 4096 };
+enum { VERSION = 1, JSON_MAX = 1 << 20, BLOCK = 4096 };
 
 static const char *const split_names[DATASET_SPLITS] = {"train", "validation"};
 
@@ -31,8 +31,8 @@ static const struct {
     [DATASET_ARRAY_LABELS] = {"labels", DATASET_TOKENS, INTEGERS, 1, 1, false},
     [DATASET_ARRAY_NUMBERS] = {"targets", DATASET_TOKENS, TYPE(NPY_F32), 1, 2, false},
     [DATASET_ARRAY_TOKEN_LABELS] = {"token_labels", DATASET_TOKENS, INTEGERS, 1, 1, false},
-    [DATASET_ARRAY_IMAGES] = {"images", DATASET_IMAGES, TYPE(NPY_U8) | TYPE(NPY_F32), 3, 4, true},
-    [DATASET_ARRAY_TARGETS] = {"targets", DATASET_IMAGES, ANY_TYPE, 1, 1, true},
+    [DATASET_ARRAY_IMAGES] = {"images", DATASET_IMAGES, TYPE(NPY_U8) | TYPE(NPY_F32), 2, 4, true},
+    [DATASET_ARRAY_TARGETS] = {"targets", DATASET_IMAGES, ANY_TYPE, 1, 2, true},
 };
 
 /* The place being read, for messages. */
@@ -48,16 +48,6 @@ static status_t unpacked(const struct dataset_reader *reader, int result, const 
 {
     if (result == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s", reader->dir->path, error->text);
-}
-
-/* The name of a file in the same directory, without any path. */
-static bool is_file_name(const char *name)
-{
-    size_t length = strlen(name);
-    if (length < 5 || length > NAME_MAX_BYTES || name[0] == '.') return false;
-    for (const char *c = name; *c != '\0'; c++)
-        if (*c == '/' || (unsigned char)*c < ' ' || *c == 127) return false;
-    return strcmp(name + length - 4, ".npy") == 0;
 }
 
 static bool same_shape(const struct npy *npy, const json_t *shape)
@@ -128,7 +118,7 @@ static status_t read_array(const struct dataset_reader *reader, int which, json_
                  json_unpack_ex(entry, &error, 0, "{s:s, s:s, s:o, s:s}", "file", &name, "type",
                                 &type, "shape", &shape, "sha256", &sum),
                  &error));
-    if (!is_file_name(name))
+    if (!file_name_is_plain(name, ".npy"))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: file: expected the name of an .npy file beside it, found '%s'",
                           reader->dir->path, name);
@@ -255,13 +245,23 @@ static status_t check_together(const struct dataset_reader *reader,
     TRY(check_per_document(&split->arrays[DATASET_ARRAY_NUMBERS].npy, documents));
     const struct npy *images = &split->arrays[DATASET_ARRAY_IMAGES].npy,
                      *targets = &split->arrays[DATASET_ARRAY_TARGETS].npy;
-    if (images->file.path != NULL && images->dims[0] != targets->count)
+    if (images->file.path != NULL && images->dims[0] != targets->dims[0])
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s has %" PRId64 " images but %s has %" PRId64 " targets",
-                          images->file.path, images->dims[0], targets->file.path, targets->count);
+                          images->file.path, images->dims[0], targets->file.path, targets->dims[0]);
+    int64_t texts = reader->dir->texts;
+    if (documents->file.path == NULL && texts > 1)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: texts is %" PRId64 ", but there is no array 'documents'",
+                          reader->dir->path, texts);
     if (documents->file.path == NULL) return NULL;
     if (documents->count < 2)
         return status_new(STATUS_INVALID_ARGUMENT, "%s has no document", documents->file.path);
+    if ((documents->count - 1) % texts != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s has %" PRId64
+                          " documents, which is not a multiple of texts, %" PRId64,
+                          documents->file.path, documents->count - 1, texts);
     return reader->check ? check_boundaries(documents, tokens->count) : NULL;
 }
 
@@ -300,6 +300,8 @@ static status_t read_bound(const struct dataset_reader *reader, json_t *root, co
 static status_t read_token_keys(const struct dataset_reader *reader, json_t *root)
 {
     TRY(read_bound(reader, root, "vocabulary", &reader->dir->vocabulary));
+    if (json_object_get(root, "texts") != NULL)
+        TRY(read_bound(reader, root, "texts", &reader->dir->texts));
     if (json_object_get(root, "classes") == NULL) return NULL;
     return read_bound(reader, root, "classes", &reader->dir->classes);
 }
@@ -308,7 +310,8 @@ static status_t read_image_keys(const struct dataset_reader *reader, json_t *roo
 {
     json_error_t error;
     const char *layout = NULL;
-    TRY(read_bound(reader, root, "classes", &reader->dir->classes));
+    if (json_object_get(root, "classes") != NULL) /* not of numbers */
+        TRY(read_bound(reader, root, "classes", &reader->dir->classes));
     TRY(unpacked(reader, json_unpack_ex(root, &error, 0, "{s?s}", "layout", &layout), &error));
     if (layout == NULL) return NULL;
     bool first = strcmp(layout, "NCHW") == 0;
@@ -363,7 +366,7 @@ static status_t read_directory(const struct dataset_reader *reader)
 
 status_t dataset_dir_open(const char *root, const char *path, bool check, struct dataset_dir *dir)
 {
-    struct dataset_dir opened = {.path = file_path_join(path, "dataset.json")};
+    struct dataset_dir opened = {.path = file_path_join(path, "dataset.json"), .texts = 1};
     const struct dataset_reader reader = {root, path, check, &opened};
     status_t status = read_directory(&reader);
     if (status != NULL) {

@@ -43,7 +43,8 @@ struct dataset_dir {
     char *path; /* of dataset.json; NULL: not open */
     enum dataset_kind kind;
     int64_t vocabulary; /* for tokens: ids are below it */
-    int64_t classes;    /* for images: targets are below it; for tokens: labels are, or 0 */
+    int64_t texts;      /* of tokens: documents that belong together, one after the other; else 1 */
+    int64_t classes;    /* labels, or targets of images, are below it; 0: unknown */
     enum dataset_layout layout;
     struct dataset_split splits[DATASET_SPLITS];
 };

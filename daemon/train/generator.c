@@ -6,30 +6,18 @@
 
 #include "kernels/kernels.h"
 
-enum { SHIFT = 397 };
-
 void generator_seed(struct generator *generator, uint64_t seed)
 {
-    *generator = (struct generator){.used = GENERATOR_WORDS};
+    *generator = (struct generator){.used = TWISTER_WORDS};
     uint32_t *words = generator->words;
     words[0] = (uint32_t)seed;
-    for (uint32_t i = 1; i < GENERATOR_WORDS; i++)
+    for (uint32_t i = 1; i < TWISTER_WORDS; i++)
         words[i] = 1812433253u * (words[i - 1] ^ (words[i - 1] >> 30)) + i;
-}
-
-static uint32_t twist(uint32_t high, uint32_t low)
-{
-    uint32_t mixed = (high & 0x80000000u) | (low & 0x7fffffffu);
-    return (mixed >> 1) ^ (low & 1 ? 0x9908b0dfu : 0);
 }
 
 static void renew(struct generator *generator)
 {
-    uint32_t *words = generator->words;
-    const int last = GENERATOR_WORDS - 1, back = GENERATOR_WORDS - SHIFT;
-    for (int i = 0; i < back; i++) words[i] = words[i + SHIFT] ^ twist(words[i], words[i + 1]);
-    for (int i = back; i < last; i++) words[i] = words[i - back] ^ twist(words[i], words[i + 1]);
-    words[last] = words[last - back] ^ twist(words[last], words[0]);
+    twister_next(generator->words);
     generator->used = 0;
 }
 
@@ -41,9 +29,21 @@ static uint32_t temper(uint32_t y)
     return y ^ (y >> 18);
 }
 
+void generator_skip(struct generator *generator, uint64_t words)
+{
+    uint64_t left = (uint64_t)(TWISTER_WORDS - generator->used);
+    if (words > left) {
+        uint64_t blocks = (words - left - 1) / TWISTER_WORDS + 1;
+        twister_jump(generator->words, blocks);
+        generator->used = 0;
+        words -= left + (blocks - 1) * TWISTER_WORDS;
+    }
+    generator->used += (int)words;
+}
+
 uint32_t generator_random(struct generator *generator)
 {
-    if (generator->used == GENERATOR_WORDS) renew(generator);
+    if (generator->used == TWISTER_WORDS) renew(generator);
     return temper(generator->words[generator->used++]);
 }
 
@@ -56,9 +56,9 @@ uint64_t generator_random64(struct generator *generator)
 static void draw_unit_floats(struct generator *generator, size_t n, float *values)
 {
     while (n > 0) {
-        if (generator->used == GENERATOR_WORDS) renew(generator);
+        if (generator->used == TWISTER_WORDS) renew(generator);
         const uint32_t *words = generator->words + generator->used;
-        size_t count = (size_t)(GENERATOR_WORDS - generator->used);
+        size_t count = (size_t)(TWISTER_WORDS - generator->used);
         if (count > n) count = n;
         for (size_t i = 0; i < count; i++)
             values[i] = (float)(int32_t)(temper(words[i]) & 0xffffff) * 0x1p-24f;
@@ -97,6 +97,13 @@ static double draw_normal(struct generator *generator)
     return radius * cos(theta);
 }
 
+void generator_fill_normal_blocks(struct generator *generator, size_t blocks, float *values,
+                                  double mean, double std)
+{
+    draw_unit_floats(generator, blocks * 16, values);
+    kernel_box_muller(blocks, values, (float)mean, (float)std);
+}
+
 void generator_fill_normal(struct generator *generator, size_t n, float *values, double mean,
                            double std)
 {
@@ -104,14 +111,11 @@ void generator_fill_normal(struct generator *generator, size_t n, float *values,
         for (size_t i = 0; i < n; i++) values[i] = (float)(draw_normal(generator) * std + mean);
         return;
     }
-    draw_unit_floats(generator, n, values);
-    kernel_box_muller(n / 16, values, (float)mean, (float)std);
-    if (n % 16 != 0) {
-        /* The tail shares a block with values already made, so the whole block is drawn again. */
-        float *tail = values + n - 16;
-        draw_unit_floats(generator, 16, tail);
-        kernel_box_muller(1, tail, (float)mean, (float)std);
-    }
+    generator_fill_normal_blocks(generator, n / 16, values, mean, std);
+    if (n % 16 == 0) return;
+    /* The tail shares a block with values already made, so the whole block is drawn again. */
+    generator_skip(generator, n % 16);
+    generator_fill_normal_blocks(generator, 1, values + n - 16, mean, std);
 }
 
 void generator_fill_permutation(struct generator *generator, uint32_t n, uint32_t *values)

@@ -20,40 +20,52 @@ static bool has_file(const struct train_job *job, const char *name)
     return has;
 }
 
-static status_t open_idx(const struct train_job *job, int64_t classes, struct image_set *train,
-                         struct image_set *test)
+static status_t check_has_classes(const struct train_job *job, struct image_targets wanted)
 {
-    TRY(idx_open(job->data_root, job->data_dir, IDX_TRAIN, classes, train));
-    return job->evaluate ? idx_open(job->data_root, job->data_dir, IDX_TEST, classes, test) : NULL;
+    if (wanted.numbers == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: the model has 'targets', but the images in %s have classes",
+                      job->model_file, job->data_dir);
 }
 
-static status_t open_cifar(const struct train_job *job, int64_t classes, struct image_set *train,
-                           struct image_set *test)
+static status_t open_idx(const struct train_job *job, struct image_targets wanted,
+                         struct image_set *train, struct image_set *test)
 {
-    TRY(cifar_open(job->data_root, job->data_dir, false, classes, train));
-    return job->evaluate ? cifar_open(job->data_root, job->data_dir, true, classes, test) : NULL;
-}
-
-static status_t open_arrays(const struct train_job *job, int64_t classes, struct image_set *train,
-                            struct image_set *test)
-{
-    TRY(image_arrays_open(job->data_root, job->data_dir, "train", classes, train));
+    TRY(check_has_classes(job, wanted));
+    TRY(idx_open(job->data_root, job->data_dir, IDX_TRAIN, wanted.classes, train));
     if (!job->evaluate) return NULL;
-    return image_arrays_open(job->data_root, job->data_dir, "validation", classes, test);
+    return idx_open(job->data_root, job->data_dir, IDX_TEST, wanted.classes, test);
 }
 
-status_t image_files_open(const struct train_job *job, int64_t classes, bool check,
+static status_t open_cifar(const struct train_job *job, struct image_targets wanted,
+                           struct image_set *train, struct image_set *test)
+{
+    TRY(check_has_classes(job, wanted));
+    TRY(cifar_open(job->data_root, job->data_dir, false, wanted.classes, train));
+    if (!job->evaluate) return NULL;
+    return cifar_open(job->data_root, job->data_dir, true, wanted.classes, test);
+}
+
+static status_t open_arrays(const struct train_job *job, struct image_targets wanted,
+                            struct image_set *train, struct image_set *test)
+{
+    TRY(image_arrays_open(job->data_root, job->data_dir, "train", wanted, train));
+    if (!job->evaluate) return NULL;
+    return image_arrays_open(job->data_root, job->data_dir, "validation", wanted, test);
+}
+
+status_t image_files_open(const struct train_job *job, struct image_targets wanted, bool check,
                           struct image_set *train, struct image_set *test)
 {
-    if (job->image_format == IMAGES_IDX) return open_idx(job, classes, train, test);
+    if (job->image_format == IMAGES_IDX) return open_idx(job, wanted, train, test);
     if (has_file(job, "dataset.json"))
-        return image_arrays_open_dataset(job->data_root, job->data_dir, classes, check, train,
+        return image_arrays_open_dataset(job->data_root, job->data_dir, wanted, check, train,
                                          job->evaluate ? test : NULL);
-    if (has_file(job, "train.images.npy")) return open_arrays(job, classes, train, test);
+    if (has_file(job, "train.images.npy")) return open_arrays(job, wanted, train, test);
     if (has_file(job, "data_batch_1.bin") || has_file(job, "train.bin"))
-        return open_cifar(job, classes, train, test);
+        return open_cifar(job, wanted, train, test);
     if (has_file(job, "train-images-idx3-ubyte") || has_file(job, "train-images-idx3-ubyte.gz"))
-        return open_idx(job, classes, train, test);
+        return open_idx(job, wanted, train, test);
     return status_new(STATUS_NOT_FOUND,
                       "%s has no images: expected dataset.json, train.images.npy, "
                       "data_batch_1.bin, train.bin, or train-images-idx3-ubyte",

@@ -10,11 +10,11 @@
 #include "train/job.h"
 
 /*
- * Opens the images to train on and, if the job evaluates, those to test with; `classes` is the
- * model's. NOT_FOUND if the directory has no images, or none to test with. With `check`, also
+ * Opens the images to train on and, if the job evaluates, those to test with; `wanted` is what
+ * the model has. NOT_FOUND if the directory has no images, or none to test with. With `check`, also
  * compares digests. The caller closes both sets, also after an error.
  */
-status_t image_files_open(const struct train_job *job, int64_t classes, bool check,
+status_t image_files_open(const struct train_job *job, struct image_targets wanted, bool check,
                           struct image_set *train, struct image_set *test) FSDPD_MUST_USE;
 
 #endif

@@ -131,17 +131,22 @@ static status_t fill(const void *user, int64_t row, void *input, int32_t *target
 {
     const struct image_rows *rows = user;
     uint32_t sample = rows->order[row];
-    *samples = sample != SAMPLE_NONE;
-    *target = -1;
-    if (sample != SAMPLE_NONE) return fill_any(rows, sample, input, target);
-    memset(input, 0, (size_t)row_pixels(rows) * sizeof(float));
+    int64_t targets = image_set_targets(rows->set);
+    for (int64_t i = 0; i < targets; i++) target[i] = -1;
+    *samples = 0;
+    if (sample == SAMPLE_NONE) {
+        memset(input, 0, (size_t)row_pixels(rows) * sizeof(float));
+        return NULL;
+    }
+    TRY(fill_any(rows, sample, input, target));
+    for (int64_t i = 0; i < targets; i++) *samples += target[i] != -1;
     return NULL;
 }
 
 struct rows image_rows_source(const struct image_rows *rows)
 {
     return (struct rows){.input_bytes = (size_t)row_pixels(rows) * sizeof(float),
-                         .targets = 1,
+                         .targets = (size_t)image_set_targets(rows->set),
                          .fill = fill,
                          .user = rows};
 }

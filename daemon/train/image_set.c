@@ -2,7 +2,11 @@
 #include "train/image_set.h"
 
 #include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+#include "base/mem.h"
 
 int64_t image_set_pixels(const struct image_set *set)
 {
@@ -29,9 +33,28 @@ static const struct image_part *part_of(const struct image_set *set, int64_t sam
     return part;
 }
 
+static status_t read_numbers(const struct image_set *set, const struct data_file *file,
+                             int64_t place, int64_t number, int32_t *target)
+{
+    TRY(data_file_read(file, target, (size_t)set->numbers * sizeof *target, place));
+    for (int64_t i = 0; i < set->numbers; i++) {
+        float value;
+        memcpy(&value, &target[i], sizeof value);
+        if (isinf(value))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "%s: target %" PRId64 " of image %" PRId64 " is %f", file->path, i,
+                              number, (double)value);
+        if (isnan(value)) target[i] = -1;
+    }
+    return NULL;
+}
+
 static status_t read_target(const struct image_set *set, const struct image_part *part,
                             int64_t number, int32_t *target)
 {
+    if (set->numbers > 0)
+        return read_numbers(set, file_of(set, part->targets),
+                            part->target_at + number * part->target_stride, number, target);
     unsigned char bytes[8];
     const struct data_file *file = file_of(set, part->targets);
     TRY(data_file_read(file, bytes, (size_t)npy_type_width(set->target),
@@ -51,12 +74,13 @@ status_t image_set_prepare(struct image_set *set)
     for (int f = 0; f < set->file_count; f++)
         if (set->unpacked_bytes[f] > 0 && set->unpacked[f].path == NULL)
             TRY(unpacked_open(&set->files[f], set->unpacked_bytes[f], &set->unpacked[f]));
-    for (int p = 0; p < set->part_count; p++) {
-        int32_t target;
-        for (int64_t i = 0; i < set->parts[p].count; i++)
-            TRY(read_target(set, &set->parts[p], i, &target));
-    }
-    return NULL;
+    int32_t *target = mem_alloc_array((size_t)image_set_targets(set), sizeof *target);
+    status_t status = NULL;
+    for (int p = 0; p < set->part_count; p++)
+        for (int64_t i = 0; i < set->parts[p].count && status == NULL; i++)
+            status = read_target(set, &set->parts[p], i, target);
+    free(target);
+    return status;
 }
 
 void image_set_close(struct image_set *set)

@@ -1,5 +1,5 @@
 /*
- * Images with class targets in files, which are read sample by sample, so nothing of them is held
+ * Images with targets in files, which are read sample by sample, so nothing of them is held
  * in memory and the ranks of a host share the page cache. The function that opens a set (idx.h,
  * cifar.h, image_arrays.h) fills it in; after that it is immutable, and any thread may read it.
  */
@@ -23,8 +23,9 @@ struct image_part {
 struct image_set {
     int64_t count, channels, height, width;
     bool channels_last;          /* stored (height, width, channels); else channels first */
-    enum npy_type pixel, target; /* NPY_U8 or NPY_F32; any type of integers */
-    int64_t classes;             /* targets are 0 to classes - 1 */
+    enum npy_type pixel, target; /* NPY_U8 or NPY_F32; any type, NPY_F32 for numbers */
+    int64_t classes;             /* targets are 0 to classes - 1; of classes only */
+    int64_t numbers;             /* that a sample has for targets; 0: it has a class */
     struct data_file files[IMAGE_SET_FILES_MAX];
     int file_count;
     struct image_part parts[IMAGE_SET_FILES_MAX];
@@ -35,6 +36,11 @@ struct image_set {
     struct unpacked unpacked[IMAGE_SET_FILES_MAX];
 };
 
+/* What a model's targets are: classes, or that many numbers. */
+struct image_targets {
+    int64_t classes, numbers; /* numbers: 0 for classes */
+};
+
 /* Makes the set readable: decompresses its gzipped files, and checks every target.
  * INVALID_ARGUMENT names the file and the sample. */
 status_t image_set_prepare(struct image_set *set) FSDPD_MUST_USE;
@@ -43,7 +49,14 @@ void image_set_close(struct image_set *set); /* accepts a zeroed one */
 int64_t image_set_pixels(const struct image_set *set);   /* of a sample, all channels */
 size_t image_set_row_bytes(const struct image_set *set); /* of a sample's image, as stored */
 
-/* Reads a sample as stored. FAILED_PRECONDITION if a file changed since it was opened. */
+/* The elements of `target` below: one class, or the bits of numbers. */
+static inline int64_t image_set_targets(const struct image_set *set)
+{
+    return set->numbers > 0 ? set->numbers : 1;
+}
+
+/* Reads a sample as stored; a number that is NaN, which does not count, is -1 (target_array.h).
+ * FAILED_PRECONDITION if a file changed since it was opened. */
 status_t image_set_read(const struct image_set *set, int64_t sample, void *image,
                         int32_t *target) FSDPD_MUST_USE;
 

@@ -5,6 +5,7 @@
 #ifndef FSDPD_TRAIN_JOB_H
 #define FSDPD_TRAIN_JOB_H
 
+#include "checkpoint/kept.h"
 #include "checkpoint/weights.h"
 #include "fsdp/plan.h"
 #include "runtime/device.h"
@@ -44,7 +45,7 @@ struct train_job {
     const char *id;
     const char *model_text; /* the model file */
     size_t model_length;
-    const char *model_file;               /* its name, for messages */
+    const char *model_file;                       /* its name, for messages */
     const struct model_argument *model_arguments; /* values for the file's arguments */
     int model_argument_count;
     const struct weights_source *weights; /* files with initial values; NULL: draw them */
@@ -95,14 +96,32 @@ struct train_job {
     /* What the job chooses of its plan; the session adds the rest. gathered_limit 0: none. */
     struct plan_options plan;
     struct wrap_policy wrap;
-    int shard_size;                /* hybrid_shard: ranks that hold one copy together */
-    const char *const *checkpoint; /* patterns of modules: activation checkpointing */
+    const struct wrap_policy *tune; /* units to try in the first steps; the fastest are kept */
+    int tune_count;                 /* below TRAIN_TUNE_MAX */
+    int shard_size;                 /* hybrid_shard: ranks that hold one copy together */
+    const char *const *checkpoint;  /* patterns of modules: activation checkpointing */
     int checkpoint_count;
+    enum recompute recompute; /* what of them */
     int world;
     bool staged; /* ranks share a device: its collectives go through host memory */
     bool gloo;   /* even ranks of one host communicate over TCP; otherwise they share memory */
     struct checkpoint_settings checkpoints;
+    enum redundancy redundancy; /* in the memory of other ranks' hosts */
+    uint64_t redundancy_steps;  /* steps between two generations */
+    int parity_group;           /* REDUNDANCY_PARITY: the least number of ranks of a group */
+    uint64_t kept_bytes;        /* that this process has allocated for it already */
 };
+
+/* How the ranks of such a job are related by redundancy in memory, if all are on one host. */
+static inline struct kept_shape train_job_kept_shape(const struct train_job *job, int rank)
+{
+    int groups = job->parity_group > 0 ? job->world / job->parity_group : 1;
+    return (struct kept_shape){.kind = job->redundancy,
+                               .world = job->world,
+                               .rank = rank,
+                               .distance = 1,
+                               .groups = groups > 1 ? groups : 1};
+}
 
 /* Whether there is data; otherwise the job can only be planned. */
 static inline bool train_job_has_data(const struct train_job *job)

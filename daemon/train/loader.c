@@ -109,7 +109,7 @@ static void *fill_batches(void *argument)
 static status_t make_slots(struct loader *loader)
 {
     const struct rows *rows = &loader->rows;
-    size_t count = (size_t)loader->batch_size, input, target;
+    size_t count = (size_t)loader->batch_size, input = 0, target = 0;
     bool too_many = __builtin_mul_overflow(count, rows->input_bytes, &input) ||
                     __builtin_mul_overflow(count * sizeof(int32_t), rows->targets, &target);
     for (int i = 0; i < RING; i++) {

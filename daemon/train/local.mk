@@ -22,6 +22,8 @@ libtrain_a_SOURCES = \
   %D%/mixture.c %D%/mixture.h \
   %D%/npy.c %D%/npy.h \
   %D%/packing.c %D%/packing.h \
+  %D%/protect.c %D%/protect.h \
+  %D%/recover.c %D%/recover.h \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/outside.c %D%/outside.h \
   %D%/resume.c %D%/resume.h \
@@ -37,6 +39,9 @@ libtrain_a_SOURCES = \
   %D%/token_paths.c %D%/token_paths.h \
   %D%/token_rows.c %D%/token_rows.h \
   %D%/token_split.c %D%/token_split.h \
+  %D%/tune.c %D%/tune.h \
+  %D%/tune_schedule.c %D%/tune_schedule.h \
+  %D%/twister.c %D%/twister.h \
   %D%/unpacked.c %D%/unpacked.h \
   %D%/unzip.c %D%/unzip.h \
   %D%/windows.c %D%/windows.h
@@ -62,7 +67,7 @@ tests_unit_test_megatron_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
 
 tests_unit_test_packing_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
 
-tests_unit_test_scores_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
+tests_unit_test_scores_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_labels_SOURCES = tests/unit/test_labels.c tests/unit/dataset_files.c tests/unit/dataset_files.h
 tests_unit_test_labels_LDADD = libtrain.a libmodel.a libyamldoc.a libops.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c tests/unit/dataset_files.c tests/unit/dataset_files.h
@@ -83,7 +88,8 @@ EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
 TRAIN_TESTS = tests/engine/test_session tests/engine/test_step tests/engine/test_global_batch tests/engine/test_pull tests/engine/test_tokens \
-  tests/engine/test_checkpoint tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_rewrap
+  tests/engine/test_checkpoint tests/engine/test_unlisted tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_recovery tests/engine/test_rewrap \
+  tests/engine/test_batch_norm
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
 $(TRAIN_TESTS): private LDADD = $(TRAIN_TEST_LIBS)
@@ -106,9 +112,13 @@ tests_engine_test_tokens_SOURCES = tests/engine/test_tokens.c tests/unit/dataset
 
 EXTRA_tests_engine_test_checkpoint_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
+EXTRA_tests_engine_test_unlisted_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
 EXTRA_tests_engine_test_export_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 EXTRA_tests_engine_test_bit_flips_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 EXTRA_tests_engine_test_rewrap_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+EXTRA_tests_engine_test_batch_norm_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 endif

@@ -18,6 +18,7 @@ const char *outside_name(enum outside_kind kind)
     case OUTSIDE_DATA: return "order of samples";
     case OUTSIDE_LOADER: return "batches ahead";
     case OUTSIDE_COMMUNICATOR: return "shared memory";
+    case OUTSIDE_REDUNDANCY: return "redundancy";
     }
     return "";
 }
@@ -33,7 +34,7 @@ static uint64_t batch_bytes(const struct train_session *session, uint32_t batch_
 {
     const struct model *model = session->model;
     uint64_t targets = 1, inputs = (uint64_t)tensor_element_count(&model->input);
-    if (model->tokens) inputs = (uint64_t)session->job->context;
+    if (model->tokens) inputs = (uint64_t)(session->job->context * model->texts);
     if (model_has_token_targets(model)) targets = inputs;
     if (model->target == TARGET_NUMBERS) targets = (uint64_t)tensor_element_count(&model->targets);
     return LOADER_RING * (uint64_t)batch_size * (inputs + targets) * sizeof(float);
@@ -53,6 +54,7 @@ void train_session_outside(const struct train_session *session, struct train_out
         outside->bytes[OUTSIDE_LOADER] += batch_bytes(session, session->evaluate_batch);
     if (job->world > 1 && !job->gloo)
         outside->bytes[OUTSIDE_COMMUNICATOR] = (uint64_t)job->world * board_bytes;
+    outside->bytes[OUTSIDE_REDUNDANCY] = train_session_kept_bytes(session);
 }
 
 uint64_t train_session_outside_bytes(const struct train_session *session)

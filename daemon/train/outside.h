@@ -16,8 +16,9 @@ enum outside_kind {
     OUTSIDE_DATA,         /* the order of an epoch's samples */
     OUTSIDE_LOADER,       /* batches made ahead */
     OUTSIDE_COMMUNICATOR, /* shared memory between the ranks of a host */
+    OUTSIDE_REDUNDANCY,   /* copies of this rank's state and of others' */
 };
-enum { OUTSIDE_KINDS = OUTSIDE_COMMUNICATOR + 1 };
+enum { OUTSIDE_KINDS = OUTSIDE_REDUNDANCY + 1 };
 
 struct train_outside {
     uint64_t bytes[OUTSIDE_KINDS];

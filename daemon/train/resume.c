@@ -14,17 +14,16 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/saved.h"
 #include "train/batch_share.h"
+#include "train/recover.h"
 #include "train/schedule.h"
 
 enum { PIECE = 1 << 18 };
 
 /* ---- capturing ---- */
 
-struct capture *train_session_capture(struct train_session *session)
+struct saved_progress run_progress(const struct run *run)
 {
-    struct run *run = session->run;
-    const struct checkpoint_settings *settings = &run->job->checkpoints;
-    const struct saved_progress progress = {
+    return (struct saved_progress){
         .step = run->step,
         .rows = run->rows,
         .epochs = run->epochs,
@@ -39,6 +38,13 @@ struct capture *train_session_capture(struct train_session *session)
         .validation_loss = run->validation_loss,
         .validation_step = run->validation_step,
     };
+}
+
+struct capture *train_session_capture(struct train_session *session)
+{
+    struct run *run = session->run;
+    const struct checkpoint_settings *settings = &run->job->checkpoints;
+    const struct saved_progress progress = run_progress(run);
     const struct capture_job job = {.run = settings->run != NULL ? settings->run : run->job->id,
                                     .job = run->job->id,
                                     .attempt = settings->attempt};
@@ -53,16 +59,30 @@ struct search {
     struct folder folder;
     struct folder_entry *entries; /* rank 0's */
     int count, next;
-    struct buf note; /* problems of newer checkpoints */
-    bool damaged;    /* at least one checkpoint is damaged; otherwise they do not fit */
-    bool spoiled;    /* the executor has values of a checkpoint that changed during the read */
+    struct buf note;          /* problems of newer checkpoints */
+    bool damaged;             /* at least one checkpoint is damaged; otherwise they do not fit */
+    struct recovery recovery; /* what the ranks have in memory */
+    bool spoiled; /* the executor has values of a checkpoint that changed during the read */
 };
+
+/* What a run continues from instead of the name of a checkpoint. */
+#define MEMORY "memory"
+
+/* Whether the ranks' memory comes next: it is as new as the next checkpoint, and faster. */
+static bool memory_is_next(const struct search *search)
+{
+    const struct recovery *recovery = &search->recovery;
+    if (!recovery->found) return false;
+    return search->next == search->count ||
+           search->entries[search->next].step <= recovery->manifest.progress.step;
+}
 
 /* The name of the next candidate, "" after the last; rank 0 decides. */
 static status_t next_name(struct search *search, char name[FOLDER_NAME_MAX])
 {
     memset(name, 0, FOLDER_NAME_MAX);
-    if (search->next < search->count) strcpy(name, search->entries[search->next++].name);
+    if (memory_is_next(search)) strcpy(name, MEMORY);
+    else if (search->next < search->count) strcpy(name, search->entries[search->next++].name);
     TRY(agreement_share(&search->run->ranks, name, FOLDER_NAME_MAX, 0));
     name[FOLDER_NAME_MAX - 1] = '\0';
     return NULL;
@@ -284,6 +304,7 @@ static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct s
         status_t mine = NULL;
         TRY(next_name(search, name));
         if (name[0] == '\0') return NULL;
+        if (strcmp(name, MEMORY) == 0) return recover_load(run, &search->recovery);
         status_t status = try_one(search, name, saved, &mine);
         if (status == NULL && mine == NULL) return NULL;
         saved_free(*saved);
@@ -321,38 +342,88 @@ static void take_reports(struct search *search, const struct saved *saved)
     buf_deinit(&bytes);
 }
 
+/* Gives rank 0 the reports that the lost ranks may not have sent. */
+static status_t take_kept_reports(struct search *search)
+{
+    struct run *run = search->run;
+    const struct train_hooks *hooks = run->hooks;
+    const struct recovery *recovery = &search->recovery;
+    struct buf packed = {0};
+    if (run->session->rank == recovery->root && hooks->pack_reports != NULL)
+        hooks->pack_reports(hooks->user, recovery->manifest.progress.step, &packed);
+    uint64_t size = packed.length;
+    status_t status = agreement_share(&run->ranks, &size, sizeof size, recovery->root);
+    if (status == NULL && size > MANIFEST_REPORTS_MAX)
+        status = status_new(STATUS_INTERNAL, "%" PRIu64 " bytes of reports", size);
+    if (status == NULL && size > 0) {
+        char *bytes = mem_alloc(size);
+        if (packed.length > 0) memcpy(bytes, packed.data, size);
+        status = agreement_share(&run->ranks, bytes, size, recovery->root);
+        if (status == NULL && run->session->rank == 0 && hooks->reports != NULL)
+            hooks->reports(hooks->user, bytes, size);
+        free(bytes);
+    }
+    buf_deinit(&packed);
+    return status;
+}
+
 static status_t resume(struct search *search)
 {
     struct run *run = search->run;
     char name[FOLDER_NAME_MAX];
     struct saved *saved = NULL;
     TRY(find(search, name, &saved));
-    if (saved == NULL && (run->job->checkpoints.must_resume || search->spoiled))
+    bool memory = strcmp(name, MEMORY) == 0;
+    if (saved == NULL && !memory && (run->job->checkpoints.must_resume || search->spoiled))
         return refuse_to_restart_training(search);
     if (saved != NULL) {
         load_progress(run, &saved_manifest(saved)->progress);
         take_reports(search, saved);
     }
+    if (memory) {
+        load_progress(run, &search->recovery.manifest.progress);
+        run->captured_step = UINT64_MAX; /* it is on no disk */
+        TRY(take_kept_reports(search));
+    }
     const char *note = search->note.length > 0 ? buf_text(&search->note) : NULL;
-    if (run->hooks->resumed != NULL && (saved != NULL || note != NULL))
-        run->hooks->resumed(run->hooks->user, run->step, saved != NULL ? name : NULL, note);
+    if (run->hooks->resumed != NULL && (run->resumed || note != NULL))
+        run->hooks->resumed(run->hooks->user, run->step, run->resumed ? name : NULL, note);
     saved_free(saved);
+    return NULL;
+}
+
+/* Rank 0 lists the checkpoints. *mine becomes the problem of a rank that cannot, on all ranks. */
+static status_t list_checkpoints(struct search *search, status_t *mine)
+{
+    const struct checkpoint_settings *settings = &search->run->job->checkpoints;
+    if (!settings->resume) return NULL; /* there are none */
+    *mine = folder_open(settings->root, settings->folder, false, &search->folder);
+    if (*mine == NULL && search->run->session->rank == 0)
+        *mine = folder_list(&search->folder, &search->entries, &search->count);
+    return agreement_reach(&search->run->ranks, mine);
+}
+
+/* What is in memory; a note says why it cannot be used. */
+static status_t look_into_memory(struct search *search)
+{
+    struct recovery *recovery = &search->recovery;
+    TRY(recover_find(search->run, recovery));
+    if (recovery->problem != NULL)
+        buf_printf(&search->note, "%s", status_message(recovery->problem));
     return NULL;
 }
 
 status_t run_resume(struct run *run)
 {
-    struct search search = {.run = run};
-    const struct checkpoint_settings *settings = &run->job->checkpoints;
-    status_t mine = folder_open(settings->root, settings->folder, false, &search.folder);
-    if (mine == NULL && run->session->rank == 0)
-        mine = folder_list(&search.folder, &search.entries, &search.count);
-    status_t status = agreement_reach(&run->ranks, &mine);
+    struct search search = {.run = run, .folder.fd = -1};
+    status_t mine = NULL, status = list_checkpoints(&search, &mine);
+    if (status == NULL && mine == NULL) status = look_into_memory(&search);
     if (status == NULL) {
         status = mine;
         run->agreed = mine != NULL;
     }
     if (status == NULL) status = resume(&search);
+    recover_deinit(&search.recovery);
     buf_deinit(&search.note);
     free(search.entries);
     folder_close(&search.folder);

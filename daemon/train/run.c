@@ -15,6 +15,7 @@
 #include "base/mem.h"
 #include "train/batch_share.h"
 #include "train/init.h"
+#include "train/protect.h"
 #include "train/resume.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"
@@ -56,10 +57,10 @@ static status_t run_last_orders(struct run *run)
     return run_orders(run, signal);
 }
 
-status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
-                                struct train_wrap_change *change)
+status_t run_set_wrap(struct run *run, const struct wrap_policy *policy,
+                      struct train_wrap_change *change)
 {
-    struct run *run = session->run;
+    struct train_session *session = run->session;
     uint64_t before = executor_memory_peak(run->executor);
     struct rewrap rewrapping = {.session = session,
                                 .ranks = &run->ranks,
@@ -71,6 +72,24 @@ status_t train_session_set_wrap(struct train_session *session, const struct wrap
     if (change->peak_bytes > run->memory_peak) run->memory_peak = change->peak_bytes;
     atomic_store(&session->memory_peak, memory_peak(run));
     return status;
+}
+
+status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
+                                struct train_wrap_change *change)
+{
+    TRY(run_set_wrap(session->run, policy, change));
+    if (change->refused == NULL) tune_end(session->run, "the units were set by hand");
+    return NULL;
+}
+
+status_t train_session_hand_over(struct train_session *session, const bool *leaves,
+                                 status_t (*confirm)(void *user), void *user, status_t *refused)
+{
+    struct run *run = session->run;
+    TRY(protect_hand_over(run, leaves, refused));
+    if (*refused != NULL) return NULL;
+    if (session->rank == 0 && confirm != NULL) *refused = confirm(user);
+    return agreement_share_outcome(&run->ranks, refused, 0);
 }
 
 struct executor *train_session_executor(const struct train_session *session)
@@ -96,6 +115,7 @@ static void add_to_tally(struct tally *tally, const struct tally *more)
     tally->loss += more->loss;
     tally->correct += more->correct;
     tally->samples += more->samples;
+    tally->weight += more->weight;
     tally->tokens += more->tokens;
     tally->steps += more->steps;
     tally->ns += more->ns;
@@ -107,6 +127,12 @@ static void add_to_tally(struct tally *tally, const struct tally *more)
 static double per(double sum, double count)
 {
     return count > 0 ? sum / count : 0;
+}
+
+/* printf would show the sign of a number that is none, which says nothing. */
+static double unsigned_nan(double value)
+{
+    return isnan(value) ? (double)NAN : value;
 }
 
 /* The sum over all ranks and the targets of a batch that count. A mean was divided by all targets
@@ -136,6 +162,7 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
         struct batch batch;
         bool more;
         session_at(run->session, "waits for a batch of the evaluation");
+        atomic_fetch_add(&run->session->evaluated_batch, 1);
         TRY(loader_next(run->test.loader, &batch, &more));
         session_at(run->session, "evaluates");
         if (!more) break;
@@ -145,6 +172,7 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
         const struct tally step = {.loss = result.stats[PLAN_STAT_LOSS],
                                    .correct = result.stats[PLAN_STAT_CORRECT],
                                    .samples = result.stats[PLAN_STAT_SAMPLES],
+                                   .weight = result.stats[PLAN_STAT_WEIGHT],
                                    .steps = 1,
                                    .ns = clock_monotonic_ns() - began};
         add_to_tally(tally, &step);
@@ -154,10 +182,11 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
     }
     if (!isfinite(tally->loss)) {
         run->agreed = true;
-        return status_new(STATUS_FAILED_PRECONDITION, "the %s loss is %f after step %" PRIu64
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "the %s loss is %f after step %" PRIu64
                           "; try a smaller optimizer.lr, or train.clip_grad_norm",
-                          run->job->data_format == DATA_IMAGES ? "test" : "validation", tally->loss,
-                          run->step);
+                          run->job->data_format == DATA_IMAGES ? "test" : "validation",
+                          unsigned_nan(tally->loss), run->step);
     }
     run->evaluation_ns = tally->ns;
     return NULL;
@@ -165,6 +194,7 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
 
 static status_t evaluate(struct run *run, struct tally *tally)
 {
+    atomic_fetch_add(&run->session->evaluated_batch, 1);
     atomic_store(&run->session->evaluates, true);
     status_t status = executor_share_buffers(run->executor);
     if (status == NULL) status = evaluate_rows(run, tally);
@@ -202,6 +232,12 @@ static double estimate_seconds_left(const struct run *run)
     return (left + evaluations_left(run) * evaluation_ns) * 1e-9;
 }
 
+/* Those that fill it up included. */
+static double tokens_of_row(const struct run *run)
+{
+    return (double)(run->job->context * run->session->model->texts);
+}
+
 static void report_metrics(struct run *run)
 {
     const struct tally *interval = &run->interval;
@@ -212,10 +248,10 @@ static void report_metrics(struct run *run)
         const struct train_metrics metrics = {
             .step = run->step,
             .epoch = epochs_done(run),
-            .loss = per(interval->loss, interval->samples),
+            .loss = per(interval->loss, interval->weight),
             .learning_rate = run->optimizer.lr,
-            .samples_per_second = tokens ? tokens_per_second / (double)run->job->context
-                                         : per(interval->samples, seconds),
+            .samples_per_second =
+                tokens ? tokens_per_second / tokens_of_row(run) : per(interval->samples, seconds),
             .tokens_per_second = tokens_per_second,
             .counted_tokens_per_second = tokens ? per(interval->samples, seconds) : 0,
             .flops_per_second = per(run->session->step_flops * (double)interval->steps, seconds),
@@ -235,12 +271,13 @@ static void report_metrics(struct run *run)
             .communication_seconds = per((double)interval->comm_ns * 1e-9, (double)interval->steps),
             .exposed_communication_seconds =
                 per((double)interval->exposed_ns * 1e-9, (double)interval->steps),
+            .redundancy_seconds = per((double)run->protection.ns * 1e-9, (double)interval->steps),
             .data_wait_share = per((double)run->wait_ns, (double)interval->ns),
         };
         run->hooks->metrics(run->hooks->user, &metrics);
     }
     run->interval = (struct tally){0};
-    run->wait_ns = 0;
+    run->wait_ns = run->protection.ns = 0;
 }
 
 static status_t not_finite(struct run *run, const char *what, float value)
@@ -249,7 +286,7 @@ static status_t not_finite(struct run *run, const char *what, float value)
     return status_new(STATUS_FAILED_PRECONDITION,
                       "the %s is %f at step %" PRIu64
                       "; try a smaller optimizer.lr, or train.clip_grad_norm",
-                      what, (double)value, run->step);
+                      what, unsigned_nan((double)value), run->step);
 }
 
 /* Runs one batch of a step, the last one or an earlier one. All ranks agree whether it is bad. */
@@ -266,6 +303,7 @@ static status_t micro_step(struct run *run, const struct step_input *input, bool
     if (isfinite(result->stats[PLAN_STAT_LOSS])) {
         step->loss += summed_loss(run, result->stats);
         step->samples += result->stats[PLAN_STAT_SAMPLES];
+        step->weight += result->stats[PLAN_STAT_WEIGHT];
         return NULL;
     }
     if (run->job->skip_non_finite) return NULL;
@@ -375,8 +413,9 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     struct step_result result;
     struct tally step = {.steps = 1};
     if (run->job->data_format != DATA_IMAGES)
-        step.tokens = (double)run->job->context * (double)samples_of(run->job, count);
+        step.tokens = tokens_of_row(run) * (double)samples_of(run->job, count);
     TRY(micro_steps(run, batch, count, &result, &step));
+    TRY(protect_finish(run));
     session_at(run->session, "is between two steps");
     report_note(run);
     bool counts = result.stats[PLAN_STAT_COUNTED] != 0;
@@ -397,7 +436,10 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
     if (run->step % run->job->log_interval == 0 || run->step == run->session->steps)
         report_metrics(run);
+    if (run->job->redundancy != REDUNDANCY_NONE && run->step % run->job->redundancy_steps == 0)
+        TRY(protect(run));
     TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
+    TRY(tune_step(run, step.ns));
     uint64_t every = run->job->checkpoints.every_steps;
     return checkpoint(run, every > 0 && run->step % every == 0);
 }
@@ -414,7 +456,42 @@ static bool epoch_needs_checkpoint(const struct run *run)
     return every > 0 && run->epochs % every == 0;
 }
 
-/* Trains an epoch of images, or the rest of the epoch or of the run, and evaluates. */
+static struct train_scores compute_scores(const struct run *run, const struct tally *tally)
+{
+    return score_sums_compute(&run->sums, run->session->model->target,
+                              per(tally->loss, tally->weight), tally->correct, tally->samples);
+}
+
+/* An evaluation that began then, of which `tally` has the sums. */
+static void report_validation(struct run *run, const struct tally *tally, double epoch,
+                              int64_t began)
+{
+    run->validated = true;
+    run->validation_loss = per(tally->loss, tally->weight);
+    run->validation_step = run->step;
+    const struct train_validation validation = {
+        .step = run->step,
+        .epoch = epoch,
+        .loss = run->validation_loss,
+        .tokens = (uint64_t)tally->samples,
+        .scores = compute_scores(run, tally),
+        .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
+    };
+    if (run->hooks->validation != NULL) run->hooks->validation(run->hooks->user, &validation);
+}
+
+/* The loss of the validation windows, which are always the same. */
+static status_t validate(struct run *run)
+{
+    int64_t began = clock_monotonic_ns();
+    struct tally tally = {0};
+    TRY(evaluate(run, &tally));
+    report_validation(run, &tally, epochs_done(run), began);
+    return NULL;
+}
+
+/* Trains an epoch of images, or the rest of the epoch or of the run, and evaluates. Numbers have no
+ * accuracy: their evaluation is reported as one of tokens is, with the metrics of the task. */
 static status_t run_epoch(struct run *run)
 {
     const struct train_job *job = run->job;
@@ -434,20 +511,25 @@ static status_t run_epoch(struct run *run)
         left -= count;
         step_began = clock_monotonic_ns();
     }
+    bool numbers = run->session->model->target == TARGET_NUMBERS;
+    int64_t evaluation_began = clock_monotonic_ns();
     if (job->evaluate) TRY(evaluate(run, &test));
     const struct train_epoch epoch = {
         .epoch = run->epochs + 1,
         .step = run->step,
         .epochs_done = left == 0 ? run->epochs + 1.0 : epochs_done(run),
-        .train_loss = per(run->epoch.loss, run->epoch.samples),
-        .test_loss = per(test.loss, test.samples),
+        .train_loss = per(run->epoch.loss, run->epoch.weight),
+        .test_loss = per(test.loss, test.weight),
         .accuracy = per(test.correct, test.samples),
         .correct = (uint64_t)test.correct,
         .test_samples = (uint64_t)test.samples,
+        .scores = compute_scores(run, &test),
         .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
-        .evaluated = job->evaluate,
+        .evaluated = job->evaluate && !numbers,
     };
     if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
+    if (job->evaluate && numbers)
+        report_validation(run, &test, epoch.epochs_done, evaluation_began);
     end_epoch(run);
     run->epoch = (struct tally){0};
     run->rows = 0;
@@ -458,28 +540,6 @@ static status_t run_epoch(struct run *run)
 static status_t run_epochs(struct run *run)
 {
     while (run->step < run->session->steps || run->rows > 0) TRY(run_epoch(run));
-    return NULL;
-}
-
-/* The loss of the validation windows, which are always the same. */
-static status_t validate(struct run *run)
-{
-    int64_t began = clock_monotonic_ns();
-    struct tally tally = {0};
-    TRY(evaluate(run, &tally));
-    run->validated = true;
-    run->validation_loss = per(tally.loss, tally.samples);
-    run->validation_step = run->step;
-    const struct train_validation validation = {
-        .step = run->step,
-        .epoch = epochs_done(run),
-        .loss = run->validation_loss,
-        .tokens = (uint64_t)tally.samples,
-        .scores = score_sums_compute(&run->sums, run->session->model->target, run->validation_loss,
-                                     tally.correct, tally.samples),
-        .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
-    };
-    if (run->hooks->validation != NULL) run->hooks->validation(run->hooks->user, &validation);
     return NULL;
 }
 
@@ -542,19 +602,25 @@ static status_t save_last_step(struct run *run)
 
 /* Setup and cleanup. */
 
-static status_t set_parameter(void *user, int parameter, const float *values)
+static struct parameter_part find_part(void *user, int parameter)
+{
+    return executor_parameter_part(((struct run *)user)->executor, parameter);
+}
+
+/* What the files lack. */
+static struct parameter_part find_new_part(void *user, int parameter)
+{
+    struct run *run = user;
+    if (weights_has(run->session->weights, parameter)) return (struct parameter_part){0};
+    return find_part(user, parameter);
+}
+
+static status_t set_part(void *user, int parameter, struct parameter_part piece,
+                         const float *values)
 {
     struct run *run = user;
     TRY(session_check_abort(run->session));
-    return executor_set_parameter(run->executor, parameter, values);
-}
-
-/* Draws what the files lack, and nothing else. */
-static status_t set_new_parameter(void *user, int parameter, const float *values)
-{
-    struct run *run = user;
-    if (weights_has(run->session->weights, parameter)) return session_check_abort(run->session);
-    return set_parameter(user, parameter, values);
+    return executor_set_parameter_part(run->executor, parameter, piece, values);
 }
 
 /* Each rank reads the part that it keeps, in pieces. */
@@ -582,7 +648,8 @@ static status_t load_parameters(struct run *run)
     free(piece);
     TRY(status_wrap(status, "weights"));
     if (!weights_is_partial(run->session->weights)) return NULL;
-    return init_draw(model, run->job->seed, set_new_parameter, run);
+    const struct init_target lacking = {find_new_part, set_part, run};
+    return init_draw(model, run->job->seed, &lacking);
 }
 
 /* Lets train_session_abort reach the executor and the communicator from now on. */
@@ -604,10 +671,11 @@ static status_t open_executor(struct run *run)
                      session->evaluate_lowered, run->job->seed, &run->executor));
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
     TRY(publish(run));
-    if (run->job->checkpoints.resume) TRY(run_resume(run));
+    if (run->job->checkpoints.resume || session->spare.since > 0) TRY(run_resume(run));
     if (run->resumed) return NULL;
     if (session->weights != NULL) return load_parameters(run);
-    return init_draw(session->model, run->job->seed, set_parameter, run);
+    const struct init_target mine = {find_part, set_part, run};
+    return init_draw(session->model, run->job->seed, &mine);
 }
 
 static status_t carry_out(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
@@ -623,11 +691,15 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     session_at(session, "compares its job with the other ranks'");
     TRY(run_compare_ranks(run));
     session_at(session, "sets its parameters");
+    TRY(protect_open(run));
     TRY(open_executor(run));
+    TRY(protect_begin(run));
     if (run->hooks->started != NULL)
         run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
     run->began_ns = clock_monotonic_ns();
+    tune_begin(run);
     TRY(job->data_format == DATA_IMAGES ? run_epochs(run) : run_steps(run));
+    TRY(protect_finish(run));
     TRY(run_last_orders(run));
     atomic_store(&session->memory_peak, memory_peak(run));
     if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
@@ -641,10 +713,12 @@ static void run_deinit(struct run *run)
     run->comm = NULL;
     status_free(publish(run));
     lane_close(run->lane);
+    protect_close(run);
     executor_free(executor);
     feed_close(&run->test);
     feed_close(&run->train);
     score_sums_deinit(&run->sums);
+    tune_deinit(run);
 }
 
 static status_t check_group(const struct train_session *session, const struct comm *comm)
@@ -675,6 +749,7 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
     run.ranks = (struct agreement){run.comm, &run.lane, timeout_ms};
     atomic_store(&session->step, 0);
     atomic_store(&session->own_ns, 0);
+    atomic_store(&session->evaluated_batch, 0);
     session->run = &run;
     status_t status = carry_out(&run, finish);
     if (status != NULL) {
@@ -686,6 +761,8 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
         }
         /* The others must not wait for this rank until their deadline. */
         if (!run.agreed && run.comm != NULL) comm_abort(run.comm, status_message(status));
+        if (!run.agreed && session->spare.comm != NULL)
+            comm_abort(session->spare.comm, status_message(status));
     }
     session_at(session, "ends its run");
     run_deinit(&run);

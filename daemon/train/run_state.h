@@ -4,9 +4,28 @@
 #define FSDPD_TRAIN_RUN_STATE_H
 
 #include "checkpoint/agreement.h"
+#include "checkpoint/kept.h"
 #include "checkpoint/manifest.h"
 #include "train/feed.h"
 #include "train/session_state.h"
+#include "train/tune.h"
+
+/* Redundancy in memory; see protect.h. */
+struct protection {
+    struct kept *kept; /* NULL: none */
+    struct kept_shape shape;
+    struct agreement ranks; /* a group of its own; its communicator is NULL with one rank */
+    struct comm *group;     /* parity: the part of it that shares a parity; or NULL */
+    struct device *device;
+    struct lane_queue *lane;
+    float *scratch;
+    struct parity_piece *pieces;   /* that the lane adds */
+    bool shares;                   /* all ranks can map each other's memory: */
+    float *place, *places;         /* of this rank's shards; of all ranks' */
+    struct shared_memory *members; /* parity: (KEPT_GENERATIONS * members of the group) */
+    struct kept_generation *sent;  /* that the lane sends; NULL: none */
+    int64_t ns;                    /* that training waited for it, since the last metrics */
+};
 
 struct run {
     struct train_session *session;
@@ -37,6 +56,7 @@ struct run {
      * unless a checkpoint of another group was resumed. */
     double shift;
     bool resumed;
+    struct protection protection;
     uint64_t captured_step; /* of the last checkpoint; UINT64_MAX: none yet */
 
     int64_t began_ns;
@@ -48,7 +68,15 @@ struct run {
     double validation_loss;
     struct score_sums sums; /* of the evaluation that runs, or the last one */
     uint64_t validation_step;
+    struct tuning tuning;
 };
+
+/* Gives the run other units; see train_session_set_wrap. */
+status_t run_set_wrap(struct run *run, const struct wrap_policy *policy,
+                      struct train_wrap_change *change) FSDPD_MUST_USE;
+
+/* What a checkpoint has besides parameters and slots. */
+struct saved_progress run_progress(const struct run *run);
 
 /* Before the first step: an error on the ranks whose job differs from rank 0's. */
 status_t run_compare_ranks(struct run *run) FSDPD_MUST_USE;

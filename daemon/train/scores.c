@@ -7,9 +7,11 @@
 
 #include "base/mem.h"
 
+enum { COUNT, MEAN_X, MEAN_Y, XX, YY, XY, SQUARES, MOMENTS };
+
 static int rows_of(const struct score_sums *sums)
 {
-    return sums->kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
+    return sums->kind == TALLY_NUMBERS ? MOMENTS : TALLY_COUNTS;
 }
 
 void score_sums_init(struct score_sums *sums, const struct graph *graph)
@@ -19,6 +21,7 @@ void score_sums_init(struct score_sums *sums, const struct graph *graph)
     const struct graph_value *tally = &graph->values[graph->tally];
     sums->kind = graph->ops[tally->producer].attrs.tally.kind;
     sums->columns = (int)tally->type.dims[1];
+    sums->ranks = (int)graph->ops[tally->producer].attrs.tally.ranks;
     sums->sums = mem_alloc_array((size_t)(rows_of(sums) * sums->columns), sizeof *sums->sums);
 }
 
@@ -28,8 +31,37 @@ void score_sums_deinit(struct score_sums *sums)
     *sums = (struct score_sums){.columns = 0};
 }
 
+/*
+ * Adds a rank's moments of a column to those so far, which loses nothing where the means are far
+ * above what varies: Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+ * computing sample variances", 1979.
+ */
+static void merge_moments(struct score_sums *sums, int column, const float *more)
+{
+    double *own[MOMENTS], from[TALLY_MOMENTS];
+    for (int i = 0; i < MOMENTS; i++) own[i] = &sums->sums[i * sums->columns + column];
+    for (int i = 0; i < TALLY_MOMENTS; i++) from[i] = more[i * sums->columns + column];
+    double before = *own[COUNT], count = from[0], all = before + count;
+    if (count == 0) return;
+    double dx = from[1] + from[2] - *own[MEAN_X], dy = from[3] + from[4] - *own[MEAN_Y];
+    double share = before * count / all;
+    *own[COUNT] = all;
+    *own[MEAN_X] += dx * count / all;
+    *own[MEAN_Y] += dy * count / all;
+    *own[XX] += from[5] + dx * dx * share;
+    *own[YY] += from[6] + dy * dy * share;
+    *own[XY] += from[7] + dx * dy * share;
+    *own[SQUARES] += from[8];
+}
+
 void score_sums_add(struct score_sums *sums, const float *more)
 {
+    if (sums->kind == TALLY_NUMBERS) {
+        for (int rank = 0; rank < sums->ranks; rank++)
+            for (int c = 0; c < sums->columns; c++)
+                merge_moments(sums, c, more + rank * TALLY_MOMENTS * sums->columns);
+        return;
+    }
     for (int i = 0; i < rows_of(sums) * sums->columns; i++) sums->sums[i] += more[i];
 }
 
@@ -68,9 +100,8 @@ static double mean_f1(const struct score_sums *sums)
 /* NAN if one of the two does not vary. */
 static double pearson_of(const struct score_sums *sums, int column)
 {
-    double n = sum_of(sums, 0, column), x = sum_of(sums, 1, column), y = sum_of(sums, 2, column);
-    double xx = n * sum_of(sums, 3, column) - x * x, yy = n * sum_of(sums, 4, column) - y * y;
-    double xy = n * sum_of(sums, 5, column) - x * y;
+    double xx = sum_of(sums, XX, column), yy = sum_of(sums, YY, column);
+    double xy = sum_of(sums, XY, column);
     return xx > 0 && yy > 0 ? xy / sqrt(xx * yy) : NAN;
 }
 
@@ -79,8 +110,8 @@ static void score_numbers(const struct score_sums *sums, struct train_scores *sc
     double correlations = 0, squares = 0, count = 0;
     for (int c = 0; c < sums->columns; c++) {
         correlations += pearson_of(sums, c);
-        squares += sum_of(sums, 6, c);
-        count += sum_of(sums, 0, c);
+        squares += sum_of(sums, SQUARES, c);
+        count += sum_of(sums, COUNT, c);
     }
     scores->pearson = correlations / sums->columns;
     scores->mse = count > 0 ? squares / count : NAN;

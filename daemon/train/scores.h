@@ -19,6 +19,9 @@ struct train_scores {
 struct score_sums {
     enum op_tally kind;
     int columns; /* 0: the graph makes no sums */
+    int ranks;   /* of TALLY_NUMBERS: each has moments of its own in what is added */
+    /* As OP_TALLY's. Of TALLY_NUMBERS how many count, the two means, the sums of squares, of
+     * products and of squared differences, of all batches and ranks. */
     double *sums;
 };
 

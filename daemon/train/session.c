@@ -28,8 +28,10 @@ static status_t check_shape(const struct train_session *session, const struct im
     const int64_t dims[] = {set->channels, height, width};
     struct tensor_type image = tensor_type_make(DTYPE_F32, 3, dims);
     struct tensor_type plain = tensor_type_make(DTYPE_F32, 2, dims + 1);
+    struct tensor_type row = tensor_type_make(DTYPE_F32, 1, dims + 2);
     bool is_plain = set->channels == 1 && tensor_same_shape(input, &plain);
-    if (tensor_same_shape(input, &image) || is_plain) return NULL;
+    bool is_row = set->channels == 1 && height == 1 && tensor_same_shape(input, &row);
+    if (tensor_same_shape(input, &image) || is_plain || is_row) return NULL;
     char expected[128], found[128];
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s: the model's input is %s, but the %s images in %s are %s",
@@ -50,6 +52,12 @@ static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
     return (per_rank + batch_size - 1) / batch_size;
 }
 
+/* That a sample has for targets; 0 if it has classes. */
+static int64_t count_numbers(const struct model *model)
+{
+    return model->targets.dim_count > 0 ? tensor_element_count(&model->targets) : 0;
+}
+
 static status_t read_image_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
@@ -60,12 +68,10 @@ static status_t read_image_sizes(struct train_session *session)
         job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
     session->micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
     if (!train_job_has_data(job) && session->headers_only) return NULL;
-    if (session->model->targets.dim_count > 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: the model has 'targets', but the images in %s have classes",
-                          job->model_file, job->data_dir);
-    TRY(image_files_open(job, session->model->class_count, !session->headers_only,
-                         &session->train_set, &session->test_set));
+    const struct image_targets targets = {session->model->class_count,
+                                          count_numbers(session->model)};
+    TRY(image_files_open(job, targets, !session->headers_only, &session->train_set,
+                         &session->test_set));
     TRY(check_shape(session, &session->train_set, "training"));
     if (job->evaluate) {
         TRY(check_shape(session, &session->test_set, "test"));
@@ -109,10 +115,6 @@ static status_t divide_global_batch(struct train_session *session)
     struct train_job *job = &session->settings;
     if (job->global_batch == 0) return NULL;
     TRY(batch_share_check(job));
-    if (job->dropout && !device_is_host(session->device))
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "train.global_batch: keys dropout by sample, which only the device cpu "
-                          "can do so far; expected train.dropout: false");
     const struct batch_share share = batch_share_of(job, session->rank);
     job->batch_size = (uint32_t)share.batch;
     job->accumulation_steps = share.micro_steps;
@@ -144,11 +146,11 @@ static status_t count_token_steps(struct train_session *session)
 
 static struct token_model token_model_of(const struct model *model)
 {
-    int64_t numbers = model->targets.dim_count > 0 ? tensor_element_count(&model->targets) : 0;
     return (struct token_model){.vocabulary = model->vocabulary,
                                 .target = model->target,
                                 .classes = model->class_count,
-                                .numbers = numbers,
+                                .numbers = count_numbers(model),
+                                .texts = model->texts,
                                 .padding = model->padding > 0 ? model->padding : 0};
 }
 
@@ -159,7 +161,7 @@ static status_t read_token_sizes(struct train_session *session)
     session->evaluate_batch = job->batch_size;
     TRY(choose_context(session));
     const struct token_model model = token_model_of(session->model);
-    TRY(token_data_accumulation(job, job->context, &session->micro_steps));
+    TRY(token_data_accumulation(job, job->context * session->model->texts, &session->micro_steps));
     session->settings.accumulation_steps = session->micro_steps;
     if (train_job_has_data(job) || !session->headers_only)
         TRY(token_data_open(job, &model, job->context, !session->headers_only, &session->tokens));
@@ -189,8 +191,8 @@ static union op_attrs *find_loss(struct graph *graph)
     for (int i = 0; i < graph->op_count; i++) {
         struct graph_op *op = &graph->ops[i];
         if (op->kind == OP_NLL_LOSS || op->kind == OP_CROSS_ENTROPY ||
-            op->kind == OP_ELEMENT_LOSS || op->kind == OP_LINEAR_CROSS_ENTROPY ||
-            op->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD)
+            op->kind == OP_ELEMENT_LOSS || op->kind == OP_CONTRASTIVE_LOSS ||
+            op->kind == OP_LINEAR_CROSS_ENTROPY || op->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD)
             return &op->attrs;
     }
     return NULL;
@@ -217,11 +219,18 @@ static double count_flops(const struct graph *graph)
     return flops;
 }
 
+/* What the evaluation counts besides the loss. */
+static bool has_tally(const struct model *model)
+{
+    return model->target != TARGET_TOKEN && model->target != TARGET_PAIR;
+}
+
 static status_t build_graphs_as(struct train_session *session)
 {
     const struct train_job *job = session->job;
     int64_t time = session->model->tokens ? job->context : 0;
     const struct graph_options train = {.batch_size = job->batch_size,
+                                        .world = job->world,
                                         .time = time,
                                         .train = true,
                                         .dropout = job->dropout,
@@ -229,6 +238,7 @@ static status_t build_graphs_as(struct train_session *session)
                                         .accumulate = accumulation_of(job) == ACCUMULATION_LOCAL,
                                         .checkpoint = job->checkpoint,
                                         .checkpoint_count = job->checkpoint_count,
+                                        .recompute = job->recompute,
                                         .compute_dtype = job->plan.gathered_dtype,
                                         .parameter_dtypes = session->parameter_dtypes,
                                         .module_dtypes = session->module_dtypes};
@@ -243,10 +253,11 @@ static status_t build_graphs_as(struct train_session *session)
     if (!job->evaluate) return NULL;
 
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
+                                           .world = job->world,
                                            .time = time,
                                            .count_correct = session->model->target != TARGET_TOKEN,
-                                           .tally = session->model->tokens &&
-                                                    session->model->target != TARGET_TOKEN,
+                                           .tally = has_tally(session->model),
+                                           .ranks = job->world,
                                            .documents = job->windows == WINDOWS_PACKED,
                                            .compute_dtype = job->plan.gathered_dtype,
                                            .parameter_dtypes = session->parameter_dtypes,
@@ -311,7 +322,7 @@ static status_t check_dtypes(const struct train_session *session, const struct u
         if (parameters[p] != session->parameter_dtypes[p])
             status = status_new(STATUS_INVALID_ARGUMENT,
                                 "ops are prepared for %s as %s, but unit %s would have it as %s: "
-                                "with bf16 a change of policy cannot change what is sharded",
+                                "a change of policy cannot change that",
                                 model->parameters[p].name, dtype_name(session->parameter_dtypes[p]),
                                 units->units[units->unit_of_parameter[p]].name,
                                 dtype_name(parameters[p]));
@@ -415,6 +426,13 @@ static status_t prepare_data(struct train_session *session)
     return image_set_prepare(&session->test_set);
 }
 
+/* Host memory for redundancy, less what the process has for it already. */
+static uint64_t kept_bytes_to_come(const struct train_session *session)
+{
+    uint64_t needed = train_session_kept_bytes(session), there = session->job->kept_bytes;
+    return needed > there ? needed - there : 0;
+}
+
 static status_t set_up(struct train_session *session, bool unplanned)
 {
     const struct train_job *job = session->job;
@@ -440,8 +458,11 @@ static status_t set_up(struct train_session *session, bool unplanned)
     if (unplanned) return NULL;
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
     if (session->headers_only) return NULL; /* a planning caller checks whether it fits */
-    TRY(plan_check_fits(session->plan, 0, device_memory_bytes(session->device)));
-    TRY(check_host(session, session->plan, train_session_staging_bytes(session)));
+    bool host = device_is_host(session->device);
+    uint64_t kept = kept_bytes_to_come(session);
+    TRY(plan_check_fits(session->plan, host ? kept : 0, device_memory_bytes(session->device)));
+    TRY(check_host(session, session->plan,
+                   train_session_staging_bytes(session) + (host ? 0 : kept)));
     return prepare_data(session);
 }
 
@@ -558,9 +579,9 @@ uint64_t train_session_memory_peak(const struct train_session *session)
     return atomic_load(&session->memory_peak);
 }
 
-bool train_session_evaluates(const struct train_session *session)
+uint64_t train_session_evaluates(const struct train_session *session)
 {
-    return atomic_load(&session->evaluates);
+    return atomic_load(&session->evaluates) ? atomic_load(&session->evaluated_batch) : 0;
 }
 
 uint64_t train_session_step(const struct train_session *session)
@@ -598,12 +619,36 @@ void train_session_look(struct train_session *session,
     pthread_mutex_unlock(&session->mutex);
 }
 
+void train_session_set_spare(struct train_session *session, const struct train_spare *spare)
+{
+    pthread_mutex_lock(&session->mutex);
+    session->spare = *spare;
+    if (spare->comm != NULL && session->abort_reason != NULL)
+        comm_abort(spare->comm, session->abort_reason);
+    pthread_mutex_unlock(&session->mutex);
+}
+
+uint64_t train_session_kept_bytes(const struct train_session *session)
+{
+    const struct kept_shape shape = train_job_kept_shape(session->job, session->rank);
+    if (session->plan == NULL) return 0;
+    return kept_plan_bytes(session->plan, &shape);
+}
+
+uint64_t train_session_kept_sent_bytes(const struct train_session *session)
+{
+    const struct kept_shape shape = train_job_kept_shape(session->job, session->rank);
+    if (session->plan == NULL) return 0;
+    return kept_plan_sent_bytes(session->plan, &shape);
+}
+
 void train_session_abort(struct train_session *session, const char *why)
 {
     pthread_mutex_lock(&session->mutex);
     if (session->abort_reason == NULL) session->abort_reason = mem_strdup(why);
     if (session->executor != NULL) executor_abort(session->executor, why);
     if (session->comm != NULL) comm_abort(session->comm, why);
+    if (session->spare.comm != NULL) comm_abort(session->spare.comm, why);
     pthread_mutex_unlock(&session->mutex);
 }
 

@@ -5,7 +5,7 @@
 #ifndef FSDPD_TRAIN_SESSION_H
 #define FSDPD_TRAIN_SESSION_H
 
-#include "checkpoint/capture.h"
+#include "checkpoint/kept.h"
 #include "runtime/executor.h"
 #include "train/job.h"
 #include "train/scores.h"
@@ -46,7 +46,7 @@ uint64_t train_session_steps(const struct train_session *session);       /* of t
 uint32_t train_session_micro_steps(const struct train_session *session); /* batches of a step */
 /* Floating-point operations of a training step on all ranks, without repetitions. */
 double train_session_step_flops(const struct train_session *session);
-int64_t train_session_context(const struct train_session *session);      /* tokens of a window */
+int64_t train_session_context(const struct train_session *session); /* tokens of a window */
 /* Measures an epoch of a dataset's rows. *known is false for other data, and for data too large to
  * read here. */
 status_t train_session_measure(const struct train_session *session, struct token_measure *measure,
@@ -78,7 +78,8 @@ struct train_metrics {
     /* Mean per step: busy times of the lanes; for communication, the part not overlapped by
      * compute. */
     double compute_seconds, communication_seconds, exposed_communication_seconds;
-    double data_wait_share; /* of this rank's time: waiting for a batch, 0 to 1 */
+    double redundancy_seconds; /* mean per step: waiting for redundancy in memory */
+    double data_wait_share;    /* of this rank's time: waiting for a batch, 0 to 1 */
 };
 
 struct train_epoch {
@@ -87,6 +88,7 @@ struct train_epoch {
     double epochs_done;                     /* fractional, if the run's steps ended before it */
     double train_loss, test_loss, accuracy; /* losses: mean per sample over all ranks */
     uint64_t correct, test_samples;
+    struct train_scores scores; /* of the evaluation */
     double seconds;
     bool evaluated;
 };
@@ -99,6 +101,27 @@ struct train_validation {
     uint64_t tokens; /* number of targets that count */
     struct train_scores scores;
     double seconds;
+};
+
+struct train_wrap_change {
+    status_t refused;    /* the reason why no rank changed, owned by the caller; NULL: all did */
+    uint64_t peak_bytes; /* the maximum allocated during the change */
+    double seconds;
+};
+
+enum { TRAIN_TUNE_MAX = 4 }; /* candidates, with the job's own units */
+
+/* What became of a job's `tune`, by candidate: the job's own units, then its list. */
+struct train_tuned {
+    int count;
+    struct train_trial {
+        double seconds;   /* median of a step; 0: not measured */
+        status_t refused; /* why it was not tried; NULL: it was, or its turn did not come */
+    } trials[TRAIN_TUNE_MAX];
+    int kept;              /* the candidate that the run continues with; -1: see `stopped` */
+    const char *stopped;   /* why nothing was decided; a constant; NULL: it was */
+    uint64_t peak_bytes;   /* of the last change */
+    double change_seconds; /* of all changes */
 };
 
 /* The run's callbacks, called on the thread of train_session_run. */
@@ -129,8 +152,16 @@ struct train_hooks {
     /* Before `resumed`, on rank 0: the output of pack_reports in the checkpoint's capture_target.
      * May be NULL. */
     void (*reports)(void *user, const void *bytes, size_t size);
+    /* On a rank that has kept the state from which a run continues: appends reports up to `step`
+     * for `reports`. May be NULL. */
+    void (*pack_reports)(void *user, uint64_t step, struct buf *out);
     /* Every rank, at most once: a shortcoming of its device (executor_take_note). */
     void (*noted)(void *user, const char *note);
+    /* Every rank: the run tried to change to units of its job's `tune`, outside of run_orders. The
+     * executor is that of train_session_executor now. */
+    void (*rewrapped)(void *user, uint64_t step, const struct train_wrap_change *change);
+    /* Every rank, once, for a job with a `tune`: what came of it. */
+    void (*tuned)(void *user, uint64_t step, const struct train_tuned *tuned);
 };
 
 /*
@@ -143,11 +174,31 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                            status_t (*finish)(void *user, struct executor *executor,
                                               uint64_t step)) FSDPD_MUST_USE;
 
-struct train_wrap_change {
-    status_t refused;    /* the reason why no rank changed, owned by the caller; NULL: all did */
-    uint64_t peak_bytes; /* the maximum allocated during the change */
-    double seconds;
+/* Redundancy in memory (train_job's `redundancy`), of a run that is about to begin. */
+struct train_spare {
+    struct kept *kept; /* this process's, of this run: kept_begin; NULL: none */
+    struct comm *comm; /* a group of host memory besides the training's; NULL with one rank */
+    uint32_t attempt;  /* from 1 */
+    uint32_t since;    /* what attempts before this one kept is stale; 0: all of it is */
+    bool shared;       /* ranks whose processes can share memory do */
 };
+void train_session_set_spare(struct train_session *session, const struct train_spare *spare);
+
+/*
+ * Only from run_orders, on every rank at the same boundary with the same `leaves` (by rank): keeps
+ * the state of this step in memory, so that the next attempt can continue from it without the ranks
+ * that leave. Then rank 0 calls `confirm` (may be NULL), whose error refuses. *refused becomes the
+ * same on all ranks: the reason why the next attempt could not, FAILED_PRECONDITION without
+ * redundancy or if shards would be lost; NULL: it can, and the caller ends the run. The run may
+ * continue in either case. A returned error must end it.
+ */
+status_t train_session_hand_over(struct train_session *session, const bool *leaves,
+                                 status_t (*confirm)(void *user), void *user,
+                                 status_t *refused) FSDPD_MUST_USE;
+
+/* Host memory for it per rank, and bytes that a rank sends in each update. */
+uint64_t train_session_kept_bytes(const struct train_session *session);
+uint64_t train_session_kept_sent_bytes(const struct train_session *session);
 
 /*
  * Only from run_orders, on every rank at the same boundary with the same policy: gives the run the
@@ -176,9 +227,12 @@ struct executor *train_session_executor(const struct train_session *session);
 void train_session_abort(struct train_session *session, const char *why);
 
 uint64_t
-train_session_memory_peak(const struct train_session *session);    /* measured, 0 before a run */
-uint64_t train_session_step(const struct train_session *session);  /* from any thread */
-bool train_session_evaluates(const struct train_session *session); /* the same */
+train_session_memory_peak(const struct train_session *session);   /* measured, 0 before a run */
+uint64_t train_session_step(const struct train_session *session); /* from any thread */
+
+/* The number of the batch that an evaluation is at, from 1 over all of the run; 0: it trains. From
+ * any thread. */
+uint64_t train_session_evaluates(const struct train_session *session);
 
 /* Time that this rank itself has taken for its steps so far: to compute, and to wait for batches,
  * not for the other ranks. From any thread. */

@@ -39,6 +39,7 @@ struct train_session {
 
     _Atomic uint64_t step, memory_peak;
     _Atomic bool evaluates;
+    _Atomic uint64_t evaluated_batch; /* the last one begun, of all evaluations of the run */
     _Atomic int64_t own_ns;      /* see train_session_own_ns */
     _Atomic(const char *) place; /* see train_session_look; NULL: not in a run */
     _Atomic int64_t place_since_ns;
@@ -48,6 +49,7 @@ struct train_session {
     char *abort_reason;    /* NULL until aborted */
     struct executor *executor;
     struct comm *comm;
+    struct train_spare spare; /* of it, train_session_abort uses the communicator */
 };
 
 /* Builds units and a plan for the session's graphs. After an error the caller frees what was

@@ -83,7 +83,8 @@ static const struct {
 
 static const char *target_keys[] = {[TARGET_TOKEN_CLASS] = "token_classes",
                                     [TARGET_CLASS] = "classes",
-                                    [TARGET_NUMBERS] = "targets"};
+                                    [TARGET_NUMBERS] = "targets",
+                                    [TARGET_PAIR] = "texts"};
 
 /* A dataset with labels is not for a model that predicts tokens. */
 static status_t refuse_labels(const struct dataset_dir *dataset, enum dataset_split_name name)
@@ -104,6 +105,7 @@ static status_t open_labels(const struct dataset_dir *dataset, const struct toke
                             enum dataset_split_name name, struct token_split *split)
 {
     if (model->target == TARGET_TOKEN) return refuse_labels(dataset, name);
+    if (model->target == TARGET_PAIR) return NULL;
     const struct npy *labels = dataset_dir_array(dataset, name, label_arrays[model->target].array);
     if (labels == NULL)
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -134,6 +136,7 @@ static status_t open_dataset_split(const struct train_job *job, struct token_sou
     *split = (struct token_split){.file = file,
                                   .count = file->count,
                                   .mask = dataset_dir_array(dataset, name, DATASET_ARRAY_MASK),
+                                  .texts = model->texts,
                                   .padding = (int32_t)model->padding,
                                   .packed = job->windows == WINDOWS_PACKED};
     TRY(open_labels(dataset, model, name, split));
@@ -159,6 +162,11 @@ static status_t open_dataset(const struct train_job *job, const struct token_pat
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: its vocabulary has %" PRId64 " ids, but the model's has %" PRId64,
                           dataset->path, dataset->vocabulary, model->vocabulary);
+    if (dataset->texts != (model->texts > 1 ? model->texts : 1))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %" PRId64 " of its documents belong together (texts), but the model "
+                          "takes %" PRId64,
+                          dataset->path, dataset->texts, model->texts > 1 ? model->texts : 1);
     TRY(open_dataset_split(job, source, model, DATASET_TRAIN, &source->train));
     TRY(open_dataset_split(job, source, model, DATASET_VALIDATION, &source->validation));
     if (source->validation.file != NULL || !job->evaluate || job->source_count > 1) return NULL;
@@ -239,24 +247,26 @@ static int64_t evaluated_rows(const struct train_job *job, int64_t rows)
     return (int64_t)(job->evaluate_batches * each);
 }
 
-/* Labels are of documents, each in a window of its own. */
-static status_t check_label_settings(const struct train_job *job, const char *key)
+/* Labels are of documents, each in a window of its own; so are the texts of pairs. */
+static status_t check_label_settings(const struct train_job *job, enum model_target target)
 {
+    const char *key = target_keys[target];
+    bool pairs = target == TARGET_PAIR;
     if (job->data_format != DATA_DATASET)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "data.format: the model has '%s', so the data need labels: expected "
+                          "data.format: the model has '%s', so the data need %s: expected "
                           "dataset",
-                          key);
+                          key, pairs ? "pairs" : "labels");
     if (job->masked)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "data.objective: the model has '%s', so its targets are labels and not "
+                          "data.objective: the model has '%s', so its targets are %s and not "
                           "masked tokens",
-                          key);
+                          key, pairs ? "pairs" : "labels");
     if (job->windows == WINDOWS_DOCUMENT) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
-                      "data.windows: the model has '%s', so each window is one labelled document: "
+                      "data.windows: the model has '%s', so each window is one %s: "
                       "expected document",
-                      key);
+                      key, pairs ? "text" : "labelled document");
 }
 
 static status_t check_settings(const struct train_job *job, const struct token_data *data)
@@ -271,8 +281,7 @@ static status_t check_settings(const struct train_job *job, const struct token_d
             STATUS_INVALID_ARGUMENT,
             "data.objective: masked needs data.windows: continuous, as attention would "
             "see what fills up a document's window");
-    if (data->model.target != TARGET_TOKEN)
-        TRY(check_label_settings(job, target_keys[data->model.target]));
+    if (data->model.target != TARGET_TOKEN) TRY(check_label_settings(job, data->model.target));
     if (job->data_format == DATA_TOKENS && job->evaluate && job->validation_path == NULL &&
         job->validation_fraction <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -378,6 +387,7 @@ static int64_t target_count(const struct token_data *data, const struct token_sp
     switch (data->model.target) {
     case TARGET_TOKEN:
     case TARGET_TOKEN_CLASS: return split->length;
+    case TARGET_PAIR:
     case TARGET_CLASS: return 1;
     case TARGET_NUMBERS: return data->model.numbers;
     }
@@ -390,7 +400,8 @@ struct token_rows token_data_rows(const struct token_data *data, const struct tr
     const struct token_stream *stream = validation ? &data->validation : &data->train;
     return (struct token_rows){.splits = stream->splits,
                                .mixture = &stream->mixture,
-                               .length = stream->splits[0]->length,
+                               .length = stream->splits[0]->length *
+                                         (data->model.texts > 1 ? data->model.texts : 1),
                                .targets = target_count(data, stream->splits[0]),
                                .padding = (int32_t)data->model.padding,
                                .vocabulary = data->model.vocabulary,

@@ -9,10 +9,15 @@
 
 enum { MASK_BLOCK = 1 << 16 };
 
-/* Without labels, the last token of a document is a target only. */
+/* The last token of a document is only a target, if the targets are the next tokens. */
+static int64_t document_length(const struct token_split *split, int64_t begin, int64_t end)
+{
+    return end - begin - (split->labels.npy == NULL && split->texts <= 1);
+}
+
 static int64_t document_targets(const struct token_split *split, int64_t begin, int64_t end)
 {
-    int64_t count = end - begin - (split->labels.npy == NULL);
+    int64_t count = document_length(split, begin, end);
     return count < split->length ? count : split->length;
 }
 
@@ -53,8 +58,10 @@ status_t token_split_cut(struct token_split *split, int64_t length, int64_t extr
         TRY(pack(split, shuffle, seed));
         return windows_init(&split->windows, 0, split->packing.rows, 1, 0, shuffle, seed);
     }
-    if (split->documents != NULL) /* windows of one: an order of the documents */
-        return windows_init(&split->windows, 0, split->documents->count - 1, 1, 0, shuffle, seed);
+    int64_t texts = split->texts > 1 ? split->texts : 1;
+    if (split->documents != NULL) /* windows of one: an order of the documents, or of pairs */
+        return windows_init(&split->windows, 0, (split->documents->count - 1) / texts, 1, 0,
+                            shuffle, seed);
     return windows_init(&split->windows, split->first, split->count, length, extra, shuffle, seed);
 }
 
@@ -136,17 +143,37 @@ static status_t read_documents(const struct token_split *split, int64_t place, i
     return NULL;
 }
 
+/* Reads a document from its start, and fills up the window behind it. */
+static status_t read_window(const struct token_split *split, int64_t number, int64_t vocabulary,
+                            int32_t *tokens, int64_t *begin, int64_t *count)
+{
+    TRY(find_document(split, number, begin, count));
+    TRY(token_file_read(split->file, *begin, *count, vocabulary, tokens));
+    for (int64_t at = *count; at < split->length; at++) tokens[at] = split->padding;
+    return NULL;
+}
+
 static status_t read_labelled(const struct token_split *split, int64_t number, int64_t vocabulary,
                               int32_t *tokens, int32_t *targets, int64_t *samples)
 {
     int64_t begin = 0, count = 0, width = split->label_width;
-    TRY(find_document(split, number, &begin, &count));
-    TRY(token_file_read(split->file, begin, count, vocabulary, tokens));
-    for (int64_t at = count; at < split->length; at++) tokens[at] = split->padding;
+    TRY(read_window(split, number, vocabulary, tokens, &begin, &count));
     if (!split->token_labels)
         return target_array_read(&split->labels, number * width, width, targets, samples);
     for (int64_t at = count; at < split->length; at++) targets[at] = -1;
     return target_array_read(&split->labels, begin, count, targets, samples);
+}
+
+static status_t read_texts(const struct token_split *split, int64_t place, int64_t vocabulary,
+                           int32_t *tokens, int32_t *targets, int64_t *samples)
+{
+    int64_t begin = 0, count = 0;
+    for (int64_t k = 0; k < split->texts; k++)
+        TRY(read_window(split, place * split->texts + k, vocabulary, tokens + k * split->length,
+                        &begin, &count));
+    targets[0] = 0;
+    *samples = 1;
+    return NULL;
 }
 
 status_t token_split_starts(const struct token_split *split, int64_t row, int32_t *starts)
@@ -169,6 +196,7 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
     int64_t place = windows_place(&split->windows, row);
     if (split->labels.npy != NULL)
         return read_labelled(split, place, vocabulary, tokens, targets, samples);
+    if (split->texts > 1) return read_texts(split, place, vocabulary, tokens, targets, samples);
     if (split->documents != NULL)
         return read_documents(split, place, vocabulary, tokens, targets, samples);
     if (targets == NULL)
@@ -182,11 +210,12 @@ static status_t measure_document(const struct token_split *split, int64_t number
     int64_t begin = 0, end = 0, samples = 0;
     TRY(dataset_document(split->documents, number, split->file->count, &begin, &end));
     int64_t count = document_targets(split, begin, end);
-    if (split->labels.npy == NULL) TRY(apply_mask(split->mask, begin + 1, count, NULL, &samples));
+    if (split->labels.npy == NULL && split->texts <= 1)
+        TRY(apply_mask(split->mask, begin + 1, count, NULL, &samples));
     else if (split->token_labels) TRY(target_array_count(&split->labels, begin, count, &samples));
     measure->filled += count;
     measure->counted += samples;
-    measure->cut += end - begin - (split->labels.npy == NULL) > split->length;
+    measure->cut += document_length(split, begin, end) > split->length;
     measure->packed += split->packed && count > 0;
     return NULL;
 }

@@ -19,6 +19,7 @@
 #include "runtime/backend.h"
 #include "worker/attempt_internal.h"
 #include "worker/job_message.h"
+#include "worker/unlisted_reports.h"
 
 /* Of all ranks' devices, if something is known of this worker's; else 0. */
 static double peak_flops(const struct worker_attempt *attempt, const struct device *device)
@@ -57,7 +58,8 @@ void attempt_beat(struct worker_attempt *attempt, Fsdpd__V1__Heartbeat *heartbea
     pthread_mutex_lock(&attempt->lock);
     if (attempt->session != NULL) {
         heartbeat->step = train_session_step(attempt->session);
-        heartbeat->evaluates = train_session_evaluates(attempt->session);
+        heartbeat->evaluated_batch = train_session_evaluates(attempt->session);
+        heartbeat->evaluates = heartbeat->evaluated_batch > 0;
         heartbeat->own_us = (uint64_t)train_session_own_ns(attempt->session) / 1000;
     }
     if (attempt->comm != NULL) {
@@ -137,8 +139,36 @@ static status_t new_checkpointer(struct worker_attempt *attempt,
     const Fsdpd__V1__CheckpointSpec *spec = attempt->assignment->spec->checkpoint;
     const struct checkpoint_settings *own = &settings->job.checkpoints;
     if (own->folder == NULL) return NULL;
+    if (own->resume && attempt->side.rank == 0)
+        log_status(LOG_WARNING, "unlisted_checkpoints_not_found",
+                   unlisted_reports_post(&attempt->side, own, attempt->assignment));
     return checkpointer_new(&attempt->side, own->root, own->folder,
                             spec != NULL ? spec->keep : JOB_CHECKPOINTS_KEPT, checkpointer);
+}
+
+/* Joins the group for redundancy in memory: of host memory, apart from the training's. */
+static status_t open_spare(struct worker_attempt *attempt, struct train_session *session)
+{
+    const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    if (attempt->spare == NULL) return NULL;
+    attempt_at(attempt, "joins the group for redundancy", assignment->world > 1);
+    if (assignment->world > 1)
+        TRY(side_group_join(&attempt->side, &attempt->rendezvous, "redundancy", true,
+                            &attempt->spare_comm));
+    const struct train_spare spare = {.kept = &attempt->spare->kept,
+                                      .comm = attempt->spare_comm,
+                                      .attempt = assignment->attempt,
+                                      .since = assignment->kept_since,
+                                      .shared = attempt->side.shared};
+    train_session_set_spare(session, &spare);
+    return NULL;
+}
+
+static void close_spare(struct worker_attempt *attempt, struct train_session *session)
+{
+    train_session_set_spare(session, &(struct train_spare){0});
+    comm_free(attempt->spare_comm);
+    attempt->spare_comm = NULL;
 }
 
 static status_t join_and_train(struct worker_attempt *attempt, struct device *device,
@@ -160,9 +190,10 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     if (world > 1)
         log_event(LOG_INFO, "group_joined", "world=%d transport=\"%s\" through_host_memory=%d",
                   world, comm_transport(comm), assignment->staged);
+    status_t status = open_spare(attempt, session);
     attempt_at(attempt, "begins to train", false);
     struct puller *puller = NULL;
-    status_t status = puller_new(&attempt->side, &puller);
+    if (status == NULL) status = puller_new(&attempt->side, &puller);
     struct checkpointer *checkpointer = NULL;
     if (status == NULL) status = new_checkpointer(attempt, settings, &checkpointer);
     if (status == NULL) status = publish(attempt, session, comm, puller, checkpointer);
@@ -180,6 +211,9 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
         .resumed = attempt_note_resumed,
         .noted = attempt_log_note,
         .reports = attempt_note_reports,
+        .rewrapped = attempt_note_wrap,
+        .tuned = attempt_report_tuned,
+        .pack_reports = attempt->spare != NULL ? attempt_pack_kept : NULL,
     };
     if (status == NULL)
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
@@ -197,6 +231,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     status_t published = publish(attempt, session, NULL, NULL, NULL);
     puller_free(puller); /* not before: an abort may have been reaching into it */
     checkpointer_free(checkpointer);
+    close_spare(attempt, session);
     comm_free(comm);
     return status_first(status, status_first(pulled, published));
 }
@@ -219,6 +254,7 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
     struct job_settings settings;
     TRY(job_settings_init_attempt(&settings, assignment, attempt->options));
     attempt->side.shared = !settings.job.gloo;
+    if (attempt->spare != NULL) settings.job.kept_bytes = kept_bytes(&attempt->spare->kept);
     attempt->op_times = (struct op_times){.interval = assignment->spec->train->trace_interval,
                                           .adds_up = assignment->rank == 0};
     struct device *device = NULL;
@@ -259,7 +295,7 @@ static void *attempt_thread(void *argument)
 
 struct worker_attempt *attempt_start(struct link *link, struct mailbox *mailbox,
                                      const struct worker_options *options,
-                                     const Fsdpd__V1__Assignment *assignment,
+                                     const Fsdpd__V1__Assignment *assignment, struct spare *spare,
                                      void (*ended)(void *user), void *user)
 {
     struct worker_attempt *attempt = mem_alloc(sizeof *attempt);
@@ -267,6 +303,7 @@ struct worker_attempt *attempt_start(struct link *link, struct mailbox *mailbox,
     attempt->mailbox = mailbox;
     attempt->options = options;
     attempt->assignment = message_copy(assignment);
+    if (spare_is_used(attempt->assignment)) attempt->spare = spare;
     attempt->ended = ended;
     attempt->user = user;
     attempt->store = (struct store_access){link, &attempt->gate, attempt->assignment->store};

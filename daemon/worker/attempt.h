@@ -6,14 +6,16 @@
 #define FSDPD_WORKER_ATTEMPT_H
 
 #include "worker/link.h"
+#include "worker/spare.h"
 
 struct worker_attempt;
 
-/* `ended` is called on the loop's thread when the attempt's thread has finished and everything has
- * been reported to the coordinator; the callee then calls attempt_free. */
+/* `spare` is used until the attempt is freed. `ended` is called on the loop's thread when the
+ * attempt's thread has finished and everything has been reported to the coordinator; the callee
+ * then calls attempt_free. */
 struct worker_attempt *attempt_start(struct link *link, struct mailbox *mailbox,
                                      const struct worker_options *options,
-                                     const Fsdpd__V1__Assignment *assignment,
+                                     const Fsdpd__V1__Assignment *assignment, struct spare *spare,
                                      void (*ended)(void *user), void *user);
 void attempt_free(struct worker_attempt *attempt);
 

@@ -20,6 +20,7 @@ struct queued_order {
     Fsdpd__V1__SetWrapOrder *wrap; /* another policy, else NULL; lives as long as the attempt */
     uint64_t checkpoint;           /* of a checkpoint, else 0 */
     bool pause;                    /* the attempt ends with it */
+    Fsdpd__V1__CheckpointOrder *memory; /* that need not be on the disk, else NULL; as `wrap` */
 };
 
 /* Orders that other ranks may have missed when the coordinator went. */
@@ -33,6 +34,9 @@ struct worker_attempt {
     void (*ended)(void *user);
     void *user;
     pthread_t thread;
+
+    struct spare *spare;     /* NULL without redundancy in memory */
+    struct comm *spare_comm; /* its group; training thread */
 
     struct gate gate; /* for everything that waits for the coordinator */
     struct store_access store;
@@ -79,6 +83,8 @@ void attempt_note_resumed(void *user, uint64_t step, const char *name, const cha
 void attempt_log_note(void *user, const char *note);
 /* Logs the device's notes since the last call. */
 void attempt_log_device_notes(struct worker_attempt *attempt);
+/* Those that this process keeps of the job. */
+void attempt_pack_kept(void *user, uint64_t step, struct buf *out);
 void attempt_note_reports(void *user, const void *bytes, size_t size);
 void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps);
 void attempt_report_metrics(void *user, const struct train_metrics *metrics);
@@ -87,6 +93,8 @@ void attempt_report_validation(void *user, const struct train_validation *valida
 /* Rank 0 reports the outcome of a change of units. */
 void attempt_report_wrap(struct worker_attempt *attempt, uint64_t number, uint64_t step,
                          const struct train_wrap_change *change);
+/* Rank 0 reports what came of fsdp.tune. */
+void attempt_report_tuned(void *user, uint64_t step, const struct train_tuned *tuned);
 /* The end; takes ownership of `status`. */
 void attempt_report_finished(struct worker_attempt *attempt, status_t status);
 
@@ -95,6 +103,8 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status);
 uint64_t attempt_latest_order(void *user);
 status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *executor,
                             uint64_t step);
+/* The units were changed, or could not be. */
+void attempt_note_wrap(void *user, uint64_t step, const struct train_wrap_change *change);
 /* and one that the job's own settings ask for. */
 status_t attempt_take_checkpoint(void *user);
 /* That of the last step. */

@@ -14,6 +14,9 @@
 #include "worker/attempt_internal.h"
 #include "worker/job_message.h"
 
+/* For an answer of a coordinator that is there. */
+enum { CONFIRM_MS = 1 };
+
 uint64_t attempt_latest_order(void *user)
 {
     struct worker_attempt *attempt = user;
@@ -46,13 +49,15 @@ static status_t take_order(struct worker_attempt *attempt, uint64_t sequence,
     return status;
 }
 
-static void note_wrap(struct worker_attempt *attempt, uint64_t step,
-                      const struct train_wrap_change *change)
+void attempt_note_wrap(void *user, uint64_t step, const struct train_wrap_change *change)
 {
+    struct worker_attempt *attempt = user;
     if (change->refused != NULL) {
         log_status(LOG_WARNING, "wrap_refused", status_copy(change->refused));
         return;
     }
+    tracer_end(&attempt->tracer); /* their executor has been freed */
+    op_times_end(&attempt->op_times);
     const struct plan *plan = train_session_plan(attempt->session);
     if (plan->peak_bytes > attempt->memory_planned) attempt->memory_planned = plan->peak_bytes;
     if (change->peak_bytes > attempt->memory_planned) attempt->memory_planned = change->peak_bytes;
@@ -72,11 +77,7 @@ static status_t set_wrap(struct worker_attempt *attempt, const Fsdpd__V1__SetWra
     status_t status = train_session_set_wrap(attempt->session, &policy, &change);
     free(units);
     if (status != NULL) return status;
-    if (change.refused == NULL) { /* their executor has been freed */
-        tracer_end(&attempt->tracer);
-        op_times_end(&attempt->op_times);
-    }
-    note_wrap(attempt, step, &change);
+    attempt_note_wrap(attempt, step, &change);
     if (attempt->assignment->rank == 0) attempt_report_wrap(attempt, order->change, step, &change);
     status_free(change.refused);
     return NULL;
@@ -101,6 +102,63 @@ status_t attempt_save_last(void *user, int round, bool taken, status_t *outcome)
         return status_new(STATUS_ABORTED, "%s", attempt->gate.closed);
     if (round > 0 || !taken) TRY(checkpointer_add_last(attempt->checkpointer, capture, attempt));
     return checkpointer_wait(attempt->checkpointer, outcome);
+}
+
+/* Rank 0 asks the coordinator whether the next attempt will follow at once. */
+struct confirmation {
+    struct worker_attempt *attempt;
+    const char *key;
+};
+
+static status_t confirm(void *user)
+{
+    const struct confirmation *own = user;
+    const struct rendezvous *store = &own->attempt->rendezvous;
+    void *value = NULL;
+    size_t size = 0;
+    if (!link_is_attached(own->attempt->link))
+        return status_new(STATUS_UNAVAILABLE, "fsdpd is away");
+    status_t status = store->get(store->user, own->key, CONFIRM_MS, &value, &size);
+    bool allowed = status == NULL && size == 1 && *(char *)value == '1';
+    free(value);
+    if (status_code(status) == STATUS_ABORTED || allowed) return status;
+    bool restarted = status_code(status) == STATUS_NOT_FOUND;
+    status_free(status);
+    return status_new(STATUS_UNAVAILABLE,
+                      restarted ? "fsdpd was restarted" : "fsdpd is shutting down");
+}
+
+/* *refused: why the state has to be on the disk; NULL: it is in memory. */
+static status_t hand_over(struct worker_attempt *attempt, const Fsdpd__V1__CheckpointOrder *order,
+                          status_t *refused)
+{
+    const uint32_t world = attempt->assignment->world;
+    bool *leaves = mem_alloc_array(world, sizeof *leaves);
+    for (size_t i = 0; i < order->n_leaving; i++)
+        if (order->leaving[i] < world) leaves[order->leaving[i]] = true;
+    struct confirmation confirmation = {attempt, order->memory};
+    status_t status =
+        train_session_hand_over(attempt->session, leaves, confirm, &confirmation, refused);
+    free(leaves);
+    return status;
+}
+
+/* Ends the attempt, if its state can be in memory; *why is the reason if not. An earlier checkpoint
+ * that is being written is complete first. */
+static status_t leave_in_memory(struct worker_attempt *attempt, const struct queued_order *order,
+                                uint64_t step, status_t *why)
+{
+    status_t outcome = NULL;
+    if (attempt->checkpointer != NULL) TRY(checkpointer_wait(attempt->checkpointer, &outcome));
+    status_free(outcome);
+    TRY(hand_over(attempt, order->memory, why));
+    if (*why != NULL) {
+        log_status(LOG_INFO, "not_in_memory", status_copy(*why));
+        return NULL;
+    }
+    attempt->paused = true;
+    return status_new(STATUS_CANCELLED, "continues from step %llu in memory",
+                      (unsigned long long)step);
 }
 
 /* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is.
@@ -129,6 +187,22 @@ static status_t order_checkpoint(struct worker_attempt *attempt, const struct qu
     return NULL;
 }
 
+/* In memory if the order allows that and it is possible, otherwise on the disk. */
+static status_t leave_state(struct worker_attempt *attempt, const struct queued_order *order,
+                            uint64_t step)
+{
+    status_t why = NULL;
+    if (order->memory != NULL) TRY(leave_in_memory(attempt, order, step, &why));
+    status_t status = order_checkpoint(attempt, order, step);
+    if (why != NULL && attempt->paused) {
+        status_free(status);
+        status = status_new(STATUS_CANCELLED, "continues from step %llu with a checkpoint (%s)",
+                            (unsigned long long)step, status_message(why));
+    }
+    status_free(why);
+    return status;
+}
+
 status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
 {
     struct worker_attempt *attempt = user;
@@ -142,7 +216,7 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
             continue;
         }
         if (order.checkpoint != 0) {
-            TRY(order_checkpoint(attempt, &order, step));
+            TRY(leave_state(attempt, &order, step));
             continue;
         }
         if (order.trace != 0) {
@@ -168,6 +242,12 @@ static void keep_in_tail(struct worker_attempt *attempt, const Fsdpd__V1__Order 
     *slot = message_copy(order);
 }
 
+static void free_messages(struct queued_order *order)
+{
+    if (order->wrap != NULL) fsdpd__v1__set_wrap_order__free_unpacked(order->wrap, NULL);
+    if (order->memory != NULL) fsdpd__v1__checkpoint_order__free_unpacked(order->memory, NULL);
+}
+
 void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
@@ -191,6 +271,7 @@ void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order
                order->checkpoint->number != 0) {
         queued.checkpoint = order->checkpoint->number;
         queued.pause = order->checkpoint->pause;
+        if (order->checkpoint->memory[0] != '\0') queued.memory = message_copy(order->checkpoint);
     } else {
         attempt_abort(attempt, "the coordinator sent an order of an unknown kind");
         return;
@@ -202,11 +283,12 @@ void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order
         keep_in_tail(attempt, order);
         queued.cancel_message = NULL;
         queued.wrap = NULL;
+        queued.memory = NULL;
     }
     pthread_cond_broadcast(&attempt->changed);
     pthread_mutex_unlock(&attempt->lock);
     free(queued.cancel_message); /* a repetition */
-    if (queued.wrap != NULL) fsdpd__v1__set_wrap_order__free_unpacked(queued.wrap, NULL);
+    free_messages(&queued);
 }
 
 void attempt_describe_orders(const struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *held)
@@ -222,8 +304,7 @@ void attempt_free_orders(struct worker_attempt *attempt)
 {
     for (int i = 0; i < attempt->order_count; i++) {
         free(attempt->orders[i].cancel_message);
-        if (attempt->orders[i].wrap != NULL)
-            fsdpd__v1__set_wrap_order__free_unpacked(attempt->orders[i].wrap, NULL);
+        free_messages(&attempt->orders[i]);
     }
     free(attempt->orders);
     for (int i = 0; i < TAIL_ORDERS; i++)

@@ -6,24 +6,19 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/resident.h"
+#include "proto/message.h"
 #include "worker/attempt_internal.h"
 #include "worker/logs.h"
 
-static void post_event(struct worker_attempt *attempt, Fsdpd__V1__AttemptEvent *event)
+static void post_event(const struct worker_attempt *attempt, Fsdpd__V1__AttemptEvent *event)
 {
-    event->job = mem_strdup(attempt->assignment->job);
-    event->attempt = attempt->assignment->attempt;
-    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
-    fsdpd__v1__worker_message__init(message);
-    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
-    message->event = event;
-    link_post(attempt->link, message);
+    link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
 }
 
-static Fsdpd__V1__AttemptEvent *attempt_event_new(void)
+static Fsdpd__V1__AttemptEvent *attempt_event_new(Fsdpd__V1__AttemptEvent__EventCase kind)
 {
-    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
-    fsdpd__v1__attempt_event__init(event);
+    Fsdpd__V1__AttemptEvent *event = MESSAGE_NEW(event, fsdpd__v1__attempt_event__init);
+    event->event_case = kind;
     return event;
 }
 
@@ -67,6 +62,12 @@ void attempt_log_device_notes(struct worker_attempt *attempt)
                   note);
 }
 
+void attempt_pack_kept(void *user, uint64_t step, struct buf *out)
+{
+    const struct worker_attempt *attempt = user;
+    spare_pack_metrics(attempt->spare, step, out);
+}
+
 void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps)
 {
     struct worker_attempt *attempt = user;
@@ -74,10 +75,8 @@ void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps)
     attempt->plan_hash = plan_hash;
     attempt->steps = steps;
     pthread_mutex_unlock(&attempt->lock);
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
-    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
-    event->started = mem_alloc(sizeof *event->started);
-    fsdpd__v1__started__init(event->started);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED);
+    event->started = MESSAGE_NEW(event->started, fsdpd__v1__started__init);
     event->started->plan_hash = plan_hash;
     event->started->steps = steps;
     attempt_log_device_notes(attempt); /* of the memory, too, by now */
@@ -99,8 +98,7 @@ static void add_op_times(struct op_times *times, Fsdpd__V1__Metrics *message)
     message->op_times_step = times->step;
     message->op_times = mem_alloc_array((size_t)times->count, sizeof *message->op_times);
     for (int i = 0; i < times->count; i++) {
-        Fsdpd__V1__OpTime *time = mem_alloc(sizeof *time);
-        fsdpd__v1__op_time__init(time);
+        Fsdpd__V1__OpTime *time = MESSAGE_NEW(time, fsdpd__v1__op_time__init);
         time->op = mem_strdup(times->times[i].kind);
         time->seconds = times->times[i].seconds;
         message->op_times[message->n_op_times++] = time;
@@ -108,15 +106,10 @@ static void add_op_times(struct op_times *times, Fsdpd__V1__Metrics *message)
     times->step = 0;
 }
 
-void attempt_report_metrics(void *user, const struct train_metrics *metrics)
+static Fsdpd__V1__Metrics *metrics_new(const struct worker_attempt *attempt,
+                                       const struct train_metrics *metrics)
 {
-    struct worker_attempt *attempt = user;
-    if (attempt->assignment->rank != 0) return;
-    logs_progress(metrics);
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
-    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
-    Fsdpd__V1__Metrics *message = event->metrics = mem_alloc(sizeof *message);
-    fsdpd__v1__metrics__init(message);
+    Fsdpd__V1__Metrics *message = MESSAGE_NEW(message, fsdpd__v1__metrics__init);
     message->step = metrics->step;
     message->epoch = metrics->epoch;
     message->loss = metrics->loss;
@@ -143,30 +136,26 @@ void attempt_report_metrics(void *user, const struct train_metrics *metrics)
     message->compute_seconds = metrics->compute_seconds;
     message->communication_seconds = metrics->communication_seconds;
     message->exposed_communication_seconds = metrics->exposed_communication_seconds;
+    message->redundancy_seconds = metrics->redundancy_seconds;
     message->data_wait_share = metrics->data_wait_share;
-    add_op_times(&attempt->op_times, message);
-    post_event(attempt, event);
+    return message;
 }
 
-void attempt_report_epoch(void *user, const struct train_epoch *epoch)
+void attempt_report_metrics(void *user, const struct train_metrics *metrics)
 {
     struct worker_attempt *attempt = user;
-    if (attempt->assignment->rank != 0) return;
-    logs_epoch(epoch);
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
-    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;
-    Fsdpd__V1__EpochEnd *message = event->epoch = mem_alloc(sizeof *message);
-    fsdpd__v1__epoch_end__init(message);
-    message->epoch = epoch->epoch;
-    message->train_loss = epoch->train_loss;
-    message->test_loss = epoch->test_loss;
-    message->accuracy = epoch->accuracy;
-    message->correct = epoch->correct;
-    message->test_samples = epoch->test_samples;
-    message->seconds = epoch->seconds;
-    message->evaluated = epoch->evaluated;
-    message->step = epoch->step;
-    message->epochs_done = epoch->epochs_done;
+    bool first = attempt->assignment->rank == 0;
+    if (!first && attempt->spare == NULL) return;
+    Fsdpd__V1__Metrics *message = metrics_new(attempt, metrics);
+    if (attempt->spare != NULL) spare_add_metrics(attempt->spare, message);
+    if (!first) {
+        fsdpd__v1__metrics__free_unpacked(message, NULL);
+        return;
+    }
+    logs_progress(metrics);
+    add_op_times(&attempt->op_times, message);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS);
+    event->metrics = message;
     post_event(attempt, event);
 }
 
@@ -180,8 +169,7 @@ void attempt_report_epoch(void *user, const struct train_epoch *epoch)
 
 static Fsdpd__V1__Scores *scores_new(const struct train_scores *scores)
 {
-    Fsdpd__V1__Scores *message = mem_alloc(sizeof *message);
-    fsdpd__v1__scores__init(message);
+    Fsdpd__V1__Scores *message = MESSAGE_NEW(message, fsdpd__v1__scores__init);
     SET_SCORE(message, accuracy, ACCURACY_ACCURACY, scores->accuracy);
     SET_SCORE(message, f1, F1_F1, scores->f1);
     SET_SCORE(message, perplexity, PERPLEXITY_PERPLEXITY, scores->perplexity);
@@ -190,16 +178,36 @@ static Fsdpd__V1__Scores *scores_new(const struct train_scores *scores)
     return message;
 }
 
+void attempt_report_epoch(void *user, const struct train_epoch *epoch)
+{
+    struct worker_attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    logs_epoch(epoch);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH);
+    Fsdpd__V1__EpochEnd *message = event->epoch = MESSAGE_NEW(message, fsdpd__v1__epoch_end__init);
+    message->epoch = epoch->epoch;
+    message->train_loss = epoch->train_loss;
+    message->test_loss = epoch->test_loss;
+    message->accuracy = epoch->accuracy;
+    message->correct = epoch->correct;
+    message->test_samples = epoch->test_samples;
+    message->seconds = epoch->seconds;
+    message->evaluated = epoch->evaluated;
+    message->step = epoch->step;
+    message->epochs_done = epoch->epochs_done;
+    if (epoch->evaluated) message->scores = scores_new(&epoch->scores);
+    post_event(attempt, event);
+}
+
 void attempt_report_validation(void *user, const struct train_validation *validation)
 {
     struct worker_attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
     log_event(LOG_INFO, "validated", "step=%llu loss=%.6g seconds=%.3f",
               (unsigned long long)validation->step, validation->loss, validation->seconds);
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
-    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION;
-    Fsdpd__V1__Validation *message = event->validation = mem_alloc(sizeof *message);
-    fsdpd__v1__validation__init(message);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION);
+    Fsdpd__V1__Validation *message = event->validation =
+        MESSAGE_NEW(message, fsdpd__v1__validation__init);
     message->step = validation->step;
     message->epoch = validation->epoch;
     message->loss = validation->loss;
@@ -212,15 +220,14 @@ void attempt_report_validation(void *user, const struct train_validation *valida
 /* Takes ownership of `status`. */
 void attempt_report_finished(struct worker_attempt *attempt, status_t status)
 {
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
-    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
-    Fsdpd__V1__Finished *message = event->finished = mem_alloc(sizeof *message);
-    fsdpd__v1__finished__init(message);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED);
+    Fsdpd__V1__Finished *message = event->finished =
+        MESSAGE_NEW(message, fsdpd__v1__finished__init);
+    bool paused = attempt->paused && status_code(status) == STATUS_CANCELLED;
     message->code = (uint32_t)status_code(status);
     message->reason = mem_strdup(status == NULL ? "DONE"
-                                 : attempt->paused && status_code(status) == STATUS_CANCELLED
-                                     ? "PAUSED"
-                                     : status_code_name(status_code(status)));
+                                 : paused       ? "PAUSED"
+                                                : status_code_name(status_code(status)));
     message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
     message->lacks = status_lacks(status);
     message->step = attempt->step;
@@ -228,7 +235,7 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status)
     message->memory_peak_bytes = attempt->memory_peak;
     message->resident_peak_bytes = resident_peak_bytes();
     char *quoted = log_quote(message->message);
-    log_event(status == NULL ? LOG_INFO : LOG_WARNING, "attempt_ended",
+    log_event(status == NULL || paused ? LOG_INFO : LOG_WARNING, "attempt_ended",
               "code=%s message=%s step=%llu memory_peak=%llu memory_planned=%llu", message->reason,
               quoted, (unsigned long long)message->step,
               (unsigned long long)message->memory_peak_bytes,
@@ -242,10 +249,8 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status)
 void attempt_report_wrap(struct worker_attempt *attempt, uint64_t number, uint64_t step,
                          const struct train_wrap_change *change)
 {
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
-    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP;
-    Fsdpd__V1__WrapReport *report = event->wrap = mem_alloc(sizeof *report);
-    fsdpd__v1__wrap_report__init(report);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP);
+    Fsdpd__V1__WrapReport *report = event->wrap = MESSAGE_NEW(report, fsdpd__v1__wrap_report__init);
     report->change = number;
     report->step = step;
     if (change->refused != NULL) {
@@ -256,5 +261,31 @@ void attempt_report_wrap(struct worker_attempt *attempt, uint64_t number, uint64
         report->seconds = change->seconds;
         report->plan_hash = train_session_plan(attempt->session)->hash;
     }
+    post_event(attempt, event);
+}
+
+static Fsdpd__V1__TuneTrial *trial_new(const struct train_trial *trial, bool kept)
+{
+    Fsdpd__V1__TuneTrial *message = MESSAGE_NEW(message, fsdpd__v1__tune_trial__init);
+    message->measured_seconds = trial->seconds;
+    message->kept = kept;
+    if (trial->refused != NULL) message->refused = mem_strdup(status_message(trial->refused));
+    return message;
+}
+
+void attempt_report_tuned(void *user, uint64_t step, const struct train_tuned *tuned)
+{
+    struct worker_attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP);
+    Fsdpd__V1__WrapReport *report = event->wrap = MESSAGE_NEW(report, fsdpd__v1__wrap_report__init);
+    report->step = step;
+    report->peak_bytes = tuned->peak_bytes;
+    report->seconds = tuned->change_seconds;
+    report->plan_hash = train_session_plan(attempt->session)->hash;
+    if (tuned->stopped != NULL) report->stopped = mem_strdup(tuned->stopped);
+    report->trials = mem_alloc_array((size_t)tuned->count, sizeof *report->trials);
+    for (int i = 0; i < tuned->count; i++)
+        report->trials[report->n_trials++] = trial_new(&tuned->trials[i], i == tuned->kept);
     post_event(attempt, event);
 }

@@ -41,41 +41,33 @@ struct checkpointer {
 
 /* Telling the coordinator. */
 
-static Fsdpd__V1__CheckpointReport *report_new(uint64_t number, uint64_t step, status_t status)
+static Fsdpd__V1__CheckpointReport *report_new(const struct side_context *context, uint64_t number,
+                                               uint64_t step, status_t status)
 {
-    Fsdpd__V1__CheckpointReport *report = mem_alloc(sizeof *report);
-    fsdpd__v1__checkpoint_report__init(report);
+    Fsdpd__V1__CheckpointReport *report = MESSAGE_NEW(report, fsdpd__v1__checkpoint_report__init);
     report->number = number;
     report->code = (uint32_t)status_code(status);
     if (status != NULL) report->message = mem_strdup(status_message(status));
-    report->checkpoint = mem_alloc(sizeof *report->checkpoint);
-    fsdpd__v1__checkpoint__init(report->checkpoint);
+    report->checkpoint = MESSAGE_NEW(report->checkpoint, fsdpd__v1__checkpoint__init);
     report->checkpoint->step = step;
     message_set_time(&report->checkpoint->time, clock_wall_ms());
+    report->checkpoint->attempt = context->attempt;
+    report->checkpoint->world = (uint32_t)context->world;
     return report;
 }
 
-static void post(const struct side_context *context, Fsdpd__V1__CheckpointReport *report)
+void checkpointer_post(const struct side_context *context, Fsdpd__V1__CheckpointReport *report)
 {
-    report->checkpoint->attempt = context->attempt;
-    report->checkpoint->world = (uint32_t)context->world;
-    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
-    fsdpd__v1__attempt_event__init(event);
-    event->job = mem_strdup(context->job);
-    event->attempt = context->attempt;
+    Fsdpd__V1__AttemptEvent *event = MESSAGE_NEW(event, fsdpd__v1__attempt_event__init);
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_CHECKPOINT;
     event->checkpoint = report;
-    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
-    fsdpd__v1__worker_message__init(message);
-    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
-    message->event = event;
-    link_post(context->link, message);
+    link_post_event(context->link, context->job, context->attempt, event);
 }
 
 void checkpointer_refuse(const struct side_context *context, uint64_t number, uint64_t step,
                          status_t status)
 {
-    post(context, report_new(number, step, status));
+    checkpointer_post(context, report_new(context, number, step, status));
 }
 
 static void report_capture(const struct checkpointer *own, uint64_t number, bool last,
@@ -88,7 +80,7 @@ static void report_capture(const struct checkpointer *own, uint64_t number, bool
                   own->context->job, (unsigned long long)result->step, seconds,
                   text_format_bytes(result->bytes, size), result->path);
     if (own->context->rank != 0) return;
-    Fsdpd__V1__CheckpointReport *report = report_new(number, result->step, status);
+    Fsdpd__V1__CheckpointReport *report = report_new(own->context, number, result->step, status);
     report->checkpoint->seconds = seconds;
     report->checkpoint->bytes = result->bytes;
     report->again = last && capture_may_succeed_later(status);
@@ -97,7 +89,7 @@ static void report_capture(const struct checkpointer *own, uint64_t number, bool
     if (result->removed_count > 0)
         report->removed_steps =
             mem_dup(result->removed, (size_t)result->removed_count * sizeof *result->removed);
-    post(own->context, report);
+    checkpointer_post(own->context, report);
 }
 
 /* The thread. */
@@ -135,6 +127,14 @@ static void fail_peers(const struct checkpointer *own, status_t why)
     free(group);
 }
 
+/* Peers that have learned nothing of a complete checkpoint have left the group as well. */
+static void fail_unshared(const struct checkpointer *own)
+{
+    status_t why = status_new(STATUS_ABORTED, "the group of the checkpoint before failed");
+    fail_peers(own, why);
+    status_free(why);
+}
+
 static void leave_group(struct checkpointer *own)
 {
     pthread_mutex_lock(&own->lock);
@@ -169,6 +169,7 @@ static status_t save(struct checkpointer *own, uint64_t number, bool last, struc
     }
     if (own->lane == NULL) leave_group(own);
     if (status != NULL && own->comm == NULL) fail_peers(own, status);
+    if (result.unshared) fail_unshared(own);
     status = status_wrap(status, "checkpoint of step %llu", (unsigned long long)result.step);
     report_capture(own, number, last, (double)(clock_monotonic_ns() - began) * 1e-9, &result,
                    status);

@@ -42,6 +42,9 @@ void checkpointer_finish(struct checkpointer *checkpointer);
 /* After checkpointer_finish, when no thread can reach it any more. Accepts NULL. */
 void checkpointer_free(struct checkpointer *checkpointer);
 
+/* Sends the coordinator a report, and takes ownership of it. Rank 0, any thread. */
+void checkpointer_post(const struct side_context *context, Fsdpd__V1__CheckpointReport *report);
+
 /* Reports to the coordinator that there is no checkpoint. Rank 0, any thread. */
 void checkpointer_refuse(const struct side_context *context, uint64_t number, uint64_t step,
                          status_t status);

@@ -52,3 +52,14 @@ status_t chosen_spec(const Fsdpd__V1__JobSpec *spec, const Fsdpd__V1__PlanChoice
     *chosen = copy;
     return NULL;
 }
+
+status_t chosen_set_wrap(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__PlanChoice *choice)
+{
+    if (choice->n_settings == 0) return NULL;
+    Fsdpd__V1__JobSpec *with = NULL;
+    TRY(chosen_spec(spec, choice, &with));
+    choice->wrap = with->fsdp->wrap;
+    with->fsdp->wrap = NULL;
+    spec_free(with);
+    return NULL;
+}

@@ -9,4 +9,8 @@
 status_t chosen_spec(const Fsdpd__V1__JobSpec *spec, const Fsdpd__V1__PlanChoice *choice,
                      Fsdpd__V1__JobSpec **chosen) FSDPD_MUST_USE;
 
+/* Sets the wrap of a choice of units (Plan.tune) from its settings. Nothing without settings. */
+status_t chosen_set_wrap(const Fsdpd__V1__JobSpec *spec,
+                         Fsdpd__V1__PlanChoice *choice) FSDPD_MUST_USE;
+
 #endif

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/connections.h"
 #include "base/mem.h"
+#include "proto/message.h"
 #include "proto/threads.h"
 #include "worker/attempt_internal.h"
 
@@ -28,8 +29,7 @@ static Fsdpd__V1__LaneDiagnosis *describe_lane(const struct train_now *now, int 
 {
     const struct executor_lane *lane = &now->executor.lanes[i];
     const struct plan_program *program = now->executor.program;
-    Fsdpd__V1__LaneDiagnosis *message = mem_alloc(sizeof *message);
-    fsdpd__v1__lane_diagnosis__init(message);
+    Fsdpd__V1__LaneDiagnosis *message = MESSAGE_NEW(message, fsdpd__v1__lane_diagnosis__init);
     message->lane = mem_strdup(plan_lane_name(lane->lane));
     message->seconds = seconds_since(lane->since_ns);
     if (lane->instruction >= 0) {
@@ -91,8 +91,8 @@ static void describe_connections(Fsdpd__V1__RankDiagnosis *rank)
     int count = connections_look(&connections);
     rank->connections = mem_alloc_array((size_t)count + 1, sizeof *rank->connections);
     for (int i = 0; i < count; i++) {
-        Fsdpd__V1__ConnectionDiagnosis *message = mem_alloc(sizeof *message);
-        fsdpd__v1__connection_diagnosis__init(message);
+        Fsdpd__V1__ConnectionDiagnosis *message =
+            MESSAGE_NEW(message, fsdpd__v1__connection_diagnosis__init);
         message->local = mem_strdup(connections[i].local);
         message->peer = mem_strdup(connections[i].peer);
         message->unsent_bytes = connections[i].unsent_bytes;
@@ -104,8 +104,7 @@ static void describe_connections(Fsdpd__V1__RankDiagnosis *rank)
 
 Fsdpd__V1__RankDiagnosis *attempt_diagnose(struct worker_attempt *attempt, bool stacks)
 {
-    Fsdpd__V1__RankDiagnosis *rank = mem_alloc(sizeof *rank);
-    fsdpd__v1__rank_diagnosis__init(rank);
+    Fsdpd__V1__RankDiagnosis *rank = MESSAGE_NEW(rank, fsdpd__v1__rank_diagnosis__init);
     rank->answered = true;
     rank->rank = attempt->assignment->rank;
     pthread_mutex_lock(&attempt->lock);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
@@ -331,6 +332,15 @@ static void fill_model_arguments(struct job_settings *settings)
             (struct model_argument){model->args[i]->key, model->args[i]->value};
 }
 
+static void fill_redundancy(struct train_job *job, const Fsdpd__V1__ElasticSpec *spec)
+{
+    if (spec == NULL || spec->redundancy == 0) return;
+    job->redundancy =
+        (enum redundancy)job_choice(&fsdpd__v1__redundancy__descriptor, (int)spec->redundancy);
+    job->redundancy_steps = spec->every_steps;
+    job->parity_group = (int)spec->parity_group;
+}
+
 static void fill_job(struct job_settings *settings)
 {
     const Fsdpd__V1__JobSpec *spec = settings->spec;
@@ -380,10 +390,14 @@ static void fill_job(struct job_settings *settings)
         .gloo = spec->fsdp->transport == FSDPD__V1__TRANSPORT__TRANSPORT_GLOO,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
+        .recompute = spec->fsdp->recompute == FSDPD__V1__RECOMPUTE__RECOMPUTE_CHEAP
+                         ? RECOMPUTE_CHEAP
+                         : RECOMPUTE_ALL,
         .world = (int)spec->workers,
         .plan = plan_of_spec(spec),
     };
     fill_token_data(&settings->job, settings, spec);
+    fill_redundancy(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);
@@ -454,6 +468,17 @@ static void set_checkpoints(struct job_settings *settings, const Fsdpd__V1__Assi
     };
 }
 
+static void set_tune(struct job_settings *settings, const Fsdpd__V1__Assignment *assignment)
+{
+    struct train_job *job = &settings->job;
+    job->tune = settings->tune;
+    for (size_t i = 0; i < assignment->n_tune && job->tune_count < TRAIN_TUNE_MAX - 1; i++) {
+        job_wrap_policy_init(&settings->tune[i], &settings->tune_units[i], assignment->tune[i],
+                             (int)assignment->world);
+        job->tune_count++;
+    }
+}
+
 /* A job that can only continue from a checkpoint needs no initial values. */
 status_t job_settings_init_attempt(struct job_settings *settings,
                                    const Fsdpd__V1__Assignment *assignment,
@@ -464,6 +489,7 @@ status_t job_settings_init_attempt(struct job_settings *settings,
     if (assignment->must_resume) settings->job.weights = NULL;
     settings->job.staged = assignment->staged;
     set_checkpoints(settings, assignment);
+    set_tune(settings, assignment);
     return NULL;
 }
 
@@ -472,6 +498,7 @@ void job_settings_deinit(struct job_settings *settings)
     spec_free(settings->spec);
     free(settings->groups);
     free(settings->units);
+    for (size_t i = 0; i < COUNT_OF(settings->tune_units); i++) free(settings->tune_units[i]);
     hf_family_free(settings->family);
     free(settings->hf_dir);
     free(settings->hf_root);

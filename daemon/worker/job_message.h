@@ -11,15 +11,17 @@ struct job_settings {
     struct train_job job;
     Fsdpd__V1__JobSpec *spec; /* a copy; the job's strings point into it */
     struct wrap_unit_spec *units;
+    struct wrap_policy tune[TRAIN_TUNE_MAX - 1]; /* an attempt's; into its assignment */
+    struct wrap_unit_spec *tune_units[TRAIN_TUNE_MAX - 1];
     struct optimizer_group *groups;
     struct weights_source weights; /* of model.weights, or else of a model that is a directory */
     char *hf_dir, *hf_root;
-    struct hf_family *family; /* of hf_dir; NULL: there is none */
+    struct hf_family *family;                        /* of hf_dir; NULL: there is none */
     char *weights_path, *weights_dir, *weights_root; /* model.weights; NULL: there is none */
     char *data_dir, *data_path, *validation_path;
     char *data_root, *validation_root; /* that these are below */
     struct model_argument *model_arguments;
-    struct token_path *sources;        /* of datasets; their paths and roots are owned here */
+    struct token_path *sources; /* of datasets; their paths and roots are owned here */
     int source_count;
     /* The spec's directory on this host, and its root; NULL: it names none. */
     char *checkpoint_dir, *checkpoint_root;
@@ -45,8 +47,9 @@ status_t job_settings_init_without_data(struct job_settings *settings,
                                         const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
 
-/* Likewise for an attempt: also where its checkpoints are, and whether it continues from one. Then
- * initial values are not looked for. */
+/* Likewise for an attempt: also where its checkpoints are, what units it tries, and whether it
+ * continues from a checkpoint. Then initial values are not looked for. The settings point into the
+ * assignment. */
 status_t job_settings_init_attempt(struct job_settings *settings,
                                    const Fsdpd__V1__Assignment *assignment,
                                    const struct worker_options *options) FSDPD_MUST_USE;

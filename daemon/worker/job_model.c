@@ -45,6 +45,13 @@ static status_t find_family(struct job_settings *settings, const struct worker_o
     }
     TRY(hf_family_parse(model->hf_family, strlen(model->hf_family), "its family",
                         &settings->family));
+    if (model->head[0] != '\0') {
+        char *changed = NULL;
+        TRY(hf_config_with_head(settings->family, model->hf_config, strlen(model->hf_config), file,
+                                model->head, &changed));
+        free(model->hf_config);
+        model->hf_config = changed;
+    }
     return hf_family_choose(settings->family, model->hf_config, strlen(model->hf_config), file);
 }
 

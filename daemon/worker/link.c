@@ -17,6 +17,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "fsdpd/v1/methods.h"
+#include "proto/message.h"
 #include "worker/link_internal.h"
 
 enum { RETRY_FIRST_MS = 200, RETRY_MAX_MS = 5000, FLUSH_MS = 1000 };
@@ -61,6 +62,17 @@ void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message)
     mailbox_post(link->mailbox, send_posted, posted);
 }
 
+void link_post_event(struct link *link, const char *job, uint32_t attempt,
+                     Fsdpd__V1__AttemptEvent *event)
+{
+    event->job = mem_strdup(job);
+    event->attempt = attempt;
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
+    message->event = event;
+    link_post(link, message);
+}
+
 struct posted_question {
     struct link *link;
     const char *job;
@@ -96,8 +108,7 @@ static Fsdpd__V1__HeldAttempt *add_attempt(Fsdpd__V1__Hello *hello)
 {
     hello->attempts =
         mem_resize_array(hello->attempts, hello->n_attempts + 1, sizeof *hello->attempts);
-    Fsdpd__V1__HeldAttempt *held = mem_alloc(sizeof *held);
-    fsdpd__v1__held_attempt__init(held);
+    Fsdpd__V1__HeldAttempt *held = MESSAGE_NEW(held, fsdpd__v1__held_attempt__init);
     return hello->attempts[hello->n_attempts++] = held;
 }
 
@@ -123,12 +134,12 @@ static void add_attempts(struct link *link, Fsdpd__V1__Hello *hello)
 
 static void send_hello(struct link *link)
 {
-    Fsdpd__V1__Hello *hello = mem_alloc(sizeof *hello);
-    fsdpd__v1__hello__init(hello);
-    hello->id = mem_strdup(link->id);
+    Fsdpd__V1__Hello *hello = MESSAGE_NEW(hello, fsdpd__v1__hello__init);
+    hello->id = mem_strdup(link->self.id);
     hello->device = mem_strdup(link->options->device);
     hello->version = mem_strdup(PACKAGE_VERSION);
-    hello->memory_bytes = link->memory_bytes;
+    hello->memory_bytes = link->self.memory_bytes;
+    hello->make = mem_strdup(link->self.make);
     hello->pid = getpid();
     hello->address = mem_strdup(link->address);
     char host[HOST_NAME_SIZE];
@@ -232,6 +243,9 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS:
         callbacks->on_diagnosis(callbacks->user, message->diagnosis);
         break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION:
+        callbacks->on_calibration(callbacks->user, message->calibration);
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: callbacks->on_drain(callbacks->user); break;
     default: break; /* from a newer coordinator: additive, so not for us */
     }
@@ -329,7 +343,7 @@ static char *find_address(const char *coordinator)
 }
 
 status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_options *options,
-                  const char *id, uint64_t memory_bytes, const struct link_callbacks *callbacks,
+                  const struct link_self *self, const struct link_callbacks *callbacks,
                   struct link **out)
 {
     struct rpc_runtime *runtime;
@@ -345,8 +359,7 @@ status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_
         .loop = loop,
         .mailbox = mailbox,
         .options = options,
-        .id = id,
-        .memory_bytes = memory_bytes,
+        .self = *self,
         .callbacks = *callbacks,
         .address =
             options->address ? mem_strdup(options->address) : find_address(options->coordinator),
@@ -435,11 +448,6 @@ bool link_has_reports(const struct link *link)
     return link->outbox.count > 0;
 }
 
-const char *link_address(const struct link *link)
-{
-    return link->address;
-}
-
 /* Waiting. */
 
 void link_close_gate(struct link *link, struct gate *gate, const char *why)
@@ -466,6 +474,14 @@ bool link_wait_attached(struct link *link, const struct gate *gate)
 {
     pthread_mutex_lock(&link->lock);
     bool attached = link_wait(link, gate, &link->attached);
+    pthread_mutex_unlock(&link->lock);
+    return attached;
+}
+
+bool link_is_attached(struct link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    bool attached = link->attached;
     pthread_mutex_unlock(&link->lock);
     return attached;
 }

@@ -21,6 +21,7 @@ struct link_callbacks {
     void (*on_order)(void *user, const Fsdpd__V1__Order *order);
     void (*on_drain)(void *user);
     void (*on_diagnosis)(void *user, const Fsdpd__V1__DiagnosisOrder *order);
+    void (*on_calibration)(void *user, const Fsdpd__V1__CalibrationOrder *order);
     /* That attempt is over: to be ended if it runs. */
     void (*on_release)(void *user, const Fsdpd__V1__Release *release);
     /* The stream is closed, or could not be opened; the link opens it again. `attached`: the
@@ -35,8 +36,16 @@ struct link_callbacks {
     void *user;
 };
 
+/* What the hello says of the worker. */
+struct link_self {
+    const char *id;
+    const char *make;      /* of its device; see backend_describe */
+    uint64_t memory_bytes; /* likewise */
+};
+
+/* Borrows the strings and the options. */
 status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_options *options,
-                  const char *id, uint64_t memory_bytes, const struct link_callbacks *callbacks,
+                  const struct link_self *self, const struct link_callbacks *callbacks,
                   struct link **link) FSDPD_MUST_USE;
 /* Calls `closed` when the channel and the runtime are freed. */
 void link_close(struct link *link, void (*closed)(void *user), void *user);
@@ -45,6 +54,10 @@ void link_close(struct link *link, void (*closed)(void *user), void *user);
  * an attempt are kept until the coordinator has them (see outbox.h); others are dropped without
  * one. */
 void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
+
+/* The same for an event of this attempt. */
+void link_post_event(struct link *link, const char *job, uint32_t attempt,
+                     Fsdpd__V1__AttemptEvent *event);
 
 /* Appends the attempt's metrics that the coordinator has not acknowledged; see outbox_pack_metrics.
  * Includes everything that this thread posted before. From any thread but the loop's, which must
@@ -55,9 +68,6 @@ void link_pack_unrecorded(struct link *link, const char *job, uint32_t attempt, 
 /* Whether reports wait for the coordinator to acknowledge them. */
 bool link_has_reports(const struct link *link);
 
-/* The address that peers reach this worker under. */
-const char *link_address(const struct link *link);
-
 /*
  * Blocking calls, from any thread but the loop's. Each waits at a gate: once it is closed, every
  * current and future wait at it ends with ABORTED. A gate must outlive the calls.
@@ -67,6 +77,9 @@ struct gate {
 };
 void link_close_gate(struct link *link, struct gate *gate, const char *why); /* from any thread */
 void gate_deinit(struct gate *gate);
+
+/* Whether a coordinator has taken the hello. */
+bool link_is_attached(struct link *link);
 
 /* Waits for a coordinator that has taken the hello; false if the gate closes first. */
 bool link_wait_attached(struct link *link, const struct gate *gate);

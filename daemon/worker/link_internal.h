@@ -14,8 +14,7 @@ struct link {
     uv_loop_t *loop;
     struct mailbox *mailbox;
     const struct worker_options *options;
-    const char *id;
-    uint64_t memory_bytes;
+    struct link_self self;
     struct link_callbacks callbacks;
     char *address;
     struct rpc_runtime *runtime;

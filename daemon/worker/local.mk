@@ -3,6 +3,7 @@ libworker_a_SOURCES = \
   %D%/attempt.c %D%/attempt.h %D%/attempt_internal.h \
   %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpointer.c %D%/checkpointer.h \
+  %D%/measuring.c %D%/measuring.h \
   %D%/chosen.c %D%/chosen.h \
   %D%/diagnosis.c \
   %D%/job_choices.c %D%/job_choices.h \
@@ -15,9 +16,12 @@ libworker_a_SOURCES = \
   %D%/outbox.c %D%/outbox.h \
   %D%/pull.c %D%/pull.h \
   %D%/side_group.c %D%/side_group.h \
+  %D%/spare.c %D%/spare.h \
   %D%/trace.c %D%/trace.h \
+  %D%/unlisted_reports.c %D%/unlisted_reports.h \
   %D%/upload.c \
   %D%/worker.c %D%/worker.h %D%/settings.h
+$(libworker_a_OBJECTS): $(PROTO_H)
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
@@ -26,7 +30,7 @@ tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIB
 worker_world = tests/unit/test_worker_world.c tests/unit/test_worker_world.h
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c $(worker_world)
 tests_unit_test_worker_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
-tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libdigest.a libhf.a \
+tests_unit_test_worker_LDADD = libworker.a libprocess.a libplanning.a libprint.a libtrain.a libcheckpoint.a libdigest.a libhf.a \
   $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
 EXTRA_tests_unit_test_worker_DEPENDENCIES = fsdpd-digits$(EXEEXT)

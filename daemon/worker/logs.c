@@ -54,8 +54,7 @@ static char *clean_text(const char *event, const char *fields)
 
 static Fsdpd__V1__LogLine *line_new(enum log_level level, const char *event, const char *fields)
 {
-    Fsdpd__V1__LogLine *line = mem_alloc(sizeof *line);
-    fsdpd__v1__log_line__init(line);
+    Fsdpd__V1__LogLine *line = MESSAGE_NEW(line, fsdpd__v1__log_line__init);
     message_set_time(&line->time, clock_wall_ms());
     int known = spec_word_value(&fsdpd__v1__log_level__descriptor, log_level_name(level));
     line->level = (Fsdpd__V1__LogLevel)known;
@@ -67,23 +66,15 @@ static void send_line(void *user, enum log_level level, const char *event, const
 {
     (void)user;
     if (!log_rate_take(&sender.rate, clock_monotonic_ns())) return;
-    Fsdpd__V1__LogReport *report = mem_alloc(sizeof *report);
-    fsdpd__v1__log_report__init(report);
+    Fsdpd__V1__LogReport *report = MESSAGE_NEW(report, fsdpd__v1__log_report__init);
     report->dropped = sender.rate.dropped;
     sender.rate.dropped = 0;
     report->lines = mem_alloc_array(1, sizeof *report->lines);
     report->lines[report->n_lines++] = line_new(level, event, fields);
-    Fsdpd__V1__AttemptEvent *message = mem_alloc(sizeof *message);
-    fsdpd__v1__attempt_event__init(message);
-    message->job = mem_strdup(sender.job);
-    message->attempt = sender.attempt;
+    Fsdpd__V1__AttemptEvent *message = MESSAGE_NEW(message, fsdpd__v1__attempt_event__init);
     message->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS;
     message->logs = report;
-    Fsdpd__V1__WorkerMessage *envelope = mem_alloc(sizeof *envelope);
-    fsdpd__v1__worker_message__init(envelope);
-    envelope->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
-    envelope->event = message;
-    link_post(sender.link, envelope);
+    link_post_event(sender.link, sender.job, sender.attempt, message);
 }
 
 void logs_begin(struct link *link, const char *job, uint32_t attempt)

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/agreement.h"
+#include "proto/message.h"
 #include "worker/side_group.h"
 
 enum { FINAL_JOINS = 10 }; /* how often the ranks try to make the final one's group */
@@ -141,7 +142,7 @@ static status_t run_pull(struct puller *puller, const struct pull_request *reque
     struct comm *comm = puller->comm;
     struct pull_sink sink = {.puller = puller, .pull = request->pull};
     const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
-    status_t status = state_dict_stream(request->snapshot, comm, &puller->lane, context->job,
+    status_t status = state_dict_stream(request->snapshot, comm, &puller->lane,
                                         context->rank == 0 ? &callbacks : NULL);
     if (status == NULL && sink.upload != NULL) status = upload_finish(sink.upload);
     else upload_cancel(sink.upload);
@@ -179,22 +180,14 @@ static status_t run_until_done(struct puller *puller, const struct pull_request 
 
 static void report_failure(const struct side_context *context, uint64_t pull, status_t status)
 {
-    Fsdpd__V1__PullFailed *failed = mem_alloc(sizeof *failed);
-    fsdpd__v1__pull_failed__init(failed);
+    Fsdpd__V1__PullFailed *failed = MESSAGE_NEW(failed, fsdpd__v1__pull_failed__init);
     failed->pull = pull;
     failed->code = (uint32_t)status_code(status);
     failed->message = mem_strdup(status_message(status));
-    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
-    fsdpd__v1__attempt_event__init(event);
-    event->job = mem_strdup(context->job);
-    event->attempt = context->attempt;
+    Fsdpd__V1__AttemptEvent *event = MESSAGE_NEW(event, fsdpd__v1__attempt_event__init);
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
     event->pull_failed = failed;
-    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
-    fsdpd__v1__worker_message__init(message);
-    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
-    message->event = event;
-    link_post(context->link, message);
+    link_post_event(context->link, context->job, context->attempt, event);
 }
 
 static void leave_unbegun(const struct side_context *context, const struct pull_request *request,

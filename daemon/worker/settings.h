@@ -23,7 +23,8 @@ struct worker_options {
     struct rpc_channel_security security; /* for a coordinator over TCP */
     int threads;                          /* per CPU op; 0: 1 */
     bool supervised; /* by the coordinator: exit when the link is lost and nothing is done */
-    int away_ms;     /* give up the attempt after this long without a coordinator; 0: never */
+    const char *program; /* fsdpd, to start for calibrations; NULL: "/proc/self/exe" */
+    int away_ms;         /* give up the attempt after this long without a coordinator; 0: never */
 };
 
 #endif

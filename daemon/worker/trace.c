@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "ops/op.h"
+#include "proto/message.h"
 
 /* A chunk is closed when it has reached this; the largest piece that may follow fits below 1 MiB.
  */
@@ -12,8 +13,7 @@ enum { CHUNK_BYTES = 256 << 10, PIECE_INSTRUCTIONS = 4000 };
 
 static Fsdpd__V1__TraceChunk *chunk_new(const struct tracer *tracer)
 {
-    Fsdpd__V1__TraceChunk *chunk = mem_alloc(sizeof *chunk);
-    fsdpd__v1__trace_chunk__init(chunk);
+    Fsdpd__V1__TraceChunk *chunk = MESSAGE_NEW(chunk, fsdpd__v1__trace_chunk__init);
     chunk->rank = (uint32_t)tracer->rank;
     return chunk;
 }
@@ -21,32 +21,23 @@ static Fsdpd__V1__TraceChunk *chunk_new(const struct tracer *tracer)
 static void post(const struct tracer *tracer, Fsdpd__V1__TraceReport *report)
 {
     report->trace = tracer->number;
-    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
-    fsdpd__v1__attempt_event__init(event);
-    event->job = mem_strdup(tracer->job);
-    event->attempt = tracer->attempt;
+    Fsdpd__V1__AttemptEvent *event = MESSAGE_NEW(event, fsdpd__v1__attempt_event__init);
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE;
     event->trace = report;
-    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
-    fsdpd__v1__worker_message__init(message);
-    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
-    message->event = event;
-    link_post(tracer->link, message);
+    link_post_event(tracer->link, tracer->job, tracer->attempt, event);
 }
 
 /* Takes the chunk. */
 static void post_chunk(const struct tracer *tracer, Fsdpd__V1__TraceChunk *chunk)
 {
-    Fsdpd__V1__TraceReport *report = mem_alloc(sizeof *report);
-    fsdpd__v1__trace_report__init(report);
+    Fsdpd__V1__TraceReport *report = MESSAGE_NEW(report, fsdpd__v1__trace_report__init);
     report->chunk = chunk;
     post(tracer, report);
 }
 
 static void post_failure(const struct tracer *tracer, status_t status)
 {
-    Fsdpd__V1__TraceReport *report = mem_alloc(sizeof *report);
-    fsdpd__v1__trace_report__init(report);
+    Fsdpd__V1__TraceReport *report = MESSAGE_NEW(report, fsdpd__v1__trace_report__init);
     report->code = (uint32_t)status_code(status);
     report->message = mem_strdup(status_message(status));
     post(tracer, report);
@@ -68,8 +59,7 @@ static Fsdpd__V1__TraceInstruction *describe(const struct plan *plan,
                                              const struct plan_program *program, int i)
 {
     const struct plan_instruction *instruction = &program->instructions[i];
-    Fsdpd__V1__TraceInstruction *message = mem_alloc(sizeof *message);
-    fsdpd__v1__trace_instruction__init(message);
+    Fsdpd__V1__TraceInstruction *message = MESSAGE_NEW(message, fsdpd__v1__trace_instruction__init);
     const char *kind = plan_instruction_name(instruction->kind);
     const char *unit = instruction->unit >= 0 ? plan->units->units[instruction->unit].name : "";
     if (instruction->op >= 0) message->name = mem_strdup(program->graph->ops[instruction->op].name);
@@ -91,8 +81,7 @@ static void describe_program(Fsdpd__V1__TraceChunk *chunk, const struct plan *pl
     for (int first = 0; first < program->instruction_count; first += PIECE_INSTRUCTIONS) {
         int left = program->instruction_count - first;
         int count = left < PIECE_INSTRUCTIONS ? left : PIECE_INSTRUCTIONS;
-        Fsdpd__V1__TraceProgram *piece = mem_alloc(sizeof *piece);
-        fsdpd__v1__trace_program__init(piece);
+        Fsdpd__V1__TraceProgram *piece = MESSAGE_NEW(piece, fsdpd__v1__trace_program__init);
         piece->name = mem_strdup(name);
         piece->first = (uint32_t)first;
         piece->live_peak_bytes = program->live_peak;
@@ -144,8 +133,7 @@ static uint64_t after(int64_t time_ns, int64_t begin_ns)
 
 static Fsdpd__V1__TraceStep *pack_run(const struct trace_run *step, int count)
 {
-    Fsdpd__V1__TraceStep *message = mem_alloc(sizeof *message);
-    fsdpd__v1__trace_step__init(message);
+    Fsdpd__V1__TraceStep *message = MESSAGE_NEW(message, fsdpd__v1__trace_step__init);
     message->step = step->step;
     if (step->accumulate) message->program = mem_strdup("accumulate");
     message->begin_ns = step->whole.begin_ns;

@@ -13,13 +13,18 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/resident.h"
 #include "base/stacks.h"
+#include "hf/hf.h"
 #include "planning/planning.h"
+#include "planning/profile.h"
 #include "proto/message.h"
+#include "runtime/backend.h"
 #include "worker/attempt.h"
 #include "worker/chosen.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
+#include "worker/measuring.h"
 
 /* How long an attempt may take to end when the worker leaves; after that the process ends anyhow.
  */
@@ -31,8 +36,12 @@ struct worker_process {
     struct mailbox *mailbox;
     struct link *link;
     struct worker_attempt *attempt; /* NULL when idle */
+    struct measuring *calibration;  /* NULL: none runs */
+    struct spare spare;
+    bool discards; /* `spare`, when the attempt has ended */
     uv_signal_t sigterm, sigint;
     uv_timer_t leave_timer;
+    char *make;                 /* of the device; see backend_describe */
     uint64_t memory_bytes;      /* of the device, when nothing ran on it */
     uint64_t host_memory_bytes; /* likewise */
     int plans_running;
@@ -56,6 +65,7 @@ static void on_link_closed(void *user)
 static void leave_if_idle(struct worker_process *worker)
 {
     if (!worker->leaving || worker->attempt != NULL || worker->plans_running > 0) return;
+    if (worker->calibration != NULL) return;
     if (worker->link == NULL) return;
     struct link *link = worker->link;
     link_close(link, on_link_closed, worker);
@@ -68,13 +78,24 @@ static void on_leave_timeout(uv_timer_t *timer)
     _exit(worker->exit_code ? worker->exit_code : 1);
 }
 
+/* Before the report of the attempt's end, after which the coordinator would give it another one. */
+static void say_goodbye(struct worker_process *worker)
+{
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_LEAVE;
+    message->leave = MESSAGE_NEW(message->leave, fsdpd__v1__leave__init);
+    link_post(worker->link, message);
+}
+
 static void leave(struct worker_process *worker, const char *why, int exit_code)
 {
     if (worker->leaving) return;
     worker->leaving = true;
     worker->exit_code = exit_code;
     uv_timer_start(&worker->leave_timer, on_leave_timeout, LEAVE_MS, 0);
+    if (worker->link != NULL) say_goodbye(worker);
     if (worker->attempt != NULL) attempt_abort(worker->attempt, why);
+    if (worker->calibration != NULL) measuring_stop(worker->calibration);
     leave_if_idle(worker);
 }
 
@@ -88,14 +109,11 @@ static void on_signal(uv_signal_t *handle, int signal_number)
 
 /* Planning. */
 
-/* `host_bytes` may be NULL. */
-static status_t device_memory(const struct worker_options *options, uint64_t *bytes,
-                              uint64_t *host_bytes)
+static status_t device_memory(const struct worker_options *options, uint64_t *bytes)
 {
     struct device *device;
     TRY(device_open(options->device, options->threads, &device));
     *bytes = device_memory_bytes(device);
-    if (host_bytes != NULL) *host_bytes = device_host_memory_bytes(device);
     device_close(device);
     return NULL;
 }
@@ -116,7 +134,7 @@ static status_t plan_world(const struct worker_plan *request, uint32_t workers,
     struct job_settings settings;
     spec.workers = workers;
     TRY(job_settings_init(&settings, &spec, "plan", options));
-    planning.details = planning.choose = planning.dump = false;
+    planning.details = planning.choose = planning.tune = planning.dump = false;
     status_t status = planning_make(&settings.job, &planning, plan);
     job_settings_deinit(&settings);
     return status;
@@ -132,8 +150,8 @@ static void plan_worlds(const struct worker_plan *request, const struct planning
     size_t count = elastic->max_workers - elastic->min_workers + 1;
     made->worlds = mem_alloc_array(count, sizeof(Fsdpd__V1__PlanWorld *));
     for (uint32_t n = elastic->min_workers; n <= elastic->max_workers; n++) {
-        Fsdpd__V1__PlanWorld *world = made->worlds[made->n_worlds++] = mem_alloc(sizeof *world);
-        fsdpd__v1__plan_world__init(world);
+        Fsdpd__V1__PlanWorld *world = made->worlds[made->n_worlds++] =
+            MESSAGE_NEW(world, fsdpd__v1__plan_world__init);
         world->workers = n;
         world->peak_bytes = made->peak_bytes;
         if (n == made->world) continue;
@@ -146,7 +164,20 @@ static void plan_worlds(const struct worker_plan *request, const struct planning
     }
 }
 
-static status_t make_plan(struct worker_plan *request)
+/* The profile that was measured on devices as this one, for the order; without a message, or with a
+ * broken one, what is known of the device is used. */
+static const struct profile *read_measured(const struct worker_plan *request,
+                                           struct profile *profile)
+{
+    const char *text = request->order->profile;
+    if (text[0] == '\0') return NULL;
+    status_t status = profile_parse(text, strlen(text), "the measured profile", profile);
+    if (status == NULL) return profile;
+    log_status(LOG_WARNING, "profile_unusable", status);
+    return NULL;
+}
+
+static status_t make_plan_for(struct worker_plan *request, const struct profile *measured)
 {
     const struct worker_options *options = request->worker->options;
     /* The memory used by the current job will be free again: so the memory free at this worker's
@@ -156,7 +187,7 @@ static status_t make_plan(struct worker_plan *request)
     uint64_t memory_bytes = request->worker->memory_bytes;
     if (strcmp(options->device, "cpu") == 0) {
         uint64_t free_now;
-        TRY(device_memory(options, &free_now, NULL));
+        TRY(device_memory(options, &free_now));
         if (free_now > memory_bytes) memory_bytes = free_now;
     }
     uint64_t share = memory_bytes / sharers, most = request->order->memory_bytes;
@@ -165,6 +196,7 @@ static status_t make_plan(struct worker_plan *request)
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
     const bool choose = request->order->spec->fsdp->choose;
     const struct planning_options planning = {.device = options->device,
+                                              .measured = measured,
                                               .memory_bytes = share,
                                               .host_memory_bytes =
                                                   request->worker->host_memory_bytes,
@@ -173,6 +205,7 @@ static status_t make_plan(struct worker_plan *request)
                                               .threads = options->threads,
                                               .details = request->order->details,
                                               .choose = request->order->choose || choose,
+                                              .tune = request->order->spec->fsdp->tune,
                                               .dump = request->order->dump};
     status_t status = planning_make(&settings.job, &planning, &request->result->plan);
     if (status == NULL) {
@@ -187,7 +220,19 @@ static status_t make_plan(struct worker_plan *request)
     if (status == NULL && choose)
         status = chosen_spec(request->order->spec, request->result->plan->choices[0],
                              &request->result->chosen);
+    const Fsdpd__V1__Plan *plan = request->result->plan;
+    for (size_t i = 0; status == NULL && i < plan->n_tune; i++)
+        status = chosen_set_wrap(request->order->spec, plan->tune[i]);
     job_settings_deinit(&settings);
+    return status;
+}
+
+static status_t make_plan(struct worker_plan *request)
+{
+    struct profile profile;
+    const struct profile *measured = read_measured(request, &profile);
+    status_t status = make_plan_for(request, measured);
+    if (measured != NULL) profile_deinit(&profile);
     return status;
 }
 
@@ -206,8 +251,7 @@ static void on_plan_done(uv_work_t *work, int cancelled)
     (void)cancelled;
     struct worker_plan *request = work->data;
     struct worker_process *worker = request->worker;
-    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
-    fsdpd__v1__worker_message__init(message);
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
     message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
     message->plan = request->result;
     link_post(worker->link, message);
@@ -225,11 +269,34 @@ static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
     request->work.data = request;
     request->worker = worker;
     request->order = message_copy(order);
-    request->result = mem_alloc(sizeof *request->result);
-    fsdpd__v1__plan_result__init(request->result);
+    request->result = MESSAGE_NEW(request->result, fsdpd__v1__plan_result__init);
     request->result->request = order->request;
     worker->plans_running++;
     uv_queue_work(&worker->loop, &request->work, run_plan, on_plan_done);
+}
+
+/* Calibrations. */
+
+static void on_calibration_done(void *user, Fsdpd__V1__Calibration *report)
+{
+    struct worker_process *worker = user;
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_CALIBRATION;
+    message->calibration = report;
+    link_post(worker->link, message);
+    worker->calibration = NULL;
+    leave_if_idle(worker);
+}
+
+static void on_calibration(void *user, const Fsdpd__V1__CalibrationOrder *order)
+{
+    struct worker_process *worker = user;
+    if (order->stop) {
+        if (worker->calibration != NULL) measuring_stop(worker->calibration);
+    } else if (!worker->leaving && worker->attempt == NULL && worker->calibration == NULL) {
+        worker->calibration =
+            measuring_start(&worker->loop, worker->options, order, on_calibration_done, worker);
+    }
 }
 
 /* Attempts. */
@@ -240,6 +307,8 @@ static void on_attempt_ended(void *user)
     logs_end();
     attempt_free(worker->attempt);
     worker->attempt = NULL;
+    if (worker->discards) spare_clear(&worker->spare);
+    worker->discards = false;
     link_forget_keys(worker->link);
     leave_if_idle(worker);
 }
@@ -257,8 +326,9 @@ static void on_assignment(void *user, const Fsdpd__V1__Assignment *assignment)
     logs_begin(worker->link, assignment->job, assignment->attempt);
     log_event(LOG_INFO, "attempt_started", "job=%s attempt=%u rank=%u world=%u", assignment->job,
               assignment->attempt, assignment->rank, assignment->world);
+    spare_begin(&worker->spare, assignment);
     worker->attempt = attempt_start(worker->link, worker->mailbox, worker->options, assignment,
-                                    on_attempt_ended, worker);
+                                    &worker->spare, on_attempt_ended, worker);
 }
 
 static void on_order(void *user, const Fsdpd__V1__Order *order)
@@ -271,13 +341,11 @@ static void on_diagnosis(void *user, const Fsdpd__V1__DiagnosisOrder *order)
 {
     struct worker_process *worker = user;
     if (worker->attempt == NULL || !attempt_is(worker->attempt, order->job, order->attempt)) return;
-    Fsdpd__V1__DiagnosisReport *report = mem_alloc(sizeof *report);
-    fsdpd__v1__diagnosis_report__init(report);
+    Fsdpd__V1__DiagnosisReport *report = MESSAGE_NEW(report, fsdpd__v1__diagnosis_report__init);
     report->number = order->number;
     report->job = mem_strdup(order->job);
     report->rank = attempt_diagnose(worker->attempt, order->stacks);
-    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
-    fsdpd__v1__worker_message__init(message);
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
     message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS;
     message->diagnosis = report;
     link_post(worker->link, message);
@@ -288,9 +356,17 @@ static void on_drain(void *user)
     leave(user, "the daemon is stopping", 0);
 }
 
+static void discard(struct worker_process *worker, const char *job)
+{
+    if (worker->spare.job == NULL || strcmp(worker->spare.job, job) != 0) return;
+    if (worker->attempt != NULL) worker->discards = true;
+    else spare_clear(&worker->spare);
+}
+
 static void on_release(void *user, const Fsdpd__V1__Release *release)
 {
     struct worker_process *worker = user;
+    if (release->attempt == 0) discard(worker, release->job);
     if (worker->attempt != NULL && attempt_is(worker->attempt, release->job, release->attempt))
         attempt_abort(worker->attempt, "the coordinator has ended this attempt");
 }
@@ -319,6 +395,7 @@ static void on_lost(void *user, status_t status, bool attached)
         status_free(status);
         return;
     }
+    if (worker->calibration != NULL) measuring_stop(worker->calibration);
     /* link is not set yet when the very first connection fails at once */
     bool needed = worker->link != NULL && is_needed(worker);
     if (worker->options->supervised && !needed) {
@@ -384,9 +461,22 @@ static void add_signal(struct worker_process *worker, uv_signal_t *handle, int s
     uv_signal_start(handle, on_signal, signal_number);
 }
 
+static status_t examine_device(struct worker_process *worker)
+{
+    struct device *device;
+    TRY(device_open(worker->options->device, worker->options->threads, &device));
+    worker->memory_bytes = device_memory_bytes(device);
+    worker->host_memory_bytes = device_host_memory_bytes(device);
+    status_t status = backend_describe(device, worker->options->threads, &worker->make);
+    device_close(device);
+    return status;
+}
+
 static status_t start(struct worker_process *worker, const char *id)
 {
-    TRY(device_memory(worker->options, &worker->memory_bytes, &worker->host_memory_bytes));
+    TRY(examine_device(worker));
+    if (!worker->options->supervised) /* otherwise the coordinator reports the same ones */
+        hf_families_report(worker->options->families, worker->options->family_count);
     TRY(mailbox_new(&worker->loop, &worker->mailbox));
     add_signal(worker, &worker->sigterm, SIGTERM);
     add_signal(worker, &worker->sigint, SIGINT);
@@ -398,6 +488,7 @@ static status_t start(struct worker_process *worker, const char *id)
         .on_order = on_order,
         .on_drain = on_drain,
         .on_diagnosis = on_diagnosis,
+        .on_calibration = on_calibration,
         .on_release = on_release,
         .on_lost = on_lost,
         .on_away = on_away,
@@ -405,8 +496,11 @@ static status_t start(struct worker_process *worker, const char *id)
         .beat = beat,
         .user = worker,
     };
-    return link_new(&worker->loop, worker->mailbox, worker->options, id, worker->memory_bytes,
-                    &callbacks, &worker->link);
+    const struct link_self self = {.id = id,
+                                   .make = worker->make,
+                                   .memory_bytes = worker->memory_bytes};
+    return link_new(&worker->loop, worker->mailbox, worker->options, &self, &callbacks,
+                    &worker->link);
 }
 
 int worker_main(const struct worker_options *options)
@@ -420,11 +514,13 @@ int worker_main(const struct worker_options *options)
     free(context);
     free(quoted);
     signal(SIGPIPE, SIG_IGN);
+    resident_return_freed();
     stacks_open();
     uv_loop_init(&worker.loop);
     status_t status = start(&worker, id);
     if (status != NULL) {
         log_status(LOG_ERROR, "worker_failed", status);
+        free(worker.make);
         free(id);
         /* Does nothing if some handles are open already; the end of the process closes those. */
         uv_loop_close(&worker.loop);
@@ -432,6 +528,8 @@ int worker_main(const struct worker_options *options)
     }
     uv_run(&worker.loop, UV_RUN_DEFAULT);
     uv_loop_close(&worker.loop);
+    spare_clear(&worker.spare);
+    free(worker.make);
     free(id);
     return worker.exit_code;
 }

@@ -369,8 +369,8 @@ static void drop(const struct attention_job *job, struct meeting *m, float *to, 
     int64_t pair = m->key / (2 * BLOCK) * (2 * BLOCK), time = job->shape.time;
     bool one_run = time <= BLOCK, draw = m->drawn != pair;
     m->drawn = pair;
-    uint64_t first =
-        job->call->first + attention_row_index(&job->shape, m->batch, m->head, m->query);
+    uint64_t first = kernel_first_element(job->call) +
+                     attention_row_index(&job->shape, m->batch, m->head, m->query);
     if (one_run)
         job->loops->keep_bits((size_t)(first % 4 + (uint64_t)time * m->queries + 63) / 64, m->words,
                               first / 4, &job->mask);
@@ -414,7 +414,7 @@ static void finish_queries(const struct attention_job *job, const struct meeting
     if (lse == NULL) return;
     lse += (m->batch * job->shape.heads + m->head) * job->shape.time + m->query;
     for (size_t i = 0; i < m->queries; i++) {
-        float value = s->max[i] == -INFINITY ? -INFINITY : s->max[i] + logf(s->sum[i]);
+        float value = s->max[i] == -INFINITY ? INFINITY : s->max[i] + logf(s->sum[i]);
         lse[i] = add[1] ? lse[i] + value : value;
     }
 }
@@ -465,8 +465,7 @@ static void prepare_queries(const struct attention_job *job, const struct meetin
     const struct attention_shape *shape = &job->shape;
     const float *lse = job->at.lse + (m->batch * shape->heads + m->head) * shape->time + m->query;
     for (size_t i = 0; i < BLOCK; i++) {
-        bool attends = i < m->queries && lse[i] != -INFINITY;
-        s->lse[i] = attends ? lse[i] : INFINITY; /* gives probabilities of 0 */
+        s->lse[i] = i < m->queries ? lse[i] : INFINITY; /* gives probabilities of 0 */
         s->totals[i] = 0;
     }
     struct attention_rows y =

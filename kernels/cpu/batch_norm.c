@@ -15,14 +15,15 @@ struct batch_job {
     const struct op_desc *desc;
     const struct kernel_call *call;
     struct batch_shape shape;
-    int64_t count; /* elements of a channel that count */
-    const float *x, *dy, *weight, *bias;
+    int64_t count; /* elements of a channel that count, of all ranks if `all` has them */
+    struct batch_totals all;
+    const float *x, *dy, *weight, *bias, *mean, *rstd;
     const int32_t *target;
 };
 
 static const void *optional(const struct kernel *kernel, const struct kernel_call *call, int input)
 {
-    return kernel->desc.input_present[input] ? call->inputs[input] : NULL;
+    return input >= 0 && kernel->desc.input_present[input] ? call->inputs[input] : NULL;
 }
 
 static bool counts(const struct batch_job *job, int64_t n)
@@ -89,24 +90,50 @@ static void move_state(const struct batch_job *job, int64_t c, double mean, doub
     if (job->desc->output_present[4]) variances[c] = batch_moved(momentum, variances[c], unbiased);
 }
 
+/* A channel's mean, and the mean of squared distances from it, of this rank's rows. */
+static void find_moments(const struct batch_job *job, int64_t c, double *mean, double *variance)
+{
+    double size = job->count > 0 ? (double)job->count : 1, sums[LANES] = {0}, squares[LANES] = {0};
+    for (int64_t n = 0; n < job->shape.n; n++)
+        if (counts(job, n))
+            add_powers(job->x + place_of(job, n, c), job->shape.area, 0, false, sums);
+    *mean = total(sums) / size;
+    for (int64_t n = 0; n < job->shape.n; n++)
+        if (counts(job, n))
+            add_powers(job->x + place_of(job, n, c), job->shape.area, *mean, true, squares);
+    *variance = total(squares) / size;
+}
+
 static void forward_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
-    double size = job->count > 0 ? (double)job->count : 1;
     for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        double sums[LANES] = {0}, squares[LANES] = {0};
-        for (int64_t n = 0; n < job->shape.n; n++)
-            if (counts(job, n))
-                add_powers(job->x + place_of(job, n, c), job->shape.area, 0, false, sums);
-        double mean = total(sums) / size;
-        for (int64_t n = 0; n < job->shape.n; n++)
-            if (counts(job, n))
-                add_powers(job->x + place_of(job, n, c), job->shape.area, mean, true, squares);
-        double rstd = 1 / sqrt(total(squares) / size + job->desc->attrs.batch_norm.eps);
+        double mean, variance;
+        if (job->all.ranks > 0) batch_merge(&job->all, c, &mean, &variance);
+        else find_moments(job, c, &mean, &variance);
+        double rstd = 1 / sqrt(variance + job->desc->attrs.batch_norm.eps);
         apply(job, c, mean, rstd);
         put_channel(job, 1, c, mean);
         put_channel(job, 2, c, rstd);
-        if (job->count > 0) move_state(job, c, mean, batch_unbiased(total(squares), job->count));
+        if (job->count > 0)
+            move_state(job, c, mean, batch_unbiased(variance * (double)job->count, job->count));
+    }
+}
+
+/* What this rank tells of a channel: two numbers. */
+static void put_totals(const struct batch_job *job, int64_t c, double first, double second)
+{
+    put_channel(job, 0, 1 + c, first);
+    put_channel(job, 0, 1 + job->shape.channels + c, second);
+}
+
+static void moments_part(const void *argument, size_t begin, size_t end)
+{
+    const struct batch_job *job = argument;
+    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
+        double mean, variance;
+        find_moments(job, c, &mean, &variance);
+        put_totals(job, c, mean, variance);
     }
 }
 
@@ -136,9 +163,31 @@ static void add_products(const float *dy, const float *x, int64_t count, float m
     }
 }
 
-static void put_gradient(const struct batch_job *job, int64_t c, float mean, float rstd, double sum,
-                         double product)
+/* Of this rank's rows: the sums of dy, and of dy and the normalised x. */
+static void find_sums(const struct batch_job *job, int64_t c, double *sum, double *product)
 {
+    double sums[LANES] = {0}, products[LANES] = {0};
+    for (int64_t n = 0; n < job->shape.n; n++)
+        if (counts(job, n))
+            add_products(job->dy + place_of(job, n, c), job->x + place_of(job, n, c),
+                         job->shape.area, job->mean[c], sums, products);
+    *sum = total(sums);
+    *product = total(products) * job->rstd[c];
+}
+
+static void sums_part(const void *argument, size_t begin, size_t end)
+{
+    const struct batch_job *job = argument;
+    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
+        double sum, product;
+        find_sums(job, c, &sum, &product);
+        put_totals(job, c, sum, product);
+    }
+}
+
+static void put_gradient(const struct batch_job *job, int64_t c, double sum, double product)
+{
+    float mean = job->mean[c], rstd = job->rstd[c];
     float scale = rstd * (job->weight != NULL ? job->weight[c] : 1);
     float less = (float)(sum / (double)job->count);
     float bend = (float)(product / (double)job->count * rstd);
@@ -160,17 +209,16 @@ static void backward_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
     for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        float mean = ((const float *)job->call->inputs[3])[c];
-        float rstd = ((const float *)job->call->inputs[4])[c];
-        double sums[LANES] = {0}, products[LANES] = {0};
-        for (int64_t n = 0; n < job->shape.n; n++)
-            if (counts(job, n))
-                add_products(job->dy + place_of(job, n, c), job->x + place_of(job, n, c),
-                             job->shape.area, mean, sums, products);
-        double sum = total(sums), product = total(products) * rstd;
-        if (job->desc->output_present[0]) put_gradient(job, c, mean, rstd, sum, product);
+        double sum = 0, product = 0;
+        bool own = job->desc->output_present[1] || job->desc->output_present[2];
+        if (own || job->all.ranks == 0) find_sums(job, c, &sum, &product);
         put_channel(job, 1, c, product);
         put_channel(job, 2, c, sum);
+        if (job->all.ranks > 0) {
+            sum = batch_total(&job->all, 1 + c);
+            product = batch_total(&job->all, 1 + job->shape.channels + c);
+        }
+        if (job->desc->output_present[0]) put_gradient(job, c, sum, product);
     }
 }
 
@@ -183,26 +231,49 @@ static void count_batch(const struct batch_job *job)
     memcpy(job->call->outputs[5], &batches, sizeof batches);
 }
 
+/* Where an op has its operands, -1: not at all; and what it does for some channels. */
+struct places {
+    int x, dy, weight, bias, mean, target, totals;
+    void (*part)(const void *, size_t, size_t);
+};
+
+static const struct places *places_of(enum op_kind kind)
+{
+    static const struct places forward = {0, -1, 1, 2, -1, 3, 4, forward_part},
+                               running = {0, -1, 1, 2, -1, -1, -1, running_part},
+                               backward = {1, 0, 2, -1, 3, 5, 6, backward_part},
+                               moments = {0, -1, -1, -1, -1, 1, -1, moments_part},
+                               sums = {1, 0, -1, -1, 2, 4, -1, sums_part};
+    if (kind == OP_BATCH_NORM_BACKWARD) return &backward;
+    if (kind == OP_BATCH_NORM_RUNNING) return &running;
+    if (kind == OP_BATCH_MOMENTS) return &moments;
+    return kind == OP_BATCH_NORM_SUMS ? &sums : &forward;
+}
+
 static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct op_desc *desc = &kernel->desc;
-    bool backward = desc->kind == OP_BATCH_NORM_BACKWARD,
-         running = desc->kind == OP_BATCH_NORM_RUNNING;
-    int x = backward ? 1 : 0;
-    struct batch_job job = {.desc = desc, .call = call, .shape = batch_shape_of(&desc->inputs[x])};
-    job.x = call->inputs[x];
-    job.weight = optional(kernel, call, x + 1);
-    if (backward) job.dy = call->inputs[0];
-    else job.bias = optional(kernel, call, 2);
-    if (!running) job.target = optional(kernel, call, backward ? 5 : 3);
+    const struct places *at = places_of(desc->kind);
+    struct batch_job job = {
+        .desc = desc,
+        .call = call,
+        .shape = batch_shape_of(&desc->inputs[at->x]),
+        .x = call->inputs[at->x],
+        .dy = optional(kernel, call, at->dy),
+        .weight = optional(kernel, call, at->weight),
+        .bias = optional(kernel, call, at->bias),
+        .mean = optional(kernel, call, at->mean),
+        .rstd = at->mean >= 0 ? call->inputs[at->mean + 1] : NULL,
+        .target = optional(kernel, call, at->target),
+    };
     job.count = batch_count(&job.shape, job.target);
+    if (at->totals < 0 && desc->output_present[0] && at->part != running_part)
+        put((float *)call->outputs[0], desc->accumulate[0], (float)(job.count / job.shape.area));
+    if (at->totals >= 0) job.all = batch_totals_of(desc, call, at->totals, job.shape.channels);
+    if (job.all.ranks > 0) job.count = (int64_t)batch_total(&job.all, 0) * job.shape.area;
     int64_t elements = job.shape.n * job.shape.area;
     size_t grain = elements < CPU_GRAIN ? (size_t)(CPU_GRAIN / elements) : 1;
-    cpu_parallel(kernel->threads, (size_t)job.shape.channels, grain,
-                 backward  ? backward_part
-                 : running ? running_part
-                           : forward_part,
-                 &job);
+    cpu_parallel(kernel->threads, (size_t)job.shape.channels, grain, at->part, &job);
     if (desc->kind == OP_BATCH_NORM) count_batch(&job);
     return NULL;
 }

@@ -2,6 +2,9 @@
 #include "kernels/cpu/cpu.h"
 
 #include <oneapi/dnnl/dnnl.h>
+#include <stdio.h>
+
+#include "kernels/kernels.h"
 
 static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CONV2D] = cpu_prepare_conv,
@@ -31,12 +34,17 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_BATCH_NORM] = cpu_prepare_batch_norm,
     [OP_BATCH_NORM_BACKWARD] = cpu_prepare_batch_norm,
     [OP_BATCH_NORM_RUNNING] = cpu_prepare_batch_norm,
+    [OP_BATCH_MOMENTS] = cpu_prepare_batch_norm,
+    [OP_BATCH_NORM_SUMS] = cpu_prepare_batch_norm,
     [OP_TRANSPOSE] = cpu_prepare_shape,
-    [OP_SLICE] = cpu_prepare_shape,
-    [OP_SLICE_BACKWARD] = cpu_prepare_shape,
+    [OP_SLICE] = cpu_prepare_slice,
+    [OP_SLICE_BACKWARD] = cpu_prepare_slice,
     [OP_CONCAT] = cpu_prepare_shape,
     [OP_MEAN] = cpu_prepare_shape,
     [OP_MEAN_BACKWARD] = cpu_prepare_shape,
+    [OP_CONTRASTIVE_LOSS] = cpu_prepare_contrast,
+    [OP_CONTRASTIVE_LOSS_BACKWARD] = cpu_prepare_contrast,
+    [OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = cpu_prepare_contrast,
     [OP_TALLY] = cpu_prepare_tally,
     [OP_ELEMENT_LOSS] = cpu_prepare_element_loss,
     [OP_ELEMENT_LOSS_BACKWARD] = cpu_prepare_element_loss,
@@ -68,8 +76,6 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_RMS_NORM_BACKWARD] = cpu_prepare_norm,
     [OP_LINEAR_CROSS_ENTROPY] = cpu_prepare_head,
     [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = cpu_prepare_head,
-    [OP_NARROW] = cpu_prepare_columns,
-    [OP_NARROW_BACKWARD] = cpu_prepare_columns,
     [OP_SCALE] = cpu_prepare_element,
     [OP_RECIPROCAL] = cpu_prepare_element,
     [OP_DIV] = cpu_prepare_element,
@@ -122,8 +128,6 @@ bool cpu_runs_bf16(const struct op_desc *desc)
     case OP_GELU_BACKWARD:
     case OP_TANH:
     case OP_TANH_BACKWARD:
-    case OP_NARROW:
-    case OP_NARROW_BACKWARD:
     case OP_SCALE:
     case OP_RECIPROCAL:
     case OP_DIV:
@@ -158,4 +162,10 @@ bool cpu_is_plain(const struct tensor_type *type)
 bool cpu_same_order(const struct tensor_type *a, const struct tensor_type *b)
 {
     return a->layout == b->layout || (cpu_is_plain(a) && cpu_is_plain(b));
+}
+
+void kernel_cpu_version(char *text, size_t size)
+{
+    const dnnl_version_t *version = dnnl_version();
+    snprintf(text, size, "oneDNN %d.%d.%d", version->major, version->minor, version->patch);
 }

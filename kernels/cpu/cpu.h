@@ -18,6 +18,7 @@ cpu_prepare_function cpu_prepare_pool;
 cpu_prepare_function cpu_prepare_dropout;
 cpu_prepare_function cpu_prepare_reshape;
 cpu_prepare_function cpu_prepare_loss;
+cpu_prepare_function cpu_prepare_contrast;
 cpu_prepare_function cpu_prepare_tally;
 cpu_prepare_function cpu_prepare_element_loss;
 cpu_prepare_function cpu_prepare_avg_pool;
@@ -32,7 +33,7 @@ cpu_prepare_function cpu_prepare_sum_leading;
 cpu_prepare_function cpu_prepare_embedding;
 cpu_prepare_function cpu_prepare_norm;
 cpu_prepare_function cpu_prepare_softmax;
-cpu_prepare_function cpu_prepare_columns;
+cpu_prepare_function cpu_prepare_slice;
 
 /* For cases without fast code. On bf16 returns UNIMPLEMENTED, so that f32 copies are used. */
 cpu_prepare_function cpu_leave_to_reference;

@@ -105,7 +105,7 @@ static status_t run_dropout(const struct kernel *kernel, const struct kernel_cal
                                        .rank = call->rank,
                                        .threshold = philox_threshold(p)},
                               .scale = (float)(1 / (1 - p)),
-                              .first = call->first};
+                              .first = kernel_first_element(call)};
     if (cpu_is_plain(type))
         cpu_parallel(kernel->threads, (size_t)tensor_element_count(type), CHUNK, plain_part, &job);
     else cpu_parallel(kernel->threads, (size_t)type->dims[0], 1, channels_last_part, &job);

@@ -13,7 +13,8 @@ struct loss_job {
     const struct op_desc *desc;
     const float *x, *reference;
     const int32_t *target; /* NULL: every row counts */
-    size_t count, columns;
+    size_t count, columns; /* columns: elements of a row */
+    size_t width;          /* the last dimension */
     double *sums; /* by block */
     float *dx;
     float scale;
@@ -29,7 +30,8 @@ static struct loss_job make_job(const struct kernel *kernel, const struct kernel
                            .reference = call->inputs[1],
                            .target = desc->input_present[2] ? call->inputs[2] : NULL,
                            .count = count,
-                           .columns = count / rows};
+                           .columns = count / rows,
+                           .width = (size_t)kernel_columns(&desc->inputs[0])};
     job.scale = (float)(desc->attrs.element_loss.weight *
                         op_loss_scale(desc, (int64_t)(job.target != NULL ? rows : count)));
     return job;
@@ -57,9 +59,13 @@ static bool is_ignored(const struct loss_job *job, size_t element)
         use;                                                                                       \
     }
 
-static void add_losses(const union op_attrs *attrs, size_t n, const float *xs,
-                       const float *references, float lanes[LANES])
+/* The weight of element i of those from `first` on. */
+#define POSITIVE attrs->element_loss.positive.values[(first + i) % job->width]
+
+static void add_losses(const struct loss_job *job, size_t first, size_t n, float lanes[LANES])
 {
+    const union op_attrs *attrs = &job->desc->attrs;
+    const float *xs = job->x + first, *references = job->reference + first;
     float delta = (float)attrs->element_loss.delta;
     switch (attrs->element_loss.difference) {
     case DIFFERENCE_SQUARED: EACH(away * away, lanes[i % LANES] += value) break;
@@ -69,17 +75,23 @@ static void add_losses(const union op_attrs *attrs, size_t n, const float *xs,
              lanes[i % LANES] += value)
         break;
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
-        EACH((x < 0 ? 0 : x) - x * r + log1pf(expf(-fabsf(x))), lanes[i % LANES] += value)
+        if (attrs->element_loss.positive.values == NULL)
+            EACH((x < 0 ? 0 : x) - x * r + log1pf(expf(-fabsf(x))), lanes[i % LANES] += value)
+        else
+            EACH((1 - r) * x +
+                     (1 + (POSITIVE - 1) * r) * (log1pf(expf(-fabsf(x))) + (x < 0 ? -x : 0)),
+                 lanes[i % LANES] += value)
         break;
     }
 }
 
-static void write_slopes(const struct op_desc *desc, size_t n, const float *xs,
-                         const float *references, float scale, float *dx)
+static void write_slopes(const struct loss_job *job, size_t first, size_t n)
 {
-    float delta = (float)desc->attrs.element_loss.delta;
-    bool add = desc->accumulate[0];
-    switch (desc->attrs.element_loss.difference) {
+    const union op_attrs *attrs = &job->desc->attrs;
+    const float *xs = job->x + first, *references = job->reference + first;
+    float delta = (float)attrs->element_loss.delta, scale = job->scale, *dx = job->dx + first;
+    bool add = job->desc->accumulate[0];
+    switch (attrs->element_loss.difference) {
     case DIFFERENCE_SQUARED: EACH(2 * away * scale, dx[i] = add ? dx[i] + value : value) break;
     case DIFFERENCE_ABSOLUTE:
         EACH(away > 0 ? scale : away < 0 ? -scale : away, dx[i] = add ? dx[i] + value : value)
@@ -92,7 +104,12 @@ static void write_slopes(const struct op_desc *desc, size_t n, const float *xs,
              dx[i] = add ? dx[i] + value : value)
         break;
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
-        EACH((1 / (1 + expf(-x)) - r) * scale, dx[i] = add ? dx[i] + value : value) break;
+        if (attrs->element_loss.positive.values == NULL)
+            EACH((1 / (1 + expf(-x)) - r) * scale, dx[i] = add ? dx[i] + value : value)
+        else
+            EACH(((1 - r) / (1 + expf(-x)) - POSITIVE * r / (1 + expf(x))) * scale,
+                 dx[i] = add ? dx[i] + value : value)
+        break;
     }
 }
 
@@ -104,8 +121,7 @@ static void sum_part(const void *argument, size_t begin, size_t end)
         size_t at = block * BLOCK, last = at + BLOCK < job->count ? at + BLOCK : job->count;
         while (at < last) {
             size_t n = run_length(job, at, last);
-            if (!is_ignored(job, at))
-                add_losses(&job->desc->attrs, n, job->x + at, job->reference + at, lanes);
+            if (!is_ignored(job, at)) add_losses(job, at, n, lanes);
             at += n;
         }
         double sum = 0;
@@ -137,9 +153,7 @@ static void slope_part(const void *argument, size_t begin, size_t end)
     const struct loss_job *job = argument;
     while (begin < end) {
         size_t n = run_length(job, begin, end);
-        if (!is_ignored(job, begin))
-            write_slopes(job->desc, n, job->x + begin, job->reference + begin, job->scale,
-                         job->dx + begin);
+        if (!is_ignored(job, begin)) write_slopes(job, begin, n);
         else
             for (size_t i = begin; i < begin + n && !job->desc->accumulate[0]; i++) job->dx[i] = 0;
         begin += n;

@@ -67,12 +67,15 @@ static void sum_losses(const struct kernel *kernel, const float *y, const int32_
                        size_t rows, size_t classes, float *loss)
 {
     double sum = 0, smoothing = kernel->desc.attrs.loss.label_smoothing;
+    const struct op_weights *weights = &kernel->desc.attrs.loss.weights;
     for (size_t r = 0; r < rows; r++) {
         if (target[r] < 0) continue;
         double mean = 0;
-        for (size_t i = 0; i < classes && smoothing > 0; i++) mean += y[r * classes + i];
-        sum -= (1 - smoothing) * y[r * classes + (size_t)target[r]] +
-               smoothing * mean / (double)classes;
+        for (size_t i = 0; i < classes && smoothing > 0; i++)
+            mean += op_weight(weights, (int64_t)i) * y[r * classes + i];
+        sum -=
+            (1 - smoothing) * op_weight(weights, target[r]) * y[r * classes + (size_t)target[r]] +
+            smoothing * mean / (double)classes;
     }
     put(loss, (float)(sum * op_loss_scale(&kernel->desc, (int64_t)rows)),
         kernel->desc.accumulate[0]);
@@ -98,7 +101,9 @@ static status_t run_nll_loss_backward(const struct kernel *kernel, const struct 
     if (!kernel->desc.accumulate[0])
         for (size_t i = 0; i < rows * classes; i++) dy[i] = 0;
     for (size_t r = 0; r < rows; r++)
-        if (target[r] >= 0) dy[r * classes + (size_t)target[r]] -= scale;
+        if (target[r] >= 0)
+            dy[r * classes + (size_t)target[r]] -=
+                scale * op_weight(&kernel->desc.attrs.loss.weights, target[r]);
     return NULL;
 }
 
@@ -121,15 +126,20 @@ static void cross_entropy_backward_part(const void *argument, size_t begin, size
     const int32_t *target = job->call->inputs[1];
     float *dx = job->call->outputs[0];
     bool add = job->kernel->desc.accumulate[0];
-    double smoothing = job->kernel->desc.attrs.loss.label_smoothing;
-    float own = (float)((1 - smoothing) * job->scale);
+    const struct op_weights *weights = &job->kernel->desc.attrs.loss.weights;
+    double smoothing = job->kernel->desc.attrs.loss.label_smoothing, mean = 0;
+    for (size_t i = 0; i < n && smoothing > 0; i++) mean += op_weight(weights, (int64_t)i);
+    mean /= (double)n;
     float shared = (float)(smoothing * job->scale / (double)n);
     for (size_t r = begin; r < end; r++) {
         float *row = dx + r * n;
         if (target[r] >= 0) {
-            cpu_loops_get()->exp_scaled(n, row, y + r * n, job->scale, add);
-            row[target[r]] -= own;
-            for (size_t i = 0; i < n && smoothing > 0; i++) row[i] -= shared;
+            double own = (1 - smoothing) * op_weight(weights, target[r]) * job->scale;
+            float all = (float)(own + smoothing * mean * job->scale);
+            cpu_loops_get()->exp_scaled(n, row, y + r * n, all, add);
+            row[target[r]] -= (float)own;
+            for (size_t i = 0; i < n && smoothing > 0; i++)
+                row[i] -= shared * op_weight(weights, (int64_t)i);
         } else if (!add) {
             for (size_t i = 0; i < n; i++) row[i] = 0;
         }

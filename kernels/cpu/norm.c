@@ -27,7 +27,7 @@ enum { SUM_ROWS = 64 };
 
 /* A call's operands by role; NULL if absent. */
 struct norm_job {
-    bool centered, is_bf16, one_plus, add; /* `add`: to y or dx */
+    bool centered, is_bf16, one_plus, rounded, add; /* `add`: to y or dx */
     size_t rows, columns, parts;
     size_t stride; /* between rows of the workspace */
     double eps;
@@ -86,6 +86,7 @@ static struct norm_job job_of(const struct kernel *kernel, const struct kernel_c
                                desc->kind == OP_LAYER_NORM || desc->kind == OP_LAYER_NORM_BACKWARD,
                            .is_bf16 = type_of_x(desc)->dtype == DTYPE_BF16,
                            .one_plus = desc->attrs.norm.one_plus,
+                           .rounded = desc->attrs.norm.rounded,
                            .add = desc->accumulate[0],
                            .columns = columns_of(desc),
                            .stride = row_stride(columns_of(desc)),
@@ -157,7 +158,7 @@ static void forward_row(const struct norm_job *job, size_t part, size_t row, con
         float *sum = begin_row(job, job->sum, row, part_row(job, part, X_ROW));
         loops->add(job->columns, sum, x, residual, false);
         end_row(job, job->sum, row, sum);
-        x = sum;
+        x = job->rounded ? read_row(job, job->sum, row, sum) : sum;
     }
     float *y = begin_row(job, job->out, row, part_row(job, part, OUT_ROW)), mean, rstd;
     loops->norm(job->columns, y, x, weight, bias, job->centered, job->eps, &mean, &rstd, job->add);

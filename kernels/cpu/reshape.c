@@ -43,7 +43,7 @@ static void transpose_part(const void *argument, size_t begin, size_t end)
 static status_t run_transpose(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct tensor_type *x = &kernel->desc.inputs[0], *y = &kernel->desc.outputs[0];
-    bool to_plain = x->layout == LAYOUT_CHANNELS_LAST;
+    bool to_plain = !cpu_is_plain(x); /* an image of one channel in channels last is plain */
     const struct tensor_type *image = to_plain ? x : y;
     size_t channels = (size_t)image->dims[1], pixels = (size_t)(image->dims[2] * image->dims[3]);
     struct reshape_job job = {call->inputs[0], call->outputs[0], to_plain ? pixels : channels,

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
@@ -18,8 +19,9 @@
 #define MOST_TABLE_BYTES ((uint64_t)1 << 30)
 
 struct rope_table {
-    struct op_desc desc; /* only the attributes matter */
-    size_t time, half;   /* positions, pairs */
+    size_t time, half; /* positions, pairs */
+    float magnitude;
+    float *frequencies; /* by pair */
     int users;
     float *values; /* cosines (time, half), then sines */
     struct rope_table *next;
@@ -28,57 +30,52 @@ struct rope_table {
 static pthread_mutex_t tables_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct rope_table *tables;
 
-static bool turns_alike(const struct op_desc *a, const struct op_desc *b)
+static bool turns_alike(const struct rope_table *a, const struct rope_table *b)
 {
-    return a->attrs.rope.head_dim == b->attrs.rope.head_dim &&
-           a->attrs.rope.rotary_dim == b->attrs.rope.rotary_dim &&
-           a->attrs.rope.theta == b->attrs.rope.theta &&
-           a->attrs.rope.beta_fast == b->attrs.rope.beta_fast &&
-           a->attrs.rope.beta_slow == b->attrs.rope.beta_slow &&
-           a->attrs.rope.magnitude == b->attrs.rope.magnitude &&
-           a->attrs.rope.scaling == b->attrs.rope.scaling &&
-           a->attrs.rope.factor == b->attrs.rope.factor &&
-           a->attrs.rope.low_freq_factor == b->attrs.rope.low_freq_factor &&
-           a->attrs.rope.high_freq_factor == b->attrs.rope.high_freq_factor &&
-           a->attrs.rope.original_context == b->attrs.rope.original_context;
+    return a->time == b->time && a->half == b->half && a->magnitude == b->magnitude &&
+           memcmp(a->frequencies, b->frequencies, a->half * sizeof *a->frequencies) == 0;
 }
 
-static struct rope_table *table_new(const struct op_desc *desc, size_t time)
+static void fill_table(struct rope_table *table)
 {
-    struct rope_table *table = mem_alloc(sizeof *table);
-    table->desc = *desc;
-    table->time = time;
-    table->half = (size_t)rope_pairs(desc);
-    table->users = 0;
-    size_t count = time * table->half;
+    size_t count = table->time * table->half;
     table->values = mem_alloc_array(2 * count, sizeof *table->values);
-    float *frequencies = mem_alloc_array(table->half, sizeof *frequencies);
-    rope_frequencies(desc, frequencies);
-    float magnitude = rope_magnitude(desc);
     for (size_t i = 0; i < count; i++) {
-        float angle = (float)(i / table->half) * frequencies[i % table->half];
-        table->values[i] = (float)cos(angle) * magnitude;
-        table->values[count + i] = (float)sin(angle) * magnitude;
+        float angle = (float)(i / table->half) * table->frequencies[i % table->half];
+        table->values[i] = (float)cos(angle) * table->magnitude;
+        table->values[count + i] = (float)sin(angle) * table->magnitude;
     }
-    free(frequencies);
-    return table;
+}
+
+static void table_free(struct rope_table *table)
+{
+    free(table->frequencies);
+    free(table->values);
+    free(table);
 }
 
 /* The table for this number of positions; `made` is set if the call made it. */
 static struct rope_table *table_take(const struct op_desc *desc, size_t time, bool *made)
 {
+    struct rope_table *wanted = mem_alloc(sizeof *wanted);
+    *wanted = (struct rope_table){.time = time,
+                                  .half = (size_t)rope_pairs(desc),
+                                  .magnitude = rope_magnitude(desc)};
+    wanted->frequencies = mem_alloc_array(wanted->half, sizeof *wanted->frequencies);
+    rope_frequencies(desc, wanted->frequencies);
     pthread_mutex_lock(&tables_lock);
     struct rope_table *table = tables;
-    while (table != NULL && !(table->time == time && turns_alike(&table->desc, desc)))
-        table = table->next;
+    while (table != NULL && !turns_alike(table, wanted)) table = table->next;
     *made = table == NULL;
     if (table == NULL) {
-        table = table_new(desc, time);
+        table = wanted;
+        fill_table(table);
         table->next = tables;
         tables = table;
     }
     table->users++;
     pthread_mutex_unlock(&tables_lock);
+    if (table != wanted) table_free(wanted);
     return table;
 }
 
@@ -91,9 +88,7 @@ static void table_release(void *state)
     while (last && *at != table) at = &(*at)->next;
     if (last) *at = table->next;
     pthread_mutex_unlock(&tables_lock);
-    if (!last) return;
-    free(table->values);
-    free(table);
+    if (last) table_free(table);
 }
 
 struct rope_job {

@@ -103,49 +103,6 @@ static status_t run_transpose(const struct kernel *kernel, const struct kernel_c
     return NULL;
 }
 
-/* ---- Slices ---- */
-
-static void slice_part(const void *argument, size_t begin, size_t end)
-{
-    const struct shape_job *job = argument;
-    struct op_dim view = op_dim_of(&job->desc->inputs[0], job->desc->attrs.slice.dim);
-    size_t row = (size_t)(tensor_element_count(&job->desc->outputs[0]) / view.outer);
-    size_t first = (size_t)(job->desc->attrs.slice.start * view.inner);
-    for (size_t o = begin; o < end; o++)
-        move(job, job->call->outputs[0], o * row, job->call->inputs[0],
-             o * (size_t)(view.count * view.inner) + first, row);
-}
-
-static void slice_backward_part(const void *argument, size_t begin, size_t end)
-{
-    const struct shape_job *job = argument;
-    struct op_dim view = op_dim_of(&job->desc->outputs[0], job->desc->attrs.slice.dim);
-    size_t row = (size_t)(tensor_element_count(&job->desc->inputs[0]) / view.outer);
-    size_t first = (size_t)(job->desc->attrs.slice.start * view.inner);
-    size_t whole = (size_t)(view.count * view.inner);
-    char *dx = job->call->outputs[0];
-    for (size_t o = begin; o < end; o++) {
-        if (!job->add) {
-            memset(dx + o * whole * job->size, 0, first * job->size);
-            memset(dx + (o * whole + first + row) * job->size, 0,
-                   (whole - first - row) * job->size);
-        }
-        move(job, dx, o * whole + first, job->call->inputs[0], o * row, row);
-    }
-}
-
-static status_t run_slice(const struct kernel *kernel, const struct kernel_call *call)
-{
-    struct shape_job job = make_job(kernel, call);
-    bool forward = kernel->desc.kind == OP_SLICE;
-    struct op_dim view = op_dim_of(forward ? &job.desc->inputs[0] : &job.desc->outputs[0],
-                                   job.desc->attrs.slice.dim);
-    int64_t written = tensor_element_count(&job.desc->outputs[0]);
-    split(kernel, &job, view.outer, written / view.outer,
-          forward ? slice_part : slice_backward_part);
-    return NULL;
-}
-
 /* ---- Concatenation ---- */
 
 static void concat_part(const void *argument, size_t begin, size_t end)
@@ -266,9 +223,7 @@ status_t cpu_prepare_shape(struct kernel *kernel)
     switch (kernel->desc.kind) {
     case OP_TRANSPOSE: kernel->run = run_transpose; break;
     case OP_CONCAT: kernel->run = run_concat; break;
-    case OP_MEAN:
-    case OP_MEAN_BACKWARD: kernel->run = run_mean; break;
-    default: kernel->run = run_slice; break;
+    default: kernel->run = run_mean; break;
     }
     return NULL;
 }

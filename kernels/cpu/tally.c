@@ -1,6 +1,6 @@
 /*
- * Tallies of evaluations: counts as floats, which are exact below 2^24, and sums in double. On one
- * thread: they read what a matmul before them wrote, once.
+ * Tallies of evaluations: counts as floats, which are exact below 2^24, and moments in double. On
+ * one thread: they read what a matmul before them wrote, once.
  */
 #include <math.h>
 
@@ -42,23 +42,31 @@ static void count_labels(const struct kernel_call *call, int64_t rows, int64_t c
         if (!isnan(numbers[i])) count(y, columns, i % columns, x[i] > 0, numbers[i] > 0.5F);
 }
 
+/* The means first: sums of squares would lose what varies where they are large. `y`: this rank's
+ * rows. */
 static void sum_numbers(const struct kernel_call *call, int64_t rows, int64_t columns, float *y)
 {
     const float *x = call->inputs[0], *numbers = call->inputs[2];
     for (int64_t c = 0; c < columns; c++) {
-        double sums[TALLY_SUMS] = {0};
+        double count = 0, a = 0, b = 0, aa = 0, bb = 0, ab = 0, squares = 0;
         for (int64_t i = c; i < rows * columns; i += columns) {
-            double a = x[i], b = numbers[i];
-            if (isnan(b)) continue;
-            sums[0]++;
-            sums[1] += a;
-            sums[2] += b;
-            sums[3] += a * a;
-            sums[4] += b * b;
-            sums[5] += a * b;
-            sums[6] += (a - b) * (a - b);
+            if (isnan(numbers[i])) continue;
+            count++;
+            a += x[i];
+            b += numbers[i];
         }
-        for (int64_t k = 0; k < TALLY_SUMS; k++) y[k * columns + c] += (float)sums[k];
+        if (count > 0) a /= count, b /= count;
+        for (int64_t i = c; i < rows * columns; i += columns) {
+            if (isnan(numbers[i])) continue;
+            double da = x[i] - a, db = numbers[i] - b, away = (double)x[i] - numbers[i];
+            aa += da * da;
+            bb += db * db;
+            ab += da * db;
+            squares += away * away;
+        }
+        const double all[TALLY_MOMENTS] = {count, a,  a - (float)a, b,      b - (float)b,
+                                           aa,    bb, ab,           squares};
+        for (int64_t k = 0; k < TALLY_MOMENTS; k++) y[k * columns + c] += (float)all[k];
     }
 }
 
@@ -72,7 +80,9 @@ static status_t run_tally(const struct kernel *kernel, const struct kernel_call 
     switch (kernel->desc.attrs.tally.kind) {
     case TALLY_CLASSES: count_classes(call, rows, columns, y); break;
     case TALLY_LABELS: count_labels(call, rows, columns, y); break;
-    case TALLY_NUMBERS: sum_numbers(call, rows, columns, y); break;
+    case TALLY_NUMBERS:
+        sum_numbers(call, rows, columns, y + (int64_t)call->rank * TALLY_MOMENTS * columns);
+        break;
     }
     return NULL;
 }

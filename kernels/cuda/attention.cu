@@ -15,9 +15,9 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
     SHARED(float, q, R *(D + 1));
     SHARED(float, kv, R *(D + 1));
     SHARED(float, scores, R *(R + 1));
-    SHARED(uint32_t, step, 1);
-    find_step(a, step);
+    SHARED(drawn, now, 1);
     int64_t batch = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
+    find_drawn(a, now);
     int64_t first = (int64_t)blockIdx.y * R;
     int row = threadIdx.x / N, part = threadIdx.x % N;
     const T *heads_k = a.k + batch * a.time * a.kv_row + head / a.group * a.head_dim;
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
             total += p;
             if (column < R)
                 scores[row * (R + 1) + column] =
-                    p != 0 ? p * keep(a, step, batch, head, first + row, from + column) : 0;
+                    p != 0 ? p * keep(a, now, batch, head, first + row, from + column) : 0;
         }
         sum = sum * factor + row_sum_of<N>(total);
         max = most;
@@ -75,7 +75,29 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
         if (part + N * i < a.head_dim) put(&to[part + N * i], out[i] * rest, a.add[0]);
     if (part == 0 && a.lse_out != nullptr)
         put(&a.lse_out[(batch * a.heads + head) * a.time + first + row],
-            max == -INFINITY ? -INFINITY : max + logf(sum), a.add[1]);
+            max == -INFINITY ? INFINITY : max + logf(sum), a.add[1]);
+}
+
+/* For attention by a library: each warp of a block has a row. */
+template <typename T> __global__ void __launch_bounds__(BLOCK) clear_kernel(const attention<T> a)
+{
+    int64_t at = blockIdx.x * (int64_t)(BLOCK / WARP) + threadIdx.x / WARP;
+    int64_t batch = at / a.time, row = at % a.time, lane = threadIdx.x % WARP;
+    if (batch >= a.batch) return;
+    for (int64_t from = 0; from < keys_end<1>(a, row); from += WARP)
+        if (row_max_of<WARP>(attends(a, batch, row, from + lane) ? 1 : 0) > 0) return;
+    int64_t width = a.heads * a.head_dim;
+    for (int64_t i = lane; i < width; i += WARP) a.out[at * width + i] = rounded<T>(0);
+    for (int64_t head = lane; head < a.heads && a.lse_out != nullptr; head += WARP)
+        a.lse_out[(batch * a.heads + head) * a.time + row] = INFINITY;
+}
+
+int cuda_attention_clear(const struct cuda_launch *launch, const struct op_desc *desc,
+                         const struct kernel_call *call)
+{
+    attention<bf16> a = attention_of<bf16>(desc, call, launch);
+    int64_t rows = a.batch * a.time, each = BLOCK / WARP;
+    return start(launch, clear_kernel<bf16>, dim3((unsigned)((rows + each - 1) / each)), BLOCK, a);
 }
 
 template <typename T, int D, int R>

@@ -6,17 +6,15 @@
 #ifndef FSDPD_KERNELS_CUDA_ATTENTION_H
 #define FSDPD_KERNELS_CUDA_ATTENTION_H
 
-#include "kernels/cuda/platform.h"
+#include "kernels/cuda/draw.h"
 
 template <typename T> struct attention {
     int64_t batch, time, heads, kv_heads, group, head_dim;
     int64_t q_row, kv_row; /* elements from one time to the next */
     bool causal, dropout, add[4];
     int64_t window; /* 0: none */
-    float scale, softcap, keep_scale;
-    uint64_t threshold;
-    uint32_t key[2], stream, step, rank;
-    const uint64_t *live; /* replaces `step` unless NULL */
+    float scale, softcap;
+    cuda_draw random;
     const T *q, *k, *v, *y, *dy;
     T *out, *dq, *dk, *dv;
     const float *lse;
@@ -24,7 +22,7 @@ template <typename T> struct attention {
     const uint8_t *mask;     /* (batch, time); NULL: all keys are visible */
     const float *bias;       /* (2 time - 1, heads); NULL: none */
     float *dbias;
-    const int32_t *starts;   /* (batch, time); NULL: a row is one document */
+    const int32_t *starts; /* (batch, time); NULL: a row is one document */
 };
 
 /* The same formula as in kernels/attention.h. */
@@ -44,11 +42,7 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     a.window = desc->attrs.attention.window;
     a.softcap = (float)desc->attrs.attention.softcap;
     a.dropout = p > 0;
-    a.keep_scale = (float)(1 / (1 - p));
-    a.threshold = philox_threshold(p);
-    a.key[0] = (uint32_t)call->seed, a.key[1] = (uint32_t)(call->seed >> 32);
-    a.stream = desc->attrs.attention.stream, a.step = (uint32_t)call->step, a.rank = call->rank;
-    a.live = (const uint64_t *)launch->live;
+    a.random = draw_of(call, launch, desc->attrs.attention.stream, p);
     int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
     int first = backward ? 1 : 0, mask = backward ? 6 : 3;
     bool packed = !desc->input_present[first + 1];
@@ -172,23 +166,21 @@ __device__ inline float score_of(const attention<T> &a, float product, float *be
     return a.softcap * ratio;
 }
 
-/* Puts the step that keys dropout into shared memory, since no registers are left for it. The block
- * may read it after its next barrier. */
-template <typename T> __device__ inline void find_step(const attention<T> &a, uint32_t *step)
+/* Puts what keys dropout into shared memory, since no registers are left for it. The block may read
+ * it after its next barrier. */
+template <typename T> __device__ inline void find_drawn(const attention<T> &a, drawn *now)
 {
-    if (threadIdx.x == 0) *step = a.live != nullptr ? (uint32_t)*a.live : a.step;
+    if (threadIdx.x == 0) *now = drawn_now(a.random);
 }
 
 /* The factor of a probability: 0, or 1 / (1 - p). */
 template <typename T>
-__device__ inline float keep(const attention<T> &a, const uint32_t *step, int64_t batch,
-                             int64_t head, int64_t row, int64_t column)
+__device__ inline float keep(const attention<T> &a, const drawn *now, int64_t batch, int64_t head,
+                             int64_t row, int64_t column)
 {
     if (!a.dropout) return 1;
     uint64_t i = (uint64_t)(((batch * a.heads + head) * a.time + row) * a.time + column);
-    uint32_t counter[4] = {(uint32_t)(i / 4), a.stream, *step, a.rank}, words[4];
-    philox_block(counter, a.key, words);
-    return word_of(words, i) >= a.threshold ? a.keep_scale : 0;
+    return draw_factor(a.random, *now, i);
 }
 
 /* The sum over the N neighbouring threads that share a row. */

@@ -34,9 +34,9 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
     SHARED(float, dy, R *(D + 1));
     SHARED(float, kv, R *(D + 1));
     SHARED(float, scores, R *(R + 1));
-    SHARED(uint32_t, step, 1);
-    find_step(a, step);
+    SHARED(drawn, now, 1);
     int64_t batch = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
+    find_drawn(a, now);
     int64_t first = (int64_t)blockIdx.y * R, y_row = a.heads * a.head_dim;
     int row = threadIdx.x / N, part = threadIdx.x % N;
     bool inside = first + row < a.time;
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
             if (column >= R) continue;
             float slope = 0;
             if (p[j] != 0) {
-                float kept = keep(a, step, batch, head, first + row, from + column);
+                float kept = keep(a, now, batch, head, first + row, from + column);
                 slope = p[j] * bend[j] *
                         (kept * dot<D>(dy + row * (D + 1), kv + column * (D + 1)) - total);
             }
@@ -96,9 +96,10 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
 }
 
 /* blockIdx.x: batch and head of k and v; blockIdx.y: R keys. In the tiles of scores, rows are keys
- * and columns are the rows of a query head. */
+ * and columns are the rows of a query head. Without the bound of four blocks
+ * the compiler spills registers. */
 template <typename T, int D, int R>
-__global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
+__global__ void __launch_bounds__(BLOCK, 4) attention_dkv(const attention<T> a)
 {
     constexpr int N = BLOCK / R, OUT = D / N, COLUMNS = (R + N - 1) / N;
     SHARED(float, k, R *(D + 1));
@@ -106,9 +107,9 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
     SHARED(float, other, R *(D + 1));
     SHARED(float, slopes, R *(R + 1));
     SHARED(float, kept, R *(R + 1));
-    SHARED(uint32_t, step, 1);
-    find_step(a, step);
+    SHARED(drawn, now, 1);
     int64_t batch = blockIdx.x / a.kv_heads, kv_head = blockIdx.x % a.kv_heads;
+    find_drawn(a, now);
     int64_t first = (int64_t)blockIdx.y * R, y_row = a.heads * a.head_dim;
     int key = threadIdx.x / N, part = threadIdx.x % N;
     int64_t kv_place = batch * a.time * a.kv_row + kv_head * a.head_dim;
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
             for (int j = 0; j < COLUMNS; j++) {
                 int column = part + N * j, at = key * (R + 1) + column;
                 if (column >= R || kept[at] == 0) continue;
-                float m = keep(a, step, batch, head, from + column, first + key);
+                float m = keep(a, now, batch, head, from + column, first + key);
                 float total = a.totals[(batch * a.heads + head) * a.time + from + column];
                 kept[at] *= m;
                 slopes[at] *= m * dot<D>(other + column * (D + 1), v + key * (D + 1)) - total;
@@ -180,8 +181,8 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
 template <typename T> __global__ void __launch_bounds__(BLOCK) attention_dbias(const attention<T> a)
 {
     SHARED(float, sums, BLOCK / WARP);
-    SHARED(uint32_t, step, 1);
-    find_step(a, step);
+    SHARED(drawn, now, 1);
+    find_drawn(a, now);
     __syncthreads();
     int64_t distance = (int64_t)blockIdx.x - (a.time - 1), head = blockIdx.y;
     int64_t begin = distance < 0 ? -distance : 0;
@@ -203,7 +204,7 @@ template <typename T> __global__ void __launch_bounds__(BLOCK) attention_dbias(c
         int64_t at = (batch * a.heads + head) * a.time + row;
         float bend, lse = a.lse[at] - bias_of(a, head, row, key);
         float p = expf(score_of(a, product, &bend) - lse);
-        sum += p * (keep(a, step, batch, head, row, key) * slope - a.totals[at]);
+        sum += p * (keep(a, now, batch, head, row, key) * slope - a.totals[at]);
     }
     if (lane == 0) sums[threadIdx.x / WARP] = sum;
     __syncthreads();

@@ -24,9 +24,14 @@ struct cuda_launch {
     void *stream;   /* cudaStream_t */
     int processors; /* number of multiprocessors, which limits the size of grids that loop */
     /* Device memory from which the kernel reads, when it runs, those arguments that differ in every
-     * step that a graph replays; NULL: the call's own are used. For dropout and attention this is
-     * the step, a uint64_t; for optimizers and the gate their arguments. */
+     * step that a graph replays; NULL: the call's own are used. For ops this is struct cuda_live;
+     * for optimizers and the gate their arguments. */
     const void *live;
+};
+
+/* Of struct kernel_call: what keys dropout in this step. */
+struct cuda_live {
+    uint64_t step, first_sample;
 };
 
 enum { CUDA_ROPE_PAIRS_MAX = 256 };
@@ -76,18 +81,30 @@ int cuda_channel_sum(const struct cuda_launch *launch, enum dtype dtype, const v
  * gradient's row and the next multiple of 8 may then be overwritten.
  */
 struct cuda_logits {
-    float *logits; /* (rows, classes) */
+    void *logits; /* (rows, classes) of logits_dtype: f32, or `dtype` */
+    enum dtype logits_dtype;
     int64_t rows, classes, stride;
     const void *bias; /* (classes) of bias_dtype, added first; may be NULL */
     enum dtype bias_dtype;
     const int32_t *target; /* (rows); negative: the row does not count */
     float scale;
     enum dtype dtype;
-    void *gradient; /* (rows, classes) of dtype; may be `logits` itself if that is f32 */
+    void *gradient; /* (rows, classes) of dtype; may be `logits` itself if that has its type */
     int64_t gradient_stride;
     float *losses, *correct; /* (rows); `correct` may be NULL */
 };
 int cuda_cross_entropy_block(const struct cuda_launch *launch, const struct cuda_logits *block);
+/* Of `count` probabilities of an ATTENTION or its gradient, from number `start` on: 1 for those
+ * that dropout keeps, 0 for the others, in bf16. `kept` is a multiple of 16 bytes. */
+int cuda_attention_kept(const struct cuda_launch *launch, const struct op_desc *desc,
+                        const struct kernel_call *call, int64_t start, int64_t count, void *kept);
+/* Of a mask of keys (samples, time): 0 for a key that is seen, -2^100 for a hidden one, in bf16;
+ * samples are `row` elements apart, a multiple of 8. `hiding` is a multiple of 16 bytes. */
+int cuda_attention_hide(const struct cuda_launch *launch, const uint8_t *mask, int64_t samples,
+                        int64_t time, int64_t row, void *hiding);
+/* Makes the outputs of an ATTENTION's rows that see no key: 0, and a log-sum-exp of infinity. */
+int cuda_attention_clear(const struct cuda_launch *launch, const struct op_desc *desc,
+                         const struct kernel_call *call);
 /* out[0] (+)= scale * sum of values. */
 int cuda_sum(const struct cuda_launch *launch, const float *values, int64_t n, float scale,
              float *out, bool add);
@@ -95,7 +112,7 @@ int cuda_sum(const struct cuda_launch *launch, const float *values, int64_t n, f
 /* The end of a step, over flat memory; the arithmetic is that of kernels.h and
  * runtime/step_cpu.c. */
 
-enum { CUDA_NORM_PARTS = 256 };
+enum { CUDA_NORM_PARTS = 1024 };
 
 /* A step's statistics about its gradient, in device memory; they replace the arguments'
  * grad_scale. */
@@ -105,21 +122,23 @@ struct cuda_gate_in {
     /* Without a gate the scale is targets[0] / counted[0]; counted[0] = 0 skips the update. */
     const float *targets, *counted;
 };
-int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-                  float *square_avg, float *acc_delta, const struct adadelta_args *args,
-                  const struct cuda_gate_in *gate);
-int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-             float *momentum_buffer, const struct sgd_args *args, const struct cuda_gate_in *gate);
-int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-              float *average, float *square_average, const struct adam_args *args,
+/* `copy`: of the parameters in bf16, written with them; NULL: none. */
+int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                  const float *grad, float *square_avg, float *acc_delta,
+                  const struct adadelta_args *args, const struct cuda_gate_in *gate);
+int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+             const float *grad, float *momentum_buffer, const struct sgd_args *args,
+             const struct cuda_gate_in *gate);
+int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+              const float *grad, float *average, float *square_average,
+              const struct adam_args *args, const struct cuda_gate_in *gate);
+int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+              const float *grad, float *average, const struct lion_args *args,
               const struct cuda_gate_in *gate);
-int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-              float *average, const struct lion_args *args, const struct cuda_gate_in *gate);
-int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-                 float *sum, const struct adagrad_args *args, const struct cuda_gate_in *gate);
+int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                 const float *grad, float *sum, const struct adagrad_args *args,
+                 const struct cuda_gate_in *gate);
 int cuda_add(const struct cuda_launch *launch, size_t n, float *to, const float *from);
-int cuda_scale(const struct cuda_launch *launch, size_t n, float *to, const float *from,
-               float scale);
 /* Adds the sum of squares to *total, or raises it to the largest magnitude (a NaN counts as
  * larger). `parts`: CUDA_NORM_PARTS doubles. */
 int cuda_norm(const struct cuda_launch *launch, bool largest, size_t n, const float *values,
@@ -146,9 +165,9 @@ int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, 
 int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values);
 /* Replaces every value by its rounding error in bf16. */
 int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *values);
-/* out[i] = (parts[i] + parts[n + i] + ... in this order, in f32) * scale */
+/* out[i] = parts[i] + parts[n + i] + ... in this order, in f32 */
 int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
-                        const uint16_t *parts, int count, float scale);
+                        const uint16_t *parts, int count);
 /* Advances a counter in device memory and copies it to the host's pinned memory: to the next odd
  * number if something begins, to the even number after it if it ends. */
 int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count,

@@ -1,4 +1,5 @@
 /* Ops on single elements: one pass over memory, 16 bytes at a time where everything is aligned. */
+#include "kernels/cuda/draw.h"
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 #include "kernels/distance.h"
@@ -357,24 +358,49 @@ template <typename T> struct dropout {
     const T *x;
     T *y;
     bool add;
-    uint64_t threshold;
-    float scale;
-    uint32_t key[2], stream, step, rank;
-    const uint64_t *live; /* replaces `step` unless NULL */
+    cuda_draw random;
     template <int V> __device__ void at(int64_t i) const
     {
         pack<T, V> in = load<V>(x + i), out;
         if (add) out = load<V>(y + i);
-        uint32_t words[4], now = live != nullptr ? (uint32_t)*live : step;
+        float factors[V];
+        draw_factors<V>(random, drawn_now(random), (uint64_t)i, factors);
         for (int v = 0; v < V; v++) {
-            if (v % 4 == 0) {
-                uint32_t counter[4] = {(uint32_t)((i + v) / 4), stream, now, rank};
-                philox_block(counter, key, words);
-            }
-            uint32_t word = V == 1 ? word_of(words, (uint64_t)i) : words[v % 4];
-            float value = word >= threshold ? to_float(in.at[v]) * scale : 0;
+            float value = factors[v] != 0 ? to_float(in.at[v]) * factors[v] : 0;
             out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
         }
+        store(y + i, out);
+    }
+};
+
+/* Which probabilities dropout keeps, for attention by a library. */
+struct kept_probabilities {
+    bf16 *y;
+    cuda_draw random;
+    uint64_t start;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        pack<bf16, V> out;
+        float factors[V];
+        draw_factors<V>(random, drawn_now(random, start), (uint64_t)i, factors);
+        for (int v = 0; v < V; v++) out.at[v] = rounded<bf16>(factors[v] != 0 ? 1 : 0);
+        store(y + i, out);
+    }
+};
+
+/* What hides keys in the scores of attention by a library. Not -infinity, which makes a row that
+ * sees none of the first keys NaN in some libraries. */
+struct hidden_keys {
+    const uint8_t *mask;
+    bf16 *y;
+    int64_t time, row;
+    template <int V> __device__ void at(int64_t i) const
+    {
+        pack<bf16, V> out;
+        int64_t key = i % row;
+        const uint8_t *seen = mask + i / row * time + key;
+        for (int v = 0; v < V; v++)
+            out.at[v] = rounded<bf16>(key + v < time && seen[v] != 0 ? 0 : -0x1p100f);
         store(y + i, out);
     }
 };
@@ -559,17 +585,8 @@ int cuda_run_element(const struct cuda_op *op, const struct kernel_call *call,
 template <typename T> static int run_dropout(const operands &o)
 {
     const struct op_desc *desc = &o.op->desc;
-    double p = desc->attrs.dropout.p;
-    dropout<T> f = {input_of<T>(o.call, 0),
-                    output_of<T>(o.call, 0),
-                    desc->accumulate[0],
-                    philox_threshold(p),
-                    (float)(1 / (1 - p)),
-                    {(uint32_t)o.call->seed, (uint32_t)(o.call->seed >> 32)},
-                    desc->attrs.dropout.stream,
-                    (uint32_t)o.call->step,
-                    o.call->rank,
-                    (const uint64_t *)o.launch->live};
+    dropout<T> f = {input_of<T>(o.call, 0), output_of<T>(o.call, 0), desc->accumulate[0],
+                    draw_of(o.call, o.launch, desc->attrs.dropout.stream, desc->attrs.dropout.p)};
     return map<T>(o.launch, f, o.n, is_aligned(f.x, f.y));
 }
 
@@ -578,6 +595,22 @@ int cuda_run_dropout(const struct cuda_op *op, const struct kernel_call *call,
 {
     operands o = {op, call, launch, count_of(&op->desc.inputs[0])};
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_dropout<bf16>(o) : run_dropout<float>(o);
+}
+
+int cuda_attention_kept(const struct cuda_launch *launch, const struct op_desc *desc,
+                        const struct kernel_call *call, int64_t start, int64_t count, void *to)
+{
+    const kept_probabilities f = {(bf16 *)to,
+                                  draw_of(call, launch, desc->attrs.attention.stream,
+                                          desc->attrs.attention.p),
+                                  (uint64_t)start};
+    return map<bf16>(launch, f, count, true);
+}
+
+int cuda_attention_hide(const struct cuda_launch *launch, const uint8_t *mask, int64_t samples,
+                        int64_t time, int64_t row, void *hiding)
+{
+    return map<bf16>(launch, hidden_keys{mask, (bf16 *)hiding, time, row}, samples * row, true);
 }
 
 template <typename From, typename To> static int run_cast(const operands &o)

@@ -6,7 +6,7 @@
 struct element_loss {
     const float *x, *reference;
     const int32_t *target; /* nullptr: every row counts */
-    int64_t rows, columns;
+    int64_t rows, columns, width; /* width: the last dimension */
     int difference;
     float delta, scale;
 };
@@ -20,6 +20,7 @@ static struct element_loss element_loss_of(const struct op_desc *desc,
     if (desc->input_present[2]) loss.target = input_of<int32_t>(call, 2);
     loss.rows = desc->inputs[0].dims[0];
     loss.columns = count_of(&desc->inputs[0]) / loss.rows;
+    loss.width = columns_of(&desc->inputs[0]);
     loss.difference = (int)desc->attrs.element_loss.difference;
     loss.delta = (float)desc->attrs.element_loss.delta;
     int64_t counted = loss.target != nullptr ? loss.rows : loss.rows * loss.columns;
@@ -27,8 +28,9 @@ static struct element_loss element_loss_of(const struct op_desc *desc,
     return loss;
 }
 
+/* `positive`: the weight of the part of a label that is wanted. */
 __device__ static float element_difference(const struct element_loss &loss, float x,
-                                           float reference)
+                                           float reference, float positive)
 {
     float away = x - reference, far = fabsf(away);
     switch (loss.difference) {
@@ -36,11 +38,14 @@ __device__ static float element_difference(const struct element_loss &loss, floa
     case DIFFERENCE_ABSOLUTE: return far;
     case DIFFERENCE_HUBER:
         return far <= loss.delta ? 0.5f * away * away : loss.delta * (far - 0.5f * loss.delta);
-    default: return (x < 0 ? 0 : x) - x * reference + log1pf(expf(-fabsf(x)));
+    default:
+        return (1 - reference) * x + (1 + (positive - 1) * reference) *
+                                         (log1pf(expf(-fabsf(x))) + (x < 0 ? -x : 0));
     }
 }
 
-__device__ static float element_slope(const struct element_loss &loss, float x, float reference)
+__device__ static float element_slope(const struct element_loss &loss, float x, float reference,
+                                      float positive)
 {
     float away = x - reference;
     switch (loss.difference) {
@@ -48,7 +53,7 @@ __device__ static float element_slope(const struct element_loss &loss, float x, 
     case DIFFERENCE_ABSOLUTE: return away > 0 ? 1 : away < 0 ? -1 : away;
     case DIFFERENCE_HUBER:
         return away > loss.delta ? loss.delta : away < -loss.delta ? -loss.delta : away;
-    default: return 1 / (1 + expf(-x)) - reference;
+    default: return (1 - reference) / (1 + expf(-x)) - positive * reference / (1 + expf(x));
     }
 }
 
@@ -57,8 +62,9 @@ __device__ static bool element_counts(const struct element_loss &loss, int64_t r
     return reference == reference && (loss.target == nullptr || loss.target[row] >= 0);
 }
 
+template <typename W>
 __global__ void __launch_bounds__(BLOCK)
-    element_loss_kernel(const struct element_loss loss, float *by_row)
+    element_loss_kernel(const struct element_loss loss, float *by_row, const W positive)
 {
     SHARED(float, scratch, BLOCK / WARP);
     for (int64_t row = blockIdx.x; row < loss.rows; row += gridDim.x) {
@@ -66,7 +72,8 @@ __global__ void __launch_bounds__(BLOCK)
         for (int64_t i = threadIdx.x; i < loss.columns; i += BLOCK) {
             int64_t at = row * loss.columns + i;
             if (element_counts(loss, row, loss.reference[at]))
-                sum += element_difference(loss, loss.x[at], loss.reference[at]);
+                sum += element_difference(loss, loss.x[at], loss.reference[at],
+                                          positive[at % loss.width]);
         }
         sum = group_sum<BLOCK>(sum, scratch);
         if (threadIdx.x == 0) by_row[row] = sum;
@@ -78,33 +85,57 @@ uint64_t cuda_element_loss_bytes(const struct op_desc *desc)
     return (uint64_t)desc->inputs[0].dims[0] * sizeof(float);
 }
 
-int cuda_run_element_loss(const struct cuda_op *op, const struct kernel_call *call,
-                          const struct cuda_launch *launch)
+template <typename W>
+static int run_element_loss(const struct cuda_op *op, const struct kernel_call *call,
+                            const struct cuda_launch *launch, const W &positive)
 {
     struct element_loss loss = element_loss_of(&op->desc, call);
     float *by_row = (float *)call->workspace;
-    TRY_LAUNCH(start(launch, element_loss_kernel, grid_of_rows<BLOCK>(launch, loss.rows), BLOCK,
-                     loss, by_row));
+    TRY_LAUNCH(start(launch, element_loss_kernel<W>, grid_of_rows<BLOCK>(launch, loss.rows), BLOCK,
+                     loss, by_row, positive));
     return cuda_sum(launch, by_row, loss.rows, loss.scale, output_of<float>(call, 0),
                     op->desc.accumulate[0]);
 }
 
+/* Runs a loss with its weights, or with none. */
+#define RUN_ELEMENTS(run)                                                                          \
+    (op->desc.attrs.element_loss.positive.values == nullptr                                        \
+         ? run(op, call, launch, no_weights())                                                     \
+         : run(op, call, launch, weights_of(&op->desc.attrs.element_loss.positive)))
+
+int cuda_run_element_loss(const struct cuda_op *op, const struct kernel_call *call,
+                          const struct cuda_launch *launch)
+{
+    return RUN_ELEMENTS(run_element_loss);
+}
+
+template <typename W>
 __global__ void __launch_bounds__(BLOCK)
-    element_loss_backward_kernel(const struct element_loss loss, float *dx, bool add)
+    element_loss_backward_kernel(const struct element_loss loss, float *dx, bool add,
+                                 const W positive)
 {
     int64_t count = loss.rows * loss.columns;
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK) {
         bool counted = element_counts(loss, i / loss.columns, loss.reference[i]);
-        put(&dx[i], counted ? element_slope(loss, loss.x[i], loss.reference[i]) * loss.scale : 0,
+        float weight = positive[i % loss.width];
+        put(&dx[i],
+            counted ? element_slope(loss, loss.x[i], loss.reference[i], weight) * loss.scale : 0,
             add);
     }
+}
+
+template <typename W>
+static int run_element_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
+                                     const struct cuda_launch *launch, const W &positive)
+{
+    struct element_loss loss = element_loss_of(&op->desc, call);
+    return start(launch, element_loss_backward_kernel<W>, grid_of(launch, loss.rows * loss.columns),
+                 BLOCK, loss, output_of<float>(call, 0), op->desc.accumulate[0], positive);
 }
 
 int cuda_run_element_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
                                    const struct cuda_launch *launch)
 {
-    struct element_loss loss = element_loss_of(&op->desc, call);
-    return start(launch, element_loss_backward_kernel, grid_of(launch, loss.rows * loss.columns),
-                 BLOCK, loss, output_of<float>(call, 0), op->desc.accumulate[0]);
+    return RUN_ELEMENTS(run_element_loss_backward);
 }

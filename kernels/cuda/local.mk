@@ -5,13 +5,14 @@ CUDA_KERNELS = \
   %D%/attention_backward.cu \
   %D%/average.cu \
   %D%/batch_norm.cu \
-  %D%/columns.cu \
   %D%/conv.cu \
   %D%/element.cu \
+  %D%/contrast.cu \
   %D%/element_loss.cu \
   %D%/embedding.cu \
   %D%/head.cu \
   %D%/norm.cu \
+  %D%/norm_backward.cu \
   %D%/pool.cu \
   %D%/reduce.cu \
   %D%/rope.cu \
@@ -19,7 +20,7 @@ CUDA_KERNELS = \
   %D%/softmax.cu \
   %D%/step.cu \
   %D%/tally.cu
-CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/ops.h %D%/platform.h %D%/reduce.h %D%/window.h
+CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/draw.h %D%/norm.h %D%/ops.h %D%/platform.h %D%/reduce.h %D%/window.h
 EXTRA_DIST += $(CUDA_KERNELS) $(CUDA_KERNEL_INCLUDES)
 
 if HAVE_CHECK

@@ -24,26 +24,35 @@ enum { BLOCK = 256, WARP = 32 };
 #ifdef __CUDACC__
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define NOT_UNROLLED _Pragma("unroll 1") /* the loop that follows: it would spill registers */
+#define UNROLLED _Pragma("unroll")       /* the loop that follows: its arrays shall be registers */
 #else
 #define NOT_UNROLLED
+#define UNROLLED
 #define SHARED(type, name, count)                                                                  \
     static char name##_key;                                                                        \
     type *name = (type *)emulation_shared(&name##_key, sizeof(type) * (size_t)(count))
 #endif
 
 /* Launches a kernel; returns the error of the launch. */
+#ifdef __CUDACC__
 template <typename... P, typename... A>
 static inline int start(const struct cuda_launch *launch, void (*kernel)(P...), dim3 grid,
                         int threads, A... arguments)
 {
-#ifdef __CUDACC__
     kernel<<<grid, threads, 0, (cudaStream_t)launch->stream>>>(static_cast<P>(arguments)...);
     return (int)cudaGetLastError();
-#else
-    return emulation_run(launch->stream, grid, threads,
-                         [=] { kernel(static_cast<P>(arguments)...); });
-#endif
 }
+#else
+/* `call`: the text of the arguments, which begins with the kernel's name. */
+#define start(launch, ...) start_named(#__VA_ARGS__, launch, __VA_ARGS__)
+template <typename... P, typename... A>
+static inline int start_named(const char *call, const struct cuda_launch *launch,
+                              void (*kernel)(P...), dim3 grid, int threads, A... arguments)
+{
+    return emulation_run(launch->stream, call, grid, threads,
+                         [=] { kernel(static_cast<P>(arguments)...); });
+}
+#endif
 
 /* Returns the first error of several launches. */
 #define TRY_LAUNCH(expression)                                                                     \
@@ -51,6 +60,29 @@ static inline int start(const struct cuda_launch *launch, void (*kernel)(P...), 
         int try_error_ = (expression);                                                             \
         if (try_error_ != 0) return try_error_;                                                    \
     } while (0)
+
+/* Weights as arguments of a kernel; the other kind, all 1, costs nothing. */
+struct kernel_weights {
+    float values[OP_MAX_WEIGHTS];
+    __device__ float operator[](int64_t i) const
+    {
+        return values[i];
+    }
+};
+struct no_weights {
+    __device__ float operator[](int64_t i) const
+    {
+        (void)i;
+        return 1;
+    }
+};
+
+static inline struct kernel_weights weights_of(const struct op_weights *from)
+{
+    struct kernel_weights weights = {};
+    memcpy(weights.values, from->values, (size_t)from->count * sizeof(float));
+    return weights;
+}
 
 struct bf16 {
     uint16_t bits;

@@ -7,13 +7,21 @@
 
 #include "kernels/cuda/ops.h"
 
+/* Where sums go, each (+)=. */
+struct sums {
+    float *to[2];
+    bool add[2];
+};
+
 /* One block per 32 columns: a warp adds every eighth chunk, a lane one column. */
 __global__ void __launch_bounds__(BLOCK)
-    add_chunks(const float *parts, int64_t chunks, int64_t columns, float *sum, bool add)
+    add_chunks(const float *parts, int64_t chunks, int64_t columns, const sums sums)
 {
     SHARED(float, tile, BLOCK);
     int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
     float value = 0;
+    bool second = blockIdx.y == 1;
+    if (second) parts += chunks * columns;
     if (column < columns)
         for (int64_t i = threadIdx.x / WARP; i < chunks; i += TILE_ROWS)
             value += parts[i * columns + column];
@@ -22,14 +30,23 @@ __global__ void __launch_bounds__(BLOCK)
     if (threadIdx.x >= WARP || column >= columns) return;
     value = 0;
     for (int i = 0; i < TILE_ROWS; i++) value += tile[i * WARP + threadIdx.x];
-    put(&sum[column], value, add);
+    put(&(second ? sums.to[1] : sums.to[0])[column], value, second ? sums.add[1] : sums.add[0]);
 }
 
 int add_chunks_of(const struct cuda_launch *launch, const float *parts, int64_t chunks,
                   int64_t columns, float *sum, bool add)
 {
     dim3 grid((unsigned)((columns + WARP - 1) / WARP));
-    return start(launch, add_chunks, grid, BLOCK, parts, chunks, columns, sum, add);
+    const sums to = {{sum, nullptr}, {add, false}};
+    return start(launch, add_chunks, grid, BLOCK, parts, chunks, columns, to);
+}
+
+int add_chunks_of_two(const struct cuda_launch *launch, const float *parts, int64_t chunks,
+                      int64_t columns, float *first, bool add_first, float *second, bool add_second)
+{
+    dim3 grid((unsigned)((columns + WARP - 1) / WARP), 2);
+    const sums to = {{first, second}, {add_first, add_second}};
+    return start(launch, add_chunks, grid, BLOCK, parts, chunks, columns, to);
 }
 
 template <typename T> struct plain_values {

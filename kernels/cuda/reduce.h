@@ -53,5 +53,9 @@ static inline int sum_columns(const struct cuda_launch *launch, const F &f, int6
 /* sum (+)= the chunks, in their order. */
 int add_chunks_of(const struct cuda_launch *launch, const float *parts, int64_t chunks,
                   int64_t columns, float *sum, bool add);
+/* The same for two matrices, one behind the other. */
+int add_chunks_of_two(const struct cuda_launch *launch, const float *parts, int64_t chunks,
+                      int64_t columns, float *first, bool add_first, float *second,
+                      bool add_second);
 
 #endif

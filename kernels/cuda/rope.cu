@@ -1,7 +1,7 @@
 /*
  * Rotary positions, forward and backward. The launch passes the frequencies. Angles are rounded to
  * f32 as in kernels/rope.h. Their cosines are computed in the kernel, which is faster than reading
- * a table.
+ * a table, and once for several heads of a token.
  */
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
@@ -11,47 +11,103 @@ struct frequencies {
     float of[CUDA_ROPE_PAIRS_MAX];
 };
 
-/* One thread per two columns: a pair, or two of the columns that stay behind the pairs of a head.
- */
-template <typename T>
-__global__ void __launch_bounds__(BLOCK)
-    rope_kernel(const T *x, const int32_t *starts, T *y, int64_t pairs, int64_t time, int64_t heads,
-                int64_t head_dim, int64_t half, frequencies frequency, float magnitude, bool back,
-                bool add)
+/* Heads of a token that one thread turns, with the same cosines. */
+enum { HEADS_AT_ONCE = 4 };
+
+/* What a launch turns: `packs` of V columns in a head, of which `turned` have a partner `half`
+ * columns behind; the others stay. */
+struct rope_shape {
+    int64_t tokens, time, heads, head_dim, half, turned, packs, groups;
+    bool add;
+};
+
+template <typename T, int V>
+__device__ inline void turn(const rope_shape &r, const T *x, T *y, const float cosine[V],
+                            const float sine[V])
 {
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < pairs;
-         i += (int64_t)gridDim.x * BLOCK) {
-        int64_t head = i / (head_dim / 2), pair = i % (head_dim / 2), at = head * head_dim + pair;
-        if (pair >= half) {
-            at += pair;
-            put(&y[at], to_float(x[at]), add);
-            put(&y[at + 1], to_float(x[at + 1]), add);
-            continue;
-        }
-        int64_t token = head / heads, start = starts != nullptr ? starts[token] : 0;
-        float angle = (float)(token % time - start) * frequency.of[pair];
-        float cosine = cosf(angle) * magnitude, sine = sinf(angle) * magnitude;
-        if (back) sine = -sine;
-        float first = to_float(x[at]), second = to_float(x[at + half]);
-        put(&y[at], fmaf(first, cosine, -(second * sine)), add);
-        put(&y[at + half], fmaf(second, cosine, first * sine), add);
+    pack<T, V> first = load<V>(x), second = load<V>(x + r.half), low, high;
+    if (r.add) low = load<V>(y), high = load<V>(y + r.half);
+    for (int v = 0; v < V; v++) {
+        float a = to_float(first.at[v]), b = to_float(second.at[v]);
+        put(&low.at[v], fmaf(a, cosine[v], -(b * sine[v])), r.add);
+        put(&high.at[v], fmaf(b, cosine[v], a * sine[v]), r.add);
     }
+    store(y, low);
+    store(y + r.half, high);
+}
+
+template <typename T, int V> __device__ inline void stay(const rope_shape &r, const T *x, T *y)
+{
+    pack<T, V> values = load<V>(x), out;
+    if (r.add) out = load<V>(y);
+    for (int v = 0; v < V; v++) put(&out.at[v], to_float(values.at[v]), r.add);
+    store(y, out);
+}
+
+/* One thread per pack and group of heads of a token. */
+template <typename T, int V>
+__global__ void __launch_bounds__(BLOCK)
+    rope_kernel(const T *x, const int32_t *starts, T *y, rope_shape r, frequencies frequency,
+                float magnitude, bool back)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < r.tokens * r.groups * r.packs;
+         i += (int64_t)gridDim.x * BLOCK) {
+        int64_t rest = i / r.packs, place = i % r.packs, token = rest / r.groups;
+        int64_t head = rest % r.groups * HEADS_AT_ONCE;
+        int64_t end = head + HEADS_AT_ONCE < r.heads ? head + HEADS_AT_ONCE : r.heads;
+        float cosine[V], sine[V];
+        bool turns = place < r.turned;
+        if (turns) {
+            int64_t start = starts != nullptr ? starts[token] : 0;
+            float position = (float)(token % r.time - start);
+            for (int v = 0; v < V; v++) {
+                float angle = position * frequency.of[place * V + v];
+                cosine[v] = cosf(angle) * magnitude, sine[v] = sinf(angle) * magnitude;
+                if (back) sine[v] = -sine[v];
+            }
+        }
+        int64_t column = (turns ? place : place + r.turned) * V;
+        for (; head < end; head++) {
+            int64_t at = (token * r.heads + head) * r.head_dim + column;
+            if (turns) turn<T, V>(r, x + at, y + at, cosine, sine);
+            else stay<T, V>(r, x + at, y + at);
+        }
+    }
+}
+
+template <typename T, int V>
+static int start_rope(const struct cuda_op *op, const struct kernel_call *call,
+                      const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    const int64_t *dims = desc->inputs[0].dims, half = rope_pairs(desc);
+    rope_shape r = {};
+    r.tokens = dims[0] * dims[1];
+    r.time = dims[1];
+    r.head_dim = desc->attrs.rope.head_dim;
+    r.heads = dims[2] / r.head_dim;
+    r.half = half;
+    r.turned = half / V;
+    r.packs = (r.head_dim - half) / V;
+    r.groups = (r.heads + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE;
+    r.add = desc->accumulate[0];
+    frequencies frequency;
+    memcpy(frequency.of, op->frequencies, sizeof frequency.of);
+    return start(launch, rope_kernel<T, V>, grid_of(launch, r.tokens * r.groups * r.packs), BLOCK,
+                 input_of<T>(call, 0),
+                 desc->input_present[1] ? input_of<int32_t>(call, 1) : nullptr,
+                 output_of<T>(call, 0), r, frequency, rope_magnitude(desc),
+                 desc->kind == OP_ROPE_BACKWARD);
 }
 
 template <typename T>
 static int run_rope(const struct cuda_op *op, const struct kernel_call *call,
                     const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &op->desc;
-    const int64_t *dims = desc->inputs[0].dims, head = desc->attrs.rope.head_dim;
-    int64_t pairs = count_of(&desc->inputs[0]) / 2;
-    frequencies frequency;
-    memcpy(frequency.of, op->frequencies, sizeof frequency.of);
-    return start(launch, rope_kernel<T>, grid_of(launch, pairs), BLOCK, input_of<T>(call, 0),
-                 desc->input_present[1] ? input_of<int32_t>(call, 1) : nullptr,
-                 output_of<T>(call, 0), pairs, dims[1], dims[2] / head, head, rope_pairs(desc),
-                 frequency, rope_magnitude(desc), desc->kind == OP_ROPE_BACKWARD,
-                 desc->accumulate[0]);
+    constexpr int V = full_pack<T>();
+    bool packs = op->desc.attrs.rope.head_dim % V == 0 && rope_pairs(&op->desc) % V == 0 &&
+                 is_aligned(input_of<T>(call, 0), output_of<T>(call, 0));
+    return packs ? start_rope<T, V>(op, call, launch) : start_rope<T, 1>(op, call, launch);
 }
 
 int cuda_run_rope(const struct cuda_op *op, const struct kernel_call *call,

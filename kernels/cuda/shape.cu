@@ -54,13 +54,14 @@ __global__ void __launch_bounds__(BLOCK)
 
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
-    slice_backward_kernel(const struct shape_cut cut, const T *dy, T *dx, bool add)
+    slice_backward_kernel(const struct shape_cut cut, const T *dy, const T *other, T *dx, bool add)
 {
     FOR_ELEMENTS(i, cut.count)
     {
         int64_t at = i % cut.whole - cut.first;
-        bool inside = at >= 0 && at < cut.part;
-        put(&dx[i], inside ? to_float(dy[i / cut.whole * cut.part + at]) : 0, add);
+        float value = other != nullptr ? to_float(other[i]) : 0;
+        if (at >= 0 && at < cut.part) value += to_float(dy[i / cut.whole * cut.part + at]);
+        put(&dx[i], value, add);
     }
 }
 
@@ -89,8 +90,9 @@ static int run_slice(const struct op_desc *desc, const struct kernel_call *call,
     if (forward)
         return start(launch, slice_kernel<T>, grid_of(launch, cut.count), BLOCK, cut,
                      input_of<T>(call, 0), output_of<T>(call, 0), desc->accumulate[0]);
+    const T *other = desc->input_present[1] ? input_of<T>(call, 1) : nullptr;
     return start(launch, slice_backward_kernel<T>, grid_of(launch, cut.count), BLOCK, cut,
-                 input_of<T>(call, 0), output_of<T>(call, 0), desc->accumulate[0]);
+                 input_of<T>(call, 0), other, output_of<T>(call, 0), desc->accumulate[0]);
 }
 
 template <typename T>

@@ -19,6 +19,13 @@ enum { WARP_CLASSES = 1024 };
          ? start(launch, kernel<WARP>, grid_of_rows<WARP>(launch, rows), BLOCK, __VA_ARGS__)       \
          : start(launch, kernel<BLOCK>, grid_of_rows<BLOCK>(launch, rows), BLOCK, __VA_ARGS__))
 
+/* The same for kernel<.., W>. */
+#define START_ROWS_WITH(launch, kernel, W, rows, classes, ...)                                     \
+    ((classes) <= WARP_CLASSES ? start(launch, kernel<WARP, W>, grid_of_rows<WARP>(launch, rows),  \
+                                       BLOCK, __VA_ARGS__)                                         \
+                               : start(launch, kernel<BLOCK, W>,                                   \
+                                       grid_of_rows<BLOCK>(launch, rows), BLOCK, __VA_ARGS__))
+
 /* The maximum of a row, and the sum of its exponentials. */
 template <int G>
 __device__ inline void row_sum(const float *x, int64_t classes, int lane, float *scratch,
@@ -113,50 +120,73 @@ static struct loss loss_of(const struct op_desc *desc, const struct tensor_type 
     return loss;
 }
 
-__global__ void __launch_bounds__(BLOCK)
-    nll_kernel(const float *y, const int32_t *target, int64_t rows, int64_t classes, float *by_row)
+template <typename W>
+__global__ void __launch_bounds__(BLOCK) nll_kernel(const float *y, const int32_t *target,
+                                                    int64_t rows, int64_t classes, float *by_row,
+                                                    const W weights)
 {
     for (int64_t r = (int64_t)blockIdx.x * BLOCK + threadIdx.x; r < rows;
          r += (int64_t)gridDim.x * BLOCK)
-        by_row[r] = target[r] >= 0 ? -y[r * classes + target[r]] : 0;
+        by_row[r] = target[r] >= 0 ? -y[r * classes + target[r]] * weights[target[r]] : 0;
 }
 
-int cuda_run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
-                      const struct cuda_launch *launch)
+template <typename W>
+static int run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
+                        const struct cuda_launch *launch, const W &weights)
 {
     const struct op_desc *desc = &op->desc;
     struct loss l = loss_of(desc, &desc->inputs[0], call);
     const int32_t *target = input_of<int32_t>(call, 1);
-    TRY_LAUNCH(start(launch, nll_kernel, grid_of(launch, l.rows), BLOCK, input_of<float>(call, 0),
-                     target, l.rows, l.classes, l.by_row));
+    TRY_LAUNCH(start(launch, nll_kernel<W>, grid_of(launch, l.rows), BLOCK,
+                     input_of<float>(call, 0), target, l.rows, l.classes, l.by_row, weights));
     return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
                     desc->accumulate[0]);
 }
 
+/* Runs a loss with its weights, or with none. */
+#define RUN_WEIGHTED(run)                                                                          \
+    (op->desc.attrs.loss.weights.values == nullptr                                                 \
+         ? run(op, call, launch, no_weights())                                                     \
+         : run(op, call, launch, weights_of(&op->desc.attrs.loss.weights)))
+
+int cuda_run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
+                      const struct cuda_launch *launch)
+{
+    return RUN_WEIGHTED(run_nll_loss);
+}
+
+template <typename W>
 __global__ void __launch_bounds__(BLOCK)
     nll_backward_kernel(const int32_t *target, float scale, float *dy, int64_t count,
-                        int64_t classes, bool add)
+                        int64_t classes, bool add, const W weights)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK)
-        put(&dy[i], i % classes == target[i / classes] ? -scale : 0, add);
+        put(&dy[i], i % classes == target[i / classes] ? -scale * weights[i % classes] : 0, add);
+}
+
+template <typename W>
+static int run_nll_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
+                                 const struct cuda_launch *launch, const W &weights)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(desc, &desc->outputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 0);
+    return start(launch, nll_backward_kernel<W>, grid_of(launch, l.rows * l.classes), BLOCK, target,
+                 l.scale, output_of<float>(call, 0), l.rows * l.classes, l.classes,
+                 desc->accumulate[0], weights);
 }
 
 int cuda_run_nll_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
                                const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(desc, &desc->outputs[0], call);
-    const int32_t *target = input_of<int32_t>(call, 0);
-    return start(launch, nll_backward_kernel, grid_of(launch, l.rows * l.classes), BLOCK, target,
-                 l.scale, output_of<float>(call, 0), l.rows * l.classes, l.classes,
-                 desc->accumulate[0]);
+    return RUN_WEIGHTED(run_nll_loss_backward);
 }
 
-template <int G>
+template <int G, typename W>
 __global__ void __launch_bounds__(BLOCK)
     cross_entropy_kernel(const float *x, const int32_t *target, float *y, int64_t rows,
-                         int64_t classes, float smoothing, float *by_row, bool add)
+                         int64_t classes, float smoothing, float *by_row, bool add, const W weights)
 {
     SHARED(float, scratch, BLOCK / WARP);
     FOR_ROWS(row, lane, G, rows)
@@ -169,52 +199,82 @@ __global__ void __launch_bounds__(BLOCK)
             put(&y[row * classes + i], from[i] - max - log_sum, add);
         float mean = 0;
         if (smoothing > 0) {
-            for (int64_t i = lane; i < classes; i += G) mean += from[i] - max;
+            for (int64_t i = lane; i < classes; i += G)
+                mean += weights[i] * (log_sum - (from[i] - max));
             mean = group_sum<G>(mean, scratch) / (float)classes;
         }
+        int32_t own = target[row];
         if (lane == 0)
-            by_row[row] = target[row] >= 0 ? log_sum - (1 - smoothing) * (from[target[row]] - max) -
-                                                 smoothing * mean
-                                           : 0;
+            by_row[row] = own >= 0 ? (1 - smoothing) * weights[own] * (log_sum - (from[own] - max)) +
+                                         smoothing * mean
+                                   : 0;
     }
+}
+
+template <typename W>
+static int run_cross_entropy(const struct cuda_op *op, const struct kernel_call *call,
+                             const struct cuda_launch *launch, const W &weights)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(desc, &desc->inputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 1);
+    TRY_LAUNCH(START_ROWS_WITH(launch, cross_entropy_kernel, W, l.rows, l.classes,
+                               input_of<float>(call, 0), target, output_of<float>(call, 1), l.rows,
+                               l.classes, (float)desc->attrs.loss.label_smoothing, l.by_row,
+                               desc->accumulate[1], weights));
+    return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
+                    desc->accumulate[0]);
 }
 
 int cuda_run_cross_entropy(const struct cuda_op *op, const struct kernel_call *call,
                            const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(desc, &desc->inputs[0], call);
-    const int32_t *target = input_of<int32_t>(call, 1);
-    TRY_LAUNCH(START_ROWS(launch, cross_entropy_kernel, l.rows, l.classes, input_of<float>(call, 0),
-                          target, output_of<float>(call, 1), l.rows, l.classes,
-                          (float)desc->attrs.loss.label_smoothing, l.by_row, desc->accumulate[1]));
-    return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
-                    desc->accumulate[0]);
+    return RUN_WEIGHTED(run_cross_entropy);
 }
 
+/* `mean`: of all weights. */
+template <typename W>
 __global__ void __launch_bounds__(BLOCK)
     cross_entropy_backward_kernel(const float *y, const int32_t *target, float scale,
-                                  float smoothing, float *dx, int64_t count, int64_t classes,
-                                  bool add)
+                                  float smoothing, float mean, float *dx, int64_t count,
+                                  int64_t classes, bool add, const W weights)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
          i += (int64_t)gridDim.x * BLOCK) {
         int32_t wanted = target[i / classes];
-        float gradient = expf(y[i]) - (i % classes == wanted ? 1 - smoothing : 0.0f) -
-                         smoothing / (float)classes;
+        float own = wanted >= 0 ? (1 - smoothing) * weights[wanted] : 0;
+        float gradient = expf(y[i]) * (own + smoothing * mean) -
+                         (i % classes == wanted ? own : 0.0f) -
+                         smoothing * weights[i % classes] / (float)classes;
         put(&dx[i], wanted >= 0 ? gradient * scale : 0, add);
     }
+}
+
+static float mean_weight(const struct op_weights *weights)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < weights->count; i++) sum += weights->values[i];
+    return weights->count > 0 ? (float)(sum / (double)weights->count) : 1;
+}
+
+template <typename W>
+static int run_cross_entropy_backward(const struct cuda_op *op, const struct kernel_call *call,
+                                      const struct cuda_launch *launch, const W &weights)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(desc, &desc->inputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 1);
+    return start(launch, cross_entropy_backward_kernel<W>, grid_of(launch, l.rows * l.classes),
+                 BLOCK, input_of<float>(call, 0), target, l.scale,
+                 (float)desc->attrs.loss.label_smoothing, mean_weight(&desc->attrs.loss.weights),
+                 output_of<float>(call, 0), l.rows * l.classes, l.classes, desc->accumulate[0],
+                 weights);
 }
 
 int cuda_run_cross_entropy_backward(const struct cuda_op *op, const struct kernel_call *call,
                                     const struct cuda_launch *launch)
 {
-    const struct op_desc *desc = &op->desc;
-    struct loss l = loss_of(desc, &desc->inputs[0], call);
-    const int32_t *target = input_of<int32_t>(call, 1);
-    return start(launch, cross_entropy_backward_kernel, grid_of(launch, l.rows * l.classes), BLOCK,
-                 input_of<float>(call, 0), target, l.scale, (float)desc->attrs.loss.label_smoothing,
-                 output_of<float>(call, 0), l.rows * l.classes, l.classes, desc->accumulate[0]);
+    return RUN_WEIGHTED(run_cross_entropy_backward);
 }
 
 /* Whether a is before b as the maximum: larger, or equal and first. NaN counts as the largest. */

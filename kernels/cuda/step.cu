@@ -22,8 +22,20 @@ __device__ inline bool read_gate(const cuda_gate_in &gate, float *scale)
     return gate.counted[0] != 0;
 }
 
+/* Updates V parameters from the i-th on, and their copies. */
+template <int V, typename F, typename A>
+__device__ inline void update(const F &f, bf16 *rounded_copy, int64_t i, float scale, const A &args)
+{
+    pack<float, V> p = f.template at<V>(i, scale, args);
+    if (rounded_copy == nullptr) return;
+    pack<bf16, V> low;
+    for (int v = 0; v < V; v++) low.at[v] = rounded<bf16>(p.at[v]);
+    store(rounded_copy + i, low);
+}
+
 template <typename F, int V>
-__global__ void __launch_bounds__(BLOCK) optimize(const F f, cuda_gate_in gate, int64_t n)
+__global__ void __launch_bounds__(BLOCK)
+    optimize(const F f, bf16 *rounded_copy, cuda_gate_in gate, int64_t n)
 {
     const auto args = f.live != nullptr ? *f.live : f.given;
     float scale;
@@ -31,20 +43,21 @@ __global__ void __launch_bounds__(BLOCK) optimize(const F f, cuda_gate_in gate, 
     int64_t step = (int64_t)gridDim.x * BLOCK * V;
     NOT_UNROLLED for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step)
     {
-        if (i + V <= n) f.template at<V>(i, scale, args);
+        if (i + V <= n) update<V>(f, rounded_copy, i, scale, args);
         else
-            for (int64_t j = i; j < n; j++) f.template at<1>(j, scale, args);
+            for (int64_t j = i; j < n; j++) update<1>(f, rounded_copy, j, scale, args);
     }
 }
 
 template <typename F>
-static int run_optimizer(const struct cuda_launch *launch, const F &f,
+static int run_optimizer(const struct cuda_launch *launch, const F &f, uint16_t *copy,
                          const struct cuda_gate_in *gate, size_t n, bool aligned)
 {
-    if (aligned)
-        return start(launch, optimize<F, 4>, grid_of(launch, ((int64_t)n + 3) / 4), BLOCK, f, *gate,
-                     (int64_t)n);
-    return start(launch, optimize<F, 1>, grid_of(launch, (int64_t)n), BLOCK, f, *gate, (int64_t)n);
+    if (aligned && (uintptr_t)copy % sizeof(pack<bf16, 4>) == 0)
+        return start(launch, optimize<F, 4>, grid_of(launch, ((int64_t)n + 3) / 4), BLOCK, f,
+                     (bf16 *)copy, *gate, (int64_t)n);
+    return start(launch, optimize<F, 1>, grid_of(launch, (int64_t)n), BLOCK, f, (bf16 *)copy, *gate,
+                 (int64_t)n);
 }
 
 struct adadelta {
@@ -53,7 +66,7 @@ struct adadelta {
     struct adadelta_args given;
     const struct adadelta_args *live;
     template <int V>
-    __device__ void at(int64_t i, float scale, const struct adadelta_args &args) const
+    __device__ pack<float, V> at(int64_t i, float scale, const struct adadelta_args &args) const
     {
         pack<float, V> p = load<V>(param + i), s = load<V>(square_avg + i);
         pack<float, V> a = load<V>(acc_delta + i), gradient = load<V>(grad + i);
@@ -70,16 +83,17 @@ struct adadelta {
         store(param + i, p);
         store(square_avg + i, s);
         store(acc_delta + i, a);
+        return p;
     }
 };
 
-int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-                  float *square_avg, float *acc_delta, const struct adadelta_args *args,
-                  const struct cuda_gate_in *gate)
+int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                  const float *grad, float *square_avg, float *acc_delta,
+                  const struct adadelta_args *args, const struct cuda_gate_in *gate)
 {
     const adadelta f = {param, square_avg, acc_delta,
                         grad,  *args,      (const struct adadelta_args *)launch->live};
-    return run_optimizer(launch, f, gate, n, is_aligned(param, square_avg, acc_delta, grad));
+    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, square_avg, acc_delta, grad));
 }
 
 struct sgd {
@@ -87,7 +101,8 @@ struct sgd {
     const float *grad;
     struct sgd_args given;
     const struct sgd_args *live;
-    template <int V> __device__ void at(int64_t i, float scale, const struct sgd_args &args) const
+    template <int V>
+    __device__ pack<float, V> at(int64_t i, float scale, const struct sgd_args &args) const
     {
         pack<float, V> p = load<V>(param + i), gradient = load<V>(grad + i), b;
         if (buffer != nullptr) b = load<V>(buffer + i);
@@ -105,15 +120,17 @@ struct sgd {
         }
         store(param + i, p);
         if (buffer != nullptr) store(buffer + i, b);
+        return p;
     }
 };
 
-int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-             float *momentum_buffer, const struct sgd_args *args, const struct cuda_gate_in *gate)
+int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+             const float *grad, float *momentum_buffer, const struct sgd_args *args,
+             const struct cuda_gate_in *gate)
 {
     float *buffer = args->momentum != 0 ? momentum_buffer : nullptr;
     const sgd f = {param, buffer, grad, *args, (const struct sgd_args *)launch->live};
-    return run_optimizer(launch, f, gate, n, is_aligned(param, buffer, grad));
+    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, buffer, grad));
 }
 
 struct adam {
@@ -121,7 +138,8 @@ struct adam {
     const float *grad;
     struct adam_args given;
     const struct adam_args *live;
-    template <int V> __device__ void at(int64_t i, float scale, const struct adam_args &args) const
+    template <int V>
+    __device__ pack<float, V> at(int64_t i, float scale, const struct adam_args &args) const
     {
         pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
         pack<float, V> s = load<V>(square_average + i), gradient = load<V>(grad + i);
@@ -136,16 +154,18 @@ struct adam {
         store(param + i, p);
         store(average + i, m);
         store(square_average + i, s);
+        return p;
     }
 };
 
-int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-              float *average, float *square_average, const struct adam_args *args,
-              const struct cuda_gate_in *gate)
+int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+              const float *grad, float *average, float *square_average,
+              const struct adam_args *args, const struct cuda_gate_in *gate)
 {
     const adam f = {param, average, square_average,
                     grad,  *args,   (const struct adam_args *)launch->live};
-    return run_optimizer(launch, f, gate, n, is_aligned(param, average, square_average, grad));
+    return run_optimizer(launch, f, copy, gate, n,
+                         is_aligned(param, average, square_average, grad));
 }
 
 struct lion {
@@ -153,7 +173,8 @@ struct lion {
     const float *grad;
     struct lion_args given;
     const struct lion_args *live;
-    template <int V> __device__ void at(int64_t i, float scale, const struct lion_args &args) const
+    template <int V>
+    __device__ pack<float, V> at(int64_t i, float scale, const struct lion_args &args) const
     {
         pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
         pack<float, V> gradient = load<V>(grad + i);
@@ -166,14 +187,16 @@ struct lion {
         }
         store(param + i, p);
         store(average + i, m);
+        return p;
     }
 };
 
-int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-              float *average, const struct lion_args *args, const struct cuda_gate_in *gate)
+int cuda_lion(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+              const float *grad, float *average, const struct lion_args *args,
+              const struct cuda_gate_in *gate)
 {
     const lion f = {param, average, grad, *args, (const struct lion_args *)launch->live};
-    return run_optimizer(launch, f, gate, n, is_aligned(param, average, grad));
+    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, average, grad));
 }
 
 struct adagrad {
@@ -182,7 +205,7 @@ struct adagrad {
     struct adagrad_args given;
     const struct adagrad_args *live;
     template <int V>
-    __device__ void at(int64_t i, float scale, const struct adagrad_args &args) const
+    __device__ pack<float, V> at(int64_t i, float scale, const struct adagrad_args &args) const
     {
         pack<float, V> p = load<V>(param + i), s = load<V>(sum + i), gradient = load<V>(grad + i);
         for (int v = 0; v < V; v++) {
@@ -193,14 +216,16 @@ struct adagrad {
         }
         store(param + i, p);
         store(sum + i, s);
+        return p;
     }
 };
 
-int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
-                 float *sum, const struct adagrad_args *args, const struct cuda_gate_in *gate)
+int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint16_t *copy,
+                 const float *grad, float *sum, const struct adagrad_args *args,
+                 const struct cuda_gate_in *gate)
 {
     const adagrad f = {param, sum, grad, *args, (const struct adagrad_args *)launch->live};
-    return run_optimizer(launch, f, gate, n, is_aligned(param, sum, grad));
+    return run_optimizer(launch, f, copy, gate, n, is_aligned(param, sum, grad));
 }
 
 /* ---- flat memory ---- */
@@ -215,21 +240,6 @@ __global__ void __launch_bounds__(BLOCK) add_kernel(float *to, const float *from
 int cuda_add(const struct cuda_launch *launch, size_t n, float *to, const float *from)
 {
     return start(launch, add_kernel, grid_of(launch, (int64_t)n), BLOCK, to, from, (int64_t)n);
-}
-
-__global__ void __launch_bounds__(BLOCK)
-    scale_kernel_of(float *to, const float *from, float scale, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK)
-        to[i] = from[i] * scale;
-}
-
-int cuda_scale(const struct cuda_launch *launch, size_t n, float *to, const float *from,
-               float scale)
-{
-    return start(launch, scale_kernel_of, grid_of(launch, (int64_t)n), BLOCK, to, from, scale,
-                 (int64_t)n);
 }
 
 /* ---- norms ---- */
@@ -254,16 +264,31 @@ __device__ inline double gather_block(double value, bool largest, double *scratc
     return scratch[0];
 }
 
-/* parts[b] is the result of block b; squares of floats are exact in double. */
+/* What a thread has so far, and one more; squares of floats are exact in double. */
+__device__ inline double with_value(double mine, float value, bool largest)
+{
+    double wide = value;
+    return largest ? larger_of(fabs(wide), mine) : mine + wide * wide;
+}
+
+/* parts[b] is the result of block b. Reads 4 bytes an element, V of them at a time. */
+template <int V>
 __global__ void __launch_bounds__(BLOCK)
-    norm_parts(bool largest, const float *values, int64_t n, double *parts)
+    norm_parts(bool largest, const float *values, bool aligned, int64_t n, double *parts)
 {
     SHARED(double, scratch, BLOCK);
     double mine = 0;
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK) {
-        double value = values[i];
-        mine = largest ? larger_of(fabs(value), mine) : mine + value * value;
+    int64_t step = (int64_t)gridDim.x * BLOCK * V;
+    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step) {
+        if (i + V > n) {
+            NOT_UNROLLED for (int64_t j = i; j < n; j++)
+            {
+                mine = with_value(mine, values[j], largest);
+            }
+            break;
+        }
+        pack<float, V> x = load<V>(values + i, aligned);
+        for (int v = 0; v < V; v++) mine = with_value(mine, x.at[v], largest);
     }
     mine = gather_block(mine, largest, scratch);
     if (threadIdx.x == 0) parts[blockIdx.x] = mine;
@@ -273,20 +298,26 @@ __global__ void __launch_bounds__(BLOCK)
     norm_total(bool largest, const double *parts, int count, double *total)
 {
     SHARED(double, scratch, BLOCK);
-    double mine = gather_block((int)threadIdx.x < count ? parts[threadIdx.x] : 0, largest, scratch);
+    double mine = 0;
+    for (int i = (int)threadIdx.x; i < count; i += BLOCK)
+        mine = largest ? larger_of(parts[i], mine) : mine + parts[i];
+    mine = gather_block(mine, largest, scratch);
     if (threadIdx.x == 0) *total = largest ? larger_of(mine, *total) : *total + mine;
 }
 
-/* The number of parts depends on n, not on the device, so every device has the same sums. */
+/* The number of parts depends on n alone, not on the device or the address, so the sums always have
+ * the same bits. 1,024 blocks of 256 threads are about what an H100 runs at once, and have 4 MiB of
+ * loads under way. */
 int cuda_norm(const struct cuda_launch *launch, bool largest, size_t n, const float *values,
               double *parts, double *total)
 {
-    int64_t blocks = ((int64_t)n + 4 * BLOCK - 1) / (4 * BLOCK);
+    constexpr int V = full_pack<float>();
+    int64_t blocks = ((int64_t)n + V * BLOCK - 1) / (V * BLOCK);
     int count = (int)(blocks < 1                 ? 1
                       : blocks < CUDA_NORM_PARTS ? blocks
                                                  : (int64_t)CUDA_NORM_PARTS);
-    TRY_LAUNCH(start(launch, norm_parts, dim3((unsigned)count), BLOCK, largest, values, (int64_t)n,
-                     parts));
+    TRY_LAUNCH(start(launch, norm_parts<V>, dim3((unsigned)count), BLOCK, largest, values,
+                     is_aligned(values), (int64_t)n, parts));
     return start(launch, norm_total, dim3(1), BLOCK, largest, (const double *)parts, count, total);
 }
 
@@ -359,21 +390,21 @@ int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *value
 }
 
 __global__ void __launch_bounds__(BLOCK)
-    sum_parts(float *out, const bf16 *parts, int count, float scale, int64_t n)
+    sum_parts(float *out, const bf16 *parts, int count, int64_t n)
 {
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
          i += (int64_t)gridDim.x * BLOCK) {
         float sum = to_float(parts[i]);
         for (int p = 1; p < count; p++) sum += to_float(parts[p * n + i]);
-        out[i] = sum * scale;
+        out[i] = sum;
     }
 }
 
 int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
-                        const uint16_t *parts, int count, float scale)
+                        const uint16_t *parts, int count)
 {
     return start(launch, sum_parts, grid_of(launch, (int64_t)n), BLOCK, out, (const bf16 *)parts,
-                 count, scale, (int64_t)n);
+                 count, (int64_t)n);
 }
 
 /* The number of values that one block holds in registers: where source and target overlap, it reads

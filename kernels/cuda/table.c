@@ -32,12 +32,18 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_BATCH_NORM] = {cuda_run_batch_norm, cuda_batch_norm_bytes},
     [OP_BATCH_NORM_BACKWARD] = {cuda_run_batch_norm, NULL},
     [OP_BATCH_NORM_RUNNING] = {cuda_run_batch_norm, NULL},
+    [OP_BATCH_MOMENTS] = {cuda_run_batch_norm, NULL},
+    [OP_BATCH_NORM_SUMS] = {cuda_run_batch_norm, NULL},
     [OP_TRANSPOSE] = {cuda_run_shape, NULL},
     [OP_SLICE] = {cuda_run_shape, NULL},
     [OP_SLICE_BACKWARD] = {cuda_run_shape, NULL},
     [OP_CONCAT] = {cuda_run_shape, NULL},
     [OP_MEAN] = {cuda_run_shape, NULL},
     [OP_MEAN_BACKWARD] = {cuda_run_shape, NULL},
+    [OP_COUNTED] = {cuda_run_counted, NULL},
+    [OP_CONTRASTIVE_LOSS] = {cuda_run_contrast, cuda_contrast_bytes},
+    [OP_CONTRASTIVE_LOSS_BACKWARD] = {cuda_run_contrast_backward, NULL},
+    [OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = {cuda_run_contrast_backward, NULL},
     [OP_TALLY] = {cuda_run_tally, cuda_tally_bytes},
     [OP_ELEMENT_LOSS] = {cuda_run_element_loss, cuda_element_loss_bytes},
     [OP_ELEMENT_LOSS_BACKWARD] = {cuda_run_element_loss_backward, NULL},
@@ -49,8 +55,6 @@ static const struct entry entries[OP_KIND_COUNT] = {
     [OP_GELU_BACKWARD] = {cuda_run_element, NULL},
     [OP_TANH] = {cuda_run_element, NULL},
     [OP_TANH_BACKWARD] = {cuda_run_element, NULL},
-    [OP_NARROW] = {cuda_run_narrow, NULL},
-    [OP_NARROW_BACKWARD] = {cuda_run_narrow, NULL},
     [OP_SCALE] = {cuda_run_element, NULL},
     [OP_RECIPROCAL] = {cuda_run_element, NULL},
     [OP_DIV] = {cuda_run_element, NULL},
@@ -127,9 +131,10 @@ static status_t check_sizes(const struct op_desc *desc)
                               "cuda: op %s has no kernel for %lld tokens and %lld heads", name,
                               (long long)y->dims[1], (long long)desc->attrs.attention.heads);
     }
-    if (desc->kind == OP_BATCH_NORM || desc->kind == OP_BATCH_NORM_BACKWARD ||
-        desc->kind == OP_BATCH_NORM_RUNNING) {
-        const struct tensor_type *x = &desc->inputs[desc->kind == OP_BATCH_NORM_BACKWARD];
+    bool gradient = desc->kind == OP_BATCH_NORM_BACKWARD || desc->kind == OP_BATCH_NORM_SUMS;
+    if (gradient || desc->kind == OP_BATCH_NORM || desc->kind == OP_BATCH_NORM_RUNNING ||
+        desc->kind == OP_BATCH_MOMENTS) {
+        const struct tensor_type *x = &desc->inputs[gradient];
         int64_t elements = tensor_element_count(x) / x->dims[1];
         if (elements > INT32_MAX / 2 || x->dims[1] > INT32_MAX)
             return status_new(STATUS_UNIMPLEMENTED,

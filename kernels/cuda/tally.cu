@@ -7,7 +7,7 @@
 
 struct cuda_tally {
     int64_t rows, columns;
-    bool numbers, add; /* `numbers`: sums of them; otherwise counts */
+    bool add;
 };
 
 __global__ void __launch_bounds__(BLOCK)
@@ -47,31 +47,54 @@ __global__ void __launch_bounds__(BLOCK)
 }
 
 __global__ void __launch_bounds__(BLOCK)
-    tally_numbers_kernel(const struct cuda_tally tally, const float *x, const float *numbers,
-                         float *y)
+    tally_labels_kernel(const struct cuda_tally tally, const float *x, const float *numbers,
+                        float *y)
 {
     for (int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x; c < tally.columns;
          c += (int64_t)gridDim.x * BLOCK) {
-        double sums[TALLY_SUMS] = {0, 0, 0, 0, 0, 0, 0};
+        int64_t counts[TALLY_COUNTS] = {0, 0, 0};
         for (int64_t i = c; i < tally.rows * tally.columns; i += tally.columns) {
-            double a = x[i], b = numbers[i];
-            if (b != b) continue;
-            if (!tally.numbers) {
-                sums[0] += a > 0 && b > 0.5;
-                sums[1] += a > 0;
-                sums[2] += b > 0.5;
-                continue;
-            }
-            sums[0] += 1;
-            sums[1] += a;
-            sums[2] += b;
-            sums[3] += a * a;
-            sums[4] += b * b;
-            sums[5] += a * b;
-            sums[6] += (a - b) * (a - b);
+            if (numbers[i] != numbers[i]) continue;
+            counts[0] += x[i] > 0 && numbers[i] > 0.5f;
+            counts[1] += x[i] > 0;
+            counts[2] += numbers[i] > 0.5f;
         }
-        for (int64_t k = 0; k < (tally.numbers ? TALLY_SUMS : TALLY_COUNTS); k++)
-            put(&y[k * tally.columns + c], (float)sums[k], tally.add);
+        for (int64_t k = 0; k < TALLY_COUNTS; k++)
+            put(&y[k * tally.columns + c], (float)counts[k], tally.add);
+    }
+}
+
+/* The means first: sums of squares would lose what varies where they are large. Of the rows of `y`
+ * those from `first` on are this rank's; the others are 0. */
+__global__ void __launch_bounds__(BLOCK)
+    tally_numbers_kernel(const struct cuda_tally tally, const float *x, const float *numbers,
+                         float *y, int64_t first, int64_t rows)
+{
+    for (int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x; c < tally.columns;
+         c += (int64_t)gridDim.x * BLOCK) {
+        double count = 0, a = 0, b = 0, aa = 0, bb = 0, ab = 0, squares = 0;
+        for (int64_t i = c; i < tally.rows * tally.columns; i += tally.columns) {
+            if (numbers[i] != numbers[i]) continue;
+            count += 1;
+            a += x[i];
+            b += numbers[i];
+        }
+        if (count > 0) a /= count, b /= count;
+        for (int64_t i = c; i < tally.rows * tally.columns; i += tally.columns) {
+            if (numbers[i] != numbers[i]) continue;
+            double da = x[i] - a, db = numbers[i] - b, away = (double)x[i] - numbers[i];
+            aa += da * da;
+            bb += db * db;
+            ab += da * db;
+            squares += away * away;
+        }
+        const float all[TALLY_MOMENTS] = {
+            (float)count, (float)a,  (float)(a - (float)a), (float)b,      (float)(b - (float)b),
+            (float)aa,    (float)bb, (float)ab,             (float)squares};
+        for (int64_t k = 0; k < rows; k++)
+            if (k < first || k >= first + TALLY_MOMENTS) put(&y[k * tally.columns + c], 0, tally.add);
+        for (int64_t k = 0; k < TALLY_MOMENTS; k++)
+            put(&y[(first + k) * tally.columns + c], all[k], tally.add);
     }
 }
 
@@ -88,13 +111,16 @@ int cuda_run_tally(const struct cuda_op *op, const struct kernel_call *call,
     struct cuda_tally tally;
     tally.columns = columns_of(&desc->inputs[0]);
     tally.rows = count_of(&desc->inputs[0]) / tally.columns;
-    tally.numbers = desc->attrs.tally.kind == TALLY_NUMBERS;
     tally.add = desc->accumulate[0];
     const float *x = input_of<float>(call, 0);
     dim3 grid = grid_of(launch, tally.columns);
-    if (desc->attrs.tally.kind != TALLY_CLASSES)
-        return start(launch, tally_numbers_kernel, grid, BLOCK, tally, x, input_of<float>(call, 2),
+    if (desc->attrs.tally.kind == TALLY_LABELS)
+        return start(launch, tally_labels_kernel, grid, BLOCK, tally, x, input_of<float>(call, 2),
                      output_of<float>(call, 0));
+    if (desc->attrs.tally.kind == TALLY_NUMBERS)
+        return start(launch, tally_numbers_kernel, grid, BLOCK, tally, x, input_of<float>(call, 2),
+                     output_of<float>(call, 0), (int64_t)call->rank * TALLY_MOMENTS,
+                     desc->outputs[0].dims[0]);
     int32_t *selected = (int32_t *)call->workspace;
     TRY_LAUNCH(
         start(launch, tally_select_kernel, grid_of(launch, tally.rows), BLOCK, tally, x, selected));

@@ -92,8 +92,8 @@ static double dropout_factor(const struct attention *a, int64_t batch, int64_t h
 {
     double p = a->kernel->desc.attrs.attention.p;
     if (p == 0) return 1;
-    uint64_t i =
-        a->call->first + attention_row_index(&a->shape, batch, head, row) + (uint64_t)column;
+    uint64_t i = kernel_first_element(a->call) + attention_row_index(&a->shape, batch, head, row) +
+                 (uint64_t)column;
     uint32_t key[2] = {(uint32_t)a->call->seed, (uint32_t)(a->call->seed >> 32)}, words[4];
     uint32_t counter[4] = {(uint32_t)(i / 4), a->kernel->desc.attrs.attention.stream,
                            (uint32_t)a->call->step, a->call->rank};
@@ -101,7 +101,8 @@ static double dropout_factor(const struct attention *a, int64_t batch, int64_t h
     return words[i % 4] * 0x1p-32 >= p ? 1 / (1 - p) : 0;
 }
 
-/* Writes a row of probabilities, before dropout; returns the log of the sum of exponentials. */
+/* Writes a row of probabilities, before dropout; returns the log of the sum of exponentials,
+ * infinity if the row sees no key. */
 static double row_of_probabilities(const struct attention *a, int64_t batch, int64_t head,
                                    int64_t row, double *probabilities)
 {
@@ -117,7 +118,7 @@ static double row_of_probabilities(const struct attention *a, int64_t batch, int
         if (attends(a, batch, row, j)) sum += exp(probabilities[j] - max);
     for (int64_t j = 0; j < a->shape.time; j++)
         probabilities[j] = attends(a, batch, row, j) ? exp(probabilities[j] - max) / sum : 0;
-    return any ? max + log(sum) : -INFINITY;
+    return any ? max + log(sum) : INFINITY;
 }
 
 status_t reference_attention(const struct kernel *kernel, const struct kernel_call *call)

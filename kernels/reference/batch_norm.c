@@ -42,23 +42,56 @@ static void apply(const struct kernel *kernel, const struct kernel_call *call,
         }
 }
 
+/* A channel's mean, and the sum of squared distances from it, of the rows that count. */
+static void find_moments(const struct batch_shape *s, const float *x, const int32_t *target,
+                         int64_t c, double *mean, double *squares)
+{
+    int64_t count = batch_count(s, target);
+    double size = count > 0 ? (double)count : 1;
+    *mean = *squares = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int64_t n = 0; n < s->n; n++)
+            for (int64_t i = 0; i < s->area && (!target || target[n] >= 0); i++) {
+                double value = x[(n * s->channels + c) * s->area + i];
+                if (pass == 0) *mean += value / size;
+                else *squares += (value - *mean) * (value - *mean);
+            }
+}
+
+status_t reference_batch_moments(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct batch_shape s = batch_shape_of(&kernel->desc.inputs[0]);
+    const int32_t *target = optional(kernel, call, 1);
+    int64_t count = batch_count(&s, target);
+    float *moments = call->outputs[0];
+    reference_put(kernel, 0, &moments[0], (double)(count / s.area));
+    for (int64_t c = 0; c < s.channels; c++) {
+        double mean, squares;
+        find_moments(&s, call->inputs[0], target, c, &mean, &squares);
+        reference_put(kernel, 0, &moments[1 + c], mean);
+        reference_put(kernel, 0, &moments[1 + s.channels + c],
+                      squares / (double)(count > 0 ? count : 1));
+    }
+    return NULL;
+}
+
 status_t reference_batch_norm(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct op_desc *desc = &kernel->desc;
     struct batch_shape s = batch_shape_of(&desc->inputs[0]);
     const int32_t *target = optional(kernel, call, 3);
-    const float *x = call->inputs[0];
-    int64_t count = batch_count(&s, target);
+    struct batch_totals all = batch_totals_of(desc, call, 4, s.channels);
+    int64_t count =
+        all.ranks > 0 ? (int64_t)batch_total(&all, 0) * s.area : batch_count(&s, target);
     double size = count > 0 ? (double)count : 1;
     for (int64_t c = 0; c < s.channels; c++) {
-        double mean = 0, squares = 0;
-        for (int pass = 0; pass < 2; pass++)
-            for (int64_t n = 0; n < s.n; n++)
-                for (int64_t i = 0; i < s.area && (!target || target[n] >= 0); i++) {
-                    double value = x[(n * s.channels + c) * s.area + i];
-                    if (pass == 0) mean += value / size;
-                    else squares += (value - mean) * (value - mean);
-                }
+        double mean, variance, squares;
+        if (all.ranks > 0) {
+            batch_merge(&all, c, &mean, &variance);
+            squares = variance * size;
+        } else {
+            find_moments(&s, call->inputs[0], target, c, &mean, &squares);
+        }
         double rstd = 1 / sqrt(squares / size + desc->attrs.batch_norm.eps);
         apply(kernel, call, &s, c, mean, rstd);
         if (desc->output_present[1]) reference_put(kernel, 1, (float *)call->outputs[1] + c, mean);
@@ -69,34 +102,68 @@ status_t reference_batch_norm(const struct kernel *kernel, const struct kernel_c
     return NULL;
 }
 
+struct batch_sums {
+    double slope, product; /* of dy, and of dy and the normalised x */
+};
+
+static struct batch_sums find_sums(const struct batch_shape *s, const struct kernel_call *call,
+                                   const int32_t *target, int64_t c, double mean, double rstd)
+{
+    const float *dy = call->inputs[0], *x = call->inputs[1];
+    struct batch_sums sums = {0};
+    for (int64_t n = 0; n < s->n; n++)
+        for (int64_t i = 0; i < s->area && (!target || target[n] >= 0); i++) {
+            int64_t at = (n * s->channels + c) * s->area + i;
+            sums.slope += dy[at];
+            sums.product += dy[at] * ((x[at] - mean) * rstd);
+        }
+    return sums;
+}
+
+status_t reference_batch_norm_sums(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct batch_shape s = batch_shape_of(&kernel->desc.inputs[1]);
+    const int32_t *target = optional(kernel, call, 4);
+    const float *mean = call->inputs[2], *rstd = call->inputs[3];
+    float *totals = call->outputs[0];
+    reference_put(kernel, 0, &totals[0], (double)(batch_count(&s, target) / s.area));
+    for (int64_t c = 0; c < s.channels; c++) {
+        struct batch_sums sums = find_sums(&s, call, target, c, mean[c], rstd[c]);
+        reference_put(kernel, 0, &totals[1 + c], sums.slope);
+        reference_put(kernel, 0, &totals[1 + s.channels + c], sums.product);
+    }
+    return NULL;
+}
+
 status_t reference_batch_norm_backward(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct op_desc *desc = &kernel->desc;
     struct batch_shape s = batch_shape_of(&desc->inputs[1]);
     const float *dy = call->inputs[0], *x = call->inputs[1], *weight = optional(kernel, call, 2);
     const int32_t *target = optional(kernel, call, 5);
-    int64_t count = batch_count(&s, target);
+    struct batch_totals all = batch_totals_of(desc, call, 6, s.channels);
+    double count =
+        all.ranks > 0 ? batch_total(&all, 0) * (double)s.area : (double)batch_count(&s, target);
     for (int64_t c = 0; c < s.channels; c++) {
         double mean = ((const float *)call->inputs[3])[c];
-        double rstd = ((const float *)call->inputs[4])[c], sum = 0, product = 0;
-        for (int pass = 0; pass < 2; pass++)
-            for (int64_t n = 0; n < s.n; n++)
-                for (int64_t i = 0; i < s.area; i++) {
-                    int64_t at = (n * s.channels + c) * s.area + i;
-                    bool counts = !target || target[n] >= 0;
-                    double normed = (x[at] - mean) * rstd;
-                    if (pass == 0 && counts) {
-                        sum += dy[at];
-                        product += dy[at] * normed;
-                    } else if (pass == 1 && desc->output_present[0]) {
-                        double slope = dy[at] - (sum + normed * product) / (double)count;
-                        reference_put(kernel, 0, (float *)call->outputs[0] + at,
-                                      counts ? slope * rstd * (weight ? weight[c] : 1) : 0);
-                    }
-                }
+        double rstd = ((const float *)call->inputs[4])[c];
+        struct batch_sums own = find_sums(&s, call, target, c, mean, rstd), sums = own;
+        if (all.ranks > 0)
+            sums = (struct batch_sums){batch_total(&all, 1 + c),
+                                       batch_total(&all, 1 + s.channels + c)};
+        for (int64_t n = 0; n < s.n && desc->output_present[0]; n++)
+            for (int64_t i = 0; i < s.area; i++) {
+                int64_t at = (n * s.channels + c) * s.area + i;
+                double normed = (x[at] - mean) * rstd;
+                double slope = dy[at] - (sums.slope + normed * sums.product) / count;
+                bool counts = !target || target[n] >= 0;
+                reference_put(kernel, 0, (float *)call->outputs[0] + at,
+                              counts ? slope * rstd * (weight ? weight[c] : 1) : 0);
+            }
         if (desc->output_present[1])
-            reference_put(kernel, 1, (float *)call->outputs[1] + c, product);
-        if (desc->output_present[2]) reference_put(kernel, 2, (float *)call->outputs[2] + c, sum);
+            reference_put(kernel, 1, (float *)call->outputs[1] + c, own.product);
+        if (desc->output_present[2])
+            reference_put(kernel, 2, (float *)call->outputs[2] + c, own.slope);
     }
     return NULL;
 }

@@ -40,7 +40,7 @@ status_t reference_dropout(const struct kernel *kernel, const struct kernel_call
     uint32_t key[2] = {(uint32_t)call->seed, (uint32_t)(call->seed >> 32)};
     int64_t count = tensor_element_count(&desc->inputs[0]);
     for (int64_t i = 0; i < count; i++) {
-        uint64_t index = call->first + (uint64_t)i;
+        uint64_t index = kernel_first_element(call) + (uint64_t)i;
         uint32_t counter[4] = {(uint32_t)(index / 4), desc->attrs.dropout.stream,
                                (uint32_t)call->step, call->rank};
         uint32_t words[4];

@@ -12,6 +12,12 @@ static bool counts(const struct kernel *kernel, const struct kernel_call *call, 
     return !isnan(((const float *)call->inputs[1])[i]);
 }
 
+static double positive_of(const struct kernel *kernel, int64_t i)
+{
+    return op_weight(&kernel->desc.attrs.element_loss.positive,
+                     i % kernel_columns(&kernel->desc.inputs[0]));
+}
+
 /* The factor of every element. */
 static double scale_of(const struct op_desc *desc)
 {
@@ -21,7 +27,8 @@ static double scale_of(const struct op_desc *desc)
                          desc->input_present[2] ? rows : tensor_element_count(&desc->inputs[0]));
 }
 
-static double loss_of(const union op_attrs *attrs, double x, double reference)
+/* `positive`: the weight of the part of a label that is wanted. */
+static double loss_of(const union op_attrs *attrs, double x, double reference, double positive)
 {
     double away = x - reference, delta = attrs->element_loss.delta;
     switch (attrs->element_loss.difference) {
@@ -30,19 +37,21 @@ static double loss_of(const union op_attrs *attrs, double x, double reference)
     case DIFFERENCE_HUBER:
         return fabs(away) <= delta ? 0.5 * away * away : delta * (fabs(away) - 0.5 * delta);
     case DIFFERENCE_BINARY_CROSS_ENTROPY:
-        return (x < 0 ? 0 : x) - x * reference + log1p(exp(-fabs(x)));
+        return (1 - reference) * x +
+               (1 + (positive - 1) * reference) * (log1p(exp(-fabs(x))) + (x < 0 ? -x : 0));
     }
     return NAN;
 }
 
-static double slope_of(const union op_attrs *attrs, double x, double reference)
+static double slope_of(const union op_attrs *attrs, double x, double reference, double positive)
 {
     double away = x - reference, delta = attrs->element_loss.delta;
     switch (attrs->element_loss.difference) {
     case DIFFERENCE_SQUARED: return 2 * away;
     case DIFFERENCE_ABSOLUTE: return away > 0 ? 1 : away < 0 ? -1 : away;
     case DIFFERENCE_HUBER: return away > delta ? delta : away < -delta ? -delta : away;
-    case DIFFERENCE_BINARY_CROSS_ENTROPY: return 1 / (1 + exp(-x)) - reference;
+    case DIFFERENCE_BINARY_CROSS_ENTROPY:
+        return (1 - reference) / (1 + exp(-x)) - positive * reference / (1 + exp(x));
     }
     return NAN;
 }
@@ -53,7 +62,8 @@ status_t reference_element_loss(const struct kernel *kernel, const struct kernel
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     double sum = 0;
     for (int64_t i = 0; i < count; i++)
-        if (counts(kernel, call, i)) sum += loss_of(&kernel->desc.attrs, x[i], reference[i]);
+        if (counts(kernel, call, i))
+            sum += loss_of(&kernel->desc.attrs, x[i], reference[i], positive_of(kernel, i));
     reference_put(kernel, 0, call->outputs[0], sum * scale_of(&kernel->desc));
     return NULL;
 }
@@ -67,7 +77,8 @@ status_t reference_element_loss_backward(const struct kernel *kernel,
     double scale = scale_of(&kernel->desc);
     for (int64_t i = 0; i < count; i++) {
         bool counted = counts(kernel, call, i);
-        double slope = counted ? slope_of(&kernel->desc.attrs, x[i], reference[i]) : 0;
+        double slope =
+            counted ? slope_of(&kernel->desc.attrs, x[i], reference[i], positive_of(kernel, i)) : 0;
         reference_put(kernel, 0, &dx[i], slope * scale);
     }
     return NULL;

@@ -51,7 +51,9 @@ status_t reference_nll_loss(const struct kernel *kernel, const struct kernel_cal
     const int32_t *target = call->inputs[1];
     double sum = 0;
     for (int64_t r = 0; r < rows; r++)
-        if (target[r] >= 0) sum -= y[r * classes + target[r]];
+        if (target[r] >= 0)
+            sum -= op_weight(&kernel->desc.attrs.loss.weights, target[r]) *
+                   (double)y[r * classes + target[r]];
     reference_put(kernel, 0, call->outputs[0], sum * op_loss_scale(&kernel->desc, rows));
     return NULL;
 }
@@ -63,9 +65,11 @@ status_t reference_nll_loss_backward(const struct kernel *kernel, const struct k
     const int32_t *target = call->inputs[0];
     float *dy = call->outputs[0];
     double scale = op_loss_scale(&kernel->desc, rows);
+    const struct op_weights *weights = &kernel->desc.attrs.loss.weights;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < classes; i++)
-            reference_put(kernel, 0, &dy[r * classes + i], i == target[r] ? -scale : 0);
+            reference_put(kernel, 0, &dy[r * classes + i],
+                          i == target[r] ? -scale * op_weight(weights, i) : 0);
     return NULL;
 }
 
@@ -77,15 +81,17 @@ status_t reference_cross_entropy(const struct kernel *kernel, const struct kerne
     const int32_t *target = call->inputs[1];
     float *y = call->outputs[1];
     double sum = 0, smoothing = kernel->desc.attrs.loss.label_smoothing;
+    const struct op_weights *weights = &kernel->desc.attrs.loss.weights;
     for (int64_t r = 0; r < rows; r++) {
         const float *row = x + r * classes;
         double total = log_sum_exp(row, classes), mean = 0;
-        for (int64_t i = 0; i < classes; i++) mean += row[i] / (double)classes;
         for (int64_t i = 0; i < classes; i++)
             reference_put(kernel, 1, &y[r * classes + i], row[i] - total);
-        if (target[r] >= 0)
-            sum +=
-                total - (1 - smoothing) * row[target[r]] - (smoothing > 0 ? smoothing * mean : 0);
+        if (target[r] < 0) continue;
+        for (int64_t i = 0; i < classes && smoothing > 0; i++)
+            mean += op_weight(weights, i) * (total - row[i]) / (double)classes;
+        sum += (1 - smoothing) * op_weight(weights, target[r]) * (total - row[target[r]]) +
+               smoothing * mean;
     }
     reference_put(kernel, 0, call->outputs[0], sum * op_loss_scale(&kernel->desc, rows));
     return NULL;
@@ -100,11 +106,15 @@ status_t reference_cross_entropy_backward(const struct kernel *kernel,
     const int32_t *target = call->inputs[1];
     float *dx = call->outputs[0];
     double scale = op_loss_scale(&kernel->desc, rows);
-    double smoothing = kernel->desc.attrs.loss.label_smoothing;
+    double smoothing = kernel->desc.attrs.loss.label_smoothing, mean = 0;
+    const struct op_weights *weights = &kernel->desc.attrs.loss.weights;
+    for (int64_t i = 0; i < classes; i++) mean += op_weight(weights, i) / (double)classes;
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < classes; i++) {
-            double wanted = (1 - smoothing) * (i == target[r]) + smoothing / (double)classes;
-            double gradient = exp(y[r * classes + i]) - wanted;
+            double own = target[r] >= 0 ? (1 - smoothing) * op_weight(weights, target[r]) : 0;
+            double wanted =
+                (i == target[r]) * own + smoothing * op_weight(weights, i) / (double)classes;
+            double gradient = exp(y[r * classes + i]) * (own + smoothing * mean) - wanted;
             reference_put(kernel, 0, &dx[r * classes + i], target[r] >= 0 ? gradient * scale : 0);
         }
     return NULL;

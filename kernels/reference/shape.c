@@ -55,14 +55,16 @@ status_t reference_slice_backward(const struct kernel *kernel, const struct kern
     const struct op_desc *desc = &kernel->desc;
     struct op_dim view = op_dim_of(&desc->outputs[0], desc->attrs.slice.dim);
     int64_t length = tensor_element_count(&desc->inputs[0]) / (view.outer * view.inner);
-    const float *dy = call->inputs[0];
+    const float *dy = call->inputs[0], *other = desc->input_present[1] ? call->inputs[1] : NULL;
     float *dx = call->outputs[0];
     for (int64_t o = 0; o < view.outer; o++)
         for (int64_t n = 0; n < view.count; n++)
             for (int64_t i = 0; i < view.inner; i++) {
                 int64_t l = n - desc->attrs.slice.start;
-                float gradient = l >= 0 && l < length ? dy[(o * length + l) * view.inner + i] : 0;
-                reference_put(kernel, 0, &dx[(o * view.count + n) * view.inner + i], gradient);
+                int64_t at = (o * view.count + n) * view.inner + i;
+                double gradient = other != NULL ? other[at] : 0;
+                if (l >= 0 && l < length) gradient += dy[(o * length + l) * view.inner + i];
+                reference_put(kernel, 0, &dx[at], gradient);
             }
     return NULL;
 }

@@ -12,9 +12,9 @@ static int64_t first_maximum(const float *row, int64_t columns)
     return best;
 }
 
-/* What row `r` adds to the sums of column `c`; false if it does not count. */
+/* What row `r` adds to the counts of column `c`; false if it does not count. */
 static bool terms(const struct kernel *kernel, const struct kernel_call *call, int64_t r, int64_t c,
-                  double sums[static TALLY_SUMS])
+                  double counts[static TALLY_COUNTS])
 {
     int64_t columns = kernel_columns(&kernel->desc.inputs[0]);
     const float *x = (const float *)call->inputs[0] + r * columns;
@@ -27,33 +27,76 @@ static bool terms(const struct kernel *kernel, const struct kernel_call *call, i
     } else {
         float y = ((const float *)call->inputs[2])[r * columns + c];
         if (isnan(y)) return false;
-        double a = x[c], b = y;
-        const double all[TALLY_SUMS] = {1, a, b, a * a, b * b, a * b, (a - b) * (a - b)};
-        memcpy(sums, all, sizeof all);
-        if (kernel->desc.attrs.tally.kind == TALLY_NUMBERS) return true;
         selected = x[c] > 0;
         wanted = y > 0.5F;
     }
-    sums[0] = selected && wanted;
-    sums[1] = selected;
-    sums[2] = wanted;
+    counts[0] = selected && wanted;
+    counts[1] = selected;
+    counts[2] = wanted;
     return true;
+}
+
+/* Of column `c`: with means of 0 only their sums and the count are used. */
+static void moments(const struct kernel *kernel, const struct kernel_call *call, int64_t c,
+                    const double means[2], double sums[static 7])
+{
+    int64_t columns = kernel_columns(&kernel->desc.inputs[0]);
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    const float *x = call->inputs[0], *numbers = call->inputs[2];
+    memset(sums, 0, 7 * sizeof *sums);
+    for (int64_t i = c; i < count; i += columns) {
+        double a = x[i] - means[0], b = numbers[i] - means[1], away = (double)x[i] - numbers[i];
+        if (isnan(numbers[i])) continue;
+        const double more[7] = {1, a, b, a * a, b * b, a * b, away * away};
+        for (int k = 0; k < 7; k++) sums[k] += more[k];
+    }
+}
+
+/* This rank's rows; those of the others are 0. */
+static void tally_numbers(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t columns = kernel_columns(&kernel->desc.inputs[0]);
+    int64_t rows = kernel->desc.outputs[0].dims[0], first = (int64_t)call->rank * TALLY_MOMENTS;
+    float *y = call->outputs[0];
+    for (int64_t c = 0; c < columns; c++) {
+        double sums[7], means[2] = {0, 0};
+        moments(kernel, call, c, means, sums);
+        if (sums[0] > 0) means[0] = sums[1] / sums[0], means[1] = sums[2] / sums[0];
+        moments(kernel, call, c, means, sums);
+        const double all[TALLY_MOMENTS] = {sums[0],
+                                           means[0],
+                                           means[0] - (float)means[0],
+                                           means[1],
+                                           means[1] - (float)means[1],
+                                           sums[3],
+                                           sums[4],
+                                           sums[5],
+                                           sums[6]};
+        for (int64_t k = 0; k < rows; k++) {
+            bool own = k >= first && k < first + TALLY_MOMENTS;
+            reference_put(kernel, 0, &y[k * columns + c], own ? all[k - first] : 0);
+        }
+    }
 }
 
 status_t reference_tally(const struct kernel *kernel, const struct kernel_call *call)
 {
     int64_t rows = kernel_rows(&kernel->desc.inputs[0]);
     int64_t columns = kernel_columns(&kernel->desc.inputs[0]);
-    int64_t sums = kernel->desc.outputs[0].dims[0];
     float *y = call->outputs[0];
+    if (kernel->desc.attrs.tally.kind == TALLY_NUMBERS) {
+        tally_numbers(kernel, call);
+        return NULL;
+    }
     for (int64_t c = 0; c < columns; c++) {
-        double total[TALLY_SUMS] = {0};
+        double total[TALLY_COUNTS] = {0};
         for (int64_t r = 0; r < rows; r++) {
-            double more[TALLY_SUMS];
+            double more[TALLY_COUNTS];
             if (!terms(kernel, call, r, c, more)) continue;
-            for (int64_t k = 0; k < sums; k++) total[k] += more[k];
+            for (int64_t k = 0; k < TALLY_COUNTS; k++) total[k] += more[k];
         }
-        for (int64_t k = 0; k < sums; k++) reference_put(kernel, 0, &y[k * columns + c], total[k]);
+        for (int64_t k = 0; k < TALLY_COUNTS; k++)
+            reference_put(kernel, 0, &y[k * columns + c], total[k]);
     }
     return NULL;
 }

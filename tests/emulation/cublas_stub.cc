@@ -313,8 +313,9 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     const char *in = compute == CUBLAS_COMPUTE_32F             ? "f32"
                      : compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32"
                                                                : "?";
-    int error = stub_note_text("matmul", stub_name(stream) + " " + in +
-                                             name_of(((const stub_matmul *)operation)->epilogue));
+    const std::string epilogue = name_of(((const stub_matmul *)operation)->epilogue);
+    stub_count_launch("(product)" + epilogue);
+    int error = stub_note_text("matmul", stub_name(stream) + " " + in + epilogue);
     if (error != 0) return (cublasStatus_t)error;
     product p = {*(stub_matmul *)operation,
                  *(stub_layout *)a,

@@ -1,17 +1,16 @@
 /*
- * A CUDA runtime for tests of the device without a GPU: memory is the host's, kernels run under the
- * emulation. Streams are queues whose work starts only when a caller waits; then it runs in a
- * random order that events allow, so a missing event gives wrong results sooner or later. The stub
- * records every call, and can make the n-th call of a name fail.
+ * A CUDA runtime for tests of the device without a GPU: memory is the host's (memory_stub.cc),
+ * kernels run under the emulation. Streams are queues whose work starts only when a caller waits;
+ * then it runs in a random order that events allow, so a missing event gives wrong results sooner
+ * or later. The stub records every call, and can make the n-th call of a name fail.
  *
- * Device memory is poisoned with NaNs when it is allocated, ends at a guard page, and is accessible
- * only to the device's own work: a host that reads it crashes, and a copy or a collective whose
- * memory is on the other side is refused. Ranks may be threads: each has its own streams. The
- * libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc, nccl_stub.cc and
- * nccl_memory_stub.cc; graphs are in graph_stub.cc. There is one device, or the number in
- * FSDPD_STUB_DEVICES.
+ * A copy or a collective whose memory is on the other side is refused. Ranks may be threads: each
+ * has its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc,
+ * cudnn_conv_stub.cc, nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc. There is
+ * one device, or the number in FSDPD_STUB_DEVICES.
  */
 #include "cuda_stub.h"
+#include "memory_stub.h"
 #include "stub_streams.h"
 
 #include <cuda_runtime_api.h>
@@ -26,12 +25,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <string>
-#include <sys/mman.h>
 #include <thread>
 #include <vector>
 
 /* From emulation.h, whose other names are CUDA's too. */
-extern int (*emulation_enqueue)(void *stream, std::function<void()> work);
+extern int (*emulation_enqueue)(void *stream, const char *call, std::function<void()> work);
 extern "C" void emulation_set_seed(uint64_t seed);
 
 namespace
@@ -45,8 +43,11 @@ struct record {
     std::mutex lock;
     std::string text;
     bool on = false;
-    std::string failing; /* a call's name */
-    int countdown = 0;   /* 1: the next one */
+    std::map<std::string, int> launches; /* while it is on, by kernel or call of a library */
+    bool idle = false;                   /* nothing runs, and memory takes no room */
+    std::string failing;                 /* a call's name */
+    int countdown = 0;                   /* 1: the next one */
+    std::thread::id thread;              /* whose calls count; none: all */
     int error = 0;
     std::map<const void *, std::string> names; /* of streams and events */
     int streams = 0, events = 0, lanes = 3;
@@ -81,6 +82,7 @@ int note(const char *call, const std::string &arguments)
     std::lock_guard<std::mutex> guard(r.lock);
     if (r.on) r.text += std::string(call) + " " + arguments + "\n";
     if (r.failing != call || r.countdown == 0) return 0;
+    if (r.thread != std::thread::id() && r.thread != std::this_thread::get_id()) return 0;
     return --r.countdown == 0 ? r.error : 0;
 }
 
@@ -99,112 +101,6 @@ uint64_t next_random()
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
-}
-
-/* ---- memory of the device ---- */
-
-enum { PAGE = 4096 };
-
-struct device_memory {
-    std::recursive_mutex lock;
-    std::map<const char *, size_t> areas; /* by start; bytes without the guard */
-    int working = 0;                      /* threads that work as the device */
-};
-
-device_memory &the_memory()
-{
-    static device_memory m;
-    return m;
-}
-
-/* While one of these exists, this thread is the device. */
-struct as_device {
-    as_device()
-    {
-        change(1);
-    }
-    ~as_device()
-    {
-        change(-1);
-    }
-
-  private:
-    static void change(int by)
-    {
-        device_memory &m = the_memory();
-        std::lock_guard<std::recursive_mutex> guard(m.lock);
-        m.working += by;
-        if (m.working != (by > 0 ? 1 : 0)) return;
-        for (const auto &area : m.areas)
-            mprotect((void *)area.first, area.second, by > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
-    }
-};
-
-void *take_memory(size_t bytes)
-{
-    device_memory &m = the_memory();
-    size_t used = (bytes + 255) / 256 * 256, mapped = (used + PAGE - 1) / PAGE * PAGE;
-    char *start = (char *)mmap(nullptr, mapped + PAGE, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if ((void *)start == MAP_FAILED) abort();
-    memset(start, 0xff, mapped);
-    std::lock_guard<std::recursive_mutex> guard(m.lock);
-    mprotect(start + mapped, PAGE, PROT_NONE);
-    if (m.working == 0) mprotect(start, mapped, PROT_NONE);
-    m.areas[start] = mapped;
-    return start + (mapped - used);
-}
-
-/* The area that contains an address; the end if it is the host's. */
-std::map<const char *, size_t>::iterator find_area(const void *address)
-{
-    device_memory &m = the_memory();
-    auto found = m.areas.upper_bound((const char *)address);
-    if (found == m.areas.begin()) return m.areas.end();
-    --found;
-    return (size_t)((const char *)address - found->first) < found->second ? found : m.areas.end();
-}
-
-bool is_of_device(const void *address)
-{
-    device_memory &m = the_memory();
-    std::lock_guard<std::recursive_mutex> guard(m.lock);
-    return find_area(address) != m.areas.end();
-}
-
-void give_memory(void *memory)
-{
-    device_memory &m = the_memory();
-    std::lock_guard<std::recursive_mutex> guard(m.lock);
-    auto found = find_area(memory);
-    if (found == m.areas.end()) abort(); /* was never allocated */
-    munmap((void *)found->first, found->second + PAGE);
-    m.areas.erase(found);
-}
-
-/* ---- pinned memory of the host ---- */
-
-struct pinned_memory {
-    std::mutex lock;
-    uint64_t bytes = 0, peak = 0;
-    std::map<const char *, size_t> areas;
-};
-
-pinned_memory &the_pinned()
-{
-    static pinned_memory p;
-    return p;
-}
-
-bool is_pinned(const void *memory, size_t bytes)
-{
-    pinned_memory &p = the_pinned();
-    std::lock_guard<std::mutex> guard(p.lock);
-    const char *start = (const char *)memory;
-    auto found = p.areas.upper_bound(start);
-    if (found == p.areas.begin()) return false;
-    --found;
-    return (size_t)(start - found->first) + bytes <= found->second;
 }
 
 /* ---- streams and events ---- */
@@ -236,7 +132,7 @@ bool step(stub_stream *stream)
 /* Works until `done`, or until nothing can continue. */
 template <typename F> bool work_until(F done)
 {
-    as_device device;
+    stub_as_device device;
     while (!done()) {
         size_t count = stub_my_streams.size(), first = count > 0 ? next_random() % count : 0;
         bool moved = false;
@@ -277,8 +173,9 @@ int put(void *on, std::function<int()> work)
         on, [=] { return work; }, nullptr);
 }
 
-int enqueue_kernel(void *stream, std::function<void()> work)
+int enqueue_kernel(void *stream, const char *call, std::function<void()> work)
 {
+    stub_count_launch(std::string(call, strcspn(call, "<,")));
     int error = note("launch", named(stream));
     if (error != 0) {
         last_error = error;
@@ -300,6 +197,7 @@ int stub_enqueue(void *on, stub_work_maker make, std::shared_ptr<void> holds)
 {
     stub_stream *stream = (stub_stream *)on;
     if (stream->capture != nullptr) return stub_add_node(stream, std::move(make), std::move(holds));
+    if (the_record().idle) return 0;
     stream->tasks.push_back(stub_task{make()});
     return 0;
 }
@@ -307,6 +205,13 @@ int stub_enqueue(void *on, stub_work_maker make, std::shared_ptr<void> holds)
 int stub_note_text(const char *call, const std::string &arguments)
 {
     return note(call, arguments);
+}
+
+void stub_count_launch(const std::string &kernel)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    if (r.on) r.launches[kernel]++;
 }
 
 std::string stub_name(const void *what)
@@ -329,25 +234,10 @@ int stub_note(const char *call, const void *stream)
     return note(call, named(stream));
 }
 
-bool stub_is_of_device(const void *address)
-{
-    return is_of_device(address);
-}
-
 void stub_proceed()
 {
     int left = 64;
     work_until([&] { return left-- == 0; });
-}
-
-void *stub_take_memory(size_t bytes)
-{
-    return take_memory(bytes);
-}
-
-void stub_give_memory(void *memory)
-{
-    give_memory(memory);
 }
 
 void cuda_stub_reset(uint64_t seed)
@@ -355,7 +245,8 @@ void cuda_stub_reset(uint64_t seed)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.text.clear();
-    r.on = false;
+    r.launches.clear();
+    r.on = r.idle = false;
     r.countdown = 0;
     r.streams = r.events = 0;
     r.lanes = 3;
@@ -365,9 +256,7 @@ void cuda_stub_reset(uint64_t seed)
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
     last_error = sticky_error = 0;
-    pinned_memory &p = the_pinned();
-    std::lock_guard<std::mutex> pinned(p.lock);
-    p.peak = p.bytes;
+    stub_forget_pinned_peak();
 }
 
 void cuda_stub_record(bool on)
@@ -375,7 +264,7 @@ void cuda_stub_record(bool on)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.on = on;
-    if (on) r.text.clear();
+    if (on) r.text.clear(), r.launches.clear();
 }
 
 char *cuda_stub_text(void)
@@ -383,6 +272,31 @@ char *cuda_stub_text(void)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     return strdup(r.text.c_str());
+}
+
+char *cuda_stub_launches(int *total)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    std::string text;
+    *total = 0;
+    for (const auto &kernel : r.launches) {
+        text += kernel.first + " " + std::to_string(kernel.second) + "\n";
+        *total += kernel.second;
+    }
+    return strdup(text.c_str());
+}
+
+void cuda_stub_idle(void)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.idle = true;
+}
+
+bool stub_is_idle()
+{
+    return the_record().idle;
 }
 
 int cuda_stub_count(const char *call)
@@ -416,20 +330,24 @@ void cuda_stub_model(const char *model)
     r.model = model;
 }
 
-uint64_t cuda_stub_pinned_peak(void)
-{
-    pinned_memory &p = the_pinned();
-    std::lock_guard<std::mutex> guard(p.lock);
-    return p.peak;
-}
-
-void cuda_stub_fail(const char *call, int number, int error)
+static void fail(const char *call, int number, int error, std::thread::id thread)
 {
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.failing = call;
     r.countdown = number;
     r.error = error;
+    r.thread = thread;
+}
+
+void cuda_stub_fail(const char *call, int number, int error)
+{
+    fail(call, number, error, std::thread::id());
+}
+
+void cuda_stub_fail_here(const char *call, int number, int error)
+{
+    fail(call, number, error, std::this_thread::get_id());
 }
 
 /* ---- CUDA ---- */
@@ -503,80 +421,6 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
     memset(properties, 0, sizeof *properties);
     properties->major = the_record().major;
     snprintf(properties->name, sizeof properties->name, "%s", the_record().model.c_str());
-    return result(0);
-}
-
-cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
-{
-    *total = (size_t)1 << 34;
-    *available = *total - nccl_stub_taken();
-    return result(0);
-}
-
-cudaError_t cudaMalloc(void **memory, size_t bytes)
-{
-    int error = note("cudaMalloc", "");
-    if (error == 0) error = stub_check_unsafe();
-    if (error != 0) return (cudaError_t)error; /* out of memory is not sticky */
-    *memory = take_memory(bytes);
-    return result(0);
-}
-
-cudaError_t cudaFree(void *memory)
-{
-    int error = stub_check_unsafe();
-    if (error != 0) return result(error);
-    if (stub_is_nccl_memory(memory)) return result(cudaErrorInvalidValue);
-    if (memory != nullptr) give_memory(memory);
-    return result(0);
-}
-
-static cudaError_t take_pinned(const char *call, void **memory, size_t bytes)
-{
-    int error = note(call, "");
-    if (error == 0) error = stub_check_unsafe();
-    if (error != 0) return (cudaError_t)error;
-    *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    pinned_memory &p = the_pinned();
-    std::lock_guard<std::mutex> guard(p.lock);
-    p.areas[(const char *)*memory] = bytes;
-    p.bytes += bytes;
-    if (p.bytes > p.peak) p.peak = p.bytes;
-    return result(0);
-}
-
-cudaError_t cudaMallocHost(void **memory, size_t bytes)
-{
-    return take_pinned("cudaMallocHost", memory, bytes);
-}
-
-cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
-{
-    return take_pinned("cudaHostAlloc", memory, bytes);
-}
-
-cudaError_t cudaFreeHost(void *memory)
-{
-    int error = stub_check_unsafe();
-    if (error != 0) return result(error);
-    pinned_memory &p = the_pinned();
-    std::lock_guard<std::mutex> guard(p.lock);
-    auto found = p.areas.find((const char *)memory);
-    if (found != p.areas.end()) {
-        p.bytes -= found->second;
-        p.areas.erase(found);
-    }
-    free(memory);
-    return result(0);
-}
-
-cudaError_t cudaMemset(void *memory, int value, size_t bytes)
-{
-    int error = stub_check_unsafe();
-    if (error != 0) return result(error);
-    as_device device;
-    if (!is_of_device(memory)) return result(cudaErrorInvalidValue);
-    memset(memory, value, bytes);
     return result(0);
 }
 
@@ -735,9 +579,11 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     static const char *const kinds[] = {"host to host", "in", "out", "within"};
     bool in = kind == cudaMemcpyHostToDevice, out = kind == cudaMemcpyDeviceToHost;
     int error = note("copy", named(stream) + " " + kinds[kind] + " " + std::to_string(bytes));
-    if (is_of_device(to) == out || is_of_device(from) == in) error = cudaErrorInvalidValue;
+    if (stub_is_of_device(to) == out || stub_is_of_device(from) == in)
+        error = cudaErrorInvalidValue;
+    if (kind == cudaMemcpyDeviceToDevice) stub_count_launch("(copy)");
     bool captured = ((stub_stream *)stream)->capture != nullptr;
-    if (error == 0 && captured && (in || out) && !is_pinned(in ? from : to, bytes))
+    if (error == 0 && captured && (in || out) && !stub_is_pinned(in ? from : to, bytes))
         error = cudaErrorStreamCaptureUnsupported;
     if (error == 0)
         error = put(stream, [=] {
@@ -750,7 +596,8 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
     int error = note("memset", named(stream) + " " + std::to_string(bytes));
-    if (!is_of_device(memory)) error = cudaErrorInvalidValue;
+    stub_count_launch("(memset)");
+    if (!stub_is_of_device(memory)) error = cudaErrorInvalidValue;
     if (error == 0)
         error = put(stream, [=] {
             memset(memory, value, bytes);

@@ -17,6 +17,13 @@ void cuda_stub_record(bool on);
 char *cuda_stub_text(void); /* caller frees */
 /* The number of recorded calls of that name. */
 int cuda_stub_count(const char *call);
+/* The kernels launched while calls were recorded, a line each with their number: "norm_kernel 25";
+ * products and graphs of libraries, copies within the device and memsets among them. Caller frees.
+ */
+char *cuda_stub_launches(int *total);
+/* From now on nothing that is enqueued runs, and the device's memory takes no room and is as large
+ * as an H100's: for steps of large models, whose calls are counted. */
+void cuda_stub_idle(void);
 /* From now on executors open four lanes: they have offloaded units. */
 void cuda_stub_offloads(void);
 /* Devices have that compute capability from now on, instead of 8.0. */
@@ -28,10 +35,17 @@ void cuda_stub_model(const char *model);
 void nccl_stub_version(int version);
 /* Bytes of the device allocated by ncclMemAlloc and not freed, with its granularity. */
 uint64_t nccl_stub_taken(void);
+/* NCCL's thread does not end with that collective of those that are captured from now on, as if a
+ * peer did not answer, until its communicator is aborted; `number` counts from 1, 0: with none. */
+void nccl_stub_hang(int number);
+/* How many communicators were aborted and wait for graphs that refer to them. */
+int nccl_stub_unfreed(void);
 /* The most bytes of the host that were pinned since the reset, by all threads together. */
 uint64_t cuda_stub_pinned_peak(void);
 /* Call number `number` of that name from now on fails with `error`. */
 void cuda_stub_fail(const char *call, int number, int error);
+/* The same, but only the calling thread's calls count: a rank's, while other ranks run beside it. */
+void cuda_stub_fail_here(const char *call, int number, int error);
 
 #ifdef __cplusplus
 }
@@ -39,6 +53,7 @@ void cuda_stub_fail(const char *call, int number, int error);
 #include <functional>
 
 #include <memory>
+#include <string>
 
 /* For nccl_stub.cc: work of a stream, which may report that it cannot continue yet, or that it did
  * a part. It is created again for every run: once, or at every launch of a graph. */
@@ -47,7 +62,13 @@ typedef std::function<std::function<int()>()> stub_work_maker;
 /* `holds`: kept by a graph for as long as it has the work; may be null. Returns an error of
  * CUDA. */
 int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<void> holds);
+/* For a thread that may launch into the stream's capture: keeps it open, while held. Null if the
+ * stream is not captured. */
+std::shared_ptr<void> stub_join_capture(void *stream);
+bool stub_is_capturing(); /* this thread */
+uint64_t stub_random();
 int stub_note(const char *call, const void *stream);
+void stub_count_launch(const std::string &kernel);
 bool stub_is_of_device(const void *address);
 /* Does a little of the device's pending work. */
 void stub_proceed();

@@ -51,6 +51,8 @@ struct handle {
 
 enum { ENGINE_UNSTEADY = 7, ENGINE_STEADY = 6, DIMS = 4, WORKSPACE_FIXED = 320 };
 
+const float LOW = -1e20f; /* lower than any score of what is seen */
+
 std::string last_error;
 
 cudnnStatus_t fail(cudnnStatus_t status, const char *why)
@@ -118,6 +120,45 @@ struct binding {
     float value = 0;         /* of a number in host memory */
 };
 
+/* The names of a convolution's attributes, by its kind, and which of its operands it computes. */
+struct conv_names {
+    cudnnBackendDescriptorType_t type;
+    const char *name;
+    cudnnBackendAttributeName_t window, beta, operands[3];
+    int result;
+};
+
+const conv_names conv_kinds[] = {
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+     "conv",
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+     {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y},
+     2},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+     "conv_data",
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+     {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY},
+     0},
+    {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+     "conv_weights",
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+     {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+      CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
+     1},
+};
+
+const conv_names &conv_names_of(const node *operation)
+{
+    const conv_names *names = conv_kinds;
+    while (names->type != operation->type) names++;
+    return *names;
+}
+
 /* ---- evaluating a graph ---- */
 
 class machine
@@ -133,6 +174,11 @@ class machine
         case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: matmul(operation); break;
         case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: reduce(operation); break;
         case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: reshape(operation); break;
+        case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+        case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+        case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+            convolve(operation);
+            break;
         default: pointwise(operation); break;
         }
     }
@@ -220,6 +266,8 @@ class machine
             float &to = y.of(at, dims), value = x.of(at, dims);
             to = isnan(to) ? value : largest ? fmaxf(to, value) : to + value;
         });
+        for (float &value : y.memory)
+            if (largest && value < LOW) value = NAN; /* a row without a key has no softmax */
         write(y);
     }
 
@@ -229,6 +277,46 @@ class machine
         values &y = made(operation->linked(CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
         y.memory = x.memory;
         write(y);
+    }
+
+    /* Sums in double; groups follow from the channels of x and of the weight. */
+    void convolve(const node *operation)
+    {
+        const conv_names &names = conv_names_of(operation);
+        const node *window = operation->linked(names.window), *tensors[3];
+        values *operands[3]; /* x, the weight and y */
+        for (int i = 0; i < 3; i++) tensors[i] = operation->linked(names.operands[i]);
+        float beta = operation->get<float>(names.beta);
+        for (int i = 0; i < 3; i++)
+            operands[i] = i == names.result && beta == 0 ? &made(tensors[i]) : &read(tensors[i]);
+        values &x = *operands[0], &w = *operands[1], &y = *operands[2],
+               &made = *operands[names.result];
+        std::vector<double> sums(made.memory.size(), 0);
+        const int64_t *padding = window->numbers(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS);
+        const int64_t *stride = window->numbers(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES);
+        const int64_t *dilation = window->numbers(CUDNN_ATTR_CONVOLUTION_DILATIONS);
+        const int64_t *kernel = tensors[1]->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        const int64_t *out = tensors[2]->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        const int64_t *in = tensors[0]->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        int64_t outputs = kernel[0] / (in[1] / kernel[1]); /* of a group */
+        each(out, [&](const int64_t *at) {
+            const int64_t taps[] = {1, kernel[1], kernel[2], kernel[3]};
+            each(taps, [&](const int64_t *k) {
+                const int64_t from[] = {at[0], at[1] / outputs * kernel[1] + k[1],
+                                        at[2] * stride[0] - padding[0] + k[2] * dilation[0],
+                                        at[3] * stride[1] - padding[1] + k[3] * dilation[1]};
+                if (from[2] < 0 || from[2] >= in[2] || from[3] < 0 || from[3] >= in[3]) return;
+                const int64_t tap[] = {at[1], k[1], k[2], k[3]};
+                int64_t i[] = {x.offset(from, in), w.offset(tap, kernel), y.offset(at, out)};
+                double product = 1;
+                for (int o = 0; o < 3; o++)
+                    if (o != names.result) product *= operands[o]->memory[(size_t)i[o]];
+                sums[(size_t)i[names.result]] += product;
+            });
+        });
+        for (size_t i = 0; i < sums.size(); i++)
+            made.memory[i] = (float)(beta != 0 ? sums[i] + beta * (double)made.memory[i] : sums[i]);
+        write(made);
     }
 
     void pointwise(const node *operation)
@@ -270,6 +358,10 @@ std::string name_of(const node *operation)
     switch (operation->type) {
     case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return "matmul";
     case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return "reshape";
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR:
+    case CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR:
+        return conv_names_of(operation).name;
     case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
         return operation->linked(CUDNN_ATTR_OPERATION_REDUCTION_DESC)
                            ->get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) ==
@@ -470,6 +562,7 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t which, cudnnBackendDescriptor_t 
 {
     const node *plan = (const node *)plan_descriptor, *pack = (const node *)pack_descriptor;
     void *stream = ((handle *)which)->stream;
+    stub_count_launch("(cudnn)");
     int error = stub_note("cudnnBackendExecute", stream);
     if (error != 0) return (cudnnStatus_t)error;
     const int64_t *ids = pack->numbers(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
@@ -492,7 +585,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t which, cudnnBackendDescriptor_t 
         for (const node *operation : operations) m.run(operation);
         return 0;
     };
-    error = stub_enqueue(stream, [=] { return work; }, nullptr);
+    error = stub_enqueue(
+        stream, [=] { return work; }, nullptr);
     return error == 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 

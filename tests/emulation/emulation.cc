@@ -22,8 +22,14 @@
 #include <sanitizer/tsan_interface.h>
 #endif
 
-thread_local dim3 threadIdx, blockIdx, gridDim;
-int (*emulation_enqueue)(void *stream, std::function<void()> work);
+static thread_local struct emulation_place place;
+
+struct emulation_place *emulation_here()
+{
+    return &place;
+}
+
+int (*emulation_enqueue)(void *stream, const char *call, std::function<void()> work);
 
 #ifdef OWN_SWITCH
 /* Saves the callee-saved registers on the stack, and the stack pointer in *from; continues at
@@ -118,8 +124,8 @@ uint64_t seed = 1;
 
 [[noreturn]] void fail(const char *what)
 {
-    fprintf(stderr, "emulation: %s (block %u %u, thread %u)\n", what, blockIdx.x, blockIdx.y,
-            threadIdx.x);
+    fprintf(stderr, "emulation: %s (block %u %u, thread %u)\n", what, place.block.x, place.block.y,
+            place.thread.x);
     abort();
 }
 
@@ -287,7 +293,7 @@ void resume(int thread)
 {
     fiber &f = m.fibers[(size_t)thread];
     m.current = thread;
-    threadIdx = dim3((unsigned)thread, 0, 0);
+    place.thread = dim3((unsigned)thread, 0, 0);
     if (!f.resumed) {
         prepare_context(&f.context, m.stacks + (size_t)thread * STACK_BYTES);
     }
@@ -311,7 +317,7 @@ void wait_here()
     int thread = m.current;
     to_scheduler(false);
     m.current = thread;
-    threadIdx = dim3((unsigned)thread, 0, 0);
+    place.thread = dim3((unsigned)thread, 0, 0);
 }
 
 /* An order of 0 to count - 1: a random start, then a step that reaches all. */
@@ -374,13 +380,13 @@ void run_grid(dim3 grid, int threads, const std::function<void()> &body)
     }
     m.random = seed;
     m.body = &body;
-    gridDim = grid;
+    place.grid = grid;
     races_launch_begins();
     uint64_t count = (uint64_t)grid.x * grid.y;
     order blocks(count);
     for (uint64_t i = 0; i < count; i++) {
         uint64_t block = blocks.at(i);
-        blockIdx = dim3((unsigned)(block % grid.x), (unsigned)(block / grid.x), 0);
+        place.block = dim3((unsigned)(block % grid.x), (unsigned)(block / grid.x), 0);
         run_block(threads);
     }
     races_launch_ends();
@@ -393,10 +399,11 @@ void emulation_set_seed(uint64_t value)
     seed = value;
 }
 
-int emulation_run(void *stream, dim3 grid, int threads, const std::function<void()> &body)
+int emulation_run(void *stream, const char *call, dim3 grid, int threads,
+                  const std::function<void()> &body)
 {
     if (emulation_enqueue != nullptr)
-        return emulation_enqueue(stream, [=] { run_grid(grid, threads, body); });
+        return emulation_enqueue(stream, call, [=] { run_grid(grid, threads, body); });
     run_grid(grid, threads, body);
     return 0;
 }

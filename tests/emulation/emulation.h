@@ -26,19 +26,34 @@
 
 struct dim3 {
     unsigned x, y, z;
-    dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1)
+    constexpr dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1)
         : x(width), y(height), z(depth)
     {
     }
 };
 
-extern thread_local dim3 threadIdx, blockIdx, gridDim;
+/*
+ * Where the running thread is. Its address is the same for all CUDA threads of a thread of the CPU.
+ * A function, because kernels under -fsanitize=null must not take the address of an extern
+ * thread_local: GCC 12 tests it by the flags of the ADD of its offset (`add x@gottpoff(%rip), %rax;
+ * je`), which GNU ld replaces by a LEA, and that sets no flags. The test then reports a null
+ * pointer if the instruction before happened to give 0.
+ */
+struct emulation_place {
+    dim3 thread, block, grid;
+};
+__attribute__((const)) struct emulation_place *emulation_here();
+#define threadIdx (emulation_here()->thread)
+#define blockIdx (emulation_here()->block)
+#define gridDim (emulation_here()->grid)
 
-/* Runs the kernel that `body` calls, or gives it to emulation_enqueue. Returns 0. */
-int emulation_run(void *stream, dim3 grid, int threads, const std::function<void()> &body);
+/* Runs the kernel that `body` calls, or gives it to emulation_enqueue. `call` begins with its name.
+ * Returns 0. */
+int emulation_run(void *stream, const char *call, dim3 grid, int threads,
+                  const std::function<void()> &body);
 
 /* Set by a stub that emulates streams: accepts the work instead. Returns an error of CUDA. */
-extern int (*emulation_enqueue)(void *stream, std::function<void()> work);
+extern int (*emulation_enqueue)(void *stream, const char *call, std::function<void()> work);
 
 /* Sets the seed of the order of threads and blocks from now on. */
 extern "C" void emulation_set_seed(uint64_t seed);

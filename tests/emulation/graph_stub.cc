@@ -107,6 +107,19 @@ int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<voi
     return 0;
 }
 
+std::shared_ptr<void> stub_join_capture(void *on)
+{
+    std::shared_ptr<stub_capture> capture = ((stub_stream *)on)->capture;
+    if (capture == nullptr) return nullptr;
+    capture->guests++;
+    return std::shared_ptr<void>(capture.get(), [capture](void *) { capture->guests--; });
+}
+
+bool stub_is_capturing()
+{
+    return !my_captures.empty();
+}
+
 int stub_capture_record(stub_stream *stream, stub_event *event, bool external)
 {
     if (!stream->capture->valid) return cudaErrorStreamCaptureInvalidated;
@@ -167,6 +180,10 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     if (capture->origin != stream) return stub_result(cudaErrorStreamCaptureUnmatched);
     if (capture->thread != std::this_thread::get_id())
         return stub_result(cudaErrorStreamCaptureWrongThread);
+    if (capture->guests > 0) {
+        fprintf(stderr, "graph_stub: a capture ends while another thread may launch into it\n");
+        abort();
+    }
     if (error == 0 && !capture->valid) error = cudaErrorStreamCaptureInvalidated;
     if (error == 0 && !is_joined(*capture, origin->tails)) error = cudaErrorStreamCaptureUnjoined;
     capture->over = true;

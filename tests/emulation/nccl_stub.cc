@@ -3,9 +3,15 @@
  * data, and continues when all have; sums are in rank order. A collective that waits lets other
  * streams run. An aborted communicator's work ends at once. nccl_memory_stub.cc handles
  * registration.
+ *
+ * As NCCL does for communicators that do not block, a thread of its own launches a collective into
+ * a captured stream, and sometimes into another one: until it has, the communicator is in progress.
+ * An abort joins it, and leaves the communicator until no graph refers to it.
  */
 #include <nccl.h>
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cuda_stub.h"
@@ -59,7 +66,20 @@ struct transfer {
 
 } // namespace
 
+namespace
+{
+
+/* The thread that launches a group of calls. */
+struct group_job {
+    std::thread thread;
+    std::atomic<bool> done{false}, aborted{false};
+    int error = 0;
+};
+
+} // namespace
+
 struct ncclComm {
+    std::unique_ptr<group_job> job;
     std::shared_ptr<group> members;
     int rank, world;              /* 0: unknown before all ranks have split */
     std::shared_ptr<group> whole; /* of a part */
@@ -90,14 +110,67 @@ size_t size_of(ncclDataType_t type)
     return type == ncclFloat ? 4 : type == ncclBfloat16 ? 2 : 1;
 }
 
+std::atomic<int> until_hang{0}; /* captured collectives */
+
+struct unfreed_comms {
+    std::mutex lock;
+    std::vector<ncclComm_t> comms;
+};
+
+unfreed_comms &unfreed()
+{
+    static unfreed_comms u;
+    return u;
+}
+
 /* Enqueues work of the communicator, which is numbered when it begins: a graph's again at every
  * launch. Graphs are counted, as a communicator cannot end before them. */
-int enqueue(ncclComm_t comm, void *stream, std::function<std::function<int()>(uint64_t)> make)
+int launch(ncclComm_t comm, void *stream, std::function<std::function<int()>(uint64_t)> make)
 {
     std::shared_ptr<int> graphs = comm->graphs;
     std::shared_ptr<void> held(&++*graphs, [graphs](void *) { --*graphs; });
     return stub_enqueue(
         stream, [=] { return make(comm->sequence++); }, held);
+}
+
+/* In progress if a thread does it; the caller must wait for that before it does anything else. */
+ncclResult_t enqueue(ncclComm_t comm, void *stream,
+                     std::function<std::function<int()>(uint64_t)> make)
+{
+    std::shared_ptr<void> capture = stub_join_capture(stream);
+    if (comm->job != nullptr) return ncclInvalidArgument; /* used before it was ready */
+    if (capture == nullptr && stub_random() % 4 != 0)
+        return launch(comm, stream, make) == 0 ? ncclSuccess : ncclUnhandledCudaError;
+    bool hangs = capture != nullptr && until_hang > 0 && --until_hang == 0;
+    comm->job.reset(new group_job);
+    group_job *job = comm->job.get();
+    job->thread = std::thread([=]() mutable {
+        std::this_thread::yield();
+        while (hangs && !job->aborted) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (!job->aborted) job->error = launch(comm, stream, make);
+        capture.reset();
+        job->done = true;
+    });
+    return ncclInProgress;
+}
+
+/* Whether no thread is left; what it met is the communicator's error. */
+bool is_launched(ncclComm_t comm)
+{
+    if (comm->job == nullptr) return true;
+    if (!comm->job->done) return false;
+    comm->job->thread.join();
+    if (comm->job->error != 0) comm->failure = ncclUnhandledCudaError;
+    comm->job = nullptr;
+    return true;
+}
+
+void abort_job(ncclComm_t comm)
+{
+    if (comm->job == nullptr) return;
+    comm->job->aborted = true;
+    comm->job->thread.join();
+    comm->job = nullptr;
 }
 
 void check_graphs(ncclComm_t comm)
@@ -112,12 +185,13 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
                   const void *out, size_t out_bytes, int compares,
                   std::function<void(const meeting &)> finish)
 {
+    stub_count_launch("(nccl)");
     int error = stub_note(name, stream);
     if (error != 0) return (ncclResult_t)error;
     if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
     const std::vector<stub_registered> used = {comm->registrations.find(in, bytes),
                                                comm->registrations.find(out, out_bytes)};
-    int failed = enqueue(comm, stream, [=](uint64_t number) -> std::function<int()> {
+    ncclResult_t launched = enqueue(comm, stream, [=](uint64_t number) -> std::function<int()> {
         const std::vector<stub_registered> in_use = used;
         std::shared_ptr<group> members = comm->members;
         std::shared_ptr<bool> aborted = comm->aborted;
@@ -143,12 +217,12 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
             return 0;
         };
     });
-    if (failed != 0) return ncclUnhandledCudaError;
+    if (launched != ncclSuccess && launched != ncclInProgress) return launched;
     std::lock_guard<std::mutex> guard(comm->members->lock);
     return stub_exchange_begins(&comm->registrations, &comm->members->exchanges, compares, in,
                                 bytes, out, out_bytes)
                ? ncclInProgress
-               : ncclSuccess;
+               : launched;
 }
 
 ncclComm_t new_comm(std::shared_ptr<group> members, int rank, int world)
@@ -245,6 +319,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
 {
     int error = stub_note("ncclCommGetAsyncError", nullptr);
     if (error != 0) comm->failure = (ncclResult_t)error;
+    if (!is_launched(comm)) {
+        *result = ncclInProgress;
+        return ncclSuccess;
+    }
     bool ready = comm->questions-- <= 0;
     if (comm->registrations.talking) {
         stub_proceed(); /* its peers may need that to get here */
@@ -274,6 +352,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    abort_job(comm);
     check_graphs(comm);
     stub_registrations_end(&comm->registrations, false);
     {
@@ -297,15 +376,37 @@ ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     stub_note("ncclCommAbort", nullptr);
-    check_graphs(comm);
+    abort_job(comm);
+    if (!stub_is_capturing()) check_graphs(comm);
     {
         std::lock_guard<std::mutex> guard(comm->members->lock);
         comm->members->aborted++;
     }
     *comm->aborted = true;
     stub_registrations_end(&comm->registrations, true);
+    if (*comm->graphs > 0) { /* of the capture */
+        std::lock_guard<std::mutex> guard(unfreed().lock);
+        unfreed().comms.push_back(comm);
+        return ncclSuccess;
+    }
     delete comm;
     return ncclSuccess;
+}
+
+void nccl_stub_hang(int number)
+{
+    until_hang = number;
+}
+
+int nccl_stub_unfreed(void)
+{
+    std::lock_guard<std::mutex> guard(unfreed().lock);
+    std::vector<ncclComm_t> left;
+    for (ncclComm_t comm : unfreed().comms)
+        if (*comm->graphs > 0) left.push_back(comm);
+        else delete comm;
+    unfreed().comms = left;
+    return (int)left.size();
 }
 
 ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type,
@@ -395,7 +496,7 @@ ncclResult_t ncclGroupEnd(void)
         stub_exchange_begins(&comm->registrations, nullptr, 0, t.memory, t.bytes, t.memory,
                              t.bytes);
     }
-    int failed = enqueue(comm, done.stream, [=](uint64_t number) -> std::function<int()> {
+    return enqueue(comm, done.stream, [=](uint64_t number) -> std::function<int()> {
         const std::vector<stub_registered> in_use = used;
         std::shared_ptr<group> members = comm->members;
         std::shared_ptr<bool> aborted = comm->aborted;
@@ -425,7 +526,6 @@ ncclResult_t ncclGroupEnd(void)
             return 0;
         };
     });
-    return failed != 0 ? ncclUnhandledCudaError : ncclSuccess;
 }
 
 } /* extern "C" */

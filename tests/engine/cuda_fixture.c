@@ -2,6 +2,7 @@
 #include "cuda_fixture.h"
 
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "../emulation/cuda_stub.h"
@@ -83,4 +84,39 @@ struct engine_job cuda_fixture_run(int which, int steps)
     job.steps = steps;
     job.lr_decay = 0.7;
     return job;
+}
+
+const char *cuda_fixture_attentive(bool masked)
+{
+    static const char form[] =
+        "name: Attentive\n"
+        "input: tokens\n"
+        "vocabulary: 13\n"
+        "context: 10\n"
+        "blocks:\n"
+        "  Block:\n"
+        "    inputs: [x, mask]\n"
+        "    modules:\n"
+        "      ln: LayerNorm(16)\n"
+        "      q: Linear(16, 32)\n"
+        "      k: Linear(16, 16)\n"
+        "      v: Linear(16, 16)\n"
+        "      c_proj: Linear(32, 16)\n"
+        "    forward:\n"
+        "      - y = ln(x)\n"
+        "      - x += c_proj(attention(q(y), k(y), v(y), %snum_heads=4, num_kv_heads=2, "
+        "is_causal=True))\n"
+        "      - output = x\n"
+        "modules:\n"
+        "  wte: Embedding(13, 16)\n"
+        "  h: 2 * Block()\n"
+        "  head: Linear(16, 13)\n"
+        "forward:\n"
+        "  - y = wte(x)\n"
+        "  - for block in h: y = block(y, padding_mask(x, 0))\n"
+        "  - output = head(y)\n"
+        "loss: cross_entropy(output, target)\n";
+    static char text[1024];
+    snprintf(text, sizeof text, form, masked ? "mask=mask, dropout_p=0.2, " : "");
+    return text;
 }

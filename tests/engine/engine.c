@@ -61,12 +61,14 @@ static status_t build_graph(struct rank *rank, bool train, struct graph **graph,
                             struct device_graph **lowered)
 {
     struct graph_options options = {.batch_size = rank->batch,
+                                    .world = rank->world,
                                     .train = train,
                                     .dropout = rank->job->dropout,
                                     .accumulate = train && adds_up(rank) == ACCUMULATION_LOCAL,
                                     .count_correct = !train,
                                     .checkpoint = rank->job->checkpoint,
                                     .checkpoint_count = rank->job->checkpoint_count,
+                                    .recompute = rank->job->recompute,
                                     .compute_dtype = rank->job->param_dtype};
     enum dtype *parameters, *modules;
     units_find_dtypes(rank->units, rank->model, rank->job->param_dtype, &parameters, &modules);
@@ -279,7 +281,9 @@ static void write_program(const struct rank *rank, const struct plan_program *pr
         if (instruction->lane != LANE_COMM) continue;
         const char *name = plan_instruction_name(instruction->kind);
         if (instruction->kind == INSTRUCTION_REDUCE_STATS) name = "all_reduce";
-        if (instruction->kind == INSTRUCTION_REDUCE_NORM) name = "all_gather";
+        if (instruction->kind == INSTRUCTION_REDUCE_NORM ||
+            instruction->kind == INSTRUCTION_GATHER_VALUE)
+            name = "all_gather";
         buf_printf(text, "%s%s(%lld)", text->length > 0 ? " " : "", name,
                    (long long)instruction->count);
         if (instruction->group == GROUP_WORLD) continue;
@@ -341,10 +345,12 @@ static status_t train(struct rank *rank, struct engine_outcome *outcome)
             if (real && result.stats[PLAN_STAT_SIGNAL] != signal)
                 return status_new(STATUS_INTERNAL, "signal %g",
                                   (double)result.stats[PLAN_STAT_SIGNAL]);
-            counted += result.stats[PLAN_STAT_SAMPLES];
-            if (real && result.stats[PLAN_STAT_COUNTED] != counted)
+            counted += result.stats[PLAN_STAT_WEIGHT];
+            bool scaled = rank->world == 1 || comm_scales(rank->comm);
+            float divisor = scaled ? counted : counted * (float)rank->world;
+            if (real && fabsf(result.stats[PLAN_STAT_COUNTED] - divisor) > 1e-6f * divisor)
                 return status_new(STATUS_INTERNAL, "%g targets count, not %g",
-                                  (double)result.stats[PLAN_STAT_COUNTED], (double)counted);
+                                  (double)result.stats[PLAN_STAT_COUNTED], (double)divisor);
             if (rank->index == 0) outcome->loss[step] += result.stats[PLAN_STAT_LOSS];
         }
         if (rank->index == 0) outcome->counted[step] = counted;

@@ -37,6 +37,7 @@ struct engine_job {
     bool register_buffers; /* as in plan_options */
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
+    enum recompute recompute; /* what of them */
     enum dtype param_dtype, reduce_dtype;
     float *const *parameters; /* initial values, by parameter; NULL: generated */
     /* For every batch the samples or tokens of the global batch, then its targets, whatever their
@@ -60,7 +61,7 @@ struct engine_outcome {
     float *parameters; /* all distinct ones, in model order; the same memory for all ranks */
     int64_t parameter_elements;
     float loss[ENGINE_MAX_STEPS];    /* as the graphs compute it, summed over ranks and batches */
-    float counted[ENGINE_MAX_STEPS]; /* targets, of all ranks and batches */
+    float counted[ENGINE_MAX_STEPS]; /* targets, by weight, of all ranks and batches */
     float norm[ENGINE_MAX_STEPS];    /* of the gradient, if the plan has one */
     float evaluated[PLAN_STATS_COUNT];
     uint64_t hash[GROUP_MAX]; /* of the ranks' plans */

@@ -193,9 +193,14 @@ void group_check(enum group_kind kind, int world, group_body body, void *argumen
 {
     struct group_result results[GROUP_MAX];
     group_run(kind, world, 30000, body, argument, results);
+    char failed[GROUP_MAX * (sizeof results->message + 64)] = "";
     for (int r = 0; r < world; r++) {
-        ck_assert_msg(!results[r].killed, "rank %d of %d was killed", r, world);
-        ck_assert_msg(results[r].code == STATUS_OK, "rank %d of %d: %s: %s", r, world,
-                      status_code_name(results[r].code), results[r].message);
+        size_t used = strlen(failed);
+        if (results[r].killed || results[r].code != STATUS_OK)
+            snprintf(failed + used, sizeof failed - used, "%srank %d of %d: %s: %s",
+                     used > 0 ? "\n" : "", r, world,
+                     results[r].killed ? "killed" : status_code_name(results[r].code),
+                     results[r].message);
     }
+    ck_assert_msg(failed[0] == '\0', "%s", failed);
 }

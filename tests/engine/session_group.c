@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "hf/safetensors.h"
 
 #define MODEL(LOSS)                                                                                \
     "name: Small\n"                                                                                \
@@ -27,6 +28,7 @@
 
 const char group_sum_model[] = MODEL("nll_loss(output, target, reduction='sum')");
 const char group_mean_model[] = MODEL("nll_loss(output, target)");
+const char group_alike_model[] = MODEL("nll_loss(output, target, weight=[4,4,4,4,4,4,4,4,4,4])");
 
 char group_data[64];
 
@@ -135,7 +137,9 @@ static void on_progress(void *user, uint64_t step)
     member->last_step = step;
     member->progress_calls++;
     const struct group *group = member->group;
-    if (group->abort_at == member->progress_calls && group->abort_rank == member->rank)
+    bool at = group->abort_at == member->progress_calls ||
+              (group->abort_step > 0 && group->abort_step == step);
+    if (at && group->abort_rank == member->rank)
         train_session_abort(member->session, "pulled the plug");
 }
 
@@ -172,6 +176,18 @@ static status_t set_wrap(struct member *member, int order)
     return NULL;
 }
 
+/* True: the next attempt can continue with the ranks that stay. */
+static status_t hand_over(struct member *member, bool *handed)
+{
+    status_t refused = NULL;
+    TRY(train_session_hand_over(member->session, member->group->leaves, NULL, NULL, &refused));
+    *handed = refused == NULL;
+    snprintf(member->not_handed_over, sizeof member->not_handed_over, "%s",
+             refused != NULL ? status_message(refused) : "");
+    status_free(refused);
+    return NULL;
+}
+
 static status_t run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
 {
     struct member *member = user;
@@ -180,8 +196,9 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
     member->orders[member->order_count].step = step;
     member->orders[member->order_count].progress_calls = member->progress_calls;
     struct snapshot **pulled = &member->pulled[member->order_count++];
-    if (member->group->cancel != 0 && sequence >= member->group->cancel)
-        return status_new(STATUS_CANCELLED, "a caller requested it");
+    bool cancels = member->group->cancel != 0 && sequence >= member->group->cancel;
+    if (cancels && member->group->leaves != NULL) TRY(hand_over(member, &cancels));
+    if (cancels) return status_new(STATUS_CANCELLED, "a caller requested it");
     for (; member->orders_done < sequence; member->orders_done++)
         if (member->group->wraps[member->orders_done] != NULL)
             TRY(set_wrap(member, (int)member->orders_done));
@@ -224,6 +241,15 @@ static status_t train(struct member *member)
         device_limit_memory(member->device, member->group->memory(member->rank));
     device_share_host(member->device, member->group->host_ranks);
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
+    if (group->kept != NULL) {
+        const struct train_spare spare = {.kept = &group->kept[member->rank],
+                                          .comm = member->spare,
+                                          .attempt = group->attempt,
+                                          .since = group->since,
+                                          .shared = group->shares};
+        kept_begin(spare.kept, "digits-1@7");
+        train_session_set_spare(member->session, &spare);
+    }
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
     const struct train_hooks hooks = {.started = on_started,
                                       .metrics = on_metrics,
@@ -248,7 +274,8 @@ static void *member_thread(void *argument)
     train_session_free(member->session);
     member->session = NULL;
     comm_free(member->comm);
-    member->comm = NULL;
+    comm_free(member->spare);
+    member->comm = member->spare = NULL;
     device_close(member->device);
     member->device = NULL;
     return NULL;
@@ -256,14 +283,19 @@ static void *member_thread(void *argument)
 
 void group_run(struct group *group)
 {
-    struct comm *comms[GROUP_MAX_WORLD] = {NULL};
+    struct comm *comms[GROUP_MAX_WORLD] = {NULL}, *spare[GROUP_MAX_WORLD] = {NULL};
     pthread_t threads[GROUP_MAX_WORLD];
     if (group->job.world > 1 && group->join == NULL)
         ck_assert_ptr_null(comm_local_new(group->job.world, group->timeout_ms, comms));
+    if (group->job.world > 1 && group->kept != NULL)
+        ck_assert_ptr_null(comm_local_new(group->job.world, group->timeout_ms, spare));
     for (int rank = 0; rank < group->job.world; rank++) {
         struct member *member = &group->members[rank];
-        *member =
-            (struct member){.group = group, .rank = rank, .job = group->job, .comm = comms[rank]};
+        *member = (struct member){.group = group,
+                                  .rank = rank,
+                                  .job = group->job,
+                                  .comm = comms[rank],
+                                  .spare = spare[rank]};
         if (group->tweak != NULL) group->tweak(&member->job, rank);
         ck_assert_int_eq(pthread_create(&threads[rank], NULL, member_thread, member), 0);
     }
@@ -333,8 +365,8 @@ static void *pull_thread(void *argument)
     if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
     const struct state_dict_sink sink = {sink_begin, sink_write, pull};
     if (status == NULL)
-        status = state_dict_stream(pull->snapshot, pull->comm, &lane, "digits-1",
-                                   pull->rank == 0 ? &sink : NULL);
+        status =
+            state_dict_stream(pull->snapshot, pull->comm, &lane, pull->rank == 0 ? &sink : NULL);
     pull->status = status;
     lane_close(lane);
     comm_free(pull->comm);
@@ -400,7 +432,8 @@ static void *save_thread(void *argument)
                                           .root = saving->root,
                                           .number = (uint64_t)saving->index,
                                           .keep = saving->keep,
-                                          .pack_reports = saving->pack_reports};
+                                          .pack_reports = saving->pack_reports,
+                                          .user = own->comm};
     if (status == NULL)
         status =
             capture_save(own->group->members[own->rank].captured[saving->index], &target, own->comm,
@@ -437,4 +470,13 @@ void group_save_without_error(struct group *group, int index, const char *folder
         free(saving.results[rank].path);
         free(saving.results[rank].removed);
     }
+}
+
+void group_expect_same_file(struct buf *a, struct buf *b)
+{
+    ck_assert_uint_gt(a->length, 0);
+    ck_assert_uint_eq(a->length, b->length);
+    ck_assert_mem_eq(a->data, b->data, a->length);
+    buf_deinit(a);
+    buf_deinit(b);
 }

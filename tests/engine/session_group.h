@@ -21,7 +21,7 @@ struct member {
     int rank;
     struct train_job job; /* the group's, tweaked */
     struct device *device;
-    struct comm *comm;
+    struct comm *comm, *spare;
     struct train_session *session;
 
     status_t status;
@@ -43,6 +43,7 @@ struct member {
     struct snapshot *final;
     struct capture *captured[GROUP_MAX_ORDERS]; /* by the job's settings for checkpoints */
     int captured_count;
+    char not_handed_over[256]; /* why not; "": it was, or was not asked to */
     uint64_t resumed_step;
     char resumed_name[48], note[512]; /* "" if the run did not resume, or had no note */
 };
@@ -64,8 +65,14 @@ struct group {
     /* Replaces what a rank does for order i; NULL: does not. */
     status_t (*instead)(struct member *member, int order, const struct wrap_policy **policy);
     uint64_t cancel; /* the order that cancels; 0: none */
-    int abort_rank;  /* this rank aborts itself at its call of progress number abort_at; 0: never */
-    uint64_t abort_at;
+    /* That order hands the state over to the ranks that stay, and cancels only if that is possible.
+     * By rank; NULL: it does not. */
+    const bool *leaves;
+    int abort_rank; /* this rank aborts itself at its call of progress number abort_at; 0: never */
+    uint64_t abort_at, abort_step; /* likewise after that step; 0: never */
+    struct kept *kept;             /* (world): what each rank's process keeps; NULL: nothing */
+    uint32_t attempt, since;       /* with `kept`: see train_spare */
+    bool shares;                   /* with `kept`, too */
     struct member members[GROUP_MAX_WORLD];
 };
 
@@ -75,8 +82,9 @@ extern char group_data[64];
 void group_draw_digits(void);
 void group_remove_digits(void);
 
-/* A small network for them, with the two reductions of the loss. */
-extern const char group_sum_model[], group_mean_model[];
+/* A small network for them, with the two reductions of the loss; and the mean with weights that are
+ * all alike. */
+extern const char group_sum_model[], group_mean_model[], group_alike_model[];
 
 /* The worlds that most tests loop over. */
 struct group_world {
@@ -115,7 +123,8 @@ struct group_saving {
     const char *apart;         /* the folder of ranks other than 0; NULL: the same one */
     int index;
     uint32_t keep;
-    void (*pack_reports)(void *user, uint64_t step, struct buf *out); /* or NULL */
+    /* user: rank 0's struct comm; or NULL */
+    void (*pack_reports)(void *user, uint64_t step, struct buf *out);
     void (*before)(int rank);           /* called before a rank begins; or NULL */
     status_t statuses[GROUP_MAX_WORLD]; /* the caller frees them */
     struct capture_result results[GROUP_MAX_WORLD];
@@ -127,5 +136,8 @@ void group_save_without_error(struct group *group, int index, const char *folder
 
 /* The same without failures; returns the file. Caller frees. */
 struct buf group_pull_file(struct group *group, int order);
+
+/* The same bytes. Frees both. */
+void group_expect_same_file(struct buf *a, struct buf *b);
 
 #endif

@@ -583,6 +583,39 @@ LOOP_TEST(write_fails, 0, 3)
     group_reset(&group);
 }
 
+static void lose_group(void *user, uint64_t step, struct buf *out)
+{
+    (void)step;
+    (void)out;
+    comm_abort(user, "a rank is lost");
+}
+
+/* The others are lost while rank 0 completes a checkpoint: it is there, and rank 0 says so. */
+TEST(completed_alone)
+{
+    struct group group;
+    init(&group, group_mean_model, 3);
+    group.job.checkpoints.every_steps = 5;
+    train(&group);
+    struct group_saving saving = {.folder = folder, .keep = 1, .pack_reports = lose_group};
+    group_save(&group, &saving);
+    ck_assert_ptr_null(saving.statuses[0]);
+    ck_assert(saving.results[0].unshared);
+    ck_assert_ptr_nonnull(saving.results[0].path);
+    free(saving.results[0].path);
+    free(saving.results[0].removed);
+    for (int rank = 1; rank < 3; rank++) {
+        ck_assert_ptr_nonnull(saving.statuses[rank]);
+        status_free(saving.statuses[rank]);
+    }
+    int count;
+    struct folder_entry *entries = list(&count);
+    ck_assert_int_eq(count, 1);
+    ck_assert_uint_eq(entries[0].step, 5);
+    free(entries);
+    group_reset(&group);
+}
+
 /*
  * Pruning spares a checkpoint written after a fallback: the damaged one of a later step is
  * superseded, and does not count among the kept ones.

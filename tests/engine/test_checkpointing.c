@@ -3,6 +3,7 @@
  * modules and any division of the model into units, with freed memory full of NaNs; and less
  * memory, by as much as a deep network's activations predict.
  */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -59,8 +60,7 @@ static const char moves[] =
     "      - y = cat([first + shift, narrow(x, 1, 1, 6)], dim=1) + shift\n"
     "      - y = relu(up(y))\n"
     "      - output = x + chunk(y, 2, dim=-1)[0] + flatten(unflatten(chunk(y, 2, dim=-1)[1], 2, "
-    "2), "
-    "2)\n"
+    "(2, 2)), 2)\n"
     "modules: {first: 'Parameter(1, 1, 4)', layers: 3 * Block(4), out: 'Linear(11, 5)'}\n"
     "forward:\n"
     "  - y = cat((x, first), dim=1)\n"
@@ -137,11 +137,12 @@ LOOP_TEST(same_bits, 0, NET_COUNT *WORLD_COUNT)
     struct engine_job job = job_of(net);
     struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, world);
     checkpoint(&job, net);
-    for (int variant = 0; variant < 4; variant++) {
-        static const enum prefetch prefetches[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE,
-                                                   PREFETCH_NONE};
+    for (int variant = 0; variant < 6; variant++) {
+        static const enum prefetch prefetches[] = {PREFETCH_PRE,  PREFETCH_POST, PREFETCH_NONE,
+                                                   PREFETCH_NONE, PREFETCH_PRE,  PREFETCH_NONE};
         job.prefetch = prefetches[variant];
-        job.strategy = variant == 3 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+        job.strategy = variant == 3 || variant == 5 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+        job.recompute = variant >= 4 ? RECOMPUTE_CHEAP : RECOMPUTE_ALL;
         struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, world);
         ck_assert_mem_eq(plain->parameters, outcome->parameters,
                          (size_t)plain->parameter_elements * sizeof(float));
@@ -162,18 +163,26 @@ LOOP_TEST(same_bits, 0, NET_COUNT *WORLD_COUNT)
  * keep 8 * 7 n without checkpointing, and 8 n plus one block's 7 n with it, and need room for
  * gradients in both cases: well below half.
  */
+static uint64_t peak_of(const struct engine_job *job)
+{
+    struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, 2);
+    uint64_t peak = outcome->measured_peak[0];
+    engine_outcome_free(outcome);
+    return peak;
+}
+
 LOOP_TEST(memory_falls, 0, 2)
 {
     struct engine_job job = job_of(0);
     job.global_batch = 2 * 4096;
     job.only_plan = true;
     job.strategy = _i == 0 ? STRATEGY_FULL_SHARD : STRATEGY_NO_SHARD;
-    struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, 2);
+    uint64_t plain = peak_of(&job);
     checkpoint(&job, 0);
-    struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, 2);
-    ck_assert_msg(outcome->measured_peak[0] < plain->measured_peak[0] / 2,
-                  "%llu bytes with, %llu without", (unsigned long long)outcome->measured_peak[0],
-                  (unsigned long long)plain->measured_peak[0]);
-    engine_outcome_free(outcome);
-    engine_outcome_free(plain);
+    uint64_t all = peak_of(&job);
+    ck_assert_msg(all < plain / 2, "%" PRIu64 " bytes with, %" PRIu64 " without", all, plain);
+    job.recompute = RECOMPUTE_CHEAP;
+    uint64_t cheap = peak_of(&job);
+    ck_assert_msg(all < cheap && cheap < plain,
+                  "%" PRIu64 " bytes, not from %" PRIu64 " to %" PRIu64, cheap, all, plain);
 }

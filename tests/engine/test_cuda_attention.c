@@ -63,7 +63,7 @@ static struct op_desc in_bf16(struct op_desc desc)
 /* Allocates memory for present tensors; inputs are random, except those copied from `from`. */
 static void fill(struct random *random, struct world *world, const struct world *from)
 {
-    static const int source[] = {-1, 0, 1, 2, 0, 1}; /* of the gradient's inputs, in `from` */
+    static const int source[] = {-1, 0, 1, 2, 0, 1, 3}; /* of the gradient's inputs, in `from` */
     for (int i = 0; i < world->desc.input_count; i++) {
         const struct tensor_type *type = &world->desc.inputs[i];
         if (!world->desc.input_present[i]) continue;
@@ -71,12 +71,12 @@ static void fill(struct random *random, struct world *world, const struct world 
         int64_t count = tensor_element_count(type);
         uint16_t *values = (uint16_t *)(void *)world->inputs[i].memory;
         const struct area *made = from == NULL || source[i] < 0 ? NULL
-                                  : i < 4                       ? &from->inputs[source[i]]
+                                  : i < 4 || i == 6             ? &from->inputs[source[i]]
                                                                 : &from->outputs[source[i]];
         if (made != NULL) memcpy(values, made->memory, made->bytes);
         for (int64_t j = 0; j < count && made == NULL && type->dtype == DTYPE_BF16; j++)
             values[j] = rounded_to_bf16(random_float(random));
-        if (type->dtype == DTYPE_U8) memset(values, 1, (size_t)count);
+        if (made == NULL && type->dtype == DTYPE_U8) fill_mask(random, world, i);
     }
     for (int i = 0; i < world->desc.output_count; i++)
         if (world->desc.output_present[i])
@@ -90,8 +90,9 @@ static void assert_near(const struct world *world, int output, const struct area
     double bound = type->dtype == DTYPE_BF16 ? 1e-2 : ON_GPU ? 1e-3 : 1e-5;
     for (int64_t i = 0; i < tensor_element_count(type); i++) {
         double e = value_of(type, expected, i), f = value_of(type, &world->outputs[output], i);
-        ck_assert_msg(fabs(e - f) <= bound * (1 + fabs(e)), "%s %d: element %lld is %g, not %g",
-                      op_info_get(world->desc.kind)->name, output, (long long)i, f, e);
+        ck_assert_msg(e == f || fabs(e - f) <= bound * (1 + fabs(e)),
+                      "%s %d: element %lld is %g, not %g", op_info_get(world->desc.kind)->name,
+                      output, (long long)i, f, e);
     }
 }
 
@@ -176,16 +177,32 @@ static void cuda_stub_record(bool on)
 }
 #endif
 
-static const struct attention_case cases[] = {
-    {2, 20, 3, 1, 16, .packed = true, .causal = true}, /* GPT-2's */
-    {3, 34, 2, 3, 8, .causal = true, .scale = 0.3},    /* Llama's */
-    {3, 7, 2, 1, 24, .packed = false},                 /* BERT's, without a mask */
-    {2, 1, 1, 2, 8, .packed = true},  /* a sample's log-sum-exp would begin at 8 bytes: no parts */
-    {2, 9, 2, 2, 16, .packed = true}, /* not in parts */
-    {2, 18, 3, 2, 8, .packed = true, .causal = true}, /* of one of k's heads each */
+/* `parts`: in which the gradient is computed if parts are as small as they can be; 0: it is
+ * computed whole. */
+static const struct {
+    struct attention_case c;
+    int parts;
+} cases[] = {
+    {{2, 20, 3, 1, 16, .packed = true, .causal = true}, 0}, /* GPT-2's */
+    {{3, 34, 2, 3, 8, .causal = true, .scale = 0.3}, 3},    /* Llama's */
+    {{3, 7, 2, 1, 24, .packed = false}, 0},
+    {{2, 1, 1, 2, 8, .packed = true}, 1}, /* a sample's log-sum-exp would begin at 8 bytes */
+    {{2, 9, 2, 2, 16, .packed = true}, 0},
+    {{2, 18, 3, 2, 8, .packed = true, .causal = true}, 6},            /* of one of k's heads each */
+    {{2, 20, 3, 1, 16, .packed = true, .causal = true, .p = 0.1}, 0}, /* GPT-2's, with dropout */
+    {{2, 18, 2, 2, 8, .causal = true, .p = 0.5}, 4},
+    {{3, 7, 2, 1, 24, .packed = false, .p = 0.3}, 0},
+    {{3, 40, 2, 1, 24, .masked = true}, 0}, /* BERT's */
+    {{4, 33, 2, 1, 16, .masked = true}, 2}, /* of two samples: hidden keys lie 40 apart */
+    {{3, 34, 2, 3, 8, .causal = true, .masked = true}, 3},
+    {{2, 18, 2, 2, 8, .causal = true, .masked = true, .p = 0.5}, 4},
+    {{3, 7, 2, 1, 24, .packed = true, .masked = true, .p = 0.3}, 0},
 #ifdef TEST_GPU
-    {2, 512, 4, 1, 64, .packed = true, .causal = true}, /* many tiles */
-    {1, 333, 2, 4, 128, .causal = true},
+    {{2, 512, 4, 1, 64, .packed = true, .causal = true}, 0}, /* many tiles */
+    {{1, 333, 2, 4, 128, .causal = true}, 0},
+    {{6, 512, 4, 1, 64, .masked = true}, 0},
+    {{6, 333, 2, 4, 128, .causal = true, .masked = true, .p = 0.1}, 6},
+    {{4, 197, 4, 1, 64, .packed = true, .masked = true}, 4},
 #endif
 };
 enum { CASES = COUNT_OF(cases) };
@@ -193,14 +210,18 @@ enum { CASES = COUNT_OF(cases) };
 static void fill_forward(struct world *forward, struct random *random,
                          const struct attention_case *c)
 {
-    *forward = (struct world){.desc = in_bf16(attention_desc(c))};
+    *forward =
+        (struct world){.desc = in_bf16(attention_desc(c)), .seed = 5, .step = 3, .first_sample = 1};
     fill(random, forward, NULL);
 }
 
 static void fill_backward(struct world *backward, struct random *random,
                           const struct world *forward)
 {
-    *backward = (struct world){.desc = in_bf16(attention_backward_desc(&forward->desc))};
+    *backward = (struct world){.desc = in_bf16(attention_backward_desc(&forward->desc)),
+                               .seed = forward->seed,
+                               .step = forward->step,
+                               .first_sample = forward->first_sample};
     fill(random, backward, forward);
 }
 
@@ -234,9 +255,9 @@ LOOP_TEST(numbers, 0, CASES)
     struct random random = {(uint64_t)_i};
     struct world forward, backward;
     char noted[128];
-    const struct attention_case *c = &cases[_i];
+    const struct attention_case *c = &cases[_i].c;
     long long heads = (long long)(c->kv_heads * c->group), wide = (long long)c->head_dim;
-    if (_i % 2) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1); /* the smallest parts */
+    if (cases[_i].parts > 0) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1);
     fill_forward(&forward, &random, c);
     snprintf(noted, sizeof noted, "attention of %lld heads of %lld is " BY_CUDNN, heads, wide);
     compare(&forward, noted);
@@ -245,11 +266,55 @@ LOOP_TEST(numbers, 0, CASES)
              wide);
     cuda_stub_record(true);
     compare(&backward, noted);
-    assert_calls("cudnnBackendExecute", _i == 1 ? 3 : _i == 5 ? 6 : 1);
+    assert_calls("cudnnBackendExecute", cases[_i].parts > 0 ? cases[_i].parts : 1);
     world_free(&backward);
     forward.desc.output_present[1] = false; /* an evaluation's */
     area_free(&forward.outputs[1]);
     compare(&forward, "attention of ");
+    world_free(&forward);
+}
+
+/* The elements that are exactly 0, of a sample's places `from` to `end`. */
+static int64_t zeros(const struct world *world, int output, int64_t sample, int64_t from,
+                     int64_t end)
+{
+    const struct tensor_type *type = &world->desc.outputs[output];
+    int64_t count = 0, width = type->dims[2], first = sample * type->dims[1];
+    for (int64_t i = (first + from) * width; i < (first + end) * width; i++)
+        count += value_of(type, &world->outputs[output], i) == 0;
+    return count;
+}
+
+/* A sample that sees nothing, and one whose first rows see nothing in a causal model: they give 0,
+ * whatever cuDNN computes of them, and get no gradient; with dropout, whole and in parts. */
+LOOP_TEST(nothing_seen, 0, 4)
+{
+    enum { TIME = 20, HEADS = 4, WIDTH = HEADS * 8, HIDDEN = 5 };
+    struct random random = {1};
+    struct world forward, backward;
+    struct attention_case c = {2, TIME, HEADS, 1, 8, .causal = true, .masked = true};
+    if (_i % 2) c.p = 0.3;
+    if (_i > 1) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1);
+    fill_forward(&forward, &random, &c);
+    memset(forward.inputs[3].memory, 1, 2 * TIME);
+    memset(forward.inputs[3].memory, 0, TIME + HIDDEN);
+    uint64_t bytes = 0;
+    free(run_op(&forward.desc, call_of(&forward), &bytes));
+    ck_assert_int_eq(zeros(&forward, 0, 0, 0, TIME), TIME * WIDTH);
+    ck_assert_int_eq(zeros(&forward, 0, 1, 0, HIDDEN), HIDDEN * WIDTH);
+    if (_i % 2 == 0) ck_assert_int_eq(zeros(&forward, 0, 1, HIDDEN, TIME), 0);
+    for (int64_t i = 0; i < 2 * HEADS * TIME; i++) {
+        bool seen = i >= HEADS * TIME && i % TIME >= HIDDEN;
+        ck_assert(isinf(output_of(&forward, 1)[i]) == !seen && output_of(&forward, 1)[i] > -9);
+    }
+    fill_backward(&backward, &random, &forward);
+    free(run_op(&backward.desc, call_of(&backward), &bytes));
+    for (int i = 0; i < 3; i++) {
+        ck_assert_int_eq(zeros(&backward, i, 0, 0, TIME), TIME * WIDTH);
+        ck_assert_int_eq(zeros(&backward, i, 1, 0, HIDDEN), HIDDEN * WIDTH);
+        ck_assert_int_lt(zeros(&backward, i, 1, HIDDEN, TIME), (TIME - HIDDEN) * WIDTH / 2);
+    }
+    world_free(&backward);
     world_free(&forward);
 }
 
@@ -269,7 +334,7 @@ TEST(form)
 {
     struct random random = {1};
     struct world forward, backward;
-    fill_forward(&forward, &random, &cases[1]); /* heads that share keys; causal */
+    fill_forward(&forward, &random, &cases[1].c); /* heads that share keys; causal */
     cuda_stub_record(true);
     compare(&forward, "attention of ");
     assert_lines("graph:", "graph: matmul * index index >= select max - exp sum log + / matmul");
@@ -280,6 +345,59 @@ TEST(form)
     assert_lines("graph:", "graph: * sum * matmul * index index >= select - exp reshape matmul sum "
                            "matmul * - * * reshape matmul sum reshape matmul");
     world_free(&backward);
+    world_free(&forward);
+}
+
+/* The part of dropout: the same engines, two products more forward and three in the gradient. */
+TEST(form_with_dropout)
+{
+    struct random random = {1};
+    struct world forward, backward;
+    fill_forward(&forward, &random, &cases[8].c); /* not causal */
+    cuda_stub_record(true);
+    compare(&forward, "attention of ");
+    assert_lines("graph:", "graph: matmul * max - exp sum log + / * * matmul");
+    cuda_stub_reset(1);
+    cuda_stub_record(true);
+    fill_backward(&backward, &random, &forward);
+    compare(&backward, "attention_backward of ");
+    assert_lines("graph:", "graph: * sum * matmul * - exp * * reshape matmul "
+                           "matmul * - * * * reshape matmul reshape matmul");
+    world_free(&backward);
+    world_free(&forward);
+}
+
+/* A mask is one addition more, before the later keys are taken out. */
+TEST(form_with_mask)
+{
+    struct random random = {1};
+    struct world forward, backward;
+    fill_forward(&forward, &random, &cases[12].c); /* causal, with dropout */
+    cuda_stub_record(true);
+    compare(&forward, "attention of ");
+    assert_lines("graph:",
+                 "graph: matmul * + index index >= select max - exp sum log + / * * matmul");
+    cuda_stub_reset(1);
+    cuda_stub_record(true);
+    fill_backward(&backward, &random, &forward);
+    compare(&backward, "attention_backward of ");
+    assert_lines("graph:", "graph: * sum * matmul * + index index >= select - exp * * reshape "
+                           "matmul sum matmul * - * * * reshape matmul sum reshape matmul");
+    world_free(&backward);
+    world_free(&forward);
+}
+
+/* The scratch memory: the engine's, dropout's of a part, and a mask's of all samples, whose rows
+ * are whole vectors; each begins at a multiple of 256. */
+TEST(scratch_memory)
+{
+    struct random random = {1};
+    struct world forward;
+    struct attention_case c = {3, 33, 2, 1, 16, .masked = true, .p = 0.1};
+    uint64_t bytes = 0;
+    fill_forward(&forward, &random, &c);
+    free(run_op(&forward.desc, call_of(&forward), &bytes));
+    ck_assert_uint_eq(bytes, 512 + 2 * 3 * 2 * 33 * 33 + (256 - 12) + 2 * 3 * 40);
     world_free(&forward);
 }
 
@@ -312,7 +430,7 @@ LOOP_TEST(refusals, 0, 2)
     for (int number = 1;; number += 7) {
         struct random random = {(uint64_t)number};
         struct world forward, backward, *world = _i ? &backward : &forward;
-        fill_forward(&forward, &random, &cases[0]);
+        fill_forward(&forward, &random, &cases[0].c);
         if (_i) {
             run_once(KERNELS_REFERENCE, &forward.desc, call_of(&forward));
             fill_backward(&backward, &random, &forward);
@@ -340,22 +458,20 @@ LOOP_TEST(refusals, 0, 2)
 }
 
 /* Ops that are never offered to cuDNN, and why. */
-LOOP_TEST(not_asked, 0, 5)
+LOOP_TEST(not_asked, 0, 3)
 {
     static const char *const reasons[] = {
-        "dropout uses fsdpd's own random numbers",   "keys have a mask",
-        "the width of heads is not a multiple of 8", "it adds to existing values",
+        "the width of heads is not a multiple of 8",
+        "it adds to existing values",
         "FSDPD_CUDA_ATTENTION is \"own\"",
     };
     struct random random = {1};
     struct world forward;
     struct attention_case c = {2, 9, 2, 1, 16, .causal = true};
-    if (_i == 0) c.p = 0.25;
-    if (_i == 1) c.masked = true;
-    if (_i == 2) c.head_dim = 12;
-    if (_i == 4) setenv("FSDPD_CUDA_ATTENTION", "own", 1);
+    if (_i == 0) c.head_dim = 12;
+    if (_i == 2) setenv("FSDPD_CUDA_ATTENTION", "own", 1);
     fill_forward(&forward, &random, &c);
-    if (_i == 3) forward.desc.accumulate[1] = true; /* for f32 */
+    if (_i == 1) forward.desc.accumulate[1] = true; /* for f32 */
     uint64_t bytes = 0;
     char *noted = run_op(&forward.desc, call_of(&forward), &bytes);
     char *expected = mem_printf("attention is computed by fsdpd's own kernel: %s", reasons[_i]);
@@ -370,7 +486,7 @@ TEST(launch_fails)
     struct random random = {1};
     struct world forward;
     uint64_t bytes = 0;
-    fill_forward(&forward, &random, &cases[0]);
+    fill_forward(&forward, &random, &cases[0].c);
     cuda_stub_fail("cudnnBackendExecute", 1, CUDNN_STATUS_EXECUTION_FAILED);
     char *noted = run_op(&forward.desc, call_of(&forward), &bytes);
     ck_assert_str_eq(noted, "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED");

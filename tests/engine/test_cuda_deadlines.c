@@ -21,11 +21,12 @@ static const char *const label = "the step's gather";
 /* The work of the ranks of a group of two: before each collective, their lane waits for
  * arithmetic. */
 struct scenario {
-    bool replayed, of_part;
+    bool replayed, of_part, stuck;
     int collectives;
     int64_t longest_ms;  /* arithmetic of both, before the first */
     int64_t each_ms;     /* of rank 1 alone, before each */
     bool peer_is_absent; /* rank 1, from the last */
+    bool quits;          /* each rank's group is aborted while it captures */
 };
 
 struct member {
@@ -96,6 +97,30 @@ static void begin_taking_time(struct member *member)
     atomic_store(&member->until_ns, clock_monotonic_ns() + scenario->longest_ms * 1000000);
 }
 
+static void *quit_later(void *argument)
+{
+    struct member *member = argument;
+    clock_sleep_ms(50);
+    comm_abort(member->group, "the test wants it");
+    return NULL;
+}
+
+/* A capture in which NCCL does not end its part. Then nothing was left on the lanes. */
+static status_t run_stuck(struct member *member, struct recording **recording)
+{
+    struct lane_queue *lanes[] = {member->compute, member->lane};
+    pthread_t thread;
+    TRY(meet(member));
+    TRY(recording_new(member->device, lanes, 2, recording));
+    TRY(pass(*recording, RECORDING_MEASURE, member));
+    bool quits = member->scenario->quits;
+    if (quits) ck_assert_int_eq(pthread_create(&thread, NULL, quit_later, member), 0);
+    status_t status = pass(*recording, RECORDING_CAPTURE, member);
+    if (quits) pthread_join(thread, NULL);
+    status_free(wait_for_both(member));
+    return status;
+}
+
 /* The first replay takes no time: it leaves the graph's events as a previous step does. */
 static status_t run_recorded(struct member *member, struct recording **recording)
 {
@@ -139,7 +164,9 @@ static status_t play(struct comm *comm, void *argument)
     struct recording *recording = NULL;
     status_t status = enter(comm, &member);
     if (status == NULL)
-        status = member.scenario->replayed ? run_recorded(&member, &recording) : run(&member);
+        status = member.scenario->stuck      ? run_stuck(&member, &recording)
+                 : member.scenario->replayed ? run_recorded(&member, &recording)
+                                             : run(&member);
     if (member.lane != NULL) lane_close(member.lane);
     if (member.compute != NULL) lane_close(member.compute);
     event_free(member.done);
@@ -202,4 +229,27 @@ LOOP_TEST(absent_peer, 0, 4)
     ck_assert_str_eq(results[0].message, expected);
     ck_assert_double_ge(seconds, (double)(scenario.longest_ms + TIMEOUT_MS) / 1e3);
     ck_assert_double_lt(seconds, WAIT_MS / 1e3 - 5);
+}
+
+/* NCCL's thread is still at work on a captured collective when the deadline passes, or the group is
+ * aborted: it is ended before the capture, and the communicator waits for no graph. */
+LOOP_TEST(stuck_in_capture, 0, 4)
+{
+    enum { SHORT_MS = 400 };
+    struct group_result results[GROUP_MAX];
+    struct scenario scenario = {.stuck = true,
+                                .of_part = _i & 1,
+                                .quits = _i & 2,
+                                .collectives = 2};
+    cuda_fixture_timeout_ms = scenario.quits ? WAIT_MS : SHORT_MS;
+    nccl_stub_hang(2); /* of one rank; the other's capture needs no peer */
+    group_run(GROUP_LOCAL, 2, WAIT_MS, play, &scenario, results);
+    nccl_stub_hang(0);
+    const char *expected = scenario.quits ? "ncclAllReduce: the group was aborted"
+                                          : "ncclAllReduce: not done within 400 ms";
+    int stuck = strstr(results[0].message, expected) != NULL ? 0 : 1;
+    ck_assert_int_eq(results[stuck].code,
+                     scenario.quits ? STATUS_ABORTED : STATUS_DEADLINE_EXCEEDED);
+    ck_assert_ptr_nonnull(strstr(results[stuck].message, expected));
+    ck_assert_int_eq(nccl_stub_unfreed(), 0);
 }

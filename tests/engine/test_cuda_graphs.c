@@ -85,6 +85,17 @@ LOOP_TEST(bf16, 0, 2)
     compare(&job, 2 + _i);
 }
 
+/* Attention by cuDNN, with our own kernels for dropout and a mask of keys around it. */
+LOOP_TEST(bf16_attention, 0, 2)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.model = cuda_fixture_attentive(true);
+    job.policy = (struct wrap_policy){.kind = WRAP_AUTO};
+    job.param_dtype = DTYPE_BF16;
+    compare(&job, 1 + _i);
+    ck_assert_int_gt(cuda_stub_count("cudnnBackendExecute"), 0);
+}
+
 /* Two communicators' collectives in a graph. */
 TEST(hybrid)
 {
@@ -147,7 +158,7 @@ static void fail_and_note(struct executor *executor, struct comm *comm, int step
 {
     int rank = comm_rank(comm);
     if (step == 1 && rank == 0 && asked.call != NULL)
-        cuda_stub_fail(asked.call, asked.number, asked.error);
+        cuda_stub_fail_here(asked.call, asked.number, asked.error);
     if (step == STEPS - 1) asked.notes[rank] = executor_take_note(executor);
 }
 
@@ -269,7 +280,7 @@ static void fail_in_replay(struct executor *executor, struct comm *comm, int ste
     (void)executor;
     if (step != STEPS - 1 || comm_rank(comm) != 0) return;
     failed_ns = clock_monotonic_ns();
-    cuda_stub_fail(asked.call, asked.number, asked.error);
+    cuda_stub_fail_here(asked.call, asked.number, asked.error);
 }
 
 static void run_failing(struct engine_job *job, int world, struct group_result *results)

@@ -139,7 +139,7 @@ static char *notes[GROUP_MAX];
 static void fail_and_note(struct executor *executor, struct comm *comm, int step)
 {
     if (step == fail_step && comm_rank(comm) == 0)
-        cuda_stub_fail(asked.call, asked.number, asked.error);
+        cuda_stub_fail_here(asked.call, asked.number, asked.error);
     if (step == STEPS - 1) notes[comm_rank(comm)] = executor_take_note(executor);
 }
 

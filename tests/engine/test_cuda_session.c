@@ -46,6 +46,19 @@ static const char attentive[] = "name: Attentive\n"
                                 "  - output = head(y)\n"
                                 "loss: cross_entropy(output, target)\n";
 
+static const char normed[] = "name: Normed\n"
+                             "input: [1, 28, 28]\n"
+                             "classes: 10\n"
+                             "modules:\n"
+                             "  pool: AvgPool2d(4)\n"
+                             "  norm: SyncBatchNorm(1, momentum=0.2)\n"
+                             "  first: Linear(49, 40)\n"
+                             "  second: Linear(40, 10)\n"
+                             "forward:\n"
+                             "  - x = relu(first(flatten(norm(pool(x)), 1)))\n"
+                             "  - output = second(x)\n"
+                             "loss: cross_entropy(output, target)\n";
+
 static char folder[96];
 
 /* The groups use host memory, as with workers that share a device. */
@@ -254,6 +267,28 @@ LOOP_TEST(evaluation, 0, 2)
     const struct train_metrics *last = &group.members[0].metrics[group.members[0].metric_count - 1];
     ck_assert_uint_gt(last->memory_bytes, 0);
     ck_assert_uint_ge(last->memory_peak_bytes, last->memory_bytes);
+    ck_assert_uint_le(group.members[0].memory_peak, group.members[0].memory_planned);
+    group_reset(&group);
+    group_reset(&expected);
+}
+
+/* Ranks tell each other of their batches on the device, too, or through host memory. */
+LOOP_TEST(norm_over_all_ranks, 0, WORLDS)
+{
+    struct group group, expected;
+    choose_world(&group, _i);
+    group.job.model_text = normed;
+    group.job.model_length = sizeof normed - 1;
+    group.job.evaluate = true;
+    expected = group;
+    on_cuda(&group);
+    run_without_error(&expected);
+    run_without_error(&group);
+    expect_near_losses(&group, &expected);
+    ck_assert_int_eq(group.members[0].epoch_count, expected.members[0].epoch_count);
+    for (int i = 0; i < group.members[0].epoch_count; i++)
+        ck_assert(
+            near(group.members[0].epochs[i].test_loss, expected.members[0].epochs[i].test_loss));
     ck_assert_uint_le(group.members[0].memory_peak, group.members[0].memory_planned);
     group_reset(&group);
     group_reset(&expected);

@@ -462,7 +462,8 @@ static const char *fail_call;
 static void fail_in_step(struct executor *executor, struct comm *comm, int step)
 {
     (void)executor;
-    if (step == 1 && comm_rank(comm) == 0) cuda_stub_fail(fail_call, 3, cudaErrorLaunchFailure);
+    if (step == 1 && comm_rank(comm) == 0)
+        cuda_stub_fail_here(fail_call, 3, cudaErrorLaunchFailure);
 }
 
 LOOP_TEST(step_fails, 0, 3)

@@ -271,6 +271,66 @@ LOOP_TEST(gloo_is_local, 0, 5)
     engine_outcome_free(threads);
 }
 
+static const struct net normed = {
+    "a norm over all ranks",
+    NET("2, 5, 5", "4",
+        "a: 'Conv2d(2, 6, 3, bias=False)', n: 'SyncBatchNorm(6)', b: 'Linear(54, 4)'",
+        "'x = relu(n(a(x)))', 'output = b(flatten(x, 1))'", ""),
+    {{.kind = WRAP_NONE}, {.kind = WRAP_SIZE, .min_num_params = 50}}};
+
+/* Every change of a gather of values is found. */
+static void spoil_gathers(struct plan *plan)
+{
+    struct plan_program *program = &plan->train;
+    int found = 0;
+    for (int i = 0; i < program->instruction_count; i++) {
+        struct plan_instruction *it = &program->instructions[i], kept = *it;
+        if (it->kind != INSTRUCTION_GATHER_VALUE) continue;
+        for (int change = 0; change < 8; change++) {
+            if (change == 0) it->count++;
+            if (change == 1) it->source = it->target;
+            if (change == 2) it->target = it->source;
+            if (change == 3) it->op--;
+            if (change == 4) it->communicated += 4;
+            if (change == 5) it->lane = LANE_COMPUTE;
+            if (change == 6) it->kind = INSTRUCTION_COMPUTE;
+            if (change == 7) it->wait_count = 0;
+            status_t status = plan_validate(plan);
+            ck_assert_msg(status != NULL, "change %d of instruction %d is not found", change, i);
+            status_free(status);
+            *it = kept;
+        }
+        found++;
+    }
+    ck_assert_int_eq(found, plan->options.world > 1 ? 2 : 0); /* forward and backward */
+    ck_assert_ptr_null(plan_validate(plan));
+}
+
+/* What ranks tell each other in a step: the same bits over every transport, the planned bytes. */
+LOOP_TEST(norm_over_all_ranks, 1, 5)
+{
+    struct engine_job job = job_of(&normed, 1);
+    job.tamper = spoil_gathers;
+    job.optimizer.lr = 0.01;
+    for (int policy = 0; policy < 2; policy++)
+        for (int strategy = 0; strategy < 3; strategy++) {
+            job.policy = normed.policies[policy];
+            job.strategy = (enum strategy)strategy;
+            struct engine_outcome *threads = engine_train(&job, GROUP_LOCAL, _i);
+            struct engine_outcome *processes = engine_train(&job, GROUP_SHARED, _i);
+            struct engine_outcome *remote = engine_train(&job, GROUP_GLOO, _i);
+            check_same_bits(threads, processes, "local and shared memory");
+            check_same_bits(threads, remote, "local and gloo");
+            ck_assert_str_eq(threads->collectives, _i > 1 ? threads->planned : "");
+            check_traffic(threads, _i);
+            if (_i <= 2)
+                check_traffic(processes, _i); /* more ranks: a few numbers go to all at once */
+            engine_outcome_free(threads);
+            engine_outcome_free(processes);
+            engine_outcome_free(remote);
+        }
+}
+
 static int count_of(const char *text, const char *word)
 {
     int count = 0;

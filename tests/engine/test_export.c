@@ -1,6 +1,7 @@
 /*
  * Checkpoints as state_dicts: byte by byte the file that the ranks stream at the same step, for any
- * layout of the units and any pieces of the read; errors name what is damaged.
+ * pieces of the read. The file is the same for any layout of the units, and in the model's order.
+ * Errors name what is damaged.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "base/mem.h"
 #include "base/tree.h"
 #include "checkpoint/export.h"
+#include "hf/safetensors.h"
 #include "session_group.h"
 #include "tests/testing.h"
 
@@ -103,6 +105,165 @@ LOOP_TEST(same_bytes, 0, GROUP_WORLDS)
     }
 }
 
+/* Its order is not that of execution; an outer unit has modules around an inner one, frozen
+ * parameters lie between trainable ones, and buffers and a tied parameter among the others. */
+static const char ordered_model[] =
+    "name: Ordered\n"
+    "input: [1, 28, 28]\n"
+    "classes: 10\n"
+    "blocks:\n"
+    "  Stage(before, after):\n"
+    "    modules:\n"
+    "      conv: Conv2d(before, after, 3, 2, bias=False)\n"
+    "      norm: BatchNorm2d(after, momentum=0)\n"
+    "    forward:\n"
+    "      - output = relu(norm(conv(x)))\n"
+    "  Inner:\n"
+    "    modules:\n"
+    "      a: Linear(20, 40)\n"
+    "      b: Linear(40, 20)\n"
+    "    forward:\n"
+    "      - output = b(relu(a(x)))\n"
+    "  Outer:\n"
+    "    modules:\n"
+    "      a: Linear(360, 20)\n"
+    "      inner: Inner()\n"
+    "      b: Linear(20, 20)\n"
+    "      c: Linear(20, 20)\n"
+    "    forward:\n"
+    "      - output = relu(c(relu(b(relu(inner(relu(a(x))))))))\n"
+    "modules:\n"
+    "  out: Linear(20, 10)\n"
+    "  first: Stage(1, 6)\n"
+    "  outer: Outer()\n"
+    "  second: Stage(6, 10)\n"
+    "forward:\n"
+    "  - output = out(outer(flatten(second(first(x)), 1)))\n"
+    "loss: cross_entropy(output, target)\n"
+    "tie: {outer.c.weight: outer.b.weight}\n"
+    "freeze: [outer.a.weight, outer.inner.a.bias, second.conv.weight]\n";
+
+/* As the state_dict of that network has it in PyTorch. */
+static const char *const ordered_names[] = {
+    "out.weight",
+    "out.bias",
+    "first.conv.weight",
+    "first.norm.weight",
+    "first.norm.bias",
+    "first.norm.running_mean",
+    "first.norm.running_var",
+    "first.norm.num_batches_tracked",
+    "outer.a.weight",
+    "outer.a.bias",
+    "outer.inner.a.weight",
+    "outer.inner.a.bias",
+    "outer.inner.b.weight",
+    "outer.inner.b.bias",
+    "outer.b.weight",
+    "outer.b.bias",
+    "outer.c.weight",
+    "outer.c.bias",
+    "second.conv.weight",
+    "second.norm.weight",
+    "second.norm.bias",
+    "second.norm.running_mean",
+    "second.norm.running_var",
+    "second.norm.num_batches_tracked",
+};
+
+static const char *const pair[] = {"outer.b", "first"}, *const single[] = {"outer.inner"};
+static const struct wrap_unit_spec listed[] = {{.modules = pair, .module_count = 2},
+                                               {.modules = single, .module_count = 1}};
+static const char *const types[] = {"Inner", "Stage"}, *const patterns[] = {"*.norm", "out*.a"};
+
+static const struct wrap_policy policies[] = {
+    {.kind = WRAP_NONE},
+    {.kind = WRAP_SIZE, .min_num_params = 20},
+    {.kind = WRAP_SIZE, .min_num_params = 500},
+    {.kind = WRAP_UNITS, .units = listed, .unit_count = COUNT_OF(listed)},
+    {.kind = WRAP_TYPE, .types = {types, COUNT_OF(types)}},
+    {.kind = WRAP_MATCH, .modules = {patterns, COUNT_OF(patterns)}},
+};
+
+/* A run that changes nothing but the count of batches. */
+static struct buf keep_weights(struct group *group, const struct group_world *world, size_t policy,
+                               bool changes)
+{
+    group_init(group, ordered_model, group_data, world->world);
+    group_freeze(group);
+    group->job.plan.strategy = world->strategy;
+    group->job.wrap = policies[policy];
+    group->job.max_steps = 3;
+    group->job.seed = 5;
+    group->job.checkpoints =
+        (struct checkpoint_settings){.folder = path, .run = "digits-1@7", .every_steps = 3};
+    if (changes) {
+        group->order_count = 1;
+        group->order_at[0] = 1;
+        group->wraps[0] = &policies[(policy + 1) % COUNT_OF(policies)];
+    }
+    group_run(group);
+    group_expect_success(group);
+    for (int rank = 0; changes && rank < world->world; rank++)
+        ck_assert_ptr_null(group->members[rank].changes[0].refused);
+    group_save_without_error(group, group->members[0].captured_count - 1, path, 0);
+    return group_pull_file(group, -1);
+}
+
+static struct buf read_checkpoint(void)
+{
+    struct export *export;
+    ck_assert_ptr_null(open_newest(&export));
+    struct buf file = read_all(export, 4096);
+    export_free(export);
+    remove_folder();
+    return file;
+}
+
+/* In the order of the text, which is that of the data, too. */
+static void expect_order(const struct buf *file)
+{
+    struct safetensors_header header;
+    uint64_t needed;
+    ck_assert_ptr_null(
+        safetensors_read_header(file->data, file->length, file->length, &header, &needed));
+    ck_assert_int_eq(header.count, COUNT_OF(ordered_names));
+    const char *at = file->data + 8;
+    for (int i = 0; i < header.count; i++) {
+        char *key = mem_printf("\"%s\":", ordered_names[i]);
+        ck_assert_str_eq(header.entries[i].name, ordered_names[i]);
+        at = strstr(at, key);
+        ck_assert_msg(at != NULL, "%s is not where it belongs", ordered_names[i]);
+        free(key);
+    }
+    safetensors_header_deinit(&header);
+}
+
+/* Equal weights are equal files: of every policy, before and after a change of it, of every
+ * strategy and number of ranks, from the run and from its checkpoint. */
+LOOP_TEST(same_bytes_whatever_the_layout, 0, GROUP_WORLDS)
+{
+    struct group group;
+    struct buf reference = keep_weights(&group, &group_worlds[0], 0, false);
+    expect_order(&reference);
+    group_reset(&group);
+    remove_folder();
+    for (size_t policy = 0; policy < COUNT_OF(policies); policy++)
+        for (int changes = 0; changes < 2; changes++) {
+            struct buf live = keep_weights(&group, &group_worlds[_i], policy, changes);
+            struct buf saved = read_checkpoint();
+            for (int k = 0; k < 2; k++) {
+                const struct buf *file = k == 0 ? &live : &saved;
+                ck_assert_uint_eq(file->length, reference.length);
+                ck_assert_mem_eq(file->data, reference.data, reference.length);
+            }
+            buf_deinit(&live);
+            buf_deinit(&saved);
+            group_reset(&group);
+        }
+    buf_deinit(&reference);
+}
+
 static char *file_of(const char *name)
 {
     struct folder folder;
@@ -166,7 +327,7 @@ LOOP_TEST(damage, 0, 3)
 }
 
 /* Text that was written into a manifest, with a new checksum or without. */
-LOOP_TEST(manifest, 0, 7)
+LOOP_TEST(manifest, 0, 8)
 {
     static const struct {
         const char *from, *to; /* of the same length */
@@ -174,13 +335,14 @@ LOOP_TEST(manifest, 0, 7)
         enum status_code code;
         const char *words;
     } edits[] = {
-        {"\"version\": 2", "\"version\": 1", true, STATUS_FAILED_PRECONDITION, "an older fsdpd"},
-        {"\"version\": 2", "\"version\": 3", true, STATUS_FAILED_PRECONDITION, "a newer fsdpd"},
+        {"\"version\": 3", "\"version\": 2", true, STATUS_FAILED_PRECONDITION, "an older fsdpd"},
+        {"\"version\": 3", "\"version\": 4", true, STATUS_FAILED_PRECONDITION, "a newer fsdpd"},
         {"\"step\": 3", "\"step\": 2", true, STATUS_DATA_LOSS, "is of step 2"},
         {"\"step\": 3", "\"step\": 2", false, STATUS_DATA_LOSS, "its checksum is"},
         {"\"sha256\"", "\"sha257\"", false, STATUS_DATA_LOSS, "its checksum is not at its end"},
         {"\"shape\": [\n", "\"shope\": [\n", true, STATUS_DATA_LOSS, "shape"},
         {"\"state_dict\": [", "\"state_dict\":4,[", true, STATUS_DATA_LOSS, MANIFEST_FILE},
+        {"\"unit\": 0", "\"unit\": 9", true, STATUS_DATA_LOSS, "unit: expected 0 to 0, found 9"},
     };
     struct group group;
     struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};

@@ -255,16 +255,18 @@ static void draw_settings(struct random *random, struct matrix_case *it)
     if (draw(random, 3) == 0) {
         job->checkpoint = &it->globs[draw(random, 2)];
         job->checkpoint_count = 1;
+        job->recompute = draw(random, 2) ? RECOMPUTE_CHEAP : RECOMPUTE_ALL;
     }
     draw_step(random, it);
     buf_printf(
         &it->what,
         "%s on %d ranks (groups of %d), prefetch %d %d, limit %d, reshard %d to %d, buckets of "
-        "%" PRIu64 ", dtypes %d %d, checkpointing %s",
+        "%" PRIu64 ", dtypes %d %d, checkpointing %s%s",
         plan_strategy_name(job->strategy), it->world, job->shard_size, job->prefetch,
         job->forward_prefetch, job->gathered_limit, job->reshard, job->reshard_ranks,
         job->bucket_bytes, job->param_dtype, job->reduce_dtype,
-        job->checkpoint ? *job->checkpoint : "off");
+        job->checkpoint ? *job->checkpoint : "off",
+        job->recompute == RECOMPUTE_CHEAP ? " but for products" : "");
 }
 
 /* Every other case: all units, or some of the listed ones. */

@@ -124,7 +124,7 @@ static void check_close(const struct engine_outcome *start, const struct engine_
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(same_as_one_rank, 0, TINY_COUNT * WORLD_COUNT)
+LOOP_TEST(same_as_one_rank, 0, TINY_COUNT *WORLD_COUNT)
 {
     int which = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
     struct engine_job none = job_of(which, &plain);
@@ -154,25 +154,31 @@ LOOP_TEST(same_as_one_rank, 0, TINY_COUNT * WORLD_COUNT)
     engine_outcome_free(start);
 }
 
-/* Dropout everywhere: two runs have the same bits, and with checkpointing, too. */
-LOOP_TEST(dropout, 0, TINY_COUNT)
+/* Dropout everywhere: two runs have the same bits, and with checkpointing, too; also in bf16. */
+LOOP_TEST(dropout, 0, 2 * TINY_COUNT)
 {
-    struct engine_job job = job_of(_i, &ways[1]);
+    int which = _i % TINY_COUNT;
+    struct engine_job job = job_of(which, &ways[1]);
+    if (_i >= TINY_COUNT) job.param_dtype = DTYPE_BF16;
     job.dropout = true;
     struct engine_outcome *first = run(job, 2), *again = run(job, 2);
-    job.checkpoint = &kinds[_i].checkpoint;
+    job.checkpoint = &kinds[which].checkpoint;
     job.checkpoint_count = 1;
     struct engine_outcome *checkpointed = run(job, 2);
+    job.recompute = RECOMPUTE_CHEAP;
+    struct engine_outcome *cheap = run(job, 2);
     size_t bytes = (size_t)first->parameter_elements * sizeof(float);
     ck_assert(memcmp(first->parameters, again->parameters, bytes) == 0);
     ck_assert(memcmp(first->parameters, checkpointed->parameters, bytes) == 0);
+    ck_assert(memcmp(first->parameters, cheap->parameters, bytes) == 0);
     job.dropout = false;
     struct engine_outcome *without = run(job, 2);
     bool differ = memcmp(first->parameters, without->parameters, bytes) != 0;
-    ck_assert_msg(differ == (_i != TINY_LLAMA), "dropout is %sfelt", differ ? "" : "not ");
+    ck_assert_msg(differ == (which != TINY_LLAMA), "dropout is %sfelt", differ ? "" : "not ");
     engine_outcome_free(first);
     engine_outcome_free(again);
     engine_outcome_free(checkpointed);
+    engine_outcome_free(cheap);
     engine_outcome_free(without);
 }
 

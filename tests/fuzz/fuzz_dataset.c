@@ -63,12 +63,15 @@ static void make_directory(void)
     write_array("f.npy", "<f4", "2,", numbers, sizeof numbers);
 }
 
+enum { TEXTS = 2 };
+
 static void read_rows(const struct train_job *job, enum model_target target)
 {
     struct token_data data;
     const struct token_model model = {.vocabulary = 50,
                                       .target = target,
                                       .classes = 5,
+                                      .texts = target == TARGET_PAIR ? TEXTS : 1,
                                       .numbers = 1};
     status_t status = token_data_open(job, &model, 4, true, &data);
     if (status != NULL) {
@@ -78,7 +81,7 @@ static void read_rows(const struct train_job *job, enum model_target target)
     struct token_rows rows = token_data_rows(&data, job, 0, false);
     struct rows source = token_rows_source(&rows);
     for (int64_t row = 0; row < 2 * data.train.rows; row++) {
-        int32_t tokens[4], targets[4];
+        int32_t tokens[4 * TEXTS], targets[4];
         int64_t samples = -1, counted = 0;
         status = source.fill(source.user, row, tokens, targets, &samples);
         FUZZ_CHECK(status == NULL, "%s", status_message(status));
@@ -89,6 +92,8 @@ static void read_rows(const struct train_job *job, enum model_target target)
             FUZZ_CHECK(starts[i] <= i && starts[i] >= (i > 0 ? starts[i - 1] : 0), "a start");
         for (int i = 0; i < 4; i++) {
             FUZZ_CHECK(tokens[i] >= 0 && tokens[i] < 50, "a token");
+            if (target == TARGET_PAIR)
+                FUZZ_CHECK(tokens[4 + i] >= 0 && tokens[4 + i] < 50, "a token");
             if ((size_t)i >= source.targets) continue;
             FUZZ_CHECK(target == TARGET_NUMBERS || targets[i] < 50, "a target");
             counted += target == TARGET_NUMBERS ? targets[i] != -1 : targets[i] >= 0;
@@ -102,7 +107,9 @@ static void read_rows(const struct train_job *job, enum model_target target)
 static void read_images(void)
 {
     struct image_set set = {0};
-    status_t status = image_arrays_open_dataset(NULL, directory, 5, true, &set, NULL);
+    status_t status =
+        image_arrays_open_dataset(NULL, directory, (struct image_targets){.classes = 5}, true, &set,
+                                  NULL);
     if (status == NULL) status = image_set_prepare(&set);
     if (status != NULL) {
         fuzz_expect_user_error(status);
@@ -137,7 +144,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                       .world = 1};
         read_rows(&job, TARGET_TOKEN);
         for (enum model_target target = TARGET_TOKEN_CLASS;
-             kind == WINDOWS_DOCUMENT && target <= TARGET_NUMBERS; target++)
+             kind == WINDOWS_DOCUMENT && target <= TARGET_PAIR; target++)
             read_rows(&job, target);
     }
     return 0;

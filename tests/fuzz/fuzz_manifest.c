@@ -19,14 +19,17 @@ static void check_unit(const struct manifest *manifest, const struct saved_unit 
         end = parameter->offset + parameter->elements;
         FUZZ_CHECK(end <= unit->shard * unit->shard_world, "%s", parameter->name);
     }
-    for (int e = 0; e < unit->entry_count; e++) {
-        const struct saved_entry *entry = &unit->entries[e];
-        FUZZ_CHECK(entry->dim_count >= 0 && entry->dim_count <= TENSOR_MAX_DIMS, "%s", entry->name);
-        int64_t elements = saved_entry_elements(entry);
-        FUZZ_CHECK(elements >= 0 && entry->offset >= 0 &&
-                       entry->offset + elements <= unit->shard * unit->shard_world,
-                   "%s", entry->name);
-    }
+}
+
+static void check_entry(const struct manifest *manifest, const struct state_entry *entry)
+{
+    FUZZ_CHECK(entry->dim_count >= 0 && entry->dim_count <= TENSOR_MAX_DIMS, "%s", entry->name);
+    FUZZ_CHECK(entry->unit >= 0 && entry->unit < manifest->unit_count, "%s", entry->name);
+    const struct saved_unit *unit = &manifest->units[entry->unit];
+    int64_t elements = state_entry_elements(entry);
+    FUZZ_CHECK(elements >= 0 && entry->offset >= 0 &&
+                   entry->offset + elements <= unit->shard * unit->shard_world,
+               "%s", entry->name);
 }
 
 static void check_manifest(const struct manifest *manifest)
@@ -34,6 +37,7 @@ static void check_manifest(const struct manifest *manifest)
     FUZZ_CHECK(manifest->world >= 1 && manifest->world <= MANIFEST_WORLD_MAX, "%d",
                manifest->world);
     for (int u = 0; u < manifest->unit_count; u++) check_unit(manifest, &manifest->units[u]);
+    for (int e = 0; e < manifest->entry_count; e++) check_entry(manifest, &manifest->entries[e]);
     struct buf out = {0}, twice = {0};
     struct manifest again;
     manifest_write(manifest, &out);

@@ -163,6 +163,9 @@ dataset("kind", kind="sounds")
 dataset("vocabulary", vocabulary=51)
 dataset("labels", names=("tokens", "documents", "labels"))
 dataset("numbers", names=("tokens", "documents", "numbers"))
+dataset("pairs", names=("tokens", "documents"), texts=2)
+dataset("pairs-odd", names=("tokens", "documents"), texts=3)
+dataset("pairs-none", names=("tokens",), texts=2)
 dataset("splits", splits=[])
 dataset("images", names=("images", "targets"), kind="images", classes=3)
 dataset("images-last", names=("images", "targets"), kind="images", classes=3, layout="NHWC")
@@ -177,7 +180,7 @@ def protoc(*arguments, stdin=b""):
 
 
 def job_message(name, text):
-    write("job_message/" + name, protoc("--encode=fsdpd.v1.JobSpec", "fsdpd/v1/control.proto",
+    write("job_message/" + name, protoc("--encode=fsdpd.v1.JobSpec", "fsdpd/v1/spec.proto",
                                         stdin=text.encode()))
 
 
@@ -219,12 +222,12 @@ write("policy/settings", bytes([0, 0, 7, 1, 0, 0, 0, 0, 0, 0, 9, 1, 2, 0, 2, 0, 
 write("policy/frozen", bytes([2, 0, 1, 1, 0, 0, 2, 0, 0, 1, 3, 0]))
 
 
-def manifest(name, world, units, **changes):
-    """A checkpoint's manifest, to which the fuzz target adds the sum; a unit is name, shard, shard_world, first_rank, slots, parameters, and
-    what a state_dict calls them: name, shape, offset."""
-    tally = {"loss": 1.5, "correct": 0, "samples": 40, "tokens": 0, "steps": 2, "ns": 9,
+def manifest(name, world, units, entries=(), **changes):
+    """A checkpoint's manifest, to which the fuzz target adds the sum; a unit is name, shard, shard_world, first_rank, slots,
+    parameters; an entry of the state_dict is name, shape, unit, offset."""
+    tally = {"loss": 1.5, "correct": 0, "samples": 40, "weight": 40, "tokens": 0, "steps": 2, "ns": 9,
              "compute_ns": 5, "comm_ns": 3, "exposed_ns": 1}
-    root = {"format": "fsdpd-checkpoint", "version": 2, "run": "a-1@7", "job": "a-1", "attempt": 1,
+    root = {"format": "fsdpd-checkpoint", "version": 3, "run": "a-1@7", "job": "a-1", "attempt": 1,
             "time_ms": 1700000000000, "plan_hash": "00000000000000ff", "optimizer": "adamw",
             "world": world,
             "progress": {"step": 12, "rows": 480, "epochs": 1, "updates": 12, "skipped_steps": 0,
@@ -233,10 +236,10 @@ def manifest(name, world, units, **changes):
             "units": [{"name": unit[0], "shard": unit[1], "shard_world": unit[2],
                        "first_rank": unit[3], "slots": unit[4],
                        "parameters": [{"name": parameter, "elements": elements, "offset": offset}
-                                      for parameter, elements, offset in unit[5]],
-                       "state_dict": [{"name": entry, "shape": shape, "offset": offset}
-                                      for entry, shape, offset in (unit[6] if len(unit) > 6 else ())]}
+                                      for parameter, elements, offset in unit[5]]}
                       for unit in units],
+            "state_dict": [{"name": entry, "shape": shape, "unit": unit, "offset": offset}
+                           for entry, shape, unit, offset in entries],
             "files": [{"name": f"rank-{rank:05}.safetensors", "bytes": 128,
                        "blocks_sha256": "0123abcd" * 8}
                       for rank in range(world)]}
@@ -249,11 +252,13 @@ manifest("sharded", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias",
                         ("(root)", 0, 2, 0, 0, [])])
 manifest("hybrid", 4, [("fc1", 8, 2, 0, 1, [("fc1.weight", 10, 0)]),
                        ("(root)", 4, 2, 2, 1, [("scale", 3, 0)])])
-manifest("state_dict", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias", 2, 12)],
-                            [("fc1.weight", [2, 5], 0), ("fc1.bias", [2], 12), ("tied", [2, 5], 0)]),
-                           ("(root)", 0, 2, 0, 0, [], [("empty", [0, 7], 0)])])
-manifest("too_large", 1, [("fc1", 8, 1, 0, 0, [("a", 6, 0)], [("a", [1 << 40, 1 << 40], 0)])])
+manifest("state_dict", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias", 2, 12)]),
+                           ("(root)", 0, 2, 0, 0, [])],
+         [("fc1.weight", [2, 5], 0, 0), ("empty", [0, 7], 1, 0), ("fc1.bias", [2], 0, 12),
+          ("tied", [2, 5], 0, 0)])
+manifest("too_large", 1, [("fc1", 8, 1, 0, 0, [("a", 6, 0)])], [("a", [1 << 40, 1 << 40], 0, 0)])
+manifest("no_unit", 1, [("fc1", 8, 1, 0, 0, [("a", 6, 0)])], [("a", [6], 1, 0)])
 manifest("outside", 2, [("fc1", 8, 2, 1, 2, [])])
 manifest("overlap", 1, [("fc1", 8, 1, 0, 2, [("a", 6, 0), ("b", 2, 5)])])
-manifest("older", 1, [], version=1)
-manifest("newer", 1, [], version=3)
+manifest("older", 1, [], version=2)
+manifest("newer", 1, [], version=4)

@@ -11,14 +11,16 @@
 #include "base/text.h"
 #include "train/init.h"
 
-static status_t keep(void *user, int parameter, const float *values)
+static status_t keep(void *user, int parameter, struct parameter_part piece, const float *values)
 {
     struct {
         const struct model *model;
         float **kept;
     } *to = user;
     size_t elements = (size_t)tensor_element_count(&to->model->parameters[parameter].type);
-    to->kept[parameter] = mem_dup(values, elements * sizeof *values);
+    if (to->kept[parameter] == NULL)
+        to->kept[parameter] = mem_alloc_array(elements, sizeof *values);
+    memcpy(to->kept[parameter] + piece.offset, values, (size_t)piece.count * sizeof *values);
     return NULL;
 }
 
@@ -35,7 +37,7 @@ static status_t dump(const char *path, int64_t seed)
         const struct model *model;
         float **kept;
     } to = {model, kept};
-    status = init_draw(model, (uint64_t)seed, keep, &to);
+    status = init_draw(model, (uint64_t)seed, &(struct init_target){.set = keep, .user = &to});
     for (int i = 0; i < model->parameter_count; i++) {
         const struct parameter *parameter = &model->parameters[i];
         const float *values = kept[parameter->tied_to < 0 ? i : parameter->tied_to];

@@ -7,7 +7,8 @@
  * WEIGHTS is a safetensors file with a F32 tensor for every parameter's name. It is "-" if MODEL is
  * a directory of Hugging Face's transformers; then the names of the parameters in its files go to
  * stderr, a line each, in the order of the gradients. BATCH holds the samples, or BATCH_SIZE x TIME
- * tokens, and the targets. TIME is 0 without tokens. LIBRARY is reference or cpu.
+ * tokens, and the targets. TIME is 0 without tokens. LIBRARY is reference or cpu, or, to compute in
+ * bf16 with parameters of f32, reference-bf16 or cpu-bf16.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@
 
 #include "../unit/family_files.h"
 #include "../unit/machine.h"
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -25,6 +27,7 @@ struct arguments {
     const char *model, *weights, *batch;
     int64_t batch_size, time;
     enum kernel_library library;
+    enum dtype compute;
 };
 
 static status_t fill(struct machine *machine, float *const *parameters, const struct buf *batch)
@@ -65,7 +68,8 @@ static status_t run(const struct arguments *arguments, const struct model *model
     const struct graph_options options = {.batch_size = arguments->batch_size,
                                           .time = arguments->time,
                                           .train = train,
-                                          .keep_logits = !train};
+                                          .keep_logits = !train,
+                                          .compute_dtype = arguments->compute};
     struct graph *graph = NULL;
     struct machine machine = {0};
     status_t status = graph_build(model, &options, &graph);
@@ -147,18 +151,31 @@ static status_t dump(const struct arguments *arguments)
 
 int main(int argc, char **argv)
 {
+    static const struct {
+        const char *name;
+        enum kernel_library library;
+        enum dtype compute;
+    } libraries[] = {{"reference", KERNELS_REFERENCE, DTYPE_F32},
+                     {"cpu", KERNELS_CPU, DTYPE_F32},
+                     {"reference-bf16", KERNELS_REFERENCE, DTYPE_BF16},
+                     {"cpu-bf16", KERNELS_CPU, DTYPE_BF16}};
     struct arguments arguments;
-    bool known = argc == 7 && (strcmp(argv[6], "reference") == 0 || strcmp(argv[6], "cpu") == 0);
-    if (!known || !text_parse_i64(argv[4], &arguments.batch_size) ||
+    size_t chosen = 0;
+    while (argc == 7 && chosen < COUNT_OF(libraries) &&
+           strcmp(argv[6], libraries[chosen].name) != 0)
+        chosen++;
+    if (argc != 7 || chosen == COUNT_OF(libraries) ||
+        !text_parse_i64(argv[4], &arguments.batch_size) ||
         !text_parse_i64(argv[5], &arguments.time)) {
         fprintf(stderr, "Usage: dump_transformer MODEL WEIGHTS BATCH BATCH_SIZE TIME "
-                        "reference|cpu\n");
+                        "reference|cpu[-bf16]\n");
         return 2;
     }
     arguments.model = argv[1];
     arguments.weights = argv[2];
     arguments.batch = argv[3];
-    arguments.library = strcmp(argv[6], "cpu") == 0 ? KERNELS_CPU : KERNELS_REFERENCE;
+    arguments.library = libraries[chosen].library;
+    arguments.compute = libraries[chosen].compute;
     status_t status = dump(&arguments);
     if (status == NULL && fflush(stdout) == 0) return 0;
     fprintf(stderr, "dump_transformer: %s\n", status_message(status));

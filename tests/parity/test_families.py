@@ -6,6 +6,7 @@ the same values; and the losses of AdamW steps on one to three workers. Needs a 
 its torch, which need not be the system's: run it with that Python."""
 
 import filecmp
+import json
 import os
 import re
 import shutil
@@ -48,6 +49,10 @@ MODERN = dict(vocab_size=VOCABULARY, hidden_size=24, intermediate_size=39, num_h
 NEOX = dict(vocab_size=VOCABULARY, hidden_size=48, intermediate_size=39, num_hidden_layers=2,
             num_attention_heads=3, max_position_embeddings=CONTEXT, bos_token_id=None,
             eos_token_id=None)
+
+OPT = dict(vocab_size=VOCABULARY, hidden_size=24, ffn_dim=39, num_hidden_layers=2, dropout=0.0,
+           num_attention_heads=3, max_position_embeddings=CONTEXT, pad_token_id=PADDING,
+           bos_token_id=None, eos_token_id=None)
 
 # name, or name and variant: the model's class, its configuration
 FAMILIES = {
@@ -103,6 +108,14 @@ FAMILIES = {
         DECODER, hidden_size=32, sliding_window=6, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
                          "partial_rotary_factor": 0.75})),
+    "phi3-longrope": ("Phi3ForCausalLM", dict(
+        DECODER, hidden_size=32, original_max_position_embeddings=9, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 10000.0, "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.1, 1.5], "long_factor": [1.0, 2.5, 7]})),
+    "phi3-short": ("Phi3ForCausalLM", dict(
+        DECODER, hidden_size=24, original_max_position_embeddings=CONTEXT, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 500.0, "attention_factor": 1.3, "factor": 4.0,
+            "short_factor": [1.25, 3.0, 0.5], "long_factor": [9.0, 9.5, 9.9]})),
     "granite": ("GraniteForCausalLM", dict(
         DECODER, hidden_size=24, embedding_multiplier=3.0, logits_scaling=2.5,
         residual_multiplier=0.4, attention_multiplier=0.3, mlp_bias=True)),
@@ -126,6 +139,19 @@ FAMILIES = {
     "smollm3-window": ("SmolLM3ForCausalLM", dict(
         DECODER, hidden_size=24, num_hidden_layers=3, no_rope_layer_interval=2,
         use_sliding_window=True, sliding_window=6)),
+    "arcee": ("ArceeForCausalLM", dict(DECODER, hidden_size=24, head_dim=6, mlp_bias=True)),
+    "exaone4": ("Exaone4ForCausalLM", dict(
+        DECODER, head_dim=6, num_hidden_layers=3, sliding_window=6, sliding_window_pattern=2)),
+    "exaone4-full": ("Exaone4ForCausalLM", dict(
+        DECODER, head_dim=6, sliding_window=None, sliding_window_pattern=None,
+        layer_types=["full_attention"] * 2, tie_word_embeddings=True)),
+    "nemotron": ("NemotronForCausalLM", dict(DECODER, head_dim=12, attention_bias=True)),
+    "opt": ("OPTForCausalLM", dict(OPT)),
+    "opt-after": ("OPTForCausalLM", dict(
+        OPT, do_layer_norm_before=False, word_embed_proj_dim=16, activation_function="gelu",
+        tie_word_embeddings=False)),
+    "opt-plain": ("OPTForCausalLM", dict(
+        OPT, enable_bias=False, layer_norm_elementwise_affine=False, _remove_final_layer_norm=True)),
     "starcoder2": ("Starcoder2ForCausalLM", dict(DECODER, hidden_size=24)),
     "distilbert": ("DistilBertForMaskedLM", dict(
         vocab_size=VOCABULARY, dim=24, hidden_dim=39, n_layers=2, n_heads=3, dropout=0.0,
@@ -161,6 +187,9 @@ PICTURES = {
     "resnet-basic": ("ResNetForImageClassification", dict(
         image_size=14, num_channels=1, num_labels=7, embedding_size=6, hidden_sizes=[6, 10],
         depths=[2, 1], layer_type="basic", downsample_in_first_stage=True)),
+    "resnet-sync": ("ResNetForImageClassification", dict(
+        image_size=14, num_channels=1, num_labels=7, embedding_size=6, hidden_sizes=[16, 24],
+        depths=[1, 2], sync_batch_norm=True)),
     "convnext": ("ConvNextForImageClassification", dict(
         image_size=14, patch_size=2, num_channels=1, num_labels=7, hidden_sizes=[12, 20],
         depths=[1, 2], num_stages=2, layer_scale_init_value=0.5)),
@@ -375,6 +404,69 @@ class RoundTrip(unittest.TestCase):
                 with torch.no_grad():
                     self.assertTrue(torch.equal(model.double()(**inputs).logits,
                                                 again.eval().double()(**inputs).logits))
+
+    def test_images_without_a_head(self):
+        """A checkpoint of the body alone: its tensors are those of the job, and the classifier is drawn."""
+        for name in ("vit", "deit", "resnet", "convnext"):
+            with self.subTest(name):
+                whole, directory = make_model(name), os.path.join(self.data, f"{name}-body")
+                FAMILIES[f"{name}-body"] = FAMILIES[name]
+                self.addCleanup(FAMILIES.pop, f"{name}-body")
+                body = getattr(whole, whole.base_model_prefix)
+                body.save_pretrained(directory)
+                with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+                    self.assertNotIn("ForImageClassification", file.read())
+                self.assertIn("classifier.", self.daemon.ctl(
+                    "plan", self.pictures, "--set", f"model.hf={name}-body").stdout)
+                again, info = type(whole).from_pretrained(
+                    self.through_a_job(f"{name}-body", f"{name}-body-out"), output_loading_info=True)
+                for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+                    self.assertFalse(info[what], what)
+                buffers = {path for path, _ in body.named_buffers()}
+                found = getattr(again, whole.base_model_prefix).state_dict()
+                for path, values in body.state_dict().items():
+                    if path not in buffers and not path.startswith("pooler."):
+                        self.assertTrue(torch.equal(values, found[path]), path)
+
+    def test_images_of_another_size(self):
+        """A checkpoint of larger and of smaller images: positions as F.interpolate makes them, logits as transformers'
+        interpolation in the forward pass, and a directory that from_pretrained takes without it."""
+        for name in ("vit", "deit"):
+            kind, settings = FAMILIES[name]
+            for size in (9, 22, 33):
+                with self.subTest(name, size=size):
+                    FAMILIES[f"{name}-{size}"] = kind, dict(settings, image_size=size)
+                    self.addCleanup(FAMILIES.pop, f"{name}-{size}")
+                    model, directory = make_model(f"{name}-{size}"), os.path.join(self.data, f"{name}-{size}")
+                    model.save_pretrained(directory)
+                    with open(os.path.join(directory, "config.json"), "r+", encoding="utf-8") as file:
+                        config = dict(json.load(file), image_size=14)
+                        file.seek(0)
+                        json.dump(config, file)
+                        file.truncate()
+                    self.assertIn("which are interpolated", self.daemon.ctl(
+                        "plan", self.pictures, "--set", f"model.hf={name}-{size}").stdout)
+                    out = self.through_a_job(f"{name}-{size}", f"{name}-{size}-out")
+                    again, info = type(model).from_pretrained(out, output_loading_info=True, attn_implementation="eager")
+                    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+                        self.assertFalse(info[what], what)
+                    self.assertEqual(again.config.image_size, 14)
+                    path = f"{name}.embeddings.position_embeddings"
+                    old = load_file(os.path.join(directory, "model.safetensors"))[path].double()
+                    new = load_file(os.path.join(out, "model.safetensors"))[path].double()
+                    first = 1 if name == "vit" else 2
+                    grid = old[:, first:].view(1, size // 4, size // 4, -1).permute(0, 3, 1, 2)
+                    grid = F.interpolate(grid, size=(3, 3), mode="bicubic", align_corners=False)
+                    expected = torch.cat([old[:, :first], grid.permute(0, 2, 3, 1).reshape(1, 9, -1)], 1)
+                    worst = largest(new - expected) / largest(expected)
+                    self.assertLessEqual(worst, BOUND)
+                    inputs = make_inputs(name)[0]
+                    with torch.no_grad():
+                        logits = model.double()(**inputs, interpolate_pos_encoding=True).logits
+                        found = again.eval().double()(**inputs).logits
+                    self.assertLessEqual(largest(found - logits), BOUND * largest(logits))
+                    print(f"{name}, from {size // 4} x {size // 4} to 3 x 3: positions within {worst:.1e}, "
+                          f"logits within {largest(found - logits) / largest(logits):.1e}")
 
 
 STEPS, WINDOWS, LEARNING_RATE, WEIGHT_DECAY = 20, 6, 1e-3, 0.01

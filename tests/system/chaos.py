@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Chaos: users submit, cancel, pause, pull, trace and watch at random while coordinator and workers
-are killed, stopped and restarted at random, some of them within 100 ms of a user's call, while
-connections between workers break and the disk is full for a while. At the end every accepted job
-must have ended correctly, none lost, none run twice, nothing left behind (chaos_check.py). One seed
-determines everything.
+"""Chaos: users submit, cancel, pause, resize, pull, trace, diagnose and watch at random while
+coordinator and workers are killed, stopped and restarted at random, some of them within 100 ms of a
+user's call, while connections between workers break and the disk is full for a while. At the end
+every accepted job must have ended correctly, none lost, none run twice, nothing left behind
+(chaos_check.py). One seed determines everything.
 
 usage: chaos.py [--seconds N] [--seed N] [--keep]        (600 seconds by default)"""
 
@@ -24,6 +24,7 @@ import chaos_check
 import harness
 
 UNFINISHED_MAX = 8  # active jobs; more would only wait
+ELASTIC_SHARE = 0.4  # of the jobs
 
 
 class World:
@@ -40,6 +41,7 @@ class World:
         for path in (self.scratch, self.tmp):
             os.mkdir(path)
         harness.draw_digits(self.data, train=640, test=64)
+        self.elastic_job = harness.draw_text_job(self.data)
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
         # This variable identifies our processes, even after they have another parent.
         self.environment = dict(os.environ, FSDPD_CONFIG="", FSDPD_ADDRESS=self.address,
@@ -163,28 +165,39 @@ def submit(world, who, rng):
         job = f"chaos-{len(world.jobs) + 1}"
         world.jobs[job] = {}
     settings = {"workers": rng.choice((1, 1, 1, 2, 2, 3)), "train.max_steps": rng.choice((20, 60, 150)),
-                "save_model": rng.choice(("true", "false")),
-                "fsdp.wrap.policy": "size", "fsdp.wrap.min_num_params": 20000}
-    kind = (settings["workers"], settings["train.max_steps"])
+                "save_model": rng.choice(("true", "false"))}
+    least = rng.randint(1, settings["workers"]) if rng.random() < ELASTIC_SHARE else 0
+    if least:
+        file, data = world.elastic_job, [f"data.path={os.path.join(world.data, 'text.txt')}",
+                                         "data.context=32", "train.global_batch=9",
+                                         "schedule.warmup_steps=5", "optimizer.lr=3.0e-4"]
+        settings["elastic"] = f"{{min_workers: {least}, max_workers: 3}}"
+        settings["elastic.redundancy"] = rng.choice(("none", "mirror", "parity"))
+        kind = ("elastic", settings["train.max_steps"])
+    else:
+        file, data = harness.JOB, [f"data.dir={world.data}", "train.epochs=1000"]
+        settings.update({"fsdp.wrap.policy": "size", "fsdp.wrap.min_num_params": 20000})
+        kind = (settings["workers"], settings["train.max_steps"])
     if "history" in world.verbs:  # the queue exists by now
         settings["priority"] = rng.randint(-2, 2)
     if "checkpoint" in world.verbs:  # and retry with it; a small budget may be used up
         settings["retry.machine_failures"] = rng.choice((0, 1, 100, 100, 100))
         if rng.random() < 0.6:
             settings["checkpoint.every_steps"] = rng.choice((10, 25))
-    arguments = ["submit", harness.JOB, "--id", job]
-    for setting in [f"data.dir={world.data}", "train.batch_size=4", "train.epochs=1000",
-                    "train.evaluate=false", "train.log_interval=1",
+    arguments = ["submit", file, "--id", job]
+    for setting in [*data, "train.batch_size=4", "train.evaluate=false", "train.log_interval=1",
                     *(f"{key}={value}" for key, value in settings.items())]:
         arguments += ["--set", setting]
     with world.lock:
-        world.jobs[job].update(kind=kind, settings=settings, arguments=arguments, accepted=False)
+        world.jobs[job].update(kind=kind, settings=settings, arguments=arguments, accepted=False,
+                               least=least)  # 0: it is not elastic
     code = world.ctl(*arguments)[0]
     if code != 0 and rng.random() < 0.7:  # a user who tries again with the same id
         time.sleep(rng.uniform(0.1, 2))
         code = world.ctl(*arguments)[0]
     with world.lock:
         world.jobs[job]["accepted"] = code == 0
+        world.jobs[job]["over"] = code != 0  # no user turns to a job that may not exist
     return f"{job} {settings}: {code}"
 
 
@@ -237,6 +250,39 @@ def wrap(world, who, rng):
         return "no job"
     policy = rng.choice((["--policy", "none"], ["--policy", "size", "--min-num-params", "20000"]))
     return f"{job} {policy[1]}: {world.ctl('wrap', 'set', job, *policy)[0]}"
+
+
+def resize(world, who, rng):
+    """Another number of workers for a job; only an elastic one takes it, in its range."""
+    with world.lock:
+        jobs = [job for job, record in world.jobs.items() if record.get("kind") and
+                not record.get("over") and (record["least"] or rng.random() < 0.1)]
+    if not jobs:
+        return "no job"
+    job, workers, began = rng.choice(jobs), rng.randint(0, 4), time.time()
+    code = world.ctl("resize", job, str(workers))[0]
+    with world.lock:
+        record = world.jobs[job]
+        record.setdefault("resizes", []).append((workers, code, began, time.time()))
+    if code == 0 and not 1 <= record["least"] <= workers <= 3:
+        raise AssertionError(f"{job} was resized to {workers}, which its range does not contain")
+    return f"{job} {workers}: {code}"
+
+
+def diagnose(world, who, rng):
+    job = world.some_job(rng)
+    if job is None:
+        return "no job"
+    code, out, err = world.ctl("diagnose", job, "-o", "json", *rng.choice(([], ["--no-stacks"])))
+    if code != 0:
+        return f"{job}: {code} {err.strip()[:100]}"
+    found = json.loads(out)
+    ranks = [rank["rank"] for rank in found["ranks"]]
+    if not found["verdict"] or ranks != list(range(len(ranks))) or \
+            not set(found["ranks_to_blame"]) <= set(ranks):
+        raise AssertionError(f"a diagnosis of {job}: {out}")
+    world.count(f"diagnosed {found['cause']}")
+    return f"{job}: {found['verdict']}"
 
 
 def stalled_watch(world, who, rng):
@@ -292,6 +338,8 @@ ACTIONS = (
     (4, "pull", "pull", pull),
     (2, "wrap", "wrap", wrap),
     (2, "trace", "trace", trace),
+    (4, "resize", "resize", resize),
+    (3, "diagnose", "diagnose", diagnose),
     (3, "watch", "watch", stalled_watch),
     (3, "list", "look", look),
     (1, "show", "show", show("show")),

@@ -1,5 +1,6 @@
 """Checks after the chaos of chaos.py: every job, the store, the machine."""
 
+import collections
 import json
 import os
 import signal
@@ -24,6 +25,7 @@ FOLLOWS = {
 MACHINE_FAILURES = {"WORKER_LOST", "WORKER_DRAINED", "COORDINATOR_RESTARTED", "STATE_DICT_LOST",
                     "SHUTDOWN"}
 LATE_S = 60  # an acknowledged order has taken effect by then
+ROUNDING = 1e-5  # relative, between the losses of a step on different numbers of workers
 
 
 def settle(world):
@@ -51,7 +53,12 @@ def settle(world):
         time.sleep(1)
 
 
-def curve_of(events, wrong, job):
+def is_same(record, one, other):
+    """Whether two losses of a step agree: in every bit, unless the number of workers may differ."""
+    return abs(one - other) <= (ROUNDING * abs(one) if record["least"] else 0)
+
+
+def curve_of(events, wrong, job, record):
     """{step: loss} of a job's events, which must be in order and without gaps."""
     state, attempt, last, over, starts = None, 0, 0, 0, {}
     curve, step = {}, None
@@ -87,7 +94,7 @@ def curve_of(events, wrong, job):
                 wrong.append(f"{job}: step {now} follows {step} in attempt {attempt}")
             if step == 0 and now > 1 and now - 1 not in curve:
                 wrong.append(f"{job}: attempt {attempt} began with step {now}, which nothing led to")
-            if curve.setdefault(now, metrics["loss"]) != metrics["loss"]:
+            if not is_same(record, curve.setdefault(now, metrics["loss"]), metrics["loss"]):
                 wrong.append(f"{job}: step {now} had the losses {curve[now]} and {metrics['loss']}")
             step = now
     for number, count in starts.items():
@@ -117,7 +124,7 @@ def check_reason(world, job, record, shown, wrong):
 
 
 def check_jobs(world):
-    wrong, curves, weights = [], {}, {}
+    wrong, curves, weights, worlds, checkpoints = [], {}, {}, collections.Counter(), 0
     listed = {job["id"]: job for job in world.json("list") or []}
     ends = {}
     for job, record in sorted(world.jobs.items()):
@@ -131,7 +138,10 @@ def check_jobs(world):
         code, out, err = world.ctl("watch", job, "-o", "json")
         if code not in (0, harness.JOB_FAILED, harness.JOB_CANCELLED):
             wrong.append(f"{job}: watch: {code}: {err}")
-        curve = curve_of([json.loads(line) for line in out.splitlines()], wrong, job)
+        events = [json.loads(line) for line in out.splitlines()]
+        curve = curve_of(events, wrong, job, record)
+        if record["least"]:
+            worlds.update(check_worlds(job, record, shown, events, wrong))
         if shown["state"] not in OVER:
             continue  # already reported
         check_reason(world, job, record, shown, wrong)
@@ -140,14 +150,55 @@ def check_jobs(world):
             wrong.append(f"{job}: SUCCEEDED, and its curve has the steps {sorted(curve)}")
         # Identical jobs have identical curves, whatever happened to them.
         for step, loss in curve.items():
-            same = curves.setdefault((record["kind"][0], step), (loss, job))
-            if same[0] != loss:
+            # A learning rate that follows a cosine depends on the number of steps.
+            kind = record["kind"] if record["least"] else record["kind"][0]
+            same = curves.setdefault((kind, step), (loss, job))
+            if not is_same(record, same[0], loss):
                 wrong.append(f"{job}: loss {loss} in step {step}; {same[1]} had {same[0]}")
         check_weights(world, job, record, shown, weights, wrong)
+        checkpoints += check_checkpoints(world, job, wrong)
     for job in sorted(set(listed) - set(world.jobs)):
         wrong.append(f"{job}: no client submitted it")
     world.say("chaos", f"{len(listed)} jobs: {dict(sorted(ends.items()))}")
+    kept = collections.Counter(record["settings"]["elastic.redundancy"] for job, record in world.jobs.items()
+                               if job in listed and record["least"])
+    world.say("chaos", f"elastic jobs, by redundancy: {dict(sorted(kept.items()))}; {checkpoints} checkpoints")
+    world.say("chaos", f"attempts of elastic jobs, by workers: {dict(sorted(worlds.items()))}")
     return wrong
+
+
+def check_worlds(job, record, shown, events, wrong):
+    """The numbers of workers with which an elastic job trained: in its range, and finally wanting
+    what was asked for last. Of calls at the same time, either may have been the last."""
+    least = record["least"]
+    texts = [event["state"]["reason"]["message"] for event in events
+             if event.get("state", {}).get("reason", {}).get("code") == "RUNNING"]
+    counts = collections.Counter(int(text.split()[2]) for text in texts if text.startswith("training on "))
+    if not set(counts) <= set(range(least, 4)):
+        wrong.append(f"{job}: trained with {dict(counts)} workers, least {least}, most 3")
+    asked = [(record["settings"]["workers"], 0, 0, 0), *record.get("resizes", [])]
+    begun = max(began for _, code, began, _ in asked if code == 0)
+    # A call without an answer may have been carried out, and so is one that the full disk did not
+    # take at first (1).
+    possible = {workers for workers, code, _, ended in asked if ended >= begun and
+                code in (0, harness.FAILED, harness.UNREACHABLE, harness.DEADLINE, 137)}
+    if int(shown["spec"]["workers"]) not in possible:
+        wrong.append(f"{job}: wants {shown['spec']['workers']} workers, asked for: {asked}")
+    return counts
+
+
+def check_checkpoints(world, job, wrong):
+    """Those that are listed are on the disk, unless the last attempt's rank 0 was killed before it
+    could report a newer one, for which it had removed them. Returns how many there are."""
+    rows = world.json("checkpoints", job) or []
+    directory = os.path.join(world.root, "state/jobs", job, "checkpoints")
+    whole = {name for name in (os.listdir(directory) if os.path.isdir(directory) else ())
+             if os.path.exists(os.path.join(directory, name, "manifest.json")) and name.startswith("step-")}
+    known = {os.path.basename(row["path"]) for row in rows}
+    for name in sorted(known - whole):
+        if not (world.kills and max(whole - known, default="") > name):
+            wrong.append(f"{job}: its checkpoint {name} is listed, but not on the disk: {sorted(whole)}")
+    return len(rows)
 
 
 def check_weights(world, job, record, shown, weights, wrong):
@@ -161,7 +212,7 @@ def check_weights(world, job, record, shown, weights, wrong):
     tensors, _ = harness.read_safetensors(path)
     os.unlink(path)
     same = weights.setdefault(record["kind"], (tensors, job))
-    if same[0] != tensors:
+    if same[0] != tensors and not record["least"]:
         wrong.append(f"{job}: its weights are not those of {same[1]}")
 
 

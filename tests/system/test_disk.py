@@ -64,6 +64,10 @@ class Disk(unittest.TestCase):
             model = 1199882 * 4  # MNIST's example, whose optimizer keeps two values per parameter
             self.assertGreater(needed, 5 * 3 * model + model)
             self.assertLess(needed, 5 * 3 * model + model + (2 << 20))
+            # All are kept; the last step's is counted once.
+            refused = self.submit(daemon, *checkpoints, "checkpoint.keep=0")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+            self.assertIn(", 6 checkpoints ", refused.stderr)
             taken = self.submit(daemon, *checkpoints, "checkpoint.keep=1")
             self.assertEqual(taken.returncode, 0, taken.stderr)
             first = json.loads(taken.stdout)["id"]

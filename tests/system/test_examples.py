@@ -110,6 +110,12 @@ class Examples(unittest.TestCase):
             objects = {(entry["kind"], entry["metadata"]["name"]): entry
                        for entry in yaml.safe_load_all(file)}
         self.assertEqual(len(objects), 8)
+        try:
+            import kubernetes_validate
+        except ImportError:  # not in Debian; pip install kubernetes-validate
+            kubernetes_validate = None
+        for entry in objects.values() if kubernetes_validate else ():
+            kubernetes_validate.validate(entry, kubernetes_validate.latest_version(), strict=True)
         pods = [entry["spec"]["template"] for entry in objects.values() if field(entry, "spec.template")]
         for (kind, name), entry in objects.items():
             version, required = KINDS[kind]

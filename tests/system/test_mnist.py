@@ -46,8 +46,7 @@ class Quickstart(unittest.TestCase):
 
             state, metadata = harness.load_state_dict(
                 os.path.join(directory, "mnist_cnn.safetensors"))
-            self.assertEqual(metadata["format"], "pt")
-            self.assertEqual(int(metadata["step"]), 469)
+            self.assertEqual(metadata, {"format": "pt"})
             model = reference.Net()
             model.load_state_dict(state, strict=True)
             accuracy, loss = reference.accuracy(model, MNIST)

@@ -81,6 +81,20 @@ class Offline(unittest.TestCase):
                      "integer, as the file's 8, found 'wide'", job=job)
         self.refused(1, ("--set", "model.args.widht=8"), "did you mean 'width'?", job=job)
 
+    def test_recomputation(self):
+        with open(os.path.join(self.directory, "job.yaml"), "w", encoding="utf-8") as file:
+            file.write("name: llama\nmodel: {file: model.yaml}\noptimizer: {type: sgd}\ntrain: {max_steps: 9}\n"
+                       "data: {format: text, path: a.txt, context: 128}\n")
+        shutil.copy(os.path.join(harness.SOURCE, "examples/llama/model.yaml"), self.directory)
+        nothing, cheap, everything = (
+            self.json("--set", f"fsdp.activation_checkpointing={modules}", "--set", f"fsdp.recompute={what}",
+                      job=os.path.join(self.directory, "job.yaml"))
+            for modules, what in (([], "all"), (["model.layers.*"], "cheap"), (["model.layers.*"], "all")))
+        memory = [answer["peak_bytes"] for answer in (everything, cheap, nothing)]
+        times = [answer["programs"][0]["estimate"]["step_seconds"] for answer in (nothing, cheap, everything)]
+        for ascending in (memory, times):
+            self.assertEqual(ascending, sorted(set(ascending)))
+
     def test_choice(self):
         """The printed job file is valid, and its own plan has the figures of the choice."""
         answer = self.json("--profile", "t4x4", "--auto")
@@ -103,6 +117,27 @@ class Offline(unittest.TestCase):
         self.refused(10, ("--profile", "t4x4", "--memory", "1MB", "--auto"), "no settings fit in 1.00 MB",
                      "those that need least", "parameters")
         self.refused(2, ("--profile", "t4x4", "--memory", "lots"), "lots", "80GB")
+
+    def test_numbers_of_workers_are_compared(self):
+        whole = self.json("--profile", "t4", "--workers", "2..6", "--set", "train.batch_size=16")
+        self.assertEqual([world["workers"] for world in whole["worlds"]], [2, 4, 6])
+        rates = {world["workers"]: world["samples_per_second"] for world in whole["worlds"]}
+        best = whole["world"]
+        for workers, rate in rates.items():
+            self.assertLessEqual(rate, rates[best] * 1.005, (workers, best))
+            alone = self.json("--profile", "t4", "--workers", str(workers), "--set",
+                              "train.batch_size=16")
+            [estimate] = [program["estimate"] for program in alone["programs"]
+                          if program["name"] == "train"]
+            self.assertAlmostEqual(rate, estimate["samples_per_second"], delta=rate * 1e-3)
+        text = plan("--profile", "t4", "--workers", "2..6", "--auto").stdout
+        self.assertIn("PER WORKER", text)
+        self.assertIn(f"workers: {self.json('--profile', 't4', '--workers', '2..6', '--auto')['world']}\n",
+                      text)  # the chosen job file has it
+        for bad in ("0", "4..2", "2..", "..4", "x", "2..99999"):
+            self.refused(2, ("--profile", "t4", "--workers", bad), "8..64", f"'{bad}'")
+        # what does not fit is listed; if nothing fits, the error is that of the largest
+        self.refused(10, ("--profile", "t4", "--memory", "1kB", "--workers", "2..4"), "1.00 kB")
 
     def test_odd_requests_for_a_choice(self):
         """Each is refused with figures, or answered."""
@@ -272,7 +307,7 @@ class Offline(unittest.TestCase):
         self.refused(2, ("--world", "5000"), "4096")
         self.refused(2, ("--profil", "h200"), "--profile")
         self.refused(2, ("-o", "xml"), "json", "xml")
-        self.refused(2, ("--workers", "cpu:2"), "--workers", "fsdpd plan")
+        self.refused(2, ("--runtime-dir", "x"), "--runtime-dir", "fsdpd plan")
         self.refused(2, ("--set", "train.epochz=1"), "epochz", "epochs")
         self.refused(2, ("another.yaml",), "unexpected argument", "another.yaml")
         self.refused(5, (), "missing.yaml", job="/missing.yaml")

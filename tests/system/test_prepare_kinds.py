@@ -205,6 +205,35 @@ class Hostile(Kinds):
                         self.assertIn(source, result.stderr)
 
 
+class Pairs(Kinds):
+    def test_texts_that_belong_together(self):
+        rows = [{"question": f"red {color}", "answer": "blue red green", "other": "green", "left": "out"}
+                for color in ("blue", "green", "red")] + [{"question": "red", "answer": 3}, {"question": ""}]
+        source = self.write("questions.jsonl", rows)
+        self.make("pairs", source, "questions", "--field", "question,answer", "--validation", "0")
+        root = self.root_of("questions")
+        self.assertEqual((root["kind"], root["texts"]), ("tokens", 2))
+        self.assertEqual(root["origin"]["records"], {"read": 5, "malformed": 2})
+        borders, tokens = self.array("questions", "documents"), self.array("questions", "tokens")
+        self.assertEqual(len(borders), 2 * 3 + 1)
+        documents = [tokens[int(begin):int(end)].tolist() for begin, end in zip(borders, borders[1:])]
+        self.assertEqual(documents[1], documents[3])
+        self.assertNotEqual(documents[0], documents[2])
+        shown = self.prepare("show", self.path("questions"), "-n", "1")
+        for words in ("6 documents (3 pairs)", "--- pair 0, question: ", "--- pair 0, answer: "):
+            self.assertIn(words, shown)
+        self.assertNotIn("pair 1", shown)
+        self.make("pairs", source, "three", "--field", "question,answer,other", "--validation", "0", "--max-length", "2")
+        self.assertEqual(self.root_of("three")["texts"], 3)
+        self.assertEqual(self.root_of("three")["origin"]["records"], {"read": 5, "cut": 3, "malformed": 2})
+        self.assertLessEqual(numpy.diff(self.array("three", "documents").astype(int)).max(), 2)
+        self.make("pairs", source, "short", "--field", "question,answer", "--validation", "0", "--max-length", "2",
+                  "--long", "drop", code=2)
+        for fields in ("question", "question,question", "question,"):
+            refused = self.make("pairs", source, "none", "--field", fields, code=2)
+            self.assertIn("--field: expected 2 to 16 different fields", refused)
+
+
 class Classify(Kinds):
     def test_numbers_and_names(self):
         source = self.write("numbers.jsonl", [{"text": "red", "label": label} for label in (7, "3", 300, True)])
@@ -225,6 +254,34 @@ class Classify(Kinds):
             self.assertIn(words, shown)
         mixed = self.write("mixed.jsonl", [{"text": "red", "label": label} for label in ("no", 3)])
         self.assertIn("both names and numbers", self.make("classify", mixed, "mixed", "--validation", "0", code=2))
+
+    def test_several_labels(self):
+        records = [{"text": "red", "topics": topics} for topics in (["b", "a"], [], "c, a", ["d"], None, [None])]
+        source = self.write("topics.jsonl", records)
+        several = ("--targets", "labels", "--label", "topics", "--validation", "0")
+        error = self.make("classify", source, "topics", *several, code=2)
+        self.assertIn("--targets labels: --classes lists the labels in order", error)
+        self.make("classify", source, "topics", *several, "--classes", "a,b,c")
+        targets = self.array("topics", "targets")
+        self.assertEqual((targets.dtype, targets.tolist()), (numpy.float32, [[1, 1, 0], [0, 0, 0], [1, 0, 1]]))
+        root = self.root_of("topics")
+        self.assertEqual((root["origin"]["names"], root["origin"]["records"]), (["a", "b", "c"], {"read": 6, "malformed": 3}))
+        self.assertNotIn("classes", root)
+        shown = self.prepare("show", self.path("topics"), "--check")
+        for words in ("  a: from 0 to 1, mean 0.666667", "--- document 0, a, b: 2 tokens", "--- document 1, none: 2 tokens",
+                      "malformed: its label is d, which is not among --classes", "malformed: its topics is not a list of labels"):
+            self.assertIn(words, shown)
+
+    def test_several_numbers(self):
+        source = self.write("sizes.jsonl", [{"text": "red", "wide": 1.5, "high": "-2"}, {"text": "red", "wide": 3}])
+        error = self.make("classify", source, "sizes", "--label", "wide,high", code=2)
+        self.assertIn("--label: expected one field, or different ones with --targets float", error)
+        self.make("classify", source, "sizes", "--label", "wide,high", "--targets", "float", "--validation", "0")
+        self.assertEqual(self.array("sizes", "targets").tolist(), [[1.5, -2]])
+        self.assertEqual(self.root_of("sizes")["origin"]["names"], ["wide", "high"])
+        shown = self.prepare("show", self.path("sizes"))
+        for words in ("  high: from -2 to -2, mean -2", "--- document 0, 1.5, -2: 2 tokens", "its high is no number"):
+            self.assertIn(words, shown)
 
     def test_a_source_for_validation(self):
         train = self.write("train.jsonl", [{"text": "red", "label": "b"}] * 3)

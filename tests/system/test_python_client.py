@@ -5,6 +5,7 @@ the program of its README runs. $FSDPD_PYTHON may name a Python that has the pac
 import glob
 import importlib.util
 import inspect
+import json
 import os
 import re
 import shutil
@@ -66,7 +67,7 @@ class Client(unittest.TestCase):
         sys.path.insert(0, cls.site)
         global fsdpd, api
         import fsdpd
-        from fsdpd.v1 import control_pb2 as api
+        import fsdpd.messages as api
         cls.daemon = harness.Daemon()
         cls.client = fsdpd.connect(cls.daemon.address, timeout=harness.PATIENCE)
         shutil.copy(os.path.join(harness.SOURCE, "examples/mnist/net.yaml"), cls.directory)
@@ -155,6 +156,26 @@ class Client(unittest.TestCase):
                 unreachable.job("mnist-1")
             self.assertEqual(raised.exception.code, grpc.StatusCode.UNAVAILABLE)
 
+    def test_lists_are_iterated_over_all_pages(self):
+        client = self.client
+        ids = [client.submit(self.job, f"labels.part={number}", "labels.of=list", hold=True).id for number in range(5)]
+        for size in (0, 1, 2):
+            self.assertEqual([job.id for job in client.jobs(labels={"of": "list"}, page_size=size)], ids[::-1])
+            self.assertEqual([worker.id for worker in client.workers(page_size=size)],
+                             [worker["id"] for worker in json.loads(self.daemon.ctl("workers", "-o", "json").stdout)])
+            self.assertEqual([family.path for family in client.families(page_size=size)],
+                             [family["path"] for family in json.loads(self.daemon.ctl("families", "-o", "json").stdout)])
+            self.assertEqual(list(client.checkpoints(ids[0], page_size=size)), [])
+        found = client.jobs(states=[api.JOB_STATE_QUEUED], labels={"part": "3"})
+        self.assertEqual(next(found).id, ids[3])
+        for id in ids:
+            self.assertEqual(client.cancel(id).state, api.JOB_STATE_CANCELLED)
+        for size in (0, 1):
+            self.assertEqual([entry.reason.code for entry in client.history(ids[0], page_size=size)], ["CANCELLED", "HELD"])
+        with self.assertRaises(fsdpd.Error) as raised:
+            next(client.history("none-7"))
+        self.assertEqual(raised.exception.code, grpc.StatusCode.NOT_FOUND)
+
     def test_watching_continues_after_a_restart(self):
         job = self.client.submit(self.job, "train.max_steps=0", "train.epochs=1000")
         sequences, restarted = [], False
@@ -169,6 +190,68 @@ class Client(unittest.TestCase):
                 self.client.cancel(job.id)
         self.assertEqual(sequences, sorted(set(sequences)))
         self.assertEqual(self.client.job(job.id).state, api.JOB_STATE_CANCELLED)
+
+    def test_a_job_is_held_paused_and_resumed(self):
+        client = self.client
+        job = client.submit(self.job, "train.max_steps=0", "train.epochs=100000", hold=True)
+        self.assertEqual(client.job(job.id).reason.code, "HELD")
+        self.assertEqual(client.set_priority(job.id, 3).priority, 3)
+        self.assertEqual(client.release(job.id).held_by, "")
+        self.daemon.wait_step(job.id, 3)
+        checkpoint = client.checkpoint(job.id)
+        self.assertGreater(checkpoint.step, 0)
+        self.assertEqual(len(client.diagnose(job.id, stacks=False).ranks), 2)
+        self.assertEqual({chunk.rank for chunk in client.trace(job.id, 2)}, {0, 1})
+        policy = api.WrapSpec(policy=api.WRAP_POLICY_NONE)
+        self.assertEqual(client.set_wrap(job.id, policy).spec.fsdp.wrap.policy, api.WRAP_POLICY_NONE)
+        with self.assertRaises(fsdpd.Error) as raised:
+            client.resume(job.id)
+        self.assertEqual(raised.exception.reason, "JOB_CANNOT_RESUME")
+        with self.assertRaises(fsdpd.Error) as raised:
+            client.resize(job.id, 1)
+        self.assertIn("elastic", str(raised.exception))
+        client.pause(job.id)
+        self.daemon.wait_state(job.id, "PAUSED")
+        step = client.job(job.id).step
+        with self.assertRaises(TypeError):
+            client.resume(job.id, None, "train.epochs=2")
+        with self.assertRaises(fsdpd.Error) as raised:
+            client.resume(job.id, self.job, "train.seed=9")
+        self.assertEqual((raised.exception.reason, raised.exception.field), ("SETTING_IS_FIXED", "train.seed"))
+        resumed = client.resume(job.id, self.job, f"train.max_steps={step + 5}")
+        self.assertEqual((resumed.spec.train.max_steps, resumed.reason.code), (step + 5, "RESUMED"))
+        self.assertEqual(client.wait(job.id).step, step + 5)
+        rows = [row.event.metrics.step for row in client.metrics(job.id) if row.event.HasField("metrics")]
+        self.assertEqual(rows[-1], step + 5)
+        self.assertEqual(rows, sorted(rows))
+        lines = list(client.logs(job.id))
+        behind = [line.position for line in client.logs(job.id, after=lines[-3].position)]
+        self.assertEqual(behind[:2], [line.position for line in lines[-2:]])
+        self.assertEqual({line.rank for line in client.logs(job.id, rank=-1, tail=2)}, {-1})
+        client.forget(job.id)
+        with self.assertRaises(fsdpd.Error):
+            next(client.logs(job.id))
+
+    def test_workers_are_drained(self):
+        client = self.client
+        self.assertEqual((client.version().workers, client.version().refuses), (2, ""))
+        worker = self.daemon.worker_list()[0]["id"]
+        self.assertEqual([drained.id for drained in client.drain(worker)], [worker])
+        self.daemon.wait_for(
+            lambda: sorted(other["state"] for other in self.daemon.worker_list()) == ["drained", "idle"],
+            harness.PATIENCE, "a drained worker")
+        self.assertEqual([drained.id for drained in client.undrain(worker)], [worker])
+
+    def test_the_readme_lists_every_method(self):
+        with open(os.path.join(self.site, "fsdpd/client.py"), encoding="utf-8") as file:
+            used = set(re.findall(r"self\.stub\.(\w+)", file.read()))
+        service = importlib.import_module("fsdpd.v1.control_pb2").DESCRIPTOR.services_by_name["Control"]
+        self.assertLessEqual(used, {method.name for method in service.methods})
+        with open(README, encoding="utf-8") as file:
+            rows = [line.split(" | ")[0] for line in file if line.startswith("| `")]
+        shown = set(re.findall(r"[`, ](\w+)\(", "".join(rows)))
+        public = {name for name, _ in inspect.getmembers(fsdpd.Client, inspect.isfunction) if not name.startswith("_")}
+        self.assertEqual(shown, public - {"close", "call", "pages", "stream", "pull_chunks"})
 
     def test_the_program_of_the_readme(self):
         try:
@@ -197,7 +280,7 @@ class Client(unittest.TestCase):
 
     def test_it_is_typed(self):
         self.assertTrue(os.path.exists(os.path.join(self.site, "fsdpd/py.typed")))
-        self.assertTrue(os.path.exists(os.path.join(self.site, "fsdpd/v1/control_pb2.pyi")))
+        self.assertTrue(os.path.exists(os.path.join(self.site, "fsdpd/v1/spec_pb2.pyi")))
         for function in (fsdpd.connect, *(member for name, member in inspect.getmembers(fsdpd.Client, inspect.isfunction)
                                           if not name.startswith("_"))):
             parameters = set(inspect.signature(function).parameters) - {"self"}

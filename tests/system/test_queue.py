@@ -353,27 +353,55 @@ class Queue(unittest.TestCase):
 
 class WithoutWorkers(unittest.TestCase):
     def test_submit(self):
-        """A job that is submitted before there is a worker is planned when one comes."""
-        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as config:
-            config.write("limits:\n  plan_wait_seconds: 0.1\n")
-            config.flush()
-            with harness.Daemon(workers=0, arguments=["--config", config.name]) as daemon:
-                good = daemon.submit("workers=1", SHORT)
-                bad = daemon.submit("workers=1", SHORT, "fsdp.wrap.policy=units",
-                                    "fsdp.wrap.units=[nonsense]")
-                for job in (good, bad):
-                    shown = daemon.show(job)
-                    self.assertEqual((shown["state"], shown["reason"]["code"], shown["plan"]),
-                                     ("QUEUED", "WAITING_FOR_WORKERS", None))
-                result = daemon.ctl("plan", harness.JOB, "--set", f"data.dir={daemon.data}")
-                self.assertEqual(result.returncode, harness.CONFLICT, result.stderr)
-                self.assertIn("no worker is attached", result.stderr)
-                daemon.start_worker("test/cpu:0")
-                daemon.wait_state(good, "SUCCEEDED")
-                self.assertEqual(daemon.show(good)["plan"]["world"], 1)
-                daemon.wait_state(bad, "FAILED")
-                self.assertEqual(daemon.show(bad)["reason"]["code"], "INVALID_ARGUMENT")
-                self.assertIn("nonsense", daemon.show(bad)["reason"]["message"])
+        """A job that is submitted before there is a worker is checked, and planned when one comes."""
+        with harness.Daemon(workers=0) as daemon:
+            good = daemon.submit("workers=1", SHORT)
+            shown = daemon.show(good)
+            self.assertEqual((shown["state"], shown["reason"]["code"], shown["plan"]),
+                             ("QUEUED", "WAITING_FOR_WORKERS", None))
+            result = daemon.ctl("submit", harness.JOB, "--set", "fsdp.wrap.policy=units",
+                                "--set", "fsdp.wrap.units=[nonsense]")
+            self.assertEqual(result.returncode, harness.FAILED, result.stderr)
+            self.assertIn("'nonsense', which Net does not have", result.stderr)
+            result = daemon.ctl("plan", harness.JOB, "--set", f"data.dir={daemon.data}")
+            self.assertEqual(result.returncode, harness.CONFLICT, result.stderr)
+            self.assertIn("no worker is attached", result.stderr)
+            # Data that only workers could have are found missing by them.
+            absent = daemon.submit("workers=1", SHORT, "data.dir=/nowhere")
+            daemon.start_worker("test/cpu:0")
+            daemon.wait_state(good, "SUCCEEDED")
+            plan = daemon.show(good)["plan"]
+            self.assertEqual((plan["world"], plan["offline"]), (1, False))
+            daemon.wait_state(absent, "FAILED")
+            self.assertIn("/nowhere", daemon.show(absent)["reason"]["message"])
+
+    def test_profile(self):
+        """With a profile the answer has a plan, and what cannot fit is refused."""
+        note = "planned for t4, no worker is attached"
+        with harness.Daemon(workers=0, arguments=["--profile", "t4"]) as daemon:
+            job = daemon.submit("workers=1", SHORT)
+            shown = daemon.show(job)
+            self.assertEqual((shown["plan"]["offline"], shown["plan"]["device"]), (True, "t4"))
+            self.assertIn(note, " ".join(shown["plan"]["notes"]))
+            self.assertGreater(int(shown["steps"]), 0)  # the data are on this host
+            result = daemon.ctl("submit", harness.JOB, "--set", "train.batch_size=1000000")
+            self.assertEqual(result.returncode, 10, result.stderr)
+            self.assertIn("no worker is attached; planned for t4, the configured profile: ",
+                          result.stderr)
+            result = daemon.ctl("plan", harness.JOB)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn(note, result.stdout)
+            daemon.start_worker("test/cpu:0")
+            daemon.wait_state(job, "SUCCEEDED")
+            plan = daemon.show(job)["plan"]
+            self.assertEqual((plan["offline"], plan["device"]), (False, "cpu"))
+
+    def test_wrong_profile(self):
+        result = subprocess.run([harness.FSDPD, "coordinator", "--profile", "h1000"], text=True,
+                                stderr=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("profile: ", result.stderr)
+        self.assertIn("h100", result.stderr)
 
 
 if __name__ == "__main__":

@@ -303,9 +303,8 @@ class Users(Case):
         self.before = self.state()
 
     def test_not_a_worker(self):
-        script = ("import sys; sys.path[:0] = sys.argv[1:3]; import grpc, wire, harness\n"
-                  "control, link = wire.importlib.import_module('fsdpd.v1.control_pb2'), "
-                  "wire.importlib.import_module('fsdpd.v1.worker_pb2')\n"
+        script = ("import sys; sys.path.insert(0, sys.argv[2]); import grpc, wire, harness\n"
+                  "control, link = wire.load(sys.argv[1])\n"
                   "channel = grpc.insecure_channel(sys.argv[3])\n"
                   "for method in wire.methods(control, link):\n"
                   "    if method.for_workers: print(method.call(channel, b'')[0].name)\n")

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """examples/slurm under Slurm itself: Debian's munged, slurmctld and two slurmd, each slurmd on a host
 of its own, which is a network namespace. A job trains on both nodes and leaves its weights; another
-one is cancelled, and ends within its grace. Neither leaves anything behind."""
+one is cancelled, and ends within its grace. An elastic one loses a node that is drained, later one
+that is preempted, gets each back, and completes. None leaves anything behind."""
 
+import glob
+import json
 import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -14,10 +19,12 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 import test_two_hosts
+from elastic_jobs import SETTINGS
 
 PROGRAMS = ("ip", "unshare", "munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "scontrol")
 SCRIPT = os.path.join(harness.SOURCE, "examples/slurm/fsdpd.sbatch")
 NODES = ("node1", "node2")
+ELASTIC_STEPS = 200
 
 CONFIGURATION = """
 ClusterName=fsdpd
@@ -208,6 +215,87 @@ class Slurm(unittest.TestCase):
         self.cluster.run("scancel", number)
         self.wait_end(number, "CANCELLED")
         self.assertFalse(os.path.exists(weights))
+
+    def ctl(self, *arguments):
+        """fsdpctl at the coordinator of the only running job."""
+        (socket,) = glob.glob(os.path.join(self.root, "fsdpd-*/run/fsdpd.sock"))
+        result = subprocess.run([harness.FSDPCTL, "--address", "unix:" + socket, *arguments],
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                timeout=harness.PATIENCE)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def wait_world(self, world, lead=3):
+        """The job trains on that many nodes, and has done some steps there."""
+        def trains():
+            if not glob.glob(os.path.join(self.root, "fsdpd-*/run/fsdpd.sock")):
+                return None
+            if not json.loads(self.ctl("list", "-o", "json")):
+                return None
+            shown = json.loads(self.ctl("show", "train", "-o", "json"))
+            self.assertIn(shown["state"], ("QUEUED", "STARTING", "RUNNING"), shown)
+            if shown["state"] != "RUNNING" or len(shown["workers"]) != world:
+                return None
+            return shown
+        first = int(self.cluster.wait_for(trains, f"the job to train on {world} nodes")["step"])
+        self.cluster.wait_for(lambda: (shown := trains()) and int(shown["step"]) >= first + lead,
+                              f"steps on {world} nodes")
+
+    def worker_pid(self, name):
+        for worker in json.loads(self.ctl("workers", "-o", "json")):
+            if worker["id"] == name:
+                return int(worker["pid"])
+        return 0
+
+    def end_worker(self, name):
+        """SIGTERM, as processes of a node get before it goes down; the worker ends within its grace."""
+        os.kill(self.worker_pid(name), signal.SIGTERM)
+        self.cluster.wait_for(lambda: not self.worker_pid(name), f"{name} to leave")
+
+    def give_back(self, number, node):
+        """A worker on this node again, as a further step of the same allocation."""
+        (tls,) = glob.glob(os.path.join(self.root, ".fsdpd-tls-*"))
+        self.cluster.spawn(*self.cluster.on(
+            "node1", "srun", f"--jobid={number}", "--overlap", f"--nodelist={node}", "--nodes=1",
+            "--ntasks=1", "fsdpd", "worker", "--config=", "--coordinator", "node1:9436",
+            "--data-root", self.root, "--threads", "1", "--id", f"slurm/{node}/cpu:0",
+            "--tls-ca", f"{tls}/ca/ca.crt", "--tls-certificate", f"{tls}/worker-slurm.crt",
+            "--tls-key", f"{tls}/worker-slurm.key"))
+
+    def test_elastic(self):
+        weights, lent = os.path.join(self.root, "weights.safetensors"), "slurm/node2/cpu:0"
+        settings = (*SETTINGS, f"train.max_steps={ELASTIC_STEPS}", "train.log_interval=10",
+                    "elastic={min_workers: 1, max_workers: 2}", "schedule.total_steps=100000",
+                    f"data.path={self.root}/text.txt", f"checkpoint.directory={self.root}/checkpoints",
+                    "checkpoint.every_steps=100")
+        os.mkdir(os.path.join(self.root, "checkpoints"))
+        number = self.cluster.submit(harness.draw_text_job(self.root), weights,
+                                     *(word for setting in settings for word in ("--set", setting)))
+        self.wait_world(2)
+        # A node is drained: its worker first, which costs no step.
+        self.cluster.run("scontrol", "update", "nodename=node2", "state=drain", "reason=maintenance")
+        self.ctl("drain", lent, "--now")
+        self.wait_world(1)
+        self.end_worker(lent)
+        self.cluster.run("scontrol", "update", "nodename=node2", "state=resume")
+        self.ctl("undrain", lent)
+        self.give_back(number, "node2")
+        self.wait_world(2)
+        # It is preempted without that: its worker has SIGTERM and its grace, no more.
+        self.end_worker(lent)
+        self.wait_world(1)
+        self.give_back(number, "node2")
+        self.wait_world(2)
+        history = json.loads(self.ctl("history", "train", "-o", "json"))
+        self.wait_end(number, "COMPLETED")
+        self.assertTrue(harness.read_safetensors(weights)[0])
+        running = [entry["reason"]["message"] for entry in history
+                   if entry["reason"]["code"] == "RUNNING"]
+        worlds = [int(re.match(r"training on (\d)", text).group(1)) for text in running]
+        lost = [int(re.search(r"(\d+) steps? lost", text).group(1)) for text in running[1:]]
+        self.assertEqual(worlds, [2, 1, 2, 1, 2], running)
+        self.assertEqual(lost[:2] + lost[3:], [0, 0, 0], running)
+        print(*running, sep="\n", file=sys.stderr)
 
 
 if __name__ == "__main__":

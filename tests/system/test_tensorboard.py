@@ -130,6 +130,7 @@ class TensorBoard(unittest.TestCase):
         step, accuracy = by_tag["test/accuracy"][-1]
         self.assertEqual(step, int(job["step"]))
         self.assertAlmostEqual(accuracy, job["metrics"]["accuracy"], places=6)
+        self.assertAlmostEqual(by_tag["test/f1"][-1][1], job["metrics"]["test_scores"]["f1"], places=6)
         self.assertAlmostEqual(by_tag["test/loss"][-1][1], job["metrics"]["test_loss"], places=5)
         self.assertTrue(all(value > 0 for _, value in by_tag["train/gradient_norm"]))
         self.assertTrue(all(math.isfinite(v) for values in by_tag.values() for _, v in values))

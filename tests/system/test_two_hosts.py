@@ -3,9 +3,11 @@
 both, mutual TLS between them, a job across them; the cable between them unplugged for ten seconds,
 and for good."""
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -38,16 +40,19 @@ class Hosts:
             for name in self.names.values():
                 ip("netns", "add", name)
                 self.made.append(name)
-            ip("link", "add", self.links["node1"], "netns", self.names["node1"], "type", "veth",
-               "peer", "name", self.links["node2"], "netns", self.names["node2"])
-            for node, name in self.names.items():
-                ip("-n", name, "address", "add", f"{self.addresses[node]}/24", "dev",
-                   self.links[node])
+            for name in self.names.values():
                 ip("-n", name, "link", "set", "lo", "up")
-                ip("-n", name, "link", "set", self.links[node], "up")
+            self.lay_cable(self.links, self.addresses)
         except (OSError, subprocess.CalledProcessError) as error:
             self.close()
             raise OSError(str(getattr(error, "stderr", None) or error)) from error
+
+    def lay_cable(self, links, addresses):
+        ip("link", "add", links["node1"], "netns", self.names["node1"], "type", "veth",
+           "peer", "name", links["node2"], "netns", self.names["node2"])
+        for node, name in self.names.items():
+            ip("-n", name, "address", "add", f"{addresses[node]}/24", "dev", links[node])
+            ip("-n", name, "link", "set", links[node], "up")
 
     def on(self, node, *arguments):
         """The command line that runs on this host, under the host's name."""
@@ -64,7 +69,17 @@ class Hosts:
                                 self.links[node]], check=True, stdout=subprocess.PIPE, text=True)
         return json.loads(shown.stdout)[0]["stats64"]["tx"]["bytes"]
 
+    def end_processes(self):
+        """Ends what still runs on the hosts, such as the steps of a Slurm job."""
+        for name in self.made:
+            found = subprocess.run(["ip", "netns", "pids", name], stdout=subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL, text=True)
+            for pid in found.stdout.split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+
     def close(self):
+        self.end_processes()
         for name in self.made:  # the cable goes with them
             subprocess.run(["ip", "netns", "delete", name], stdout=subprocess.DEVNULL,
                            stderr=subprocess.DEVNULL)
@@ -73,6 +88,11 @@ class Hosts:
 
 class TwoHosts(unittest.TestCase):
     reattach_seconds = 60  # the default
+    limits = {"FSDPD_LIMITS_SILENCE_SECONDS": str(SILENCE_S)}
+
+    def worker_address(self, node):
+        """The address at which the worker of this host is reached by the other."""
+        return self.hosts.addresses[node]
 
     def setUp(self):
         if not shutil.which("ip") or not shutil.which("unshare"):
@@ -94,15 +114,15 @@ class TwoHosts(unittest.TestCase):
         self.addCleanup(self.log.close)
         self.start("node1", harness.FSDPD, "--workers", "none", "--runtime-dir", self.root + "/run",
                    "--state-dir", self.root + "/state", "--data-root", self.data, "--listen",
-                   self.address, *test_tls.tls_flags(server),
-                   FSDPD_LIMITS_SILENCE_SECONDS=str(SILENCE_S),
+                   self.address, *test_tls.tls_flags(server), **self.limits,
                    FSDPD_LIMITS_REATTACH_SECONDS=str(self.reattach_seconds))
         self.wait(lambda: self.ctl("node2", "version").returncode == 0, 20, "fsdpd to serve")
         # One attaches over its host's socket, and gives the address at which the other reaches it.
         self.start("node1", harness.FSDPD, "worker", "--coordinator",
-                   f"unix:{self.root}/run/fsdpd.sock", "--address", self.hosts.addresses["node1"],
+                   f"unix:{self.root}/run/fsdpd.sock", "--address", self.worker_address("node1"),
                    "--data-root", self.data, "--threads", "1")
         self.far = self.start("node2", harness.FSDPD, "worker", "--coordinator", self.address,
+                              "--address", self.worker_address("node2"),
                               "--data-root", self.data, "--threads", "1",
                               *test_tls.tls_flags(authority.issue("worker", "node2")))
         self.wait(lambda: len(self.json("workers")) == 2, 20, "two workers to attach")

@@ -3,6 +3,7 @@
 refusal."""
 
 import array
+import json
 import os
 import shutil
 import sys
@@ -38,10 +39,9 @@ class Wrap(unittest.TestCase):
         return os.path.join(self.directory, name)
 
     def pull(self, job, name):
-        pulled = self.daemon.ctl("pull", job, "-o", self.path(name))
+        pulled = self.daemon.ctl("pull", job, "-o", self.path(name), "--format", "json")
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
-        tensors, metadata = harness.read_safetensors(self.path(name))
-        return tensors, int(metadata["step"])
+        return harness.read_safetensors(self.path(name))[0], int(json.loads(pulled.stdout)["step"])
 
     def units(self, job):
         return [unit["name"] for unit in self.daemon.json("wrap", "show", job)["units"]]
@@ -72,7 +72,7 @@ class Wrap(unittest.TestCase):
             while not over.is_set():
                 pulled = self.daemon.ctl("pull", job, "-o", self.path("loading"))
                 if pulled.returncode == 0:
-                    pulls.append(harness.read_safetensors(self.path("loading"))[1]["step"])
+                    pulls.append(len(harness.read_safetensors(self.path("loading"))[0]))
                 elif not over.is_set():
                     failures.append(pulled.stderr)
 

@@ -1,12 +1,14 @@
 """The API at the level of the wire, for tests that misuse it: every method by name, messages by
 protoc, and hand-written HTTP/2 frames."""
 
+import glob
 import importlib
 import os
 import shutil
 import struct
 import subprocess
 import sys
+import types
 
 import harness
 
@@ -18,11 +20,19 @@ def generate(directory):
         print("protoc is missing: apt-get install protobuf-compiler")
         sys.exit(77)
     subprocess.run(["protoc", f"--proto_path={sources}", f"--python_out={directory}",
-                    os.path.join(sources, "fsdpd/v1/control.proto"),
-                    os.path.join(sources, "fsdpd/v1/worker.proto")], check=True)
+                    *glob.glob(os.path.join(sources, "fsdpd/v1/*.proto"))], check=True)
+    return load(directory)
+
+
+def load(directory):
+    """The services of users and of workers: two namespaces, each with all messages and enums, and
+    with its service in DESCRIPTOR."""
     sys.path.insert(0, directory)
-    return (importlib.import_module("fsdpd.v1.control_pb2"),
-            importlib.import_module("fsdpd.v1.worker_pb2"))
+    modules = {name: importlib.import_module(f"fsdpd.v1.{name[:-3]}")
+               for name in sorted(os.listdir(os.path.join(directory, "fsdpd/v1"))) if name.endswith("_pb2.py")}
+    everything = {key: value for module in modules.values() for key, value in vars(module).items()}
+    return tuple(types.SimpleNamespace(**{**everything, "DESCRIPTOR": modules[name].DESCRIPTOR})
+                 for name in ("control_pb2.py", "worker_pb2.py"))
 
 
 def generate_details():

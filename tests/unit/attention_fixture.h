@@ -11,14 +11,18 @@
 struct world {
     struct op_desc desc;
     struct area inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
-    uint64_t seed, step;
+    uint64_t seed, step, first_sample;
     uint32_t rank;
     double tolerance; /* in addition to that of any sum */
 };
 
 static struct kernel_call call_of(const struct world *world)
 {
-    struct kernel_call call = {.seed = world->seed, .step = world->step, .rank = world->rank};
+    struct kernel_call call = {.seed = world->seed,
+                               .step = world->step,
+                               .rank = world->rank,
+                               .first_sample = world->first_sample,
+                               .sample_elements = 7};
     for (int i = 0; i < OP_MAX_INPUTS; i++) call.inputs[i] = world->inputs[i].memory;
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) call.outputs[i] = world->outputs[i].memory;
     return call;
@@ -69,6 +73,23 @@ static void world_run(const struct world *world, enum kernel_library library)
 }
 
 /* Attention. */
+
+/* Padding before, after, anywhere, or everywhere. */
+static void fill_mask(struct random *random, const struct world *world, int input)
+{
+    if (!world->desc.input_present[input]) return;
+    uint8_t *mask = world->inputs[input].memory;
+    int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t kind = random_between(random, 0, 5), edge = random_between(random, 0, time);
+        for (int64_t j = 0; j < time; j++)
+            mask[b * time + j] = (uint8_t)(kind == 0   ? j < edge
+                                           : kind == 1 ? j >= edge
+                                           : kind == 2 ? 0
+                                           : kind == 3 ? j / 64 % 2 == edge % 2 /* whole blocks */
+                                                       : random_bool(random));
+    }
+}
 
 struct attention_case {
     int64_t batch, time, kv_heads, group, head_dim;
@@ -133,6 +154,7 @@ static void fill_attention_backward(struct random *random, struct world *world,
 {
     world->desc = attention_backward_desc(&forward->desc);
     world->seed = forward->seed, world->step = forward->step, world->rank = forward->rank;
+    world->first_sample = forward->first_sample;
     world->tolerance = 2 * forward->tolerance;
     world_fill(random, world);
     for (int i = 0; i < 3; i++)

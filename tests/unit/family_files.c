@@ -29,10 +29,19 @@ static const struct hf_family *find(const char *type)
     return NULL;
 }
 
+static void forget(int index)
+{
+    free(kept[index].type);
+    hf_family_free(kept[index].family);
+    kept_count--;
+    memmove(&kept[index], &kept[index + 1], (size_t)(kept_count - index) * sizeof *kept);
+}
+
+/* The oldest makes room: a fuzzer makes up architectures without end. */
 static status_t keep(const char *type, const char *text, const char *file,
                      const struct hf_family **family)
 {
-    if (kept_count == KEPT_MAX) abort();
+    if (kept_count == KEPT_MAX) forget(0);
     TRY(hf_family_parse(text, strlen(text), file, &kept[kept_count].family));
     kept[kept_count].type = mem_strdup(type);
     *family = kept[kept_count++].family;
@@ -67,9 +76,12 @@ static status_t find_or_keep(const char *key, const char *type, const char *json
     status_t status = NULL;
     if (*family == NULL) {
         status = status_wrap(hf_family_find(dirs, 1, type, &text), "%s", file);
-        if (status == NULL) status = keep(key, text, "a family", family);
-        if (status == NULL)
-            status = hf_family_choose(kept[kept_count - 1].family, json, length, file);
+        if (status == NULL) {
+            status = keep(key, text, "a family", family);
+            if (status == NULL)
+                status = hf_family_choose(kept[kept_count - 1].family, json, length, file);
+            if (status != NULL && *family != NULL) forget(kept_count - 1);
+        }
     }
     free(text);
     free(dir);

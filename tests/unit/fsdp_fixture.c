@@ -81,23 +81,6 @@ int fixture_conv(struct model *model, int parent, const char *name, int64_t in, 
     return m;
 }
 
-void fixture_model_free(struct model *model)
-{
-    for (int m = 0; m < model->module_count; m++) {
-        struct module *module = &model->modules[m];
-        free(module->path);
-        free(module->name);
-        free(module->type);
-        free(module->print);
-        free(module->children);
-        free(module->parameters);
-    }
-    for (int p = 0; p < model->parameter_count; p++) free(model->parameters[p].name);
-    free(model->modules);
-    free(model->parameters);
-    free(model);
-}
-
 struct model *fixture_mnist(void)
 {
     struct model *model = fixture_model_new("Net");
@@ -502,15 +485,6 @@ struct graph *fixture_mnist_graph(const struct model *model, int64_t n, bool tra
     finish(&g, y, n, 10, train);
     if (train) differentiate(&g, NULL);
     return growing_end(&g);
-}
-
-void fixture_graph_free(struct graph *graph)
-{
-    for (int v = 0; v < graph->value_count; v++) free(graph->values[v].name);
-    for (int o = 0; o < graph->op_count; o++) free(graph->ops[o].name);
-    free(graph->values);
-    free(graph->ops);
-    free(graph);
 }
 
 /* ---- Lowerings ---- */

@@ -19,7 +19,6 @@ int fixture_parameter(struct model *model, int module, const char *name, const i
 int fixture_linear(struct model *model, int parent, const char *name, int64_t in, int64_t out);
 int fixture_conv(struct model *model, int parent, const char *name, int64_t in, int64_t out,
                  int64_t kernel);
-void fixture_model_free(struct model *model);
 
 struct model *fixture_mnist(void);
 /* GPT-2 124M as nanoGPT builds it: transformer is a ModuleDict, the head is tied to wte. */
@@ -37,7 +36,6 @@ struct model *fixture_random_model(struct fixture_random *random);
 struct graph *fixture_random_graph(struct fixture_random *random, const struct model *model,
                                    int64_t batch, bool train);
 struct graph *fixture_mnist_graph(const struct model *model, int64_t batch, bool train);
-void fixture_graph_free(struct graph *graph);
 
 /* Views for reshapes and in-place element-wise ops; `random` (may be NULL) omits some and adds
  * scratch memory. */

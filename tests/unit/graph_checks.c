@@ -87,7 +87,7 @@ void assert_dump(const struct graph *graph, const char *expected)
 void assert_golden(const struct graph *graph, const char *name)
 {
     char *dump = graph_dump(graph);
-    if (getenv("UPDATE_GOLDEN")) {
+    if (getenv("FSDPD_UPDATE_GOLDEN")) {
         char *path = source_path(name);
         status_t status = file_write_atomic(path, dump, strlen(dump), 0644);
         ck_assert_msg(!status, "%s", status_message(status));

@@ -1,7 +1,7 @@
 /*
  * Shared by tests of graphs: building them, their invariants, and their dumps against golden files
- * (tests/golden/graph-*.txt; UPDATE_GOLDEN=1 in the environment rewrites them). $srcdir is the
- * place of these. Needs Check.
+ * (tests/golden/graph-*.txt; FSDPD_UPDATE_GOLDEN=1 in the environment rewrites them). $srcdir is
+ * the place of these. Needs Check.
  */
 #ifndef FSDPD_TESTS_GRAPH_CHECKS_H
 #define FSDPD_TESTS_GRAPH_CHECKS_H

@@ -104,8 +104,10 @@ static struct op_desc desc_of(enum op_kind kind)
     if (kind == OP_ATTENTION_BACKWARD) desc.input_present[7] = desc.output_present[3] = false;
     /* Only in rows of several documents. */
     int last = desc.input_count - 1;
-    if (last > 0 && strcmp(info->input_names[last], "starts") == 0)
+    if (last > 0 && strcmp(info->inputs[last].name, "starts") == 0)
         desc.input_present[last] = false;
+    /* Only of a batch of all ranks. */
+    if (kind == OP_BATCH_NORM || kind == OP_BATCH_NORM_BACKWARD) desc.input_present[last] = false;
     return desc;
 }
 

@@ -113,11 +113,22 @@ TEST(a_rank_that_computes_is_named_with_its_op)
            "compute lane is in compute conv1 (instruction 7) for 12.4 s");
 }
 
-TEST(a_rank_that_is_a_collective_behind_is_named_even_if_it_waits)
+/* It waits for data that others have sent; they have completed what it waits in. */
+TEST(a_rank_that_waits_a_collective_behind_shows_a_broken_connection)
 {
-    diagnosis->ranks[1]->collectives = 55;
-    expect(CAUSE(BUSY), 1,
-           "rank 1 (node1/cpu:0) has not entered all_gather number 57 for 12.4 s; it trains for "
+    diagnosis->ranks[1]->collectives = 56;
+    message_set_text(&diagnosis->ranks[1]->collective, "reduce_scatter number 56");
+    expect(CAUSE(LINK), -1,
+           "all ranks have entered reduce_scatter number 56 and wait for each other, for 12.4 s; no "
+           "connection shows why");
+}
+
+TEST(a_rank_that_does_not_wait_is_named_and_none_that_waits_behind_the_others)
+{
+    diagnosis->ranks[1]->collectives = 56;
+    leave(2, "trains");
+    expect(CAUSE(BUSY), 2,
+           "rank 2 (node2/cpu:0) has not entered all_gather number 57 for 12.4 s; it trains for "
            "12.4 s");
 }
 
@@ -142,6 +153,18 @@ TEST(a_broken_link_is_named_with_its_reason)
     expect(CAUSE(SILENT), 0,
            "rank 0 (node0/cpu:0) has been silent for 11.1 s: it was lost: its connection closed; "
            "rank 1 has waited 12.4 s in all_gather number 57");
+}
+
+TEST(a_rank_that_only_the_coordinator_does_not_hear_is_named)
+{
+    rank_message *rank = diagnosis->ranks[2];
+    rank->answered = false;
+    rank->silent_seconds = 3.4;
+    diagnosis->step_age_seconds = 0.1;
+    for (int r = 0; r < 2; r++) diagnosis->ranks[r]->wait_seconds = 0.1;
+    expect(CAUSE(SILENT), 2,
+           "rank 2 (node2/cpu:0) has been silent for 3.4 s: its host, its process or the network "
+           "between does not answer; the last step that was heard of is 811, 0.1 s ago");
 }
 
 TEST(a_silent_rank_that_hangs_in_a_write_is_named_with_its_file)

@@ -154,6 +154,11 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
         job.state = waiting.state;
         list.left_out = script.queued - 1;
     }
+    if (script.more_jobs && request->page_token[0] == '\0') {
+        job.id = (char *)"mnist-2";
+        list.left_out = 1;
+        list.next_page_token = (char *)"2";
+    }
     list.jobs = jobs;
     list.n_jobs = script.no_jobs ? 0 : 1;
     list.counts = counts;
@@ -161,19 +166,35 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
     rpc_call_reply(call, &list.base);
 }
 
+/* The three workers on a page each, the token being the number of the page; or all, as drained. */
 static void on_workers(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    static const char *const ids[] = {"host/cpu:0", "host/cpu:2", "host/cpu:10"};
+    static const char *const tokens[] = {"1", "2", ""};
+    const Fsdpd__V1__ListWorkersRequest *request = (const void *)message;
+    (void)user;
+    if (refused(call)) return;
+    Fsdpd__V1__Worker worker = FSDPD__V1__WORKER__INIT, *workers[] = {&worker};
+    Fsdpd__V1__ListWorkersResponse list = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
+    int page = atoi(request->page_token);
+    worker.id = (char *)ids[page];
+    list.workers = workers;
+    list.n_workers = 1;
+    if (script.more_workers) list.next_page_token = (char *)tokens[page];
+    rpc_call_reply(call, &list.base);
+}
+
+static void on_drain(struct rpc_call *call, const ProtobufCMessage *message, void *user)
 {
     (void)user, (void)message;
     if (refused(call)) return;
-    Fsdpd__V1__Worker worker = FSDPD__V1__WORKER__INIT;
-    Fsdpd__V1__Worker tenth = FSDPD__V1__WORKER__INIT, second = FSDPD__V1__WORKER__INIT;
-    Fsdpd__V1__Worker *workers[] = {&worker, &tenth, &second};
-    Fsdpd__V1__ListWorkersResponse list = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
-    worker.id = (char *)"host/cpu:0";
-    list.workers = workers;
-    list.n_workers = script.more_workers ? 3 : 1;
-    tenth.id = (char *)"host/cpu:10";
+    Fsdpd__V1__Worker second = FSDPD__V1__WORKER__INIT, tenth = FSDPD__V1__WORKER__INIT;
+    Fsdpd__V1__Worker *workers[] = {&second, &tenth};
+    Fsdpd__V1__DrainWorkersResponse list = FSDPD__V1__DRAIN_WORKERS_RESPONSE__INIT;
     second.id = (char *)"host/cpu:2";
+    tenth.id = (char *)"host/cpu:10";
+    list.workers = workers;
+    list.n_workers = 2;
     rpc_call_reply(call, &list.base);
 }
 
@@ -181,7 +202,7 @@ static void on_version(struct rpc_call *call, const ProtobufCMessage *message, v
 {
     (void)user, (void)message;
     if (refused(call)) return;
-    Fsdpd__V1__Version version = FSDPD__V1__VERSION__INIT;
+    Fsdpd__V1__GetVersionResponse version = FSDPD__V1__GET_VERSION_RESPONSE__INIT;
     version.version = (char *)"9.8.7";
     version.api = (char *)"v1";
     rpc_call_reply(call, &version.base);
@@ -288,7 +309,7 @@ static void fill_tensors(uint8_t *bytes, int number)
 
 static void send_chunk(struct rpc_call *call, int number)
 {
-    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
+    Fsdpd__V1__PullStateDictResponse chunk = FSDPD__V1__PULL_STATE_DICT_RESPONSE__INIT;
     uint8_t bytes[CHUNK];
     if (script.tensors) fill_tensors(bytes, number);
     else memset(bytes, 'a' + number, sizeof bytes);
@@ -316,7 +337,7 @@ static void on_pull(struct rpc_call *call, const ProtobufCMessage *message, void
 
 static void send_line(struct rpc_call *call, uint64_t position)
 {
-    Fsdpd__V1__LogChunk chunk = FSDPD__V1__LOG_CHUNK__INIT;
+    Fsdpd__V1__GetLogsResponse chunk = FSDPD__V1__GET_LOGS_RESPONSE__INIT;
     Fsdpd__V1__LogLine line = FSDPD__V1__LOG_LINE__INIT;
     Fsdpd__V1__LogLine *lines[] = {&line};
     char text[32];
@@ -360,7 +381,7 @@ static void on_metrics(struct rpc_call *call, const ProtobufCMessage *message, v
 {
     (void)user, (void)message;
     if (refused(call)) return;
-    Fsdpd__V1__MetricsChunk chunk = FSDPD__V1__METRICS_CHUNK__INIT;
+    Fsdpd__V1__GetMetricsResponse chunk = FSDPD__V1__GET_METRICS_RESPONSE__INIT;
     Fsdpd__V1__MetricsRow rows[3], *list[3];
     Fsdpd__V1__JobEvent events[3];
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
@@ -398,7 +419,7 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_plan_job, .on_start = on_plan},
     {.method = &control_list_jobs, .on_start = on_list},
     {.method = &control_list_workers, .on_start = on_workers},
-    {.method = &control_drain_workers, .on_start = on_workers},
+    {.method = &control_drain_workers, .on_start = on_drain},
     {.method = &control_get_version, .on_start = on_version},
     {.method = &control_watch_job, .on_start = on_watch},
     {.method = &control_pull_state_dict, .on_start = on_pull},

@@ -33,7 +33,8 @@ struct script {
     bool restart;            /* the server disappears when it breaks, and returns */
     bool interrupt_watch;    /* Ctrl-C after the second event */
     bool break_logs;         /* twice: after a line; and after the next stream, quiet, held */
-    bool more_workers;       /* two, unsorted, after the only one */
+    bool more_workers;       /* two after the only one, each on a page of its own */
+    bool more_jobs;          /* mnist-2, on the page before that of mnist-1 */
     bool no_jobs;            /* ListJobs finds none */
     uint32_t queued;         /* number of queued jobs; only the last one is listed */
     Fsdpd__V1__JobState end;

@@ -125,7 +125,7 @@ static void add_history(const struct view *view, struct buf *out)
     reasons[5].code = (char *)"NOT_FINITE";
     entries[1].attempt = entries[2].attempt = 1;
     entries[2].step = 53;
-    Fsdpd__V1__History history = FSDPD__V1__HISTORY__INIT;
+    Fsdpd__V1__GetHistoryResponse history = FSDPD__V1__GET_HISTORY_RESPONSE__INIT;
     history.n_entries = 3;
     history.entries = list;
     add_title(out, "history");

@@ -524,8 +524,8 @@ TEST(colours)
     expect_in(err, "--color: expected auto, always or never, found 'sometimes'");
 }
 
-/* The same order in every format. */
-TEST(workers_are_sorted)
+/* All pages, in the daemon's order. */
+TEST(workers_of_all_pages_are_shown)
 {
     static const char *const lines[] = {"workers",           "workers -o json",        "status",
                                         "status -o json",    "top --rounds 1 -o json", "drain host",
@@ -536,6 +536,26 @@ TEST(workers_are_sorted)
         expect_in(out, "host/cpu:2");
         expect_in(strstr(out, "host/cpu:2"), "host/cpu:10");
     }
+}
+
+/* The oldest comes first, though the first page has the newest. */
+TEST(jobs_of_all_pages_are_shown)
+{
+    static const char *const lines[] = {"list", "list -o json", "list -n 2", "list -n 0"};
+    script.more_jobs = true;
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        expect(lines[i], 0);
+        expect_in(out, "mnist-1");
+        expect_in(strstr(out, "mnist-1"), "mnist-2");
+        ck_assert_ptr_null(strstr(err, "not shown"));
+    }
+    ck_assert_uint_eq(script.limit, 0);
+    expect("list -n 1", 0);
+    expect_in(out, "mnist-2");
+    ck_assert_ptr_null(strstr(out, "mnist-1"));
+    expect_in(err, "1 older job is not shown\n");
+    expect("list -n 5", 0);
+    ck_assert_uint_eq(script.limit, 4); /* that are left of the 5 */
 }
 
 TEST(queue_is_longer_than_shown)
@@ -623,7 +643,7 @@ TEST(downloads)
     ck_assert_msg(status == NULL, "%s", status_message(status));
     ck_assert_int_eq(files_in("out"), 1);
     ck_assert_int_ne(access("out/file", F_OK), 0);
-    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
+    Fsdpd__V1__PullStateDictResponse chunk = FSDPD__V1__PULL_STATE_DICT_RESPONSE__INIT;
     chunk.total_size = 3;
     chunk.data.data = (uint8_t *)"abc";
     chunk.data.len = 2;

@@ -118,7 +118,8 @@ TEST(bars)
 
 TEST(figures)
 {
-    struct progress progress = {.epochs = 10,
+    struct progress progress = {.has_loss = true,
+                                .epochs = 10,
                                 .epoch = 2.5,
                                 .learning_rate = 0.7,
                                 .gradient_norm_known = true,
@@ -176,7 +177,7 @@ TEST(hostile_page)
     Fsdpd__V1__HistoryEntry entry = FSDPD__V1__HISTORY_ENTRY__INIT, *entries[] = {&entry};
     entry.by = evil;
     entry.reason = &reason;
-    Fsdpd__V1__History history = FSDPD__V1__HISTORY__INIT;
+    Fsdpd__V1__GetHistoryResponse history = FSDPD__V1__GET_HISTORY_RESPONSE__INIT;
     history.n_entries = 1;
     history.entries = entries;
     Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;

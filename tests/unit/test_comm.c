@@ -207,6 +207,19 @@ static status_t check_rooted(struct fixture *f, struct comm *comm, size_t n, int
     return NULL;
 }
 
+static status_t check_shift(struct fixture *f, struct comm *comm, size_t n, int distance)
+{
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float *in = elements_new(rank, n), *out = mem_alloc_array(n + 1, sizeof *out);
+    TRY(comm_shift(comm, f->lane, in, out, n, distance));
+    TRY(lane_wait(f->lane, 30000));
+    for (size_t i = 0; i < n; i++)
+        TRY(expect("shift", rank, i, out[i], element((rank + world - distance) % world, i)));
+    free(in);
+    free(out);
+    return NULL;
+}
+
 static status_t every_collective(struct comm *comm, void *argument)
 {
     (void)argument;
@@ -220,6 +233,7 @@ static status_t every_collective(struct comm *comm, void *argument)
         TRY(check_all_reduce(&f, comm, counts[c]));
         TRY(check_bf16(&f, comm, counts[c]));
         TRY(check_rooted(&f, comm, counts[c], c % comm_world(comm)));
+        for (int d = 1; d < comm_world(comm); d++) TRY(check_shift(&f, comm, counts[c], d));
         TRY(comm_barrier(comm, f.lane));
     }
     TRY(lane_wait(f.lane, 30000));
@@ -246,6 +260,7 @@ static status_t large(struct comm *comm, void *argument)
     TRY(check_all_reduce(&f, comm, (18 * chunk + 5) * world - 3));
     TRY(check_bf16(&f, comm, 18 * chunk + 5));
     TRY(check_all_gather(&f, comm, 300001, false));
+    TRY(check_shift(&f, comm, 3000001, 1));
     fixture_deinit(&f);
     return NULL;
 }
@@ -275,7 +290,7 @@ static uint64_t digest(const void *bytes, size_t size)
 /* One collective of a kind, a size and a root that all ranks draw alike. */
 static status_t run_drawn(struct fixture *f, struct comm *comm, unsigned *seed, uint64_t *result)
 {
-    int rank = comm_rank(comm), world = comm_world(comm), kind = rand_r(seed) % 8;
+    int rank = comm_rank(comm), world = comm_world(comm), kind = rand_r(seed) % (world > 1 ? 9 : 8);
     size_t n = (size_t)rand_r(seed) % (rand_r(seed) % 4 == 0 ? 400000 : 5000) / 2 * 2;
     int root = rand_r(seed) % world;
     float scale = 1.0f / (float)(1 + rand_r(seed) % 7);
@@ -292,7 +307,8 @@ static status_t run_drawn(struct fixture *f, struct comm *comm, unsigned *seed, 
         break;
     case 5: status = comm_all_reduce_bf16(comm, f->lane, in, n, scale, f->workspace); break;
     case 6: status = comm_broadcast(comm, f->lane, in, n * sizeof *in, root); break;
-    default: status = comm_gather(comm, f->lane, in, rank == root ? out : NULL, n, root);
+    case 7: status = comm_gather(comm, f->lane, in, rank == root ? out : NULL, n, root); break;
+    default: status = comm_shift(comm, f->lane, in, out, n, root > 0 ? root : 1); break;
     }
     if (status == NULL) status = lane_wait(f->lane, 30000);
     bool in_place = kind == 2 || kind == 5 || kind == 6;

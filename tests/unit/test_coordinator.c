@@ -706,6 +706,19 @@ TEST(families_are_listed_also_those_that_cannot_be_used)
     ck_assert_str_eq(tiny->error, "");
     ck_assert_ptr_nonnull(strstr(broken->path, "/b.yaml"));
     ck_assert_ptr_nonnull(strstr(broken->error, "b.yaml:"));
+    request.page_size = 1;
+    request.page_token = mem_printf("0:%s", tiny->path);
+    void *second = NULL;
+    expect_ok(world_call(&world, &control_list_families, &request, &second));
+    const Fsdpd__V1__ListFamiliesResponse *page = second;
+    ck_assert_uint_eq(page->n_families, 1);
+    ck_assert_str_eq(page->families[0]->path, broken->path);
+    message_free(second);
+    free(request.page_token);
+    request.page_token = (char *)"0:/none.yaml";
+    expect_status(world_call(&world, &control_list_families, &request, NULL),
+                  STATUS_INVALID_ARGUMENT, "page_token");
+    request.page_token = (char *)"";
     message_free(response);
     world_stop(&world);
     world.options.families[0] = missing;

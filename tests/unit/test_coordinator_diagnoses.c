@@ -44,7 +44,7 @@ static const Fsdpd__V1__Diagnosis *answer_of(struct listener *call)
     expect_ok(call->status);
     call->status = NULL;
     ck_assert_int_eq(call->count, 1);
-    return ((const Fsdpd__V1__DiagnoseJobResponse *)call->messages[0])->diagnosis;
+    return (const Fsdpd__V1__Diagnosis *)call->messages[0];
 }
 
 static void expect_refused(const char *job, enum status_code code, const char *words)
@@ -82,7 +82,7 @@ TEST(a_rank_that_does_not_answer_is_described_without_its_help)
 {
     struct listener call = {0};
     start();
-    fake_heartbeat_at(&fakes[1], 5, 6, false, false);
+    fake_heartbeat_at(&fakes[1], 5, 6, false);
     ask(&call, id, false);
     WAIT(&world, fakes[0].diagnoses == 1 && fakes[1].diagnoses == 1);
     ck_assert(!fakes[0].stacks);
@@ -92,6 +92,20 @@ TEST(a_rank_that_does_not_answer_is_described_without_its_help)
     ck_assert_uint_eq(diagnosis->ranks[1]->collectives, 6);
     ck_assert_uint_eq(diagnosis->step, 5);
     ck_assert_int_eq(diagnosis->cause, FSDPD__V1__DIAGNOSIS__CAUSE__CAUSE_SILENT);
+    listener_deinit(&call);
+}
+
+TEST(after_a_restart_ranks_that_have_not_come_back_are_named)
+{
+    struct listener call = {0};
+    start();
+    world_stop(&world);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].closed);
+    world_start(&world);
+    ask(&call, id, true);
+    const Fsdpd__V1__Diagnosis *diagnosis = answer_of(&call);
+    ck_assert_str_eq(diagnosis->ranks[1]->link, "has not attached again since fsdpd was restarted");
+    ck_assert(!diagnosis->ranks[1]->answered);
     listener_deinit(&call);
 }
 
@@ -153,7 +167,7 @@ TEST(a_diagnosis_before_the_deadline_goes_into_the_history)
 {
     world.options.limits.peer_timeout_ms = 200;
     start();
-    fake_heartbeat_at(&fakes[0], 5, 7, true, false);
+    fake_heartbeat_at(&fakes[0], 5, 7, true);
     WAIT(&world, fakes[0].diagnoses == 1 && fakes[1].diagnoses == 1); /* at half of it */
     fake_diagnosis(&fakes[0], 7, true);
     fake_diagnosis(&fakes[1], 6, false);
@@ -164,7 +178,7 @@ TEST(a_diagnosis_before_the_deadline_goes_into_the_history)
     void *response;
     request.id = id;
     expect_ok(world_call(&world, &control_get_history, &request, &response));
-    const Fsdpd__V1__History *history = response;
+    const Fsdpd__V1__GetHistoryResponse *history = response;
     bool found = false;
     for (size_t i = 0; i < history->n_entries; i++) {
         const Fsdpd__V1__HistoryEntry *entry = history->entries[i];

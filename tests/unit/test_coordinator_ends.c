@@ -563,7 +563,7 @@ TEST(start_failures)
     expect_ok(world_call(&world, &control_get_version,
                          &(Fsdpd__V1__GetVersionRequest)FSDPD__V1__GET_VERSION_REQUEST__INIT,
                          &response));
-    ck_assert_str_eq(((Fsdpd__V1__Version *)response)->api, "fsdpd.v1");
+    ck_assert_str_eq(((Fsdpd__V1__GetVersionResponse *)response)->api, "fsdpd.v1");
     message_free(response);
     world_stop(&world);
     ck_assert_int_ne(stat(path, &info), 0);

@@ -1,6 +1,7 @@
 /* Workers that tests control, and their uploads; see test_coordinator_world.h. */
 #include "test_coordinator_world.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,8 @@ static void answer_plan(struct fake *fake, const Fsdpd__V1__PlanOrder *order)
     fake->plan_staged = order->staged;
     fake->plan_sharers = order->sharers;
     fake->plan_host_workers = order->host_workers;
+    free(fake->plan_profile);
+    fake->plan_profile = mem_strdup(order->profile);
     if (fake->leaves_plans) rpc_stream_cancel(fake->stream);
     if (fake->silent_plans || fake->leaves_plans) return;
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT, *units[] = {&unit};
@@ -28,6 +31,8 @@ static void answer_plan(struct fake *fake, const Fsdpd__V1__PlanOrder *order)
     plan.world = order->spec->workers;
     plan.parameters = 1 << 20;
     plan.hash = 42;
+    plan.device = (char *)"cpu";
+    plan.device_memory_bytes = FAKE_MEMORY;
     plan.n_units = 1;
     plan.units = units;
     plan.module_tree = (char *)"FullyShardedDataParallel()";
@@ -67,6 +72,17 @@ static void take_order(struct fake *fake, const Fsdpd__V1__Order *order)
     }
 }
 
+static void take_calibration(struct fake *fake, const Fsdpd__V1__CalibrationOrder *order)
+{
+    if (order->stop) {
+        fake->calibration_stops++;
+        return;
+    }
+    fake->calibrations++;
+    fake->calibration_workers = order->workers;
+    snprintf(fake->calibration_device, sizeof fake->calibration_device, "%s", order->device);
+}
+
 static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *base, void *user)
 {
     struct fake *fake = user;
@@ -81,6 +97,9 @@ static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *b
         fake->assignments++;
         break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER: take_order(fake, message->order); break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION:
+        take_calibration(fake, message->calibration);
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: fake->drained = true; break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS:
         fake->diagnosis = message->diagnosis->number;
@@ -127,6 +146,7 @@ static void say_hello(struct fake *fake, int64_t pid, Fsdpd__V1__HeldAttempt *he
     hello.n_attempts = held != NULL;
     hello.memory_bytes = 1 << 30;
     hello.pid = pid;
+    if (world->make != NULL) hello.make = (char *)world->make;
     hello.address = (char *)"127.0.0.1";
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HELLO;
@@ -181,26 +201,48 @@ void fake_deinit(struct fake *fake)
     if (fake->world->channel != NULL) fake_detach(fake);
     message_free(fake->assignment);
     status_free(fake->status);
+    free(fake->plan_profile);
 }
 
 void fake_heartbeat(struct fake *fake, uint64_t step)
 {
-    fake_heartbeat_at(fake, step, 0, false, false);
+    fake_heartbeat_at(fake, step, 0, false);
 }
 
-void fake_heartbeat_at(struct fake *fake, uint64_t step, uint64_t collectives, bool waits,
-                       bool evaluates)
+static void send_heartbeat(struct fake *fake, Fsdpd__V1__Heartbeat *heartbeat)
+{
+    heartbeat->own_us = fake->own_us;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT;
+    message.heartbeat = heartbeat;
+    fake_send(fake, &message);
+}
+
+void fake_heartbeat_at(struct fake *fake, uint64_t step, uint64_t collectives, bool waits)
 {
     Fsdpd__V1__Heartbeat heartbeat = FSDPD__V1__HEARTBEAT__INIT;
     heartbeat.step = step;
     heartbeat.collectives = collectives;
     heartbeat.waits = waits;
-    heartbeat.evaluates = evaluates;
-    heartbeat.own_us = fake->own_us;
+    send_heartbeat(fake, &heartbeat);
+}
+
+void fake_leave(struct fake *fake)
+{
+    Fsdpd__V1__Leave leave = FSDPD__V1__LEAVE__INIT;
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT;
-    message.heartbeat = &heartbeat;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_LEAVE;
+    message.leave = &leave;
     fake_send(fake, &message);
+}
+
+void fake_heartbeat_evaluating(struct fake *fake, uint64_t step, uint64_t batch)
+{
+    Fsdpd__V1__Heartbeat heartbeat = FSDPD__V1__HEARTBEAT__INIT;
+    heartbeat.step = step;
+    heartbeat.evaluates = true;
+    heartbeat.evaluated_batch = batch;
+    send_heartbeat(fake, &heartbeat);
 }
 
 static void send_event(struct fake *fake, Fsdpd__V1__AttemptEvent *event)
@@ -226,6 +268,26 @@ void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step)
     started.plan_hash = hash;
     started.steps = FAKE_STEPS;
     started.resumed_step = step;
+    Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
+    event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
+    event.started = &started;
+    send_event(fake, &event);
+}
+
+void fake_resumed_unrecorded(struct fake *fake, uint64_t hash, uint64_t step)
+{
+    Fsdpd__V1__UnrecordedReports reports = FSDPD__V1__UNRECORDED_REPORTS__INIT;
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    Fsdpd__V1__UnrecordedMetrics entry = FSDPD__V1__UNRECORDED_METRICS__INIT, *entries = &entry;
+    Fsdpd__V1__Started started = FSDPD__V1__STARTED__INIT;
+    metrics.step = step;
+    entry.metrics = &metrics;
+    reports.metrics = &entries;
+    reports.n_metrics = 1;
+    started.plan_hash = hash;
+    started.steps = FAKE_STEPS;
+    started.resumed_step = step;
+    started.unrecorded = &reports;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
     event.started = &started;
@@ -312,7 +374,10 @@ void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum sta
 {
     Fsdpd__V1__Checkpoint checkpoint = FSDPD__V1__CHECKPOINT__INIT;
     checkpoint.step = step;
-    checkpoint.path = (char *)(code == STATUS_OK ? "/somewhere" : "");
+    char path[64] = "";
+    if (code == STATUS_OK)
+        snprintf(path, sizeof path, "/somewhere/step-%012llu", (unsigned long long)step);
+    checkpoint.path = path;
     checkpoint.bytes = 1000;
     Google__Protobuf__Timestamp time;
     checkpoint.time = message_time(&time, 1700000000000 + (int64_t)step * 1000);
@@ -460,5 +525,17 @@ void fake_diagnosis(struct fake *fake, uint64_t collectives, bool waits)
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS;
     message.diagnosis = &report;
+    fake_send(fake, &message);
+}
+
+void fake_calibrated(struct fake *fake, enum status_code code, const char *profile)
+{
+    Fsdpd__V1__Calibration report = FSDPD__V1__CALIBRATION__INIT;
+    report.code = code;
+    if (code == STATUS_OK) report.profile = (char *)profile;
+    else report.message = (char *)profile;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_CALIBRATION;
+    message.calibration = &report;
     fake_send(fake, &message);
 }

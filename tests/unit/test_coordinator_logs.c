@@ -61,7 +61,7 @@ static size_t lines_in(const struct listener *listener)
 {
     size_t count = 0;
     for (int i = 0; i < listener->count; i++)
-        count += ((const Fsdpd__V1__LogChunk *)listener->messages[i])->n_lines;
+        count += ((const Fsdpd__V1__GetLogsResponse *)listener->messages[i])->n_lines;
     return count;
 }
 
@@ -71,7 +71,7 @@ static char *text_of(const struct listener *listener)
     struct buf text = {0};
     uint64_t position = 0;
     for (int i = 0; i < listener->count; i++) {
-        const Fsdpd__V1__LogChunk *chunk = listener->messages[i];
+        const Fsdpd__V1__GetLogsResponse *chunk = listener->messages[i];
         for (size_t k = 0; k < chunk->n_lines; k++) {
             ck_assert_uint_gt(chunk->lines[k]->position, position);
             position = chunk->lines[k]->position;
@@ -214,7 +214,7 @@ static char *metrics_text(uint32_t every, bool changes)
     listener.status = NULL;
     struct buf text = {0};
     for (int i = 0; i < listener.count; i++) {
-        const Fsdpd__V1__MetricsChunk *chunk = listener.messages[i];
+        const Fsdpd__V1__GetMetricsResponse *chunk = listener.messages[i];
         ck_assert_uint_eq(chunk->left_out, 0);
         for (size_t k = 0; k < chunk->n_rows; k++) {
             const job_event *event = chunk->rows[k]->event;

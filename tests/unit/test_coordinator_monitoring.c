@@ -200,27 +200,29 @@ static double step_age(const char *id)
     return age;
 }
 
-/* A stalled step: rank 0 waits in a collective, and rank 1 (0) does not, (1) is a collective
- * behind, or (2) is silent. An evaluation is not a stall. */
-LOOP_TEST(step_that_stands_still, 0, 3)
+/* Two ranks that have done 29 steps. */
+static char *run_steps(struct fake fakes[2])
 {
     world.options.limits.heartbeat_ms = 100;
     world_start(&world);
-    struct fake fakes[2];
     char *id = world_start_running(&world, fakes);
     for (uint64_t step = 1; step < 30; step++) {
-        for (int r = 0; r < 2; r++) fake_heartbeat_at(&fakes[r], step, 10 * step, r == 0, false);
+        for (int r = 0; r < 2; r++) fake_heartbeat_at(&fakes[r], step, 10 * step, r == 0);
         world_run(&world, 10);
     }
     ck_assert(reason_is(id, "RUNNING"));
-    for (int i = 0; i < 30; i++) { /* longer than five heartbeats */
-        fake_heartbeat_at(&fakes[0], 29, 290 + (uint64_t)i, true, true);
-        world_run(&world, 50);
-        ck_assert(reason_is(id, "RUNNING"));
-    }
+    return id;
+}
+
+/* A stalled step: rank 0 waits in a collective, and rank 1 (0) does not, (1) is a collective
+ * behind, or (2) is silent. */
+LOOP_TEST(step_that_stands_still, 0, 3)
+{
+    struct fake fakes[2];
+    char *id = run_steps(fakes);
     while (!reason_is(id, "STALLED")) {
-        fake_heartbeat_at(&fakes[0], 29, 300, true, false);
-        if (_i < 2) fake_heartbeat_at(&fakes[1], 29, _i == 0 ? 300 : 299, _i == 1, false);
+        fake_heartbeat_at(&fakes[0], 29, 300, true);
+        if (_i < 2) fake_heartbeat_at(&fakes[1], 29, _i == 0 ? 300 : 299, _i == 1);
         world_run(&world, 20);
     }
     world_check_reason(&world, id, JOB_RUNNING, "STALLED", "step 29 has not advanced since 2");
@@ -228,9 +230,36 @@ LOOP_TEST(step_that_stands_still, 0, 3)
                        _i == 2 ? "Z: waits for rank 1 (host/cpu:1), which is silent; a step usually"
                                : "Z: waits for rank 1 (host/cpu:1); a step usually takes ");
     ck_assert_double_gt(step_age(id), 0.5);
-    fake_heartbeat_at(&fakes[0], 30, 310, false, false);
+    fake_heartbeat_at(&fakes[0], 30, 310, false);
     WAIT(&world, reason_is(id, "RUNNING"));
     world_check_reason(&world, id, JOB_RUNNING, "RUNNING", "training on 2 workers");
+    world_deinit_running(&world, fakes, 2, id);
+    world_init(&world); /* for the end of the test */
+}
+
+/* An evaluation that moves is no stall, however long it takes; nor is one whose version does not
+ * say where it is. One that stays at a batch is, until it moves. */
+LOOP_TEST(evaluation_that_stands_still, 0, 2)
+{
+    struct fake fakes[2];
+    char *id = run_steps(fakes);
+    const uint64_t moves = _i == 0; /* or the version does not say */
+    uint64_t batch = moves;
+    for (int i = 0; i < 30; i++) { /* longer than five heartbeats */
+        fake_heartbeat_evaluating(&fakes[0], 29, batch += moves);
+        world_run(&world, 50);
+        ck_assert(reason_is(id, "RUNNING"));
+    }
+    if (_i == 0) {
+        while (!reason_is(id, "STALLED")) {
+            for (int r = 0; r < 2; r++) fake_heartbeat_evaluating(&fakes[r], 29, batch);
+            world_run(&world, 20);
+        }
+        world_check_reason(&world, id, JOB_RUNNING, "STALLED",
+                           "the evaluation after step 29 has not advanced since 2");
+        fake_heartbeat_evaluating(&fakes[1], 29, batch + 1);
+        WAIT(&world, reason_is(id, "RUNNING"));
+    }
     world_deinit_running(&world, fakes, 2, id);
     world_init(&world); /* for the end of the test */
 }

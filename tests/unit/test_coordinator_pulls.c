@@ -83,17 +83,16 @@ static void write_checkpoint(uint64_t step, const char *run)
                                 .optimizer = mem_strdup("sgd"),
                                 .progress = {.step = step},
                                 .world = RANKS,
-                                .unit_count = 1};
+                                .unit_count = 1,
+                                .entry_count = 1};
     manifest.files = mem_alloc_array(RANKS, sizeof *manifest.files);
     manifest.units = mem_alloc_array(1, sizeof *manifest.units);
-    manifest.units[0] = (struct saved_unit){.name = mem_strdup("(root)"),
-                                            .shard = SHARD,
-                                            .shard_world = RANKS,
-                                            .entry_count = 1};
-    manifest.units[0].entries = mem_alloc_array(1, sizeof *manifest.units[0].entries);
-    manifest.units[0].entries[0] = (struct saved_entry){.name = mem_strdup("weight"),
-                                                        .dim_count = 1,
-                                                        .dims = {RANKS * SHARD - PADDING}};
+    manifest.units[0] =
+        (struct saved_unit){.name = mem_strdup("(root)"), .shard = SHARD, .shard_world = RANKS};
+    manifest.entries = mem_alloc_array(1, sizeof *manifest.entries);
+    manifest.entries[0] = (struct state_entry){.name = mem_strdup("weight"),
+                                               .dim_count = 1,
+                                               .dims = {RANKS * SHARD - PADDING}};
     for (int r = 0; r < RANKS; r++) write_rank(r, step, &manifest.files[r]);
     struct buf text = {0};
     manifest_write(&manifest, &text);
@@ -118,13 +117,13 @@ static void check_pulled(struct listener *listener, uint64_t step)
 {
     WAIT(&world, listener->closed);
     expect_ok(listener->status);
-    const Fsdpd__V1__StateDictChunk *first = listener->messages[0];
+    const Fsdpd__V1__PullStateDictResponse *first = listener->messages[0];
     struct buf file = {0};
     ck_assert_uint_eq(first->step, step);
     ck_assert_uint_eq(first->checkpoint->step, step);
     ck_assert_uint_eq(first->checkpoint->world, RANKS);
     for (int i = 0; i < listener->count; i++) {
-        const Fsdpd__V1__StateDictChunk *chunk = listener->messages[i];
+        const Fsdpd__V1__PullStateDictResponse *chunk = listener->messages[i];
         ck_assert(i == 0 || (chunk->checkpoint == NULL && chunk->total_size == 0));
         ck_assert_uint_le(chunk->data.len, 1 << 20);
         buf_add(&file, chunk->data.data, chunk->data.len);

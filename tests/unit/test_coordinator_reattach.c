@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "coordinator/jobs/attempt.h"
 #include "test_coordinator_world.h"
 #include "tests/testing.h"
 
@@ -118,6 +119,23 @@ TEST(it_ended_meanwhile)
     char *next = world_submit(&world, 2);
     WAIT(&world, fakes[1].assignments == 2);
     free(next);
+}
+
+TEST(it_started_meanwhile)
+{
+    end_without_error();
+    free(id);
+    id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 2);
+    restart();
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, 0, NULL, 0);
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    fake_resumed_unrecorded(&fakes[0], 42, 20);
+    fake_started(&fakes[1], 42);
+    fake_metrics(&fakes[0], 21, 0.1);
+    end_without_error();
+    expect_metrics("20 21 ");
+    world_check_reached(&world, id, "RUNNING", "training on 2 workers");
 }
 
 TEST(a_link_that_breaks)
@@ -318,6 +336,97 @@ LOOP_TEST(cancelled_before_the_restart, 0, 2)
     world_check_by(&world, id, "CANCELLED", true);
 }
 
+/* How many orders ranks had when the store got this reason for their end; -1: it has not. */
+static int64_t ordered_before;
+static const char *awaited_code;
+static const struct job_clients *real_clients;
+
+static void note_event(struct job *job, const job_event *event)
+{
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE &&
+        strcmp(event->state->reason->code, awaited_code) == 0 && ordered_before < 0)
+        ordered_before = (int64_t)job->attempt->orders.last;
+    real_clients->event(job, event);
+}
+
+/* A coordinator that is killed between the two must not find ranks that ended by an order of which
+ * the store does not know why it was given. */
+LOOP_TEST(stored_before_it_is_ordered, 0, 3)
+{
+    static const char *const codes[] = {"CANCELLING", "PAUSING", "VACATING"};
+    awaited_code = codes[_i];
+    ordered_before = -1;
+    real_clients = world.coordinator->clients;
+    struct job_clients clients = *real_clients;
+    clients.event = note_event;
+    world.coordinator->clients = &clients;
+    struct listener pause_call;
+    Fsdpd__V1__PauseJobRequest pause = FSDPD__V1__PAUSE_JOB_REQUEST__INIT;
+    pause.id = id;
+    Fsdpd__V1__DrainWorkersRequest drain = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    drain.worker = (char *)"host/cpu:1";
+    drain.now = true;
+    if (_i == 0) expect_ok(world_cancel(&world, id));
+    if (_i == 1) listener_open(&world, &pause_call, &control_pause_job, &pause, false);
+    if (_i == 2) expect_ok(world_call(&world, &control_drain_workers, &drain, NULL));
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels + fakes[r].pauses == 1);
+    ck_assert_int_eq(ordered_before, 0);
+    world.coordinator->clients = real_clients;
+    if (_i != 1) return;
+    for (int r = 0; r < 2; r++) fake_ended(&fakes[r], STATUS_CANCELLED, "PAUSED", "");
+    WAIT(&world, pause_call.closed);
+    listener_deinit(&pause_call);
+}
+
+/* The first coordinator was killed before it stored the cancellation, and ranks have the order. A
+ * second request is stored, too, although there is nothing left to order. */
+TEST(cancelled_again_after_the_restart)
+{
+    Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT, *tail = &order;
+    order.job = id;
+    order.attempt = 1;
+    order.sequence = 1;
+    order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
+    order.cancel = &cancel;
+    restart();
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, 1, &tail, 1);
+    expect_ok(world_cancel(&world, id));
+    world_check_reason(&world, id, JOB_RUNNING, "CANCELLING", "cancelled by ");
+    restart();
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, false, 0, NULL, 0);
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+}
+
+/* A rank was lost, and the job would be tried again: its user does not want that. */
+TEST(cancelled_while_the_attempt_ends)
+{
+    end_without_error();
+    free(id);
+    job_spec spec = *world_spec(2);
+    Fsdpd__V1__RetrySpec retry = FSDPD__V1__RETRY_SPEC__INIT;
+    retry.machine_failures = 3;
+    spec.retry = &retry;
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = &spec;
+    void *response = NULL;
+    expect_ok(world_call(&world, &control_submit_job, &request, &response));
+    id = mem_strdup(((job_message *)response)->id);
+    message_free(response);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 2);
+        fake_started(&fakes[r], 42);
+    }
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    fake_finished(&fakes[1], STATUS_UNAVAILABLE, "its link broke");
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    expect_ok(world_cancel(&world, id));
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+    world_check_by(&world, id, "CANCELLED", true);
+}
+
 /* A user's pause in progress continues after a restart, whether its order arrived (1) or not (0);
  * also one that then fails (2), or is cancelled by its user (3). */
 LOOP_TEST(paused_before_the_restart, 0, 4)
@@ -408,7 +517,7 @@ LOOP_TEST(drained_before_the_restart, 0, 3)
     asked.id = id;
     void *response = NULL;
     expect_ok(world_call(&world, &control_get_history, &asked, &response));
-    const Fsdpd__V1__History *history = response;
+    const Fsdpd__V1__GetHistoryResponse *history = response;
     bool recorded = false;
     for (size_t i = 0; i < history->n_entries; i++) {
         const Fsdpd__V1__Reason *reason = history->entries[i]->reason;

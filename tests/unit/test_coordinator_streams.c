@@ -338,7 +338,7 @@ static void check_pulled(const struct listener *listener, uint64_t total, uint64
     uint64_t offset = 0;
     uint8_t *expected = mem_alloc(1 << 20);
     for (int i = 0; i < listener->count; i++) {
-        const Fsdpd__V1__StateDictChunk *chunk = listener->messages[i];
+        const Fsdpd__V1__PullStateDictResponse *chunk = listener->messages[i];
         ck_assert_uint_eq(chunk->total_size, i == 0 ? total : 0);
         ck_assert_uint_eq(chunk->step, i == 0 ? step : 0);
         ck_assert_uint_le(chunk->data.len, 1 << 20);

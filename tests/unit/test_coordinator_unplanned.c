@@ -1,9 +1,17 @@
 /* coordinator: jobs that are submitted while no worker is attached. */
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/array.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "coordinator/jobs/jobs.h"
+#include "fsdpd/v1/worker.pb-c.h"
+#include "proto/message.h"
 #include "test_coordinator_world.h"
 #include "tests/testing.h"
 
@@ -11,6 +19,7 @@ static struct world world;
 
 static void set_up(void)
 {
+    signal(SIGPIPE, SIG_IGN); /* as fsdpd does: the script may end before it has read its order */
     world_init(&world);
     world_start(&world);
 }
@@ -29,6 +38,206 @@ static bool is_planned(const char *id)
     message_free(job);
     return planned;
 }
+
+/* ---- planned for known devices: a script stands for the process that plans ---- */
+
+static void write_text(const char *name, const void *bytes, size_t size, mode_t mode)
+{
+    char *path = world_path(&world, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+    ck_assert_int_eq(fclose(file), 0);
+    ck_assert_int_eq(chmod(path, mode), 0);
+    free(path);
+}
+
+/* Lets the coordinator of this world plan with `script`, which finds its files beside itself. */
+static void restart_with(const char *script, const char *profile)
+{
+    static char program[128];
+    char *text =
+        mem_printf("#!/bin/sh\ncd '%s'\necho \"$@\" > arguments\n%s\n", world.directory, script);
+    write_text("planner", text, strlen(text), 0700);
+    free(text);
+    snprintf(program, sizeof program, "%s/planner", world.directory);
+    world_stop(&world);
+    world.options.program = program;
+    world.options.profile = profile;
+    world.options.profile_kind = "cuda";
+    world.options.limits.plan_wait_ms = 3600 * 1000; /* nothing waits for that */
+    world_start(&world);
+}
+
+static void write_result(enum status_code code, const char *message)
+{
+    Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
+    plan.offline = true;
+    plan.device = (char *)"h100";
+    Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
+    result.code = code;
+    result.message = (char *)message;
+    result.steps = 7;
+    if (code == STATUS_OK) result.plan = &plan;
+    size_t size;
+    uint8_t *bytes = message_pack(&result, &size);
+    write_text("result", bytes, size, 0600);
+    free(bytes);
+}
+
+/* The arguments that the script was started with. */
+static void check_arguments(const char *words)
+{
+    char *path = world_path(&world, "arguments");
+    struct buf text = {0};
+    expect_ok(file_read(path, 4096, &text));
+    ck_assert_msg(strstr(buf_text(&text), words) != NULL, "%s", buf_text(&text));
+    buf_deinit(&text);
+    free(path);
+}
+
+static status_t submit(void)
+{
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    return world_call(&world, &control_submit_job, &request, NULL);
+}
+
+TEST(a_job_is_planned_for_known_devices_until_a_worker_comes)
+{
+    write_result(STATUS_OK, "");
+    restart_with("cat > order; cat result", "h100");
+    char *id = world_submit(&world, 1);
+    world_check_reason(
+        &world, id, JOB_QUEUED, "WAITING_FOR_WORKERS",
+        "planned for h100; no worker is attached; it is planned again when one comes");
+    check_arguments("plan --order --profile h100");
+    world_stop(&world);
+    world_start(&world);
+    job_message *job = world_job(&world, id);
+    ck_assert(job->plan->offline);
+    ck_assert_uint_eq(job->steps, 7);
+    ck_assert_str_eq(job->spec->device, "");
+    message_free(job);
+
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    WAIT(&world, fake.assignment != NULL);
+    job = world_job(&world, id);
+    ck_assert(!job->plan->offline);
+    ck_assert_uint_eq(job->steps, FAKE_STEPS);
+    message_free(job);
+    fake_deinit(&fake);
+    free(id);
+}
+
+TEST(a_job_that_does_not_fit_known_devices_is_refused)
+{
+    write_result(STATUS_RESOURCE_EXHAUSTED, "needs 90 GB");
+    restart_with("cat > order; cat result", "h100");
+    expect_status(submit(), STATUS_RESOURCE_EXHAUSTED,
+                  "no worker is attached; planned for h100, the configured profile: needs 90 GB");
+    write_result(STATUS_INVALID_ARGUMENT, "fc1: 9216 expected");
+    expect_status(submit(), STATUS_INVALID_ARGUMENT, "fc1: 9216 expected");
+}
+
+/* Only the workers' hosts may have what it names, and a broken process is not the job's fault. */
+TEST(a_job_that_cannot_be_planned_without_workers_is_queued)
+{
+    static const char *const scripts[] = {"cat > order; cat result", "exit 3", "echo nonsense",
+                                          "kill -9 $$", "exec sleep 600"};
+    write_result(STATUS_NOT_FOUND, "no such directory");
+    for (size_t i = 0; i < COUNT_OF(scripts); i++) {
+        world.options.limits.plan_ms = i == 4 ? 200 : 60000;
+        restart_with(scripts[i], "h100");
+        char *id = world_submit(&world, 1);
+        ck_assert(!is_planned(id));
+        free(id);
+    }
+    char *program = mem_printf("%s/none", world.directory);
+    world_stop(&world);
+    world.options.program = program;
+    world_start(&world);
+    char *id = world_submit(&world, 1);
+    ck_assert(!is_planned(id));
+    free(id);
+    free(program);
+}
+
+/* A worker that attaches while a process plans the job plans it, unless the process has a plan. */
+TEST(a_worker_that_comes_during_a_plan_is_asked)
+{
+    static const char *const ends[] = {"exit 3", "cat result", "exec sleep 600"};
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    write_result(STATUS_NOT_FOUND, "no such directory");
+    for (size_t i = 0; i < COUNT_OF(ends); i++) {
+        char *script = mem_printf("while [ ! -e go$1 ]; do sleep 0.01; done; %s", ends[i]);
+        world.options.limits.plan_ms = i == 2 ? 1000 : 60000;
+        restart_with(script, "h100");
+        struct listener call;
+        listener_open(&world, &call, &control_submit_job, &request, false);
+        char *started = world_path(&world, "arguments");
+        WAIT(&world, access(started, F_OK) == 0);
+        struct fake fake;
+        fake_attach(&world, &fake, "host/cpu:0", 1000);
+        write_text("goplan", "", 0, 0600);
+        WAIT(&world, call.closed);
+        expect_ok(call.status);
+        WAIT(&world, fake.assignment != NULL);
+        ck_assert_int_eq(fake.plans, 1);
+        listener_deinit(&call);
+        fake_deinit(&fake);
+        char *go = world_path(&world, "goplan");
+        ck_assert_int_eq(unlink(go), 0);
+        ck_assert_int_eq(unlink(started), 0);
+        free(go);
+        free(started);
+        free(script);
+    }
+}
+
+/* Without a profile the job is checked, and planned for what the last worker had. */
+TEST(devices_of_the_last_worker_are_remembered)
+{
+    write_result(STATUS_OK, "");
+    restart_with("cat > order; cat result", NULL);
+    free(world_submit(&world, 1));
+    check_arguments("plan --order\n");
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    WAIT(&world, fake.assignment != NULL);
+    fake_deinit(&fake);
+    char *expected = mem_printf("plan --order --profile cpu --memory %d\n", FAKE_MEMORY);
+    for (int restarts = 0; restarts < 2; restarts++) {
+        free(world_submit(&world, 1));
+        check_arguments(expected);
+        world_stop(&world);
+        world_start(&world);
+    }
+    free(expected);
+}
+
+/* Many at once wait for their turn; those that do not answer end with the coordinator. */
+TEST(the_end_does_not_wait_for_plans)
+{
+    restart_with("exec sleep 600", "h100");
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    struct listener calls[5];
+    request.spec = world_spec(1);
+    for (int i = 0; i < 5; i++)
+        listener_open(&world, &calls[i], &control_submit_job, &request, false);
+    world_run(&world, 50);
+    world_stop(&world);
+    for (int i = 0; i < 5; i++) {
+        WAIT(&world, calls[i].closed);
+        ck_assert_int_eq(status_code(calls[i].status), STATUS_UNAVAILABLE);
+        listener_deinit(&calls[i]);
+    }
+    world_start(&world);
+}
+
+/* ---- not planned ---- */
 
 /* It is queued, says why, survives a restart, and is planned and started when workers come. */
 TEST(a_job_waits_for_a_worker_to_plan_it)

@@ -306,7 +306,7 @@ void world_check_reached(struct world *world, const char *id, const char *code, 
     request.id = (char *)id;
     void *response = NULL;
     expect_ok(world_call(world, &control_get_history, &request, &response));
-    const Fsdpd__V1__History *history = response;
+    const Fsdpd__V1__GetHistoryResponse *history = response;
     bool reached = false;
     const char *last = "";
     for (size_t i = 0; i < history->n_entries; i++) {
@@ -326,7 +326,7 @@ void world_check_by(struct world *world, const char *id, const char *code, bool 
     request.id = (char *)id;
     void *response = NULL;
     expect_ok(world_call(world, &control_get_history, &request, &response));
-    const Fsdpd__V1__History *history = response;
+    const Fsdpd__V1__GetHistoryResponse *history = response;
     const char *owner = history->entries[0]->by, *by = NULL;
     ck_assert_str_ne(owner, "");
     for (size_t i = 0; i < history->n_entries; i++)

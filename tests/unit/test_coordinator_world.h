@@ -24,6 +24,7 @@ struct world {
     struct rpc_runtime *runtime;
     struct rpc_channel *channel;
     enum status_code plan_code; /* of fakes that attach from now on */
+    const char *make;           /* likewise; NULL: unknown */
 };
 
 /* Limits are shortened; change options before world_start. */
@@ -80,6 +81,7 @@ void listener_deinit(struct listener *listener);
 
 /* A worker controlled by the test. It answers plan orders by itself. */
 enum { FAKE_STEPS = 100 }; /* the steps of a fake's job */
+enum { FAKE_MEMORY = 1 << 30 }; /* of its device, in its plans */
 
 struct fake {
     uint64_t finished_at; /* the step of a success; 0: FAKE_STEPS */
@@ -111,6 +113,10 @@ struct fake {
     uint64_t diagnosis; /* of the latest request for one, with its stacks or without */
     bool stacks;
     int diagnoses;
+    int calibrations, calibration_stops; /* orders */
+    uint32_t calibration_workers;        /* of the latest */
+    char calibration_device[16];
+    char *plan_profile; /* of the latest plan order */
     uint64_t own_us; /* in its next heartbeats */
     uint64_t order_sequence;
     uint64_t report;       /* number of the latest report */
@@ -129,11 +135,15 @@ void fake_attach_again(struct fake *fake, int64_t pid, bool running, uint64_t or
 void fake_detach(struct fake *fake);
 void fake_deinit(struct fake *fake);
 void fake_heartbeat(struct fake *fake, uint64_t step);
+void fake_leave(struct fake *fake); /* it says that it is ending */
 /* It has begun this number of collectives, and waits in the last. */
-void fake_heartbeat_at(struct fake *fake, uint64_t step, uint64_t collectives, bool waits,
-                       bool evaluates);
+void fake_heartbeat_at(struct fake *fake, uint64_t step, uint64_t collectives, bool waits);
+/* It waits at this batch of an evaluation; 0: its version does not say at which. */
+void fake_heartbeat_evaluating(struct fake *fake, uint64_t step, uint64_t batch);
 void fake_started(struct fake *fake, uint64_t hash);
 void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step);
+/* The same with metrics of that step that no coordinator has recorded. */
+void fake_resumed_unrecorded(struct fake *fake, uint64_t hash, uint64_t step);
 void fake_metrics(struct fake *fake, uint64_t step, double loss);
 /* The same at loss 0.5, with the time of an op in that step. */
 void fake_op_times(struct fake *fake, uint64_t step);
@@ -155,6 +165,9 @@ void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
 /* The answer to the latest request for a diagnosis: it has begun this number of collectives, and
  * has waited 100 s in the last. */
 void fake_diagnosis(struct fake *fake, uint64_t collectives, bool waits);
+
+/* The report of a calibration. */
+void fake_calibrated(struct fake *fake, enum status_code code, const char *profile);
 
 /* The answer to the latest order of another policy. */
 void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const char *message);

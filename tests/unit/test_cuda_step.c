@@ -57,12 +57,17 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
     struct cuda_gate_in mean = {.targets = &targets, .counted = &counted};
     const struct cuda_gate_in *in = gated ? &gate : &mean;
     float given = 99; /* the statistics' counts */
+    struct area rounded = area_new(n * sizeof(uint16_t), off * sizeof(uint16_t));
+    uint16_t *copy = random_bool(random) ? (uint16_t *)rounded.memory : NULL;
+    static uint16_t expected[MOST];
+    kernel_f32_to_bf16(n, expected, param);
+    memcpy(rounded.memory, expected, n * sizeof(uint16_t));
     int error = 0;
     if (kind == 0) {
         struct adadelta_args args = {1, 0.9f, 1e-6f, decay, scale, (float)(1 - 0.9)};
         if (!skipped) kernel_adadelta(n, param, grad, first, second, &args);
         args.grad_scale = given;
-        error = cuda_adadelta(&launch, n, p.values, grad, a.values, b.values, &args, in);
+        error = cuda_adadelta(&launch, n, p.values, copy, grad, a.values, b.values, &args, in);
     } else if (kind == 1) {
         struct sgd_args args = {.lr = 0.1f,
                                 .momentum = random_bool(random) ? 0.9f : 0,
@@ -73,8 +78,8 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
                                 .first_step = random_bool(random)};
         if (!skipped) kernel_sgd(n, param, grad, args.momentum != 0 ? first : NULL, &args);
         args.grad_scale = given;
-        error =
-            cuda_sgd(&launch, n, p.values, grad, args.momentum != 0 ? a.values : NULL, &args, in);
+        error = cuda_sgd(&launch, n, p.values, copy, grad, args.momentum != 0 ? a.values : NULL,
+                         &args, in);
     } else if (kind == 2) {
         struct adam_args args = {.beta1 = 0.9f,
                                  .one_minus_beta1 = (float)(1 - 0.9),
@@ -88,7 +93,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
                                  .grad_scale = scale};
         if (!skipped) kernel_adam(n, param, grad, first, second, &args);
         args.grad_scale = given;
-        error = cuda_adam(&launch, n, p.values, grad, a.values, b.values, &args, in);
+        error = cuda_adam(&launch, n, p.values, copy, grad, a.values, b.values, &args, in);
     } else if (kind == 3) {
         struct lion_args args = {.lr = 0.003f,
                                  .beta1 = 0.9f,
@@ -99,7 +104,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
                                  .grad_scale = scale};
         if (!skipped) kernel_lion(n, param, grad, first, &args);
         args.grad_scale = given;
-        error = cuda_lion(&launch, n, p.values, grad, a.values, &args, in);
+        error = cuda_lion(&launch, n, p.values, copy, grad, a.values, &args, in);
     } else {
         struct adagrad_args args = {.decayed_lr = 0.01f,
                                     .eps = 1e-10f,
@@ -107,10 +112,14 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
                                     .grad_scale = scale};
         if (!skipped) kernel_adagrad(n, param, grad, first, &args);
         args.grad_scale = given;
-        error = cuda_adagrad(&launch, n, p.values, grad, a.values, &args, in);
+        error = cuda_adagrad(&launch, n, p.values, copy, grad, a.values, &args, in);
     }
     static const char *const names[] = {"adadelta", "sgd", "adam", "lion", "adagrad"};
     ck_assert_int_eq(error, 0);
+    if (copy != NULL) kernel_f32_to_bf16(n, expected, param);
+    ck_assert_msg(area_edges_whole(&rounded), "%s: the copy is written beyond %zu", names[kind], n);
+    ck_assert_mem_eq(rounded.memory, expected, n * sizeof(uint16_t));
+    area_free(&rounded);
     check_shard(&p, param, n, names[kind]);
     check_shard(&a, first, n, names[kind]);
     check_shard(&b, second, n, names[kind]);
@@ -130,27 +139,30 @@ LOOP_TEST(optimizers, 0, 5)
     compare_step(&random, _i, 1000, 0, false, true);
 }
 
-TEST(norms)
+/* The last length keeps every thread of the most blocks busy more than once. */
+LOOP_TEST(norms, 0, LENGTHS + 1)
 {
-    struct random random = {7};
-    static float values[MOST];
+    enum { LONG = 9 * 131072 + 1035 };
+    struct random random = {7 + (uint64_t)_i};
+    static float memory[LONG + 8];
     double parts[CUDA_NORM_PARTS];
-    for (int l = 0; l < LENGTHS; l++) {
-        size_t n = lengths[l];
-        fill_random(&random, values, (int64_t)n);
-        double total = 3, again = 3, largest = 0.25, first = 3 + kernel_sum_squares(n, values);
-        ck_assert_int_eq(cuda_norm(&launch, false, n, values, parts, &total), 0);
-        ck_assert_double_eq_tol(total, first, 1e-12 * first);
-        struct cuda_launch wide = {.processors = 132};
-        emulation_set_seed(n);
-        ck_assert_int_eq(cuda_norm(&wide, false, n, values, parts, &again), 0);
-        ck_assert_msg(memcmp(&total, &again, sizeof total) == 0, "a norm depends on the device");
-        ck_assert_int_eq(cuda_norm(&launch, true, n, values, parts, &largest), 0);
-        ck_assert_double_eq(largest, fmax(0.25, kernel_max_abs(n, values)));
-        values[n / 2] = NAN;
-        ck_assert_int_eq(cuda_norm(&launch, true, n, values, parts, &largest), 0);
-        ck_assert(isnan(largest));
-    }
+    float *values = memory + (16 - (uintptr_t)memory % 16) % 16 / sizeof(float);
+    size_t n = _i < LENGTHS ? lengths[_i] : LONG;
+    fill_random(&random, values, (int64_t)n);
+    double total = 3, again = 3, largest = 0.25, first = 3 + kernel_sum_squares(n, values);
+    ck_assert_int_eq(cuda_norm(&launch, false, n, values, parts, &total), 0);
+    ck_assert_double_eq_tol(total, first, 1e-12 * first);
+    ck_assert_int_eq(cuda_norm(&launch, true, n, values, parts, &largest), 0);
+    ck_assert_double_eq(largest, fmax(0.25, kernel_max_abs(n, values)));
+    struct cuda_launch wide = {.processors = 132};
+    emulation_set_seed(n);
+    memmove(values + 1, values, n * sizeof *values);
+    ck_assert_int_eq(cuda_norm(&wide, false, n, values + 1, parts, &again), 0);
+    ck_assert_msg(memcmp(&total, &again, sizeof total) == 0,
+                  "a norm depends on the device or the address");
+    values[1 + n / 2] = NAN;
+    ck_assert_int_eq(cuda_norm(&launch, true, n, values + 1, parts, &largest), 0);
+    ck_assert(isnan(largest));
 }
 
 /* The messages of step_cpu.c, again. */
@@ -236,8 +248,8 @@ TEST(parts)
         const uint16_t *at[PARTS];
         for (size_t i = 0; i < PARTS * n; i++) parts[i] = bfloat16_from_f32(random_float(&random));
         for (int p = 0; p < PARTS; p++) at[p] = parts + (size_t)p * n;
-        kernel_sum_ordered_bf16(n, expected, at, PARTS, 0.2f);
-        ck_assert_int_eq(cuda_sum_parts_bf16(&launch, n, found, parts, PARTS, 0.2f), 0);
+        kernel_sum_ordered_bf16(n, expected, at, PARTS, 1);
+        ck_assert_int_eq(cuda_sum_parts_bf16(&launch, n, found, parts, PARTS), 0);
         ck_assert_int_eq(memcmp(found, expected, n * sizeof(float)), 0);
     }
 }
@@ -254,13 +266,11 @@ TEST(flat)
         kernel_add(n, sum, b);
         ck_assert_int_eq(cuda_add(&launch, n, a, b), 0);
         ck_assert_int_eq(memcmp(a, sum, n * sizeof(float)), 0);
-        ck_assert_int_eq(cuda_scale(&launch, n, b, a, 0.25f), 0);
-        for (size_t i = 0; i < n; i++) ck_assert_float_eq(b[i], 0.25f * a[i]);
     }
 }
 
-/* Rows of logits: losses, hits and gradients, also in place of the logits, dense or with gaps,
- * which long rows need for packs. */
+/* Rows of logits in f32 or bf16: losses, hits and gradients, also in place of the logits, dense or
+ * with gaps, which long rows need for packs. */
 TEST(head_block)
 {
     enum { ROWS = 5, LONGEST = 9001 };
@@ -272,17 +282,23 @@ TEST(head_block)
     static uint16_t gradient[ROWS * 9024];
     struct random random = {13};
     for (size_t c = RACES ? COUNT_OF(sizes) - 2 : 0; c < COUNT_OF(sizes); c++)
-        for (int low = 0; low < 2; low++) {
+        for (int way = 0; way < 3; way++) { /* f32; bf16 from f32, and in place */
+            bool low = way > 0;
             int64_t n = sizes[c].classes, stride = sizes[c].stride;
             int32_t target[ROWS];
             float losses[ROWS], correct[ROWS], scale = 0.2f;
             fill_random(&random, logits, ROWS * stride);
             fill_random(&random, bias, n);
+            for (int64_t i = 0; i < ROWS * stride && way == 2; i++) {
+                gradient[i] = bfloat16_from_f32(logits[i]);
+                logits[i] = bfloat16_to_f32(gradient[i]);
+            }
             for (int r = 0; r < ROWS; r++) target[r] = (int32_t)random_between(&random, 0, n - 1);
             target[1] = -100;
             for (int64_t i = 0; i < ROWS * n; i++)
                 whole[i] = logits[i / n * stride + i % n] + bias[i % n];
-            const struct cuda_logits block = {.logits = logits,
+            const struct cuda_logits block = {.logits = way == 2 ? (void *)gradient : logits,
+                                              .logits_dtype = way == 2 ? DTYPE_BF16 : DTYPE_F32,
                                               .rows = ROWS,
                                               .classes = n,
                                               .stride = stride,
@@ -345,6 +361,7 @@ TEST(head_extremes)
                 target[r] = hit ? cases[r].best : 1;
             }
             const struct cuda_logits block = {.logits = logits,
+                                              .logits_dtype = DTYPE_F32,
                                               .rows = CASES,
                                               .classes = classes[c],
                                               .stride = STRIDE,

@@ -1,8 +1,8 @@
 /*
- * The graphs of attention before cuDNN itself, for described devices: whether it has an engine that
- * supports them and gives the same bits in every run, and how much scratch memory that needs. Needs
- * no device; tests/emulation/driver_stub.c is the driver, as cuDNN compiles and loads plans when it
- * creates them.
+ * The graphs of attention and convolutions before cuDNN itself, for described devices: whether it
+ * has an engine that supports them and gives the same bits in every run, and how much scratch
+ * memory that needs. Needs no device; tests/emulation/driver_stub.c is the driver, as cuDNN
+ * compiles and loads plans when it creates them.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "runtime/cuda/attention_graph.h"
+#include "runtime/cuda/conv_graph.h"
 #include "tests/testing.h"
 
 #if defined FSDPD_HAVE_DNN_GRAPHS && CUDNN_VERSION >= 91100
@@ -60,17 +61,25 @@ static cudnnBackendDescriptor_t describe(int which)
 }
 
 /* Of the promised models: the published lengths, and the batches of docs/performance.md. Scores
- * that are capped, windows and masks are our own kernel's. */
+ * that are capped, and windows, are our own kernel's. */
 static const struct {
     const char *name;
     struct attention_shape shape;
 } zoo[] = {
     {"gpt2 124M, batch 16", {16, 1024, 12, 12, 64, 1, .packed = true, .causal = true}},
     {"gpt2 124M, batch 64", {64, 1024, 12, 12, 64, 1, .packed = true, .causal = true}},
+    {"gpt2 124M, batch 16, dropout",
+     {16, 1024, 12, 12, 64, 1, .packed = true, .causal = true, .dropped = true}},
+    {"llama 3 8B, dropout", {1, 4096, 32, 8, 128, 4, .causal = true, .dropped = true}},
     {"gpt2 1.5B, batch 4", {4, 1024, 25, 25, 64, 1, .packed = true, .causal = true}},
     {"gpt_neox 6.9B", {1, 2048, 32, 32, 128, 1, .packed = true, .causal = true}},
-    {"bert base, batch 32", {32, 512, 12, 12, 64, 1, .causal = false}},
-    {"modernbert large", {4, 8192, 16, 16, 64, 1, .packed = true, .causal = false}},
+    {"gpt2 124M, batch 16, mask",
+     {16, 1024, 12, 12, 64, 1, .packed = true, .causal = true, .masked = true}},
+    {"llama 3.2 1B, batch 4, mask, dropout",
+     {4, 2048, 32, 8, 64, 4, .causal = true, .masked = true, .dropped = true}},
+    {"bert base, batch 32", {32, 512, 12, 12, 64, 1, .masked = true}},
+    {"bert base, 100 tokens, dropout", {64, 100, 12, 12, 64, 1, .masked = true, .dropped = true}},
+    {"modernbert large", {4, 8192, 16, 16, 64, 1, .packed = true, .masked = true}},
     {"vit base, batch 64", {64, 197, 12, 12, 64, 1, .causal = false}},
     {"llama 2 7B", {1, 4096, 32, 32, 128, 1, .causal = true}},
     {"llama 3 8B", {1, 4096, 32, 8, 128, 4, .causal = true}},
@@ -87,7 +96,10 @@ enum { MODELS = COUNT_OF(zoo) };
 
 static const struct attention_shape gpt2 = {4, 1024, 12, 12, 64, 1, .packed = true, .causal = true};
 static const struct attention_shape llama = {1, 512, 8, 2, 128, 4, .causal = true};
-static const struct attention_shape bert = {2, 100, 12, 12, 64, 1, .causal = false};
+static const struct attention_shape vit = {2, 100, 12, 12, 64, 1, .dropped = true};
+static const struct attention_shape bert = {2, 100, 12, 12, 64, 1, .masked = true};
+static const struct attention_shape padded = {
+    2, 333, 8, 2, 64, 4, .causal = true, .masked = true, .dropped = true};
 
 /* Makes a plan; the caller frees the status. */
 static status_t make(cudnnBackendDescriptor_t properties, const struct attention_shape *shape,
@@ -122,9 +134,9 @@ static const char *reason(void)
 
 TESTS_BELOW(.timeout = 60, .set_up_once = load_driver, .skip = reason);
 
-LOOP_TEST(taken, 0, 3 * DEVICES)
+LOOP_TEST(taken, 0, 5 * DEVICES)
 {
-    static const struct attention_shape *const shapes[] = {&gpt2, &llama, &bert};
+    static const struct attention_shape *const shapes[] = {&gpt2, &llama, &vit, &bert, &padded};
     cudnnBackendDescriptor_t properties = describe(_i % DEVICES);
     const struct attention_shape *shape = shapes[_i / DEVICES];
     struct dnn_plan plan;
@@ -193,34 +205,137 @@ static void add_plan(struct buf *text, cudnnBackendDescriptor_t properties, int 
     dnn_graph_free(&graph);
 }
 
+/* Compares with a golden file whose first line, the version and the devices, decides whether it
+ * can be compared. FSDPD_UPDATE_GOLDEN=1 rewrites the file: read the difference. */
+static void assert_golden(const char *name, struct buf *text)
+{
+    struct buf expected = {0};
+    char *path = mem_printf("%s/tests/golden/%s", getenv("srcdir"), name);
+    const char *update = getenv("FSDPD_UPDATE_GOLDEN");
+    size_t first = strcspn(buf_text(text), "\n") + 1;
+    status_t status = NULL;
+    if (update != NULL && strcmp(update, "1") == 0)
+        status = file_write_atomic(path, buf_text(text), text->length, 0644);
+    if (status == NULL) status = file_read(path, 1 << 20, &expected);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    if (expected.length < first || memcmp(text->data, expected.data, first) != 0)
+        printf("SKIP: tests/golden/%s is of another version than %zu\n", name, cudnnGetVersion());
+    else
+        ck_assert_msg(text->length == expected.length &&
+                          memcmp(text->data, expected.data, text->length) == 0,
+                      "%s differs; now:\n%s", path, buf_text(text));
+    free(path);
+    buf_deinit(text);
+    buf_deinit(&expected);
+}
+
 /* Every promised shape is cuDNN's on an H100, within the limits of production; and which kernel it
- * is. FSDPD_UPDATE_GOLDEN=1 rewrites the file: read the difference. */
+ * is. */
 TEST(promised_shapes)
 {
-    struct buf text = {0}, expected = {0};
+    struct buf text = {0};
     cudnnBackendDescriptor_t properties = describe(0);
     buf_printf(&text, "cuDNN %zu on %s\n", cudnnGetVersion(), devices[0].name);
-    size_t first = text.length;
     for (int i = 0; i < MODELS; i++)
         for (int pass = 0; pass < 2; pass++) add_plan(&text, properties, i, pass == 1);
     cudnnBackendDestroyDescriptor(properties);
-    char *path = mem_printf("%s/tests/golden/cudnn-plans.txt", getenv("srcdir"));
-    const char *update = getenv("FSDPD_UPDATE_GOLDEN");
-    status_t status = NULL;
-    if (update != NULL && strcmp(update, "1") == 0)
-        status = file_write_atomic(path, buf_text(&text), text.length, 0644);
-    if (status == NULL) status = file_read(path, 1 << 20, &expected);
-    ck_assert_msg(status == NULL, "%s", status_message(status));
-    if (expected.length < first || memcmp(text.data, expected.data, first) != 0)
-        printf("SKIP: tests/golden/cudnn-plans.txt is of another version than %zu\n",
-               cudnnGetVersion());
-    else
-        ck_assert_msg(text.length == expected.length &&
-                          memcmp(text.data, expected.data, text.length) == 0,
-                      "%s differs; now:\n%s", path, buf_text(&text));
-    free(path);
-    buf_deinit(&text);
-    buf_deinit(&expected);
+    assert_golden("cudnn-plans.txt", &text);
+}
+
+/* ---- convolutions ---- */
+
+/* Of the examples and the families, in squares; and one whose sizes are multiples of nothing. */
+static const struct conv_case {
+    const char *name;
+    int64_t batch, in, size, out, kernel, stride, padding, groups;
+    bool last; /* in channels last */
+} convs[] = {
+    {"mnist, first", 1000, 1, 28, 32, 3, 1, 0, 1, false},
+    {"mnist, second", 1000, 32, 26, 64, 3, 1, 0, 1, false},
+    {"cifar, first", 256, 3, 32, 16, 3, 1, 0, 1, false},
+    {"cifar, second", 256, 16, 30, 32, 3, 1, 0, 1, false},
+    {"resnet, stem", 256, 3, 224, 64, 7, 2, 3, 1, false},
+    {"resnet, 3x3", 256, 64, 56, 64, 3, 1, 1, 1, false},
+    {"resnet, 1x1", 256, 64, 56, 256, 1, 1, 0, 1, false},
+    {"resnet, shortcut", 256, 256, 56, 512, 1, 2, 0, 1, false},
+    {"resnet, last 3x3", 256, 512, 7, 512, 3, 1, 1, 1, false},
+    {"vit, patches", 64, 3, 224, 768, 16, 16, 0, 1, false},
+    {"convnext, depthwise", 64, 96, 56, 96, 7, 1, 3, 96, false},
+    {"convnext, last depthwise", 64, 768, 7, 768, 7, 1, 3, 768, false},
+    {"convnext, downsampling", 64, 96, 56, 192, 2, 2, 0, 1, false},
+    {"odd", 3, 5, 13, 7, 3, 2, 1, 1, false},
+    {"resnet, 3x3, channels last", 64, 64, 56, 64, 3, 1, 1, 1, true},
+};
+enum { CONVS = COUNT_OF(convs), CONV_FORMS = 5 };
+
+static struct tensor_type image(enum dtype dtype, int64_t n, int64_t c, int64_t size, bool last)
+{
+    return (struct tensor_type){.dtype = dtype,
+                                .dim_count = 4,
+                                .dims = {n, c, size, size},
+                                .layout = last ? LAYOUT_CHANNELS_LAST : LAYOUT_PLAIN};
+}
+
+/* Forms: with a bias, without, the gradient of x, of the weight, and that added to one before. */
+static const char *const conv_forms[CONV_FORMS] = {"with bias", "without bias", "gradient of x",
+                                                   "gradient of weight", "added"};
+
+static struct op_desc conv_of(const struct conv_case *c, int form)
+{
+    int64_t size = (c->size + 2 * c->padding - c->kernel) / c->stride + 1;
+    struct tensor_type x = image(DTYPE_BF16, c->batch, c->in, c->size, c->last);
+    struct tensor_type y = image(DTYPE_BF16, c->batch, c->out, size, c->last);
+    struct tensor_type w =
+        image(form < 3 ? DTYPE_BF16 : DTYPE_F32, c->out, c->in / c->groups, c->kernel, false);
+    enum op_kind kind = form < 2    ? OP_CONV2D
+                        : form == 2 ? OP_CONV2D_BACKWARD_DATA
+                                    : OP_CONV2D_BACKWARD_WEIGHTS;
+    struct op_desc desc = {.kind = kind, .inputs = {form == 2 ? y : x, form < 3 ? w : y}};
+    desc.outputs[0] = form < 2 ? y : form == 2 ? x : w;
+    desc.input_present[2] = form == 0;
+    desc.accumulate[0] = form == 4;
+    for (int i = 0; i < 2; i++) {
+        desc.attrs.conv.padding[i] = c->padding;
+        desc.attrs.conv.stride[i] = c->stride;
+        desc.attrs.conv.dilation[i] = 1;
+    }
+    desc.attrs.conv.groups = c->groups;
+    return desc;
+}
+
+static void add_conv(struct buf *text, int device, cudnnBackendDescriptor_t properties,
+                     const struct conv_case *c, int form)
+{
+    struct dnn_graph graph = {0};
+    struct dnn_plan plan = {0};
+    struct op_desc desc = conv_of(c, form);
+    int64_t samples = conv_samples_of(&desc, CONV_COPIES_BYTES);
+    bool parts = samples < c->batch && desc.kind == OP_CONV2D_BACKWARD_WEIGHTS;
+    conv_graph(&graph, &desc, samples, desc.accumulate[0] || parts);
+    status_t status = dnn_graph_finish(&graph, properties, CONV_MOST_WORKSPACE, &plan);
+    ck_assert_msg(status == NULL, "%s: %s, %s: %s", devices[device].name, c->name, conv_forms[form],
+                  status_message(status));
+    buf_printf(text, "sm_%d, %s, %s: %lld of %lld samples, engine %lld, %lld bytes\n",
+               devices[device].version / 10, c->name, conv_forms[form], (long long)samples,
+               (long long)c->batch, (long long)plan.engine, (long long)plan.workspace_bytes);
+    dnn_graph_free(&graph);
+}
+
+/* Every convolution of the examples and the families is cuDNN's in bf16, with a bias and in all its
+ * gradients, on both devices, within the limits of production. */
+TEST(promised_convolutions)
+{
+    struct buf text = {0};
+    buf_printf(&text, "cuDNN %zu on %s and %s\n", cudnnGetVersion(), devices[0].name,
+               devices[1].name);
+    for (int device = 0; device < DEVICES; device++) {
+        cudnnBackendDescriptor_t properties = describe(device);
+        for (int i = 0; i < CONVS; i++)
+            for (int form = 0; form < CONV_FORMS; form++)
+                add_conv(&text, device, properties, &convs[i], form);
+        cudnnBackendDestroyDescriptor(properties);
+    }
+    assert_golden("cudnn-convolutions.txt", &text);
 }
 
 LOOP_TEST(refused, 0, DEVICES)

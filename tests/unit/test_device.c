@@ -71,8 +71,8 @@ TEST(memory)
     ck_assert_ptr_null(device_allocate(device, 1000, &a));
     ck_assert_ptr_null(device_allocate(device, 1 << 20, &b));
     ck_assert_ptr_null(device_allocate(device, 0, &c));
-    ck_assert_uint_eq((uintptr_t)a % 64, 0);
-    ck_assert_uint_eq((uintptr_t)b % 64, 0);
+    ck_assert_uint_eq((uintptr_t)a % 256, 0);
+    ck_assert_uint_eq((uintptr_t)b % 256, 0);
     ck_assert_ptr_nonnull(c);
     for (int i = 0; i < 1000; i++) ck_assert_int_eq(((char *)a)[i], 0);
     ck_assert_uint_eq(device_allocated_bytes(device), 1000 + (1 << 20));
@@ -346,17 +346,17 @@ TEST(copy_and_optimize)
     float *slots[1] = {NULL};
     struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 0.5};
     float stats[PLAN_STATS_COUNT] = {[PLAN_STAT_TARGETS] = 8, [PLAN_STAT_COUNTED] = 8};
-    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, stats, false));
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, NULL, grad, slots, stats, false));
     ck_assert_ptr_null(lane_copy(lane, copy, param, sizeof copy));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     for (int i = 0; i < 5; i++) ck_assert_float_eq(copy[i], (float)i + 0.5f);
     stats[PLAN_STAT_COUNTED] = 2; /* the gradient is that of a quarter of the targets */
-    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, stats, false));
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, NULL, grad, slots, stats, false));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     for (int i = 0; i < 5; i++) ck_assert_float_eq(param[i], (float)i - 1.5f);
     stats[PLAN_STAT_COUNTED] = 0;
     grad[0] = NAN;
-    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, stats, false));
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, NULL, grad, slots, stats, false));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     for (int i = 0; i < 5; i++) ck_assert_float_eq(param[i], (float)i - 1.5f);
     lane_close(lane);
@@ -424,13 +424,13 @@ TEST(gate)
     float param[2] = {1, 1};
     struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 1};
     ck_assert_ptr_null(
-        lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats, true));
+        lane_optimize(lane, &step, 2, param, NULL, gradient, (float *[]){NULL}, stats, true));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     ck_assert_float_eq(param[0], 1);
     stats[PLAN_STAT_SKIPPED] = 0;
     stats[PLAN_STAT_SCALE] = 0.25f;
     ck_assert_ptr_null(
-        lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats, true));
+        lane_optimize(lane, &step, 2, param, NULL, gradient, (float *[]){NULL}, stats, true));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     ck_assert_float_eq(param[0], 0.25f);
     ck_assert_float_eq(param[1], 2);
@@ -452,9 +452,9 @@ TEST(null)
     lane_wait_event(lane, event);
     float *floats = memory;
     ck_assert_ptr_null(
-        lane_optimize(lane, &step, 10, floats, floats + 16, NULL, floats + 8, false));
+        lane_optimize(lane, &step, 10, floats, NULL, floats + 16, NULL, floats + 8, false));
     ck_assert_ptr_null(
-        lane_optimize(lane, &step, 10, floats, floats + 16, NULL, floats + 32, true));
+        lane_optimize(lane, &step, 10, floats, NULL, floats + 16, NULL, floats + 32, true));
     ck_assert_ptr_null(lane_zero(lane, floats, 12));
     ck_assert_ptr_null(lane_add(lane, 3, floats, floats + 1));
     ck_assert_ptr_null(lane_norm(lane, NORM_INF, 5, floats, memory));

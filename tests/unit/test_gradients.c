@@ -173,6 +173,13 @@ static const char *const models[] = {
          "      - x = r(x)\n"
          "      - x = relu(x + max_pool2d(x, 3, 1, 1))\n"
          "  - output = f(flatten(c(x), 1))\n" LOSS,
+    /* shapes of samples, and of parameters that have no batch yet */
+    HEAD
+    "modules: {q: 'Parameter(1, 1, 6)', r: 'Parameter(1, 6, 2)', f: 'Linear(36, 5)'}\n"
+    "forward: ['y = transpose(reshape(x, (x.shape[0], 4, 3, -1)), 2, 3)', "
+    "'y = reshape(mean(y, 1), (-1, 3, 6))', "
+    "'y = cat([q, transpose(r, 1, 2), y, select(r, -1, 0) * q], dim=1)', "
+    "'y = unflatten(narrow(y, 1, 1, 6), -1, (2, -1))', 'output = f(reshape(y, (-1, 36)))']\n" LOSS,
     /* log_softmax and nll_loss apart */
     HEAD "modules: {f: 'Linear(72, 5)', g: 'Linear(5, 5)'}\n"
          "forward: ['y = log_softmax(f(flatten(x, 1)), dim=-1)', 'output = y + relu(g(y))']\n"
@@ -220,6 +227,8 @@ static const char everything[] =
     "  - k = rope(k(z), head_dim=4, rotary_dim=2, scaling='yarn', factor=4, original_context=8)\n"
     "  - y = attention(q, k, v(z * z), padding_mask(x, 5), num_heads=2, num_kv_heads=1, "
     "scale=0.7)\n"
+    "  - z = rope(z, head_dim=4, scaling='longrope', factor=2, original_context=4, "
+    "short_factor=[1, 2], long_factor=[1.5, 3], attention_factor=0.9)\n"
     "  - y = r(y + z) + gelu(y) + 0.3 * y * gelu(z, approximate='tanh')\n"
     "  - output = dropout(h(s(p + y) + y), 0.2)\n"
     "loss: cross_entropy(output, target, reduction='sum')\n";
@@ -253,6 +262,43 @@ LOOP_TEST(gradients_of_all_ops_are_slopes, 0, 2 * COUNT_OF(partly))
         ck_assert_msg((gradient == 0) == (which != TIED), "padding has the gradient %g",
                       (double)gradient);
     }
+    machine_deinit(&machine);
+    graph_free(graph);
+    model_free(model);
+}
+
+/* A batch whose last pair fills it up, with hard negatives or without. */
+static const char pairs[] =
+    "name: N\nargs: {count: 2}\ninput: tokens\ntexts: count\nvocabulary: 13\ncontext: 9\n"
+    "modules: {e: 'Embedding(13, 8)', l: 'Linear(8, 6)', n: 'LayerNorm(6)'}\n"
+    "forward:\n"
+    "  - y = n(tanh(l(e(x))))\n"
+    "  - output = mean(y, 1, padding_mask(x, 5)) + 0.3 * select(y, 1, 0)\n"
+    "loss: multiple_negatives_ranking_loss(output, scale=3)\n";
+
+LOOP_TEST(gradients_of_pairs_are_slopes, 2, 5)
+{
+    struct model *model = NULL;
+    struct graph *graph = NULL;
+    char count[2] = {(char)('0' + _i), 0};
+    const struct model_argument argument = {"count", count};
+    assert_okay(model_parse_with(pairs, strlen(pairs), "net.yaml", &argument, 1, &model));
+    struct graph_options options = {.batch_size = 4, .time = TINY_CONTEXT - 2, .train = true};
+    assert_okay(graph_build(model, &options, &graph));
+    ck_assert_int_eq(graph->values[graph->input].type.dims[0], 4 * _i);
+    ck_assert_int_eq(graph_samples(graph), 4);
+    struct machine machine = machine_new(graph);
+    int32_t *targets = machine.memory[graph->target];
+    for (int i = 0; i < 4; i++) targets[i] = i < 3 ? 0 : -1;
+    ck_assert(run(&machine) > 0);
+    for (int i = 0; i < model->parameter_count; i++) check_parameter(&machine, i, &smooth);
+    double loss = run(&machine);
+    int32_t *tokens = machine.memory[graph->input];
+    int row = 3 * _i * (TINY_CONTEXT - 2); /* what fills up the batch has no part in it */
+    for (int i = row; i < row + 3; i++) tokens[i] = 7;
+    ck_assert(run(&machine) == loss);
+    tokens[0] = tokens[0] == 1 ? 2 : 1;
+    ck_assert(run(&machine) != loss);
     machine_deinit(&machine);
     graph_free(graph);
     model_free(model);
@@ -330,16 +376,18 @@ static int find_op(const struct graph *graph, const char *name)
 
 /* Gradients with and without checkpointing have the same bits, and no backward op of a checkpointed
  * module reads a value that forward made inside it and no other op needs. */
-LOOP_TEST(checkpointed_gradients_are_the_same, 0, (COUNT_OF(models) + 1) * COUNT_OF(checkpoints))
+LOOP_TEST(checkpointed_gradients_are_the_same, 0,
+          2 * (COUNT_OF(models) + 1) * COUNT_OF(checkpoints))
 {
-    enum { MODELS = COUNT_OF(models) + 1 };
+    enum { MODELS = COUNT_OF(models) + 1, PATTERNS = COUNT_OF(checkpoints) };
     struct model *model = NULL;
     const char *text = _i % MODELS < MODELS - 1 ? models[_i % MODELS] : everything;
     assert_okay(model_parse(text, strlen(text), "net.yaml", &model));
     struct graph_options options = {.batch_size = BATCH, .train = true, .dropout = true};
     struct graph *plain = NULL, *checkpointed = NULL;
     assert_okay(graph_build(model, &options, &plain));
-    options.checkpoint = checkpoints[_i / MODELS];
+    options.checkpoint = checkpoints[_i / MODELS % PATTERNS];
+    options.recompute = _i / MODELS < PATTERNS ? RECOMPUTE_ALL : RECOMPUTE_CHEAP;
     options.checkpoint_count = options.checkpoint[1] != NULL ? 2 : 1;
     status_t status = graph_build(model, &options, &checkpointed);
     if (status != NULL) { /* this model has no such modules */
@@ -407,6 +455,16 @@ TEST(checkpointing_repeats_what_is_needed)
     /* only the second run records where the maxima were */
     ck_assert_int_eq(graph->ops[find_op(graph, "a.m")].outputs[1], -1);
     ck_assert_int_ge(graph->ops[find_op(graph, "a.m.again")].outputs[1], 0);
+    graph_free(graph);
+
+    options.recompute = RECOMPUTE_CHEAP;
+    assert_okay(graph_build(model, &options, &graph));
+    for (size_t i = 0; i < COUNT_OF(repeated); i++) {
+        bool convolution = strstr(repeated[i], ".c.") != NULL;
+        ck_assert_msg((find_op(graph, repeated[i]) < 0) == convolution, "%s", repeated[i]);
+    }
+    int dropout = graph->ops[find_op(graph, "b.p.again")].inputs[0];
+    ck_assert_int_eq(graph->values[dropout].producer, find_op(graph, "b.c"));
     graph_free(graph);
 
     options.checkpoint = (const char *const[]){"ac"};

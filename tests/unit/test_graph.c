@@ -2,8 +2,8 @@
  * Graphs: the tutorial's network against golden text, the structure of gradients for tied, frozen
  * and reused modules, fusion, layouts, and the messages for shapes that do not fit.
  *
- * Golden files are tests/golden/graph-*.txt. UPDATE_GOLDEN=1 in the environment rewrites them; read
- * the difference before committing it.
+ * Golden files are tests/golden/graph-*.txt. FSDPD_UPDATE_GOLDEN=1 in the environment rewrites
+ * them; read the difference before committing it.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -337,6 +337,18 @@ static const struct {
     {"a: 'Conv2d(1, 2147483647, 1, padding=2000000000)'", "output = a(x)",
      "net.yaml:6: module a: conv2d: output (2, 2147483647, 4000000008, 4000000008): every "
      "dimension must be positive and all together at most 2^40 elements"},
+    {"a: 'ReLU()'", "output = reshape(x, (-1, 3, 4))",
+     "net.yaml:6: reshape: the sizes (3, 4) do not make 64, of (2, 1, 8, 8)"},
+    {"a: 'ReLU()'", "output = reshape(x, (x.shape[0], 7, -1))",
+     "net.yaml:6: reshape: the sizes (7, -1) do not make 64, of (2, 1, 8, 8)"},
+    {"a: 'ReLU()'", "output = reshape(mean(flatten(x, 1), 1), (-1, 2))",
+     "net.yaml:6: reshape: the sizes (2) do not make 1, of (2,)"},
+    {"a: 'ReLU()'", "output = unflatten(unflatten(x, 2, (2, 2, 2)), 1, (1, 1))",
+     "net.yaml:6: unflatten: (2, 1, 2, 2, 2, 8) would have more than 6 dimensions"},
+    {"a: 'Parameter(1, 3, 8)'", "output = cat([a, x], dim=0)",
+     "net.yaml:6: concat: dim=0 is the batch dimension of (2, 1, 8, 8)"},
+    {"a: 'Parameter(1, 3, 8)'", "output = x + transpose(a, 0, 1)",
+     "net.yaml:6: transpose: dim=0 is the batch dimension of (1, 3, 8)"},
     {"a: Flatten()", "output = a(x)",
      "net.yaml:7: cross_entropy: input is (2, 64), but with classes: 4 it must be (2, 4)"},
 };

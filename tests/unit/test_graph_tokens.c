@@ -67,9 +67,10 @@ TEST(windows_may_be_shorter)
                        "model.yaml: a batch of 0 samples of (3,): every dimension must be "
                        "positive and all together at most 2^40 elements");
     options.batch_size = INT64_MAX;
-    assert_build_fails(model, &options,
-                       "model.yaml: a batch of 9223372036854775807 samples of (3,): every dimension "
-                       "must be positive and all together at most 2^40 elements");
+    assert_build_fails(
+        model, &options,
+        "model.yaml: a batch of 9223372036854775807 samples of (3,): every dimension "
+        "must be positive and all together at most 2^40 elements");
     model_free(model);
 }
 
@@ -315,6 +316,38 @@ static int find_op(const struct graph *graph, const char *name)
     for (int i = 0; i < graph->op_count; i++)
         if (strcmp(graph->ops[i].name, name) == 0) return i;
     return -1;
+}
+
+static int norms_of_rounded_sums(const struct model *model, const struct graph_options *options)
+{
+    struct graph *graph = build(model, options);
+    int count = 0;
+    for (int i = 0; i < graph->op_count; i++)
+        count += graph->ops[i].attrs.norm.rounded &&
+                 (graph->ops[i].kind == OP_LAYER_NORM || graph->ops[i].kind == OP_RMS_NORM);
+    graph_free(graph);
+    return count;
+}
+
+/* The sum at a block's end goes into the norm behind it, unless a checkpointed module ends there,
+ * or modules compute in types of their own. BERT's norms are within the blocks. */
+LOOP_TEST(sums_at_ends_of_blocks, 0, TINY_COUNT)
+{
+    static const char *const last[TINY_COUNT] = {
+        [TINY_GPT2] = "transformer.h.1", [TINY_LLAMA] = "model.layers.1", [TINY_BERT] = "*"};
+    struct model *model = tiny_model(_i);
+    struct graph_options options = train;
+    int most = _i == TINY_BERT ? 0 : TINY_LAYERS;
+    ck_assert_int_eq(norms_of_rounded_sums(model, &options), most);
+    options.checkpoint = &last[_i];
+    options.checkpoint_count = 1;
+    ck_assert_int_eq(norms_of_rounded_sums(model, &options), most > 0 ? most - 2 : 0);
+    enum dtype *modules = mem_alloc_array((size_t)model->module_count, sizeof *modules);
+    options.checkpoint_count = 0;
+    options.module_dtypes = modules;
+    ck_assert_int_eq(norms_of_rounded_sums(model, &options), 0);
+    free(modules);
+    model_free(model);
 }
 
 /* The second run computes the statistics, and the sum that the norm must output; the first keeps

@@ -427,8 +427,8 @@ static const struct {
     {gpt2_tiny, "{\"model_type\": 2}", "model_type: expected a text, found 2",
      STATUS_INVALID_ARGUMENT},
     {gpt2_tiny, "{\"architectures\": [\"GPT2ForQuestionAnswering\"]}",
-     "architectures: 'GPT2ForQuestionAnswering' is not supported; of gpt2, GPT2LMHeadModel and "
-     "GPT2ForSequenceClassification are",
+     "architectures: 'GPT2ForQuestionAnswering' is not supported; of gpt2, GPT2LMHeadModel, "
+     "GPT2ForSequenceClassification and GPT2ForTokenClassification are",
      STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"architectures\": \"GPT2LMHeadModel\"}", "architectures: expected an array",
      STATUS_INVALID_ARGUMENT},

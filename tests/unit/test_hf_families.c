@@ -56,7 +56,10 @@ static const struct {
      "small.yaml:15: key 'tensors.old_names.a.gamma': expected an end of names"},
     {"  left_out: {head.weight: flag}", "  left_off: {}",
      "small.yaml:15: unknown key 'tensors.left_off'"},
+    {"  left_out: {head.weight: flag}", "  grids: {places: -1}",
+     "small.yaml:15: key 'tensors.grids.places': expected an integer from 0"},
     {"model: |\n  name: Small\n", "model: {name: Small}\n", "small.yaml:16: key 'model'"},
+    {"  name: Small\n", "  name: Small\nbody: {input: tokens}\n", "small.yaml:18: key 'body'"},
     {"  name: Small\n", "  name: Small\nheads: [A]\n",
      "small.yaml:18: key 'heads': expected a mapping"},
     {"  name: Small\n", "  name: Small\nheads: {A: {old: x}}\n",
@@ -97,7 +100,7 @@ static const struct {
     {"{\"depth\": 3, \"rate\": 1}", "c: depth: expected one of 8, found 3"},
     {"{\"kinds\": [\"a\"]}", "c: kinds: expected an array of 2 elements, found [\"a\"]"},
     {"{\"kinds\": [\"a\", \"c\"]}", "c: kinds: 'c' is not supported; a and b are"},
-    {"{\"kinds\": [\"a\", {}]}", "c: kinds: expected a text, an integer or a boolean, found {}"},
+    {"{\"kinds\": [\"a\", {}]}", "c: kinds: expected a text, a number or a boolean, found {}"},
     {"{\"p\": 1}", "c: p: expected a number below 1, found 1"},
     {"{\"mode\": \"odd\"}", "c: mode: 'odd' is not supported; plain is"},
     {"{\"mode\": 1}", "c: mode: expected a text, found 1"},
@@ -158,11 +161,6 @@ TEST(own_directories_come_first)
                           "model_type: 'none' is not supported; small, tiny", 48) == 0,
                   "%s", status_message(status));
     status_free(status);
-    write_file(first, "a.yaml", "name: [broken");
-    status = hf_family_find(dirs, 2, "tiny", &found);
-    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
-    ck_assert_msg(strstr(status_message(status), "a.yaml:") != NULL, "%s", status_message(status));
-    status_free(status);
     const char *missing[] = {"/nonexistent/families"};
     status = hf_family_find(missing, 1, "tiny", &found);
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
@@ -171,6 +169,48 @@ TEST(own_directories_come_first)
     ck_assert_int_eq(system(command), 0);
     free(command);
     free(other);
+}
+
+static void check_search(const char *directory, const char *type, const char *found,
+                         const char *error)
+{
+    char *text = NULL;
+    status_t status = hf_family_find((const char *[]){directory}, 1, type, &text);
+    if (found != NULL) {
+        ck_assert_msg(status == NULL, "%s: %s", type, status_message(status));
+        ck_assert_str_eq(text, found);
+    } else {
+        ck_assert_msg(strstr(status_message(status), error) != NULL, "%s: %s", type,
+                      status_message(status));
+    }
+    status_free(status);
+    free(text);
+}
+
+/* A mistake in one file refuses the model types that it is meant for, by its name or its text, and
+ * no others. */
+LOOP_TEST(a_broken_file_refuses_its_own_family, 0, 4)
+{
+    static const char *const broken[] = {
+        "name: [broken",
+        "name: b\nmodel_type: [broken, mended]\nnome: x\n",
+        "name: b\nmodel_type:\n  - broken\n  - 'mended'\n  - mended-twice\narchitecture: tiny\n",
+        "name: b\nmodel_type: mended\nconfig: small",
+    };
+    char directory[] = "/tmp/fsdpd-families-XXXXXX";
+    ck_assert(mkdtemp(directory) != NULL);
+    write_file(directory, "broken.yaml", broken[_i]);
+    write_file(directory, "small.yaml", small);
+    check_search(directory, "small", small, NULL);
+    check_search(directory, "tiny", small, NULL);
+    check_search(directory, "broken", NULL, "broken.yaml");
+    check_search(directory, "mended", NULL, _i == 0 ? "is not supported" : "/broken.yaml:");
+    check_search(directory, "mended-twice", NULL, _i == 2 ? "/broken.yaml:" : "is not supported");
+    check_search(directory, "mend", NULL, "a family file is broken: ");
+    check_search(directory, "", NULL, "is not supported");
+    char *command = mem_printf("rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
 }
 
 /* What a visit has seen: "NAME model types; architectures; keys" or the error, a line each. */
@@ -223,21 +263,17 @@ static const char headed[] = "name: headed\n"
                              "config:\n"
                              "  width: {type: size, default: 8}\n"
                              "  pad: {type: integer}\n"
-                             "tensors: {other_heads: classifier.*}\n"
-                             "model: |\n"
-                             "  name: SmallForCausalLM\n"
+                             "tensors: {other_heads: classifier.*, new: lm_head.*}\n"
+                             "body: |\n"
                              "  input: tokens\n"
-                             "  # of the body\n"
+                             "  # for all\n"
                              "  blocks:\n"
                              "    Body:\n"
                              "      forward:\n"
                              "        - output = x\n"
-                             "\n"
-                             "    Model(n):\n"
-                             "      forward:\n"
-                             "        - output = body(x)\n"
+                             "model: |\n"
+                             "  name: SmallForCausalLM\n"
                              "  loss: one\n"
-                             "  tie: {a: b}\n"
                              "heads:\n"
                              "  SmallForSequenceClassification:\n"
                              "    config:\n"
@@ -247,29 +283,17 @@ static const char headed[] = "name: headed\n"
                              "    new: [classifier.*]\n"
                              "    model: |\n"
                              "      name: SmallForSequenceClassification\n"
-                             "      classes: labels\n"
-                             "      blocks:\n"
-                             "        Pooler:\n"
-                             "          forward: ['output = x']\n"
-                             "        Model(n):\n"
-                             "          forward: ['output = pooler(x)']\n"
-                             "      tie: {}\n";
+                             "      classes: labels\n";
 
-/* The head's sections and blocks are in the places of the family's, or come after them. */
-static const char composed[] = "name: SmallForSequenceClassification\n"
-                               "input: tokens\n"
-                               "# of the body\n"
+/* The head's sections follow those of the body; the family's own are not there. */
+static const char composed[] = "input: tokens\n"
+                               "# for all\n"
                                "blocks:\n"
                                "  Body:\n"
                                "    forward:\n"
                                "      - output = x\n"
                                "\n"
-                               "  Model(n):\n"
-                               "    forward: ['output = pooler(x)']\n"
-                               "  Pooler:\n"
-                               "    forward: ['output = x']\n"
-                               "loss: one\n"
-                               "tie: {}\n"
+                               "name: SmallForSequenceClassification\n"
                                "classes: labels\n"
                                "\n"
                                "args:\n"
@@ -277,7 +301,7 @@ static const char composed[] = "name: SmallForSequenceClassification\n"
                                "  pad: 5\n"
                                "  labels: 3\n";
 
-TEST(a_head_replaces_sections_of_the_model)
+TEST(a_head_follows_the_body)
 {
     static const char json[] = "{\"model_type\": \"small\", \"architectures\": "
                                "[\"SmallForSequenceClassification\"], "
@@ -305,6 +329,23 @@ TEST(a_head_replaces_sections_of_the_model)
     buf_deinit(&out);
     hf_model_deinit(&model);
     hf_family_free(family);
+}
+
+/* Files of the bare model lack the head of the family's own architecture, and no others may. */
+TEST(bare_files_lack_the_head)
+{
+    static const char *const names[] = {"SmallModel", "SmallForCausalLM"};
+    for (int i = 0; i < 2; i++) {
+        struct hf_family *family = NULL;
+        char *json =
+            mem_printf("{\"model_type\": \"small\", \"architectures\": [\"%s\"]}", names[i]);
+        ck_assert_ptr_null(parse(headed, &family));
+        ck_assert_ptr_null(hf_family_choose(family, json, strlen(json), "config.json"));
+        ck_assert_int_eq(hf_parameter_is_new(family, "lm_head.weight"), i == 0);
+        ck_assert(!hf_parameter_is_new(family, "body.weight"));
+        hf_family_free(family);
+        free(json);
+    }
 }
 
 /* Another architecture leaves the family as it is; one that it does not have is refused. */

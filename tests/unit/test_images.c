@@ -13,6 +13,7 @@
 #include "tests/unit/dataset_files.h"
 #include "train/image_files.h"
 #include "train/image_rows.h"
+#include "train/sampler.h"
 
 enum { COUNT = 7, CHANNELS = 3, SIDE = 32, PLANE = SIDE * SIDE, PIXELS = CHANNELS * PLANE };
 
@@ -140,19 +141,25 @@ static void write_form(int form)
     }
 }
 
-static status_t open_images(int64_t classes, bool evaluate, struct image_set *train,
-                            struct image_set *test)
+static status_t open_any(struct image_targets wanted, bool evaluate, struct image_set *train,
+                         struct image_set *test)
 {
     const struct train_job job = {.image_format = IMAGES_ANY,
                                   .data_dir = directory,
                                   .evaluate = evaluate};
     *train = *test = (struct image_set){0};
-    status_t status = image_files_open(&job, classes, true, train, test);
+    status_t status = image_files_open(&job, wanted, true, train, test);
     if (status == NULL) status = image_set_prepare(train);
     if (status == NULL) return NULL;
     image_set_close(train);
     image_set_close(test);
     return status;
+}
+
+static status_t open_images(int64_t classes, bool evaluate, struct image_set *train,
+                            struct image_set *test)
+{
+    return open_any((struct image_targets){.classes = classes}, evaluate, train, test);
 }
 
 static struct image_set open_good(void)
@@ -234,6 +241,72 @@ TEST(a_label_out_of_range_is_refused_with_its_place)
     expect_refusal(10, false, "has 11 classes, but the model has 10");
 }
 
+/* Writes `columns` float32 numbers for each of COUNT samples. */
+static void write_numbers(const char *name, int columns, const float *numbers)
+{
+    struct buf file = {0};
+    char *dictionary = mem_printf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }\n",
+                                  COUNT, columns);
+    dataset_make_npy(dictionary, numbers, (size_t)(COUNT * columns) * sizeof *numbers, &file);
+    dataset_write_bytes(directory, name, &file);
+    free(dictionary);
+    buf_deinit(&file);
+}
+
+static void expect_numbers_refused(int64_t numbers, const char *says)
+{
+    struct image_set train, test;
+    status_t status = open_any((struct image_targets){.numbers = numbers}, false, &train, &test);
+    ck_assert_msg(status != NULL && strstr(status_message(status), says) != NULL, "%s, not: %s",
+                  says, status_message(status));
+    status_free(status);
+}
+
+/* Rows of a table with numbers for targets: those that are NaN do not count. */
+TEST(rows_with_numbers)
+{
+    enum { COLUMNS = 5, NUMBERS = 2 };
+    float table[COUNT * COLUMNS], numbers[COUNT * NUMBERS], row[COLUMNS], target[NUMBERS];
+    for (int i = 0; i < COUNT * COLUMNS; i++) table[i] = (float)i / 8;
+    for (int i = 0; i < COUNT * NUMBERS; i++) numbers[i] = i == 3 ? NAN : (float)-i;
+    write_numbers("train.images.npy", COLUMNS, table);
+    write_numbers("train.targets.npy", NUMBERS, numbers);
+    struct image_set train, test;
+    ck_assert_ptr_null(open_any((struct image_targets){.numbers = NUMBERS}, false, &train, &test));
+    ck_assert(train.channels == 1 && train.height == 1 && train.width == COLUMNS);
+    struct image_rows rows;
+    const uint32_t order[] = {1, 0, SAMPLE_NONE};
+    ck_assert_ptr_null(
+        image_rows_init(&rows, &train, &(struct image_transform){.std = 1}, 1, false));
+    rows.order = order;
+    struct rows source = image_rows_source(&rows);
+    ck_assert_uint_eq(source.targets, NUMBERS);
+    for (int r = 0; r < 3; r++) {
+        int64_t samples, i = order[r];
+        ck_assert_ptr_null(source.fill(source.user, r, row, (int32_t *)(void *)target, &samples));
+        ck_assert_int_eq(samples, r == 0 ? 1 : r == 1 ? 2 : 0);
+        for (int c = 0; c < COLUMNS; c++) ck_assert(row[c] == (r < 2 ? table[i * COLUMNS + c] : 0));
+        for (int k = 0; k < NUMBERS; k++)
+            ck_assert(r == 1 || (r == 0 && k == 0) ? target[k] == numbers[i * NUMBERS + k]
+                                                   : isnan(target[k]));
+    }
+    image_set_close(&train);
+    expect_numbers_refused(3, "expected targets (N, 3) of float32 for a model with 'targets', "
+                              "found (7, 2) of float32");
+    expect_refusal(10, false, "for a model with 'classes', found (7, 2) of float32");
+    numbers[5] = -INFINITY;
+    write_numbers("train.targets.npy", NUMBERS, numbers);
+    expect_numbers_refused(2, "train.targets.npy: target 1 of image 2 is -inf");
+    write_form(0);
+    expect_numbers_refused(1, "expected targets (N,) of float32 for a model with 'targets'");
+}
+
+TEST(numbers_need_arrays)
+{
+    write_form(7);
+    expect_numbers_refused(2, "the model has 'targets', but the images in");
+}
+
 TEST(a_file_cut_short_is_refused)
 {
     write_form(7);
@@ -248,7 +321,9 @@ TEST(wrong_arrays_are_refused)
     float targets[COUNT] = {0};
     write_form(0);
     dataset_write_npy(directory, "train.targets.npy", "<f4", targets, COUNT, 4);
-    expect_refusal(10, false, "expected targets (N,) of integers, found (7,) of float32");
+    expect_refusal(10, false,
+                   "expected targets (N,) of integers for a model with 'classes', found (7,) of "
+                   "float32");
     dataset_write_npy(directory, "train.targets.npy", "|u1", targets, COUNT - 1, 1);
     expect_refusal(10, false, "has 7 images but");
     int64_t negative[COUNT] = {0, 0, -1};
@@ -262,6 +337,8 @@ TEST(a_dataset_that_lies_is_refused)
 {
     write_dataset("\"classes\": 0, ", (struct array_form){0});
     expect_refusal(10, false, "classes: expected 1 to");
+    write_dataset("", (struct array_form){0});
+    expect_refusal(10, false, "it has no key 'classes', which targets of integers need");
     write_dataset("\"classes\": 10, \"layout\": \"HWC\", ", (struct array_form){0});
     expect_refusal(10, false, "layout: expected NCHW or NHWC, found 'HWC'");
     write_dataset("\"classes\": 10, ", (struct array_form){0});

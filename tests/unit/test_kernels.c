@@ -172,6 +172,10 @@ static struct op_desc random_rows(struct random *random, enum op_kind kind)
     if (kind == OP_NLL_LOSS || kind == OP_CROSS_ENTROPY || kind == OP_COUNT_CORRECT)
         desc.outputs[0] = single;
     desc.attrs.loss.reduction = random_bool(random) ? REDUCTION_MEAN : REDUCTION_SUM;
+    static float weights[OP_MAX_WEIGHTS];
+    for (int i = 0; i < OP_MAX_WEIGHTS; i++) weights[i] = (float)((i + 1) % 4) * 0.75f;
+    if (kind != OP_COUNT_CORRECT && random_bool(random))
+        desc.attrs.loss.weights = (struct op_weights){weights, classes};
     return desc;
 }
 
@@ -277,6 +281,8 @@ static void compare(struct random *random, const struct op_desc *desc)
     static const struct comparison comparison = {fill_operand, expect_close};
     struct kernel_call call = {.seed = random_bits(random), .step = random_bits(random) >> 20};
     call.rank = (uint32_t)random_between(random, 0, 7);
+    call.first_sample = random_bits(random) >> 44;
+    call.sample_elements = (uint64_t)random_between(random, 0, 5);
     compare_libraries(random, desc, &comparison, call);
 }
 
@@ -318,6 +324,32 @@ TEST(mnist_shapes, .unless = ON_CUDA)
             desc.outputs[1] = bias;
             compare(&random, &desc);
         }
+}
+
+/* Between images of both layouts, flat tensors and images of as many elements: one channel or one
+ * pixel is in both orders at once. */
+TEST(reshapes_of_few_channels, .unless = ON_CUDA)
+{
+    static const int64_t sizes[] = {1, 2, 9};
+    struct random random = {8};
+    enum { FORMS = 5, CASES = 81 * 2 * FORMS * 2 };
+    for (int i = 0; i < CASES; i++) {
+        int64_t size[4];
+        int rest = i;
+        for (int d = 0; d < 4; d++, rest /= 3) size[d] = sizes[rest % 3];
+        int64_t n = size[0], c = size[1], h = size[2], w = size[3];
+        int form = rest / 2 % FORMS;
+        struct tensor_type image = image_of(n, c, h, w, (enum layout)(rest % 2));
+        struct tensor_type other = form < 2   ? image_of(n, c, h, w, (enum layout)form)
+                                   : form < 4 ? image_of(c, n, w, h, (enum layout)(form - 2))
+                                              : type_of(DTYPE_F32, 2, n, c * h * w, 0, 0);
+        bool back = rest / 2 / FORMS == 1;
+        struct op_desc desc = desc_of(OP_RESHAPE);
+        desc.inputs[0] = back ? other : image;
+        desc.outputs[0] = back ? image : other;
+        desc.accumulate[0] = i % 7 == 0;
+        compare(&random, &desc);
+    }
 }
 
 /* NaN must reach the loss, where it is visible, through every op. */

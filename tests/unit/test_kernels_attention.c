@@ -10,23 +10,6 @@
 
 enum { RUNS = RACES ? 2 : ON_CUDA ? 6 : 30 };
 
-/* Padding before, after, anywhere, or everywhere. */
-static void fill_mask(struct random *random, const struct world *world, int input)
-{
-    if (!world->desc.input_present[input]) return;
-    uint8_t *mask = world->inputs[input].memory;
-    int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
-    for (int64_t b = 0; b < batch; b++) {
-        int64_t kind = random_between(random, 0, 5), edge = random_between(random, 0, time);
-        for (int64_t j = 0; j < time; j++)
-            mask[b * time + j] = (uint8_t)(kind == 0   ? j < edge
-                                           : kind == 1 ? j >= edge
-                                           : kind == 2 ? 0
-                                           : kind == 3 ? j / 64 % 2 == edge % 2 /* whole blocks */
-                                                       : random_bool(random));
-    }
-}
-
 /* Documents of few tokens, of many, of one each, or one of all. */
 static void fill_starts(struct random *random, const struct world *world, int input)
 {
@@ -69,6 +52,7 @@ static void fill_attention(struct random *random, struct world *world,
     world->seed = random_bits(random);
     world->step = random_bits(random) >> 20;
     world->rank = (uint32_t)random_between(random, 0, 7);
+    world->first_sample = 3 * world->rank; /* in most cases within a block of random words */
     world_fill(random, world);
     fill_mask(random, world, 3);
     fill_starts(random, world, 5);
@@ -90,7 +74,16 @@ static struct op_desc rope_desc(struct random *random, enum op_kind kind)
     desc.attrs.rope.head_dim = head;
     desc.attrs.rope.theta = random_bool(random) ? 10000 : 500000;
     if (random_bool(random)) desc.attrs.rope.rotary_dim = 2 * random_between(random, 1, head / 2);
-    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, 3);
+    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, ROPE_SCALING_LONGROPE);
+    if (desc.attrs.rope.scaling == ROPE_SCALING_LONGROPE) {
+        static float factors[2][128];
+        int64_t rotary = desc.attrs.rope.rotary_dim;
+        int64_t pairs = (rotary > 0 ? rotary : desc.attrs.rope.head_dim) / 2;
+        ck_assert_int_le(pairs, 128);
+        for (int i = 0; i < 2 * 128; i++) factors[i / 128][i % 128] = 1 + 0.25F * (float)i;
+        desc.attrs.rope.short_factors = (struct op_weights){factors[0], pairs};
+        desc.attrs.rope.long_factors = (struct op_weights){factors[1], pairs};
+    }
     desc.attrs.rope.beta_fast = 32;
     desc.attrs.rope.beta_slow = random_bool(random) ? 1 : 4;
     desc.attrs.rope.magnitude = 1.25;
@@ -191,7 +184,7 @@ static void check_slopes(const struct world *world, int input, const float *grad
         ck_assert_msg(fabs(slope - gradient[i]) <= 1e-4 * largest,
                       "%s: the gradient of %s at %lld is %g, the slope %g",
                       op_info_get(world->desc.kind)->name,
-                      op_info_get(world->desc.kind)->input_names[input], (long long)i, gradient[i],
+                      op_info_get(world->desc.kind)->inputs[input].name, (long long)i, gradient[i],
                       slope);
     }
 }
@@ -284,7 +277,7 @@ static void to_bf16(struct world *world)
     struct op_desc *desc = &world->desc;
     const struct op_info *info = op_info_get(desc->kind);
     for (int i = 0; i < desc->input_count; i++) {
-        if (!desc->input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
+        if (!desc->input_present[i] || info->inputs[i].type != OPERAND_REAL) continue;
         int64_t count = tensor_element_count(&desc->inputs[i]);
         desc->inputs[i].dtype = DTYPE_BF16;
         struct area narrow = area_new(tensor_bytes(&desc->inputs[i]), 0);
@@ -294,7 +287,7 @@ static void to_bf16(struct world *world)
         world->inputs[i] = narrow;
     }
     for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i] || info->output_types[i] != OPERAND_REAL) continue;
+        if (!desc->output_present[i] || info->outputs[i].type != OPERAND_REAL) continue;
         desc->outputs[i].dtype = DTYPE_BF16;
         area_free(&world->outputs[i]);
         world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), 0);
@@ -307,7 +300,7 @@ static void round_inputs(struct world *world)
 {
     const struct op_info *info = op_info_get(world->desc.kind);
     for (int i = 0; i < world->desc.input_count; i++) {
-        if (!world->desc.input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
+        if (!world->desc.input_present[i] || info->inputs[i].type != OPERAND_REAL) continue;
         int64_t count = tensor_element_count(&world->desc.inputs[i]);
         for (int64_t j = 0; j < count; j++) {
             float *value = input_of(world, i) + j;
@@ -480,6 +473,7 @@ TEST(rope_shares, .unless = ON_CUDA)
     struct random random = {4};
     struct world world = {.desc = rope_desc(&random, OP_ROPE)};
     world.desc.attrs.rope.rotary_dim = 0;
+    world.desc.attrs.rope.scaling = ROPE_SCALING_LINEAR;
     world.desc.input_present[1] = false;
     world_fill(&random, &world);
     world_run(&world, KERNELS_REFERENCE);
@@ -589,7 +583,7 @@ LOOP_TEST(nothing_seen, 0, 4)
             ck_assert(fabsf(output_of(&forward, 0)[half + i]) < 2);
         }
         for (int64_t i = 0; i < 4 * 40; i++) {
-            ck_assert(output_of(&forward, 1)[i] == -INFINITY);
+            ck_assert(output_of(&forward, 1)[i] == INFINITY);
             ck_assert(isfinite(output_of(&forward, 1)[4 * 40 + i]));
         }
         fill_attention_backward(&random, &backward, &forward);
@@ -664,7 +658,8 @@ static void compare_bf16(struct random *random, struct world *world, double tole
     struct world narrow = {.desc = world->desc,
                            .seed = world->seed,
                            .step = world->step,
-                           .rank = world->rank};
+                           .rank = world->rank,
+                           .first_sample = world->first_sample};
     world_fill(random, &narrow);
     for (int i = 0; i < OP_MAX_INPUTS; i++)
         if (world->inputs[i].base != NULL)
@@ -688,9 +683,10 @@ static void compare_bf16(struct random *random, struct world *world, double tole
     world_free(&narrow);
 }
 
-LOOP_TEST(bf16, 0, 2)
+LOOP_TEST(bf16, 0, ON_CUDA ? 3 : 2)
 {
     kernels_set_threads(1 + _i % 2);
+    if (_i > 1) setenv("FSDPD_CUDA_HEAD", "f32", 1);
     struct random random = {(uint64_t)_i + 30};
     for (int run = 0; run < RUNS; run++) {
         struct attention_case c = random_attention(&random);
@@ -717,3 +713,34 @@ LOOP_TEST(bf16, 0, 2)
         world_free(&head);
     }
 }
+
+#ifdef TEST_DEVICE
+static uint64_t scratch_of(const struct op_desc *desc)
+{
+    struct device *device = tested_device();
+    void *prepared = NULL;
+    uint64_t bytes = 0;
+    ck_assert_status_ok(device->table->prepare(device, desc, &prepared, &bytes));
+    device->table->unprepare(prepared);
+    return bytes;
+}
+
+/* In bf16 a logit and its gradient share 2 bytes, if both types are wanted they take 6. */
+TEST(head_memory)
+{
+    enum { ROWS = 8192, CLASSES = 5056, COLUMNS = 16 };
+    const uint64_t logits = (uint64_t)ROWS * CLASSES;
+    struct random random = {1};
+    struct op_desc desc = head_desc(&random, OP_LINEAR_CROSS_ENTROPY_BACKWARD);
+    desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_BF16, 2, ROWS, COLUMNS, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_BF16, 2, CLASSES, COLUMNS, 0, 0);
+    desc.inputs[2] = type_of(DTYPE_BF16, 1, CLASSES, 0, 0, 0);
+    desc.inputs[3] = type_of(DTYPE_I32, 1, ROWS, 0, 0, 0);
+    desc.outputs[2] = type_of(DTYPE_F32, 2, CLASSES, COLUMNS, 0, 0);
+    desc.outputs[3] = type_of(DTYPE_F32, 1, CLASSES, 0, 0, 0);
+    uint64_t low = scratch_of(&desc);
+    setenv("FSDPD_CUDA_HEAD", "f32", 1);
+    ck_assert_uint_eq(scratch_of(&desc) - low, 4 * logits);
+    ck_assert_uint_lt(low, 3 * logits);
+}
+#endif

@@ -147,7 +147,8 @@ struct operands {
 static void operands_init(struct operands *all, const struct op_desc *desc,
                           float *const values[OP_MAX_INPUTS], const uint8_t *indices)
 {
-    *all = (struct operands){.call = {.seed = 5, .step = 2, .rank = 1}};
+    *all = (struct operands){
+        .call = {.seed = 5, .step = 2, .rank = 1, .first_sample = 3, .sample_elements = 7}};
     for (int i = 0; i < desc->input_count; i++) {
         if (!desc->input_present[i]) continue;
         const struct tensor_type *type = &desc->inputs[i];

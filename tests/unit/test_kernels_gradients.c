@@ -50,7 +50,7 @@ static void check_gradient(struct forward *f, const float *gradient, float step,
         ck_assert_msg(fabs(slope - gradient[i]) <= tolerance * largest,
                       "%s: the gradient of %s at %lld is %g, the slope %g",
                       op_info_get(f->desc.kind)->name,
-                      op_info_get(f->desc.kind)->input_names[f->varied], (long long)i, gradient[i],
+                      op_info_get(f->desc.kind)->inputs[f->varied].name, (long long)i, gradient[i],
                       slope);
     }
 }

@@ -39,8 +39,8 @@ static const enum op_kind kinds[] = {OP_ADD,
                                      OP_EMBEDDING_BACKWARD,
                                      OP_LAYER_NORM_BACKWARD,
                                      OP_RMS_NORM_BACKWARD,
-                                     OP_NARROW,
-                                     OP_NARROW_BACKWARD,
+                                     OP_SLICE,
+                                     OP_SLICE_BACKWARD,
                                      OP_SCALE,
                                      OP_RECIPROCAL,
                                      OP_DIV,
@@ -117,25 +117,25 @@ static void random_norm(struct op_desc *desc)
 
 static void random_columns(struct op_desc *desc)
 {
-    bool forward = desc->kind == OP_NARROW;
+    bool forward = desc->kind == OP_SLICE;
     struct tensor_type *part = forward ? &desc->outputs[0] : &desc->inputs[0];
     int64_t *columns = &part->dims[part->dim_count - 1], whole = *columns;
     *columns = random_between(&rng, 1, whole);
-    desc->attrs.narrow.start = random_between(&rng, 0, whole - *columns);
+    desc->attrs.slice.dim = part->dim_count - 1;
+    desc->attrs.slice.start = random_between(&rng, 0, whole - *columns);
     if (!forward) desc->input_present[1] = random_bool(&rng);
 }
 
-static struct op_desc random_desc(enum op_kind kind)
+static struct op_desc random_desc_of(enum op_kind kind, struct tensor_type type)
 {
     struct op_desc desc = desc_of(kind);
-    struct tensor_type type = random_type();
     for (int i = 0; i < OP_MAX_INPUTS; i++) desc.inputs[i] = type;
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) desc.outputs[i] = type;
     struct tensor_type table = type_of(DTYPE_F32, 2, random_of(&rng, widths, WIDTH_COUNT),
                                        last_of(&type, 1).dims[0], 0, 0);
     switch (kind) {
-    case OP_NARROW:
-    case OP_NARROW_BACKWARD: random_columns(&desc); break;
+    case OP_SLICE:
+    case OP_SLICE_BACKWARD: random_columns(&desc); break;
     case OP_SCALE: desc.attrs.scale.offset = random_float(&rng); /* fall through */
     case OP_RECIPROCAL: desc.attrs.scale.factor = 3 * random_float(&rng); break;
     case OP_DIV_BACKWARD:
@@ -190,19 +190,24 @@ static struct op_desc random_desc(enum op_kind kind)
     const struct op_info *info = op_info_get(kind);
     bool wide = random_between(&rng, 0, 2) > 0;
     for (int i = 0; i < desc.input_count; i++) {
-        if (info->input_types[i] == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
-        if (info->input_types[i] == OPERAND_I32) desc.inputs[i].dtype = DTYPE_I32;
+        if (info->inputs[i].type == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
+        if (info->inputs[i].type == OPERAND_I32) desc.inputs[i].dtype = DTYPE_I32;
     }
     for (int i = 0; i < desc.output_count; i++) {
-        if (info->output_types[i] == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
-        if (info->output_types[i] == OPERAND_I32) desc.outputs[i].dtype = DTYPE_I32;
-        if (info->output_types[i] == OPERAND_U8) desc.outputs[i].dtype = DTYPE_U8;
+        if (info->outputs[i].type == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
+        if (info->outputs[i].type == OPERAND_I32) desc.outputs[i].dtype = DTYPE_I32;
+        if (info->outputs[i].type == OPERAND_U8) desc.outputs[i].dtype = DTYPE_U8;
         desc.accumulate[i] = desc.outputs[i].dtype == DTYPE_F32 && random_between(&rng, 0, 2) == 0;
     }
     if (kind == OP_EMBEDDING || kind == OP_EMBEDDING_BACKWARD)
         desc.attrs.embedding.padding_index =
             random_bool(&rng) ? -1 : random_between(&rng, 0, table.dims[0] - 1);
     return desc;
+}
+
+static struct op_desc random_desc(enum op_kind kind)
+{
+    return random_desc_of(kind, random_type());
 }
 
 static float widen(uint16_t value)
@@ -419,6 +424,22 @@ TEST(sigmoid_and_squared_relu_ends)
 
 /* Norms. */
 
+/* Rows that a warp holds, or a block, or neither. */
+LOOP_TEST(norms_of_long_rows, 0, 4)
+{
+    static const enum op_kind norms[] = {OP_LAYER_NORM, OP_RMS_NORM, OP_LAYER_NORM_BACKWARD,
+                                         OP_RMS_NORM_BACKWARD};
+    static const int64_t columns[] = {256, 512, 1024, 1536, 2048, 4096, 6144, 8192, 8200};
+    rng.state = (uint64_t)_i + 1;
+    for (size_t c = 0; c < COUNT_OF(columns); c++)
+        for (int run = 0; run < 4; run++) {
+            int64_t rows = random_between(&rng, 1, run == 0 ? 40 : 9);
+            struct tensor_type type = type_of(DTYPE_F32, 2, rows, columns[c], 0, 0);
+            struct op_desc desc = random_desc_of(norms[_i], type);
+            compare_libraries(&rng, &desc, &comparison, (struct kernel_call){0});
+        }
+}
+
 /* A large mean loses nothing, and rows do not affect each other. */
 TEST(norm_far_from_zero)
 {
@@ -581,6 +602,41 @@ TEST(softmax_ends)
         for (int i = 4; i < 8; i++) ck_assert_float_eq(y[i], 0.25f);
         for (int i = 8; i < 12; i++) ck_assert(isnan(y[i]));
     }
+}
+
+static const int norm_widths[] = {7, 64, 768, 2304};
+
+/* A norm of a rounded sum has the bits of an addition and a norm, in f32 and bf16. */
+LOOP_TEST(norm_of_sum_is_add_then_norm, 0, 4 * COUNT_OF(norm_widths))
+{
+    enum { ROWS = 37, MOST = ROWS * 2304 };
+    static uint32_t x[2][MOST], sums[2][MOST], y[2][MOST], weight[2304];
+    enum dtype dtype = _i & 1 ? DTYPE_BF16 : DTYPE_F32;
+    enum op_kind kind = _i & 2 ? OP_LAYER_NORM : OP_RMS_NORM;
+    int columns = norm_widths[_i / 4], last = kind == OP_LAYER_NORM ? 3 : 2;
+    struct tensor_type type = type_of(dtype, 2, ROWS, columns, 0, 0), row = last_of(&type, 1);
+    struct op_desc add = desc_of(OP_ADD), norm = desc_of(kind), fused;
+    add.inputs[0] = add.inputs[1] = add.outputs[0] = norm.inputs[0] = norm.outputs[0] = type;
+    norm.inputs[1] = norm.inputs[2] = row; /* an RMS norm's residual comes second */
+    norm.inputs[last] = norm.outputs[last] = type;
+    for (int k = 1; k < OP_MAX_OUTPUTS; k++) norm.output_present[k] = false;
+    norm.attrs.norm.eps = 1e-5;
+    fused = norm;
+    fused.attrs.norm.rounded = fused.output_present[last] = true;
+    norm.input_present[last] = false;
+    fill_operand(&rng, &norm, &type, x[0]);
+    fill_operand(&rng, &norm, &type, x[1]);
+    fill_operand(&rng, &norm, &row, weight);
+    kernels_set_threads(2);
+    run_once(KERNELS_CPU, &add, (struct kernel_call){.inputs = {x[0], x[1]}, .outputs = {sums[0]}});
+    run_once(KERNELS_CPU, &norm,
+             (struct kernel_call){.inputs = {sums[0], weight, weight}, .outputs = {y[0]}});
+    struct kernel_call call = {.inputs = {x[0], weight, weight}, .outputs = {y[1]}};
+    call.inputs[last] = x[1];
+    call.outputs[last] = sums[1];
+    run_once(KERNELS_CPU, &fused, call);
+    ck_assert_mem_eq(sums[0], sums[1], (size_t)tensor_bytes(&type));
+    ck_assert_mem_eq(y[0], y[1], (size_t)tensor_bytes(&type));
 }
 
 /* One row of ones in bf16, so that errors in strides and in the division among threads show. */

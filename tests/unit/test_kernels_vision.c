@@ -27,12 +27,27 @@ static const enum op_kind kinds[] = {OP_TALLY,
                                      OP_MEAN_BACKWARD,
                                      OP_BATCH_NORM,
                                      OP_BATCH_NORM_BACKWARD,
-                                     OP_BATCH_NORM_RUNNING};
+                                     OP_BATCH_NORM_RUNNING,
+                                     OP_BATCH_MOMENTS,
+                                     OP_BATCH_NORM_SUMS,
+                                     OP_COUNTED,
+                                     OP_CONTRASTIVE_LOSS,
+                                     OP_CONTRASTIVE_LOSS_BACKWARD,
+                                     OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS};
 enum { KIND_COUNT = COUNT_OF(kinds) };
 
 static int64_t between(int64_t low, int64_t high)
 {
     return random_between(&rng, low, high);
+}
+
+/* Some of them 0, or none at all. */
+static struct op_weights random_weights(int64_t count)
+{
+    static float values[OP_MAX_WEIGHTS];
+    if (random_bool(&rng)) return (struct op_weights){NULL, 0};
+    for (int64_t i = 0; i < count; i++) values[i] = (float)((i + 1) % 4) * 0.75f;
+    return (struct op_weights){values, count};
 }
 
 static void random_element_loss(struct op_desc *desc)
@@ -44,6 +59,8 @@ static void random_element_loss(struct op_desc *desc)
         (enum op_difference)between(DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY);
     desc->attrs.element_loss.delta = random_bool(&rng) ? 1 : 0.3;
     desc->attrs.element_loss.weight = random_bool(&rng) ? 1 : 0.25;
+    if (desc->attrs.element_loss.difference == DIFFERENCE_BINARY_CROSS_ENTROPY)
+        desc->attrs.element_loss.positive = random_weights(x.dims[x.dim_count - 1]);
     desc->inputs[0] = desc->inputs[1] = desc->outputs[0] = x;
     desc->inputs[2] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
     desc->input_present[2] = random_bool(&rng);
@@ -62,15 +79,17 @@ static void random_tally(struct op_desc *desc)
     desc->input_present[2] = !desc->input_present[1];
     desc->inputs[0] = desc->inputs[2] = x;
     desc->inputs[1] = rows;
-    int64_t sums = desc->attrs.tally.kind == TALLY_NUMBERS ? TALLY_SUMS : TALLY_COUNTS;
-    desc->outputs[0] = type_of(DTYPE_F32, 2, sums, x.dims[x.dim_count - 1], 0, 0);
+    desc->attrs.tally.ranks = desc->attrs.tally.kind == TALLY_NUMBERS ? between(1, 3) : 1;
+    desc->outputs[0] =
+        type_of(DTYPE_F32, 2, op_tally_rows(&desc->attrs), x.dims[x.dim_count - 1], 0, 0);
 }
 
 static void random_cross_entropy(struct op_desc *desc)
 {
     struct tensor_type x = type_of(DTYPE_F32, 2, between(1, 40), between(1, 90), 0, 0);
     desc->attrs.loss.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
-    desc->attrs.loss.label_smoothing = random_bool(&rng) ? 0.1 : 0.7;
+    desc->attrs.loss.label_smoothing = random_bool(&rng) ? 0.1 : random_bool(&rng) ? 0 : 0.7;
+    desc->attrs.loss.weights = random_weights(x.dims[1]);
     desc->inputs[0] = desc->outputs[0] = desc->outputs[1] = x;
     desc->inputs[1] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
     if (desc->kind == OP_CROSS_ENTROPY) desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
@@ -128,6 +147,9 @@ static void random_move(struct op_desc *desc)
         desc->attrs.slice.start = between(0, whole.dims[dim] - 1);
         part.dims[dim] = between(1, whole.dims[dim] - desc->attrs.slice.start);
         if (part.dims[dim] == 1 && random_bool(&rng)) part = without(&part, dim);
+        if (desc->kind == OP_SLICE) break;
+        desc->inputs[1] = whole;
+        desc->input_present[1] = random_bool(&rng);
         break;
     }
     bool backward = desc->kind == OP_SLICE_BACKWARD || desc->kind == OP_MEAN_BACKWARD;
@@ -188,6 +210,7 @@ static void random_batch_norm(struct op_desc *desc)
     struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9), between(1, 12),
                                    between(1, 17), between(1, 17));
     struct tensor_type channel = type_of(DTYPE_F32, 1, x.dims[1], 0, 0, 0);
+    struct tensor_type totals = type_of(DTYPE_F32, 2, between(1, 4), 1 + 2 * x.dims[1], 0, 0);
     bool backward = desc->kind == OP_BATCH_NORM_BACKWARD;
     for (int i = 0; i < desc->input_count; i++) desc->inputs[i] = channel;
     for (int i = 0; i < desc->output_count; i++) desc->outputs[i] = channel;
@@ -204,10 +227,57 @@ static void random_batch_norm(struct op_desc *desc)
     }
     if (desc->kind == OP_BATCH_NORM) desc->outputs[5] = type_of(DTYPE_F32, 1, 2, 0, 0, 0);
     if (desc->kind == OP_BATCH_NORM_RUNNING) return;
+    desc->inputs[backward ? 6 : 4] = totals;
+    desc->input_present[backward ? 6 : 4] = random_bool(&rng);
     desc->inputs[backward ? 5 : 3] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
     desc->input_present[backward ? 5 : 3] = random_bool(&rng);
     for (int i = 1; i < desc->output_count; i++) desc->output_present[i] = random_bool(&rng);
     if (backward && !desc->output_present[0]) desc->output_present[1] = true;
+}
+
+/* What a rank tells the others: of the forward pass, or of the backward pass. */
+static void random_batch_totals(struct op_desc *desc)
+{
+    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9), between(1, 12),
+                                   between(1, 17), between(1, 17));
+    bool sums = desc->kind == OP_BATCH_NORM_SUMS;
+    int target = sums ? 4 : 1;
+    desc->inputs[0] = desc->inputs[sums] = x;
+    if (sums) desc->inputs[2] = desc->inputs[3] = type_of(DTYPE_F32, 1, x.dims[1], 0, 0, 0);
+    desc->inputs[target] = type_of(DTYPE_I32, 1, x.dims[0], 0, 0, 0);
+    desc->input_present[target] = random_bool(&rng);
+    desc->outputs[0] = type_of(DTYPE_F32, 1, 1 + 2 * x.dims[1], 0, 0, 0);
+}
+
+/* Of the loss's operands, which have an element for each pair. */
+static int of_all_pairs(const struct op_desc *desc)
+{
+    switch (desc->kind) {
+    case OP_CONTRASTIVE_LOSS:
+    case OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS: return 1;
+    case OP_CONTRASTIVE_LOSS_BACKWARD: return 2;
+    default: return -1;
+    }
+}
+
+static void random_contrast(struct op_desc *desc)
+{
+    int64_t ranks = between(1, 4), own = between(1, 40), candidates = between(1, 3);
+    struct tensor_type all = type_of(DTYPE_F32, 2, ranks, own, 0, 0);
+    desc->attrs.contrast.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
+    desc->attrs.contrast.factor = random_bool(&rng) ? 1 : 0.05;
+    desc->inputs[0] = type_of(DTYPE_F32, 2, own, ranks * own * candidates, 0, 0);
+    if (desc->kind == OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS)
+        desc->inputs[0] = type_of(DTYPE_F32, 2, own * candidates, ranks * own, 0, 0);
+    desc->outputs[0] = desc->inputs[0];
+    if (desc->kind == OP_CONTRASTIVE_LOSS_BACKWARD)
+        desc->inputs[1] = type_of(DTYPE_F32, 1, own, 0, 0, 0);
+    desc->inputs[of_all_pairs(desc)] = all;
+    if (desc->kind != OP_CONTRASTIVE_LOSS) return;
+    desc->inputs[2] = type_of(DTYPE_I32, 1, own, 0, 0, 0);
+    desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    desc->outputs[1] = type_of(DTYPE_F32, 2, own, 2, 0, 0);
+    desc->outputs[2] = type_of(DTYPE_F32, 1, own, 0, 0, 0);
 }
 
 static struct op_desc random_desc(enum op_kind kind)
@@ -227,13 +297,22 @@ static struct op_desc random_desc(enum op_kind kind)
     case OP_BATCH_NORM:
     case OP_BATCH_NORM_BACKWARD:
     case OP_BATCH_NORM_RUNNING: random_batch_norm(&desc); break;
+    case OP_BATCH_MOMENTS:
+    case OP_BATCH_NORM_SUMS: random_batch_totals(&desc); break;
+    case OP_CONTRASTIVE_LOSS:
+    case OP_CONTRASTIVE_LOSS_BACKWARD:
+    case OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS: random_contrast(&desc); break;
+    case OP_COUNTED:
+        desc.inputs[0] = type_of(DTYPE_I32, 1, between(1, 900), 0, 0, 0);
+        desc.outputs[0] = type_of(DTYPE_F32, 1, desc.inputs[0].dims[0], 0, 0, 0);
+        break;
     default: random_move(&desc); break;
     }
     bool wide = between(0, 2) > 0;
     for (int i = 0; i < desc.input_count; i++)
-        if (info->input_types[i] == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
+        if (info->inputs[i].type == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
     for (int i = 0; i < desc.output_count; i++) {
-        if (info->output_types[i] == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
+        if (info->outputs[i].type == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
         desc.accumulate[i] = desc.outputs[i].dtype == DTYPE_F32 && between(0, 2) == 0;
     }
     /* State: it depends on the values before. */
@@ -249,11 +328,22 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
     bool elements = desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_ELEMENT_LOSS_BACKWARD;
     bool reference = type == &desc->inputs[1] && elements;
     bool tally = desc->kind == OP_TALLY;
+    bool totals = (desc->kind == OP_BATCH_NORM && type == &desc->inputs[4]) ||
+                  (desc->kind == OP_BATCH_NORM_BACKWARD && type == &desc->inputs[6]);
     const struct tensor_type *scores = &desc->inputs[0];
     int64_t classes = cross || tally ? scores->dims[scores->dim_count - 1] : 3;
     reference = reference || (tally && type == &desc->inputs[2]);
+    /* Some pairs do not count: of these a 0, or an infinite logarithm. */
+    bool pairs = of_all_pairs(desc) > 0 && type != &desc->inputs[0] && type->dtype == DTYPE_F32;
+    bool flags = pairs && type == &desc->inputs[of_all_pairs(desc)] &&
+                 desc->kind != OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS;
     for (int64_t i = 0; i < count; i++) {
         float value = random_float(random) * 3;
+        if (flags) value = (float)(i == 0 || random_between(random, 0, 3) > 0);
+        else if (pairs) value = random_between(random, 0, 3) > 0 ? value + 6 : INFINITY;
+        /* Of every rank the rows, and variances in the last half. */
+        if (totals && i % type->dims[1] == 0) value = (float)random_between(random, i == 0, 9);
+        else if (totals) value = fabsf(value);
         if (type->dtype == DTYPE_I32)
             ((int32_t *)memory)[i] = (int32_t)random_between(random, -1, classes - 1);
         else if (type->dtype == DTYPE_U8)
@@ -268,7 +358,8 @@ static double sum_length(const struct op_desc *desc)
 {
     bool sum =
         desc->kind == OP_ELEMENT_LOSS || desc->kind == OP_TALLY || desc->kind == OP_CROSS_ENTROPY;
-    bool norm = desc->kind == OP_GROUP_NORM_BACKWARD || desc->kind == OP_BATCH_NORM_BACKWARD;
+    bool norm = desc->kind == OP_GROUP_NORM_BACKWARD || desc->kind == OP_BATCH_NORM_BACKWARD ||
+                desc->kind == OP_BATCH_NORM_SUMS;
     return sum || norm ? (double)tensor_element_count(&desc->inputs[0]) : 0;
 }
 
@@ -282,9 +373,11 @@ static void expect_close(const struct op_desc *desc, int output, const void *fou
     double largest = 1, step = type->dtype == DTYPE_BF16 ? 0x1p-7 : 0;
     int64_t count = tensor_element_count(type);
     for (int64_t i = 0; i < count; i++)
-        largest = fmax(largest, fabs((double)value_of(type, &e, i)));
+        if (isfinite((double)value_of(type, &e, i)))
+            largest = fmax(largest, fabs((double)value_of(type, &e, i)));
     for (int64_t i = 0; i < count; i++) {
         double is = value_of(type, &f, i), should = value_of(type, &e, i);
+        if (is == should) continue; /* infinite ones, too */
         if (!(fabs(is - should) <= relative * largest + absolute + step * fabs(should)))
             ck_abort_msg("%s: output %d at %lld of %lld is %.9g, the reference has %.9g",
                          op_info_get(desc->kind)->name, output, (long long)i, (long long)count, is,
@@ -303,7 +396,11 @@ LOOP_TEST(cpu_is_reference, 0, KIND_COUNT)
         rng.state = (uint64_t)_i * 1000 + (uint64_t)threads;
         for (int run = 0; run < RUNS; run++) {
             struct op_desc desc = random_desc(kinds[_i]);
-            compare_libraries(&rng, &desc, &comparison, (struct kernel_call){0});
+            struct kernel_call call = {.rank = 0};
+            if (desc.kind == OP_TALLY) call.rank = (uint32_t)between(0, desc.attrs.tally.ranks - 1);
+            int all = of_all_pairs(&desc);
+            if (all > 0) call.rank = (uint32_t)between(0, desc.inputs[all].dims[0] - 1);
+            compare_libraries(&rng, &desc, &comparison, call);
         }
     }
 }

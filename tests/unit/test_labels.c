@@ -52,6 +52,7 @@ static status_t make_graph(const char *keys, const char *output, const char *los
 
 #define WINDOWS "head(mean(e(x), dim=1))"
 #define OF_TOKENS "head(e(x))"
+#define RANKING "multiple_negatives_ranking_loss(output)"
 #define CHOSEN                                                                                     \
     "\"cross_entropy(output, target) if kind == 'one' else "                                       \
     "binary_cross_entropy_with_logits(output, target)\""
@@ -65,6 +66,8 @@ static const struct {
     {"classes: size", WINDOWS, "cross_entropy(output, target)", TARGET_CLASS, "(2,)"},
     {"token_classes: 3", OF_TOKENS, "cross_entropy(output, target)", TARGET_TOKEN_CLASS, "(2, 5)"},
     {"targets: [3]", WINDOWS, "mse_loss(output, target)", TARGET_NUMBERS, "(2, 3)"},
+    {"texts: 2", WINDOWS, RANKING, TARGET_PAIR, "(2,)"},
+    {"texts: size", WINDOWS, RANKING, TARGET_PAIR, "(2,)"},
     {"classes: \"size if kind == 'one' else None\"\n"
      "targets: \"None if kind == 'one' else size\"",
      WINDOWS, CHOSEN, TARGET_NUMBERS, "(2, 3)"},
@@ -88,22 +91,42 @@ LOOP_TEST(a_model_says_what_its_targets_are, 0, COUNT_OF(models))
 }
 
 static const struct {
-    const char *keys, *output, *message;
+    const char *keys, *output, *message, *loss;
 } wrong_models[] = {
+    {"texts: 3", OF_TOKENS,
+     "net.yaml:9: multiple_negatives_ranking_loss: input is (6, 5, 3), but it must be an embedding "
+     "of each text, (6, width)",
+     RANKING},
+    {"texts: 2", WINDOWS,
+     "net.yaml:9: cross_entropy() has no targets in a model with 'texts'; expected "
+     "multiple_negatives_ranking_loss(output)",
+     NULL},
+    {"classes: 3", WINDOWS, "net.yaml:9: multiple_negatives_ranking_loss() needs 'texts: 2'",
+     RANKING},
+    {"texts: 17", WINDOWS, "net.yaml:6: key 'texts': expected 2 to 16 texts in a sample, found 17",
+     RANKING},
+    {"texts: 2", WINDOWS,
+     "net.yaml:9: multiple_negatives_ranking_loss(): argument 'scale': expected a number "
+     "above 0, found 0",
+     "multiple_negatives_ranking_loss(output, scale=0)"},
     {"classes: 3", OF_TOKENS,
-     "net.yaml:9: cross_entropy: input is (2, 5, 3), but with classes: 3 it must be (2, 3)"},
+     "net.yaml:9: cross_entropy: input is (2, 5, 3), but with classes: 3 it must be (2, 3)", NULL},
     {"token_classes: 3", WINDOWS,
-     "net.yaml:9: cross_entropy: input is (2, 3), but with token_classes: 3 it must be (2, 5, 3)"},
-    {"classes: kind", WINDOWS, "net.yaml:6: key 'classes': a text cannot stand here"},
-    {"targets: 3", WINDOWS, "net.yaml:9: cross_entropy() needs 'classes' instead of 'targets'"},
+     "net.yaml:9: cross_entropy: input is (2, 3), but with token_classes: 3 it must be (2, 5, 3)",
+     NULL},
+    {"classes: kind", WINDOWS, "net.yaml:6: key 'classes': a text cannot stand here", NULL},
+    {"targets: 3", WINDOWS, "net.yaml:9: cross_entropy() needs 'classes' instead of 'targets'",
+     NULL},
 };
 
 LOOP_TEST(outputs_match_the_targets, 0, COUNT_OF(wrong_models))
 {
     struct model *model;
     struct graph *graph = NULL;
-    status_t status = make_graph(wrong_models[_i].keys, wrong_models[_i].output,
-                                 "cross_entropy(output, target)", &model, &graph);
+    const char *loss =
+        wrong_models[_i].loss != NULL ? wrong_models[_i].loss : "cross_entropy(output, target)";
+    status_t status =
+        make_graph(wrong_models[_i].keys, wrong_models[_i].output, loss, &model, &graph);
     ck_assert_str_eq(status_message(status), wrong_models[_i].message);
     status_free(status);
 }
@@ -117,7 +140,7 @@ static const int32_t token_labels[TOKENS] = {0, -100, 1, 2, 0, 1, 2, 0, -1, 1, 1
 static const float numbers[2 * DOCUMENTS] = {0.5F, -1, NAN, 2, 3, 4};
 
 /* Token i is i + 1; `array` names the labels that the dataset has, of all three kinds. */
-static void write_dataset(const char *array)
+static void write_texts(const char *array, int texts)
 {
     uint16_t tokens[TOKENS];
     for (int i = 0; i < TOKENS; i++) tokens[i] = (uint16_t)(i + 1);
@@ -130,7 +153,9 @@ static void write_dataset(const char *array)
     };
     struct buf json = {0};
     buf_add_text(&json, "{\"format\": \"fsdpd-dataset\", \"version\": 1, \"kind\": \"tokens\", "
-                        "\"vocabulary\": 50, \"splits\": {\"train\": {");
+                        "\"vocabulary\": 50, ");
+    if (texts > 0) buf_printf(&json, "\"texts\": %d, ", texts);
+    buf_add_text(&json, "\"splits\": {\"train\": {");
     dataset_add_array(&json, "tokens", "t.npy", "uint16", TOKENS, &sums[0]);
     dataset_add_array(&json, "documents", "d.npy", "uint64", DOCUMENTS + 1, &sums[1]);
     if (strcmp(array, "labels") == 0)
@@ -142,6 +167,11 @@ static void write_dataset(const char *array)
     buf_add_text(&json, "}}}");
     dataset_write_bytes(dir, "dataset.json", &json);
     buf_deinit(&json);
+}
+
+static void write_dataset(const char *array)
+{
+    write_texts(array, 0);
 }
 
 static const struct {
@@ -245,6 +275,66 @@ LOOP_TEST(labels_that_do_not_fit_are_refused, 0, COUNT_OF(mistakes))
     status_t status = token_data_open(&job, &model, LENGTH, true, &data);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     ck_assert_msg(strstr(status_message(status), mistakes[_i].message) != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+}
+
+/* The documents of a pair stand side by side, each in a part of its own; the target only says that
+ * the pair counts. */
+TEST(texts_of_a_pair_are_one_row)
+{
+    write_texts("", DOCUMENTS);
+    const struct token_path source = {.path = dir, .weight = 1};
+    const struct train_job job = make_job(&source);
+    const struct token_model model = {
+        .vocabulary = 50, .target = TARGET_PAIR, .classes = 1, .texts = DOCUMENTS, .padding = 49};
+    struct token_data data;
+    status_t status = token_data_open(&job, &model, LENGTH, true, &data);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    struct token_rows rows = token_data_rows(&data, &job, 0, false);
+    struct rows all = token_rows_source(&rows);
+    int32_t tokens[DOCUMENTS * LENGTH], target = -1;
+    int64_t samples = 0;
+    ck_assert(all.targets == 1 && all.input_bytes == sizeof tokens && data.train.rows == 1);
+    ck_assert_ptr_null(all.fill(all.user, 0, tokens, &target, &samples));
+    ck_assert(target == 0 && samples == 1);
+    for (int i = 0; i < DOCUMENTS * LENGTH; i++) {
+        int place = (int)borders[i / LENGTH] + i % LENGTH;
+        ck_assert_int_eq(tokens[i], place < (int)borders[i / LENGTH + 1] ? place + 1 : 49);
+    }
+    struct token_measure measure;
+    bool known = false;
+    ck_assert_ptr_null(token_data_measure(&data, &measure, &known));
+    ck_assert(known && measure.rows == 1 && measure.filled == 3 + 1 + 5 && measure.cut == 1);
+    token_data_close(&data);
+}
+
+static const struct {
+    int in_data, in_model;
+    enum window_kind windows;
+    const char *message;
+} wrong_texts[] = {
+    {2, 2, WINDOWS_DOCUMENT, "d.npy has 3 documents, which is not a multiple of texts, 2"},
+    {3, 2, WINDOWS_DOCUMENT, "3 of its documents belong together (texts), but the model takes 2"},
+    {3, 0, WINDOWS_DOCUMENT, "3 of its documents belong together (texts), but the model takes 1"},
+    {0, 3, WINDOWS_DOCUMENT, "1 of its documents belong together (texts), but the model takes 3"},
+    {3, 3, WINDOWS_PACKED, "data.windows: the model has 'texts', so each window is one text"},
+};
+
+LOOP_TEST(texts_that_do_not_fit_are_refused, 0, COUNT_OF(wrong_texts))
+{
+    write_texts("", wrong_texts[_i].in_data);
+    const struct token_path source = {.path = dir, .weight = 1};
+    struct train_job job = make_job(&source);
+    job.windows = wrong_texts[_i].windows;
+    bool pairs = wrong_texts[_i].in_model > 0;
+    const struct token_model model = {.vocabulary = 50,
+                                      .target = pairs ? TARGET_PAIR : TARGET_TOKEN,
+                                      .texts = wrong_texts[_i].in_model};
+    struct token_data data;
+    status_t status = token_data_open(&job, &model, LENGTH, true, &data);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), wrong_texts[_i].message) != NULL, "%s",
                   status_message(status));
     status_free(status);
 }

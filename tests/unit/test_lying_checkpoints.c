@@ -19,6 +19,7 @@
 
 /* Keys of all families; each reads its own. */
 static const char sizes[] = "\"num_hidden_layers\": 2, \"n_layer\": 2, \"n_layers\": 2, "
+                            "\"layer_types\": [\"sliding_attention\", \"full_attention\"], "
                             "\"id2label\": {\"0\": \"a\", \"1\": \"b\", \"2\": \"c\"}}";
 
 /* The honest checkpoint of a family, and the model that it is for. */

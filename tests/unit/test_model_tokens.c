@@ -283,9 +283,9 @@ static const struct mistake {
      "net.yaml:20: rope(): a factor needs a scaling"},
     {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='llama3', factor=2)",
      "net.yaml:20: rope(): scaling=\"llama3\" needs original_context"},
-    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='longrope', factor=2)",
-     "net.yaml:20: rope(): argument 'scaling': expected \"linear\", \"llama3\", \"yarn\" or None, "
-     "found 'longrope'"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='ntk', factor=2)",
+     "net.yaml:20: rope(): argument 'scaling': expected \"linear\", \"llama3\", \"yarn\", "
+     "\"longrope\" or None, found 'ntk'"},
     {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='yarn', factor=2)",
      "net.yaml:20: rope(): scaling=\"yarn\" needs original_context"},
     {"y = f(positions(x))", "y = rope(e(x), head_dim=4, rotary_dim=6)",
@@ -296,6 +296,19 @@ static const struct mistake {
      "net.yaml:20: rope(): high_freq_factor=1 must be above low_freq_factor=1"},
     {"y = f(positions(x))", "y = e(x) / sqrt(0 - 1)", "net.yaml:20: sqrt() of a number below 0"},
     {"y = f(positions(x))", "y = 2 * 3", "net.yaml:20: expected a tensor, found a constant"},
+    {"output, target)", "output, target, weight=3)",
+     "net.yaml:22: cross_entropy(): argument 'weight': expected a list of 1 to 1000 numbers, or "
+     "None"},
+    {"output, target)", "output, target, weight=[1, -0.5])",
+     "net.yaml:22: cross_entropy(): argument 'weight': expected numbers of at least 0, found -0.5"},
+    {"output, target)", "output, target, weight=[1, 'two'])",
+     "net.yaml:22: cross_entropy(): argument 'weight': expected numbers of at least 0, found "
+     "'two'"},
+    {"output, target)", "output, target, weight=[])",
+     "net.yaml:22: cross_entropy(): argument 'weight': expected a list of 1 to 1000 numbers, or "
+     "None"},
+    {"output, target)", "output, target, weight=most)",
+     "net.yaml:22: cross_entropy(): argument 'weight': unknown name 'most'"},
     {"output, target)", "output, target, ignore_index=0)",
      "net.yaml:22: cross_entropy(): ignore_index=0: only negative ones are supported; every "
      "negative target is ignored"},
@@ -333,16 +346,24 @@ LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
 
 /* What only the shapes show. */
 static const struct mistake misfits[] = {
+    {"y = f(positions(x))",
+     "y = rope(e(x), head_dim=4, scaling='longrope', factor=2, original_context=4, "
+     "short_factor=[1], long_factor=[1, 2])",
+     "net.yaml:20: rope: 1 short factors for 2 pairs"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, short_factor=[1, 2], long_factor=[1, 2])",
+     "net.yaml:20: rope: 2 short factors for 0 pairs"},
+    {"y = f(positions(x))", "y = f(positions(x, start=20))",
+     "net.yaml:20: module f: embedding: weight has 4 rows, but indices reach 23"},
     {"y = f(positions(x))", "y = narrow(e(x), 0, 0, 2)",
      "net.yaml:20: slice: dim=0 is the batch dimension of (2, 4, 8)"},
     {"y = f(positions(x))", "y = narrow(e(x), -1, 6, 3)",
-     "net.yaml:20: narrow: of 8 columns, 3 from 6 on"},
+     "net.yaml:20: slice: 3 from 6 on are not all in dimension 2, of 8"},
     {"y = f(positions(x))", "y = unflatten(e(x), -1, (3, 2))",
-     "net.yaml:20: unflatten: sizes=(3, 2) do not make 8, dimension -1 of (2, 4, 8)"},
-    {"y = f(positions(x))", "y = unflatten(e(x), 0, 2)",
+     "net.yaml:20: unflatten: the sizes (3, 2) do not make 8, of (2, 4, 8)"},
+    {"y = f(positions(x))", "y = unflatten(e(x), 0, (1, 2))",
      "net.yaml:20: unflatten: dim=0 would split the batch dimension of (2, 4, 8)"},
-    {"y = f(positions(x))", "y = unflatten(e(x), 3, 2)",
-     "net.yaml:20: unflatten: dim=3 does not name a dimension of (2, 4, 8) that can be split"},
+    {"y = f(positions(x))", "y = unflatten(e(x), 3, (1, 2))",
+     "net.yaml:20: unflatten: dim=3 is no dimension of (2, 4, 8)"},
     {"y = f(positions(x))", "y = f(positions(x)) / e(x)",
      "net.yaml:20: div: second input is (2, 4, 8), but with first input (4, 8) it must be (4, 8)"},
 };

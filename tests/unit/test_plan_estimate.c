@@ -237,8 +237,9 @@ TEST(ops_take_the_longer_of_both)
     slow.memory_bandwidth = 1;
     plan_estimate_instructions(planned.plan, &planned.plan->train, &slow, planned.timings);
     EXPECT(seconds_of(&planned, INSTRUCTION_COMPUTE, "fc"), 912 + 5);
-    /* 36 parameters, 4 bytes: read and write them and two values of state, read the gradient */
-    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 144 * 7 + 5);
+    /* 36 parameters, padded to 40, 4 bytes: read and write them and two values of state, read the
+     * gradient */
+    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 160 * 7 + 5);
     /* 512 bytes of input, 64 of targets */
     EXPECT(seconds_of(&planned, INSTRUCTION_COPY_BATCH, NULL), 1 + 18);
     planned_deinit(&planned);
@@ -251,16 +252,16 @@ TEST(rings_that_leave_the_host)
     struct plan_rates linked = rates();
     linked.inside = (struct plan_link){.bandwidth = 9, .latency = 1};
     linked.between = (struct plan_link){.bandwidth = 3, .latency = 10};
-    /* 36 elements, padded to 48: each rank sends 3/4 of 192 bytes */
+    /* 36 elements, padded to 64: each rank sends 3/4 of 256 bytes */
     plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
-    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 3 + 144 / 9.0);
+    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 3 + 192 / 9.0);
     linked.devices_per_host = 2;
     plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
-    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 30 + 144 / 3.0);
+    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 30 + 192 / 3.0);
     /* a network faster than the links within the host does not make the ring faster */
     linked.between = (struct plan_link){.bandwidth = 100, .latency = 0};
     plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
-    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 3 + 144 / 9.0);
+    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL), 3 + 192 / 9.0);
     planned_deinit(&planned);
 }
 
@@ -272,8 +273,8 @@ LOOP_TEST(groups_of_ranks, 0, 2)
         int shard_world, gather_sends;
         double sum_seconds;
     } cases[] = {
-        {4, 144, 20 + 48 / 3.0}, /* 3/4 of 192 bytes; two replicas of 48: a ring */
-        {2, 80, 40 + 160 / 3.0}, /* half of 160; four replicas of 80: a tree of two levels */
+        {4, 192, 20 + 64 / 3.0}, /* 3/4 of 256 bytes; two replicas of 64: a ring */
+        {2, 96, 40 + 192 / 3.0}, /* half of 192; four replicas of 96: a tree of two levels */
     };
     struct planned planned;
     int shard_world = cases[_i].shard_world;
@@ -325,20 +326,20 @@ TEST(offloaded_units)
     slow.memory_bandwidth = 1;
     plan_net_offloaded(&planned, 1, NORM_NONE);
     plan_estimate_instructions(planned.plan, &planned.plan->train, &slow, planned.timings);
-    /* 36 parameters of 4 bytes up, as many gradients down */
-    EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 9);
-    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD, NULL), 3 + 9);
+    /* 40 parameters with their padding, of 4 bytes, up, as many gradients down */
+    EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 10);
+    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD, NULL), 3 + 10);
     /* parameter and two of state, read and written, the gradient read */
-    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 144);
+    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 160);
     planned_deinit(&planned);
 
-    /* Of two ranks each has 18, padded to 20; the statistics take a word's time to the host. */
+    /* Of two ranks each has 18, padded to 24; the statistics take a word's time to the host. */
     plan_net_offloaded(&planned, 2, NORM_2);
     plan_estimate_instructions(planned.plan, &planned.plan->train, &slow, planned.timings);
-    EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 5);
-    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD, NULL), 3 + 5);
+    EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 6);
+    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD, NULL), 3 + 6);
     EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD_STATS, NULL), 3);
-    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 80);
+    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 96);
     planned_deinit(&planned);
 }
 
@@ -355,12 +356,12 @@ TEST(an_offloaded_step)
     /* The batch's 576 bytes and the parameters are copied one after the other; forward and the
      * weights' gradients take a second each. The statistics' transfer begins with the loss; then
      * come the gradients', and the optimizer. */
-    EXPECT(estimate.copy_seconds, (3 + 36) + (3 + 9));
+    EXPECT(estimate.copy_seconds, (3 + 36) + (3 + 10));
     EXPECT(estimate.compute_seconds, 2);
-    EXPECT(estimate.download_seconds, (3 + 9) + 3);
-    EXPECT(estimate.host_seconds, 144);
+    EXPECT(estimate.download_seconds, (3 + 10) + 3);
+    EXPECT(estimate.host_seconds, 160);
     EXPECT(estimate.communication_seconds, 0);
-    EXPECT(estimate.step_seconds, 51 + 1 + 3 + 12 + 144);
+    EXPECT(estimate.step_seconds, 52 + 1 + 3 + 13 + 160);
     planned_deinit(&planned);
 
     /* The same on the device: on the link, only the batch's transfer is left. */

@@ -178,10 +178,10 @@ static void subject_init(struct subject *subject, int which)
 static void subject_deinit(struct subject *subject)
 {
     for (int k = 0; k < 2; k++) fixture_lowering_deinit(&subject->lowered[k]);
-    fixture_graph_free(subject->train);
-    fixture_graph_free(subject->evaluate);
+    graph_free(subject->train);
+    graph_free(subject->evaluate);
     units_free(subject->units);
-    fixture_model_free(subject->model);
+    model_free(subject->model);
 }
 
 /* A fresh good plan; the programs as [0] and [1]. */

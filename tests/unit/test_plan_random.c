@@ -195,6 +195,7 @@ static void list_accesses(struct simulation *sim, int i)
     case INSTRUCTION_GATE:
         add_whole(sim, it->source, MARK_NORM + (sim->plan->options.world > 1), MARK_NOTHING);
         break;
+    case INSTRUCTION_GATHER_VALUE:
     case INSTRUCTION_ACCUMULATE:
     case INSTRUCTION_ZERO: ck_abort_msg("nothing accumulates here");
     case INSTRUCTION_OPTIMIZER:
@@ -429,10 +430,10 @@ LOOP_TEST(plans_are_valid_and_run, 0, 30)
         free(plan_dump(plan));
         plan_free(plan);
         for (int k = 0; k < 2; k++) fixture_lowering_deinit(&lowered[k]);
-        fixture_graph_free(train);
-        fixture_graph_free(evaluate);
+        graph_free(train);
+        graph_free(evaluate);
         units_free(units);
         free(paths);
-        fixture_model_free(model);
+        model_free(model);
     }
 }

@@ -363,7 +363,7 @@ TEST(histories)
         request.id = id;
         void *response = NULL;
         expect_ok(world_call(&world, &control_get_history, &request, &response));
-        const Fsdpd__V1__History *history = response;
+        const Fsdpd__V1__GetHistoryResponse *history = response;
         static const int states[] = {JOB_QUEUED, JOB_STARTING, JOB_RUNNING, JOB_SUCCEEDED};
         ck_assert_uint_eq(history->n_entries, 4);
         for (int i = 0; i < 4; i++) {

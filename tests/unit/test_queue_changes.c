@@ -126,7 +126,7 @@ TEST(hold_and_release)
     Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
     asked.id = first;
     expect_ok(world_call(&world, &control_get_history, &asked, &response));
-    const Fsdpd__V1__History *history = response;
+    const Fsdpd__V1__GetHistoryResponse *history = response;
     struct buf codes = {0};
     for (size_t i = 0; i < history->n_entries; i++) {
         buf_printf(&codes, "%s ", history->entries[i]->reason->code);
@@ -202,6 +202,45 @@ static void expect_worker(const char *id, Fsdpd__V1__WorkerState state)
     message_free(response);
 }
 
+/* A worker that got SIGTERM while it trains: the job continues on the other one, although this one
+ * is still attached when its attempt has ended. */
+TEST(a_worker_that_leaves_gets_no_work)
+{
+    struct fake fakes[2];
+    world_start(&world);
+    fake_attach(&world, &fakes[0], "a/cpu:0", 1);
+    char *id = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fakes[0], 1, id);
+    fake_leave(&fakes[0]);
+    fake_finished(&fakes[0], STATUS_ABORTED, "the worker was ordered to stop");
+    WAIT(&world, world_job_is(&world, id, JOB_QUEUED) || world_job_is(&world, id, JOB_FAILED));
+    char *other = queue_submit_priority(&world, 1, 0);
+    world_run(&world, 50);
+    ck_assert_int_eq(fakes[0].assignments, 1);
+    fake_attach(&world, &fakes[1], "a/cpu:1", 2);
+    WAIT(&world, fakes[1].assignments == 1);
+    ck_assert_int_eq(fakes[0].assignments, 1);
+    for (int i = 0; i < 2; i++) fake_deinit(&fakes[i]);
+    free(other);
+    free(id);
+}
+
+/* An assignment that crossed its message: it is not expected back. */
+TEST(a_worker_that_leaves_does_not_come_back)
+{
+    struct fake fake;
+    world.options.limits.reattach_ms = 3600000;
+    world_start(&world);
+    fake_attach(&world, &fake, "a/cpu:0", 1);
+    char *id = queue_submit_priority(&world, 1, 0);
+    WAIT(&world, fake.assignments == 1);
+    fake_leave(&fake);
+    fake_detach(&fake);
+    WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+    fake_deinit(&fake);
+    free(id);
+}
+
 TEST(drains)
 {
     struct fake fakes[3];
@@ -254,7 +293,7 @@ TEST(drains)
     asked.id = third;
     void *response = NULL;
     expect_ok(world_call(&world, &control_get_history, &asked, &response));
-    const Fsdpd__V1__History *history = response;
+    const Fsdpd__V1__GetHistoryResponse *history = response;
     bool recorded = false;
     for (size_t i = 0; i < history->n_entries; i++)
         recorded = recorded || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;

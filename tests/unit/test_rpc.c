@@ -94,6 +94,27 @@ TEST(unary_answered_later)
     ck_assert_int_eq(seen.cancelled, 0);
 }
 
+TEST(a_response_of_another_type_is_an_internal_error)
+{
+    static const char expected[] = "/test.Notes/Later: a response is a "
+                                   "grpc.reflection.v1alpha.ExtensionRequest, not a "
+                                   "grpc.health.v1.HealthCheckRequest";
+    struct outcome outcome = {0};
+    Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
+    /* With the same field numbers, so that a client would take it for the response. */
+    Grpc__Health__V1__HealthCheckRequest wrong = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    wrong.service = (char *)"not a note";
+    rpc_channel_call(world.channel, &later, &request.base, WORLD_NEVER_MS, false, outcome_done,
+                     &outcome);
+    world_wait_count(&world, &seen.started, 1);
+    rpc_call_reply(seen.held, &wrong.base);
+    rpc_call_reply(seen.held, &request.base); /* ignored */
+    world_wait(&world, &outcome.done);
+    ck_assert_int_eq(outcome.code, STATUS_INTERNAL);
+    ck_assert_str_eq(outcome.message, expected);
+    world_wait_count(&world, &seen.closed, 1);
+}
+
 TEST(unary_deadline_reaches_both_sides)
 {
     struct outcome outcome;
@@ -315,6 +336,18 @@ TEST(server_stream_of_nothing)
     world_wait(&world, &listener.closed);
     ck_assert_int_eq(listener.code, STATUS_OK);
     ck_assert_int_eq(listener.messages, 0);
+}
+
+TEST(server_stream_ends_before_a_message_of_another_type)
+{
+    struct listener listener = {.reads_itself = true};
+    listen_to(&world, &listener, &hold, "", 0);
+    world_wait_count(&world, &listener.messages, 1);
+    Grpc__Health__V1__HealthCheckRequest wrong = GRPC__HEALTH__V1__HEALTH_CHECK_REQUEST__INIT;
+    rpc_call_send(seen.held, &wrong.base);
+    world_wait(&world, &listener.closed);
+    ck_assert_int_eq(listener.code, STATUS_INTERNAL);
+    ck_assert_int_eq(listener.messages, 1);
 }
 
 TEST(server_stream_waits_for_a_slow_reader)

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "fsdpd/v1/control.pb-c.h"
 #include "grpc/health/v1/health.pb-c.h"
 #include "grpc/reflection/v1alpha/reflection.pb-c.h"
 #include "proto/descriptors.h"
@@ -326,6 +327,61 @@ TEST(decoding_random_bytes)
     ck_assert_int_gt(refused, 1000);
 }
 
+/* The caller frees it. */
+static void *read_response(const ProtobufCMessageDescriptor *type, grpc_byte_buffer *buffer)
+{
+    ProtobufCMessage *message = rpc_response_unpack(type, buffer);
+    ck_assert_ptr_nonnull(message);
+    grpc_byte_buffer_destroy(buffer);
+    return message;
+}
+
+TEST(a_response_of_one_message_is_wrapped)
+{
+    const ProtobufCMessageDescriptor *type = &fsdpd__v1__get_job_response__descriptor;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT, *read;
+    Fsdpd__V1__GetJobResponse whole = FSDPD__V1__GET_JOB_RESPONSE__INIT;
+    job.id = (char *)"mnist-1";
+    whole.job = &job;
+    /* The message or the response around it: the bytes are the same. */
+    const ProtobufCMessage *const sent[] = {&job.base, &whole.base};
+    for (int i = 0; i < 2; i++) {
+        grpc_byte_buffer *buffer = rpc_response_pack(type, sent[i]);
+        ck_assert_uint_eq(grpc_byte_buffer_length(buffer), 2 + 2 + strlen(job.id));
+        read = read_response(type, buffer);
+        ck_assert_ptr_eq(read->base.descriptor, &fsdpd__v1__job__descriptor);
+        ck_assert_str_eq(read->id, "mnist-1");
+        fsdpd__v1__job__free_unpacked(read, NULL);
+    }
+    whole.job = NULL;
+    read = read_response(type, rpc_response_pack(type, &whole.base));
+    ck_assert_str_eq(read->id, "");
+    fsdpd__v1__job__free_unpacked(read, NULL);
+    /* Others are left as they are. */
+    Fsdpd__V1__ForgetJobResponse none = FSDPD__V1__FORGET_JOB_RESPONSE__INIT;
+    Fsdpd__V1__GetVersionResponse version = FSDPD__V1__GET_VERSION_RESPONSE__INIT;
+    const ProtobufCMessage *const others[] = {&none.base, &version.base};
+    for (int i = 0; i < 2; i++) {
+        type = others[i]->descriptor;
+        ProtobufCMessage *same = read_response(type, rpc_response_pack(type, others[i]));
+        ck_assert_ptr_eq(same->descriptor, type);
+        protobuf_c_message_free_unpacked(same, NULL);
+    }
+}
+
+TEST(a_message_of_another_type_is_not_packed)
+{
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    Fsdpd__V1__Checkpoint checkpoint = FSDPD__V1__CHECKPOINT__INIT;
+    /* A response around one message, around another, and one of several fields. */
+    ck_assert_ptr_null(
+        rpc_response_pack(&fsdpd__v1__get_job_response__descriptor, &checkpoint.base));
+    ck_assert_ptr_null(
+        rpc_response_pack(&fsdpd__v1__create_checkpoint_response__descriptor, &job.base));
+    ck_assert_ptr_null(
+        rpc_response_pack(&fsdpd__v1__get_version_response__descriptor, &job.base));
+}
+
 TEST(outbox_keeps_order)
 {
     struct rpc_outbox outbox = {0};
@@ -333,7 +389,7 @@ TEST(outbox_keeps_order)
     static const char *const names[] = {"", "x", "xx"};
     for (int i = 0; i < 3; i++) {
         request.service = (char *)names[i];
-        rpc_outbox_push(&outbox, &request.base);
+        rpc_outbox_push(&outbox, rpc_message_pack(&request.base));
     }
     ck_assert_int_eq(outbox.count, 3);
     for (size_t i = 0; i < 2; i++) {
@@ -341,7 +397,7 @@ TEST(outbox_keeps_order)
         ck_assert_uint_eq(grpc_byte_buffer_length(buffer), i ? i + 2 : 0);
         grpc_byte_buffer_destroy(buffer);
     }
-    rpc_outbox_push(&outbox, &request.base);
+    rpc_outbox_push(&outbox, rpc_message_pack(&request.base));
     rpc_outbox_clear(&outbox);
     ck_assert_int_eq(outbox.count, 0);
     ck_assert_ptr_null(rpc_outbox_pop(&outbox));

@@ -287,7 +287,7 @@ LOOP_TEST(reflection, 0, 2)
                      "error 5 there is no symbol \"fsdpd.v1.NoSuchThing\"");
     ck_assert_str_eq(query(&reflected, QUERY(FILE_BY_FILENAME), "no.proto"),
                      "error 5 there is no file \"no.proto\"");
-    /* worker.proto imports control.proto. */
+    /* worker.proto imports files of the API. */
     const char *worker = query(&reflected, QUERY(FILE_CONTAINING_SYMBOL), "fsdpd.v1.WorkerLink");
     ck_assert_int_eq(strncmp(worker, "files ", 6), 0);
     ck_assert_int_ge(atoi(worker + 6), 2);

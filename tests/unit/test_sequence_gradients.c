@@ -52,7 +52,7 @@ static void check_gradient(int varied, const float *gradient)
         *value = kept;
         ck_assert_msg(fabs(slope - gradient[i]) <= 3e-4 * largest,
                       "%s: the gradient of %s at %lld is %g, the slope %g",
-                      op_info_get(f.desc.kind)->name, op_info_get(f.desc.kind)->input_names[varied],
+                      op_info_get(f.desc.kind)->name, op_info_get(f.desc.kind)->inputs[varied].name,
                       (long long)i, gradient[i], slope);
     }
     weighted_output(); /* the outputs of the point itself */
@@ -117,10 +117,11 @@ LOOP_TEST(activations, 0, 11)
 LOOP_TEST(columns, 0, 2)
 {
     static float dx[MOST], other[MOST];
-    start(OP_NARROW, type_of(DTYPE_F32, 3, 2, 3, 7, 0));
+    start(OP_SLICE, type_of(DTYPE_F32, 3, 2, 3, 7, 0));
     f.desc.outputs[0].dims[2] = 4;
-    f.desc.attrs.narrow.start = 2;
-    struct op_desc backward = desc_of(OP_NARROW_BACKWARD);
+    f.desc.attrs.slice.dim = 2;
+    f.desc.attrs.slice.start = 2;
+    struct op_desc backward = desc_of(OP_SLICE_BACKWARD);
     backward.attrs = f.desc.attrs;
     backward.inputs[0] = f.desc.outputs[0];
     backward.inputs[1] = backward.outputs[0] = f.desc.inputs[0];

@@ -141,10 +141,11 @@ static void check_div(FILE *file, const struct line *line)
 static void check_narrow(FILE *file, const struct line *line)
 {
     int64_t rows = integer(line, 1), columns = integer(line, 2), length = integer(line, 4);
-    struct op_desc narrow = same(OP_NARROW, type_of(DTYPE_F32, 2, rows, columns, 0, 0));
-    struct op_desc backward = same(OP_NARROW_BACKWARD, narrow.inputs[0]);
+    struct op_desc narrow = same(OP_SLICE, type_of(DTYPE_F32, 2, rows, columns, 0, 0));
+    struct op_desc backward = same(OP_SLICE_BACKWARD, narrow.inputs[0]);
     narrow.outputs[0].dims[1] = backward.inputs[0].dims[1] = length;
-    narrow.attrs.narrow.start = backward.attrs.narrow.start = integer(line, 3);
+    narrow.attrs.slice.dim = backward.attrs.slice.dim = 1;
+    narrow.attrs.slice.start = backward.attrs.slice.start = integer(line, 3);
     start(rows, 3, (int64_t[]){rows * columns, rows * length, rows * columns});
     run_once(library, &narrow,
              (struct kernel_call){.inputs = {operands[0]}, .outputs = {results[0]}});

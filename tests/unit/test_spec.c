@@ -141,6 +141,9 @@ static const struct {
     {"", NULL, "  activation_checkpointing: []\n"},
     {"fsdp: {activation_checkpointing: ['layers.*', fc1]}", NULL,
      "  activation_checkpointing: [\"layers.*\", fc1]\n"},
+    {"", NULL, "  recompute: all\n"},
+    {"fsdp: {recompute: cheap, activation_checkpointing: [a]}", NULL, "  recompute: cheap\n"},
+    {"fsdp: {recompute: cheap, auto: true}", NULL, "  recompute: cheap\n"},
     {"fsdp: {activation_checkpointing: [a]}", "fsdp.activation_checkpointing=[]",
      "  activation_checkpointing: []\n"},
     {"train: {max_steps: 9}", "data={format: tokens, path: a.bin}",
@@ -308,12 +311,16 @@ static const struct {
     {"workers: 4\nfsdp: {strategy: no_shard, reshard_after_forward: 2}", NULL,
      "job.yaml: fsdp.reshard_after_forward: expected true or false, as no_shard gathers nothing "
      "that could be resharded; found 2 ranks"},
+    {"fsdp: {recompute: cheap}", NULL,
+     "job.yaml: fsdp.recompute: cheap: expected modules in fsdp.activation_checkpointing, such as "
+     "[layers.*]: without them, nothing is computed again"},
     {"fsdp: {gathered_limit: -1}", NULL,
      "job.yaml:4: fsdp.gathered_limit: expected an integer from 0 to 1000000, found -1"},
     {"fsdp: {limit_all_gathers: true}", NULL,
-     "job.yaml:4: fsdp.limit_all_gathers: unknown key; the keys of fsdp are auto, strategy, "
+     "job.yaml:4: fsdp.limit_all_gathers: unknown key; the keys of fsdp are auto, tune, strategy, "
      "shard_size, reshard_after_forward, bucket_bytes, backward_prefetch, forward_prefetch, "
-     "gathered_limit, activation_checkpointing, cpu_offload, register_buffers, transport"},
+     "gathered_limit, activation_checkpointing, recompute, cpu_offload, register_buffers, "
+     "transport"},
     {"deadline: {hours: 1}", NULL,
      "job.yaml:4: deadline.hours: unknown key; the keys of deadline are start, finish"},
     {"fsdp: {forward_prefetch: 2}", NULL,
@@ -488,13 +495,21 @@ static const struct {
      "job.yaml: train.global_batch: it (8) and train.batch_size say how many "
      "train.accumulation_steps there are; expected 1, found 2"},
     {"train: {global_batch: 8}\nelastic: {min_workers: 3, max_workers: 2}\nworkers: 2", NULL,
-     "job.yaml: elastic: expected min_workers of at least 1 and at most 64 numbers of workers up to "
+     "job.yaml: elastic: expected min_workers of at least 1 and at most 64 numbers of workers up "
+     "to "
      "max_workers, found 3 to 2"},
     {"train: {global_batch: 80}\nelastic: {min_workers: 1, max_workers: 65}", NULL,
-     "job.yaml: elastic: expected min_workers of at least 1 and at most 64 numbers of workers up to "
+     "job.yaml: elastic: expected min_workers of at least 1 and at most 64 numbers of workers up "
+     "to "
      "max_workers, found 1 to 65"},
     {"train: {global_batch: 8}\nelastic: {min_workers: 2, max_workers: 4}\nworkers: 5", NULL,
      "job.yaml: workers: expected elastic.min_workers (2) to elastic.max_workers (4), found 5"},
+    {"elastic: {redundancy: mirror}", NULL,
+     "job.yaml: elastic.redundancy: needs elastic.min_workers and elastic.max_workers"},
+    {"train: {global_batch: 8}\nelastic: {min_workers: 1, max_workers: 2, redundancy: replica}",
+     NULL,
+     "job.yaml: elastic.redundancy: replica needs fsdp.strategy no_shard or hybrid_shard, as other "
+     "strategies keep one copy; expected mirror or parity"},
     {"elastic: {min_workers: 2, max_workers: 4}\nworkers: 2", NULL,
      "job.yaml: elastic: expected a train.global_batch of at least a sample for each of 4 workers, "
      "found 0"},

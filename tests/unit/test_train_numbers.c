@@ -19,6 +19,7 @@
 #include "train/init.h"
 #include "train/sampler.h"
 #include "train/schedule.h"
+#include "train/tune_schedule.h"
 
 enum { MAX_WORDS = 12 };
 
@@ -170,7 +171,8 @@ static void check_optimizer(const struct line *line)
     for (step.taken = 0; step.taken < 20; step.taken++) {
         generator_seed(&generator, 100 + step.taken);
         generator_fill_normal(&generator, N, gradient, 0, 0.3);
-        ck_assert_ptr_null(lane_optimize(lane, &step, N, parameter, gradient, slots, stats, false));
+        ck_assert_ptr_null(
+            lane_optimize(lane, &step, N, parameter, NULL, gradient, slots, stats, false));
         ck_assert_ptr_null(lane_wait(lane, 10000));
     }
     expect(line, 6, parameter, N);
@@ -231,13 +233,18 @@ struct collected {
     int calls;
 };
 
-static status_t collect(void *user, int index, const float *values)
+static status_t collect(void *user, int index, struct parameter_part piece, const float *values)
 {
     struct collected *collected = user;
-    size_t n = (size_t)tensor_element_count(&collected->model->parameters[index].type);
-    memcpy(collected->values + collected->offsets[index], values, n * sizeof *values);
-    collected->calls++;
+    memcpy(collected->values + collected->offsets[index] + piece.offset, values,
+           (size_t)piece.count * sizeof *values);
+    if (piece.offset == 0) collected->calls++;
     return NULL;
+}
+
+static status_t draw(const struct model *model, uint64_t seed, struct collected *collected)
+{
+    return init_draw(model, seed, &(struct init_target){.set = collect, .user = collected});
 }
 
 #define SHAPE(...)                                                                                 \
@@ -266,7 +273,7 @@ static void check_initial(const struct line *line)
     const struct model model = {.parameters = parameters, .parameter_count = 8};
     float *values = mem_alloc_array(1199882, sizeof *values);
     struct collected collected = {values, offsets, &model, 0};
-    ck_assert_ptr_null(init_draw(&model, count(line, 1), collect, &collected));
+    ck_assert_ptr_null(draw(&model, count(line, 1), &collected));
     ck_assert_int_eq(collected.calls, 8);
     expect(line, 2, values, 1199882);
     free(values);
@@ -289,7 +296,7 @@ static void check_tied(const struct line *line)
     const struct model model = {.parameters = parameters, .parameter_count = 6};
     float values[253];
     struct collected collected = {values, offsets, &model, 0};
-    ck_assert_ptr_null(init_draw(&model, count(line, 1), collect, &collected));
+    ck_assert_ptr_null(draw(&model, count(line, 1), &collected));
     ck_assert_int_eq(collected.calls, 5);
     expect(line, 2, values, 253);
 }
@@ -360,6 +367,44 @@ TEST(generator_words)
     ck_assert_uint_eq(generator_random64(&generator), first << 32 | second);
 }
 
+static void expect_same_next(struct generator *a, struct generator *b)
+{
+    for (int i = 0; i < 2 * TWISTER_WORDS; i++)
+        ck_assert_uint_eq(generator_random(a), generator_random(b));
+}
+
+TEST(generator_skips)
+{
+    static const int counts[] = {0,    1,    623,  624,     625,     1247,    1248,
+                                 1249, 5000, 4711, 5111185, 5111186, 5120000, 6123457};
+    static const int before[] = {0, 1, 600, 624};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        struct generator slow, fast;
+        generator_seed(&slow, 5489 + i);
+        for (int k = 0; k < before[i % COUNT_OF(before)]; k++) generator_random(&slow);
+        fast = slow;
+        for (int k = 0; k < counts[i]; k++) generator_random(&slow);
+        generator_skip(&fast, (uint64_t)counts[i]);
+        expect_same_next(&slow, &fast);
+    }
+}
+
+/* From 2^23 words, which are also computed one by one, to 2^63. */
+TEST(skips_add_up)
+{
+    struct generator twice, once;
+    generator_seed(&twice, 7);
+    for (int i = 0; i < 1 << 23; i++) generator_random(&twice);
+    for (int bit = 23; bit < 63; bit++) {
+        generator_seed(&once, 7);
+        generator_skip(&once, UINT64_C(1) << bit);
+        struct generator copy = once;
+        expect_same_next(&copy, &twice);
+        generator_skip(&once, UINT64_C(1) << bit);
+        twice = once;
+    }
+}
+
 TEST(sampler_marks_repeats)
 {
     /* Over all ranks an evaluation sees each sample once. */
@@ -393,8 +438,9 @@ TEST(sampler_refuses)
     }
 }
 
-static status_t refuse(void *user, int index, const float *values)
+static status_t refuse(void *user, int index, struct parameter_part piece, const float *values)
 {
+    (void)piece;
     (void)values;
     ++*(int *)user;
     return index == 1 ? status_new(STATUS_ABORTED, "enough") : NULL;
@@ -407,10 +453,99 @@ TEST(init_stops_at_an_error)
                                      parameter(INIT_ONES, 0, 2, SHAPE(2))};
     const struct model model = {.parameters = parameters, .parameter_count = 3};
     int calls = 0;
-    status_t status = init_draw(&model, 1, refuse, &calls);
+    status_t status = init_draw(&model, 1, &(struct init_target){.set = refuse, .user = &calls});
     ck_assert_int_eq(status_code(status), STATUS_ABORTED);
     ck_assert_int_eq(calls, 2);
     status_free(status);
+}
+
+/* ---- Parts of initial values ---- */
+
+struct wish {
+    struct parameter_part parts[5];
+    const float *expected;
+    const size_t *offsets; /* by parameter, in it */
+    int64_t got[5];
+};
+
+static struct parameter_part find_part(void *user, int parameter)
+{
+    return ((struct wish *)user)->parts[parameter];
+}
+
+static status_t compare(void *user, int index, struct parameter_part piece, const float *values)
+{
+    struct wish *wish = user;
+    ck_assert_int_eq(piece.offset, wish->parts[index].offset + wish->got[index]);
+    wish->got[index] += piece.count;
+    ck_assert_mem_eq(wish->expected + wish->offsets[index] + (size_t)piece.offset, values,
+                     (size_t)piece.count * sizeof *values);
+    return NULL;
+}
+
+static void draw_parts(const struct model *model, struct wish *wish)
+{
+    ck_assert_ptr_null(init_draw(model, 3, &(struct init_target){find_part, compare, wish}));
+    for (int p = 0; p < model->parameter_count; p++)
+        ck_assert_int_eq(wish->got[p], wish->parts[p].count);
+}
+
+/* Every part of small parameters, with the tail of normal_, a zero row and fewer than 16 values;
+ * and of one that has several pieces. */
+TEST(parts_of_initial_values)
+{
+    struct parameter parameters[] = {
+        parameter(INIT_NORMAL, 1, 0, SHAPE(9, 5)),      parameter(INIT_NORMAL, 1, 1, SHAPE(7)),
+        parameter(INIT_UNIFORM, 1, 2, SHAPE(40)),       parameter(INIT_CONSTANT, 3, 4, SHAPE(40)),
+        parameter(INIT_NORMAL, 2, 3, SHAPE(600007, 1)),
+    };
+    parameters[0].has_zero_row = true;
+    parameters[0].zero_row = 6;
+    const size_t offsets[] = {0, 45, 52, 92, 132};
+    const struct model model = {.parameters = parameters, .parameter_count = 5};
+    float *values = mem_alloc_array(132 + 600007, sizeof *values);
+    struct collected collected = {values, offsets, &model, 0};
+    ck_assert_ptr_null(draw(&model, 3, &collected));
+    struct generator generator;
+    generator_seed(&generator, 3);
+    float expected[45];
+    generator_fill_normal(&generator, 45, expected, 0, 1);
+    for (int i = 30; i < 35; i++) expected[i] = 0;
+    ck_assert_mem_eq(values, expected, sizeof expected);
+    for (int64_t begin = 0; begin <= 45; begin++)
+        for (int64_t end = begin; end <= 45; end++) {
+            struct wish wish = {.parts = {{begin, end - begin},
+                                          {begin % 7, end % 7 > begin % 7},
+                                          {begin % 40, (end - begin) % (41 - begin % 40)},
+                                          {begin % 40, (end - begin) % (41 - begin % 40)},
+                                          {600007 - 50 + begin, end - begin}},
+                                .expected = values,
+                                .offsets = offsets};
+            if (begin == 0) wish.parts[4].count += end * 13000; /* pieces */
+            if (begin == 0) wish.parts[4].offset = 7;
+            draw_parts(&model, &wish);
+        }
+    free(values);
+}
+
+/* A shard of what has no place in memory. The second parameter's values are those that follow. */
+TEST(part_of_a_huge_parameter)
+{
+    const int64_t huge = INT64_C(1) << 40, at = huge / 3 * 2 / 16 * 16;
+    struct parameter parameters[] = {parameter(INIT_NORMAL, 1, 0, SHAPE(huge)),
+                                     parameter(INIT_UNIFORM, 1, 1, SHAPE(32))};
+    const struct model model = {.parameters = parameters, .parameter_count = 2};
+    float expected[64];
+    struct generator generator;
+    generator_seed(&generator, 3);
+    for (int i = 0; i < 16; i++) generator_skip(&generator, (uint64_t)at / 16);
+    generator_fill_normal(&generator, 32, expected, 0, 1);
+    for (int i = 0; i < 32; i++) generator_skip(&generator, (uint64_t)(huge - at - 32) / 32);
+    generator_fill_uniform(&generator, 32, expected + 32, -1, 1);
+    struct wish wish = {.parts = {{at, 32}, {0, 32}},
+                        .expected = expected,
+                        .offsets = (size_t[]){(size_t)-at, 32}};
+    draw_parts(&model, &wish);
 }
 
 /* A position in the data that another group's steps reached: the completed fraction counts, and the
@@ -427,6 +562,26 @@ TEST(schedule_of_places)
     ck_assert(fabs(schedule_factor(&job, 400, 290, 500) - 0.6) < 1e-12);
     job.schedule_total_steps = 480; /* counts steps, wherever they are */
     ck_assert(fabs(schedule_factor(&job, 280, 3, 500) - 0.6) < 1e-12);
+}
+
+/* Trials take at most a twentieth of the steps, and at most 200 steps. */
+TEST(tune_schedules)
+{
+    ck_assert_int_eq(tune_schedule(199, 3).count, 0);
+    ck_assert_int_eq(tune_schedule(200, 3).count, 2);
+    ck_assert_int_eq(tune_schedule(300, 3).count, 3);
+    ck_assert_int_eq(tune_schedule(1000000, 1).count, 0);
+    for (uint64_t steps = 0; steps < 10000; steps += 7) {
+        for (int count = 1; count <= 4; count++) {
+            const struct tune_schedule schedule = tune_schedule(steps, count);
+            uint64_t all = (uint64_t)(schedule.count * (schedule.warm + schedule.measured));
+            ck_assert_int_le(schedule.count, count);
+            ck_assert_uint_le(all * 20, steps);
+            ck_assert_uint_le(all, TUNE_STEPS_MAX);
+            ck_assert(schedule.count == 0 || schedule.measured >= 3);
+            ck_assert_int_le(schedule.measured, TUNE_MEASURED_MAX);
+        }
+    }
 }
 
 TEST(constant_rate)

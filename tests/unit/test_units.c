@@ -71,7 +71,7 @@ TEST(mnist_vectors)
     struct unit_set *units = build(model, (struct wrap_policy){.kind = WRAP_NONE}, 2);
     expect_units(units, "(root):1199882");
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(gpt2_vectors)
@@ -107,7 +107,7 @@ TEST(gpt2_vectors)
         ck_assert_int_eq(units->units[u].flat.parameter_elements, 4722432);
     }
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 /* The rule once more, as the facts state it, over sets instead of counts. */
@@ -174,6 +174,7 @@ static void check_set(const struct model *model, const struct unit_set *units)
             ck_assert_int_ge(flat->offsets[i], end);
             ck_assert_int_lt(flat->offsets[i], end + FLAT_ALIGN_ELEMENTS);
             ck_assert_int_eq(flat->offsets[i] % FLAT_ALIGN_ELEMENTS, 0);
+            ck_assert_int_eq(flat->offsets[i] * (int64_t)dtype_size(DTYPE_BF16) % 16, 0);
             if (i > 0) ck_assert_int_lt(flat->parameters[i - 1], p);
             end = flat->offsets[i] + tensor_element_count(&model->parameters[p].type);
             elements += tensor_element_count(&model->parameters[p].type);
@@ -230,7 +231,7 @@ LOOP_TEST(random_models_follow_the_rule, 0, 20)
             units_free(units);
         }
         free(oracle.wrapped);
-        fixture_model_free(model);
+        model_free(model);
     }
 }
 
@@ -251,7 +252,7 @@ TEST(child_registered_twice_counts_once)
     units = build_size(model, 61);
     expect_units(units, "block.inner:100 (root):60");
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(containers_and_attention_are_never_wrapped)
@@ -268,7 +269,7 @@ TEST(containers_and_attention_are_never_wrapped)
     units = build_size(model, 100);
     expect_units(units, "list.0:100 list.1:100 list.2:100 (root):930");
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 #define NAMES(...)                                                                                 \
@@ -304,7 +305,7 @@ TEST(types_to_leave_alone_may_be_chosen)
     units_free(units);
     policy.exclude = (struct wrap_names)NAMES("ModulList");
     expect_error(model, policy, "which Net does not have; did you mean 'ModuleList'?");
-    fixture_model_free(model);
+    model_free(model);
 }
 
 /* Net(embed: Linear, layers: ModuleList(2 of Block(a: Linear, mlp: Mlp(b: Linear), drop: Dropout)),
@@ -356,7 +357,7 @@ TEST(units_by_type)
     expect_error(model, policy, "'Dropout', whose modules have no parameters to shard");
     policy.types.count = 0;
     expect_error(model, policy, "lists no module types");
-    fixture_model_free(model);
+    model_free(model);
 }
 
 /* Without a policy: the blocks of models of tokens, which the notes state; no units for others. */
@@ -376,7 +377,7 @@ TEST(units_by_block)
     ck_assert_ptr_nonnull(strstr(units->notes, "each of the 3 blocks of the type Block is a unit"));
     check_set(model, units);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 
     model = fixture_model_new("Net");
     model->tokens = true;
@@ -385,7 +386,32 @@ TEST(units_by_block)
     units = build(model, policy, 2);
     expect_units(units, "(root):25");
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
+}
+
+/* Embeddings and heads with more parameters than a block, unless they share them. */
+TEST(units_larger_than_blocks)
+{
+    struct model *model = blocks();
+    model->tokens = true;
+    fixture_linear(model, 0, "lm_head", 4, 26);
+    fixture_linear(model, 0, "big_head", 4, 27);
+    struct wrap_policy policy = {.kind = WRAP_AUTO};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "layers.0:130 layers.1:130 again:100 big_head:135 (root):155");
+    ck_assert_str_eq(units->notes,
+                     "no wrap policy was given: each of the 3 blocks of the type Block is a unit; "
+                     "so is big_head, which is larger; set fsdp.wrap.policy: none for one unit\n");
+    check_set(model, units);
+    units_free(units);
+    fixture_linear(model, 0, "tied", 4, 27);
+    for (int p = 0; p < 2; p++)
+        model->parameters[model->parameter_count - 1 - p].tied_to = model->parameter_count - 3 - p;
+    units = build(model, policy, 2);
+    expect_units(units, "layers.0:130 layers.1:130 again:100 (root):290");
+    check_set(model, units);
+    units_free(units);
+    model_free(model);
 }
 
 TEST(units_by_pattern)
@@ -416,7 +442,7 @@ TEST(units_by_pattern)
     expect_error(model, policy, "matches no module");
     policy.modules.count = 0;
     expect_error(model, policy, "lists no patterns");
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(padding)
@@ -427,8 +453,8 @@ TEST(padding)
         struct unit_set *units = build(model, (struct wrap_policy){.kind = WRAP_NONE}, world);
         const struct flat_parameter *flat = &units->units[0].flat;
         ck_assert_int_eq(flat->offsets[0], 0);
-        ck_assert_int_eq(flat->offsets[1], 4);
-        ck_assert_int_eq(flat->shard, world == 1 ? 8 : 4); /* most ranks hold padding only */
+        ck_assert_int_eq(flat->offsets[1], 8);
+        ck_assert_int_eq(flat->shard, world == 1 ? 16 : 8); /* most ranks hold padding only */
         ck_assert_int_eq(flat->padded, flat->shard * world);
         units_free(units);
     }
@@ -436,7 +462,7 @@ TEST(padding)
     ck_assert_int_eq(units->units[1].flat.padded, 0);
     ck_assert_int_eq(units->units[1].flat.shard, 0);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(listed_units)
@@ -474,7 +500,7 @@ TEST(listed_units)
         ")\n");
     free(text);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 /* A unit's own settings follow it. */
@@ -512,7 +538,7 @@ TEST(printed_settings)
         ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in\n%s", lines[i], text);
     free(text);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(listed_units_refused)
@@ -540,7 +566,7 @@ TEST(listed_units_refused)
                  "wrap unit 1 names 'transformer.h.3.mlp', which is inside 'transformer.h.3'");
     policy.unit_count = 0;
     expect_error(model, policy, "lists no units");
-    fixture_model_free(model);
+    model_free(model);
 
     model = fixture_mnist();
     const char *dropout[] = {"dropout1"};
@@ -555,7 +581,7 @@ TEST(listed_units_refused)
                  "has 1,199,882 parameters");
     policy.min_num_params = UINT64_MAX;
     expect_error(model, policy, "no module reaches it");
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(ties_stay_in_one_unit)
@@ -597,7 +623,7 @@ TEST(ties_stay_in_one_unit)
     units = build_size(model, 200);
     expect_units(units, "outer:120 (root):110"); /* 220 reached; the tie with c moves up */
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(frozen_parameters_keep_apart)
@@ -618,7 +644,7 @@ TEST(frozen_parameters_keep_apart)
     ck_assert_ptr_nonnull(strstr(text, "# 1,179,776 frozen parameters\n"));
     free(text);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(prints_as_pytorch)
@@ -642,7 +668,7 @@ TEST(prints_as_pytorch)
         ")\n");
     free(text);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }
 
 TEST(neighbours_alike_are_printed_once)
@@ -670,5 +696,5 @@ TEST(neighbours_alike_are_printed_once)
                      "    )\n"));
     free(text);
     units_free(units);
-    fixture_model_free(model);
+    model_free(model);
 }

@@ -49,7 +49,7 @@ static void check_gradient(int varied, const float *gradient, const char *what)
         ck_assert_msg(fabs(slope - gradient[i]) <= 3e-4 * largest,
                       "%s, %s: the gradient of %s at %lld is %g, the slope %g",
                       op_info_get(desc.kind)->name, what,
-                      op_info_get(desc.kind)->input_names[varied], (long long)i,
+                      op_info_get(desc.kind)->inputs[varied].name, (long long)i,
                       (double)gradient[i], slope);
     }
     weighted_output(); /* the outputs of the point itself */
@@ -72,6 +72,9 @@ LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY + 
     desc.attrs.element_loss.reduction = REDUCTION_MEAN;
     desc.attrs.element_loss.delta = 0.4;
     desc.attrs.element_loss.weight = 0.5;
+    static const float positive[7] = {0, 0.5f, 3, 1, 2, 1, 4};
+    if (_i == DIFFERENCE_BINARY_CROSS_ENTROPY)
+        desc.attrs.element_loss.positive = (struct op_weights){positive, 7};
     desc.inputs[0] = desc.inputs[1] = type_of(DTYPE_F32, 2, 5, 7, 0, 0);
     desc.inputs[2] = type_of(DTYPE_I32, 1, 5, 0, 0, 0);
     desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
@@ -98,12 +101,14 @@ LOOP_TEST(element_losses, DIFFERENCE_SQUARED, DIFFERENCE_BINARY_CROSS_ENTROPY + 
     ck_assert_float_eq(gradient[16], 0);
 }
 
-TEST(smoothed_cross_entropy)
+LOOP_TEST(smoothed_cross_entropy, 0, 2)
 {
     static float gradient[MOST];
+    static const float weights[6] = {0.5f, 0, 2, 1, 0.25f, 3};
     start(OP_CROSS_ENTROPY);
     desc.attrs.loss.reduction = REDUCTION_MEAN;
     desc.attrs.loss.label_smoothing = 0.3;
+    if (_i == 1) desc.attrs.loss.weights = (struct op_weights){weights, 6};
     desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 2, 4, 6, 0, 0);
     desc.inputs[1] = type_of(DTYPE_I32, 1, 4, 0, 0, 0);
     desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);

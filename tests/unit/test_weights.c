@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "checkpoint/weights.h"
@@ -319,6 +320,76 @@ TEST(tensors_are_listed_together)
         weights_dir);
     expect_refused(STATUS_INVALID_ARGUMENT, message);
     free(message);
+}
+
+static void use_pictures(void)
+{
+    static const char text[] = "name: Picture\n"
+                               "input: [10, 2]\n"
+                               "classes: 2\n"
+                               "blocks:\n"
+                               "  Embeddings:\n"
+                               "    modules: {position_embeddings: \"Parameter(1, 10, 2)\"}\n"
+                               "    forward: [output = x + position_embeddings]\n"
+                               "  Body:\n"
+                               "    modules: {embeddings: Embeddings()}\n"
+                               "    forward: [output = embeddings(x)]\n"
+                               "modules: {vit: Body()}\n"
+                               "forward: [\"output = mean(vit(x), dim=1)\"]\n"
+                               "loss: cross_entropy(output, target)\n";
+    model_free(model);
+    status_t status = model_parse(text, sizeof text - 1, "picture.yaml", &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    source.family = family_file("vit");
+}
+
+/* A class token and 2 x 2 places become one and 3 x 3: what PyTorch's F.interpolate(mode="bicubic")
+ * makes of 3 to 10, whatever part is read. */
+TEST(another_grid)
+{
+    static const float expected[] = {1,         2,         2.479167F, 3.479167F, 3.652778F,
+                                     4.652778F, 4.826389F, 5.826389F, 4.826389F, 5.826389F,
+                                     6,         7,         7.173611F, 8.173611F, 7.173611F,
+                                     8.173611F, 8.347222F, 9.347222F, 9.520833F, 10.520833F};
+    static const char *const dtypes[] = {"F32", "F16", "BF16"};
+    use_pictures();
+    for (int k = 0; k < 3; k++) {
+        struct tensor tensor = {"embeddings.position_embeddings", dtypes[k], 3, {1, 5, 2}, 1};
+        write_file("model.safetensors", &tensor, 1);
+        struct weights *weights = open_good();
+        ck_assert_ptr_nonnull(strstr(weights_note(weights), "position_embeddings from 2 x 2 to 3"));
+        for (int from = 0; from < 20; from++)
+            for (int count = 1; count <= 20 - from; count++) {
+                float values[20];
+                ck_assert_ptr_null(weights_read(weights, 0, from, (size_t)count, values));
+                for (int i = 0; i < count; i++)
+                    ck_assert_float_eq_tol(values[i], expected[from + i], 1e-5F);
+            }
+        weights_free(weights);
+    }
+}
+
+/* Not a square grid, another width, no grid at all, integers. */
+TEST(no_other_grid)
+{
+    static const struct {
+        const char *dtype;
+        int64_t dims[4];
+        const char *message;
+    } lies[] = {
+        {"F32", {1, 6, 2}, "1 of another shape (vit.embeddings.position_embeddings: (1, 6, 2), "},
+        {"F32", {1, 5, 3}, "1 of another shape (vit.embeddings.position_embeddings: (1, 5, 3), "},
+        {"F32", {2, 5, 2}, "1 of another shape (vit.embeddings.position_embeddings: (2, 5, 2), "},
+        {"F32", {1, 1, 2}, "1 of another shape (vit.embeddings.position_embeddings: (1, 1, 2), "},
+        {"I64", {1, 5, 2}, "1 of another shape (vit.embeddings.position_embeddings: (1, 5, 2), "},
+    };
+    use_pictures();
+    for (size_t i = 0; i < COUNT_OF(lies); i++) {
+        struct tensor tensor = {"vit.embeddings.position_embeddings", lies[i].dtype, 3, {0}, 1};
+        memcpy(tensor.dims, lies[i].dims, sizeof tensor.dims);
+        write_file("model.safetensors", &tensor, 1);
+        expect_refused(STATUS_INVALID_ARGUMENT, lies[i].message);
+    }
 }
 
 TEST(twice)

@@ -1,9 +1,12 @@
 /* The worker and its coordinator while both run: plans, training, pulls, orders, refusals. */
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "fsdp/optimizers.h"
 #include "spec/spec.h"
@@ -65,6 +68,84 @@ TEST(plans)
     for (uint64_t i = 0; i < 8; i++) world_order_plan(&world, spec, 30 + i);
     world_end(&world, 0);
     spec_free(spec);
+}
+
+/* A script that stands for `fsdpd calibrate`. */
+static void write_script(const char *path, const char *text)
+{
+    char *whole = mem_printf("#!/bin/sh\n%s\n", text);
+    status_t status = file_write_atomic(path, whole, strlen(whole), 0700);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    free(whole);
+}
+
+static void order_calibration(struct world *world, bool stop)
+{
+    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    Fsdpd__V1__CalibrationOrder order = FSDPD__V1__CALIBRATION_ORDER__INIT;
+    order.device = (char *)"cpu";
+    order.workers = 2;
+    order.seconds = 5;
+    order.stop = stop;
+    message.message_case = COORDINATOR(CALIBRATION);
+    message.calibration = &order;
+    world_send(world, &message);
+}
+
+static const Fsdpd__V1__Calibration *wait_calibration(struct world *world)
+{
+    int before = world->calibrations;
+    WAIT(world, world->calibrations > before);
+    return world->calibration->calibration;
+}
+
+TEST(calibrates_in_a_process)
+{
+    struct world world;
+    char path[] = "/tmp/fsdpd-test-script-XXXXXX";
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    close(fd);
+    world_prepare(&world, false);
+    world.options.program = path;
+    world_run(&world);
+    ck_assert_ptr_nonnull(strstr(world.hello->hello->make, "oneDNN"));
+
+    write_script(path, "echo \"like: cpu # $*\"");
+    order_calibration(&world, false);
+    const Fsdpd__V1__Calibration *report = wait_calibration(&world);
+    ck_assert_msg(report->code == STATUS_OK, "%s", report->message);
+    char *expected = mem_printf("like: cpu # calibrate --for-worker %d --device cpu --workers 2 "
+                                "--threads 1 --seconds 5\n",
+                                (int)getpid());
+    ck_assert_str_eq(report->profile, expected);
+    free(expected);
+
+    write_script(path, "echo 'like: abacus'");
+    order_calibration(&world, false);
+    report = wait_calibration(&world);
+    ck_assert_uint_eq(report->code, STATUS_INVALID_ARGUMENT);
+    ck_assert_str_eq(report->profile, "");
+
+    write_script(path, "exit 3");
+    order_calibration(&world, false);
+    report = wait_calibration(&world);
+    ck_assert_uint_eq(report->code, STATUS_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(report->message, "exited with status 3"));
+
+    /* Stopped at once, even by a process that leaves another one behind; a second stop does
+     * nothing. */
+    write_script(path, "sleep 20 & exec sleep 3600");
+    order_calibration(&world, false);
+    order_calibration(&world, true);
+    order_calibration(&world, true);
+    report = wait_calibration(&world);
+    ck_assert_uint_eq(report->code, STATUS_CANCELLED);
+
+    /* Nor does it keep the worker. */
+    order_calibration(&world, false);
+    world_end(&world, 0);
+    unlink(path);
 }
 
 TEST(trains_and_uploads)
@@ -271,6 +352,8 @@ TEST(drained_while_training)
     world_pull(&world, 1, 5);
     world_drain(&world);
     expect_finished(&world, STATUS_ABORTED, "the daemon is stopping");
+    ck_assert_int_eq(world.leaves, 1);
+    ck_assert_int_eq(world.finishes_before_leave, 0); /* after one it would get work */
     world_end(&world, 0);
 }
 

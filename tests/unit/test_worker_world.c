@@ -114,9 +114,17 @@ static void attach_message(struct rpc_call *call, const ProtobufCMessage *base, 
         world->plans++;
         keep(&world->plan, message);
         break;
+    case WORKER(CALIBRATION):
+        world->calibrations++;
+        keep(&world->calibration, message);
+        break;
     case WORKER(HEARTBEAT):
         world->heartbeats++;
         world->step = message->heartbeat->step;
+        break;
+    case WORKER(LEAVE):
+        world->leaves++;
+        world->finishes_before_leave = world->finishes;
         break;
     case WORKER(EVENT): on_event(world, message); break;
     default: ck_abort_msg("message %d", message->message_case);
@@ -290,8 +298,9 @@ void world_end(struct world *world, int exit_code)
     uv_close((uv_handle_t *)&world->waker, NULL);
     uv_run(&world->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&world->loop), 0);
-    worker_message *kept[] = {world->hello, world->plan, world->finished, world->pull_failed};
-    for (int i = 0; i < 4; i++)
+    worker_message *kept[] = {world->hello, world->plan, world->calibration, world->finished,
+                              world->pull_failed};
+    for (int i = 0; i < 5; i++)
         if (kept[i] != NULL) fsdpd__v1__worker_message__free_unpacked(kept[i], NULL);
     buf_deinit(&world->upload.start);
     free(world->address);

@@ -48,8 +48,10 @@ struct world {
     /* records */
     struct rpc_call *attached;
     int hellos;
-    worker_message *hello, *plan; /* the latest */
+    worker_message *hello, *plan, *calibration; /* the latest */
+    int calibrations;
     int heartbeats, plans, started, metrics, epochs, finishes, pulls_failed, store_sets, store_gets;
+    int leaves, finishes_before_leave;
     int timed;     /* metrics with times of ops */
     uint64_t step; /* of the latest metrics or heartbeat */
     worker_message *finished, *pull_failed;

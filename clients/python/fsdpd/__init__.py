@@ -4,7 +4,7 @@
         job = client.submit("job.yaml", "train.epochs=3")
         weights = client.pull(client.wait(job.id).id)
 
-Messages are those of proto/fsdpd/v1/control.proto, in fsdpd.v1.control_pb2; client.stub has all methods of the API.
+Messages are those of proto/fsdpd/v1, in fsdpd.messages; client.stub has all methods of the API.
 """
 from .client import Client, connect
 from .error import Error

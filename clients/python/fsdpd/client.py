@@ -2,18 +2,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterator, overload
+from typing import Any, Callable, Iterable, Iterator, Mapping, overload
 
 import grpc
 import numpy
 
+from . import messages as api
 from .address import open_channel
 from .error import Error
 from .job_file import read_job_file
 from .safetensors import read_safetensors
-from .v1 import control_pb2 as api
 from .v1 import control_pb2_grpc
-
 
 
 def connect(address: str | None = None, *, ca: str | None = None, certificate: str | None = None,
@@ -49,17 +48,53 @@ class Client:
                hold: bool = False) -> api.Job:
         """Queues a job: a job file with overrides such as "train.epochs=3", or a message. With an `id`, submitting the
         same job again returns the existing one."""
-        return self.call(self.stub.SubmitJob, api.SubmitJobRequest(id=id, hold=hold, **source_of(job, overrides)))
+        request = api.SubmitJobRequest(id=id, hold=hold, **source_of(job, overrides))
+        return self.call(self.stub.SubmitJob, request).job
 
     def plan(self, job: str | os.PathLike[str] | api.JobSpec, *overrides: str, dump: bool = False) -> api.Plan:
         """What a job would cost."""
-        return self.call(self.stub.PlanJob, api.PlanJobRequest(dump=dump, **source_of(job, overrides)))
+        return self.call(self.stub.PlanJob, api.PlanJobRequest(dump=dump, **source_of(job, overrides))).plan
 
     def job(self, id: str) -> api.Job:
-        return self.call(self.stub.GetJob, api.GetJobRequest(id=id))
+        return self.call(self.stub.GetJob, api.GetJobRequest(id=id)).job
 
     def cancel(self, id: str) -> api.Job:
-        return self.call(self.stub.CancelJob, api.CancelJobRequest(id=id))
+        return self.call(self.stub.CancelJob, api.CancelJobRequest(id=id)).job
+
+    def pages(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """The responses to a request for a list, until the last page."""
+        while True:
+            page = self.call(method, request)
+            yield page
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def jobs(self, *, states: Iterable[api.JobState] = (), name: str = "", owner: str = "",
+             labels: Mapping[str, str] | None = None, page_size: int = 0) -> Iterator[api.Job]:
+        """The jobs that match all that is given, newest first, without their long texts."""
+        request = api.ListJobsRequest(states=states, name=name, owner=owner, labels=labels, page_size=page_size)
+        for page in self.pages(self.stub.ListJobs, request):
+            yield from reversed(page.jobs)
+
+    def history(self, id: str, *, page_size: int = 0) -> Iterator[api.HistoryEntry]:
+        """The states that the job has been in, newest first."""
+        for page in self.pages(self.stub.GetHistory, api.GetHistoryRequest(id=id, page_size=page_size)):
+            yield from reversed(page.entries)
+
+    def checkpoints(self, id: str, *, page_size: int = 0) -> Iterator[api.Checkpoint]:
+        """The job's checkpoints, newest first."""
+        for page in self.pages(self.stub.ListCheckpoints, api.ListCheckpointsRequest(id=id, page_size=page_size)):
+            yield from reversed(page.checkpoints)
+
+    def workers(self, *, page_size: int = 0) -> Iterator[api.Worker]:
+        for page in self.pages(self.stub.ListWorkers, api.ListWorkersRequest(page_size=page_size)):
+            yield from page.workers
+
+    def families(self, *, page_size: int = 0) -> Iterator[api.Family]:
+        """The families of models of the daemon's host, in the order in which they are searched."""
+        for page in self.pages(self.stub.ListFamilies, api.ListFamiliesRequest(page_size=page_size)):
+            yield from page.families
 
     def watch(self, id: str, after: int = 0) -> Iterator[api.JobEvent]:
         """The job's events with a sequence above `after`, until the job is over. If fsdpd goes away, for instance to
@@ -68,7 +103,8 @@ class Client:
         while True:
             stream = self.stub.WatchJob(api.WatchJobRequest(id=id, after_sequence=after))
             try:
-                for event in stream:
+                for response in stream:
+                    event = response.event
                     answered, after = True, max(after, event.sequence)
                     yield event
                 return
@@ -85,7 +121,94 @@ class Client:
             pass
         return self.job(id)
 
-    def pull_chunks(self, id: str, checkpoint: int | None) -> Iterator[api.StateDictChunk]:
+    def pause(self, id: str) -> api.Job:
+        """Takes a checkpoint and ends the job's attempt; the job waits for `resume`."""
+        return self.call(self.stub.PauseJob, api.PauseJobRequest(id=id)).job
+
+    def resume(self, id: str, job: str | os.PathLike[str] | api.JobSpec | None = None, *overrides: str) -> api.Job:
+        """Queues a PAUSED job, or a FAILED one that has a checkpoint, again: with the settings that it has, or with
+        those of a complete job file or message. Settings that its checkpoints depend on cannot change."""
+        if job is None and overrides:
+            raise TypeError("overrides are for a job file: name it, too")
+        source = source_of(job, overrides) if job is not None else {}
+        return self.call(self.stub.ResumeJob, api.ResumeJobRequest(id=id, **source)).job
+
+    def hold(self, id: str) -> api.Job:
+        """Keeps a queued job from starting."""
+        return self.call(self.stub.HoldJob, api.HoldJobRequest(id=id)).job
+
+    def release(self, id: str) -> api.Job:
+        """Ends a hold."""
+        return self.call(self.stub.ReleaseJob, api.ReleaseJobRequest(id=id)).job
+
+    def set_priority(self, id: str, priority: int) -> api.Job:
+        """Higher starts first, from -1000 to 1000."""
+        return self.call(self.stub.SetPriority, api.SetPriorityRequest(id=id, priority=priority)).job
+
+    def resize(self, id: str, workers: int) -> api.Job:
+        """The number of workers that an elastic job wants."""
+        return self.call(self.stub.ResizeJob, api.ResizeJobRequest(id=id, workers=workers)).job
+
+    def set_wrap(self, id: str, wrap: api.WrapSpec) -> api.Job:
+        """Gives a running job other units, at the boundary of a step."""
+        return self.call(self.stub.SetWrapPolicy, api.SetWrapPolicyRequest(id=id, wrap=wrap)).job
+
+    def checkpoint(self, id: str) -> api.Checkpoint:
+        """Takes a checkpoint of a running job, and returns it when it is complete."""
+        return self.call(self.stub.CreateCheckpoint, api.CreateCheckpointRequest(id=id)).checkpoint
+
+    def forget(self, id: str) -> None:
+        """Removes a job that is over, with its files."""
+        self.call(self.stub.ForgetJob, api.ForgetJobRequest(id=id))
+
+    def diagnose(self, id: str, *, stacks: bool = True) -> api.Diagnosis:
+        """What the ranks do now, and which ones the others wait for."""
+        request = api.DiagnoseJobRequest(id=id, without_stacks=not stacks)
+        return self.call(self.stub.DiagnoseJob, request).diagnosis
+
+    def stream(self, method: Callable[..., Any], request: Any) -> Iterator[Any]:
+        """The responses to a request, for as long as they come."""
+        responses = method(request)
+        try:
+            yield from responses
+        except grpc.RpcError as error:
+            raise Error.of(error) from None
+        finally:
+            responses.cancel()
+
+    def logs(self, id: str, *, attempt: int = 0, rank: int | None = None, tail: int = 0,
+             follow: bool = False, after: int = 0) -> Iterator[api.LogLine]:
+        """Lines in the order in which fsdpd received them: of one attempt, of one rank (-1: fsdpd's own), or the last
+        ones; `follow` continues to the job's end; `after` is the `position` of a line, to continue behind it."""
+        request = api.GetLogsRequest(id=id, attempt=attempt, one_rank=rank is not None, rank=rank or 0, tail=tail,
+                                     follow=follow, after_position=after)
+        for response in self.stream(self.stub.GetLogs, request):
+            yield from response.lines
+
+    def metrics(self, id: str, *, attempt: int = 0, every: int = 0, changes: bool = False) -> Iterator[api.MetricsRow]:
+        """The figures of recorded steps, or of only every Nth; `changes` adds changes of state and units."""
+        request = api.GetMetricsRequest(id=id, attempt=attempt, every=every, changes=changes)
+        for response in self.stream(self.stub.GetMetrics, request):
+            yield from response.rows
+
+    def trace(self, id: str, steps: int = 1) -> Iterator[api.TraceChunk]:
+        """When every instruction of the next steps begins and ends, on every rank."""
+        for response in self.stream(self.stub.TraceJob, api.TraceJobRequest(id=id, steps=steps)):
+            yield response.chunk
+
+    def drain(self, worker: str, *, now: bool = False) -> list[api.Worker]:
+        """Gives a worker, or all workers of a host, no more work; `now` also ends their jobs' attempts."""
+        return list(self.call(self.stub.DrainWorkers, api.DrainWorkersRequest(worker=worker, now=now)).workers)
+
+    def undrain(self, worker: str) -> list[api.Worker]:
+        """Ends a drain."""
+        return list(self.call(self.stub.UndrainWorkers, api.UndrainWorkersRequest(worker=worker)).workers)
+
+    def version(self) -> api.GetVersionResponse:
+        """The daemon: its version, its start, and whether it accepts jobs."""
+        return self.call(self.stub.GetVersion, api.GetVersionRequest())
+
+    def pull_chunks(self, id: str, checkpoint: int | None) -> Iterator[api.PullStateDictResponse]:
         request = api.PullStateDictRequest(id=id, from_checkpoint=checkpoint is not None,
                                            checkpoint_step=checkpoint or 0)
         stream = self.stub.PullStateDict(request)

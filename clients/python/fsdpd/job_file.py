@@ -6,7 +6,7 @@ from typing import Any, Sequence
 
 import yaml
 
-from .v1 import control_pb2 as api
+from . import messages as api
 
 
 def model_file(root: Any, overrides: Sequence[str]) -> tuple[str | None, bool]:

@@ -31,6 +31,33 @@ def number_of(record, field):
     return number
 
 
+def labels_of(record, field, classes):
+    """1 for each of the classes that a list names, or a text in which commas separate them; 0 for the others."""
+    labels = record.get(field)
+    if isinstance(labels, str):
+        labels = [name.strip() for name in labels.split(",") if name.strip()]
+    if not isinstance(labels, list):
+        raise Malformed(f"its {field} is not a list of labels")
+    wanted = {str(label_of({"label": label}, "label")) for label in labels}
+    for label in sorted(wanted.difference(classes)):
+        raise Malformed(f"its label is {label}, which is not among --classes")
+    return [float(name in wanted) for name in classes]
+
+
+def columns_of(settings):
+    """The shape of a record's numbers: a column for each field or class."""
+    names = settings["classes"] if settings["targets"] == "labels" else settings["label"].split(",")
+    return (len(names),) if settings["targets"] == "labels" or len(names) > 1 else ()
+
+
+def targets_of(record, settings):
+    """The numbers to predict."""
+    if settings["targets"] == "labels":
+        return labels_of(record, settings["label"], settings["classes"])
+    numbers = [number_of(record, field) for field in settings["label"].split(",")]
+    return numbers if columns_of(settings) else numbers[0]
+
+
 class Classes:
     """Numbers labels as they come; in the end names are in order, and numbers are themselves."""
 

@@ -5,6 +5,8 @@ import sys
 
 from .records import UsageError
 
+TEXTS_MAX = 16  # of a sample
+
 
 def add_common(parser):
     parser.add_argument("sources", nargs="+", metavar="SOURCE", help="a file, or a directory of files")
@@ -24,9 +26,11 @@ def add_tokens(parser, long):
 
 
 def add_labels(parser):
-    parser.add_argument("--label", default="label", metavar="FIELD",
-                        help="of a record (default label); without it, the name of the file's directory")
-    parser.add_argument("--targets", choices=("class", "float"), default="class", help="classes, or numbers to predict")
+    parser.add_argument("--label", default="label", metavar="FIELD,...",
+                        help="of a record (default label); without it, the name of the file's directory. Several with "
+                             "--targets float")
+    parser.add_argument("--targets", choices=("class", "labels", "float"), default="class",
+                        help="a class, any number of labels among --classes, or numbers to predict")
     add_classes(parser)
 
 
@@ -67,6 +71,11 @@ def make_parser():
     add_tokens(classify, ("cut", "drop"))
     add_labels(classify)
     classify.add_argument("--field", default="text", help="of a record (default text)")
+    pairs = verbs.add_parser("pairs", help="texts that belong together, for embeddings")
+    add_common(pairs)
+    add_tokens(pairs, ("cut", "drop"))
+    pairs.add_argument("--field", default="anchor,positive", metavar="FIELD,...",
+                       help="of a record: its anchor, its positive and hard negatives (default anchor,positive)")
     tags = verbs.add_parser("tags", help="words with a label each, for token classification")
     add_common(tags)
     add_tokens(tags, ("cut", "drop"))
@@ -102,9 +111,18 @@ def check(options):
         raise UsageError("--validation: expected a share from 0 to below 1")
     if getattr(options, "max_length", 0) < 0 or getattr(options, "max_length", 0) == 1:
         raise UsageError("--max-length: expected at least 2 tokens, or 0")
+    texts = options.field.split(",") if options.verb == "pairs" else []
+    if texts and ("" in texts or not 2 <= len(set(texts)) == len(texts) <= TEXTS_MAX):
+        raise UsageError(f"--field: expected 2 to {TEXTS_MAX} different fields, such as question,answer")
+    targets, label = getattr(options, "targets", "class"), getattr(options, "label", "label")
+    if targets == "labels" and not options.classes:
+        raise UsageError("--targets labels: --classes lists the labels in order")
+    fields = label.split(",")
+    if len(fields) > 1 and (targets != "float" or "" in fields or len(set(fields)) < len(fields)):
+        raise UsageError("--label: expected one field, or different ones with --targets float")
     if getattr(options, "classes", None) and (getattr(options, "targets", "class") == "float" or
                                               len(set(options.classes)) < len(options.classes)):
-        raise UsageError("--classes: expected different names, and --targets class")
+        raise UsageError("--classes: expected different names, and --targets class or labels")
 
 
 def main(arguments=None):

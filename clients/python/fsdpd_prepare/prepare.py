@@ -5,7 +5,7 @@ import sys
 
 import numpy
 
-from .labels import Classes
+from .labels import Classes, columns_of
 from .progress import Progress
 from .records import Malformed, Reader, UsageError, digest_of
 from .work import run
@@ -33,6 +33,7 @@ class Preparation:
         if self.settings["tokenizer"]:
             from .tokens import Tokens
             self.vocabulary = Tokens(self.settings["tokenizer"]).vocabulary
+        self.numbers = self.settings["targets"] in ("float", "labels")
         self.writer = Writer(options.output, self.settings, options.force)
         self.label = next((name for name in ("labels", "targets", "token_labels") if name in self.shapes_of(None)), None)
         self.load(self.writer.state or {})
@@ -50,13 +51,13 @@ class Preparation:
 
     def shapes_of(self, entry):
         """The arrays of a split. Of images, the first one decides the size."""
-        label = ("float32" if self.settings["targets"] == "float" else "uint32", ())
+        label = ("float32", columns_of(self.settings)) if self.numbers else ("uint32", ())
         if self.settings["kind"] == "images":
             return {"images": ("uint8", entry["images"].shape if entry else ()), "targets": label}
         shapes = {"tokens": ("uint16" if self.vocabulary <= 1 << 16 else "uint32", ()),
                   "documents": ("uint64", ()), "mask": ("uint8", ())}
         if self.settings["kind"] == "classify":
-            shapes["targets" if self.settings["targets"] == "float" else "labels"] = label
+            shapes["targets" if self.numbers else "labels"] = label
         if self.settings["kind"] == "tags":
             shapes["token_labels"] = ("int32", ())
         return shapes
@@ -70,7 +71,7 @@ class Preparation:
             if size != expected:
                 raise Malformed(f"it has {size[0]} x {size[1]} pixels, the first one {expected[0]} x {expected[1]}; "
                                 "--size resizes")
-        if self.label and self.settings["targets"] != "float":
+        if self.label and not self.numbers:
             entry[self.label] = self.number(entry[self.label])
         return entry
 
@@ -161,7 +162,13 @@ class Preparation:
             origin.update(skipped=self.malformed, reasons=self.reasons)
         if self.vocabulary:
             root["vocabulary"] = self.vocabulary
-        if self.label and self.settings["targets"] != "float":
+        if kind == "pairs":
+            root["texts"] = len(self.settings["field"].split(","))
+        if self.settings["targets"] == "labels":
+            origin["names"] = self.settings["classes"]
+        elif self.label and self.numbers and columns_of(self.settings):
+            origin["names"] = self.settings["label"].split(",")
+        elif self.label and not self.numbers:
             numbers, names = self.classes.final()
             self.writer.renumber(self.label, numbers)
             root["classes"] = max(numbers) + 1

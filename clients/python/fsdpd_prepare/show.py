@@ -77,9 +77,25 @@ def print_classes(labels, names, out):
         print(f"  and {len(found) - MOST_CLASSES} more classes", file=out)
 
 
-def print_numbers(values, out):
+def print_numbers(values, names, out):
     values = numpy.asarray(values, dtype=numpy.float64)
+    if values.ndim == 2:
+        for column in range(min(values.shape[1], MOST_CLASSES)):
+            print(f"  {name_of(column, names)}: from {values[:, column].min():g} to {values[:, column].max():g}, "
+                  f"mean {values[:, column].mean():g}", file=out)
+        if values.shape[1] > MOST_CLASSES:
+            print(f"  and {values.shape[1] - MOST_CLASSES} more columns", file=out)
+        return
     print(f"  targets from {values.min():g} to {values.max():g}, mean {values.mean():g}", file=out)
+
+
+def text_of(numbers, names):
+    """A record's numbers: one, the names of labels that are 1, or all."""
+    if numpy.ndim(numbers) == 0:
+        return f"{numbers:g}"
+    if names and set(numpy.unique(numbers)) <= {0.0, 1.0}:
+        return ", ".join(name for name, number in zip(names, numbers) if number) or "none"
+    return ", ".join(f"{number:g}" for number in numbers)
 
 
 class TokenSplit:
@@ -90,21 +106,29 @@ class TokenSplit:
         self.lengths = numpy.diff(self.borders)
         self.pairs = root["kind"] == "pairs"
         self.names = root.get("origin", {}).get("names")
+        # of a sample: what each of its documents is called
+        fields = str(root.get("origin", {}).get("field")).split(",")
+        self.texts = ["chosen", "rejected"] if self.pairs else [""] * root.get("texts", 1)
+        if len(fields) == len(self.texts) > 1 and not self.pairs:
+            self.texts = fields
 
     def heading(self):
         # The first token of a document is no target.
         counted = int(numpy.count_nonzero(self.mask)) - int(numpy.count_nonzero(self.mask[self.borders[:-1]]))
-        pairs = f" ({len(self.lengths) // 2} pairs)" if self.pairs else ""
+        texts = len(self.texts)
+        pairs = f" ({len(self.lengths) // texts} pairs)" if texts > 1 else ""
         return (f"{len(self.lengths)} documents{pairs}, {len(self.ids)} tokens, {counted} count "
                 f"({100 * counted / len(self.ids):.1f} %)")
 
     def about(self, number):
-        if self.pairs:
-            return f"pair {number // 2}, {'rejected' if number % 2 else 'chosen'}"
+        texts = len(self.texts)
+        if texts > 1:
+            return f"pair {number // texts}, {self.texts[number % texts] or number % texts}"
         for what in ("labels", "targets"):
             if what in self.arrays:
                 value = self.arrays[what][number]
-                return f"document {number}, {name_of(int(value), self.names) if what == 'labels' else f'{value:g}'}"
+                text = name_of(int(value), self.names) if what == "labels" else text_of(value, self.names)
+                return f"document {number}, {text}"
         return f"document {number}"
 
     def show(self, number, tokens, colour, out):
@@ -115,8 +139,8 @@ class TokenSplit:
             labels = self.arrays["token_labels"]
             print_classes(labels[labels >= 0], self.names, out)
         elif "targets" in self.arrays:
-            print_numbers(self.arrays["targets"], out)
-        for n in range(min(number * (2 if self.pairs else 1), len(self.lengths))):
+            print_numbers(self.arrays["targets"], self.names, out)
+        for n in range(min(number * len(self.texts), len(self.lengths))):
             begin, end = int(self.borders[n]), int(self.borders[n + 1])
             ids, mask = self.ids[begin:end], self.mask[begin:end]
             print(f"--- {self.about(n)}: {len(ids)} tokens, {int(numpy.count_nonzero(mask[1:]))} count", file=out)
@@ -136,9 +160,9 @@ class ImageSplit:
         if classes:
             print_classes(self.targets, self.names, out)
         else:
-            print_numbers(self.targets, out)
+            print_numbers(self.targets, self.names, out)
         for n in range(min(number, len(self.images))):
-            target = name_of(int(self.targets[n]), self.names) if classes else f"{self.targets[n]:g}"
+            target = name_of(int(self.targets[n]), self.names) if classes else text_of(self.targets[n], self.names)
             print(f"--- image {n}: {target}", file=out)
             print_picture(self.images[n], out)
 

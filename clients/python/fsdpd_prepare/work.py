@@ -6,7 +6,7 @@ import itertools
 import multiprocessing
 from typing import NamedTuple
 
-from .labels import label_of, number_of
+from .labels import label_of, targets_of
 from .records import Malformed, Record, UsageError, as_mapping, digest_of
 
 CHUNK = 64  # records that a process takes at a time
@@ -93,19 +93,22 @@ def with_tail(whole, part, tail):
 
 
 class TextWork(TokenWork):
-    def documents(self, record):
-        ids = list(self.tokens.encode(text_of(record, self.settings["field"]))[0])
+    def document(self, record, field):
+        ids = list(self.tokens.encode(text_of(record, field))[0])
         if ids and self.tokens.end() is not None:
             ids.append(self.tokens.end())
-        return [(ids, [1] * len(ids))]
+        return ids, [1] * len(ids)
+
+    def documents(self, record):
+        return [self.document(record, self.settings["field"])]
 
 
 class ClassifyWork(TextWork):
-    def documents(self, record):
+    def document(self, record, field):
         if not self.tokens.completes():
-            return super().documents(record)
-        ids = self.tokens.complete(text_of(record, self.settings["field"]))[0]
-        return [(ids, [1] * len(ids))]
+            return super().document(record, field)
+        ids = self.tokens.complete(text_of(record, field))[0]
+        return ids, [1] * len(ids)
 
     def fit(self, ids, mask):
         """What the tokenizer adds at the end stays there."""
@@ -115,9 +118,19 @@ class ClassifyWork(TextWork):
         return parts, what
 
     def label(self, record):
-        if self.settings["targets"] == "float":
-            return {"targets": number_of(record, self.settings["label"])}
+        if self.settings["targets"] != "class":
+            return {"targets": targets_of(record, self.settings)}
         return {"labels": label_of(record, self.settings["label"])}
+
+
+class PairsWork(ClassifyWork):
+    """A document for each of several fields."""
+
+    def documents(self, record):
+        return [self.document(record, field) for field in self.settings["field"].split(",")]
+
+    def label(self, record):
+        return {}
 
 
 class TagsWork(TokenWork):
@@ -185,8 +198,8 @@ class ImageWork:
         field = next((name for name in (self.settings["field"], "file_name") if record.get(name)), None)
         if field is None:
             raise Malformed(f"it has no {self.settings['field']}")
-        if self.settings["targets"] == "float":
-            target = number_of(record, self.settings["label"])
+        if self.settings["targets"] != "class":
+            target = targets_of(record, self.settings)
         else:
             target = label_of(record, self.settings["label"])
         data = self.images.bytes_of(record[field], path)
@@ -194,8 +207,8 @@ class ImageWork:
                  "targets": target}], ""
 
 
-KINDS = {"chat": ChatWork, "text": TextWork, "classify": ClassifyWork, "tags": TagsWork, "preference": PreferenceWork,
-         "images": ImageWork}
+KINDS = {"chat": ChatWork, "text": TextWork, "classify": ClassifyWork, "pairs": PairsWork, "tags": TagsWork,
+         "preference": PreferenceWork, "images": ImageWork}
 
 
 def split_of(settings, number):

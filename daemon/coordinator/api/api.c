@@ -40,7 +40,7 @@ static void get_version(struct rpc_call *call, const ProtobufCMessage *request, 
 {
     (void)request;
     struct coordinator *c = service;
-    Fsdpd__V1__Version version = FSDPD__V1__VERSION__INIT;
+    Fsdpd__V1__GetVersionResponse version = FSDPD__V1__GET_VERSION_RESPONSE__INIT;
     version.version = (char *)PACKAGE_VERSION;
     version.api = (char *)"fsdpd.v1";
     Google__Protobuf__Timestamp started;

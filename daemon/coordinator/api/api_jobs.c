@@ -1,7 +1,7 @@
 /*
  * SubmitJob, PlanJob, GetJob, CancelJob. A submission is checked, then planned by a worker, and
- * only then becomes a job: no part of it exists until it is in the store. Without any worker it
- * becomes a job that is planned later (coordinator/scheduler/unplanned.h).
+ * only then becomes a job: no part of it exists until it is in the store. Without any worker it is
+ * checked, planned for known devices, and planned again later (coordinator/scheduler/unplanned.h).
  */
 #include "coordinator/api/handlers.h"
 
@@ -50,6 +50,13 @@ static bool is_same(const job_spec *spec, const job_message *job)
     drop_empty_deadline(&copy);
     drop_empty_deadline(&stored);
     if (copy.device[0] == '\0') copy.device = job->spec->device;
+    /* fsdp.tune has found units, which the file need not name. */
+    Fsdpd__V1__FsdpSpec fsdp = *spec->fsdp;
+    copy.fsdp = &fsdp;
+    if (fsdp.tune && !stored.fsdp->tune) {
+        fsdp.wrap = stored.fsdp->wrap;
+        fsdp.tune = false;
+    }
     /* Its settings were chosen when it was planned: what they replaced is not compared. */
     Fsdpd__V1__TrainSpec train = *spec->train;
     if (spec->fsdp->choose && job->plan != NULL && job->plan->n_choices > 0) {
@@ -141,8 +148,7 @@ static void on_planned(void *user, status_t status, const job_spec *spec,
                        const Fsdpd__V1__PlanResult *result)
 {
     struct planning *planning = user;
-    bool waits = planning->submit && status_code(status) == STATUS_FAILED_PRECONDITION &&
-                 planning->base.c->worker_count == 0;
+    bool waits = planning->submit && planner_lacks_worker(status);
     if (waits) {
         status_free(status);
         submit_planned(planning, spec, NULL);
@@ -213,7 +219,8 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
     struct planning *planning = job_call_begin(&planning_calls, call, c, id);
     planning->submit = submit != NULL;
     planning->hold = submit != NULL && submit->hold;
-    status = planner_request_within(c, spec, asked->parts, asked->memory_bytes, on_planned, planning);
+    status =
+        planner_request_within(c, spec, asked->parts, asked->memory_bytes, on_planned, planning);
     if (status != NULL) job_call_finish(&planning->base, status);
 }
 
@@ -314,5 +321,5 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void
     }
     attempt_cancel(job, user);
     c->actor = NULL;
-    job_reply(call, job->message);
+    api_reply_changed(call, job);
 }

@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/checkpoints.h"
+#include "coordinator/core/list_page.h"
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/workers/drains.h"
 #include "coordinator/workers/supervisor.h"
@@ -86,32 +87,80 @@ static void add_worker(struct worker_rows *list, const struct worker *worker)
     row->restarts = supervisor_restarts(list->c, worker->id);
 }
 
-static void reply_workers(struct rpc_call *call, struct coordinator *c, const char *only)
+/* Orders cpu:2 before cpu:10. */
+static int compare_rows(const void *a, const void *b)
 {
-    size_t most = (size_t)(c->worker_count + c->options.local_workers);
-    struct worker_rows list = {.c = c,
-                               .only = only,
-                               .rows = mem_alloc_array(most + 1, sizeof *list.rows),
-                               .pointers = mem_alloc_array(most + 1, sizeof *list.pointers),
-                               .times = mem_alloc_array(most + 1, sizeof *list.times),
-                               .texts = mem_alloc_array(most + 1, sizeof *list.texts)};
-    for (int i = 0; i < c->worker_count; i++) add_worker(&list, c->workers[i]);
-    supervisor_each_starting(c, add_starting, &list);
-    Fsdpd__V1__ListWorkersResponse response = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
-    response.n_workers = list.count;
-    response.workers = list.pointers;
-    rpc_call_reply(call, &response.base);
-    for (size_t i = 0; i < list.count; i++) free(list.texts[i]);
-    free(list.rows);
-    free(list.pointers);
-    free(list.times);
-    free(list.texts);
+    const Fsdpd__V1__Worker *const *first = a, *const *second = b;
+    return strverscmp((*first)->id, (*second)->id);
 }
 
-void api_list_workers(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+/* `only`: an id or a host; NULL: all. */
+static void collect(struct coordinator *c, const char *only, struct worker_rows *list)
 {
-    (void)request;
-    reply_workers(call, service, NULL);
+    size_t most = (size_t)(c->worker_count + c->options.local_workers) + 1;
+    *list = (struct worker_rows){.c = c,
+                                 .only = only,
+                                 .rows = mem_alloc_array(most, sizeof *list->rows),
+                                 .pointers = mem_alloc_array(most, sizeof *list->pointers),
+                                 .times = mem_alloc_array(most, sizeof *list->times),
+                                 .texts = mem_alloc_array(most, sizeof *list->texts)};
+    for (int i = 0; i < c->worker_count; i++) add_worker(list, c->workers[i]);
+    supervisor_each_starting(c, add_starting, list);
+    qsort(list->pointers, list->count, sizeof *list->pointers, compare_rows);
+}
+
+static void rows_deinit(struct worker_rows *list)
+{
+    for (size_t i = 0; i < list->count; i++) free(list->texts[i]);
+    free(list->rows);
+    free(list->pointers);
+    free(list->times);
+    free(list->texts);
+}
+
+/* Answers with the workers that are meant: fills in these fields of the response. */
+static void reply_workers(struct rpc_call *call, struct coordinator *c, const char *only,
+                          const ProtobufCMessage *response, size_t *count,
+                          Fsdpd__V1__Worker ***workers)
+{
+    struct worker_rows list;
+    collect(c, only, &list);
+    *count = list.count;
+    *workers = list.pointers;
+    rpc_call_reply(call, response);
+    rows_deinit(&list);
+}
+
+static void reply_page(struct rpc_call *call, struct list_page *page,
+                       const struct worker_rows *list)
+{
+    Fsdpd__V1__ListWorkersResponse response = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
+    size_t first = 0;
+    while (page->after != NULL && first < list->count &&
+           strverscmp(list->pointers[first]->id, page->after) <= 0)
+        first++;
+    response.workers = list->pointers + first;
+    for (size_t i = first; i < list->count; i++) list_page_take(page, &list->pointers[i]->base);
+    response.n_workers = page->count;
+    response.next_page_token =
+        list_page_next(page, 0, page->count > 0 ? response.workers[page->count - 1]->id : "");
+    rpc_call_reply(call, &response.base);
+    free(response.next_page_token);
+}
+
+void api_list_workers(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__ListWorkersRequest *request = (const void *)message;
+    struct list_page page;
+    status_t status = list_page_begin(&page, request->page_size, request->page_token, true);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    struct worker_rows list;
+    collect(service, NULL, &list);
+    reply_page(call, &page, &list);
+    rows_deinit(&list);
 }
 
 /* ---- draining ---- */
@@ -189,7 +238,8 @@ void api_drain_workers(struct rpc_call *call, const ProtobufCMessage *message, v
     for (int i = 0; request->now && i < c->worker_count; i++)
         if (is_meant(c->workers[i], name)) stop_attempt(c->workers[i], by);
     c->actor = NULL;
-    reply_workers(call, c, name);
+    Fsdpd__V1__DrainWorkersResponse response = FSDPD__V1__DRAIN_WORKERS_RESPONSE__INIT;
+    reply_workers(call, c, name, &response.base, &response.n_workers, &response.workers);
 }
 
 void api_undrain_workers(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -210,5 +260,6 @@ void api_undrain_workers(struct rpc_call *call, const ProtobufCMessage *message,
         return;
     }
     workers_apply_drains(c);
-    reply_workers(call, c, name);
+    Fsdpd__V1__UndrainWorkersResponse response = FSDPD__V1__UNDRAIN_WORKERS_RESPONSE__INIT;
+    reply_workers(call, c, name, &response.base, &response.n_workers, &response.workers);
 }

@@ -13,6 +13,7 @@
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/jobs/stragglers.h"
+#include "coordinator/workers/calibration.h"
 #include "coordinator/workers/planner.h"
 
 void attach_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -93,7 +94,7 @@ void attach_message(struct rpc_call *call, const ProtobufCMessage *first, void *
         return;
     }
     if (message == NULL) {
-        worker_lose(worker, "was lost: it closed its link", false);
+        worker_lose(worker, "was lost: it closed its link", worker->leaves);
         return;
     }
     worker->heard_at = coordinator_now();
@@ -102,8 +103,12 @@ void attach_message(struct rpc_call *call, const ProtobufCMessage *first, void *
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN: planner_result(worker, message->plan); break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT: attempt_event(worker, message->event); break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT: heartbeat(worker, message->heartbeat); break;
+    case FSDPD__V1__WORKER_MESSAGE__MESSAGE_LEAVE: worker_leaves(worker); break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS:
         diagnoses_answer(worker, message->diagnosis);
+        break;
+    case FSDPD__V1__WORKER_MESSAGE__MESSAGE_CALIBRATION:
+        calibration_report(worker, message->calibration);
         break;
     default: break; /* a second hello, or a later version's message */
     }
@@ -116,5 +121,5 @@ void attach_closed(struct rpc_call *call, bool cancelled, void *service)
     struct worker *worker = rpc_call_user(call);
     if (worker == NULL) return;
     worker->link = NULL;
-    worker_lose(worker, "was lost: its connection closed", false);
+    worker_lose(worker, "was lost: its connection closed", worker->leaves);
 }

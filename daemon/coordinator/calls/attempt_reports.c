@@ -41,6 +41,7 @@ static void note_start(struct job *job, const Fsdpd__V1__Started *started)
     if (attempt_is_staged(job)) buf_add_text(&text, " that share devices, through host memory");
     if (started->resumed_name[0] != '\0')
         buf_printf(&text, ", continuing from step %llu", (unsigned long long)started->resumed_step);
+    if (strcmp(started->resumed_name, "memory") == 0) buf_add_text(&text, " in memory");
     if (started->resumed_note[0] != '\0') buf_printf(&text, "; %s", started->resumed_note);
     elastic_describe(job, started->resumed_step, &text);
     job_rewind(job, started->resumed_step);
@@ -54,15 +55,20 @@ void attempt_note_begun(struct job *job)
     job->not_begun = 0;
 }
 
+/* A rank that started while the coordinator was away is STARTED since it attached again, but only
+ * its report says from which step. */
 static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Started *started)
 {
-    if (rank->state != RANK_ASSIGNED) return;
+    bool first = rank == job->attempt->ranks;
+    if (rank->state != RANK_ASSIGNED && !(first && rank->state == RANK_STARTED)) return;
     rank->state = RANK_STARTED;
     attempt_note_begun(job);
     rank->plan_hash = started->plan_hash;
-    if (rank == job->attempt->ranks) {
+    if (first) {
         add_unrecorded(job, started->unrecorded);
         note_start(job, started);
+        if (strcmp(attempt_reason_code(job), "RUNNING") == 0)
+            attempt_set_reason(job, "RUNNING", "%s", job->attempt->started_text);
     }
     if (started->steps > 0) job->message->steps = started->steps;
     attempt_check_started(job);

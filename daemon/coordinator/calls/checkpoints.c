@@ -11,6 +11,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/saving.h"
+#include "coordinator/core/list_page.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 
@@ -26,11 +27,7 @@ static void on_attempt_over(struct job_call *own, struct job *job)
     const job_message *message = job->message;
     bool paused = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED;
     if (paused && ((struct checkpoint_call *)own)->pause) job_call_reply_job(own, message);
-    else
-        job_call_finish(own, status_new(STATUS_ABORTED,
-                                        "the attempt of job %s ended (it is %s) before the "
-                                        "checkpoint was taken",
-                                        message->id, job_state_name(message->state)));
+    else job_call_finish(own, job_call_error_of_end(job, "the checkpoint was taken"));
 }
 
 static const struct job_call_type checkpoint_calls = {.size = sizeof(struct checkpoint_call),
@@ -100,9 +97,9 @@ void checkpoints_pause(struct rpc_call *call, const ProtobufCMessage *request, v
     begin(call, ((const Fsdpd__V1__PauseJobRequest *)request)->id, true, service);
 }
 
-/* The order has been sent. The pause is stored with the job, as the requester may be gone when it
- * is done. */
-static void begin_pause(struct job *job, const char *user)
+/* The pause is stored before its order is sent: its requester or fsdpd may be gone when it is
+ * done. */
+static void order_pause(struct job *job, const char *user)
 {
     struct attempt *attempt = job->attempt;
     struct coordinator *c = job->c;
@@ -113,6 +110,8 @@ static void begin_pause(struct job *job, const char *user)
     c->actor = attempt->stop.by;
     attempt_set_reason(job, "PAUSING", "takes a checkpoint at its next step boundary, then ends");
     c->actor = actor;
+    attempt->checkpoint_order = ++c->last_number;
+    attempt_order_checkpoint(job, attempt->checkpoint_order, true);
 }
 
 void checkpoints_advance(struct job *job)
@@ -131,9 +130,12 @@ void checkpoints_advance(struct job *job)
         if (own->pause) pause = own;
     }
     if (!any) return;
+    if (pause != NULL) {
+        order_pause(job, access_user(pause->base.call));
+        return;
+    }
     attempt->checkpoint_order = job->c->last_number = number;
-    attempt_order_checkpoint(job, number, pause != NULL);
-    if (pause != NULL) begin_pause(job, access_user(pause->base.call));
+    attempt_order_checkpoint(job, number, false);
 }
 
 /* ---- the job's side ---- */
@@ -141,13 +143,15 @@ void checkpoints_advance(struct job *job)
 static void order_vacating(struct job *job)
 {
     struct attempt *attempt = job->attempt;
-    attempt->checkpoint_order = attempt->vacate_order = ++job->c->last_number;
     attempt_end_by(job);
-    attempt_order_checkpoint(job, attempt->checkpoint_order, true);
     bool elastic = elastic_is(job->message);
+    const char *how = elastic_is_redundant(job->message) ? "hands its state over in memory"
+                                                         : "takes a checkpoint";
     attempt_set_reason(job, elastic ? "RESIZING" : "VACATING",
-                       "%s: takes a checkpoint at its next step boundary, then continues%s",
-                       attempt->stop.message, elastic ? "" : " on other workers");
+                       "%s: %s at its next step boundary, then continues%s", attempt->stop.message,
+                       how, elastic ? "" : " on other workers");
+    attempt->checkpoint_order = attempt->vacate_order = ++job->c->last_number;
+    attempt_order_checkpoint(job, attempt->checkpoint_order, true);
 }
 
 void checkpoints_vacate(struct job *job, const char *by, const char *why)
@@ -175,13 +179,8 @@ void checkpoints_resume(struct job *job)
     if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING || !attempt_is_active(job) ||
         attempt->checkpoint_order != 0)
         return;
-    if (attempt->stop.vacating) {
-        order_vacating(job);
-    } else if (attempt->stop.pausing) {
-        attempt->checkpoint_order = ++job->c->last_number;
-        attempt_order_checkpoint(job, attempt->checkpoint_order, true);
-        begin_pause(job, attempt->stop.by);
-    }
+    if (attempt->stop.vacating) order_vacating(job);
+    else if (attempt->stop.pausing) order_pause(job, attempt->stop.by);
 }
 
 /* Continues after a checkpoint of a job that vacates its workers was taken, or failed. */
@@ -245,27 +244,48 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
 
 /* ---- listing ---- */
 
+/* Of the steps before those of the pages that the client has. */
+struct checkpoint_rows {
+    struct list_page page; /* by step */
+    Fsdpd__V1__Checkpoint **rows;
+    size_t count, capacity;
+};
+
 static status_t add_to_list(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
 {
-    Fsdpd__V1__ListCheckpointsResponse *response = user;
-    size_t count = response->n_checkpoints;
-    response->checkpoints =
-        mem_resize_array(response->checkpoints, count + 1, sizeof *response->checkpoints);
-    response->checkpoints[response->n_checkpoints++] = message_copy(checkpoint);
+    struct checkpoint_rows *list = user;
+    if (list->page.after != NULL && (int64_t)checkpoint->step >= list->page.after_number)
+        return NULL;
+    MEM_GROW(list->rows, list->count, list->capacity);
+    list->rows[list->count++] = message_copy(checkpoint);
     return NULL;
 }
 
-void checkpoints_list(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+/* With the newest ones that the page takes. */
+static void reply_checkpoints(struct rpc_call *call, struct checkpoint_rows *list)
+{
+    Fsdpd__V1__ListCheckpointsResponse response = FSDPD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    for (size_t i = list->count; i-- > 0;) list_page_take(&list->page, &list->rows[i]->base);
+    response.n_checkpoints = list->page.count;
+    response.checkpoints = list->rows + (list->count - list->page.count);
+    int64_t oldest = list->page.count > 0 ? (int64_t)response.checkpoints[0]->step : 0;
+    response.next_page_token = list_page_next(&list->page, oldest, "");
+    rpc_call_reply(call, &response.base);
+    free(response.next_page_token);
+}
+
+void checkpoints_list(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     struct coordinator *c = service;
-    const char *id = ((const Fsdpd__V1__ListCheckpointsRequest *)request)->id;
-    Fsdpd__V1__ListCheckpointsResponse response = FSDPD__V1__LIST_CHECKPOINTS_RESPONSE__INIT;
+    const Fsdpd__V1__ListCheckpointsRequest *request = (const void *)message;
+    struct checkpoint_rows list = {0};
     job_message *stored = NULL;
-    status_t status = store_get_job(c->store, id, &stored);
-    if (status == NULL) status = store_each_checkpoint(c->store, id, add_to_list, &response);
+    status_t status = list_page_begin(&list.page, request->page_size, request->page_token, false);
+    if (status == NULL) status = store_get_job(c->store, request->id, &stored);
+    if (status == NULL) status = store_each_checkpoint(c->store, request->id, add_to_list, &list);
     if (status != NULL) rpc_call_finish(call, status);
-    else rpc_call_reply(call, &response.base);
-    for (size_t i = 0; i < response.n_checkpoints; i++) message_free(response.checkpoints[i]);
-    free(response.checkpoints);
+    else reply_checkpoints(call, &list);
+    for (size_t i = 0; i < list.count; i++) message_free(list.rows[i]);
+    free(list.rows);
     message_free(stored);
 }

@@ -13,9 +13,7 @@ struct diagnose_call {
 
 static void on_attempt_over(struct job_call *own, struct job *job)
 {
-    job_call_finish(own, status_new(STATUS_ABORTED,
-                                    "the attempt of job %s ended (%s) before it was diagnosed",
-                                    own->id, job_state_name(job->message->state)));
+    job_call_finish(own, job_call_error_of_end(job, "it was diagnosed"));
 }
 
 static const struct job_call_type diagnose_calls = {.size = sizeof(struct diagnose_call),
@@ -51,13 +49,11 @@ void diagnose_start(struct rpc_call *call, const ProtobufCMessage *message, void
 void diagnose_done(struct job *job)
 {
     const struct diagnosing *done = &job->attempt->diagnosing;
-    Fsdpd__V1__DiagnoseJobResponse response = FSDPD__V1__DIAGNOSE_JOB_RESPONSE__INIT;
-    response.diagnosis = done->kept;
     bool again = false;
     struct diagnose_call *own = NULL;
     while ((own = job_calls_next(job->c, &diagnose_calls, job, own)) != NULL) {
         if (own->stacks && !done->stacks) again = true; /* it came while another was under way */
-        else job_call_reply(&own->base, &response.base);
+        else job_call_reply(&own->base, &done->kept->base);
     }
     if (again) diagnoses_ask(job, true);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/workers/planner.h"
 
 static struct job_call *item(struct list_node *node)
@@ -70,6 +71,18 @@ void job_call_reply_job(struct job_call *own, const job_message *message)
     job_message view;
     job_view(message, &view);
     job_call_reply(own, &view.base);
+}
+
+status_t job_call_error_of_end(const struct job *job, const char *before)
+{
+    const job_message *message = job->message;
+    if (message->state != FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED)
+        return status_new(STATUS_ABORTED, "the attempt of job %s ended (%s) before %s", message->id,
+                          job_state_name(message->state), before);
+    return status_with(
+        status_new(STATUS_UNAVAILABLE, "job %s %sstarts again before %s; ask again when it trains",
+                   message->id, elastic_repeats(job) ? "lost a worker and " : "", before),
+        (struct status_details){.reason = "JOB_STARTS_AGAIN", .subject = message->id});
 }
 
 void job_call_free(struct job_call *own)

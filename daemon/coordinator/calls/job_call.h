@@ -56,6 +56,10 @@ void job_call_finish(struct job_call *own, status_t status);
 void job_call_reply(struct job_call *own, const ProtobufCMessage *message);
 void job_call_reply_job(struct job_call *own, const job_message *message);
 
+/* The error of a call whose job's attempt has ended `before` something ("it was traced"): UNAVAILABLE
+ * with the reason JOB_STARTS_AGAIN if the job will have another attempt by itself, else ABORTED. */
+status_t job_call_error_of_end(const struct job *job, const char *before) FSDPD_MUST_USE;
+
 /* Removes the call from the list and frees it. */
 void job_call_free(struct job_call *own);
 

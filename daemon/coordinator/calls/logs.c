@@ -53,7 +53,7 @@ static void take_line(void *user, const struct log_line *line)
 
 static void send_chunk(struct log_reader *reader)
 {
-    Fsdpd__V1__LogChunk chunk = FSDPD__V1__LOG_CHUNK__INIT;
+    Fsdpd__V1__GetLogsResponse chunk = FSDPD__V1__GET_LOGS_RESPONSE__INIT;
     chunk.n_lines = reader->count;
     chunk.lines = reader->pointers;
     chunk.older_removed = reader->query.older_removed && !reader->sent_removed;

@@ -110,7 +110,7 @@ static void pull_end(struct pull *pull, status_t status)
 
 static void send_chunk(struct pull *pull, const uint8_t *bytes, size_t size)
 {
-    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
+    Fsdpd__V1__PullStateDictResponse chunk = FSDPD__V1__PULL_STATE_DICT_RESPONSE__INIT;
     chunk.data.data = (uint8_t *)bytes;
     chunk.data.len = size;
     if (!pull->has_begun) {
@@ -328,8 +328,7 @@ static void on_attempt_over(struct job_call *own, struct job *job)
     if (pull->state == PULL_FILE) return;
     if (pull->state == PULL_RELAYING && succeeded) return; /* the rest still arrives */
     give_share_back(pull, job);
-    status_t late = status_new(STATUS_ABORTED, "job %s ended (%s) before its state_dict was sent",
-                               message->id, job_state_name(message->state));
+    status_t late = job_call_error_of_end(job, "its state_dict was sent");
     if (pull->state == PULL_RELAYING) fail(own, late);
     else if (!message->has_state_dict) send_checkpoint(pull, message, 0, late);
     else {

@@ -37,8 +37,7 @@ static void end(struct job_call *own, status_t status)
 
 static void on_attempt_over(struct job_call *own, struct job *job)
 {
-    end(own, status_new(STATUS_ABORTED, "job %s ended (%s) before its wrap policy was changed",
-                        own->id, job_state_name(job->message->state)));
+    end(own, job_call_error_of_end(job, "its wrap policy was changed"));
 }
 
 static void on_closed(struct job_call *own)
@@ -107,6 +106,7 @@ static status_t check_spec(const struct job *job, Fsdpd__V1__WrapSpec *wrap,
     *spec = *job->message->spec;
     *fsdp = *spec->fsdp;
     fsdp->wrap = wrap;
+    fsdp->tune = false; /* or the plan would look for more */
     spec->fsdp = fsdp;
     return spec_validate(spec);
 }
@@ -143,8 +143,17 @@ struct adoption {
     struct coordinator *c;
     char *job;
     uint32_t attempt;
+    uint64_t wrap_done; /* the attempt's when this began: a later change counts more */
     Fsdpd__V1__WrapReport *report;
 };
+
+static void record_adoption(struct job *job, const struct adoption *adoption,
+                            const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan)
+{
+    bool latest = job->attempt == NULL || job->attempt->wrap_done == adoption->wrap_done;
+    if (latest) job_set_wrap(job, wrap, plan, adoption->report);
+    else if (adoption->report->n_trials > 0) job_set_wrap(job, NULL, NULL, adoption->report);
+}
 
 static void on_adoption_planned(void *user, status_t status, const job_spec *spec,
                                 const Fsdpd__V1__PlanResult *result)
@@ -155,22 +164,20 @@ static void on_adoption_planned(void *user, status_t status, const job_spec *spe
         log_status(LOG_ERROR, "wrap_not_recorded",
                    status_wrap(status, "job %s has another wrap policy now", adoption->job));
     else if (job != NULL && job->message->attempt == adoption->attempt)
-        job_set_wrap(job, spec->fsdp->wrap, result->plan, adoption->report);
+        record_adoption(job, adoption, spec->fsdp->wrap, result->plan);
     message_free(adoption->report);
     free(adoption->job);
     free(adoption);
 }
 
-static void adopt(struct job *job, const Fsdpd__V1__WrapReport *report)
+static void plan_adoption(struct job *job, const Fsdpd__V1__WrapSpec *wrap,
+                          const Fsdpd__V1__WrapReport *report)
 {
-    const Fsdpd__V1__WrapSpec *wrap = orders_find_wrap(job, report->change);
-    if (wrap == NULL || report->code != STATUS_OK || report->change == job->attempt->wrap_done)
-        return;
-    job->attempt->wrap_done = report->change;
     struct adoption *adoption = mem_alloc(sizeof *adoption);
     *adoption = (struct adoption){.c = job->c,
                                   .job = mem_strdup(job->message->id),
                                   .attempt = job->message->attempt,
+                                  .wrap_done = job->attempt != NULL ? job->attempt->wrap_done : 0,
                                   .report = message_copy(report)};
     Fsdpd__V1__FsdpSpec fsdp;
     job_spec spec;
@@ -179,8 +186,45 @@ static void adopt(struct job *job, const Fsdpd__V1__WrapReport *report)
     if (status != NULL) on_adoption_planned(adoption, status, NULL, NULL);
 }
 
+static void adopt(struct job *job, const Fsdpd__V1__WrapReport *report)
+{
+    const Fsdpd__V1__WrapSpec *wrap = orders_find_wrap(job, report->change);
+    if (wrap == NULL || report->code != STATUS_OK || report->change == job->attempt->wrap_done)
+        return;
+    job->attempt->wrap_done = report->change;
+    plan_adoption(job, wrap, report);
+}
+
+/* Adds what the plan says of the trials, and finds the one that was kept; 0 if none was. */
+static size_t complete_trials(const Fsdpd__V1__Plan *plan, Fsdpd__V1__WrapReport *report)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < report->n_trials && i < plan->n_tune; i++) {
+        message_set_text(&report->trials[i]->description, plan->tune[i]->description);
+        report->trials[i]->expected_seconds = plan->tune[i]->step_seconds;
+        if (report->trials[i]->kept) kept = i;
+    }
+    return kept;
+}
+
+/* The end of fsdp.tune. A job that keeps its own units needs no other plan. */
+static void tuned(struct job *job, const Fsdpd__V1__WrapReport *sent)
+{
+    const job_message *message = job->message;
+    if (!message->spec->fsdp->tune || message->plan == NULL) return;
+    Fsdpd__V1__WrapReport *report = message_copy(sent);
+    const size_t kept = complete_trials(message->plan, report);
+    if (kept > 0) plan_adoption(job, message->plan->tune[kept]->wrap, report);
+    else job_set_wrap(job, NULL, NULL, report);
+    message_free(report);
+}
+
 void rewrap_report(struct job *job, const Fsdpd__V1__WrapReport *report)
 {
+    if (report->n_trials > 0) {
+        tuned(job, report);
+        return;
+    }
     struct wrap_call *rewrap = job_calls_next(job->c, &wrap_calls, job, NULL);
     if (rewrap == NULL || rewrap->number == 0 || rewrap->number != report->change) {
         adopt(job, report);

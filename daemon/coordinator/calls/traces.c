@@ -57,8 +57,7 @@ static void on_tick(struct job_call *own, bool late)
 static void on_attempt_over(struct job_call *own, struct job *job)
 {
     give_share_back((struct trace_call *)own, job);
-    end(own, status_new(STATUS_ABORTED, "job %s ended (%s) before it was traced", own->id,
-                        job_state_name(job->message->state)));
+    end(own, job_call_error_of_end(job, "it was traced"));
 }
 
 static void on_closed(struct job_call *own)

@@ -68,7 +68,11 @@ struct coordinator {
     const struct worker_users *users;
     struct worker **workers; /* attached */
     int worker_count, worker_capacity;
-    struct list plans; /* outstanding, oldest first; see planner.c */
+    struct list plans;                   /* outstanding, oldest first; see planner.c */
+    int plans_offline;                   /* of these, those that a process makes */
+    struct known_devices *known_devices; /* see devices.h */
+    struct kept_profiles *kept_profiles; /* see kept_profiles.h */
+    int jobs_waiting;                    /* jobs that could start, when the queue was last placed */
     struct list calls; /* clients' calls that wait for an event of a job; see job_call.h */
     struct rendezvous_store **stores; /* one per attempt */
     int store_count, store_capacity;
@@ -93,7 +97,7 @@ struct coordinator {
     int64_t end_by;  /* monotonic ms: fsdpd ends then, even if jobs still run */
     bool closing;    /* the server is shutting down */
     bool server_gone, supervisor_gone, runtime_closing, runtime_gone, tick_gone;
-    int disk_requests; /* uv_fs requests in flight */
+    int disk_requests; /* uv_fs requests in flight, and planning processes */
     void (*closed)(void *user);
     void *closed_user;
 };
@@ -117,7 +121,8 @@ void coordinator_supervisor_gone(struct coordinator *c);
 /* Called when a part has closed its handles in the loop; closing continues. */
 void coordinator_part_gone(struct coordinator *c);
 
-/* Called when one disk request of a part has ended; closing waits for all of them. */
+/* Called when one disk request or planning process of a part has ended; closing waits for all
+ * of them. */
 void coordinator_disk_done(struct coordinator *c);
 
 /* "<state_dir>/jobs/<id>", and the file `name` in it; the caller frees them. Any thread. */

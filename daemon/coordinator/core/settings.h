@@ -16,7 +16,7 @@ enum { COORDINATOR_JOB_MAX = 8 << 20, COORDINATOR_SPEC_MAX = 7 << 20 };
 struct coordinator_limits {
     int heartbeat_ms;    /* between two heartbeats of a worker */
     int silence_ms;      /* a worker that is silent for longer is lost */
-    int plan_wait_ms;    /* for a worker that can plan to attach */
+    int plan_wait_ms;    /* for a local worker that is starting and can plan */
     int plan_ms;         /* for the plan */
     int peer_timeout_ms; /* for a rank to wait for its peers */
     int reattach_ms;     /* for a worker to attach again after its link broke or fsdpd started */
@@ -30,6 +30,9 @@ struct coordinator_limits {
     int retry_max_ms;    /* the longest such pause */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */
+    /* A host's workers are idle for that long before a calibration (0: never), which takes about
+     * that long. */
+    int calibrate_after_ms, calibrate_ms;
     int metrics_kept;    /* metrics events per job; older ones are thinned */
     int log_bytes;       /* of a job's logs; the oldest are removed first */
     int watch_lag;       /* metrics by which a slow watcher may lag before it misses some */
@@ -63,12 +66,15 @@ struct coordinator_options {
     int data_root_count;
     const char *families[COORDINATOR_FAMILIES_MAX]; /* likewise: directories of family files */
     int family_count;
+    const char *profile;      /* of the devices of workers that are not attached; NULL: unknown */
+    const char *profile_kind; /* their kind: "cuda" */
     int local_workers;        /* number to start and supervise */
     const char *local_device; /* their device: "cpu" */
     int worker_threads;       /* per local worker; 0: its share of the processors */
     int worker_away_ms;       /* time after which local workers give up; see worker_options */
     const char *program;      /* the program to start them with: "/proc/self/exe" */
     const char *log_level;    /* passed to local workers; may be NULL */
+    bool shrink_elastic;      /* running jobs, for waiting ones of higher priority */
     const char *cgroup_events, *vmstat; /* see oom.h; NULL: the kernel's, which tests replace */
     struct coordinator_limits limits;
 };

@@ -38,7 +38,8 @@ struct rank {
     /* From its last heartbeat. */
     int64_t heard_at;
     uint64_t step, collectives;
-    bool waits;
+    bool waits, evaluates;
+    uint64_t evaluated_batch; /* as in the heartbeat */
     uint64_t own_us;        /* time that it has taken itself for its steps; see stragglers.h */
     int64_t collectives_at; /* when it was first heard to wait in this one; 0: it does not */
 };
@@ -56,7 +57,7 @@ struct order_log {
 struct stall {
     uint64_t step;
     int64_t step_at; /* when it last changed; 0: not observed yet */
-    int64_t since;   /* `step_at`, or the last evaluation if that is later */
+    int64_t since;   /* `step_at`, or the last batch of an evaluation if that is later */
     double usual_ms; /* usual duration of a step; 0: not known yet */
     int steps_seen;  /* number of changes of the step */
     char *before;    /* STALLED: the reason's previous message */

@@ -3,16 +3,22 @@
 
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/orders.h"
 
-/* Ends the attempt at a step boundary; the caller has noted who requested it. */
+/* Ends the attempt at a step boundary; the caller has noted who requested it. The store has that
+ * before a rank has the order: a coordinator that starts meanwhile must know why ranks end. */
 static void order_end(struct job *job, const char *why)
 {
     struct attempt *attempt = job->attempt;
-    if (attempt->cancel_ordered) return;
-    attempt->cancel_ordered = true;
     /* Ranks that are SAVING have no more step boundaries. */
     bool at_once = attempt->saving != 0;
+    attempt_set_reason(job, "CANCELLING",
+                       at_once ? "%s; it ends now, and its weights are lost"
+                               : "%s; it ends at its next step boundary",
+                       why);
+    if (attempt->cancel_ordered || attempt->ending) return;
+    attempt->cancel_ordered = true;
     attempt->escalate_at = coordinator_now() + (at_once ? 0 : job->c->options.limits.cancel_ms);
     coordinator_tick_soon(job->c);
     Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
@@ -21,10 +27,6 @@ static void order_end(struct job *job, const char *why)
     order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
     order.cancel = &cancel;
     orders_give(job, &order);
-    attempt_set_reason(job, "CANCELLING",
-                       at_once ? "%s; it ends now, and its weights are lost"
-                               : "%s; it ends at its next step boundary",
-                       why);
 }
 
 void attempt_end_by(struct job *job)
@@ -38,7 +40,7 @@ void attempt_end_by(struct job *job)
 void attempt_cancel(struct job *job, const char *by)
 {
     struct attempt *attempt = job->attempt;
-    if (attempt == NULL || attempt->ending) return; /* it has failed already */
+    if (attempt == NULL) return;
     attempt->stop.cancelled = true;
     attempt->stop.pausing = false;
     message_set_text(&attempt->stop.by, by); /* `by` may be the old text */
@@ -52,6 +54,7 @@ void attempt_shut_down(struct job *job, const char *why)
 {
     struct attempt *attempt = job->attempt;
     struct coordinator *c = job->c;
+    if (attempt_is_active(job)) handover_withdraw(job);
     if (!attempt_is_active(job) || attempt->stop.pausing || attempt->stop.vacating)
         return; /* it is ending already */
     attempt->stop.shut_down = true;
@@ -62,10 +65,10 @@ void attempt_shut_down(struct job *job, const char *why)
     }
     attempt_end_by(job);
     if (attempt->saving != 0) return; /* the ranks keep trying until then */
-    attempt->checkpoint_order = ++c->last_number;
-    attempt_order_checkpoint(job, attempt->checkpoint_order, true);
     attempt_set_reason(job, "STOPPING",
                        "%s: takes a checkpoint at its next step boundary, then ends", why);
+    attempt->checkpoint_order = ++c->last_number;
+    attempt_order_checkpoint(job, attempt->checkpoint_order, true);
 }
 
 void attempt_not_saved(struct job *job)
@@ -116,10 +119,14 @@ void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
     Fsdpd__V1__CheckpointOrder body = FSDPD__V1__CHECKPOINT_ORDER__INIT;
     body.number = number;
     body.pause = pause;
+    char *none = body.memory;
+    if (pause && job->attempt->stop.vacating) handover_begin(job, &body);
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_CHECKPOINT;
     order.checkpoint = &body;
     orders_give(job, &order);
+    if (body.memory != none) free(body.memory);
+    free(body.leaving);
 }
 
 uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap)

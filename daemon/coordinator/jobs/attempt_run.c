@@ -32,6 +32,15 @@ static uint32_t count_sharers(const struct job *job, int rank,
     return count;
 }
 
+/* The units to try beside the job's own. The assignment borrows them; its list is the caller's. */
+static void add_tune(const Fsdpd__V1__Plan *plan, Fsdpd__V1__Assignment *assignment)
+{
+    if (plan == NULL || plan->n_tune < 2) return;
+    assignment->tune = mem_alloc_array(plan->n_tune - 1, sizeof *assignment->tune);
+    for (size_t i = 1; i < plan->n_tune; i++)
+        assignment->tune[assignment->n_tune++] = plan->tune[i]->wrap;
+}
+
 static void send_assignment(struct job *job, int rank, const char *store,
                             const struct checkpoint_place *place)
 {
@@ -51,13 +60,20 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.run = place->run;
     assignment.resume = place->resume;
     assignment.must_resume = place->must_resume;
+    if (rank == 0) {
+        assignment.n_listed_checkpoints = place->listed_count;
+        assignment.listed_checkpoints = place->listed;
+    }
+    assignment.kept_since = job->elastic.kept_since;
     assignment.staged = attempt_is_staged(job);
     assignment.sharers = count_sharers(job, rank, worker_shares_memory);
     assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
+    if (spec.fsdp->tune) add_tune(job->message->plan, &assignment);
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
     message.assignment = &assignment;
     worker_send(worker, &message);
+    free(assignment.tune);
 }
 
 void attempt_begin(struct job *job, struct worker **workers, int count)
@@ -96,8 +112,7 @@ void attempt_begin(struct job *job, struct worker **workers, int count)
                   attempt->world == 1 ? "" : "s");
     for (int r = 0; r < attempt->world; r++) send_assignment(job, r, store, &place);
     free(store);
-    free(place.folder);
-    free(place.run);
+    checkpoint_place_deinit(&place);
     coordinator_tick_soon(job->c);
 }
 

@@ -1,7 +1,8 @@
 /*
  * Blame; see blame.h. Ranks run in step, so those that wait in a collective wait for those that
- * have not begun it: a silent rank, one that does something else, or one that has begun fewer
- * collectives. If all have begun the same one and wait, a connection between them is to blame.
+ * have not begun it: a silent rank, or one that does something else. If all wait, a connection
+ * between them is to blame; one may then wait in a collective that others, who got what they needed
+ * of it before the connection broke, have completed.
  */
 #include "coordinator/jobs/blame.h"
 
@@ -15,9 +16,8 @@
 typedef Fsdpd__V1__RankDiagnosis rank_message;
 
 /* A step that takes longer than this many usual ones, and a second, does not advance. */
-enum { STUCK_STEPS = 3, RETRANSMISSIONS = 3, RANKS_NAMED = 4 };
+enum { STUCK_STEPS = 3, RETRANSMISSIONS = 3, RANKS_NAMED = 4, MISSING_S = 3 };
 
-/* An evaluation counts as progress, so it hangs if a rank waits for as long. */
 static bool is_stuck(const Fsdpd__V1__Diagnosis *d, const rank_message *waiting)
 {
     double age = d->step_age_seconds;
@@ -31,37 +31,37 @@ static bool is_down(const rank_message *rank)
     return strcmp(rank->process, "stopped") == 0 || strcmp(rank->process, "gone") == 0;
 }
 
+/* The others may train on with a rank that the coordinator does not hear. */
+static bool is_missing(const rank_message *rank)
+{
+    return is_down(rank) || (!rank->answered && rank->silent_seconds >= MISSING_S);
+}
+
 /* ---- which ranks ---- */
 
-static const rank_message *longest_wait(const Fsdpd__V1__Diagnosis *d)
+/* The rank that waits in the last collective, or in the first one; of several the one that has waited
+ * longest. */
+static const rank_message *find_waiting(const Fsdpd__V1__Diagnosis *d, bool last)
 {
-    const rank_message *longest = NULL;
+    const rank_message *found = NULL;
     for (size_t r = 0; r < d->n_ranks; r++) {
         const rank_message *rank = d->ranks[r];
         if (!rank->answered || !rank->waits) continue;
-        if (longest == NULL || rank->collectives > longest->collectives ||
-            (rank->collectives == longest->collectives &&
-             rank->wait_seconds > longest->wait_seconds))
-            longest = rank;
+        if (found == NULL || (last ? rank->collectives > found->collectives
+                                   : rank->collectives < found->collectives) ||
+            (rank->collectives == found->collectives && rank->wait_seconds > found->wait_seconds))
+            found = rank;
     }
-    return longest;
-}
-
-static bool is_behind(const rank_message *rank, const rank_message *waiting)
-{
-    return waiting != NULL && rank->collectives > 0 && rank->collectives < waiting->collectives;
+    return found;
 }
 
 /* A single rank waits for no other, and is to blame itself. */
-static bool is_to_blame(const Fsdpd__V1__Diagnosis *d, const rank_message *rank,
-                        const rank_message *waiting)
+static bool is_to_blame(const Fsdpd__V1__Diagnosis *d, const rank_message *rank)
 {
-    if (!rank->answered) return true;
-    if (d->n_ranks == 1) return true;
-    return !rank->waits || is_behind(rank, waiting);
+    return !rank->answered || !rank->waits || d->n_ranks == 1;
 }
 
-static void name_ranks(Fsdpd__V1__Diagnosis *d, const rank_message *waiting)
+static void name_ranks(Fsdpd__V1__Diagnosis *d)
 {
     bool silent = false;
     for (size_t r = 0; r < d->n_ranks; r++) silent = silent || !d->ranks[r]->answered;
@@ -69,7 +69,7 @@ static void name_ranks(Fsdpd__V1__Diagnosis *d, const rank_message *waiting)
     for (size_t r = 0; r < d->n_ranks; r++) {
         const rank_message *rank = d->ranks[r];
         /* Of the others, each may be waiting for a silent one. */
-        if (silent ? !rank->answered : is_to_blame(d, rank, waiting))
+        if (silent ? !rank->answered : is_to_blame(d, rank))
             d->ranks_to_blame[d->n_ranks_to_blame++] = rank->rank;
     }
 }
@@ -233,17 +233,25 @@ static void add_more(struct buf *text, const Fsdpd__V1__Diagnosis *d)
     if (count > RANKS_NAMED + 1) buf_printf(text, " and %zu more", count - RANKS_NAMED - 1);
 }
 
+/* What a silent rank does to the others. */
+static void add_effect(struct buf *text, const Fsdpd__V1__Diagnosis *d, const rank_message *waiting)
+{
+    if (!is_stuck(d, waiting)) {
+        buf_printf(text, "; the last step that was heard of is %llu, %.1f s ago",
+                   (unsigned long long)d->step, d->step_age_seconds);
+    } else if (waiting != NULL) {
+        buf_printf(text, "; rank %u has waited %.1f s in ", waiting->rank, waiting->wait_seconds);
+        add_collective(text, waiting);
+    }
+}
+
 static void blame_rank(struct buf *text, Fsdpd__V1__Diagnosis *d, const rank_message *rank,
                        const rank_message *waiting)
 {
     add_name(text, rank);
     if (!rank->answered) {
         add_silent(text, d, rank);
-        if (waiting != NULL) {
-            buf_printf(text, "; rank %u has waited %.1f s in ", waiting->rank,
-                       waiting->wait_seconds);
-            add_collective(text, waiting);
-        }
+        add_effect(text, d, waiting);
         add_more(text, d);
         return;
     }
@@ -276,9 +284,9 @@ static const Fsdpd__V1__ConnectionDiagnosis *worst_connection(const Fsdpd__V1__D
 }
 
 /* All ranks answer, and all wait for each other. */
-static void blame_link(struct buf *text, Fsdpd__V1__Diagnosis *d, const rank_message *waiting)
+static void blame_link(struct buf *text, Fsdpd__V1__Diagnosis *d)
 {
-    const rank_message *of = NULL;
+    const rank_message *of = NULL, *waiting = find_waiting(d, false);
     const Fsdpd__V1__ConnectionDiagnosis *worst = worst_connection(d, &of);
     d->cause = FSDPD__V1__DIAGNOSIS__CAUSE__CAUSE_LINK;
     buf_add_text(text, "all ranks have entered ");
@@ -329,18 +337,19 @@ static void praise(struct buf *text, Fsdpd__V1__Diagnosis *d)
 void blame(Fsdpd__V1__Diagnosis *diagnosis)
 {
     struct buf text = {0};
-    const rank_message *waiting = longest_wait(diagnosis);
-    bool down = false;
-    for (size_t r = 0; r < diagnosis->n_ranks; r++) down = down || is_down(diagnosis->ranks[r]);
-    if (!down && !is_stuck(diagnosis, waiting)) {
+    const rank_message *waiting = find_waiting(diagnosis, true);
+    bool missing = false;
+    for (size_t r = 0; r < diagnosis->n_ranks; r++)
+        missing = missing || is_missing(diagnosis->ranks[r]);
+    if (!missing && !is_stuck(diagnosis, waiting)) {
         praise(&text, diagnosis);
     } else {
-        name_ranks(diagnosis, waiting);
+        name_ranks(diagnosis);
         sort_blamed(diagnosis);
         if (diagnosis->n_ranks_to_blame > 0)
             blame_rank(&text, diagnosis, find_rank(diagnosis, diagnosis->ranks_to_blame[0]),
                        waiting);
-        else blame_link(&text, diagnosis, waiting);
+        else blame_link(&text, diagnosis);
     }
     diagnosis->verdict = buf_take(&text);
 }

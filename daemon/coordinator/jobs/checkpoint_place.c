@@ -1,6 +1,7 @@
 /* Where checkpoints are; see checkpoint_place.h. */
 #include "coordinator/jobs/checkpoint_place.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -41,18 +42,40 @@ status_t checkpoint_place_check(const struct job *job, struct worker *const *wor
                       remote->id);
 }
 
+static status_t add_listed(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
+{
+    struct checkpoint_place *place = user;
+    const char *slash = strrchr(checkpoint->path, '/');
+    MEM_GROW(place->listed, place->listed_count, place->listed_capacity);
+    place->listed[place->listed_count++] = mem_strdup(slash != NULL ? slash + 1 : checkpoint->path);
+    return NULL;
+}
+
 status_t checkpoint_place_find(const struct job *job, struct worker *const *workers, int count,
                                struct checkpoint_place *place)
 {
     const job_message *message = job->message;
-    bool resume = message->attempt > 0, must = false;
-    if (resume) TRY(store_has_checkpoint(job->c->store, message->id, &must));
-    *place = (struct checkpoint_place){.run = checkpoint_dirs_run(message),
-                                       .resume = resume,
-                                       .must_resume = must};
+    *place = (struct checkpoint_place){.resume = message->attempt > 0};
+    status_t status = NULL;
+    if (place->resume)
+        status = store_each_checkpoint(job->c->store, message->id, add_listed, place);
+    if (status != NULL) {
+        checkpoint_place_deinit(place);
+        return status;
+    }
+    place->must_resume = place->listed_count > 0;
+    place->run = checkpoint_dirs_run(message);
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
     place->folder = own ? coordinator_job_path(job->c, message->id, "checkpoints") : mem_strdup("");
     return NULL;
+}
+
+void checkpoint_place_deinit(struct checkpoint_place *place)
+{
+    for (size_t i = 0; i < place->listed_count; i++) free(place->listed[i]);
+    free(place->listed);
+    free(place->folder);
+    free(place->run);
 }
 
 bool checkpoint_place_exists(const struct job *job)

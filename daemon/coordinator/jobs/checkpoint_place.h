@@ -6,15 +6,18 @@
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/workers/workers.h"
 
-/* The checkpoint settings in an assignment of the job's next attempt; the caller frees both
- * strings. `folder` is the job's directory below the state directory if the spec names none and all
- * workers are on this host; otherwise "". */
+/* The checkpoint settings in an assignment of the job's next attempt. `folder` is the job's
+ * directory below the state directory if the spec names none and all workers are on this host;
+ * otherwise "". `listed`: the names of the checkpoints that the store has. */
 struct checkpoint_place {
     char *folder, *run;
     bool resume, must_resume;
+    char **listed;
+    size_t listed_count, listed_capacity;
 };
 status_t checkpoint_place_find(const struct job *job, struct worker *const *workers, int count,
                                struct checkpoint_place *place) FSDPD_MUST_USE;
+void checkpoint_place_deinit(struct checkpoint_place *place);
 
 /* Returns an error if the job's settings require checkpoints that these workers could not share. */
 status_t checkpoint_place_check(const struct job *job, struct worker *const *workers,

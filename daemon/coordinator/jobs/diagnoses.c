@@ -11,6 +11,7 @@
 #include "coordinator/jobs/blame.h"
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/workers/supervisor.h"
+#include "proto/message.h"
 #include "proto/threads.h"
 
 /* A rank answers at once, or takes a second if many of its threads hang. Then a diagnosis is
@@ -61,8 +62,7 @@ static bool is_stopped(const struct job *job, const struct rank *rank, int64_t n
 /* What is known of a rank that did not answer. */
 static Fsdpd__V1__RankDiagnosis *describe_silent(const struct job *job, const struct rank *rank)
 {
-    Fsdpd__V1__RankDiagnosis *message = mem_alloc(sizeof *message);
-    fsdpd__v1__rank_diagnosis__init(message);
+    Fsdpd__V1__RankDiagnosis *message = MESSAGE_NEW(message, fsdpd__v1__rank_diagnosis__init);
     message->step = rank->step;
     message->collectives = rank->collectives;
     message->waits = rank->waits;
@@ -82,6 +82,15 @@ static const char *process_name(const struct job *job, const struct rank *rank)
     return state == '\0' ? "gone" : thread_state_name(state);
 }
 
+static const char *describe_link(const struct rank *rank)
+{
+    if (rank->worker != NULL) return "attached";
+    /* Its message is for the case that it does not come back. */
+    if (rank->state == RANK_AWAY && rank->since_start)
+        return "has not attached again since fsdpd was restarted";
+    return rank->message != NULL ? rank->message : "has ended";
+}
+
 static Fsdpd__V1__RankDiagnosis *conclude_rank(struct job *job, int number, int64_t now)
 {
     struct attempt *attempt = job->attempt;
@@ -99,9 +108,7 @@ static Fsdpd__V1__RankDiagnosis *conclude_rank(struct job *job, int number, int6
     message->pid = rank->worker != NULL ? rank->worker->pid : rank->pid;
     message->silent_seconds = heard > 0 ? (double)(now - heard) / 1000.0 : 0;
     message_set_text(&message->process, process_name(job, rank));
-    message_set_text(&message->link, rank->worker != NULL    ? "attached"
-                                     : rank->message != NULL ? rank->message
-                                                             : "has ended");
+    message_set_text(&message->link, describe_link(rank));
     return message;
 }
 
@@ -148,8 +155,7 @@ static void conclude(struct job *job, int64_t now)
 {
     struct attempt *attempt = job->attempt;
     struct diagnosing *own = &attempt->diagnosing;
-    Fsdpd__V1__Diagnosis *diagnosis = mem_alloc(sizeof *diagnosis);
-    fsdpd__v1__diagnosis__init(diagnosis);
+    Fsdpd__V1__Diagnosis *diagnosis = MESSAGE_NEW(diagnosis, fsdpd__v1__diagnosis__init);
     message_set_time(&diagnosis->time, clock_wall_ms());
     diagnosis->attempt = job->message->attempt;
     diagnosis->step = job->message->step;

@@ -1,6 +1,8 @@
 /* Elastic jobs; see elastic.h. */
 #include "coordinator/jobs/elastic.h"
 
+#include <string.h>
+
 #include "coordinator/jobs/attempt.h"
 
 bool elastic_is(const job_message *job)
@@ -43,6 +45,14 @@ status_t elastic_check(const job_message *job, uint32_t workers)
                        (struct status_details){.field = "workers"});
 }
 
+bool elastic_fits(const job_message *job, int workers)
+{
+    status_t status = elastic_check(job, (uint32_t)workers);
+    bool refused = status != NULL;
+    status_free(status);
+    return !refused;
+}
+
 int elastic_choose(const job_message *job, int available)
 {
     int wanted = (int)job->spec->workers;
@@ -62,12 +72,39 @@ int elastic_least(const job_message *job, int expected)
     return wanted;
 }
 
+bool elastic_is_redundant(const job_message *job)
+{
+    return elastic_is(job) &&
+           job->spec->elastic->redundancy > FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE;
+}
+
 void elastic_note_end(struct job *job)
 {
     if (!elastic_is(job->message) || job->attempt == NULL || !job->attempt->begun) return;
+    if (elastic_is_redundant(job->message) &&
+        job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
+        job->elastic.kept_since = job->message->attempt;
     job->elastic.world = job->attempt->world;
     job->elastic.step = job->message->step;
     job->elastic.ended_at = coordinator_now();
+}
+
+void elastic_attempt_over(struct job *job)
+{
+    int state = (int)job->message->state;
+    if (state == JOB_QUEUED || state == JOB_STARTING || state == JOB_RUNNING) return;
+    if (!elastic_is_redundant(job->message)) return;
+    job->elastic.kept_since = 0;
+    for (int i = 0; i < job->c->worker_count; i++)
+        worker_release(job->c->workers[i], job->message->id, 0);
+}
+
+int elastic_kept_rank(const struct job *job, const struct worker *worker)
+{
+    if (job->elastic.kept_since == 0) return -1;
+    for (size_t i = 0; i < job->message->n_workers; i++)
+        if (strcmp(job->message->workers[i], worker->id) == 0) return (int)i;
+    return -1;
 }
 
 void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out)
@@ -91,6 +128,7 @@ bool elastic_continue(struct job *job, const char *why)
     if (elastic_repeats(job)) return false;
     job->elastic.lost_before = true;
     job->elastic.lost_step = job->message->step;
+    job->elastic.between = true;
     job_set_state(job, JOB_QUEUED, "RESIZING",
                   "attempt %u ended at step %llu (%s): the job continues with the workers that are "
                   "left",

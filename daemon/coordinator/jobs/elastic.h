@@ -10,8 +10,14 @@
 
 bool elastic_is(const job_message *job);
 
+/* Whether its workers keep its state in memory. */
+bool elastic_is_redundant(const job_message *job);
+
 /* FAILED_PRECONDITION or INVALID_ARGUMENT says why the job may not have this number of workers. */
 status_t elastic_check(const job_message *job, uint32_t workers) FSDPD_MUST_USE;
+
+/* The same without the reason. */
+bool elastic_fits(const job_message *job, int workers);
 
 /* The largest number of workers, at most `available` and the job's `workers`, that the next attempt
  * may have; 0: none. A job that is not elastic has all of its workers or none. */
@@ -23,6 +29,13 @@ int elastic_least(const job_message *job, int expected);
 
 /* The attempt is over: for the next one's report. */
 void elastic_note_end(struct job *job);
+
+/* If the job waits for a user or is over, workers need not keep its state in memory any more. */
+void elastic_attempt_over(struct job *job);
+
+/* The rank that a worker had in the last attempt, if it may keep the job's state in memory; else
+ * -1. */
+int elastic_kept_rank(const struct job *job, const struct worker *worker);
 
 /* Appends what changed since that attempt; nothing if the job is not elastic. */
 void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out);

@@ -58,16 +58,15 @@ void job_free(struct job *job)
     job_forget_backlog(job);
     free(job->backlog);
     free(job->elastic.by);
+    free(job->elastic.leaves);
     message_free(job->message);
     free(job);
 }
 
 void job_set_reason_text(job_message *message, const char *code, const char *text)
 {
-    if (message->reason == NULL) {
-        message->reason = mem_alloc(sizeof *message->reason);
-        fsdpd__v1__reason__init(message->reason);
-    }
+    if (message->reason == NULL)
+        message->reason = MESSAGE_NEW(message->reason, fsdpd__v1__reason__init);
     message_set_text(&message->reason->code, code);
     message_set_text(&message->reason->message, text);
 }
@@ -268,13 +267,14 @@ static void take_op_times(Fsdpd__V1__Metrics *from, Fsdpd__V1__Metrics *to)
     from->n_op_times = 0;
 }
 
-/* Updates the job's latest figures: those that this report lacks stay as they were. */
-static void take_scores(Fsdpd__V1__Metrics *old, Fsdpd__V1__Metrics *merged)
+static Fsdpd__V1__Scores *take_scores(Fsdpd__V1__Scores **scores)
 {
-    merged->val_scores = old->val_scores;
-    old->val_scores = NULL;
+    Fsdpd__V1__Scores *taken = *scores;
+    *scores = NULL;
+    return taken;
 }
 
+/* Updates the job's latest figures: those that this report lacks stay as they were. */
 static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report)
 {
     Fsdpd__V1__Metrics *merged = message_copy(report);
@@ -286,6 +286,7 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
             merged->evaluated = old->evaluated;
             merged->test_loss = old->test_loss;
             merged->accuracy = old->accuracy;
+            merged->test_scores = take_scores(&message->metrics->test_scores);
         }
         if (!merged->validated) {
             merged->validated = old->validated;
@@ -293,7 +294,7 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
             merged->val_step = old->val_step;
         }
         if (merged->validated && merged->val_scores == NULL && merged->val_step == old->val_step)
-            take_scores(message->metrics, merged);
+            merged->val_scores = take_scores(&message->metrics->val_scores);
         if (merged->memory_peak_bytes < old->memory_peak_bytes)
             merged->memory_peak_bytes = old->memory_peak_bytes;
         if (merged->resident_peak_bytes < old->resident_peak_bytes)
@@ -326,13 +327,13 @@ void job_rewind(struct job *job, uint64_t step)
         metrics->evaluated = false;
         metrics->train_loss = metrics->test_loss = metrics->accuracy = 0;
         metrics->epoch_step = 0;
+        message_free(take_scores(&metrics->test_scores));
     }
     if (metrics->val_step > step) {
         metrics->validated = false;
         metrics->val_loss = 0;
         metrics->val_step = 0;
-        message_free(metrics->val_scores);
-        metrics->val_scores = NULL;
+        message_free(take_scores(&metrics->val_scores));
     }
     if (metrics->step > step) replace_metrics(job, step);
 }
@@ -385,6 +386,7 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
         report.evaluated = true;
         report.test_loss = epoch->test_loss;
         report.accuracy = epoch->accuracy;
+        report.test_scores = epoch->scores;
     }
     merge_metrics(job->message, &report);
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
@@ -431,10 +433,13 @@ void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd_
                   const Fsdpd__V1__WrapReport *report)
 {
     job_message *message = job->message;
-    message_free(message->spec->fsdp->wrap);
-    message->spec->fsdp->wrap = message_copy(wrap);
-    message_free(message->plan);
-    message->plan = message_copy(plan);
+    if (wrap != NULL) {
+        message_free(message->spec->fsdp->wrap);
+        message->spec->fsdp->wrap = message_copy(wrap);
+        message_free(message->plan);
+        message->plan = message_copy(plan);
+    }
+    if (report->n_trials > 0) message->spec->fsdp->tune = false;
     job->replanned = true;
     Fsdpd__V1__WrapChange change = FSDPD__V1__WRAP_CHANGE__INIT;
     change.step = report->step;
@@ -443,6 +448,9 @@ void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd_
     change.units = message->plan->units;
     change.peak_bytes = report->peak_bytes;
     change.seconds = report->seconds;
+    change.n_trials = report->n_trials;
+    change.trials = report->trials;
+    change.stopped = report->stopped;
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_WRAP;
     event.wrap = &change;

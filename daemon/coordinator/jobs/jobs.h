@@ -58,10 +58,15 @@ struct job {
         int world; /* of the last attempt that began; 0: none */
         uint64_t step;
         int64_t ended_at;
-        bool lost_before; /* workers were lost: */
+        uint32_t kept_since; /* see Assignment; all ranks of that attempt began */
+        bool lost_before;    /* workers were lost: */
         uint64_t lost_step;
-        char *by; /* the user who asked for this number of workers; NULL: none */
-    } elastic;    /* used by elastic.c and resizing.c */
+        char *by;     /* the user who asked for this number of workers; NULL: none */
+        int keep;     /* workers that it keeps if jobs of higher priority wait; 0: not decided */
+        bool *leaves; /* of the last attempt: by rank; NULL: not decided. Used by handover.c */
+        int staying;  /* its other ranks; 0: not decided */
+        bool between; /* QUEUED by the end of an attempt after which it continues at once */
+    } elastic;        /* used by elastic.c, resizing.c and queue.c */
 
     struct standing standing;    /* set by queue.c while it is queued */
     bool planning;               /* used by unplanned.c: a plan has been requested */
@@ -69,7 +74,7 @@ struct job {
     bool share_taken;            /* used by shares.c: another user than its owner pulls or traces */
     int64_t share_at;            /* used by shares.c: when others may do so again */
     const Fsdpd__V1__Diagnosis *diagnosis; /* set by verdict.c for the event that ends an attempt */
-    struct tensorboard *tensorboard; /* its event file; NULL until there is one */
+    struct tensorboard *tensorboard;       /* its event file; NULL until there is one */
 };
 
 /* The job, if it is not over or the store has not recorded its end yet; else NULL. */
@@ -111,7 +116,9 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
 /* Counts metrics that rank 0 dropped before its next report because no coordinator took them. */
 void job_add_dropped(struct job *job, uint64_t metrics);
 
-/* Records the job's new units: the spec, the plan and an event, which are stored and passed on. */
+/* Records the job's new units: the spec, the plan and an event, which are stored and passed on.
+ * Without `wrap` and `plan` the units are the old ones, and only the report is new: the end of
+ * fsdp.tune. */
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
                   const Fsdpd__V1__WrapReport *report);
 

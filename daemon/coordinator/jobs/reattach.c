@@ -125,13 +125,14 @@ status_t reattach_job(struct job *job)
         (message->n_workers != message->spec->workers && !elastic_is(message)))
         return NULL;
     struct attempt *attempt = attempt_new(job, (int)message->n_workers);
-    int64_t leave_by = coordinator_now() + limits->reattach_ms;
+    int64_t now = coordinator_now(), leave_by = now + limits->reattach_ms;
     for (int r = 0; r < attempt->world; r++)
         attempt->ranks[r] = (struct rank){
             .worker_id = mem_strdup(message->workers[r]),
             .state = RANK_AWAY,
             .leave_by = leave_by,
             .since_start = true,
+            .heard_at = now, /* when it was is not known */
             .message = mem_printf("did not attach again within %g s after fsdpd was restarted",
                                   limits->reattach_ms / 1000.0)};
     TRY(store_get_report(job->c->store, message->id, &attempt->report));

@@ -13,6 +13,16 @@ enum { USUAL_STEPS = 10, HEARTBEATS = 5, FIRST_HEARTBEATS = 60, SILENT_HEARTBEAT
 
 static const char stalled[] = "STALLED";
 
+static void end(struct job *job);
+
+/* Whether the rank is at another batch of an evaluation than in its last heartbeat. */
+static bool evaluates_on(const struct rank *rank, const Fsdpd__V1__Heartbeat *heartbeat)
+{
+    if (!heartbeat->evaluates) return false;
+    return !rank->evaluates || heartbeat->evaluated_batch == 0 ||
+           heartbeat->evaluated_batch != rank->evaluated_batch;
+}
+
 void stalls_heartbeat(struct job *job, struct rank *rank, const Fsdpd__V1__Heartbeat *heartbeat)
 {
     rank->step = heartbeat->step;
@@ -23,8 +33,13 @@ void stalls_heartbeat(struct job *job, struct rank *rank, const Fsdpd__V1__Heart
     rank->waits = heartbeat->waits;
     rank->own_us = heartbeat->own_us;
     rank->heard_at = coordinator_now();
-    /* An evaluation takes as long as many steps but does not count as one. */
-    if (heartbeat->evaluates) job->attempt->stall.since = rank->heard_at;
+    /* An evaluation takes as long as many steps, so its batches count as progress. */
+    if (evaluates_on(rank, heartbeat)) {
+        job->attempt->stall.since = rank->heard_at;
+        if (job->attempt->stall.before != NULL) end(job);
+    }
+    rank->evaluates = heartbeat->evaluates;
+    rank->evaluated_batch = heartbeat->evaluated_batch;
 }
 
 static bool is_silent(const struct job *job, const struct rank *rank, int64_t now)
@@ -69,6 +84,13 @@ static char *describe(const struct job *job, int64_t now)
     return buf_take(&text);
 }
 
+static bool evaluates(const struct attempt *attempt)
+{
+    for (int r = 0; r < attempt->world; r++)
+        if (attempt->ranks[r].evaluates) return true;
+    return false;
+}
+
 static void begin(struct job *job, int64_t now)
 {
     struct attempt *attempt = job->attempt;
@@ -79,7 +101,8 @@ static void begin(struct job *job, int64_t now)
                                                            attempt->stall.usual_ms / 1000.0)
                                               : mem_strdup("");
     attempt->stall.before = mem_strdup(job->message->reason->message);
-    attempt_set_reason(job, stalled, "step %llu has not advanced since %s: %s%s",
+    attempt_set_reason(job, stalled, "%sstep %llu has not advanced since %s: %s%s",
+                       evaluates(attempt) ? "the evaluation after " : "",
                        (unsigned long long)job->message->step, when, ranks, usual);
     free(usual);
     free(ranks);

@@ -156,6 +156,8 @@ static int of_epoch(const Fsdpd__V1__EpochEnd *epoch, struct tensorboard_scalar 
     if (epoch->evaluated) {
         out[count++] = (struct tensorboard_scalar){"test/loss", epoch->test_loss};
         out[count++] = (struct tensorboard_scalar){"test/accuracy", epoch->accuracy};
+        if (epoch->scores != NULL && epoch->scores->_f1_case)
+            out[count++] = (struct tensorboard_scalar){"test/f1", epoch->scores->f1};
     }
     return count;
 }

@@ -12,7 +12,9 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/diagnoses.h"
 #include "coordinator/jobs/elastic.h"
+#include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/retry.h"
+#include "coordinator/workers/workers.h"
 
 /* Why a rank ended, from the least to the most likely root cause of the attempt's failure. */
 enum cause {
@@ -56,16 +58,45 @@ static const struct rank *find_culprit(const struct job *job)
     return culprit;
 }
 
-bool verdict_has_paused(const struct job *job)
+static const struct rank *find_paused(const struct job *job)
 {
     const struct attempt *attempt = job->attempt;
     for (int r = 0; r < attempt->world; r++) {
         const struct rank *rank = &attempt->ranks[r];
         if (rank->state == RANK_FINISHED && rank->reason != NULL &&
             strcmp(rank->reason, "PAUSED") == 0)
-            return true;
+            return rank;
+    }
+    return NULL;
+}
+
+bool verdict_has_paused(const struct job *job)
+{
+    return find_paused(job) != NULL;
+}
+
+static bool has_drained(const struct job *job)
+{
+    for (int r = 0; r < job->attempt->world; r++) {
+        const struct worker *worker = workers_find(job->c, job->attempt->ranks[r].worker_id);
+        if (worker != NULL && worker->drained) return true;
     }
     return false;
+}
+
+/* The job continues on other workers, or another number of them. */
+static void vacated(struct job *job)
+{
+    const job_message *message = job->message;
+    const char *why = job->attempt->stop.message;
+    bool resizes = elastic_is(message) && !has_drained(job);
+    const char *code = resizes ? "RESIZING" : "WORKER_DRAINED";
+    job->elastic.between = elastic_is(message);
+    if (elastic_is_redundant(message)) /* the ranks say where the state is */
+        job_set_state(job, JOB_QUEUED, code, "%s; %s", why, find_paused(job)->message);
+    else
+        job_set_state(job, JOB_QUEUED, code, "%s; continues from step %llu", why,
+                      (unsigned long long)message->step);
 }
 
 /* Whether the machine is at fault, rather than the job. */
@@ -118,9 +149,7 @@ static void decide(struct job *job)
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu", attempt->stop.message,
                       step);
     } else if (verdict_has_paused(job) && attempt->stop.vacating) {
-        bool resizes = elastic_is(message) && attempt->world != (int)message->spec->workers;
-        job_set_state(job, JOB_QUEUED, resizes ? "RESIZING" : "WORKER_DRAINED",
-                      "%s; continues from step %llu", attempt->stop.message, step);
+        vacated(job);
     } else if (verdict_has_paused(job) && attempt->stop.shut_down) {
         job_set_state(job, JOB_QUEUED, "SHUTDOWN",
                       "fsdpd was stopped; the job continues from step %llu when fsdpd is back",
@@ -176,6 +205,7 @@ void verdict_give(struct job *job)
     c->actor = is_requested(job) ? attempt->stop.by : NULL;
     job->diagnosis = is_requested(job) ? NULL : find_diagnosis(job);
     elastic_note_end(job);
+    handover_end(job, verdict_has_paused(job) && attempt->stop.vacating);
     decide(job);
     job->diagnosis = NULL;
     c->actor = actor;

@@ -61,7 +61,7 @@ static bool take_event(void *user, const job_event *event)
 
 static void send_chunk(struct metrics_reader *reader)
 {
-    Fsdpd__V1__MetricsChunk chunk = FSDPD__V1__METRICS_CHUNK__INIT;
+    Fsdpd__V1__GetMetricsResponse chunk = FSDPD__V1__GET_METRICS_RESPONSE__INIT;
     chunk.n_rows = reader->count;
     chunk.rows = reader->pointers;
     chunk.left_out = reader->left_out;

@@ -132,10 +132,12 @@ static const struct job_family always[] = {
 #define SCORE(name)                                                                                \
     (m->validated && m->val_scores != NULL && m->val_scores->_##name##_case ? m->val_scores->name  \
                                                                             : NAN)
+#define TEST_SCORE(name)                                                                           \
+    (m->test_scores != NULL && m->test_scores->_##name##_case ? m->test_scores->name : NAN)
 OF_METRICS(of_loss, m->loss)
 OF_METRICS(of_test_loss, m->evaluated ? m->test_loss : NAN)
 OF_METRICS(of_accuracy, m->evaluated ? m->accuracy : SCORE(accuracy))
-OF_METRICS(of_f1, SCORE(f1))
+OF_METRICS(of_f1, m->evaluated ? TEST_SCORE(f1) : SCORE(f1))
 OF_METRICS(of_perplexity, SCORE(perplexity))
 OF_METRICS(of_pearson, SCORE(pearson))
 OF_METRICS(of_mse, SCORE(mse))
@@ -143,6 +145,7 @@ OF_METRICS(of_validation, m->validated ? m->val_loss : NAN)
 OF_METRICS(of_tokens, m->tokens_per_second > 0 ? m->tokens_per_second : NAN)
 OF_METRICS(of_counted, m->counted_tokens_per_second > 0 ? m->counted_tokens_per_second : NAN)
 OF_METRICS(of_data_wait, m->data_wait_share)
+OF_METRICS(of_redundancy, m->redundancy_seconds)
 OF_METRICS(of_mfu, m->mfu_known ? m->mfu : NAN)
 OF_METRICS(of_epoch, m->epoch)
 OF_METRICS(of_rate, m->learning_rate)
@@ -155,7 +158,7 @@ static const struct job_family reported[] = {
     {"test_loss", "gauge", "Loss of the last evaluation.", of_test_loss},
     {"accuracy", "gauge", "Accuracy of the last evaluation, 0 to 1.", of_accuracy},
     {"validation_loss", "gauge", "Loss of the last validation, per target.", of_validation},
-    {"f1", "gauge", "F1 of the last validation, 0 to 1.", of_f1},
+    {"f1", "gauge", "F1 of the last evaluation, 0 to 1.", of_f1},
     {"perplexity", "gauge", "Perplexity of the last validation.", of_perplexity},
     {"pearson", "gauge", "Pearson correlation of the last validation, -1 to 1.", of_pearson},
     {"mse", "gauge", "Mean squared error of the last validation.", of_mse},
@@ -163,6 +166,8 @@ static const struct job_family reported[] = {
     {"counted_tokens_per_second", "gauge", "Of these, tokens whose target counts.", of_counted},
     {"data_wait_share", "gauge", "Part of the time that rank 0 waited for data, 0 to 1.",
      of_data_wait},
+    {"redundancy_seconds", "gauge", "Time of a step that training waited for redundancy in memory.",
+     of_redundancy},
     {"mfu", "gauge", "Fraction of the devices' peak arithmetic throughput in use, 0 to 1.", of_mfu},
     {"epoch", "gauge", "Epochs done, fractional.", of_epoch},
     {"learning_rate", "gauge", "Learning rate of the last step.", of_rate},

@@ -20,8 +20,7 @@
 static job_message *make_message(const struct job_submission *submission, const char *id)
 {
     const job_spec *spec = submission->spec;
-    job_message *message = mem_alloc(sizeof *message);
-    fsdpd__v1__job__init(message);
+    job_message *message = MESSAGE_NEW(message, fsdpd__v1__job__init);
     message_set_text(&message->id, id);
     message_set_text(&message->name, spec->name);
     message_set_text(&message->owner, submission->owner);

@@ -9,10 +9,12 @@
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
+#include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/placement.h"
 #include "coordinator/scheduler/resizing.h"
 #include "coordinator/scheduler/unplanned.h"
+#include "coordinator/workers/calibration.h"
 #include "coordinator/workers/supervisor.h"
 
 static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *kind)
@@ -125,8 +127,10 @@ static void describe(const struct job *job, struct buf *out)
     } else if (job->planning) {
         buf_add_text(out, "a worker plans it");
     } else if (unplanned_is(job)) {
-        buf_printf(out, "no %s%sworker is attached; it is planned when one comes",
-                   message->spec->device, message->spec->device[0] != '\0' ? " " : "");
+        if (message->plan != NULL) buf_printf(out, "planned for %s; ", message->plan->device);
+        buf_printf(out, "no %s%sworker is attached; it is planned %swhen one comes",
+                   message->spec->device, message->spec->device[0] != '\0' ? " " : "",
+                   message->plan != NULL ? "again " : "");
     } else {
         describe_turn(job, out);
     }
@@ -172,29 +176,69 @@ void queue_explain(struct job *job)
 
 /* ---- placement ---- */
 
-static void start(struct job *job)
+static bool is_idle(const struct job *job, const struct worker *worker)
 {
-    struct coordinator *c = job->c;
-    const job_spec *spec = job->message->spec;
-    int wanted = (int)spec->workers, count = 0;
-    struct placement_worker *idle = mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
-    /* Workers that share a device only if there are not enough others: their groups are slow. */
-    for (int shared = 0; shared < 2 && count < wanted; shared++)
+    return worker->job == NULL && !worker->drained &&
+           worker_is_kind(worker->device, job->message->spec->device);
+}
+
+/* How much a worker's memory is worth to the job: the lower, the more. */
+enum standing_of_worker {
+    HAS_ITS_PART, /* no other may have what it keeps */
+    HAS_A_COPY,   /* it left by order: others have that, too */
+    OWN_DEVICE,
+    SHARED_DEVICE, /* groups with such workers are slow */
+    STANDINGS
+};
+
+static enum standing_of_worker standing_of(const struct job *job, const struct worker *worker)
+{
+    int rank = elastic_kept_rank(job, worker);
+    if (rank >= 0) return handover_has_left(job, rank) ? HAS_A_COPY : HAS_ITS_PART;
+    return worker->shares_device ? SHARED_DEVICE : OWN_DEVICE;
+}
+
+/* The idle workers among which a job's are chosen, in `idle`; returns their number. The first
+ * *needed of them have a part of its state, which must not be left behind: then no more than the
+ * job wants follow them. Shared devices come only if there are not enough others. */
+static int find_idle(const struct job *job, struct placement_worker *idle, int *needed)
+{
+    const struct coordinator *c = job->c;
+    int wanted = (int)job->message->spec->workers, count = 0;
+    for (int standing = 0; standing < STANDINGS; standing++) {
+        bool first = standing == HAS_ITS_PART;
+        if (standing == SHARED_DEVICE && count >= wanted) break;
         for (int i = 0; i < c->worker_count; i++) {
             struct worker *worker = c->workers[i];
-            if (worker->job == NULL && !worker->drained && worker->shares_device == (shared == 1) &&
-                worker_is_kind(worker->device, spec->device))
-                idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
+            if (!is_idle(job, worker) || (int)standing_of(job, worker) != standing) continue;
+            if (!first && *needed > 0 && count >= wanted) break;
+            idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
         }
-    int world = elastic_choose(job->message, count);
+        if (first) *needed = count;
+    }
+    return count;
+}
+
+/* With at most that many workers, or those that stay after a change by order; returns their
+ * number. */
+static int start(struct job *job, int most)
+{
+    struct coordinator *c = job->c;
+    struct placement_worker *idle = mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
+    int needed = 0, count = find_idle(job, idle, &needed);
+    int world = elastic_choose(job->message, count < most ? count : most);
+    if (needed > world && needed == handover_staying(job)) world = needed;
+    job->elastic.keep = 0;
     if (world > 0) {
         struct worker **chosen = mem_alloc_array((size_t)world + 1, sizeof(struct worker *));
+        if (needed > 0) count = world > needed ? world : needed;
         placement_choose(idle, count, world);
         for (int i = 0; i < world; i++) chosen[i] = idle[i].worker;
         attempt_begin(job, chosen, world);
         free(chosen);
     }
     free(idle);
+    return world;
 }
 
 /* One fleet per kind of device. */
@@ -262,11 +306,61 @@ static struct queue_entry *sort_queue(struct coordinator *c, int *count)
     for (int i = 0; i < c->job_count; i++) {
         struct job *job = c->jobs[i];
         if (!is_queued(job)) continue;
-        if (!could_start(job)) note(job);
-        else entries[(*count)++] = (struct queue_entry){job, i};
+        if (could_start(job)) {
+            entries[(*count)++] = (struct queue_entry){job, i};
+            continue;
+        }
+        job->elastic.between = false;
+        note(job);
     }
     qsort(entries, (size_t)*count, sizeof *entries, compare_entries);
     return entries;
+}
+
+static bool is_of(struct fleets *fleets, const struct queue_fleet *fleet, const struct job *job)
+{
+    return get_fleet(fleets, job->message->spec->device) == fleet;
+}
+
+/* How many workers a job may continue with: what jobs of higher priority do not wait for. */
+static int find_most(const struct job *job, const struct queue_entry *entries, int count,
+                     struct fleets *fleets)
+{
+    const job_message *message = job->message;
+    const struct queue_fleet *fleet = get_fleet(fleets, message->spec->device);
+    bool waits = false, higher = false;
+    for (int i = 0; i < count; i++) {
+        const struct job *other = entries[i].job;
+        if (other->elastic.between || !is_of(fleets, fleet, other)) continue;
+        waits = true;
+        higher = higher || other->message->priority > message->priority;
+    }
+    if (!waits) return (int)message->spec->workers;
+    if (higher && job->elastic.keep > 0) return job->elastic.keep;
+    /* A restarted coordinator has not decided. */
+    bool shrinks = higher && job->c->options.shrink_elastic;
+    return shrinks ? elastic_least(message, fleet->expected) : (int)message->n_workers;
+}
+
+/* Jobs whose number of workers changes continue before others start: they keep those of their
+ * workers that they still have, unless these are too few. Removes them from the entries. */
+static void place_resized(struct queue_entry *entries, int *count, struct fleets *fleets)
+{
+    for (int i = 0; i < *count; i++) {
+        struct job *job = entries[i].job;
+        struct queue_fleet *fleet = get_fleet(fleets, job->message->spec->device);
+        if (!job->elastic.between || elastic_least(job->message, fleet->expected) > fleet->idle)
+            continue;
+        int most = find_most(job, entries, *count, fleets);
+        fleet->idle -= start(job, most < fleet->idle ? most : fleet->idle);
+    }
+    int left = 0;
+    for (int i = 0; i < *count; i++) {
+        struct job *job = entries[i].job;
+        job->elastic.between = false;
+        if (is_queued(job)) entries[left++] = entries[i];
+    }
+    *count = left;
 }
 
 void queue_place(struct coordinator *c)
@@ -275,9 +369,16 @@ void queue_place(struct coordinator *c)
     c->queue_changed = false;
     int count = 0;
     struct queue_entry *entries = sort_queue(c, &count);
-    struct queue_item *items = mem_alloc_array((size_t)count + 1, sizeof *items);
+    c->jobs_waiting = count;
+    if (count > 0 && calibration_stop(c)) { /* its end changes the queue */
+        free(entries);
+        return;
+    }
     struct fleets fleets = {0};
     count_workers(c, &fleets);
+    for (int i = 0; i < count; i++) get_fleet(&fleets, entries[i].job->message->spec->device);
+    place_resized(entries, &count, &fleets);
+    struct queue_item *items = mem_alloc_array((size_t)count + 1, sizeof *items);
     for (int i = 0; i < count; i++) {
         const job_message *message = entries[i].job->message;
         int expected = get_fleet(&fleets, message->spec->device)->expected;
@@ -290,8 +391,15 @@ void queue_place(struct coordinator *c)
     for (int i = 0; i < count; i++) {
         struct job *job = entries[i].job;
         job->standing = items[i].standing;
-        if (items[i].standing.decision == QUEUE_START) start(job);
-        else note(job);
+        if (items[i].standing.decision == QUEUE_START) {
+            start(job, items[i].most);
+            continue;
+        }
+        note(job);
+        const struct queue_fleet *fleet = get_fleet(&fleets, job->message->spec->device);
+        bool next = items[i].standing.decision == QUEUE_WAIT_TURN && !items[i].standing.behind;
+        int starting = fleet->expected - fleet->attached;
+        if (next) resizing_make_room(job, items[i].workers - items[i].standing.idle - starting);
     }
     for (int i = 0; i < c->job_count; i++)
         if (elastic_is(c->jobs[i]->message))

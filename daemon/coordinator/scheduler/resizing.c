@@ -2,20 +2,41 @@
 #include "coordinator/scheduler/resizing.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/elastic.h"
 
-/* Whether the attempt trains, and can save what it has for the next one. */
+static bool is_attached(const struct job *job)
+{
+    for (int r = 0; r < job->attempt->world; r++)
+        if (job->attempt->ranks[r].worker == NULL) return false;
+    return true;
+}
+
+/* Whether the attempt trains, and can leave what it has to the next one. */
 static bool can_change(const struct job *job)
 {
     const struct attempt *attempt = job->attempt;
     return elastic_is(job->message) &&
            job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING &&
            attempt_is_active(job) && !attempt->stop.pausing && !attempt->stop.vacating &&
-           attempt->saving == 0 && checkpoint_place_exists(job);
+           attempt->saving == 0 &&
+           (checkpoint_place_exists(job) ||
+            (elastic_is_redundant(job->message) && is_attached(job)));
+}
+
+/* Where there is no place for checkpoints, redundancy has to suffice, which is certain for one
+ * worker less: the others follow. 0: no such step is possible. */
+static int shorten(const struct job *job, int next)
+{
+    int world = job->attempt->world;
+    bool copies =
+        job->message->spec->elastic->redundancy == FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA;
+    if (next >= world - 1 || copies || checkpoint_place_exists(job)) return next;
+    return elastic_fits(job->message, world - 1) ? world - 1 : 0;
 }
 
 void resizing_check(struct job *job, struct queue_fleet *fleet)
@@ -25,8 +46,10 @@ void resizing_check(struct job *job, struct queue_fleet *fleet)
     /* A job that cannot save loses steps where it grows: it must not do so again and again. */
     bool may_grow = wanted > world && fleet->waiting == 0 && !elastic_repeats(job);
     int next = elastic_choose(job->message, may_grow ? world + fleet->idle : wanted);
+    if (next > 0) next = shorten(job, next);
     if (next == 0 || next == world || (next > world && !may_grow)) return;
     if (next > world) fleet->idle -= next - world;
+    job->elastic.keep = next < world ? next : world;
     const char *by = job->elastic.by != NULL ? job->elastic.by : "";
     char *why = mem_printf(by[0] != '\0' ? "resized from %d to %d workers by %s"
                                          : "resized from %d to %d workers%s",
@@ -35,4 +58,99 @@ void resizing_check(struct job *job, struct queue_fleet *fleet)
     free(why);
     free(job->elastic.by); /* later changes are not this user's */
     job->elastic.by = NULL;
+}
+
+/* ---- room for a waiting job ---- */
+
+static bool is_same_kind(const struct job *job, const struct job *other)
+{
+    const char *kind = job->message->spec->device, *found = other->message->spec->device;
+    size_t length = strcspn(kind, ":");
+    return strncmp(kind, found, length) == 0 && strcspn(found, ":") == length;
+}
+
+/* Workers of an attempt that is about to end without it having to shrink. */
+static int count_coming(const struct job *job)
+{
+    const struct attempt *attempt = job->attempt;
+    if (attempt == NULL ||
+        (attempt_is_active(job) && !attempt->stop.pausing && !attempt->stop.vacating))
+        return 0;
+    int count = 0;
+    for (int r = 0; r < attempt->world; r++) count += attempt->ranks[r].worker != NULL;
+    if (!elastic_is(job->message) || !attempt->stop.vacating) return count;
+    int kept = job->elastic.keep;
+    if (kept == 0) kept = elastic_least(job->message, 0); /* fsdpd was restarted */
+    return count > kept ? count - kept : 0;
+}
+
+struct lender {
+    struct job *job;
+    int number; /* in order of submission */
+    int left;
+};
+
+/* The lowest priority first; of equals, the one that was submitted last. */
+static int compare_lenders(const void *a, const void *b)
+{
+    const struct lender *first = a, *second = b;
+    int first_priority = first->job->message->priority;
+    int second_priority = second->job->message->priority;
+    if (first_priority != second_priority) return first_priority < second_priority ? -1 : 1;
+    return first->number > second->number ? -1 : 1;
+}
+
+static struct lender *find_lenders(const struct job *waiting, int *count)
+{
+    struct coordinator *c = waiting->c;
+    struct lender *lenders = mem_alloc_array((size_t)c->job_count + 1, sizeof *lenders);
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        if (!is_same_kind(waiting, job) || job->message->priority >= waiting->message->priority ||
+            !can_change(job) || !checkpoint_place_exists(job))
+            continue;
+        lenders[(*count)++] = (struct lender){job, i, job->attempt->world};
+    }
+    qsort(lenders, (size_t)*count, sizeof *lenders, compare_lenders);
+    return lenders;
+}
+
+/* Takes workers from the lenders until there are enough. */
+static bool take_workers(struct lender *lenders, int count, int workers)
+{
+    for (int i = 0; i < count && workers > 0; i++) {
+        const job_message *message = lenders[i].job->message;
+        int world = lenders[i].left, least = elastic_least(message, 0);
+        int left = elastic_choose(message, world - workers > least ? world - workers : least);
+        if (left == 0 || left >= world) continue;
+        lenders[i].left = left;
+        workers -= world - left;
+    }
+    return workers <= 0;
+}
+
+static void shrink(const struct lender *lender, const struct job *waiting)
+{
+    struct job *job = lender->job;
+    char *why = mem_printf("shrunk from %d to %d worker%s for %s, which has a higher priority",
+                           job->attempt->world, lender->left, lender->left == 1 ? "" : "s",
+                           waiting->message->id);
+    job->elastic.keep = lender->left;
+    job->c->clients->resize(job, "", why);
+    free(why);
+}
+
+void resizing_make_room(struct job *waiting, int workers)
+{
+    struct coordinator *c = waiting->c;
+    if (!c->options.shrink_elastic) return;
+    for (int i = 0; i < c->job_count; i++)
+        if (is_same_kind(waiting, c->jobs[i])) workers -= count_coming(c->jobs[i]);
+    if (workers <= 0) return;
+    int count = 0;
+    struct lender *lenders = find_lenders(waiting, &count);
+    if (take_workers(lenders, count, workers))
+        for (int i = 0; i < count; i++)
+            if (lenders[i].left < lenders[i].job->attempt->world) shrink(&lenders[i], waiting);
+    free(lenders);
 }

@@ -34,16 +34,31 @@ static int count_slots(const Fsdpd__V1__OptimizerSpec *optimizer)
     return 2;
 }
 
-/* Checkpoints that exist at a time: one more than are kept, but no more than are taken. */
+/* Checkpoints that are taken: the last step's may be one of the others. */
+static double count_taken(const job_spec *spec, uint64_t steps)
+{
+    const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
+    double taken = 0;
+    bool last = false;
+    if (checkpoint->every_steps > 0) {
+        taken += (double)(steps / checkpoint->every_steps);
+        last = steps > 0 && steps % checkpoint->every_steps == 0;
+    }
+    if (checkpoint->every_epochs > 0) {
+        taken += (double)(spec->train->epochs / checkpoint->every_epochs);
+        last = last || (spec->train->max_steps == 0 && spec->train->epochs > 0 &&
+                        spec->train->epochs % checkpoint->every_epochs == 0);
+    }
+    return last ? taken : taken + 1;
+}
+
+/* Checkpoints that exist at a time: one more than are kept, or all, but no more than are taken. */
 static double count_checkpoints(const job_spec *spec, uint64_t steps)
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
     if (checkpoint == NULL || checkpoint->directory[0] != '\0') return 0;
     if (checkpoint->every_steps == 0 && checkpoint->every_epochs == 0) return 0;
-    double taken = 1; /* that of the last step */
-    if (checkpoint->every_steps > 0) taken += (double)(steps / checkpoint->every_steps);
-    if (checkpoint->every_epochs > 0)
-        taken += (double)(spec->train->epochs / checkpoint->every_epochs);
+    double taken = count_taken(spec, steps);
     double kept = (double)checkpoint->keep + 1;
     return checkpoint->keep == 0 || (steps > 0 && taken < kept) ? taken : kept;
 }

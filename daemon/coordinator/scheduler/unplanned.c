@@ -6,7 +6,7 @@
 
 bool unplanned_is(const struct job *job)
 {
-    return job->message->plan == NULL;
+    return job->message->plan == NULL || job->message->plan->offline;
 }
 
 static void take_plan(struct job *job, const job_spec *spec, const Fsdpd__V1__PlanResult *result)
@@ -14,6 +14,7 @@ static void take_plan(struct job *job, const job_spec *spec, const Fsdpd__V1__Pl
     job_message *message = job->message;
     message_free(message->spec);
     message->spec = message_copy(spec); /* with its device, and a directory's contents */
+    message_free(message->plan);
     message->plan = message_copy(result->plan);
     message->steps = result->steps;
     job->replanned = true;
@@ -44,7 +45,7 @@ void unplanned_place(struct coordinator *c)
         bool waits = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED &&
                      unplanned_is(job) && !job->planning && !job->unsaved;
         if (!waits || !planner_has_worker(c, message->spec->device)) continue;
-        status_t status = planner_request(c, message->spec, 0, on_planned, job);
+        status_t status = planner_request(c, message->spec, PLANNER_WORKER, on_planned, job);
         job->planning = status == NULL;
         status_free(status); /* too many at once: at the next change */
     }

@@ -226,15 +226,13 @@ static status_t read_job(const struct store *store, sqlite3_stmt *row, job_messa
     enum { WHOLE = 20 };
     if (!sqlite3_column_int(row, WHOLE) || is_damaged(store, text_column(row, 0)))
         return damaged(store, text_column(row, 0));
-    job_message *job = mem_alloc(sizeof *job);
-    fsdpd__v1__job__init(job);
+    job_message *job = MESSAGE_NEW(job, fsdpd__v1__job__init);
     message_set_text(&job->id, text_column(row, 0));
     message_set_text(&job->name, text_column(row, 1));
     job->spec = store_unpack(row, 2, WHOLE, &fsdpd__v1__job_spec__descriptor);
     job->plan = store_unpack(row, 3, WHOLE, &fsdpd__v1__plan__descriptor);
     job->state = (Fsdpd__V1__JobState)sqlite3_column_int(row, 4);
-    job->reason = mem_alloc(sizeof *job->reason);
-    fsdpd__v1__reason__init(job->reason);
+    job->reason = MESSAGE_NEW(job->reason, fsdpd__v1__reason__init);
     message_set_text(&job->reason->code, text_column(row, 5));
     message_set_text(&job->reason->message, text_column(row, 6));
     job->attempt = (uint32_t)sqlite3_column_int64(row, 7);

@@ -1,15 +1,21 @@
-/* Plan requests; see planner.h. A request waits for a worker, then for that worker's answer. */
+/* Plan requests; see planner.h. A request waits for a worker, then for that worker's answer, or for
+ * that of a process that plans without one. */
 #include "coordinator/workers/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/workers/calibration.h"
+#include "coordinator/workers/devices.h"
+#include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
 
 enum {
     PLANS_MAX = 256,
-    LOSSES_MAX = 2, /* a request that loses this many workers fails: it may be the cause */
+    OFFLINE_MAX = 2, /* processes at a time */
+    LOSSES_MAX = 2,  /* a request that loses this many workers fails: it may be the cause */
 };
 
 struct plan_request {
@@ -18,9 +24,11 @@ struct plan_request {
     uint64_t number;
     job_spec *spec;
     unsigned parts;
-    uint64_t memory_bytes; /* 0: no limit */
-    struct worker *worker; /* NULL while none has been asked */
-    int losses;            /* workers that were lost while they planned it */
+    uint64_t memory_bytes;   /* 0: no limit */
+    struct worker *worker;   /* NULL while none has been asked */
+    struct offline *offline; /* the process that plans it without one; NULL: none */
+    int losses;              /* workers that were lost while they planned it */
+    bool waited;             /* long enough for a worker */
     int64_t deadline;
     planner_done *done;
     void *user;
@@ -31,12 +39,24 @@ static struct plan_request *item(struct list_node *node)
     return LIST_ITEM(node, struct plan_request, node);
 }
 
+static void stop_offline(struct plan_request *request)
+{
+    if (request->offline == NULL) return;
+    offline_cancel(request->offline);
+    request->offline = NULL;
+    request->c->plans_offline--;
+}
+
 /* Removes the request from the list, answers it and frees it. */
 static void answer(struct plan_request *request, status_t status,
                    const Fsdpd__V1__PlanResult *result)
 {
     list_remove(&request->c->plans, &request->node);
-    if (request->worker != NULL) request->worker->plans--;
+    if (request->worker != NULL) {
+        request->worker->plans--;
+        request->worker->idle_from = coordinator_now();
+    }
+    stop_offline(request);
     if (request->done != NULL) request->done(request->user, status, request->spec, result);
     else status_free(status);
     message_free(request->spec);
@@ -68,6 +88,17 @@ bool planner_has_worker(struct coordinator *c, const char *kind)
     return choose(c, kind) != NULL;
 }
 
+static void fill_order(const struct plan_request *request, Fsdpd__V1__PlanOrder *order)
+{
+    fsdpd__v1__plan_order__init(order);
+    order->request = request->number;
+    order->spec = request->spec;
+    order->dump = (request->parts & PLANNER_DUMP) != 0;
+    order->details = (request->parts & PLANNER_DETAILS) != 0;
+    order->choose = (request->parts & PLANNER_CHOOSE) != 0;
+    order->memory_bytes = request->memory_bytes;
+}
+
 static void send_order(struct plan_request *request)
 {
     struct coordinator *c = request->c;
@@ -81,22 +112,140 @@ static void send_order(struct plan_request *request)
         message_set_text(&request->spec->device, kind);
         free(kind);
     }
-    Fsdpd__V1__PlanOrder order = FSDPD__V1__PLAN_ORDER__INIT;
-    order.request = request->number;
-    order.spec = request->spec;
-    order.dump = (request->parts & PLANNER_DUMP) != 0;
-    order.details = (request->parts & PLANNER_DETAILS) != 0;
-    order.choose = (request->parts & PLANNER_CHOOSE) != 0;
-    order.memory_bytes = request->memory_bytes;
+    Fsdpd__V1__PlanOrder order;
+    fill_order(request, &order);
     order.staged = request->spec->workers > 1 &&
                    workers_must_share(c, request->spec->device, (int)request->spec->workers);
     uint32_t sharers = (uint32_t)worker_sharers(worker);
     order.sharers = sharers < request->spec->workers ? sharers : request->spec->workers;
     order.host_workers = (uint32_t)worker_host_workers(worker);
+    order.profile = (char *)calibration_profile(worker);
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN;
     message.plan = &order;
     worker_send(worker, &message);
+}
+
+/* Why no worker could be asked. */
+static status_t no_worker_error(struct coordinator *c, const char *kind)
+{
+    if (c->worker_count == 0)
+        return status_with(
+            status_new(STATUS_FAILED_PRECONDITION,
+                       "no worker is attached, so the job cannot be planned; start fsdpd with "
+                       "--workers, or fsdpd worker --coordinator %s",
+                       c->address),
+            (struct status_details){.reason = "NO_WORKER"});
+    return status_with(
+        status_new(STATUS_FAILED_PRECONDITION,
+                   "device: no %s worker is attached (%d with other devices, such as %s)", kind,
+                   c->worker_count, c->workers[0]->device),
+        (struct status_details){.reason = "NO_WORKER_OF_THE_DEVICE", .field = "device"});
+}
+
+bool planner_lacks_worker(status_t status)
+{
+    const char *reason = status_about(status).reason;
+    return reason != NULL && strcmp(reason, "NO_WORKER") == 0;
+}
+
+/* ---- without a worker ---- */
+
+static void start_waiting(struct coordinator *c);
+
+/* What a job without a worker is refused with; other errors may not be the job's, such as a
+ * directory that only workers have. */
+static bool is_refusal(enum status_code code)
+{
+    return code == STATUS_INVALID_ARGUMENT || code == STATUS_RESOURCE_EXHAUSTED ||
+           code == STATUS_UNIMPLEMENTED;
+}
+
+static status_t offline_refusal(struct plan_request *request, const Fsdpd__V1__PlanResult *result)
+{
+    struct offline_devices devices;
+    const char *why = devices_find(request->c, request->spec->device, &devices);
+    status_t status = status_new((enum status_code)result->code, "%s", result->message);
+    if (result->code != STATUS_RESOURCE_EXHAUSTED || devices.profile == NULL) return status;
+    return status_wrap(status, "no worker is attached; planned for %s, %s", devices.profile, why);
+}
+
+/* Without a plan, a worker that has attached meanwhile is asked. */
+static void on_offline(void *user, status_t status, Fsdpd__V1__PlanResult *result)
+{
+    struct plan_request *request = user;
+    struct coordinator *c = request->c;
+    bool planned = status == NULL && result->code == STATUS_OK && result->plan != NULL;
+    request->offline = NULL;
+    c->plans_offline--;
+    if (!planned) send_order(request);
+    if (request->worker != NULL) {
+        status_free(status);
+        message_free(result);
+        start_waiting(c);
+        return;
+    }
+    if (status != NULL) {
+        log_status(LOG_WARNING, "offline_plan_failed", status);
+        status = no_worker_error(c, request->spec->device);
+    } else if (result->code != STATUS_OK) {
+        status = is_refusal(result->code) ? offline_refusal(request, result)
+                                          : no_worker_error(c, request->spec->device);
+    } else if (result->plan == NULL) {
+        status = no_worker_error(c, request->spec->device);
+    }
+    answer(request, status, status == NULL ? result : NULL);
+    message_free(result);
+    start_waiting(c);
+}
+
+/* A local worker of the request's kind starts, so it is worth a wait. */
+static bool expects_worker(const struct plan_request *request)
+{
+    struct coordinator *c = request->c;
+    const char *kind = request->spec->device;
+    if (kind[0] != '\0' && strcmp(kind, c->options.local_device) != 0) return false;
+    return supervisor_starting(c) > 0;
+}
+
+/* Whether it is to be planned without a worker. */
+static bool is_for_offline(const struct plan_request *request)
+{
+    return request->waited && request->worker == NULL && request->offline == NULL &&
+           (request->parts & PLANNER_WORKER) == 0 && request->c->worker_count == 0 &&
+           request->c->options.program != NULL;
+}
+
+/* A failure to start is answered at the next tick, as the caller may not expect an answer. */
+static void plan_offline(struct plan_request *request)
+{
+    struct coordinator *c = request->c;
+    struct offline_devices devices;
+    devices_find(c, request->spec->device, &devices);
+    Fsdpd__V1__PlanOrder order;
+    fill_order(request, &order);
+    status_t status = offline_start(c, &order, &devices, on_offline, request, &request->offline);
+    request->deadline = coordinator_now() + (status == NULL ? c->options.limits.plan_ms : 0);
+    if (status == NULL) c->plans_offline++;
+    else log_status(LOG_WARNING, "offline_plan_failed", status);
+}
+
+static void start_waiting(struct coordinator *c)
+{
+    LIST_EACH(node, &c->plans)
+    if (c->plans_offline < OFFLINE_MAX && is_for_offline(item(node))) plan_offline(item(node));
+}
+
+/* Without a worker, and none to wait for: it is planned offline, or else answered at the next
+ * tick. */
+static void stop_waiting(struct plan_request *request)
+{
+    struct coordinator *c = request->c;
+    request->waited = true;
+    request->deadline = coordinator_now();
+    if (!is_for_offline(request)) return;
+    request->deadline += c->options.limits.plan_ms;
+    start_waiting(c);
 }
 
 status_t planner_request_within(struct coordinator *c, const job_spec *spec, unsigned parts,
@@ -115,7 +264,10 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, uns
     request->done = done;
     request->user = user;
     list_append(&c->plans, &request->node);
+    calibration_stop(c); /* the plan, and the job that may follow, need the processors */
     send_order(request);
+    if (request->worker == NULL && c->worker_count == 0 && !expects_worker(request))
+        stop_waiting(request);
     coordinator_tick_soon(c);
     return NULL;
 }
@@ -135,7 +287,7 @@ void planner_forget(struct coordinator *c, const void *user)
 void planner_worker_attached(struct coordinator *c)
 {
     LIST_EACH(node, &c->plans)
-    if (item(node)->worker == NULL) send_order(item(node));
+    if (item(node)->worker == NULL && item(node)->offline == NULL) send_order(item(node));
 }
 
 /* An answer may end other requests as well, so each search starts again. */
@@ -196,24 +348,11 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
             message_set_text(&request->spec->model->hf_family, result->hf_family);
         }
         if (status == NULL && result->chosen != NULL) take_chosen(request, result->chosen);
+        if (status == NULL && request->memory_bytes == 0)
+            devices_note(c, request->spec->device, result->plan);
         answer(request, status, status == NULL ? result : NULL);
         return;
     }
-}
-
-/* Why no worker could be asked. */
-static status_t no_worker_error(struct coordinator *c, const char *kind)
-{
-    if (c->worker_count == 0)
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "no worker is attached, so the job cannot be planned; start fsdpd with "
-                          "--workers, or fsdpd worker --coordinator %s",
-                          c->address);
-    return status_with(
-        status_new(STATUS_FAILED_PRECONDITION,
-                   "device: no %s worker is attached (%d with other devices, such as %s)", kind,
-                   c->worker_count, c->workers[0]->device),
-        (struct status_details){.reason = "NO_WORKER_OF_THE_DEVICE", .field = "device"});
 }
 
 static struct plan_request *find_late(struct coordinator *c, int64_t now)
@@ -228,9 +367,19 @@ void planner_tick(struct coordinator *c)
     int64_t now = coordinator_now();
     struct plan_request *request;
     while ((request = find_late(c, now)) != NULL) {
-        if (request->worker != NULL) request->worker->plans_late++;
+        if (request->worker == NULL && !request->waited) {
+            stop_waiting(request);
+            continue;
+        }
+        if (request->worker != NULL) {
+            request->worker->plans_late++;
+        } else {
+            stop_offline(request);
+            send_order(request); /* one may have attached meanwhile */
+            if (request->worker != NULL) continue;
+        }
         status_t status =
-            request->worker == NULL
+            request->worker == NULL /* nor did a process plan it in time */
                 ? no_worker_error(c, request->spec->device)
                 : status_new(STATUS_DEADLINE_EXCEEDED, "worker %s did not plan the job within %g s",
                              request->worker->id, c->options.limits.plan_ms / 1000.0);

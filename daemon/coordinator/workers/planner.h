@@ -1,5 +1,5 @@
-/* Requests the plan of a spec from an attached worker: the coordinator has no devices, so it cannot
- * plan. */
+/* Requests the plan of a spec from an attached worker, as the coordinator has no devices, or while
+ * there is none from a process that plans for known devices. */
 #ifndef FSDPD_COORDINATOR_PLANNER_H
 #define FSDPD_COORDINATOR_PLANNER_H
 
@@ -13,13 +13,15 @@
 typedef void planner_done(void *user, status_t status, const job_spec *spec,
                           const Fsdpd__V1__PlanResult *result);
 
-/* What a request asks for beyond units and memory. */
-enum { PLANNER_DETAILS = 1, PLANNER_DUMP = 2, PLANNER_CHOOSE = 4 };
+/* What a request asks for beyond units and memory; and that a worker makes the plan. */
+enum { PLANNER_DETAILS = 1, PLANNER_DUMP = 2, PLANNER_CHOOSE = 4, PLANNER_WORKER = 8 };
 
 /*
  * `spec` is copied, `parts` are flags. An empty device becomes that of the first worker that can
- * plan. Without such a worker, the request waits a while for one. RESOURCE_EXHAUSTED, without a
- * call of `done`, if there are too many requests.
+ * plan. Without any worker, the request waits for local ones that are starting, and is then planned
+ * for known devices (devices.h; the plan says `offline`, the device stays empty), refused, or ends
+ * with FAILED_PRECONDITION and the reason NO_WORKER. RESOURCE_EXHAUSTED, without a call of `done`,
+ * if there are too many requests.
  */
 status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
                          planner_done *done, void *user) FSDPD_MUST_USE;
@@ -30,6 +32,10 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, uns
 
 /* Whether a worker that can plan for this kind of device ("": any) is attached. */
 bool planner_has_worker(struct coordinator *c, const char *kind);
+
+/* Whether a request ended so because no worker is attached and no devices are known: the job itself
+ * may be right. */
+bool planner_lacks_worker(status_t status);
 
 /* `done` is no longer called for this user's requests. */
 void planner_forget(struct coordinator *c, const void *user);

@@ -95,6 +95,7 @@ static void worker_free(struct worker *worker)
     free(worker->version);
     free(worker->address);
     free(worker->host);
+    free(worker->make);
     free(worker);
 }
 
@@ -108,6 +109,14 @@ static status_t check_text(const char *what, const char *text)
     if (plain) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "Hello.%s must be 1 to 128 printable characters without spaces", what);
+}
+
+/* One printable line. */
+static bool is_make(const char *text)
+{
+    for (const char *s = text; *s; s++)
+        if (*s < ' ' || *s >= 0x7f) return false;
+    return strlen(text) <= 1024;
 }
 
 status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__V1__Hello *hello,
@@ -144,12 +153,14 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
                               .host = hello->host[0] != '\0'
                                           ? mem_strdup(hello->host)
                                           : mem_strndup(hello->id, strcspn(hello->id, "/")),
+                              .make = mem_strdup(is_make(hello->make) ? hello->make : ""),
                               .shares_device =
                                   hello->shares_device && !worker_is_kind(hello->device, "cpu"),
                               .memory_bytes = hello->memory_bytes,
                               .pid = hello->pid,
                               .attached_ms = clock_wall_ms(),
                               .heard_at = coordinator_now(),
+                              .idle_from = coordinator_now(),
                               .rank = -1};
     status_t status = check_device(c, worker);
     if (status != NULL) {
@@ -184,6 +195,7 @@ void worker_set_idle(struct worker *worker)
     worker->attempt = 0;
     worker->rank = -1;
     worker->stop_at = 0;
+    worker->idle_from = coordinator_now();
     queue_changed(worker->c);
     if (worker->obsolete) worker_drain(worker);
 }
@@ -192,9 +204,15 @@ void workers_apply_drains(struct coordinator *c)
 {
     for (int i = 0; i < c->worker_count; i++) {
         struct worker *worker = c->workers[i];
-        worker->drained = drains_find(c, worker->id, worker->host) != NULL;
+        worker->drained = worker->leaves || drains_find(c, worker->id, worker->host) != NULL;
     }
     queue_changed(c);
+}
+
+void worker_leaves(struct worker *worker)
+{
+    worker->leaves = worker->drained = true;
+    queue_changed(worker->c);
 }
 
 void worker_drain(struct worker *worker)

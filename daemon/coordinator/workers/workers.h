@@ -8,10 +8,12 @@ struct worker {
     struct coordinator *c;
     struct rpc_call *link; /* the Attach call; NULL once it is over */
     char *id, *device, *version, *address, *host;
+    char *make; /* of its device; see Hello */
     uint64_t memory_bytes;
     int64_t pid;
     bool supervised;     /* a child of this process */
     bool drained;        /* gets no more work */
+    bool leaves;         /* its process is ending: it is drained, too */
     bool shares_device;  /* other workers may have it, too */
     int64_t attached_ms; /* wall clock */
     int64_t heard_at;
@@ -27,7 +29,12 @@ struct worker {
     bool overdue;      /* it did not stop, so it is killed or cut off */
     bool killed;       /* its process was sent SIGKILL */
     int plans;         /* plan requests that it has not answered */
-    int plans_late;    /* plan requests that it has not answered in time since its last answer */
+    int64_t idle_from; /* since when it has no job and makes no plans, while that is so */
+    int calibrates;    /* the number of workers whose devices it has measured; 0: it does not */
+    bool calibration_stopped;
+    int64_t calibrates_until; /* then nothing waits for its report any more */
+    int64_t calibrate_from;   /* after a failure: when it may be tried again */
+    int plans_late; /* plan requests that it has not answered in time since its last answer */
 };
 
 /* Adds a worker that has said hello. ALREADY_EXISTS if another process is attached under its id (an
@@ -60,6 +67,9 @@ void worker_assign(struct worker *worker, const char *job, uint32_t attempt, int
 void worker_set_idle(struct worker *worker);
 /* Applies changed drains; see drains.h. */
 void workers_apply_drains(struct coordinator *c);
+
+/* It has said so: it gets no more work, and does not come back when its link closes. */
+void worker_leaves(struct worker *worker);
 
 /* Asks the worker to leave. */
 void worker_drain(struct worker *worker);

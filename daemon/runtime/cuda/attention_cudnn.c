@@ -3,8 +3,9 @@
  * and the device's notes say which op and why. Plans are made when ops are prepared, once per
  * shape: making one compiles a kernel.
  *
- * The deterministic engines for the gradient hold scores in bf16. To bound them, a large batch, or
- * a long sample, is computed in parts, one after the other; nothing is added across parts.
+ * The deterministic engines for the gradient hold scores in bf16, and dropout has an operand of
+ * that size. To bound them, a large batch, or a long sample, is computed in parts, one after the
+ * other; nothing is added across parts.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -25,7 +26,7 @@ static status_t refuse(const char *reason)
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-enum { KEYS = 10, DNN_LEAST_VERSION = 90800 };
+enum { ALIGNMENT = 256, KEYS = 12, DNN_LEAST_VERSION = 90800 };
 
 /* A plan for a shape, or the reason why there is none. */
 struct cuda_attention_plan {
@@ -44,6 +45,35 @@ struct cudnn_attention {
     struct attention_shape shape;
     const struct cuda_attention_plan *plan; /* the device's */
 };
+
+/* Of a part's probabilities. */
+static int64_t count_of(const struct cudnn_attention *attention)
+{
+    const struct attention_shape *shape = &attention->shape;
+    struct attention_part part = attention->plan->part;
+    return part.samples * part.kv_heads * shape->group * shape->time * shape->time;
+}
+
+/* The workspace: the engine's; with dropout, which of a part's probabilities are kept; with a mask,
+ * which keys of all samples are hidden. */
+struct workspace {
+    uint64_t kept, hiding, bytes; /* offsets, and the whole */
+};
+
+static struct workspace workspace_of(const struct cudnn_attention *attention)
+{
+    const struct attention_shape *shape = &attention->shape;
+    struct workspace w = {.bytes = (uint64_t)attention->plan->plan.workspace_bytes};
+    if (shape->dropped) {
+        w.kept = round_up(w.bytes, ALIGNMENT);
+        w.bytes = w.kept + 2 * (uint64_t)count_of(attention);
+    }
+    if (shape->masked) {
+        w.hiding = round_up(w.bytes, ALIGNMENT);
+        w.bytes = w.hiding + 2 * (uint64_t)(shape->batch * attention_hiding_row(shape));
+    }
+    return w;
+}
 
 static int64_t scores_bytes(void)
 {
@@ -67,9 +97,9 @@ static status_t find_plan(struct cuda_device *device, const struct attention_sha
                           bool statistics, const struct cuda_attention_plan **found)
 {
     double scale = shape->scale;
-    int64_t key[KEYS] = {shape->batch,    shape->time,     shape->heads,
-                         shape->kv_heads, shape->head_dim, shape->packed,
-                         shape->causal,   shape->backward, statistics};
+    int64_t key[KEYS] = {shape->batch,    shape->time,    shape->heads,  shape->kv_heads,
+                         shape->head_dim, shape->packed,  shape->causal, shape->backward,
+                         statistics,      shape->dropped, shape->masked};
     memcpy(&key[KEYS - 1], &scale, sizeof scale);
     struct cuda_attention_plan *plan = device->attention_plans;
     while (plan != NULL && memcmp(plan->key, key, sizeof key) != 0) plan = plan->next;
@@ -125,13 +155,24 @@ static status_t run_part(const struct cudnn_attention *attention, const struct a
                          void *workspace)
 {
     const struct attention_shape *shape = &attention->shape;
-    float scale = (float)shape->scale, lowest = -FLT_MAX, one = 1;
+    double left = 1 - attention->base.op.desc.attrs.attention.p;
+    float scale = (float)shape->scale, lowest = -FLT_MAX, one = (float)left;
+    float factor = (float)(1 / left);
     int64_t first = sample * shape->time, width = 2 * shape->head_dim,
             head = kv_head * shape->group;
+    char *scratch = workspace;
+    struct workspace w = workspace_of(attention);
     int64_t q_row = 2 * p->q_row, kv_row = 2 * p->kv_row, y_row = width * shape->heads;
     struct attention_operands o = {.count = 0};
     add(&o, ATTENTION_SCALE, &scale);
     if (shape->causal) add(&o, ATTENTION_LOWEST, &lowest);
+    if (shape->dropped) {
+        add(&o, ATTENTION_KEPT, scratch + w.kept);
+        add(&o, ATTENTION_FACTOR, &factor);
+    }
+    if (shape->masked)
+        add_rows(&o, ATTENTION_HIDING, scratch + w.hiding, sample, 2 * attention_hiding_row(shape),
+                 0);
     add_rows(&o, ATTENTION_Q, p->q, first, q_row, head * width);
     add_rows(&o, ATTENTION_K, p->k, first, kv_row, kv_head * width);
     add_rows(&o, ATTENTION_V, p->v, first, kv_row, kv_head * width);
@@ -149,6 +190,40 @@ static status_t run_part(const struct cudnn_attention *attention, const struct a
                         workspace);
 }
 
+/* Which probabilities of a part dropout keeps: drawn again for the gradient. */
+static status_t draw(const struct cudnn_attention *attention, struct cuda_lane *lane,
+                     const struct kernel_call *call, int64_t sample, int64_t kv_head)
+{
+    const struct attention_shape *shape = &attention->shape;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    launch.live = cuda_take_live(lane, call);
+    uint64_t start = attention_row_index(shape, sample, kv_head * shape->group, 0);
+    int error = cuda_attention_kept(&launch, &attention->base.op.desc, call, (int64_t)start,
+                                    count_of(attention),
+                                    (char *)call->workspace + workspace_of(attention).kept);
+    return cuda_status((cudaError_t)error, "a kernel's launch");
+}
+
+static status_t hide(const struct cudnn_attention *attention, struct cuda_lane *lane,
+                     const struct kernel_call *call, const uint8_t *mask)
+{
+    const struct attention_shape *shape = &attention->shape;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error =
+        cuda_attention_hide(&launch, mask, shape->batch, shape->time, attention_hiding_row(shape),
+                            (char *)call->workspace + workspace_of(attention).hiding);
+    return cuda_status((cudaError_t)error, "a kernel's launch");
+}
+
+/* What cuDNN computes of rows that see no key is a mean of hidden values. */
+static status_t clear(const struct cudnn_attention *attention, struct cuda_lane *lane,
+                      const struct kernel_call *call)
+{
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = cuda_attention_clear(&launch, &attention->base.op.desc, call);
+    return cuda_status((cudaError_t)error, "a kernel's launch");
+}
+
 static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
                     const struct kernel_call *call)
 {
@@ -159,9 +234,13 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
     const void *y = shape->backward ? p.y : call->outputs[0];
     const void *lse = shape->backward ? p.lse : call->outputs[1];
     TRY_DNN(cudnnSetStream, attention->dnn, lane->stream);
+    if (shape->masked) TRY(hide(attention, lane, call, p.mask));
     for (int64_t sample = 0; sample < shape->batch; sample += part.samples)
-        for (int64_t head = 0; head < shape->kv_heads; head += part.kv_heads)
+        for (int64_t head = 0; head < shape->kv_heads; head += part.kv_heads) {
+            if (shape->dropped) TRY(draw(attention, lane, call, sample, head));
             TRY(run_part(attention, &p, y, lse, sample, head, call->workspace));
+        }
+    if (shape->masked && !shape->backward) TRY(clear(attention, lane, call));
     return NULL;
 }
 
@@ -173,8 +252,6 @@ static status_t check(const struct op_desc *desc, const struct attention_shape *
         return refuse("FSDPD_CUDA_ATTENTION is \"own\"");
     if (cudnnGetVersion() < DNN_LEAST_VERSION) return refuse("cuDNN is older than 9.8");
     if (!shape->bf16) return refuse("cuDNN's attention needs a 16-bit type");
-    if (desc->attrs.attention.p > 0) return refuse("dropout uses fsdpd's own random numbers");
-    if (desc->input_present[shape->backward ? 6 : 3]) return refuse("keys have a mask");
     if (shape->biased) return refuse("scores have a bias");
     if (desc->input_present[shape->backward ? 8 : 5]) return refuse("rows hold several documents");
     if (shape->window > 0) return refuse("rows see a window of keys");
@@ -196,10 +273,10 @@ status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc
     struct cudnn_attention *attention = mem_alloc(sizeof *attention);
     attention->base.op.desc = *desc;
     attention->base.run = run;
-    attention->base.workspace_bytes = (uint64_t)plan->plan.workspace_bytes;
     attention->dnn = device->dnn;
     attention->shape = shape;
     attention->plan = plan;
+    attention->base.workspace_bytes = workspace_of(attention).bytes;
     cuda_note(device, "%s of %lld heads of %lld is computed by cuDNN (engine %lld)",
               op_info_get(desc->kind)->name, (long long)shape.heads, (long long)shape.head_dim,
               (long long)plan->plan.engine);

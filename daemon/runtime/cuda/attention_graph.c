@@ -25,8 +25,9 @@ struct attention_part attention_part_of(const struct attention_shape *shape, int
 {
     struct attention_part part = {shape->batch, shape->kv_heads}, least = part;
     int64_t rows = (shape->time + TILE - 1) / TILE * TILE;
-    int64_t bytes = 2 * shape->group * rows * rows; /* of the heads that share one of k's */
-    while (shape->backward && part.kv_heads > 0) {
+    /* of the heads that share one of k's */
+    int64_t bytes = 2 * (shape->backward + shape->dropped) * shape->group * rows * rows;
+    while (bytes > 0 && part.kv_heads > 0) {
         bool divides = shape->batch % part.samples == 0 && shape->kv_heads % part.kv_heads == 0;
         if (divides && is_aligned(shape, part)) {
             least = part;
@@ -49,10 +50,10 @@ int64_t attention_most_workspace(const struct attention_shape *shape, struct att
 struct attention_builder {
     struct dnn_graph *graph;
     struct attention_shape shape; /* the part's, in the whole's rows */
-    struct dnn_shape q, k, v; /* as memory has them */
-    struct dnn_shape y;       /* dense, heads side by side */
-    struct dnn_shape scores;  /* (batch, heads, time, time) */
-    struct dnn_shape row;     /* a number to a row of them */
+    struct dnn_shape q, k, v;     /* as memory has them */
+    struct dnn_shape y;           /* dense, heads side by side */
+    struct dnn_shape scores;      /* (batch, heads, time, time) */
+    struct dnn_shape row;         /* a number to a row of them */
     dnn_tensor scale, one;
 };
 
@@ -108,17 +109,32 @@ static dnn_tensor combine(struct attention_builder *b, cudnnPointwiseMode_t mode
                          dnn_inside(b->graph, CUDNN_DATA_FLOAT, shape));
 }
 
+/* 1 for the probabilities that dropout keeps, 0 for the others. */
+static dnn_tensor kept_of(struct attention_builder *b)
+{
+    return operand(b, ATTENTION_KEPT, &b->scores);
+}
+
 static dnn_tensor index_along(struct attention_builder *b, int64_t axis, dnn_tensor scores)
 {
     return dnn_index(b->graph, axis, scores, dnn_inside(b->graph, CUDNN_DATA_INT32, &b->scores));
 }
 
-/* Scaled, with masked entries set to the lowest number. */
+/* By sample and key. */
+static dnn_tensor hiding_of(struct attention_builder *b)
+{
+    int64_t row = attention_hiding_row(&b->shape);
+    struct dnn_shape keys = {{b->shape.batch, 1, 1, b->shape.time}, {row, row, row, 1}};
+    return operand(b, ATTENTION_HIDING, &keys);
+}
+
+/* Scaled; hidden keys have very low ones. */
 static dnn_tensor scores_of(struct attention_builder *b, dnn_tensor q, dnn_tensor keys_transposed)
 {
     dnn_tensor product = dnn_matmul(b->graph, q, keys_transposed,
                                     dnn_inside(b->graph, CUDNN_DATA_FLOAT, &b->scores));
     dnn_tensor scores = combine(b, CUDNN_POINTWISE_MUL, product, b->scale, &b->scores);
+    if (b->shape.masked) scores = combine(b, CUDNN_POINTWISE_ADD, scores, hiding_of(b), &b->scores);
     if (!b->shape.causal) return scores;
     dnn_tensor row = index_along(b, 2, scores), column = index_along(b, 3, scores);
     dnn_tensor seen =
@@ -147,8 +163,15 @@ void attention_graph_forward(struct dnn_graph *graph, const struct attention_sha
     dnn_pointwise(graph, CUDNN_POINTWISE_ADD, CUDNN_DATA_FLOAT, max, log, NULL,
                   statistics ? dnn_operand(graph, ATTENTION_LSE, CUDNN_DATA_FLOAT, &b.row)
                              : dnn_inside(graph, CUDNN_DATA_FLOAT, &b.row));
+    cudnnDataType_t type = shape->dropped ? CUDNN_DATA_FLOAT : CUDNN_DATA_BFLOAT16;
     dnn_tensor p = dnn_pointwise(graph, CUDNN_POINTWISE_DIV, CUDNN_DATA_FLOAT, powers, sum, NULL,
-                                 dnn_inside(graph, CUDNN_DATA_BFLOAT16, &b.scores));
+                                 dnn_inside(graph, type, &b.scores));
+    if (shape->dropped) {
+        p = combine(&b, CUDNN_POINTWISE_MUL, p, kept_of(&b), &b.scores);
+        p = dnn_pointwise(graph, CUDNN_POINTWISE_MUL, CUDNN_DATA_FLOAT, p,
+                          dnn_value(graph, ATTENTION_FACTOR), NULL,
+                          dnn_inside(graph, CUDNN_DATA_BFLOAT16, &b.scores));
+    }
     dnn_matmul(graph, p, v, operand(&b, ATTENTION_Y, &b.y));
 }
 
@@ -183,7 +206,7 @@ void attention_graph_backward(struct dnn_graph *graph, const struct attention_sh
     dnn_tensor dy = operand(&b, ATTENTION_DY, &b.y);
     dnn_tensor lse = dnn_operand(graph, ATTENTION_LSE, CUDNN_DATA_FLOAT, &b.row);
 
-    /* a row's sum of dy * y; its product with one is where dropout would be */
+    /* a row's sum of dy * y, which has dropout's factor already; `one` takes it out */
     dnn_tensor products = combine(&b, CUDNN_POINTWISE_MUL, dy, y, &b.y);
     dnn_tensor total = dnn_reduction(graph, CUDNN_REDUCE_TENSOR_ADD, products,
                                      dnn_inside(graph, CUDNN_DATA_FLOAT, &b.row));
@@ -191,12 +214,19 @@ void attention_graph_backward(struct dnn_graph *graph, const struct attention_sh
 
     dnn_tensor below = combine(&b, CUDNN_POINTWISE_SUB, scores_of(&b, q, k), lse, &b.scores);
     dnn_tensor p = combine(&b, CUDNN_POINTWISE_EXP, below, NULL, &b.scores);
-    key_gradient(&b, p, dy, ATTENTION_DV, &b.v);
+    dnn_tensor kept = b.one, factor = NULL, dropped = p;
+    if (shape->dropped) {
+        kept = kept_of(&b), factor = dnn_value(graph, ATTENTION_FACTOR);
+        dropped = combine(&b, CUDNN_POINTWISE_MUL, p, kept, &b.scores);
+        dropped = combine(&b, CUDNN_POINTWISE_MUL, dropped, factor, &b.scores);
+    }
+    key_gradient(&b, dropped, dy, ATTENTION_DV, &b.v);
 
     dnn_tensor dp = dnn_matmul(graph, dy, v, dnn_inside(graph, CUDNN_DATA_FLOAT, &b.scores));
-    dp = combine(&b, CUDNN_POINTWISE_MUL, dp, b.one, &b.scores);
+    dp = combine(&b, CUDNN_POINTWISE_MUL, dp, kept, &b.scores);
     dnn_tensor rest = combine(&b, CUDNN_POINTWISE_SUB, dp, total, &b.scores);
     dnn_tensor ds = combine(&b, CUDNN_POINTWISE_MUL, rest, p, &b.scores);
+    if (shape->dropped) ds = combine(&b, CUDNN_POINTWISE_MUL, ds, factor, &b.scores);
     ds = combine(&b, CUDNN_POINTWISE_MUL, ds, b.scale, &b.scores);
     key_gradient(&b, ds, q, ATTENTION_DK, &b.k);
     dnn_tensor upright = dnn_reshape(graph, k, dnn_inside(graph, CUDNN_DATA_BFLOAT16, &b.k));

@@ -10,6 +10,21 @@
  * reduce_scatter on bf16 sends parts and adds them here, in rank order and in f32: the bits of the
  * other communicators. An all_reduce on bf16 rounds the addends, but sends f32.
  *
+ * Threads, by the source of NCCL 2.28.9. Of a communicator that does not block,
+ * ncclGroupEndInternal starts a thread for every group of calls, also for one call, and returns
+ * ncclInProgress; that thread (groupLaunch) may wait for peers, connects to them, and launches the
+ * kernel, into a capture if the stream is captured. ncclCommGetAsyncError joins it
+ * (ncclGroupJobComplete). The thread's start is paid by enqueued steps alone: a replayed graph does
+ * not call NCCL. A communicator that blocks would run groupLaunch in the caller and save the start,
+ * but nothing safe ends it there: its waits end by setCommAbortFlags of ncclCommAbort, called by
+ * another thread, and ncclCommAbort joins only the thread of a group (ncclGroupJobAbort) before it
+ * frees the communicator, which the caller would still be using. So ours do not block, waits begin
+ * busy, and no thread of ours is needed for deadlines.
+ *
+ * ncclCommAbort has joined that thread when it returns, and frees the communicator in another one,
+ * which waits for graphs that refer to it (commDestroySync). So a wait that ends early aborts
+ * before the capture is ended.
+ *
  * Ranks also exchange small data in host memory (before a run, at a change of its units, when it
  * resumes). NCCL cannot access that, so it is staged in device memory.
  */
@@ -44,8 +59,7 @@ static status_t nccl_status(struct nccl_comm *comm, ncclResult_t result, const c
                       more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
 }
 
-/* NCCL enqueues the calls of a communicator that does not block in a thread of its own (group.cc of
- * 2.28). A sleep would take longer than that, so the first wait is busy. */
+/* See "Threads" above. A sleep would take longer than NCCL's thread, so the first wait is busy. */
 #define BUSY_NS INT64_C(500000)
 
 static void pause_shortly(int64_t waited_ns)
@@ -54,9 +68,12 @@ static void pause_shortly(int64_t waited_ns)
     else nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *call)
+/* `left`: NCCL's thread was still at work when the wait ended. */
+static status_t await_thread(struct nccl_comm *comm, ncclResult_t result, const char *call,
+                             bool *left)
 {
     int64_t begun = clock_monotonic_ns(), deadline = begun + comm->base.timeout_ms * 1000000;
+    *left = true;
     while (result == ncclInProgress) {
         if (atomic_load(&comm->quit))
             return status_new(STATUS_ABORTED, "%s: the group was aborted", call);
@@ -67,7 +84,17 @@ status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *cal
         ncclResult_t asked = ncclCommGetAsyncError(comm->handle, &result);
         if (asked != ncclSuccess) result = asked;
     }
+    *left = false;
     return nccl_status(comm, result, call);
+}
+
+/* The abort ends NCCL's thread before a capture, into which it may launch, is ended. */
+status_t nccl_await(struct nccl_comm *comm, ncclResult_t result, const char *call)
+{
+    bool left = false;
+    status_t status = await_thread(comm, result, call, &left);
+    if (left) nccl_abort(comm);
+    return status;
 }
 
 #define TRY_NCCL(comm, function, ...) TRY(nccl_await(comm, function(__VA_ARGS__), #function))
@@ -152,6 +179,7 @@ static uint64_t bytes_sent(const struct comm *comm, const struct comm_call *call
     case COMM_ALL_REDUCE: return 2 * (world - 1) * call->count * 4 / world;
     case COMM_GATHER: return comm->rank != call->root ? call->count * 4 : 0;
     case COMM_BROADCAST: return comm->rank == call->root ? call->count : 0;
+    case COMM_SHIFT: /* see dispatch */
     case COMM_BARRIER: break;
     }
     return 0;
@@ -233,18 +261,14 @@ static status_t reduce_scatter(struct nccl_comm *comm, struct cuda_lane *lane,
     if (call->dtype != DTYPE_BF16) {
         TRY_NCCL(comm, ncclReduceScatter, call->in, call->out, call->count, ncclFloat, ncclSum,
                  comm->handle, lane->stream);
-        int error = call->scale != 1
-                        ? cuda_scale(&launch, call->count, call->out, call->out, call->scale)
-                        : 0;
-        return cuda_status((cudaError_t)error, "scaling a sum");
+        return NULL;
     }
     size_t all = call->count * (size_t)comm->base.world;
     int error = cuda_pack_bf16(&launch, all, (float *)call->in);
     TRY(cuda_status((cudaError_t)error, "rounding to bf16"));
     TRY(exchange_parts(comm, lane, call));
     const uint16_t *parts = (const uint16_t *)(const void *)call->in + all;
-    error =
-        cuda_sum_parts_bf16(&launch, call->count, call->out, parts, comm->base.world, call->scale);
+    error = cuda_sum_parts_bf16(&launch, call->count, call->out, parts, comm->base.world);
     return cuda_status((cudaError_t)error, "adding parts");
 }
 
@@ -257,9 +281,7 @@ static status_t all_reduce(struct nccl_comm *comm, struct cuda_lane *lane,
     TRY(cuda_status((cudaError_t)error, "rounding to bf16"));
     TRY_NCCL(comm, ncclAllReduce, call->out, call->out, call->count, ncclFloat, ncclSum,
              comm->handle, lane->stream);
-    if (call->scale != 1)
-        error = cuda_scale(&launch, call->count, call->out, call->out, call->scale);
-    return cuda_status((cudaError_t)error, "scaling a sum");
+    return NULL;
 }
 
 static status_t gather(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
@@ -289,6 +311,7 @@ static status_t dispatch(struct nccl_comm *comm, struct cuda_lane *lane,
         TRY_NCCL(comm, ncclAllReduce, lane->norm_parts, lane->norm_parts, 1, ncclFloat, ncclSum,
                  comm->handle, lane->stream);
         return NULL;
+    case COMM_SHIFT: return status_new(STATUS_UNIMPLEMENTED, "NCCL's groups do not shift");
     }
     return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
 }
@@ -430,7 +453,9 @@ static void free_comm(struct comm *base)
     status_free(cuda_use(comm->device));
     /* Destroying waits for the peers; a group that quit must not. */
     if (comm->handle != NULL && !atomic_load(&comm->quit)) {
-        status_t status = nccl_await(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize");
+        bool left = false; /* aborted below, without the rest of its group */
+        status_t status =
+            await_thread(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize", &left);
         if (status == NULL) {
             ncclCommDestroy(comm->handle);
             comm->handle = NULL;
@@ -483,6 +508,7 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
 static const struct comm_table table = {.name = "nccl",
                                         .enqueue = enqueue,
                                         .repeatable = true,
+                                        .unscaled = true,
                                         .quit = quit,
                                         .free = free_comm,
                                         .register_memory = nccl_register_memory,

@@ -62,6 +62,7 @@ static struct shape shape_of(const struct staged_comm *comm, const struct comm_c
         return (struct shape){1, call->rounded ? dtype_size(DTYPE_BF16) : real, world,
                               low ? dtype_size(DTYPE_BF16) : real, false};
     case COMM_GATHER: return (struct shape){1, real, world, real, false};
+    case COMM_SHIFT: return (struct shape){1, real, 1, real, false};
     case COMM_REDUCE_SCATTER: return (struct shape){world, real, 1, real, false};
     case COMM_ALL_REDUCE: return (struct shape){1, real, 1, real, true};
     case COMM_BROADCAST: return (struct shape){1, 1, 1, 1, true};

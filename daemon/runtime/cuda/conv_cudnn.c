@@ -1,8 +1,7 @@
 /*
- * Convolutions by cuDNN: the first algorithm in its own ranking that is deterministic and whose
- * scratch memory is bounded. f32 stays f32 unless tf32 is allowed. Biases and activations are
- * separate passes of ours; in bf16, a convolution with a bias, which would be rounded twice, and
- * the gradient of a weight, which is f32, use our kernel.
+ * Convolutions on f32 by cuDNN's older interface, whose math type keeps f32 from being rounded to
+ * tf32: the first algorithm in its own ranking that is deterministic and whose scratch memory is
+ * bounded. Biases and activations are separate passes of ours. On bf16: conv_bfloat16.c.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -29,15 +28,10 @@ struct cudnn_conv {
     size_t scratch;
 };
 
-static cudnnDataType_t data_type(enum dtype dtype)
-{
-    return dtype == DTYPE_BF16 ? CUDNN_DATA_BFLOAT16 : CUDNN_DATA_FLOAT;
-}
-
 static status_t describe_tensor(cudnnTensorDescriptor_t *tensor, const struct tensor_type *type)
 {
     TRY_DNN(cudnnCreateTensorDescriptor, tensor);
-    TRY_DNN(cudnnSetTensor4dDescriptor, *tensor, CUDNN_TENSOR_NCHW, data_type(type->dtype),
+    TRY_DNN(cudnnSetTensor4dDescriptor, *tensor, CUDNN_TENSOR_NCHW, CUDNN_DATA_FLOAT,
             (int)type->dims[0], (int)type->dims[1], (int)type->dims[2], (int)type->dims[3]);
     return NULL;
 }
@@ -51,14 +45,14 @@ static status_t describe(struct cudnn_conv *conv, bool tf32, const struct tensor
     TRY(describe_tensor(&conv->x, x));
     TRY(describe_tensor(&conv->y, y));
     TRY_DNN(cudnnCreateFilterDescriptor, &conv->weight);
-    TRY_DNN(cudnnSetFilter4dDescriptor, conv->weight, data_type(weight->dtype), CUDNN_TENSOR_NCHW,
+    TRY_DNN(cudnnSetFilter4dDescriptor, conv->weight, CUDNN_DATA_FLOAT, CUDNN_TENSOR_NCHW,
             (int)weight->dims[0], (int)weight->dims[1], (int)weight->dims[2], (int)weight->dims[3]);
     TRY_DNN(cudnnCreateConvolutionDescriptor, &conv->conv);
     TRY_DNN(cudnnSetConvolution2dDescriptor, conv->conv, (int)padding[0], (int)padding[1],
             (int)stride[0], (int)stride[1], (int)dilation[0], (int)dilation[1],
             CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
     TRY_DNN(cudnnSetConvolutionGroupCount, conv->conv, (int)desc->attrs.conv.groups);
-    conv->exact = x->dtype == DTYPE_F32 && !tf32;
+    conv->exact = !tf32;
     TRY_DNN(cudnnSetConvolutionMathType, conv->conv,
             conv->exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
     return NULL;
@@ -166,7 +160,7 @@ static status_t prepare(struct cudnn_conv *conv, struct cuda_device *device)
     const struct op_desc *desc = &conv->base.op.desc;
     bool activates = desc->attrs.conv.activation != ACTIVATION_NONE;
     if (desc->kind == OP_CONV2D && desc->accumulate[0] && (activates || desc->input_present[2]))
-        return status_new(STATUS_UNIMPLEMENTED, "adds what it activates");
+        return status_new(STATUS_UNIMPLEMENTED, "it adds to existing values");
     TRY(cuda_dnn_open(device));
     conv->dnn = device->dnn;
     if (desc->kind == OP_CONV2D)
@@ -182,10 +176,6 @@ static status_t prepare(struct cudnn_conv *conv, struct cuda_device *device)
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared)
 {
-    if (desc->kind == OP_CONV2D_BACKWARD_WEIGHTS && desc->inputs[0].dtype != DTYPE_F32)
-        return status_new(STATUS_UNIMPLEMENTED, "of bf16 to f32");
-    if (desc->kind == OP_CONV2D && desc->inputs[0].dtype != DTYPE_F32 && desc->input_present[2])
-        return status_new(STATUS_UNIMPLEMENTED, "rounds to bf16 before it adds the bias");
     struct cudnn_conv *conv = mem_alloc(sizeof *conv);
     conv->base.op.desc = *desc;
     conv->base.run = run;

@@ -73,8 +73,7 @@ static uint64_t memory_bytes(const struct device *base)
 {
     size_t available = 0, total = 0;
     status_t status = cuda_use(cuda_device(base));
-    if (status == NULL)
-        status = cuda_status(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    if (status == NULL) status = cuda_status(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
     status_free(status);
     return available;
 }
@@ -227,6 +226,7 @@ status_t device_cuda_open(int number, struct device **result)
         .transfer = cuda_lane_transfer,
         .launch = cuda_lane_launch,
         .optimize = cuda_lane_optimize,
+        .round = cuda_lane_round,
         .zero = cuda_lane_zero,
         .add = cuda_lane_add,
         .norm = cuda_lane_norm,

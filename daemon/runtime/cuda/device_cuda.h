@@ -47,7 +47,10 @@ static inline struct cuda_device *cuda_device(const struct device *device)
 /* A part of pinned memory, used by a copy until its event has fired. */
 enum { STAGING_PARTS = 2, STAGING_BYTES = 4 << 20 };
 /* All pinned memory of a lane: those, one for copies to the host, and one for its progress. */
-enum { PROGRESS_BYTES = 64, LANE_HOST_BYTES = (STAGING_PARTS + 1) * STAGING_BYTES + PROGRESS_BYTES };
+enum {
+    PROGRESS_BYTES = 64,
+    LANE_HOST_BYTES = (STAGING_PARTS + 1) * STAGING_BYTES + PROGRESS_BYTES
+};
 
 /* A copy to host memory, held in pinned memory until the lane is waited for. */
 struct cuda_arrival {
@@ -181,8 +184,8 @@ bool cuda_does_enqueue(const struct cuda_lane *lane);
 /* Where a captured kernel will find the value: for cuda_launch.live. NULL outside of passes. */
 status_t cuda_take_value(struct cuda_lane *lane, const void *value, size_t bytes,
                          const void **live) FSDPD_MUST_USE;
-/* The same for the step, which all ops share. */
-const void *cuda_take_step(struct cuda_lane *lane, uint64_t step);
+/* The same for struct cuda_live, which all ops share. */
+const struct cuda_live *cuda_take_live(struct cuda_lane *lane, const struct kernel_call *call);
 /* In a pass: a copy from host memory. */
 status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from,
                         uint64_t bytes) FSDPD_MUST_USE;
@@ -194,8 +197,10 @@ void cuda_drop_recordings(struct cuda_device *device, const void *group);
 
 /* step_cuda.c */
 status_t cuda_lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                            float *param, const float *grad, float *const *slots,
+                            float *param, uint16_t *rounded, const float *grad, float *const *slots,
                             const float *stats, bool gated) FSDPD_MUST_USE;
+status_t cuda_lane_round(struct lane_queue *lane, size_t n, uint16_t *to,
+                         const float *from) FSDPD_MUST_USE;
 status_t cuda_lane_add(struct lane_queue *lane, size_t n, float *to,
                        const float *from) FSDPD_MUST_USE;
 status_t cuda_lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
@@ -210,14 +215,16 @@ void cuda_unprepare(void *prepared);
 status_t cuda_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                           const struct kernel_call *call) FSDPD_MUST_USE;
 
-/* linear_cuda.c, head_cuda.c, conv_cudnn.c: ops that use a library. */
+/* linear_cuda.c, head_cuda.c, conv_cudnn.c, conv_bfloat16.c: ops that use a library. */
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
                              struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
-/* UNIMPLEMENTED for ops that cuDNN does not support. */
+/* UNIMPLEMENTED, with the reason, for ops that cuDNN does not support; the second is for bf16. */
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
+status_t cuda_conv_bfloat16_prepare(struct cuda_device *device, const struct op_desc *desc,
+                                    struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
 void cuda_dnn_close(void *dnn);                                    /* accepts NULL */
 

@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "runtime/cuda/dnn_graph.h"
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-/* The alignment for cuDNN's 16-byte vectors, which every operand of an arena has. */
-enum { ALIGNMENT = 16, FIRST_INSIDE = 1000, ENGINES_MAX = 16, NOTES_MAX = 16 };
+enum { FIRST_INSIDE = 1000, ENGINES_MAX = 16, NOTES_MAX = 16 };
 
 /* ---- descriptors ---- */
 
@@ -76,7 +76,7 @@ static dnn_tensor add_tensor(struct dnn_graph *graph, int64_t id, cudnnDataType_
                              enum dnn_place place, const struct dnn_shape *shape)
 {
     dnn_tensor tensor = create(graph, CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-    int64_t alignment = ALIGNMENT;
+    int64_t alignment = DNN_ALIGNMENT;
     bool inside = place == DNN_INSIDE, value = place == DNN_VALUE;
     set(graph, tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &id);
     set(graph, tensor, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
@@ -181,6 +181,62 @@ dnn_tensor dnn_reduction(struct dnn_graph *graph, cudnnReduceTensorOp_t operatio
     return result;
 }
 
+#define CONVOLUTION(type, prefix, first, second, third)                                            \
+    {                                                                                              \
+        CUDNN_BACKEND_OPERATION_CONVOLUTION_##type##_DESCRIPTOR,                                   \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_CONV_DESC,                                 \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_ALPHA,                                     \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_BETA,                                      \
+        {                                                                                          \
+            CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##first,                                   \
+                CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##second,                              \
+                CUDNN_ATTR_OPERATION_CONVOLUTION_##prefix##_##third                                \
+        }                                                                                          \
+    }
+
+/* The names that each kind has for the same attributes; operands are x, the weight and y. */
+static const struct {
+    cudnnBackendDescriptorType_t type;
+    cudnnBackendAttributeName_t window, alpha, beta, operands[3];
+} convolutions[] = {
+    [DNN_CONVOLUTION] = CONVOLUTION(FORWARD, FORWARD, X, W, Y),
+    [DNN_CONVOLUTION_DATA] = CONVOLUTION(BACKWARD_DATA, BWD_DATA, DX, W, DY),
+    [DNN_CONVOLUTION_WEIGHTS] = CONVOLUTION(BACKWARD_FILTER, BWD_FILTER, X, DW, DY),
+};
+
+static cudnnBackendDescriptor_t describe_window(struct dnn_graph *graph,
+                                                const struct dnn_window *window)
+{
+    cudnnDataType_t type = CUDNN_DATA_FLOAT;
+    cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
+    int64_t dims = 2;
+    cudnnBackendDescriptor_t made = create(graph, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, &mode);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, &dims);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, window->padding);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, window->padding);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, window->stride);
+    set(graph, made, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, window->dilation);
+    finalize(graph, made);
+    return made;
+}
+
+void dnn_convolution(struct dnn_graph *graph, enum dnn_convolution kind,
+                     const struct dnn_window *window, bool add, dnn_tensor x, dnn_tensor weight,
+                     dnn_tensor y)
+{
+    const float alpha = 1, beta = add ? 1 : 0;
+    const dnn_tensor operands[3] = {x, weight, y};
+    cudnnBackendDescriptor_t described = describe_window(graph, window);
+    cudnnBackendDescriptor_t made = create(graph, convolutions[kind].type);
+    link_to(graph, made, convolutions[kind].window, described);
+    for (int i = 0; i < 3; i++) link_to(graph, made, convolutions[kind].operands[i], operands[i]);
+    set(graph, made, convolutions[kind].alpha, CUDNN_TYPE_FLOAT, 1, &alpha);
+    set(graph, made, convolutions[kind].beta, CUDNN_TYPE_FLOAT, 1, &beta);
+    add_operation(graph, made);
+}
+
 dnn_tensor dnn_reshape(struct dnn_graph *graph, dnn_tensor a, dnn_tensor result)
 {
     cudnnBackendDescriptor_t made = create(graph, CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
@@ -224,11 +280,23 @@ static void get(struct dnn_graph *graph, cudnnBackendDescriptor_t descriptor,
                "cudnnBackendGetAttribute");
 }
 
-/* An engine that adds by atomic operations produces other bits in every run. cuDNN 9.19 notes that
- * of convolutions' engines; of attention's it notes nothing, and the form of the graph decides
- * (attention_graph.c). Tests on a GPU run the gradient twice and compare the bits. */
-static bool is_deterministic(struct dnn_graph *graph, cudnnBackendDescriptor_t config,
-                             int64_t *number)
+/* What an engine may note about its results for which it is refused. One that adds by atomic
+ * operations produces other bits in every run: cuDNN 9.19 notes that of convolutions' engines; of
+ * attention's it notes nothing, and the form of the graph decides (attention_graph.c). Tests on a
+ * GPU run the gradient twice and compare the bits. The others lose digits of sums. */
+static const struct {
+    cudnnBackendNumericalNote_t note;
+    const char *what;
+} unwanted[] = {
+    {CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC, "is not deterministic"},
+    {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, "sums in less than f32"},
+    {CUDNN_NUMERICAL_NOTE_FFT, "sums by Fourier transforms"},
+    {CUDNN_NUMERICAL_NOTE_WINOGRAD, "sums by Winograd's transform"},
+};
+
+/* Why an engine is refused; NULL if it is not, or after an error. */
+static const char *refusal_of(struct dnn_graph *graph, cudnnBackendDescriptor_t config,
+                              int64_t *number)
 {
     cudnnBackendDescriptor_t engine = create(graph, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
     cudnnBackendNumericalNote_t notes[NOTES_MAX];
@@ -238,10 +306,11 @@ static bool is_deterministic(struct dnn_graph *graph, cudnnBackendDescriptor_t c
     get(graph, engine, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &count, number);
     get(graph, engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, NOTES_MAX,
         &count, notes);
-    if (graph->error != NULL) return false;
+    if (graph->error != NULL) return NULL;
     for (int64_t i = 0; i < count && i < NOTES_MAX; i++)
-        if (notes[i] == CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) return false;
-    return true;
+        for (size_t u = 0; u < COUNT_OF(unwanted); u++)
+            if (notes[i] == unwanted[u].note) return unwanted[u].what;
+    return NULL;
 }
 
 /* For one configuration; refusing it is not an error of the graph. */
@@ -250,9 +319,9 @@ static status_t try_plan(struct dnn_graph *graph, cudnnBackendDescriptor_t prope
                          struct dnn_plan *plan)
 {
     int64_t count = 0;
-    bool same = is_deterministic(graph, config, &plan->engine);
+    const char *unwanted_for = refusal_of(graph, config, &plan->engine);
     plan->descriptor = create(graph, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-    if (same) {
+    if (unwanted_for == NULL) {
         link_to(graph, plan->descriptor, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config);
         link_to(graph, plan->descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, properties);
         finalize(graph, plan->descriptor);
@@ -262,9 +331,9 @@ static status_t try_plan(struct dnn_graph *graph, cudnnBackendDescriptor_t prope
     status_t refused = graph->error;
     graph->error = NULL;
     if (refused != NULL) return refused;
-    if (!same)
-        return status_new(STATUS_UNIMPLEMENTED, "engine %lld is not deterministic",
-                          (long long)plan->engine);
+    if (unwanted_for != NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "engine %lld %s", (long long)plan->engine,
+                          unwanted_for);
     if (plan->workspace_bytes <= most_workspace) return NULL;
     return status_new(STATUS_UNIMPLEMENTED, "engine %lld needs %lld bytes of scratch memory",
                       (long long)plan->engine, (long long)plan->workspace_bytes);

@@ -1,7 +1,8 @@
 /*
  * Graphs of cuDNN's operations, made through its backend C API (cudnn_graph.h): tensors, the
  * operations between them, and the execution plan of the first engine in cuDNN's own ranking that
- * supports the graph, is deterministic, and stays within the limit on scratch memory.
+ * supports the graph, is deterministic, sums in full precision, and stays within the limit on
+ * scratch memory.
  *
  * The first error is kept, and later calls do nothing, so a graph can be written like a formula. A
  * graph is finished for a device by its properties, not by a handle: so it can be for a device that
@@ -26,7 +27,8 @@ status_t dnn_status(cudnnStatus_t status, const char *call) FSDPD_MUST_USE;
 
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
-enum { DNN_DIMS = 4, DNN_OPERATIONS_MAX = 40 };
+/* Operands begin at multiples of DNN_ALIGNMENT, for cuDNN's 16-byte vectors. */
+enum { DNN_DIMS = 4, DNN_OPERATIONS_MAX = 40, DNN_ALIGNMENT = 16 };
 
 enum dnn_place {
     DNN_OPERAND, /* the caller's memory, of the device */
@@ -39,6 +41,14 @@ struct dnn_shape {
 };
 
 typedef cudnnBackendDescriptor_t dnn_tensor; /* NULL after an error */
+
+/* Which of a convolution's tensors an operation computes from the other two. */
+enum dnn_convolution { DNN_CONVOLUTION, DNN_CONVOLUTION_DATA, DNN_CONVOLUTION_WEIGHTS };
+
+/* By rows and columns. */
+struct dnn_window {
+    int64_t padding[2], stride[2], dilation[2];
+};
 
 struct dnn_graph {
     cudnnBackendDescriptor_t *owned;
@@ -73,6 +83,11 @@ dnn_tensor dnn_matmul(struct dnn_graph *graph, dnn_tensor a, dnn_tensor b, dnn_t
 /* Along the dimensions that are 1 in `result`. */
 dnn_tensor dnn_reduction(struct dnn_graph *graph, cudnnReduceTensorOp_t operation, dnn_tensor a,
                          dnn_tensor result);
+/* Computes the output y (samples, channels, rows, columns), or the gradient x or weight, and with
+ * `add` adds it to the values there; in f32. The number of groups follows from the shapes. */
+void dnn_convolution(struct dnn_graph *graph, enum dnn_convolution kind,
+                     const struct dnn_window *window, bool add, dnn_tensor x, dnn_tensor weight,
+                     dnn_tensor y);
 /* The same elements as another shape. */
 dnn_tensor dnn_reshape(struct dnn_graph *graph, dnn_tensor a, dnn_tensor result);
 

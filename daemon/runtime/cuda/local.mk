@@ -4,7 +4,9 @@ CUDA_MODULE = \
   %D%/attention_graph.c %D%/attention_graph.h \
   %D%/comm_nccl.c %D%/comm_nccl.h \
   %D%/comm_staged.c \
+  %D%/conv_bfloat16.c \
   %D%/conv_cudnn.c \
+  %D%/conv_graph.c %D%/conv_graph.h \
   %D%/device_cuda.c %D%/device_cuda.h \
   %D%/dnn_graph.c %D%/dnn_graph.h \
   %D%/dnn_handle.c \
@@ -18,7 +20,7 @@ CUDA_MODULE = \
   %D%/recording.c \
   %D%/registration_nccl.c \
   %D%/step_cuda.c
-EXTRA_DIST += $(CUDA_MODULE) tests/golden/cudnn-plans.txt
+EXTRA_DIST += $(CUDA_MODULE) tests/golden/cudnn-convolutions.txt tests/golden/cudnn-plans.txt
 
 if HAVE_CUDA
 backenddir = $(pkglibdir)
@@ -45,7 +47,8 @@ stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/graph_stub.cc \
-  tests/emulation/cublas_stub.cc tests/emulation/nccl_memory_stub.cc \
+  tests/emulation/cublas_stub.cc tests/emulation/memory_stub.cc tests/emulation/memory_stub.h \
+  tests/emulation/nccl_memory_stub.cc \
   tests/emulation/nccl_memory_stub.h tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/progress.c %D%/recording.c \
@@ -56,8 +59,8 @@ tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
 # And one of cuDNN: its backend for attention, and convolutions.
 check_LIBRARIES += tests/emulation/libcudnn_stub.a
-cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/conv_cudnn.c %D%/dnn_graph.c \
-  %D%/dnn_handle.c
+cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/conv_bfloat16.c %D%/conv_cudnn.c \
+  %D%/conv_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
 tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc \
   tests/emulation/cudnn_conv_stub.cc $(cudnn_sources)
 tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
@@ -117,6 +120,15 @@ tests_engine_test_cuda_attention_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_engine_test_cuda_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_attention_LDADD = $(stub_libs)
 
+# Convolutions by cuDNN, over the same stub.
+check_PROGRAMS += tests/engine/test_cuda_conv
+TESTS += tests/engine/test_cuda_conv
+tests_engine_test_cuda_conv_SOURCES = tests/engine/test_cuda_conv.c tests/emulation/linked.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_engine_test_cuda_conv_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
+tests_engine_test_cuda_conv_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_conv_LDADD = $(stub_libs)
+
 # Linear layers by cuBLASLt, over its stub.
 check_PROGRAMS += tests/engine/test_cuda_linear
 TESTS += tests/engine/test_cuda_linear
@@ -147,6 +159,27 @@ tests_engine_test_cuda_registered_runs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototy
 tests_engine_test_cuda_registered_runs_LDADD = $(cuda_run_libs)
 EXTRA_tests_engine_test_cuda_registered_runs_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests/engine/test_cuda_registered_runs-test_cuda_registered_runs.$(OBJEXT): $(PROTO_H)
+
+# Global batches, whose dropout is keyed by sample: the CPU's curves.
+check_PROGRAMS += tests/engine/test_cuda_global_batch
+TESTS += tests/engine/test_cuda_global_batch
+tests_engine_test_cuda_global_batch_SOURCES = tests/engine/test_global_batch.c $(cuda_run_sources)
+tests_engine_test_cuda_global_batch_CPPFLAGS = $(cuda_run_flags) -DTEST_CUDA
+tests_engine_test_cuda_global_batch_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_global_batch_LDADD = $(cuda_run_libs)
+EXTRA_tests_engine_test_cuda_global_batch_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+# The launches of a step of GPT-2, counted.
+check_PROGRAMS += tests/engine/test_cuda_launches
+TESTS += tests/engine/test_cuda_launches
+tests_engine_test_cuda_launches_SOURCES = tests/engine/test_cuda_launches.c tests/emulation/linked.c \
+  tests/engine/memory_store.c tests/engine/memory_store.h tests/unit/family_files.c \
+  tests/unit/family_files.h
+tests_engine_test_cuda_launches_CPPFLAGS = $(cuda_run_flags)
+tests_engine_test_cuda_launches_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_launches_LDADD = $(cuda_run_libs)
+EXTRA_DIST += tests/golden/launches-gpt2-16.txt tests/golden/launches-gpt2-64.txt \
+  tests/golden/launches-gpt2-16-world-2.txt
 
 # Op by op, products of matrices among them, through the device.
 check_PROGRAMS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention \
@@ -183,11 +216,11 @@ tests_emulation_libcuda_so_1_SOURCES = tests/emulation/driver_stub.c
 tests_emulation_libcuda_so_1_CFLAGS = $(AM_CFLAGS) -fPIC
 tests_emulation_libcuda_so_1_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-soname,libcuda.so.1
 tests_unit_test_cudnn_graphs_SOURCES = tests/unit/test_cudnn_graphs.c \
-  %D%/attention_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
+  %D%/attention_graph.c %D%/conv_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
 tests_unit_test_cudnn_graphs_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_cudnn_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_unit_test_cudnn_graphs_LDFLAGS = $(AM_LDFLAGS) $(CUDA_RPATH)
-tests_unit_test_cudnn_graphs_LDADD = libbase.a $(CUDNN_LIBS) $(TEST_LIBS)
+tests_unit_test_cudnn_graphs_LDADD = libops.a libbase.a $(CUDNN_LIBS) $(TEST_LIBS)
 endif
 
 # The kernels' tests on the device, for scripts/gpu-check.sh: always built, run on hosts with a GPU.

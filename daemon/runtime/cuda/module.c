@@ -126,6 +126,7 @@ const struct backend_table *fsdpd_backend(void)
     static const struct backend_table table = {.version = BACKEND_VERSION,
                                                .package = PACKAGE_STRING,
                                                .report = report,
+                                               .versions = list_versions,
                                                .open = open_device,
                                                .comm_new = comm_nccl_new,
                                                .comm_staged = comm_staged_new};

@@ -11,7 +11,7 @@ static status_t run_own(struct cuda_prepared *prepared, struct cuda_lane *lane,
                         const struct kernel_call *call)
 {
     struct cuda_launch launch = cuda_launch_of(lane);
-    launch.live = cuda_take_step(lane, call->step);
+    launch.live = cuda_take_live(lane, call);
     int error = prepared->op.run(&prepared->op, call, &launch);
     return cuda_status((cudaError_t)error, "a kernel's launch");
 }
@@ -30,19 +30,10 @@ static status_t prepare_own(const struct op_desc *desc, struct cuda_prepared **p
     return NULL;
 }
 
-static status_t prepare_conv(struct cuda_device *device, const struct op_desc *desc,
-                             struct cuda_prepared **prepared)
+/* By our kernel, since the library refused. */
+static status_t prepare_refused(struct cuda_device *device, const struct op_desc *desc,
+                                status_t refused, struct cuda_prepared **prepared)
 {
-    status_t status = cuda_conv_prepare(device, desc, prepared);
-    if (status_code(status) != STATUS_UNIMPLEMENTED) return status;
-    status_free(status);
-    return prepare_own(desc, prepared);
-}
-
-static status_t prepare_attention(struct cuda_device *device, const struct op_desc *desc,
-                                  struct cuda_prepared **prepared)
-{
-    status_t refused = cuda_attention_prepare(device, desc, prepared);
     if (status_code(refused) != STATUS_UNIMPLEMENTED) return refused;
     status_t status = prepare_own(desc, prepared);
     if (status == NULL)
@@ -50,6 +41,24 @@ static status_t prepare_attention(struct cuda_device *device, const struct op_de
                   status_message(refused));
     status_free(refused);
     return status;
+}
+
+static status_t prepare_conv(struct cuda_device *device, const struct op_desc *desc,
+                             struct cuda_prepared **prepared)
+{
+    status_t refused = cuda_is_switched("FSDPD_CUDA_CONV", "own")
+                           ? status_new(STATUS_UNIMPLEMENTED, "FSDPD_CUDA_CONV is \"own\"")
+                       : desc->inputs[0].dtype == DTYPE_BF16
+                           ? cuda_conv_bfloat16_prepare(device, desc, prepared)
+                           : cuda_conv_prepare(device, desc, prepared);
+    return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
+}
+
+static status_t prepare_attention(struct cuda_device *device, const struct op_desc *desc,
+                                  struct cuda_prepared **prepared)
+{
+    status_t refused = cuda_attention_prepare(device, desc, prepared);
+    return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
 }
 
 static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -96,7 +105,7 @@ status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, i
     struct cuda_lane *lane = cuda_lane(base);
     struct cuda_prepared *prepared = graph->prepared[op];
     if (prepared == NULL) return NULL; /* a view */
-    cuda_take_step(lane, call->step);
+    cuda_take_live(lane, call);
     if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     status_t status = prepared->run(prepared, lane, call);

@@ -32,7 +32,7 @@ struct cuda_recording {
     int lane_count;
     enum recording_pass pass;
     struct block values, copies;
-    char *live;            /* the values on the device; the step comes first */
+    char *live;            /* the values on the device; struct cuda_live comes first */
     cudaGraphExec_t graph; /* NULL before it was captured; changes under the device's lock */
     bool dropped;
     const void *group; /* whose collectives it contains; NULL: none */
@@ -74,12 +74,13 @@ status_t cuda_take_value(struct cuda_lane *lane, const void *value, size_t bytes
     return NULL;
 }
 
-const void *cuda_take_step(struct cuda_lane *lane, uint64_t step)
+const struct cuda_live *cuda_take_live(struct cuda_lane *lane, const struct kernel_call *call)
 {
     struct cuda_recording *recording = lane->recording;
+    const struct cuda_live live = {call->step, call->first_sample};
     if (recording == NULL) return NULL;
-    if (recording->pass == RECORDING_REPLAY) memcpy(recording->values.host, &step, sizeof step);
-    return recording->live;
+    if (recording->pass == RECORDING_REPLAY) memcpy(recording->values.host, &live, sizeof live);
+    return (const struct cuda_live *)recording->live;
 }
 
 status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
@@ -252,7 +253,7 @@ static status_t end_capture(struct cuda_recording *recording, status_t walked)
 static void enter(struct cuda_recording *recording, enum recording_pass pass)
 {
     recording->pass = pass;
-    recording->values.used = ALIGNMENT; /* the step's place */
+    recording->values.used = ALIGNMENT; /* the place of struct cuda_live */
     recording->copies.used = 0;
     for (int i = 0; i < recording->lane_count; i++) {
         recording->lanes[i]->recording = recording;

@@ -28,13 +28,13 @@ static void prepare_arguments(const struct optimizer_step *step, union arguments
 }
 
 static int optimize(const struct cuda_launch *launch, enum optimizer_kind kind,
-                    const union arguments *args, size_t n, float *param, const float *grad,
-                    float *const *slots, const struct cuda_gate_in *gate)
+                    const union arguments *args, size_t n, float *param, uint16_t *copy,
+                    const float *grad, float *const *slots, const struct cuda_gate_in *gate)
 {
     switch (kind) {
 #define RUN(KIND, name, kernel, count, ...)                                                        \
     case OPTIMIZER_##KIND:                                                                         \
-        return cuda_##kernel(launch, n, param, grad, __VA_ARGS__, &args->kernel, gate);
+        return cuda_##kernel(launch, n, param, copy, grad, __VA_ARGS__, &args->kernel, gate);
         OPTIMIZERS(RUN)
 #undef RUN
     case OPTIMIZER_COUNT: break;
@@ -43,7 +43,7 @@ static int optimize(const struct cuda_launch *launch, enum optimizer_kind kind,
 }
 
 status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step *step, size_t n,
-                            float *param, const float *grad, float *const *slots,
+                            float *param, uint16_t *rounded, const float *grad, float *const *slots,
                             const float *stats, bool gated)
 {
     struct cuda_lane *lane = cuda_lane(base);
@@ -59,8 +59,17 @@ status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step
     if (gated)
         in = (struct cuda_gate_in){.skipped = stats + PLAN_STAT_SKIPPED,
                                    .scale = stats + PLAN_STAT_SCALE};
-    int error = optimize(&launch, step->kind, &args, n, param, grad, slots, &in);
+    int error = optimize(&launch, step->kind, &args, n, param, rounded, grad, slots, &in);
     return cuda_enqueued(lane, error, "the optimizer");
+}
+
+status_t cuda_lane_round(struct lane_queue *base, size_t n, uint16_t *to, const float *from)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    if (n == 0 || !cuda_does_enqueue(lane)) return NULL;
+    TRY(cuda_enqueue(lane));
+    struct cuda_launch launch = cuda_launch_of(lane);
+    return cuda_enqueued(lane, cuda_f32_to_bf16(&launch, n, to, from), "a rounding");
 }
 
 status_t cuda_lane_add(struct lane_queue *base, size_t n, float *to, const float *from)

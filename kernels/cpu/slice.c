@@ -1,6 +1,7 @@
 /*
- * Some of a tensor's columns, and their gradient: rows are copied, split into one range of them per
- * thread. bf16 is only converted where two numbers are added.
+ * Some places of a tensor's dimension, and their gradient. Whatever is behind that dimension
+ * belongs to its places, so a tensor is rows of them, which are copied, split into one range of
+ * rows per thread. bf16 is only converted where two numbers are added.
  */
 #include <string.h>
 
@@ -9,16 +10,16 @@
 
 enum { BLOCK = 512 };
 
-struct columns_job {
+struct slice_job {
     const struct op_desc *desc;
     const struct kernel_call *call;
-    size_t whole, part, start; /* columns */
+    size_t whole, part, start; /* elements of a row */
     size_t size;               /* bytes of an element */
 };
 
-static void narrow_part(const void *argument, size_t begin, size_t end)
+static void forward_part(const void *argument, size_t begin, size_t end)
 {
-    const struct columns_job *job = argument;
+    const struct slice_job *job = argument;
     for (size_t row = begin; row < end; row++) {
         const char *x =
             (const char *)job->call->inputs[0] + (row * job->whole + job->start) * job->size;
@@ -46,7 +47,7 @@ static void add_bf16(size_t n, uint16_t *to, const uint16_t *from)
 
 static void backward_part(const void *argument, size_t begin, size_t end)
 {
-    const struct columns_job *job = argument;
+    const struct slice_job *job = argument;
     const struct cpu_loops *loops = cpu_loops_get();
     bool has_other = job->desc->input_present[1], add = job->desc->accumulate[0];
     size_t bytes = job->whole * job->size;
@@ -65,26 +66,27 @@ static void backward_part(const void *argument, size_t begin, size_t end)
     }
 }
 
-static status_t run_columns(const struct kernel *kernel, const struct kernel_call *call)
+static status_t run_slice(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct op_desc *desc = &kernel->desc;
-    bool forward = desc->kind == OP_NARROW;
+    bool forward = desc->kind == OP_SLICE;
     const struct tensor_type *whole = forward ? &desc->inputs[0] : &desc->outputs[0];
     const struct tensor_type *part = forward ? &desc->outputs[0] : &desc->inputs[0];
-    struct columns_job job = {desc,
-                              call,
-                              (size_t)kernel_columns(whole),
-                              (size_t)kernel_columns(part),
-                              (size_t)desc->attrs.narrow.start,
-                              dtype_size(whole->dtype)};
+    struct op_dim view = op_dim_of(whole, desc->attrs.slice.dim);
+    struct slice_job job = {desc,
+                            call,
+                            (size_t)(view.count * view.inner),
+                            (size_t)(tensor_element_count(part) / view.outer),
+                            (size_t)(desc->attrs.slice.start * view.inner),
+                            dtype_size(whole->dtype)};
     size_t width = forward ? job.part : job.whole, grain = (CPU_GRAIN + width - 1) / width;
-    cpu_parallel(kernel->threads, (size_t)kernel_rows(whole), grain,
-                 forward ? narrow_part : backward_part, &job);
+    cpu_parallel(kernel->threads, (size_t)view.outer, grain, forward ? forward_part : backward_part,
+                 &job);
     return NULL;
 }
 
-status_t cpu_prepare_columns(struct kernel *kernel)
+status_t cpu_prepare_slice(struct kernel *kernel)
 {
-    kernel->run = run_columns;
+    kernel->run = run_slice;
     return NULL;
 }

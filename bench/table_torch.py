@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""PyTorch's side of bench/table.sh: trains one model in one way, as its users would write it, and prints
+the seconds of each step and the peak resident set of the first process as JSON. Batches lie ready in
+memory. Attention is scaled_dot_product_attention, and the optimizer PyTorch's fused one."""
+
+import argparse
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import time
+
+os.environ["OMP_NUM_THREADS"] = "1"
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [here, os.path.join(here, "../tests/parity")]
+import reference
+import table_models
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch.nn import functional as F
+
+SIDE = 2048  # of the matrices that measure the product rate
+
+
+def resident_peak():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+
+def build(name, batch):
+    """The model, a function from model and batch to its loss, a batch drawn, and the optimizer."""
+    model = table_models.MODELS[name]
+    if model is None:
+        images, labels = torch.randn(batch, 1, 28, 28), torch.randint(10, (batch,))
+        return (reference.Net(), lambda net: F.nll_loss(net(images), labels, reduction="mean"),
+                lambda parameters: torch.optim.Adadelta(parameters, lr=1.0))
+    import transformers
+    net = getattr(transformers, model.architecture)(
+        transformers.AutoConfig.for_model(**model.config))
+    net.train()
+    if model.kind == table_models.IMAGES:
+        inputs = {"pixel_values": torch.randn(batch, 3, model.side, model.side),
+                  "labels": torch.randint(10, (batch,))}
+    else:
+        tokens = torch.randint(model.config["vocab_size"], (batch, model.context))
+        inputs = {"input_ids": tokens, "labels": tokens}
+        if model.kind == table_models.MASKED:
+            inputs["labels"] = torch.where(torch.rand(tokens.shape) < 0.15, tokens, -100)
+    return (net, lambda net: net(**inputs).loss,
+            lambda parameters: torch.optim.AdamW(parameters, lr=1e-4, fused=True))
+
+
+def shard(net, dtype):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    options = {"mesh": init_device_mesh("cpu", (dist.get_world_size(),))}
+    if dtype == "bf16":
+        options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
+                                                    reduce_dtype=torch.float32)
+    for module in net.modules():
+        if isinstance(module, torch.nn.ModuleList):
+            for block in module:
+                fully_shard(block, **options)
+    return fully_shard(net, **options)
+
+
+def train(rank, options, results):
+    torch.set_num_threads(1)
+    world = options.processes
+    if world > 1:
+        dist.init_process_group("gloo", init_method=f"file://{results}.join", rank=rank,
+                                world_size=world)
+    torch.manual_seed(1)
+    batch = table_models.MODELS[options.model].batch if table_models.MODELS[options.model] else \
+        table_models.MNIST_BATCH
+    net, loss_of, optimizer_of = build(options.model, batch // world)
+    cast = contextlib.nullcontext()
+    if options.dtype == "bf16" and options.way != "fsdp2":
+        cast = torch.autocast("cpu", torch.bfloat16)
+    if options.way == "compiled":
+        net = torch.compile(net)
+    elif options.way == "ddp":
+        net = torch.nn.parallel.DistributedDataParallel(net)
+    elif options.way == "fsdp2":
+        net = shard(net, options.dtype)
+    optimizer = optimizer_of(net.parameters())
+    seconds, loss = [], None
+    for _ in range(options.steps):
+        started = time.perf_counter()
+        optimizer.zero_grad(set_to_none=True)
+        with cast:
+            loss = loss_of(net)
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        seconds.append(time.perf_counter() - started)
+    if rank == 0:
+        with open(results, "w") as file:
+            json.dump({"version": torch.__version__, "seconds": seconds, "loss": loss.item(),
+                       "resident": resident_peak()}, file)
+    if world > 1:
+        dist.destroy_process_group()
+
+
+def product_rate(dtype):
+    """Floating-point operations per second of one thread in large products: the best of ten."""
+    torch.set_num_threads(1)
+    a = torch.randn(SIDE, SIDE, dtype={"f32": torch.float32, "bf16": torch.bfloat16}[dtype])
+    best = float("inf")
+    for _ in range(10):
+        started = time.perf_counter()
+        torch.mm(a, a)
+        best = min(best, time.perf_counter() - started)
+    return 2 * SIDE**3 / best
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--model", choices=sorted(table_models.MODELS))
+    parser.add_argument("--dtype", choices=("f32", "bf16"), required=True)
+    parser.add_argument("--way", choices=("rate", "eager", "compiled", "ddp", "fsdp2"), required=True)
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=10)
+    options = parser.parse_args()
+    if options.way == "rate":
+        json.dump({"rate": product_rate(options.dtype)}, sys.stdout)
+        return
+    with tempfile.TemporaryDirectory() as work:
+        results = os.path.join(work, "results")
+        if options.processes == 1:
+            train(0, options, results)
+        else:
+            multiprocessing.spawn(train, (options, results), nprocs=options.processes)
+        with open(results) as file:
+            sys.stdout.write(file.read())
+
+
+if __name__ == "__main__":
+    main()

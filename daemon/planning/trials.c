@@ -1,0 +1,158 @@
+/* What fsdp.tune tries; see trials.h. No state; any thread. */
+#include "planning/trials.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "planning/choose.h"
+#include "planning/message.h"
+#include "planning/search.h"
+#include "train/outside.h"
+#include "train/tune_schedule.h"
+
+enum {
+    OTHERS = 2, /* that are tried beside the job's own */
+    OPTIONS_MAX = 64
+};
+
+/* Units that are expected to take longer than this many times the fastest are not worth a trial. */
+static const double HOPELESS = 1.5;
+
+struct trial {
+    int option; /* of DIMENSION_UNITS; -1: the job's own */
+    int units;
+    double seconds;
+    uint64_t peak;
+};
+
+static status_t evaluate(struct advisor *advisor, struct train_session *session,
+                         const struct train_job *job, struct trial *trial)
+{
+    struct unit_set *units;
+    struct plan *plan;
+    struct plan_estimate estimate;
+    TRY(train_session_sketch(session, job, &units, &plan));
+    search_estimate(plan, &advisor->profile->rates, &estimate);
+    trial->units = units->unit_count;
+    trial->seconds = plan_message_round(estimate.step_seconds);
+    trial->peak = plan->peak_bytes;
+    plan_free(plan);
+    units_free(units);
+    return NULL;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct trial *x = a, *y = b;
+    if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
+    if (x->peak != y->peak) return x->peak < y->peak ? -1 : 1;
+    return x->option - y->option;
+}
+
+/* Whether a trial before has as many units, which take as much time and memory. */
+static bool is_known(const struct trial *trials, const struct trial *trial)
+{
+    for (; trials < trial; trials++)
+        if (trials->units == trial->units && trials->seconds == trial->seconds &&
+            trials->peak == trial->peak)
+            return true;
+    return false;
+}
+
+/* Other units that can be planned and fit as far as a sketch says. */
+static int find_others(struct advisor *advisor, struct train_session *session,
+                       const struct space *space, struct trial *trials, int count)
+{
+    uint64_t outside = train_session_outside_bytes(session);
+    for (int i = 0; i < space_size(space, DIMENSION_UNITS); i++) {
+        struct train_job job = *advisor->job, with;
+        space_apply(space, (struct point){.at = {[DIMENSION_UNITS] = i}}, &with);
+        job.wrap = with.wrap;
+        struct trial *trial = &trials[count];
+        trial->option = i;
+        status_t status = evaluate(advisor, session, &job, trial);
+        bool fits = status == NULL && trial->peak + outside <= advisor->memory_bytes;
+        if (fits && !is_known(trials, trial)) count++;
+        status_free(status); /* these units are not possible */
+    }
+    qsort(trials + 1, (size_t)count - 1, sizeof *trials, compare);
+    double fastest = trials[0].seconds;
+    if (count > 1 && trials[1].seconds < fastest) fastest = trials[1].seconds;
+    if (count > OTHERS + 1) count = OTHERS + 1;
+    while (count > 1 && trials[count - 1].seconds > HOPELESS * fastest) count--;
+    return count;
+}
+
+static void add_trial(const struct space *space, const struct trial *trial,
+                      Fsdpd__V1__Plan *message)
+{
+    Fsdpd__V1__PlanChoice *choice = mem_alloc(sizeof *choice);
+    fsdpd__v1__plan_choice__init(choice);
+    const char *words = "the job's own units";
+    if (trial->option >= 0) {
+        struct buf lines = {0};
+        words = space_words(space, DIMENSION_UNITS, trial->option);
+        if (words[0] == '\0') words = "units of one block";
+        space_print_units(space, trial->option, &lines);
+        choose_add_settings(choice, buf_text(&lines));
+        buf_deinit(&lines);
+    }
+    choice->description = mem_strdup(words);
+    choice->step_seconds = trial->seconds;
+    choice->peak_bytes = trial->peak;
+    message->tune[message->n_tune++] = choice;
+}
+
+static void add_note(Fsdpd__V1__Plan *message, uint64_t steps)
+{
+    const struct tune_schedule schedule = tune_schedule(steps, (int)message->n_tune);
+    if (message->n_tune < 2) {
+        plan_message_add_note(message, "fsdp.tune: no other units are worth a trial");
+        return;
+    }
+    if (steps > 0 && schedule.count < 2) {
+        plan_message_add_note(message,
+                              "fsdp.tune: a run of %" PRIu64
+                              " steps is too short to try other units",
+                              steps);
+        return;
+    }
+    struct buf text = {0};
+    char time[32];
+    for (size_t i = 0; i < message->n_tune; i++)
+        buf_printf(&text, "%s%s (%s)", i > 0 ? ", " : "", message->tune[i]->description,
+                   text_format_duration(message->tune[i]->step_seconds, time));
+    plan_message_add_note(message,
+                          "fsdp.tune: the first steps try these units, with the expected time of "
+                          "a step, and the fastest stay: %s",
+                          buf_text(&text));
+    buf_deinit(&text);
+}
+
+status_t trials_add(struct advisor *advisor, Fsdpd__V1__Plan *message)
+{
+    if (advisor->job->world == 1) {
+        plan_message_add_note(message, "fsdp.tune has no effect with one worker");
+        return NULL;
+    }
+    struct trial trials[OPTIONS_MAX + 1] = {{.option = -1}};
+    struct train_job job = *advisor->job;
+    job.weights = NULL;
+    struct train_session *session = NULL;
+    struct space *space = NULL;
+    status_t status = train_session_new_unplanned(&job, advisor->device, &session);
+    if (status == NULL) status = evaluate(advisor, session, &job, &trials[0]);
+    if (status == NULL) {
+        space = space_new(&job, train_session_model(session), &advisor->profile->rates,
+                          !device_is_host(advisor->device));
+        int count = find_others(advisor, session, space, trials, 1);
+        message->tune = mem_alloc_array((size_t)count, sizeof *message->tune);
+        for (int i = 0; i < count; i++) add_trial(space, &trials[i], message);
+        add_note(message, message->steps);
+    }
+    space_free(space);
+    train_session_free(session);
+    return status;
+}

@@ -1,0 +1,206 @@
+/*
+ * Convolutions on bf16 by cuDNN (conv_graph.h), each with a plan of its own, made when the op is
+ * prepared. Only engines that give the same bits in every run and sum in f32 are used. ReLU and the
+ * gradient of a bias are passes of our kernels.
+ *
+ * To bound scratch memory, a large batch is computed in parts, one after the other. The gradient of
+ * a weight widens each part into the workspace, and adds the parts in their order.
+ */
+#include "runtime/cuda/device_cuda.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+#ifdef FSDPD_HAVE_CUDNN
+#include "runtime/cuda/conv_graph.h"
+#endif
+
+static status_t refuse(const char *reason)
+{
+    return status_new(STATUS_UNIMPLEMENTED, "%s", reason);
+}
+
+#ifdef FSDPD_HAVE_DNN_GRAPHS
+
+enum { DNN_LEAST_VERSION = 90800, COPY_ALIGN = 256 };
+
+/* x or y of a convolution, or its gradient: a part of it is an operand of a run. */
+struct conv_tensor {
+    size_t sample_bytes; /* in bf16 */
+    struct cuda_op cast; /* of a weight's gradient: to f32 */
+    uint64_t copied;     /* to this place in the workspace */
+};
+
+struct graph_conv {
+    struct cuda_prepared base;
+    cudnnHandle_t dnn;
+    cudnnBackendDescriptor_t properties;
+    struct dnn_graph graph;
+    struct dnn_plan plan;
+    int64_t samples; /* of a run */
+    struct conv_tensor x, y;
+    uint64_t scratch; /* where the engine's begins in the workspace */
+};
+
+/* ---- running ---- */
+
+/* Where the samples from `first` on of a tensor at `whole` are for a run: widened, or in place. */
+static status_t place(const struct graph_conv *conv, const struct conv_tensor *tensor,
+                      struct cuda_lane *lane, const struct kernel_call *call, const void *whole,
+                      int64_t first, void **at)
+{
+    *at = (char *)whole + (size_t)first * tensor->sample_bytes;
+    if (conv->base.op.desc.kind != OP_CONV2D_BACKWARD_WEIGHTS) return NULL;
+    struct kernel_call widen = {.inputs = {*at},
+                                .outputs = {(char *)call->workspace + tensor->copied}};
+    struct cuda_launch launch = cuda_launch_of(lane);
+    *at = widen.outputs[0];
+    return cuda_status((cudaError_t)tensor->cast.run(&tensor->cast, &widen, &launch),
+                       "widening an operand of a convolution");
+}
+
+/* `x`, `weight` and `y` are the operands in those places, or their gradients. */
+static status_t run_parts(const struct graph_conv *conv, struct cuda_lane *lane,
+                          const struct kernel_call *call, const void *x, const void *weight,
+                          const void *y)
+{
+    static const int64_t ids[] = {CONV_X, CONV_WEIGHT, CONV_Y, CONV_BIAS};
+    const struct op_desc *desc = &conv->base.op.desc;
+    int count = desc->kind == OP_CONV2D && desc->input_present[2] ? 4 : 3;
+    void *addresses[] = {NULL, (void *)weight, NULL, (void *)call->inputs[2]};
+    TRY_DNN(cudnnSetStream, conv->dnn, lane->stream);
+    for (int64_t first = 0; first < desc->inputs[0].dims[0]; first += conv->samples) {
+        TRY(place(conv, &conv->x, lane, call, x, first, &addresses[0]));
+        TRY(place(conv, &conv->y, lane, call, y, first, &addresses[2]));
+        TRY(dnn_plan_run(&conv->plan, conv->dnn, count, ids, addresses,
+                         (char *)call->workspace + conv->scratch));
+    }
+    return NULL;
+}
+
+static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
+{
+    const struct op_desc *desc = &prepared->op.desc;
+    TRY(run_parts((struct graph_conv *)prepared, lane, call, call->inputs[0], call->inputs[1],
+                  call->outputs[0]));
+    if (desc->attrs.conv.activation != ACTIVATION_RELU) return NULL;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = cuda_relu_in_place(&launch, DTYPE_BF16, call->outputs[0],
+                                   tensor_element_count(&desc->outputs[0]));
+    return cuda_status((cudaError_t)error, "the activation of a convolution");
+}
+
+static status_t run_data(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                         const struct kernel_call *call)
+{
+    return run_parts((struct graph_conv *)prepared, lane, call, call->outputs[0], call->inputs[1],
+                     call->inputs[0]);
+}
+
+static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
+{
+    struct graph_conv *conv = (struct graph_conv *)prepared;
+    const struct op_desc *desc = &prepared->op.desc;
+    const struct tensor_type *dy = &desc->inputs[1];
+    if (conv->samples < dy->dims[0] && !desc->accumulate[0])
+        TRY_CUDA(
+            cudaMemsetAsync(call->outputs[0], 0, tensor_bytes(&desc->outputs[0]), lane->stream));
+    TRY(run_parts(conv, lane, call, call->inputs[0], call->outputs[0], call->inputs[1]));
+    if (!desc->output_present[1]) return NULL;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = cuda_channel_sum(&launch, dy->dtype, call->inputs[1], dy->dims[0], dy->dims[1],
+                                 dy->dims[2] * dy->dims[3], call->outputs[1], desc->accumulate[1]);
+    return cuda_status((cudaError_t)error, "the gradient of a bias");
+}
+
+/* ---- preparing ---- */
+
+static int64_t copies_bytes(void)
+{
+    const char *given = getenv("FSDPD_CUDA_CONV_COPIES");
+    long long bytes = given != NULL ? atoll(given) : 0;
+    return bytes > 0 ? bytes : CONV_COPIES_BYTES;
+}
+
+/* A weight's gradient has the copies in the workspace, before the engine's scratch memory. */
+static status_t prepare_tensor(struct graph_conv *conv, struct conv_tensor *tensor,
+                               const struct tensor_type *type)
+{
+    struct op_desc cast = {.kind = OP_CAST, .input_count = 1, .output_count = 1};
+    cast.input_present[0] = cast.output_present[0] = true;
+    cast.inputs[0] = cast.outputs[0] = *type;
+    cast.inputs[0].dims[0] = cast.outputs[0].dims[0] = conv->samples;
+    cast.outputs[0].dtype = DTYPE_F32;
+    tensor->sample_bytes = (size_t)(tensor_bytes(&cast.inputs[0]) / (uint64_t)conv->samples);
+    if (conv->base.op.desc.kind != OP_CONV2D_BACKWARD_WEIGHTS) return NULL;
+    tensor->copied = conv->scratch;
+    conv->scratch += (tensor_bytes(&cast.outputs[0]) + COPY_ALIGN - 1) / COPY_ALIGN * COPY_ALIGN;
+    return cuda_op_prepare(&cast, &tensor->cast);
+}
+
+static void release(struct cuda_prepared *prepared)
+{
+    struct graph_conv *conv = (struct graph_conv *)prepared;
+    dnn_graph_free(&conv->graph);
+    if (conv->properties != NULL) cudnnBackendDestroyDescriptor(conv->properties);
+}
+
+static status_t prepare(struct graph_conv *conv, struct cuda_device *device)
+{
+    const struct op_desc *desc = &conv->base.op.desc;
+    TRY(cuda_dnn_open(device));
+    conv->dnn = device->dnn;
+    conv->samples = conv_samples_of(desc, copies_bytes());
+    bool weights = desc->kind == OP_CONV2D_BACKWARD_WEIGHTS;
+    bool data = desc->kind == OP_CONV2D_BACKWARD_DATA;
+    conv->base.run = weights ? run_weights : data ? run_data : run_forward;
+    TRY(prepare_tensor(conv, &conv->x, data ? &desc->outputs[0] : &desc->inputs[0]));
+    TRY(prepare_tensor(conv, &conv->y,
+                       weights ? &desc->inputs[1]
+                       : data  ? &desc->inputs[0]
+                               : &desc->outputs[0]));
+    bool parts = conv->samples < desc->inputs[0].dims[0];
+    conv_graph(&conv->graph, desc, conv->samples, desc->accumulate[0] || (weights && parts));
+    TRY(dnn_properties_new(device->number, NULL, &conv->properties));
+    TRY(dnn_graph_finish(&conv->graph, conv->properties, CONV_MOST_WORKSPACE, &conv->plan));
+    conv->base.workspace_bytes = conv->scratch + (uint64_t)conv->plan.workspace_bytes;
+    return NULL;
+}
+
+static status_t check(const struct op_desc *desc)
+{
+    if (cudnnGetVersion() < DNN_LEAST_VERSION) return refuse("cuDNN is older than 9.8");
+    if (desc->kind != OP_CONV2D || !desc->accumulate[0]) return NULL;
+    return refuse("it adds to existing values");
+}
+
+status_t cuda_conv_bfloat16_prepare(struct cuda_device *device, const struct op_desc *desc,
+                                    struct cuda_prepared **prepared)
+{
+    TRY(check(desc));
+    struct graph_conv *conv = mem_alloc(sizeof *conv);
+    conv->base.op.desc = *desc;
+    conv->base.release = release;
+    status_t status = prepare(conv, device);
+    if (status != NULL) {
+        release(&conv->base);
+        free(conv);
+        return status;
+    }
+    *prepared = &conv->base;
+    return NULL;
+}
+
+#else
+
+status_t cuda_conv_bfloat16_prepare(struct cuda_device *device, const struct op_desc *desc,
+                                    struct cuda_prepared **prepared)
+{
+    (void)device, (void)desc, (void)prepared;
+    return refuse("this backend was built without cuDNN 9.8 or later");
+}
+
+#endif

@@ -1,0 +1,313 @@
+/* The optimizers' loops: every level that this processor can run gives the bits of the scalar
+ * formula. */
+#include "loops_fixture.h"
+#include "tests/testing.h"
+
+TESTS_BELOW(.timeout = 120);
+
+/* The formulas, written out once more. */
+
+static void plain_adadelta(size_t n, float *p, const float *grad, float *v, float *a,
+                           const struct adadelta_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        float decayed = k->rho * v[i];
+        scaled = k->one_minus_rho * g;
+        v[i] = fmaf(scaled, g, decayed);
+        float above = sqrtf(a[i] + k->eps), below = sqrtf(v[i] + k->eps);
+        float d = above / below;
+        d = d * g;
+        p[i] = fmaf(d, -k->lr, p[i]);
+        scaled = k->one_minus_rho * d;
+        decayed = k->rho * a[i];
+        a[i] = fmaf(scaled, d, decayed);
+    }
+}
+
+static void plain_sgd(size_t n, float *p, const float *grad, float *buffer,
+                      const struct sgd_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        if (k->momentum != 0) {
+            float decayed = k->momentum * buffer[i];
+            buffer[i] = k->first_step ? g : fmaf(g, k->one_minus_dampening, decayed);
+            g = k->nesterov ? fmaf(buffer[i], k->momentum, g) : buffer[i];
+        }
+        p[i] = fmaf(g, -k->lr, p[i]);
+    }
+}
+
+static void plain_adam(size_t n, float *p, const float *grad, float *m, float *v,
+                       const struct adam_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        p[i] = p[i] * k->shrink;
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        float decayed = k->beta1 * m[i];
+        m[i] = fmaf(g, k->one_minus_beta1, decayed);
+        decayed = k->beta2 * v[i];
+        scaled = k->one_minus_beta2 * g;
+        v[i] = fmaf(scaled, g, decayed);
+        float below = sqrtf(v[i]) / k->corrected_root;
+        below = below + k->eps;
+        float above = -k->corrected_lr * m[i];
+        p[i] = p[i] + above / below;
+    }
+}
+
+static void plain_lion(size_t n, float *p, const float *grad, float *m, const struct lion_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = grad[i] * k->grad_scale;
+        float mean = m[i] * k->beta1, part = g * k->one_minus_beta1;
+        mean += part;
+        float kept = p[i] * k->shrink, decayed = k->beta2 * m[i];
+        p[i] = mean == 0 ? kept : kept - copysignf(k->lr, mean);
+        if (isnan(mean)) p[i] = NAN;
+        m[i] = fmaf(g, k->one_minus_beta2, decayed);
+    }
+}
+
+static void plain_adagrad(size_t n, float *p, const float *grad, float *sum,
+                          const struct adagrad_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        sum[i] = fmaf(g, g, sum[i]);
+        float root = sqrtf(sum[i]), above = -k->decayed_lr * g;
+        float below = root + k->eps;
+        p[i] = p[i] + above / below;
+    }
+}
+
+struct state {
+    float param[MOST], grad[MOST], first[MOST], second[MOST];
+};
+
+static void random_optimizer_state(struct state *state)
+{
+    random_state(state->param, MOST, false);
+    random_state(state->grad, MOST, false);
+    random_state(state->first, MOST, true);
+    random_state(state->second, MOST, true);
+}
+
+TEST(adadelta)
+{
+    static struct state start, found, expected;
+    static const float decays[] = {0, 0.01f};
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) { /* the last: the public function */
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int d = 0; d < 2; d++) {
+                struct adadelta_args args = {.lr = 0.7f,
+                                             .rho = 0.9f,
+                                             .eps = 1e-6f,
+                                             .weight_decay = decays[d],
+                                             .grad_scale = d == 0 ? 1 : 0.3f,
+                                             .one_minus_rho = (float)(1 - 0.9)};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_adadelta(n, expected.param, start.grad, expected.first, expected.second,
+                               &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->adadelta(n, found.param, found.grad, found.first, found.second, &args);
+                else kernel_adadelta(n, found.param, found.grad, found.first, found.second, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                assert_same_bits(found.second, expected.second, MOST, "delta", loops->name);
+                ck_assert(n == 0 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(sgd)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 16; variant++) {
+                struct sgd_args args = {.lr = 0.1f,
+                                        .momentum = variant & 1 ? 0.9f : 0,
+                                        .one_minus_dampening = variant & 2 ? 0.8f : 1,
+                                        .weight_decay = variant & 4 ? 1e-3f : 0,
+                                        .grad_scale = variant & 2 ? 0.3f : 1,
+                                        .nesterov = variant & 8,
+                                        .first_step = s % 2};
+                random_optimizer_state(&start);
+                if (args.first_step) start.first[0] = NAN; /* not read */
+                found = expected = start;
+                size_t n = sizes[s];
+                float *buffer = args.momentum != 0 ? found.first : NULL;
+                plain_sgd(n, expected.param, start.grad, expected.first, &args);
+                if (level < CPU_LEVEL_COUNT) loops->sgd(n, found.param, found.grad, buffer, &args);
+                else kernel_sgd(n, found.param, found.grad, buffer, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "momentum", loops->name);
+            }
+    }
+}
+
+TEST(adam)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 8; variant++) {
+                struct adam_args args = {.beta1 = 0.9f,
+                                         .one_minus_beta1 = (float)(1 - 0.9),
+                                         .beta2 = 0.999f,
+                                         .one_minus_beta2 = (float)(1 - 0.999),
+                                         .eps = 1e-8f,
+                                         .weight_decay = variant & 1 ? 0.01f : 0,
+                                         .shrink = variant & 2 ? 0.99f : 1,
+                                         .corrected_lr = 0.01f,
+                                         .corrected_root = 0.0316f,
+                                         .grad_scale = variant & 4 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_adam(n, expected.param, start.grad, expected.first, expected.second, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->adam(n, found.param, found.grad, found.first, found.second, &args);
+                else kernel_adam(n, found.param, found.grad, found.first, found.second, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                assert_same_bits(found.second, expected.second, MOST, "square", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(lion)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 4; variant++) {
+                struct lion_args args = {.lr = 0.01f,
+                                         .beta1 = 0.9f,
+                                         .one_minus_beta1 = (float)(1 - 0.9),
+                                         .beta2 = 0.99f,
+                                         .one_minus_beta2 = (float)(1 - 0.99),
+                                         .shrink = variant & 1 ? 0.99f : 1,
+                                         .grad_scale = variant & 2 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                size_t n = sizes[s];
+                if (n > 2) start.grad[0] = start.first[0] = 0; /* it does not move */
+                if (n > 2) start.grad[1] = NAN;
+                found = expected = start;
+                plain_lion(n, expected.param, start.grad, expected.first, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->lion(n, found.param, found.grad, found.first, &args);
+                else kernel_lion(n, found.param, found.grad, found.first, &args);
+                if (n > 2) {
+                    ck_assert(isnan(found.param[1]) && isnan(found.first[1]));
+                    found.param[1] = expected.param[1] = found.first[1] = expected.first[1] = 0;
+                }
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(adagrad)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 4; variant++) {
+                struct adagrad_args args = {.decayed_lr = 0.01f,
+                                            .eps = 1e-10f,
+                                            .weight_decay = variant & 1 ? 0.01f : 0,
+                                            .grad_scale = variant & 2 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_adagrad(n, expected.param, start.grad, expected.first, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->adagrad(n, found.param, found.grad, found.first, &args);
+                else kernel_adagrad(n, found.param, found.grad, found.first, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "sum", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+
+TEST(norms)
+{
+    static float values[MOST];
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++) {
+            rng.state = (unsigned)s + 1;
+            random_state(values, MOST, false);
+            size_t n = sizes[s];
+            double sum, max, base_sum, expected = 0, most = 0;
+            for (size_t i = 0; i < n; i++) {
+                expected += (double)values[i] * values[i];
+                most = fabs((double)values[i]) > most ? fabs((double)values[i]) : most;
+            }
+            loops->sum_squares(n, values, &sum);
+            loops->max_abs(n, values, &max);
+            cpu_loops_base->sum_squares(n, values, &base_sum);
+            ck_assert(sum == base_sum && max == most);
+            ck_assert(fabs(sum - expected) <= 1e-12 * expected);
+            for (size_t i = 0; i<n; i += n> 40 ? 13 : 1) {
+                float before = values[i];
+                values[i] = NAN;
+                loops->sum_squares(n, values, &sum);
+                loops->max_abs(n, values, &max);
+                ck_assert(isnan(sum) && isnan(max));
+                values[i] = before;
+            }
+        }
+    }
+}
+
+/* A thread's part ends where another's begins, at any position. */
+TEST(optimizer_threads)
+{
+    enum { N = 100003 };
+    float *memory[2][4];
+    for (int run = 0; run < 2; run++) {
+        rng.state = 5;
+        for (int i = 0; i < 4; i++) {
+            memory[run][i] = mem_alloc_array(N, sizeof(float));
+            random_state(memory[run][i], N, i >= 2);
+        }
+        kernels_set_threads(run == 0 ? 1 : 3);
+        struct adadelta_args args = {
+            .lr = 1, .rho = 0.9f, .eps = 1e-6f, .one_minus_rho = 0.1f, .grad_scale = 1};
+        kernel_adadelta(N, memory[run][0], memory[run][1], memory[run][2], memory[run][3], &args);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_same_bits(memory[1][i], memory[0][i], N, "threads", "3");
+        free(memory[0][i]);
+        free(memory[1][i]);
+    }
+}
