@@ -73,6 +73,9 @@ int comm_world(const struct comm *comm);
 /* The transport: "shared memory", "gloo", ... */
 const char *comm_transport(const struct comm *comm);
 
+/* Whether reductions also multiply while they add. If not, every scale must be 1. */
+bool comm_scales(const struct comm *comm);
+
 /* Scratch that a reduction over `elements` needs, from the plan: bounded by a constant times world.
  */
 uint64_t comm_workspace_bytes(int world);
@@ -80,8 +83,6 @@ uint64_t comm_workspace_bytes(int world);
 /* out: world * elements, rank r's part at r * elements; `in` may be this rank's part of `out`. */
 status_t comm_all_gather(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
                          size_t elements) FSDPD_MUST_USE;
-/* Whether reductions also multiply while they add. If not, every scale must be 1. */
-bool comm_scales(const struct comm *comm);
 
 /* in: world * elements; out: this rank's part of the sum over ranks, times `scale`. `out` may lie
  * inside `in` at this rank's part, nowhere else. */

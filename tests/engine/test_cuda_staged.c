@@ -83,15 +83,15 @@ static status_t do_one(struct member *m, struct comm *comm, enum what what, size
     case GATHER_ALL_ROUNDED:
         return comm_all_gather_rounded(comm, m->lane, (uint16_t *)(void *)in, low, count);
     case REDUCE_SCATTER:
-        return comm_reduce_scatter(comm, m->lane, in, out, count, 1.0f / 3, m->workspace);
+        return comm_reduce_scatter(comm, m->lane, in, out, count, 1, m->workspace);
     case REDUCE_SCATTER_IN_PLACE:
-        return comm_reduce_scatter(comm, m->lane, in, in + (size_t)rank * count, count, 1.0f / 3,
+        return comm_reduce_scatter(comm, m->lane, in, in + (size_t)rank * count, count, 1,
                                    m->workspace);
     case REDUCE_SCATTER_BF16:
-        return comm_reduce_scatter_bf16(comm, m->lane, in, out, count, 1.0f / 3, m->workspace);
-    case REDUCE_ALL: return comm_all_reduce(comm, m->lane, in, count, 1.0f / 3, m->workspace);
+        return comm_reduce_scatter_bf16(comm, m->lane, in, out, count, 1, m->workspace);
+    case REDUCE_ALL: return comm_all_reduce(comm, m->lane, in, count, 1, m->workspace);
     case REDUCE_ALL_BF16:
-        return comm_all_reduce_bf16(comm, m->lane, in, count, 1.0f / 3, m->workspace);
+        return comm_all_reduce_bf16(comm, m->lane, in, count, 1, m->workspace);
     case BROADCAST: return comm_broadcast(comm, m->lane, in, count * sizeof *in, root);
     case GATHER: return comm_gather(comm, m->lane, in, rank == root ? out : NULL, count, root);
     case BARRIER: return comm_barrier(comm, m->lane);

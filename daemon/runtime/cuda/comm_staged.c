@@ -268,6 +268,7 @@ static struct staged_comm *make(struct cuda_device *device, struct comm *host, i
 {
     static const struct comm_table table = {.name = "host memory",
                                             .enqueue = enqueue,
+                                            .unscaled = true, /* as NCCL's: the same bits */
                                             .reserve = reserve,
                                             .quit = quit,
                                             .free = free_comm,
