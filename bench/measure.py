@@ -135,6 +135,29 @@ def torch_libraries():
         ("with oneDNN" if torch.backends.mkldnn.is_available() else "without oneDNN")
 
 
+def busy(seconds=2):
+    """How many processors are busy now, as the kernel counts. Call it before the measurement."""
+    def used():
+        with open("/proc/stat") as file:
+            fields = list(map(int, file.readline().split()[1:9]))
+        return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
+
+    before, begin = used(), time.monotonic()
+    time.sleep(seconds)
+    return (used() - before) / (time.monotonic() - begin)
+
+
+def require_quiet(update):
+    """Warns if other processes are busy, and refuses to update a page with what would be measured."""
+    others = busy()
+    if others <= 0.1 * os.cpu_count():
+        return
+    text = f"other processes use {others:.1f} of {os.cpu_count()} processors"
+    if update:
+        sys.exit(f"{text}: --update needs a quiet machine")
+    print(f"{text}: the times will not hold", file=sys.stderr)
+
+
 def machine():
     """The processor's name and the number of cores."""
     with open("/proc/cpuinfo") as file:

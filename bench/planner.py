@@ -257,6 +257,7 @@ def find_profile(given, work):
 
 def main():
     options = parse()
+    measure.require_quiet(options.update)
     data, root = find_data()
     choice = random.Random(options.seed)
     cases = [draw(choice, number) for number in range(options.count)]

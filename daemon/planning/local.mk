@@ -20,6 +20,8 @@ libplanning_a_SOURCES = \
   %D%/trials.c %D%/trials.h
 $(libplanning_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/planner.md docs/profiles.md tests/golden/plan-mnist-h200x8.json
+# bench/planner.sh --update draws it
+EXTRA_DIST += $(patsubst $(srcdir)/%,%,$(wildcard $(srcdir)/docs/planner.svg))
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_profile
