@@ -236,6 +236,30 @@ static void add_groups(struct space *space, int group, bool outside)
     space->units[add(space, DIMENSION_UNITS, words)] = option;
 }
 
+/* Every block is a unit. The last ones stay gathered after forward: backward needs them first. Or
+ * the first ones are offloaded. */
+static void add_some(struct space *space, int quarter, bool offload)
+{
+    int blocks = block_count(space), count = blocks * quarter / 4;
+    if (count < 1 || count == blocks * (quarter - 1) / 4) return;
+    struct units_option option = {.policy = {.kind = WRAP_UNITS, .unit_count = blocks}};
+    option.units = mem_alloc_array((size_t)blocks, sizeof *option.units);
+    option.names = mem_alloc_array((size_t)blocks, sizeof *option.names);
+    for (int i = 0; i < blocks; i++) {
+        option.names[i] = block(space, i)->path;
+        option.units[i] = (struct wrap_unit_spec){
+            .modules = &option.names[i],
+            .module_count = 1,
+            .reshard = !offload && i >= blocks - count ? RESHARD_NO : RESHARD_DEFAULT,
+            .cpu_offload = offload && i < count,
+        };
+    }
+    option.policy.units = option.units;
+    char *words = offload ? mem_printf("%d of %d blocks on the host", count, blocks)
+                          : mem_printf("%d of %d blocks gathered until backward", count, blocks);
+    space->units[add(space, DIMENSION_UNITS, words)] = option;
+}
+
 /* Every block is a unit, and its parts are units inside it. */
 static void add_parts(struct space *space)
 {
@@ -254,7 +278,7 @@ static void add_parts(struct space *space)
     space->units[add(space, DIMENSION_UNITS, mem_strdup("units of parts of blocks"))] = option;
 }
 
-static void add_units(struct space *space)
+static void add_units(struct space *space, bool offload)
 {
     const struct model *model = space->model;
     if (block_count(space) > 0 && model->tokens) {
@@ -263,6 +287,10 @@ static void add_units(struct space *space)
         for (int group = 2; group <= 8 && group < block_count(space); group *= 2)
             add_groups(space, group, false);
         add_parts(space);
+        for (int quarter = 1; quarter < 4; quarter++) {
+            if (space->job->world > 1) add_some(space, quarter, false);
+            if (offload) add_some(space, quarter, true);
+        }
     } else {
         int64_t all = model_parameter_elements(model);
         int count = 0;
@@ -333,7 +361,7 @@ struct space *space_new(const struct train_job *job, const struct model *model,
     space->blocks = find_blocks(model);
     add_batches(space);
     add_recomputations(space);
-    add_units(space);
+    add_units(space, offload);
     add_shardings(space, rates->devices_per_host);
     add_fetches(space);
     add(space, DIMENSION_OFFLOAD, mem_strdup(""));
@@ -431,8 +459,13 @@ static void print_policy(const struct wrap_policy *policy, struct buf *out)
     if (policy->kind != WRAP_UNITS) return;
     buf_add_text(out, "fsdp.wrap.units=[");
     for (int u = 0; u < policy->unit_count; u++) {
+        const struct wrap_unit_spec *unit = &policy->units[u];
+        bool kept = unit->reshard == RESHARD_NO;
         if (u > 0) buf_add_text(out, ", ");
-        add_list(out, policy->units[u].modules, policy->units[u].module_count);
+        if (kept || unit->cpu_offload) buf_add_text(out, "{modules: ");
+        add_list(out, unit->modules, unit->module_count);
+        if (kept) buf_add_text(out, ", reshard_after_forward: false}");
+        else if (unit->cpu_offload) buf_add_text(out, ", cpu_offload: true}");
     }
     buf_add_text(out, "]\n");
 }

@@ -145,8 +145,8 @@ status_t trials_add(struct advisor *advisor, Fsdpd__V1__Plan *message)
     status_t status = train_session_new_unplanned(&job, advisor->device, &session);
     if (status == NULL) status = evaluate(advisor, session, &job, &trials[0]);
     if (status == NULL) {
-        space = space_new(&job, train_session_model(session), &advisor->profile->rates,
-                          !device_is_host(advisor->device));
+        /* Without units on the host: its memory is not checked here. */
+        space = space_new(&job, train_session_model(session), &advisor->profile->rates, false);
         int count = find_others(advisor, session, space, trials, 1);
         message->tune = mem_alloc_array((size_t)count, sizeof *message->tune);
         for (int i = 0; i < count; i++) add_trial(space, &trials[i], message);

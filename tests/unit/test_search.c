@@ -166,3 +166,49 @@ TEST(points_keep_the_batch)
                      15); /* 8 divisors, 7 of them twice */
     trial_deinit(&trial);
 }
+
+/* Where memory is too small for units that all stay gathered, some do, or are offloaded. */
+TEST(some_units_differ)
+{
+    static const char *const slow = "world: 4\n"
+                                    "memory: 16e6\n"
+                                    "flops: {f32: 8e12, bf16: 60e12}\n"
+                                    "memory_bandwidth: 320e9\n"
+                                    "op_latency: 5e-6\n"
+                                    "devices_per_host: 1\n"
+                                    "link: {bandwidth: 3e9, latency: 1e-5}\n"
+                                    "network: {bandwidth: 1e9, latency: 5e-5}\n"
+                                    "host_link: {bandwidth: 12e9, latency: 1e-5}\n"
+                                    "host_memory_bandwidth: 20e9\n";
+    struct trial trial;
+    struct search_result result;
+    int kept = 0, offloaded = 0;
+    trial_init(&trial, "examples/shakespeare/job.yaml", NULL, slow, 4, 0);
+    for (int i = 0; i < space_size(trial.space, DIMENSION_UNITS); i++) {
+        struct train_job job;
+        struct buf lines = {0};
+        space_apply(trial.space, (struct point){.at = {[DIMENSION_UNITS] = i}}, &job);
+        space_print_units(trial.space, i, &lines);
+        int last = job.wrap.unit_count - 1;
+        if (last >= 0 && job.wrap.units[last].reshard == RESHARD_NO) {
+            kept++;
+            ck_assert_int_eq(job.wrap.units[0].reshard, RESHARD_DEFAULT);
+            ck_assert_ptr_nonnull(strstr(buf_text(&lines), "reshard_after_forward: false}]"));
+        }
+        if (last >= 0 && job.wrap.units[0].cpu_offload) {
+            offloaded++;
+            ck_assert(!job.wrap.units[last].cpu_offload);
+            ck_assert_ptr_nonnull(strstr(buf_text(&lines), "=[{modules: [\""));
+        }
+        buf_deinit(&lines);
+    }
+    ck_assert_int_eq(kept, 3);
+    ck_assert_int_eq(offloaded, 3);
+    must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &result));
+    ck_assert_int_gt(result.count, 0);
+    ck_assert_str_eq(space_words(trial.space, DIMENSION_UNITS,
+                                 result.best[0].point.at[DIMENSION_UNITS]),
+                     "3 of 4 blocks gathered until backward");
+    ck_assert_uint_le(result.best[0].peak, trial.advisor.memory_bytes);
+    trial_deinit(&trial);
+}
