@@ -5,6 +5,7 @@ tenth of each run's steps is warm-up and not counted."""
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,10 +22,45 @@ import torch.multiprocessing as multiprocessing
 import torch.nn.functional as F
 
 BATCH = 64
+RESERVE = 1 << 30  # bytes that the host keeps: without swap it would end some process before the last page
 
 
-def resident_peak():
-    with open("/proc/self/status") as status:
+class NotRun(Exception):
+    """Why a program has no figures."""
+
+
+def available_memory():
+    with open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+
+
+def run_bounded(arguments, seconds, **options):
+    """Runs a program and returns its output. Ends it and its children after `seconds`, and before the host
+    runs out of memory."""
+    at_first, until = available_memory(), time.monotonic() + seconds
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=errors,
+                                   process_group=0, **options)
+        try:
+            while process.poll() is None:
+                if time.monotonic() > until:
+                    raise NotRun(f"not run: limit of {seconds:.0f} s")
+                if available_memory() < RESERVE:
+                    raise NotRun(f"not run: needs more than {(at_first - RESERVE) / 1e9:.1f} GB of memory")
+                time.sleep(0.2)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        out.seek(0)
+        errors.seek(0)
+        if process.returncode != 0:
+            raise NotRun("failed: " + (errors.read().strip().splitlines() or ["killed"])[-1])
+        return out.read()
+
+
+def resident_peak(process="self"):
+    with open(f"/proc/{process}/status") as status:
         for line in status:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) * 1024
@@ -107,9 +143,7 @@ def find_text():
 def share_priority(daemon):
     """Makes `nice` effective across sessions: Linux first divides processor time among sessions, and
     each of our workers has its own, but PyTorch's processes share this one."""
-    workers = subprocess.run(["pgrep", "-P", str(daemon.process.pid)], stdout=subprocess.PIPE,
-                             text=True).stdout.split()
-    for process in ("self", *workers):
+    for process in ("self", *harness.children(daemon.process.pid)):
         try:
             with open(f"/proc/{process}/autogroup", "w") as file:
                 file.write(str(os.nice(0)))

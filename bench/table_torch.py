@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """PyTorch's side of bench/table.sh: trains one model in one way, as its users would write it, and prints
-the seconds of each step and the peak resident set of the first process as JSON. Batches lie ready in
+the seconds of each step and the largest process's peak resident set as JSON. Batches lie ready in
 memory. Attention is scaled_dot_product_attention, and the optimizer PyTorch's fused one."""
 
 import argparse
@@ -96,10 +96,14 @@ def train(rank, options, results):
         optimizer.step()
         loss.item()
         seconds.append(time.perf_counter() - started)
+    peaks = [resident_peak()]
+    if world > 1:
+        peaks = [None] * world
+        dist.all_gather_object(peaks, resident_peak())
     if rank == 0:
         with open(results, "w") as file:
-            json.dump({"version": torch.__version__, "seconds": seconds, "loss": loss.item(),
-                       "resident": resident_peak()}, file)
+            json.dump({"seconds": seconds, "loss": loss.item(),
+                       "resident": max(peaks)}, file)
     if world > 1:
         dist.destroy_process_group()
 
@@ -125,7 +129,7 @@ def main():
     parser.add_argument("--steps", type=int, default=10)
     options = parser.parse_args()
     if options.way == "rate":
-        json.dump({"rate": product_rate(options.dtype)}, sys.stdout)
+        json.dump({"version": torch.__version__, "rate": product_rate(options.dtype)}, sys.stdout)
         return
     with tempfile.TemporaryDirectory() as work:
         results = os.path.join(work, "results")

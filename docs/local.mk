@@ -3,6 +3,7 @@ dist_doc_DATA = \
   %D%/README.md \
   %D%/architecture.md \
   %D%/architecture.svg \
+  %D%/benchmarks.json \
   %D%/benchmarks.md \
   %D%/checkpoints.md \
   %D%/clusters.md \
