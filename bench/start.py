@@ -2,19 +2,19 @@
 """The measurement of bench/start.sh; see there."""
 
 import argparse
-import datetime
 import json
 import os
 import re
+import shutil
 import socket
 import statistics
 import sys
 import tempfile
 import time
-from datetime import datetime
 
 import gpt
 import measure
+import start_model
 
 harness = measure.harness
 
@@ -32,7 +32,7 @@ def log_times(daemon, job):
     """The time at which the last rank reached each stage, in seconds since 1970."""
     times = {}
     for line in daemon.ctl("logs", job).stdout.splitlines():
-        stamp = datetime.fromisoformat(line.split()[0].replace("Z", "+00:00")).timestamp()
+        stamp = harness.seconds(line.split()[0])
         for name, mark in STAGES:
             if mark is not None and re.search(rf" {mark}\b", line):
                 times[name] = max(stamp, times.get(name, 0))
@@ -50,7 +50,7 @@ def run_job(daemon, submit):
     events = map(json.loads, daemon.ctl("watch", job, "-o", "json").stdout.splitlines())
     steps = [event for event in events if "metrics" in event]
     times = dict(log_times(daemon, job), submitted=began)
-    times["first step"] = datetime.datetime.fromisoformat(steps[0]["time"].replace("Z", "+00:00")).timestamp()
+    times["first step"] = harness.seconds(steps[0]["time"])
     ends = [event["metrics"]["train_seconds"] for event in steps]
     return ({name: times[name] - began for name, _ in STAGES},
             [after - before for before, after in zip(ends, ends[1:])], ended - began)
@@ -111,25 +111,35 @@ def ready_seconds(data):
     return seconds
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--jobs", type=int, default=200)
-    parser.add_argument("--starts", type=int, default=20)
-    parser.add_argument("--text", default=measure.find_text())
-    options = parser.parse_args()
+def measure_daemon(options):
     with harness.Daemon(arguments=["--threads", "1"]) as daemon:
         print("| job | a step, ms | first step minus a step, p50 | p99 | whole job | "
               + " | ".join(f"to {name}" for name, _ in STAGES[1:]) + " |")
         print("|" + " --- |" * (5 + len(STAGES) - 1), flush=True)
-        measure_jobs(daemon, "MNIST", mnist, options.jobs)
-        if options.text is not None:
+        if options.jobs > 0:
+            measure_jobs(daemon, "MNIST", mnist, options.jobs)
+        if options.jobs > 0 and options.text is not None:
             daemon.text_path = os.path.join(daemon.data, "text.txt")
-            with open(options.text, "rb") as source, open(daemon.text_path, "wb") as file:
-                file.write(source.read())
+            shutil.copy(options.text, daemon.text_path)
             measure_jobs(daemon, "small GPT", small_gpt, options.jobs)
-        starts = [ready_seconds(daemon.data) * 1e3 for _ in range(options.starts)]
-    print(f"READY after {percentile(starts, 0.5):.0f} ms (p50), {max(starts):.0f} ms (the slowest "
-          f"of {options.starts}); {measure.machine()}")
+        if options.starts > 0:
+            starts = [ready_seconds(daemon.data) * 1e3 for _ in range(options.starts)]
+            print(f"READY after {percentile(starts, 0.5):.0f} ms (p50), {max(starts):.0f} ms (the slowest "
+                  f"of {options.starts})", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--jobs", type=int, default=200)
+    parser.add_argument("--starts", type=int, default=20)
+    parser.add_argument("--models", type=int, default=3, help="starts on a model of 2 GB, of each kind")
+    parser.add_argument("--text", default=measure.find_text())
+    options = parser.parse_args()
+    if options.jobs > 0 or options.starts > 0:
+        measure_daemon(options)
+    if options.models > 0:
+        start_model.compare(run_job, options.models)
+    print(measure.machine())
 
 
 if __name__ == "__main__":
