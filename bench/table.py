@@ -150,9 +150,9 @@ def measure_case(case, job, options):
                 continue
             try:
                 seconds, resident = run(case, program, job, options)
-            except measure.NotRun as error:
+            except (measure.NotRun, AssertionError, subprocess.TimeoutExpired) as error:
                 print(f"{program}: {error}", file=sys.stderr)
-                programs[program] = {"not_run": str(error).replace("|", "/")}
+                programs[program] = {"not_run": str(error).splitlines()[0].replace("|", "/")}
                 continue
             all_seconds.setdefault(program, []).extend(seconds)
             result.update(seconds=statistics.median(all_seconds[program]),
