@@ -45,8 +45,9 @@ static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_
     desc.attrs.attention.window = window;
     desc.input_present[1] = desc.input_present[2] = desc.input_present[3] = false;
     timer.document = document;
-    desc.input_present[4] = document > 0;
-    desc.inputs[4] = type_of(DTYPE_I32, 2, batch, time, 0);
+    desc.input_present[4] = false;
+    desc.input_present[5] = document > 0;
+    desc.inputs[5] = type_of(DTYPE_I32, 2, batch, time, 0);
     desc.inputs[0] = type_of(DTYPE_F32, 3, batch, time, 3 * width);
     desc.outputs[0] = type_of(DTYPE_F32, 3, batch, time, width);
     desc.outputs[1] = type_of(DTYPE_F32, 3, batch, heads, time);
@@ -56,10 +57,11 @@ static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_
     backward.inputs[0] = backward.inputs[4] = desc.outputs[0];
     backward.inputs[1] = backward.outputs[0] = desc.inputs[0];
     backward.inputs[5] = desc.outputs[1];
-    backward.input_present[7] = document > 0;
-    backward.inputs[7] = desc.inputs[4];
+    backward.input_present[8] = document > 0;
+    backward.inputs[8] = desc.inputs[5];
     backward.input_present[2] = backward.input_present[3] = backward.input_present[6] = false;
-    backward.output_present[1] = backward.output_present[2] = false;
+    backward.input_present[7] = false;
+    backward.output_present[1] = backward.output_present[2] = backward.output_present[3] = false;
     measure(&backward);
 }
 

@@ -9,6 +9,12 @@
 
 enum { MAX_RUNS = 100000 };
 
+/* Not the optional operands of fused activations and of rows of several documents. */
+static bool usual(const struct op_operand *operand)
+{
+    return strcmp(operand->name, "starts") != 0 && strcmp(operand->name, "preactivation") != 0;
+}
+
 struct op_desc whole_op(enum op_kind kind)
 {
     const struct op_info *info = op_info_get(kind);
@@ -16,8 +22,8 @@ struct op_desc whole_op(enum op_kind kind)
                            .input_count = info->input_count,
                            .output_count = info->output_count};
     for (int i = 0; i < info->input_count; i++)
-        desc.input_present[i] = strcmp(info->inputs[i].name, "starts") != 0;
-    for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
+        desc.input_present[i] = usual(&info->inputs[i]);
+    for (int i = 0; i < info->output_count; i++) desc.output_present[i] = usual(&info->outputs[i]);
     return desc;
 }
 

@@ -19,7 +19,8 @@ struct op_times {
     uint64_t workspace_bytes;
 };
 
-/* An op with every operand that its kind may have, except starts; the caller sets their types. */
+/* An op with every operand that its kind may have, except starts and preactivations; the caller sets
+ * their types. */
 struct op_desc whole_op(enum op_kind kind);
 
 /* Random numbers in [-1, 1], or indices; 64-byte aligned. Caller frees. */
