@@ -34,6 +34,16 @@ def available_memory():
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
 
 
+def _wait_for_group(group):
+    """Waits until the memory of killed processes is free, for a while."""
+    for _ in range(100):
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return
+        time.sleep(0.1)
+
+
 def run_bounded(arguments, seconds, **options):
     """Runs a program and returns its output. Ends it and its children after `seconds`, and before the host
     runs out of memory."""
@@ -46,12 +56,13 @@ def run_bounded(arguments, seconds, **options):
                 if time.monotonic() > until:
                     raise NotRun(f"not run: limit of {seconds:.0f} s")
                 if available_memory() < RESERVE:
-                    raise NotRun(f"not run: needs more than {(at_first - RESERVE) / 1e9:.1f} GB of memory")
+                    raise NotRun(f"not run: {at_first / 1e9:.1f} GB of memory are not enough")
                 time.sleep(0.2)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+                _wait_for_group(process.pid)
         out.seek(0)
         errors.seek(0)
         if process.returncode != 0:
