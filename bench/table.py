@@ -152,7 +152,7 @@ def measure_case(case, job, options):
                 seconds, resident = run(case, program, job, options)
             except (measure.NotRun, AssertionError, subprocess.TimeoutExpired) as error:
                 print(f"{program}: {error}", file=sys.stderr)
-                programs[program] = {"not_run": str(error).splitlines()[0].replace("|", "/")}
+                programs[program] = {"not_run": re.split("[;\n]", str(error))[0].replace("|", "/")}
                 continue
             all_seconds.setdefault(program, []).extend(seconds)
             result.update(seconds=statistics.median(all_seconds[program]),

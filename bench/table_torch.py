@@ -59,6 +59,9 @@ def shard(net, dtype):
     if dtype == "bf16":
         options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16,
                                                     reduce_dtype=torch.float32)
+    norms = [module for module in net.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    if dtype == "bf16" and norms:  # on the CPU they refuse weights in bf16 beside averages in f32
+        fully_shard(norms, mesh=options["mesh"], mp_policy=MixedPrecisionPolicy(cast_forward_inputs=False))
     for module in net.modules():
         if isinstance(module, torch.nn.ModuleList):
             for block in module:
