@@ -47,7 +47,7 @@ for name in kernels kernels_sequence kernels_attention kernels_bfloat16 attentio
 done
 checks+=(
   '1|45|ops against the reference, tf32: kernels|ops kernels 1'
-  '1|90|products of GPT-2: algorithms and rates|products'
+  '1|90|products and attention of GPT-2: algorithms and rates|products'
   '1|100|compute-sanitizer over ops|sanitized'
   '2|80|MNIST, 10 epochs|as_on_the_cpu 1'
   '2|40|steps captured as graphs, and not|captured_and_not'
@@ -260,7 +260,8 @@ sanitized() {
   done
   echo "$said"
 }
-# The products of GPT-2's layers and head, for the next round of work: gpu-check-products.txt.
+# The products of GPT-2's layers, its attention (also with dropout, and with a mask of keys) and its head, as they are
+# and with each switch, for the next round of work: gpu-check-products.txt.
 products() {
   run "$tests/gpu_products" >"$out/gpu-check-products.txt" || { cat "$out/gpu-check-products.txt"; return 1; }
   tail -n 1 "$out/gpu-check-products.txt"
@@ -503,7 +504,7 @@ choices() {
   local name variable text='' said
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   for variable in FSDPD_CUDA= FSDPD_CUDA_GELU=own FSDPD_CUDA_BIAS=own FSDPD_CUDA_REDUCTIONS=all FSDPD_CUDA_GRAPHS=off \
-    FSDPD_CUDA_ATTENTION=own; do
+    FSDPD_CUDA_ATTENTION=own FSDPD_CUDA_HEAD=f32; do
     name=$(tr 'A-Z_=' 'a-z--' <<<"${variable#FSDPD_}") name=${name%-}
     export "${variable?}"
     start_worker "cuda:$device"

@@ -412,7 +412,9 @@ cudaError_t cudaSetDevice(int)
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
-    *value = attribute == cudaDevAttrComputeCapabilityMajor ? the_record().major : 2;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? the_record().major
+             : stub_is_idle()                               ? 132
+                                                            : 2;
     return result(0);
 }
 

@@ -15,6 +15,7 @@
 #include "memory_store.h"
 #include "runtime/backend.h"
 #include "runtime/cuda/comm_nccl.h"
+#include "runtime/cuda/device_cuda.h"
 #include "tests/testing.h"
 #include "train/session.h"
 
@@ -143,4 +144,21 @@ LOOP_TEST(gpt2, 0, COUNT_OF(cases))
     memory_store_reset();
     device_close(device);
     hf_model_deinit(&model);
+}
+
+/* The head of GPT-2 on an H100, whose memory allows 13,340 rows of bf16 logits: 264 tiles
+ * of dx are two whole rounds of 132 multiprocessors. Half the memory allows three equal blocks of
+ * 129 tiles, a round each. */
+TEST(blocks_of_a_head_fill_rounds)
+{
+    static const struct {
+        int64_t rows, columns, most, block;
+    } heads[] = {{16384, 768, 13340, 11264}, {65536, 768, 13340, 11264},
+                 {16384, 768, 6670, 5504},   {16384, 0, 13340, 8192},
+                 {8192, 768, 13340, 8192},   {300, 768, 130, 128},
+                 {300, 768, 100, 100},       {3, 768, 0, 1},
+                 {256, 16, 200, 128}};
+    for (size_t i = 0; i < COUNT_OF(heads); i++)
+        ck_assert_int_eq(cuda_head_rows(heads[i].rows, heads[i].columns, heads[i].most, 132),
+                         heads[i].block);
 }

@@ -220,6 +220,10 @@ status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *d
                              struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
+/* Rows of a block of the head's logits, of which at most `most` may exist at once: as few blocks as
+ * that allows, of equal sizes; unless others, of at least half as many rows, need fewer rounds of
+ * all multiprocessors for dx, of `columns` columns (0: there is no dx). */
+int64_t cuda_head_rows(int64_t rows, int64_t columns, int64_t most, int processors);
 /* UNIMPLEMENTED, with the reason, for ops that cuDNN does not support; the second is for bf16. */
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;

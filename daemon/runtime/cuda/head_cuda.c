@@ -17,8 +17,12 @@
 /* Memory for a block's logits, unless one row needs more: a fraction of the device's, within
  * bounds. Every block but the first reads and writes the whole gradient of the weight again. */
 #define LEAST_LOGIT_BYTES ((int64_t)256 << 20)
-#define MOST_LOGIT_BYTES ((int64_t)1 << 30)
-enum { ALIGNMENT = 256, SIZES = 2, STRIDE = 64, ROWS_AT_ONCE = 128, PART_OF_MEMORY = 64 };
+#define MOST_LOGIT_BYTES ((int64_t)4 << 30)
+enum { ALIGNMENT = 256, SIZES = 2, STRIDE = 64, PART_OF_MEMORY = 64 };
+
+/* What a multiprocessor computes at once of a product: the tile that NVIDIA's libraries prefer for
+ * bf16 on Hopper. */
+enum { TILE_ROWS = 128, TILE_COLUMNS = 256 };
 
 static enum dtype logits_dtype(const struct op_desc *desc)
 {
@@ -122,17 +126,40 @@ static int64_t logit_bytes(const struct cuda_device *device)
     return bytes < MOST_LOGIT_BYTES ? bytes : MOST_LOGIT_BYTES;
 }
 
-/* As few blocks as the memory allows, of equal sizes. */
+/* How often all multiprocessors compute a tile of dx, in blocks of `block` rows. The head's other
+ * products have enough tiles for the last round hardly to count. */
+static int64_t rounds_of(int64_t rows, int64_t columns, int64_t block, int64_t processors)
+{
+    int64_t wide = rounded_up(columns, TILE_COLUMNS) / TILE_COLUMNS;
+    int64_t tiles = rounded_up(block, TILE_ROWS) / TILE_ROWS * wide;
+    int64_t last = rounded_up(rows % block, TILE_ROWS) / TILE_ROWS * wide;
+    return rows / block * (rounded_up(tiles, processors) / processors) +
+           rounded_up(last, processors) / processors;
+}
+
+int64_t cuda_head_rows(int64_t rows, int64_t columns, int64_t most, int processors)
+{
+    if (most > TILE_ROWS) most = most / TILE_ROWS * TILE_ROWS;
+    if (most < 1) most = 1;
+    if (most >= rows) return rows;
+    int64_t blocks = (rows + most - 1) / most;
+    int64_t best = rounded_up((rows + blocks - 1) / blocks, TILE_ROWS);
+    if (best > most) best = most;
+    if (columns == 0) return best;
+    for (int64_t block = most; block > TILE_ROWS && block >= most / 2; block -= TILE_ROWS)
+        if (rounds_of(rows, columns, block, processors) <
+            rounds_of(rows, columns, best, processors))
+            best = block;
+    return best;
+}
+
 static int64_t rows_of_block(const struct cuda_head *head, const struct cuda_device *device)
 {
-    enum dtype dtype = logits_dtype(&head->base.op.desc);
-    int64_t most = logit_bytes(device) / (head->stride * (int64_t)dtype_size(dtype));
-    if (most > ROWS_AT_ONCE) most = most / ROWS_AT_ONCE * ROWS_AT_ONCE;
-    if (most < 1) most = 1;
-    if (most >= head->rows) return head->rows;
-    int64_t blocks = (head->rows + most - 1) / most;
-    int64_t rows = rounded_up((head->rows + blocks - 1) / blocks, ROWS_AT_ONCE);
-    return rows < most ? rows : most;
+    const struct op_desc *desc = &head->base.op.desc;
+    int64_t bytes = head->stride * (int64_t)dtype_size(logits_dtype(desc));
+    bool makes_dx = is_backward(head) && desc->output_present[1];
+    return cuda_head_rows(head->rows, makes_dx ? head->columns : 0, logit_bytes(device) / bytes,
+                          device->processors);
 }
 
 static status_t prepare(struct cuda_head *head, struct cuda_device *device)
