@@ -28,6 +28,10 @@ enum kernel_library { KERNELS_REFERENCE, KERNELS_CPU };
 
 struct kernel;
 
+/* Whether the processor multiplies bf16 itself. On one that does not, oneDNN would emulate it, which
+ * is slower than f32 copies. */
+bool kernels_have_bf16(void);
+
 struct kernel_call {
     const void *inputs[OP_MAX_INPUTS]; /* NULL where absent */
     void *outputs[OP_MAX_OUTPUTS];     /* NULL where absent; 64-byte alignment not required */

@@ -265,12 +265,29 @@ static void advise_sharding(struct advisor *advisor, const struct advice_outcome
     advise(message, &text);
 }
 
+/* Half the width is slower where products in it are not faster. */
+static void advise_precision(struct advisor *advisor, const struct advice_outcome *now,
+                             Fsdpd__V1__Plan *message)
+{
+    static const char setting[] = "precision.param_dtype=f32";
+    struct train_job job = *advisor->job;
+    if (job.plan.gathered_dtype != DTYPE_BF16) return;
+    job.plan.gathered_dtype = DTYPE_F32;
+    if (device_has_bf16(advisor->device)) offer_faster(advisor, &job, setting, now, message);
+    else
+        plan_message_add_advice(message,
+                                "%s would be faster: this processor has no instructions for "
+                                "products in bf16, which are computed from f32 copies",
+                                setting);
+}
+
 void advice_add(struct advisor *advisor, const struct train_session *session,
                 Fsdpd__V1__Plan *message)
 {
     struct advice_outcome now;
     judge(advisor, train_session_plan(session), &now);
     advise_faster(advisor, &now, message);
+    advise_precision(advisor, &now, message);
     advise_sharding(advisor, &now, message);
     advise_smaller_units(advisor, session, &now, message);
     if (advisor->tries == 0)

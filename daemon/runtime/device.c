@@ -79,6 +79,11 @@ const char *device_name(const struct device *device)
     return device->name;
 }
 
+bool device_has_bf16(const struct device *device)
+{
+    return !device_is_host(device) || kernels_have_bf16();
+}
+
 const char *device_note(const struct device *device, int index)
 {
     return device->table->note != NULL ? device->table->note(device, index) : NULL;

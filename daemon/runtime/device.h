@@ -49,6 +49,10 @@ const char *device_name(const struct device *device);
 /* Its model as its vendor calls it: "NVIDIA H100 80GB HBM3"; otherwise its name. */
 status_t device_model(const struct device *device, char *text, size_t size) FSDPD_MUST_USE;
 
+/* Whether it multiplies bf16 itself; a processor that does not computes such products from f32
+ * copies, slower than in f32. */
+bool device_has_bf16(const struct device *device);
+
 /* Its notes on ops prepared on it, such as the library that computes one; NULL after the last. The
  * text lives as long as the device. */
 const char *device_note(const struct device *device, int index);

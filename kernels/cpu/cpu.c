@@ -99,8 +99,7 @@ status_t cpu_leave_to_reference(struct kernel *kernel)
     return reference_prepare(kernel);
 }
 
-/* On older processors oneDNN would emulate bf16, which is slower than f32 copies. */
-static bool has_bf16(void)
+bool kernels_have_bf16(void)
 {
     int isa = (int)dnnl_get_effective_cpu_isa(), wanted = (int)dnnl_cpu_isa_avx512_core_bf16;
     return (isa & wanted) == wanted;
@@ -110,13 +109,13 @@ bool cpu_runs_bf16(const struct op_desc *desc)
 {
     switch (desc->kind) {
     case OP_CONV2D:
-    case OP_CONV2D_BACKWARD_DATA: return has_bf16() && cpu_is_plain(&desc->inputs[1]);
-    case OP_CONV2D_BACKWARD_WEIGHTS: return has_bf16() && cpu_is_plain(&desc->outputs[0]);
+    case OP_CONV2D_BACKWARD_DATA: return kernels_have_bf16() && cpu_is_plain(&desc->inputs[1]);
+    case OP_CONV2D_BACKWARD_WEIGHTS: return kernels_have_bf16() && cpu_is_plain(&desc->outputs[0]);
     case OP_LINEAR:
     case OP_LINEAR_BACKWARD_DATA:
     case OP_LINEAR_BACKWARD_WEIGHTS:
     case OP_LINEAR_CROSS_ENTROPY:
-    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return has_bf16();
+    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return kernels_have_bf16();
     case OP_TRANSPOSE:
     case OP_SLICE:
     case OP_SLICE_BACKWARD:

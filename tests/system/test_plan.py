@@ -14,10 +14,10 @@ sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
 
-def plan(*arguments, job=harness.JOB, cwd="/"):
+def plan(*arguments, job=harness.JOB, cwd="/", environment=None):
     return subprocess.run([harness.FSDPD, "plan", job, *arguments], text=True, timeout=120, cwd=cwd,
                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          env={"PATH": os.environ["PATH"]})
+                          env={"PATH": os.environ["PATH"], **(environment or {})})
 
 
 WIDE_JOB = """
@@ -299,6 +299,13 @@ class Offline(unittest.TestCase):
         self.assertGreater(len(many["units"]), 1)
         saved = (one["peak_bytes"] - many["peak_bytes"]) / 1e6
         self.assertIn(f"{saved:.2f} MB", wanted[0])
+
+    def test_processor_without_bf16(self):
+        settings = ("--profile", "cpux1", "--set", "precision.param_dtype=bf16")
+        answer = self.json(*settings, environment={"ONEDNN_MAX_CPU_ISA": "AVX2"})
+        wanted = [text for text in answer["advice"] if "precision.param_dtype=f32" in text]
+        self.assertEqual(len(wanted), 1, answer["advice"])
+        self.assertIn("no instructions for products in bf16", wanted[0])
 
     def test_command_line(self):
         self.refused(2, ("--profile", "h20"), "h20", "h200")

@@ -206,7 +206,7 @@ TEST(golden)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 
-LOOP_TEST(advice, 0, 12)
+LOOP_TEST(advice, 0, 14)
 {
     static const struct {
         const char *profile, *first, *second, *words; /* "!...": not this */
@@ -225,6 +225,9 @@ LOOP_TEST(advice, 0, 12)
         {"h200x8", "fsdp.wrap.min_num_params=100", NULL, "!fsdp.reshard_after_forward"},
         {"h200x8", "fsdp.backward_prefetch=none", "fsdp.wrap.min_num_params=100",
          "fsdp.backward_prefetch=pre would take"},
+        {"{like: t4, world: 1, flops: {f32: 8e12, bf16: 2e12}}", "precision.param_dtype=bf16", NULL,
+         "precision.param_dtype=f32 would take"},
+        {"h200x1", "precision.param_dtype=bf16", NULL, "!precision.param_dtype"},
     };
     Fsdpd__V1__Plan *plan = good_plan(cases[_i].profile, cases[_i].first, cases[_i].second);
     bool expected = cases[_i].words[0] != '!';
