@@ -166,44 +166,48 @@ def table(cases):
     return "\n".join(lines)
 
 
+def ticks(low, high):
+    """1, 2, 5, 10, 20, ... milliseconds, from one that is at most `low` to one that is at least `high`."""
+    steps = [digit * 10 ** power for power in range(7) for digit in (1, 2, 5)]
+    return [step for step in steps if 2.6 * step > low and step < 2.6 * high]
+
+
 def scatter(cases):
     """An SVG of predicted over measured, both axes logarithmic, with lines at 0 and ±30 %."""
-    values = [value for case in cases for value in (case.predicted, case.measured)]
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    size, edge = 480, 60
-    scale = (size - 2 * edge) / (high - low)
+    values = [value * 1e3 for case in cases for value in (case.predicted, case.measured)]
+    marks = ticks(min(values), max(values))
+    size, edge = 520, 72
+    scale = (size - 2 * edge) / math.log10(marks[-1] / marks[0])
 
-    def at(seconds):
-        return edge + (math.log10(seconds) - low) * scale
+    def at(milliseconds):
+        return edge + math.log10(milliseconds / marks[0]) * scale
 
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" '
              'font-family="sans-serif" font-size="12">',
-             f'<rect width="{size}" height="{size}" fill="white"/>']
-    for power in range(low, high + 1):
-        where = at(10 ** power)
+             f'<rect width="{size}" height="{size}" fill="white"/>',
+             f'<clipPath id="plot"><rect x="{edge}" y="{edge}" width="{size - 2 * edge}" '
+             f'height="{size - 2 * edge}"/></clipPath>']
+    for mark in marks:
+        where = at(mark)
         parts.append(f'<path d="M{where:.1f} {edge}V{size - edge}M{edge} {size - where:.1f}'
                      f'H{size - edge}" stroke="#ddd" fill="none"/>')
-        name = f"{10 ** power * 1e3:g} ms"
-        parts.append(f'<text x="{where:.1f}" y="{size - edge + 18}" text-anchor="middle">{name}'
-                     "</text>")
-        parts.append(f'<text x="{edge - 6}" y="{size - where + 4:.1f}" text-anchor="end">{name}'
-                     "</text>")
+        parts.append(f'<text x="{where:.1f}" y="{size - edge + 18}" text-anchor="middle">{mark:,}</text>')
+        parts.append(f'<text x="{edge - 6}" y="{size - where + 4:.1f}" text-anchor="end">{mark:,}</text>')
     for factor, colour in ((1, "#333"), (1.3, "#bbb"), (0.7, "#bbb")):
         shift = math.log10(factor) * scale
         parts.append(f'<path d="M{edge} {size - edge - shift:.1f}L{size - edge} '
-                     f'{edge - shift:.1f}" stroke="{colour}"/>')
+                     f'{edge - shift:.1f}" stroke="{colour}" clip-path="url(#plot)"/>')
     colours = {1: "#1b6ac9", 2: "#d9822b", 4: "#2b9348"}
     for case in cases:
-        parts.append(f'<circle cx="{at(case.measured):.1f}" cy="{size - at(case.predicted):.1f}" '
+        parts.append(f'<circle cx="{at(case.measured * 1e3):.1f}" cy="{size - at(case.predicted * 1e3):.1f}" '
                      f'r="3.5" fill="{colours[case.world]}" fill-opacity="0.7"/>')
     for row, (world, colour) in enumerate(colours.items()):
         parts.append(f'<circle cx="{edge + 12}" cy="{edge + 12 + 18 * row}" r="4" '
                      f'fill="{colour}"/><text x="{edge + 22}" y="{edge + 16 + 18 * row}">'
                      f'{world} worker{"s" if world > 1 else ""}</text>')
-    parts.append(f'<text x="{size / 2}" y="{size - 14}" text-anchor="middle">measured, a step'
-                 "</text>")
-    parts.append(f'<text transform="translate(14 {size / 2}) rotate(-90)" text-anchor="middle">'
-                 "predicted</text></svg>")
+    parts.append(f'<text x="{size / 2}" y="{size - 24}" text-anchor="middle">measured, milliseconds a step'
+                 f'</text><text transform="translate(20 {size / 2}) rotate(-90)" text-anchor="middle">'
+                 "predicted, milliseconds a step</text></svg>")
     return "\n".join(parts) + "\n"
 
 

@@ -25,6 +25,8 @@ dist_doc_DATA = \
   %D%/monitoring.md \
   %D%/performance.md \
   %D%/plan.md \
+  %D%/planner.md \
+  %D%/planner.svg \
   %D%/profiles.md \
   %D%/queue.md \
   %D%/report.png \
