@@ -32,7 +32,7 @@ static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width,
         {.title = "STEP", .right = true},  {.title = "TAKEN"}, {.title = "SIZE", .right = true},
         {.title = "WORLD", .right = true}, {.title = "PATH"},
     };
-    struct table table = {.columns = columns, .column_count = 5, .whole = true};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 5, .whole = true};
     for (size_t i = 0; i < list->n_checkpoints; i++) {
         const Fsdpd__V1__Checkpoint *checkpoint = list->checkpoints[i];
         char time[32];
@@ -43,7 +43,6 @@ static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width,
         table_add(&table, checkpoint->path);
     }
     table_print(&table, width, 0, out);
-    table_deinit(&table);
 }
 
 int verb_checkpoints(struct client *client)

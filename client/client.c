@@ -139,12 +139,10 @@ status_t option_attempt(struct verb_options *options, const char *value)
 /* A job file on standard input; files that it names are relative to the working directory. */
 static status_t pack_piped(const struct verb_options *options, Fsdpd__V1__JobFile **file)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     TRY(file_read_descriptor(STDIN_FILENO, "standard input", SPEC_FILE_MAX, &text));
-    status_t status = spec_pack_text(buf_text(&text), text.length, "standard input", options->sets,
-                                     options->set_count, file);
-    buf_deinit(&text);
-    return status;
+    return spec_pack_text(buf_text(&text), text.length, "standard input", options->sets,
+                          options->set_count, file);
 }
 
 bool client_read_spec(struct client *client, Fsdpd__V1__JobFile **file, int *exit_code)

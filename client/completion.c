@@ -119,7 +119,7 @@ static void complete_bash(struct buf *out)
     bash_options(options_global, out);
     buf_add_text(out, "\" -- \"$word\")) ;;\n");
     for (int i = 0; i < verb_count; i++) {
-        struct buf words = {0};
+        AUTO(buf_deinit) struct buf words = {0};
         bash_options(verbs[i].options, &words);
         bash_options(options_global, &words);
         buf_printf(out,
@@ -142,7 +142,6 @@ static void complete_bash(struct buf *out)
                        "        else\n            COMPREPLY=($(compgen -W \"%s\" -- \"$word\"))\n",
                        buf_text(&words) + 1);
         buf_add_text(out, "        fi ;;\n");
-        buf_deinit(&words);
     }
     /* If nothing matched, bash completes file names. */
     buf_add_text(out, "    esac\n}\ncomplete -o default -F _fsdpctl fsdpctl\n");
@@ -232,13 +231,12 @@ static void fish_options(const struct verb *verb, const struct verb_option *rows
     for (; rows != NULL && rows->name != NULL; rows++) {
         buf_add_text(out, "complete -c fsdpctl");
         if (verb != NULL) buf_printf(out, " -n '__fish_seen_subcommand_from %s'", verb->name);
-        struct buf others = {0}; /* verbs that redefine the option */
+        AUTO(buf_deinit) struct buf others = {0}; /* verbs that redefine the option */
         for (int i = 0; verb == NULL && i < verb_count; i++)
             if (options_find(verbs[i].options, rows->name) != NULL)
                 buf_printf(&others, " %s", verbs[i].name);
         if (others.length > 0)
             buf_printf(out, " -n 'not __fish_seen_subcommand_from%s'", buf_text(&others));
-        buf_deinit(&others);
         buf_printf(out, " -l %s", rows->name);
         if (rows->letter != 0) buf_printf(out, " -s %c", rows->letter);
         if (rows->value != NULL) {

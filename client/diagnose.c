@@ -60,7 +60,7 @@ static char *describe_lane(const Fsdpd__V1__RankDiagnosis *rank, double *seconds
 static void add_rank(struct table *table, const Fsdpd__V1__RankDiagnosis *rank)
 {
     double seconds;
-    char *lane = describe_lane(rank, &seconds);
+    AUTO_FREE char *lane = describe_lane(rank, &seconds);
     table_addf(table, "%u", rank->rank);
     table_add(table, rank->worker);
     table_add(table, state_of(rank));
@@ -73,7 +73,6 @@ static void add_rank(struct table *table, const Fsdpd__V1__RankDiagnosis *rank)
     add_seconds(table, rank->place_seconds);
     table_add(table, lane);
     add_seconds(table, seconds);
-    free(lane);
 }
 
 static void add_ranks(const Fsdpd__V1__Diagnosis *diagnosis, const struct view *view,
@@ -92,10 +91,9 @@ static void add_ranks(const Fsdpd__V1__Diagnosis *diagnosis, const struct view *
         {.title = "IN", .optional = true},
         {.title = "FOR", .right = true, .optional = true},
     };
-    struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
     for (size_t r = 0; r < diagnosis->n_ranks; r++) add_rank(&table, diagnosis->ranks[r]);
     table_print(&table, view->width, 0, out);
-    table_deinit(&table);
 }
 
 static void add_thread(const Fsdpd__V1__RankDiagnosis *rank,

@@ -63,12 +63,10 @@ status_t directory_open(struct directory *directory, const char *name)
 {
     MEM_GROW(directory->files, directory->file_count, directory->file_capacity);
     directory->files[directory->file_count++] = mem_strdup(name);
-    char *path = file_path_join(directory->temporary, name);
+    AUTO_FREE char *path = file_path_join(directory->temporary, name);
     directory->fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    status_t status = NULL;
-    if (directory->fd < 0) status = status_from_errno(errno, "cannot write %s", path);
-    free(path);
-    return status;
+    if (directory->fd < 0) return status_from_errno(errno, "cannot write %s", path);
+    return NULL;
 }
 
 status_t directory_write(struct directory *directory, const void *bytes, size_t size)
@@ -122,9 +120,8 @@ void directory_deinit(struct directory *directory)
     directory->fd = -1;
     for (int i = 0; i < directory->file_count; i++) {
         if (directory->temporary != NULL) {
-            char *path = file_path_join(directory->temporary, directory->files[i]);
+            AUTO_FREE char *path = file_path_join(directory->temporary, directory->files[i]);
             unlink(path);
-            free(path);
         }
         free(directory->files[i]);
     }

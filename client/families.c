@@ -8,10 +8,9 @@
 /* The texts with commas between them. */
 static void add_texts(struct table *table, char *const *texts, size_t count)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     for (size_t i = 0; i < count; i++) buf_printf(&text, "%s%s", i > 0 ? ", " : "", texts[i]);
     table_add(table, buf_text(&text));
-    buf_deinit(&text);
 }
 
 static void add_families(const Fsdpd__V1__ListFamiliesResponse *list, int width, struct buf *out)
@@ -20,7 +19,7 @@ static void add_families(const Fsdpd__V1__ListFamiliesResponse *list, int width,
                                                   {.title = "MODEL TYPES"},
                                                   {.title = "ARCHITECTURES"},
                                                   {.title = "FILE"}};
-    struct table table = {.columns = columns, .column_count = 4};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 4};
     for (size_t i = 0; i < list->n_families; i++) {
         const Fsdpd__V1__Family *family = list->families[i];
         if (family->error[0] != '\0') continue;
@@ -30,7 +29,6 @@ static void add_families(const Fsdpd__V1__ListFamiliesResponse *list, int width,
         table_add(&table, family->path);
     }
     table_print(&table, width, 0, out);
-    table_deinit(&table);
     for (size_t i = 0; i < list->n_families; i++) {
         if (list->families[i]->error[0] == '\0') continue;
         buf_add_text(out, "cannot be used: ");

@@ -83,7 +83,7 @@ static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *chan
     follow->over = report_is_over(change->state);
     follow->state = change->state;
     follow->attempt = change->attempt;
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     bool failed = follow->over && change->state != FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
     const struct terminal *terminal = &follow->client->terminal;
     report_end(follow->id, change->state, change->reason,
@@ -100,7 +100,6 @@ static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *chan
     } else if (follow->output == FOLLOW_TEXT) {
         print(follow, &text);
     }
-    buf_deinit(&text);
 }
 
 static void take_metrics(struct follow *follow, const Fsdpd__V1__JobEvent *event)

@@ -34,11 +34,11 @@ void report_history(const Fsdpd__V1__GetHistoryResponse *history, const struct v
         {.title = "CODE", .drop = 3},
         {.title = "REASON"},
     };
+    AUTO(table_deinit)
     struct table table = {.columns = columns, .column_count = COUNT_OF(columns), .whole = true};
     for (size_t i = 0; i < history->n_entries; i++)
         add_row(&table, history->entries[i], view->colour);
     table_print(&table, view->width, 0, out);
-    table_deinit(&table);
 }
 
 int verb_history(struct client *client)

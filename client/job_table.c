@@ -74,12 +74,11 @@ static uint64_t step_of(const Fsdpd__V1__Job *job)
 static void add_step(struct table *table, const struct job_table *options,
                      const Fsdpd__V1__Job *job)
 {
-    struct buf bar = {0};
+    AUTO(buf_deinit) struct buf bar = {0};
     if (options->bars && job->steps > 0)
         curve_bar((double)step_of(job) / (double)job->steps, BAR_WIDTH, options->unicode, false,
                   &bar);
     table_add(table, buf_text(&bar));
-    buf_deinit(&bar);
     if (job->steps > 0)
         table_addf(table, "%llu/%llu", (unsigned long long)step_of(job),
                    (unsigned long long)job->steps);
@@ -112,10 +111,10 @@ void job_table_print(const struct job_table *options, Fsdpd__V1__Job *const *job
     memcpy(columns, all_columns, sizeof columns);
     /* Nearly every job has a user: the columns before the first job are the same as with it. */
     if (count == 0) columns[USER].optional = false;
+    AUTO(table_deinit)
     struct table table = {.columns = columns,
                           .column_count = COUNT_OF(columns),
                           .whole = !options->bars};
     for (size_t i = 0; i < count; i++) add_row(&table, options, jobs[i]);
     table_print(&table, options->view.width, 0, out);
-    table_deinit(&table);
 }

@@ -35,12 +35,10 @@ static status_t add_states(const char *word, Fsdpd__V1__JobState *states, size_t
         if (meant && *count < STATES_MAX) states[(*count)++] = state;
     }
     if (*count > before) return NULL;
-    struct buf expected = {0};
+    AUTO(buf_deinit) struct buf expected = {0};
     for (size_t i = 0; i < name_count; i++) buf_printf(&expected, "%s, ", names[i]);
-    status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %sactive or over, found '%s'",
-                                 buf_text(&expected), word);
-    buf_deinit(&expected);
-    return status;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected %sactive or over, found '%s'",
+                      buf_text(&expected), word);
 }
 
 static status_t read_states(const char *text, Fsdpd__V1__JobState *states, size_t *count)
@@ -48,10 +46,8 @@ static status_t read_states(const char *text, Fsdpd__V1__JobState *states, size_
     *count = 0;
     for (const char *at = text; at != NULL;) {
         size_t length = strcspn(at, ",");
-        char *word = mem_strndup(at, length);
-        status_t status = add_states(word, states, count);
-        free(word);
-        TRY(status);
+        AUTO_FREE char *word = mem_strndup(at, length);
+        TRY(add_states(word, states, count));
         at = at[length] == ',' ? at + length + 1 : NULL;
     }
     return NULL;
@@ -94,10 +90,8 @@ status_t option_filter_label(struct verb_options *options, const char *value)
         return status_new(STATUS_INVALID_ARGUMENT, "expected KEY=VALUE, found '%s'", value);
     if (options->label_count == SPEC_LABELS_MAX)
         return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d of them", SPEC_LABELS_MAX);
-    char *key = mem_strndup(value, (size_t)(equals - value));
-    status_t status = spec_check_label_key(key);
-    free(key);
-    TRY(status);
+    AUTO_FREE char *key = mem_strndup(value, (size_t)(equals - value));
+    TRY(spec_check_label_key(key));
     MEM_GROW(options->labels, options->label_count, options->label_capacity);
     options->labels[options->label_count++] = value;
     return NULL;

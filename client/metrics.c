@@ -187,16 +187,15 @@ static void table_step(struct table *table, const Fsdpd__V1__Metrics *m)
 
 static void add_validation(struct table *table, const Fsdpd__V1__Validation *validation)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     buf_add_text(&text, "validation");
     scores_add(validation->scores, &text);
     table_add(table, buf_text(&text));
-    buf_deinit(&text);
 }
 
 static void add_epoch_end(struct table *table, const Fsdpd__V1__EpochEnd *epoch)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     buf_add_text(&text, "end of epoch");
     if (epoch->evaluated) {
         buf_printf(&text, ": test loss %.4f, accuracy %.2f%%", epoch->test_loss,
@@ -204,7 +203,6 @@ static void add_epoch_end(struct table *table, const Fsdpd__V1__EpochEnd *epoch)
         scores_add_f1(epoch->scores, &text);
     }
     table_add(table, buf_text(&text));
-    buf_deinit(&text);
 }
 
 static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *row)

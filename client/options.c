@@ -163,26 +163,23 @@ static const char *other_word(const char *word)
         {" uncordon ", "undrain"},
         {" estimate dryrun dry-run check validate ", "plan"},
     };
-    char *spaced = mem_printf(" %s ", word);
+    AUTO_FREE char *spaced = mem_printf(" %s ", word);
     const char *found = NULL;
     for (size_t i = 0; i < COUNT_OF(others) && found == NULL; i++)
         if (strstr(others[i].words, spaced) != NULL) found = others[i].verbs;
-    free(spaced);
     return found;
 }
 
 static status_t unknown_verb(const char *word)
 {
-    const char **names = mem_alloc_array((size_t)verb_count, sizeof *names);
+    AUTO_FREE const char **names = mem_alloc_array((size_t)verb_count, sizeof *names);
     for (int i = 0; i < verb_count; i++) names[i] = verbs[i].name;
     const char *nearest = other_word(word);
     if (nearest == NULL) nearest = text_nearest(word, names, (size_t)verb_count);
-    status_t status = nearest ? status_new(STATUS_INVALID_ARGUMENT,
-                                           "unknown verb '%s'; did you mean %s?", word, nearest)
-                              : status_new(STATUS_INVALID_ARGUMENT,
-                                           "unknown verb '%s'; fsdpctl --help lists them", word);
-    free(names);
-    return status;
+    return nearest ? status_new(STATUS_INVALID_ARGUMENT, "unknown verb '%s'; did you mean %s?",
+                                word, nearest)
+                   : status_new(STATUS_INVALID_ARGUMENT,
+                                "unknown verb '%s'; fsdpctl --help lists them", word);
 }
 
 static bool takes_set(const struct verb *verb)
@@ -200,23 +197,19 @@ static status_t unknown_option(const char *word, const struct verb *verb)
     for (int t = 0; t < 2; t++)
         for (const struct verb_option *row = tables[t]; row && row->name && count < 64; row++)
             names[count++] = row->name;
-    char *name = mem_strndup(word, length);
+    AUTO_FREE char *name = mem_strndup(word, length);
     bool is_long = strncmp(name, "--", 2) == 0;
-    char *key_word = mem_strdup(is_long ? name + 2 : "");
+    AUTO_FREE char *key_word = mem_strdup(is_long ? name + 2 : "");
     for (char *c = key_word; *c != '\0'; c++)
         if (*c == '-') *c = '_';
     const char *key = verb && takes_set(verb) ? spec_key_of_word(key_word) : NULL;
     const char *nearest = is_long && key == NULL ? text_nearest(name + 2, names, count) : NULL;
-    status_t status = nearest ? status_new(STATUS_INVALID_ARGUMENT,
-                                           "unknown option %s; did you mean --%s?", name, nearest)
-                      : key
-                          ? status_new(STATUS_INVALID_ARGUMENT,
-                                       "unknown option %s; job keys are set with --set %s=%s", name,
-                                       key, word[length] == '=' ? word + length + 1 : "VALUE")
-                          : status_new(STATUS_INVALID_ARGUMENT, "unknown option %s", name);
-    free(key_word);
-    free(name);
-    return status;
+    return nearest ? status_new(STATUS_INVALID_ARGUMENT, "unknown option %s; did you mean --%s?",
+                                name, nearest)
+           : key   ? status_new(STATUS_INVALID_ARGUMENT,
+                                "unknown option %s; job keys are set with --set %s=%s", name, key,
+                              word[length] == '=' ? word + length + 1 : "VALUE")
+                   : status_new(STATUS_INVALID_ARGUMENT, "unknown option %s", name);
 }
 
 /* The rest of the command line. */
@@ -262,7 +255,7 @@ static status_t parse_option(const char *word, const struct verb *verb, struct w
     const struct verb_option *own = verb ? verb->options : NULL;
     const struct verb_option *row;
     const char *attached = NULL;
-    char *shown;
+    AUTO_FREE char *shown = NULL;
     if (word[1] == '-') {
         size_t length = strcspn(word, "=");
         shown = mem_strndup(word, length);
@@ -275,10 +268,7 @@ static status_t parse_option(const char *word, const struct verb *verb, struct w
         if (row == NULL) row = find_letter(options_global, word[1]);
         if (word[2] != '\0') attached = word + 2 + (word[2] == '=');
     }
-    status_t status =
-        row ? apply_option(row, shown, attached, words, options) : unknown_option(word, verb);
-    free(shown);
-    return status;
+    return row ? apply_option(row, shown, attached, words, options) : unknown_option(word, verb);
 }
 
 static status_t take_argument(const char *word, const struct verb *verb,
@@ -361,12 +351,11 @@ static void help_rows(const struct verb_option *rows, const struct verb_option *
 {
     for (; rows != NULL && rows->name != NULL; rows++) {
         if (options_find(own, rows->name) != NULL) continue;
-        struct buf left = {0};
+        AUTO(buf_deinit) struct buf left = {0};
         if (rows->letter != 0) buf_printf(&left, "-%c, ", rows->letter);
         buf_printf(&left, "--%s%s%s", rows->name, rows->value ? " " : "",
                    rows->value ? rows->value : "");
         add_row(out, buf_text(&left), HELP_OPTION, rows->about);
-        buf_deinit(&left);
     }
 }
 
@@ -377,10 +366,9 @@ static void help_group(enum verb_group group, struct buf *out)
     buf_printf(out, "\n%s:\n", titles[group]);
     for (int i = 0; i < verb_count; i++) {
         if (verbs[i].group != group) continue;
-        struct buf left = {0};
+        AUTO(buf_deinit) struct buf left = {0};
         buf_printf(&left, "%s %s", verbs[i].name, verbs[i].arguments);
         add_row(out, buf_text(&left), HELP_VERB, verbs[i].about);
-        buf_deinit(&left);
     }
 }
 

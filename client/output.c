@@ -84,12 +84,11 @@ void output_note(const char *format, ...)
     /* status_new_v formats and bounds for us. */
     status_t text = status_new_v(STATUS_UNKNOWN, format, args);
     va_end(args);
-    struct buf line = {0};
+    AUTO(buf_deinit) struct buf line = {0};
     output_clean(&line, status_message(text), true);
     buf_add_char(&line, '\n');
     fflush(stdout); /* keeps the order if both are the same pipe */
     fputs(buf_text(&line), stderr);
-    buf_deinit(&line);
     status_free(text);
 }
 

@@ -118,30 +118,27 @@ static void add_summary(const struct page *page, struct buf *out)
         fact(out, "Loss", text);
     }
     if (metrics != NULL && metrics->evaluated) {
-        struct buf test = {0};
+        AUTO(buf_deinit) struct buf test = {0};
         buf_printf(&test, "loss %.6g, accuracy %.2f%%", metrics->test_loss,
                    100 * metrics->accuracy);
         scores_add_f1(metrics->test_scores, &test);
         fact(out, "Test", buf_text(&test));
-        buf_deinit(&test);
     }
     if (metrics != NULL && metrics->validated) {
-        struct buf validation = {0};
+        AUTO(buf_deinit) struct buf validation = {0};
         buf_printf(&validation, "loss %.6g", metrics->val_loss);
         scores_add(metrics->val_scores, &validation);
         buf_printf(&validation, " after step %llu", (unsigned long long)metrics->val_step);
         fact(out, "Validation", buf_text(&validation));
-        buf_deinit(&validation);
     }
     if (metrics != NULL && metrics->train_seconds > 0)
         fact(out, "Training", text_format_seconds(metrics->train_seconds, a));
     snprintf(text, sizeof text, "%u", job->attempt);
     fact(out, "Attempt", text);
-    struct buf workers = {0};
+    AUTO(buf_deinit) struct buf workers = {0};
     for (size_t i = 0; i < job->n_workers; i++)
         buf_printf(&workers, "%s%s", i > 0 ? ", " : "", job->workers[i]);
     fact(out, "Workers by rank", buf_text(&workers));
-    buf_deinit(&workers);
     if (job->plan != NULL) {
         const char *strategy =
             spec_word(&fsdpd__v1__strategy__descriptor, (int)job->plan->strategy);
@@ -298,7 +295,7 @@ static void add_units(const Fsdpd__V1__Job *job, struct buf *out)
                  "<th class=\"n\">Padded</th><th class=\"n\">Shard</th></tr></thead><tbody>\n");
     for (size_t i = 0; i < job->n_units; i++) {
         const Fsdpd__V1__Unit *unit = job->units[i];
-        struct buf modules = {0};
+        AUTO(buf_deinit) struct buf modules = {0};
         for (size_t m = 0; m < unit->n_modules; m++)
             buf_printf(&modules, "%s%s", m > 0 ? ", " : "", unit->modules[m]);
         buf_add_text(out, "<tr>");
@@ -308,7 +305,6 @@ static void add_units(const Fsdpd__V1__Job *job, struct buf *out)
         html_cell(out, text_format_count(unit->padded, text), true);
         html_cell(out, text_format_bytes(unit->shard_bytes, text), true);
         buf_add_text(out, "</tr>\n");
-        buf_deinit(&modules);
     }
     buf_add_text(out, "</tbody></table></div></section>\n");
 }
@@ -343,12 +339,11 @@ static void add_history(const Fsdpd__V1__GetHistoryResponse *history, struct buf
 static void add_settings(const Fsdpd__V1__Job *job, struct buf *out)
 {
     if (job->spec == NULL) return;
-    struct buf yaml = {0};
+    AUTO(buf_deinit) struct buf yaml = {0};
     spec_to_yaml(job->spec, &yaml);
     buf_add_text(out, "<section><h2>Settings</h2>\n<pre>");
     html_add(out, buf_text(&yaml));
     buf_add_text(out, "</pre></section>\n");
-    buf_deinit(&yaml);
 }
 
 void page_write(const struct page *page, struct buf *out)

@@ -155,13 +155,12 @@ static void print_result(const struct sources *sources, uint64_t bytes)
 
 static status_t write_file(struct sources *sources, struct download *download)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     sources->page.made_ms = clock_wall_ms();
     page_write(&sources->page, &text);
     status_t status = download_put(download, text.data, text.length);
     if (status == NULL) status = download_finish(download);
     if (status == NULL) print_result(sources, text.length);
-    buf_deinit(&text);
     return status;
 }
 

@@ -130,7 +130,7 @@ static int add_piece(const struct timeline *timeline, const Fsdpd__V1__TraceStep
 
 static void add_traced(const struct timeline *timeline, struct buf *out)
 {
-    struct step_span *spans = mem_alloc_array((size_t)timeline->world + 1, sizeof *spans);
+    AUTO_FREE struct step_span *spans = mem_alloc_array((size_t)timeline->world + 1, sizeof *spans);
     find_spans(timeline, spans);
     int ranks = timeline->world < RANKS_MAX ? timeline->world : RANKS_MAX, boxes = 0;
     bool shared = timeline->host_count <= 1; /* one clock */
@@ -164,7 +164,6 @@ static void add_traced(const struct timeline *timeline, struct buf *out)
         buf_add_text(out, " Not all instructions are shown; fsdpctl trace has all of them.");
     if (!shared) buf_add_text(out, " Each rank's times count from its own start of the step.");
     buf_add_text(out, "</p>\n");
-    free(spans);
 }
 
 /* ---- by the plan ---- */

@@ -39,12 +39,9 @@ static status_t read_settings(const struct client *client, const char *id,
     model.hf = stand_in;
     Fsdpd__V1__JobSpec shown = *old;
     shown.model = &model;
-    struct buf yaml = {0};
+    AUTO(buf_deinit) struct buf yaml = {0};
     spec_to_yaml(&shown, &yaml);
-    status_t status =
-        spec_read_text(buf_text(&yaml), yaml.length, id, options->sets, options->set_count, spec);
-    buf_deinit(&yaml);
-    TRY(status);
+    TRY(spec_read_text(buf_text(&yaml), yaml.length, id, options->sets, options->set_count, spec));
     Fsdpd__V1__ModelSpec *read = (*spec)->model;
     bool same =
         strcmp(read->hf, stand_in) == 0 && read->weights[0] == '\0' && read->file_name[0] == '\0';

@@ -59,19 +59,17 @@ static status_t print_chosen(const struct client *client, const Fsdpd__V1__JobFi
     const struct verb_options *options = &client->options;
     const Fsdpd__V1__PlanChoice *choice = plan->choices[0];
     size_t count = 0;
-    struct spec_override *sets =
+    AUTO_FREE struct spec_override *sets =
         mem_alloc_array((size_t)options->set_count + choice->n_settings + 3, sizeof *sets);
     for (int i = 0; i < options->set_count; i++) sets[count++] = options->sets[i];
     for (size_t i = 0; i < choice->n_settings; i++)
         sets[count++] = (struct spec_override){.text = choice->settings[i]};
     sets[count++] = (struct spec_override){.text = "fsdp.auto=false"};
-    char *workers = mem_printf("workers=%u", plan->world);
+    AUTO_FREE char *workers = mem_printf("workers=%u", plan->world);
     if (options->worlds.count > 0) sets[count++] = (struct spec_override){.text = workers};
     Fsdpd__V1__JobSpec *spec = NULL;
     status_t status =
         spec_read_text(file->text, strlen(file->text), file->name, sets, (int)count, &spec);
-    free(workers);
-    free(sets);
     if (status != NULL) return status_wrap(status, "the chosen settings");
     struct buf text = {0};
     buf_add_text(&text, "\nThe job file with these settings:\n\n");
@@ -99,13 +97,12 @@ static status_t ask_for_world(void *user, uint32_t workers, Fsdpd__V1__Plan **pl
 {
     struct plan_question *question = user;
     Fsdpd__V1__JobFile *file = question->request->job_file;
-    char *override = mem_printf("workers=%u", workers);
+    AUTO_FREE char *override = mem_printf("workers=%u", workers);
     file->overrides =
         mem_resize_array(file->overrides, file->n_overrides + 1, sizeof *file->overrides);
     file->overrides[file->n_overrides++] = override;
     status_t status = ask(question, plan);
     file->n_overrides--;
-    free(override);
     return status;
 }
 

@@ -265,7 +265,7 @@ void live_draw_lines(struct live *live, const struct buf *lines, int count)
 {
     if (!live->terminal->err) return;
     if (count > LIVE_MAX_LINES) count = LIVE_MAX_LINES;
-    struct buf out = {0};
+    AUTO(buf_deinit) struct buf out = {0};
     if (live->shown) to_the_top(live, &out);
     else buf_add_char(&out, '\r');
     if (live->shown && rows_shown(live) != count) buf_add_text(&out, "\033[J");
@@ -280,7 +280,6 @@ void live_draw_lines(struct live *live, const struct buf *lines, int count)
     fflush(stdout);
     fwrite(out.data, 1, out.length, stderr);
     fflush(stderr);
-    buf_deinit(&out);
     live->shown = true;
     live->drawn_ns = clock_monotonic_ns();
 }
@@ -293,11 +292,10 @@ void live_draw(struct live *live, const struct buf *line)
 void live_clear(struct live *live)
 {
     if (!live->shown) return;
-    struct buf out = {0};
+    AUTO(buf_deinit) struct buf out = {0};
     to_the_top(live, &out);
     buf_add_text(&out, live->line_count > 1 ? "\033[J" : "\033[K");
     fputs(buf_text(&out), stderr);
     fflush(stderr);
-    buf_deinit(&out);
     live->shown = false;
 }

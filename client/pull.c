@@ -124,14 +124,13 @@ static double seconds_since(int64_t started_ns)
 static void draw(struct client_pull *pull)
 {
     if (!pull->client->terminal.err || !live_due(&pull->live)) return;
-    struct buf line = {0};
+    AUTO(buf_deinit) struct buf line = {0};
     uint64_t done = pull->rewrite ? rewrite_received(pull->rewrite) : pull->download.written;
     uint64_t total = pull->rewrite ? rewrite_total(pull->rewrite) : pull->download.total;
     terminal_measure(&pull->client->terminal);
     progress_bytes(done, total, seconds_since(pull->started_ns), pull->client->terminal.width,
                    pull->client->terminal.colour, &line);
     live_draw(&pull->live, &line);
-    buf_deinit(&line);
 }
 
 /* Notes that the weights are those of a checkpoint, rather than the ranks' current or the final
@@ -186,10 +185,8 @@ static status_t end_in_file(void *user)
 static status_t begin_in_directory(void *user, int number, int count)
 {
     struct client_pull *pull = user;
-    char *name = hf_shard_name(number, count);
-    status_t status = directory_open(&pull->directory, name);
-    free(name);
-    return status;
+    AUTO_FREE char *name = hf_shard_name(number, count);
+    return directory_open(&pull->directory, name);
 }
 
 static status_t write_to_directory(void *user, const void *bytes, size_t size)
@@ -214,7 +211,7 @@ static status_t put_file(struct directory *directory, const char *name, const st
 /* Writes the files that accompany the weights, then gives the directory its name. */
 static status_t finish_directory(struct client_pull *pull)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = NULL;
     if (rewrite_file_count(pull->rewrite) > 1) {
         rewrite_index(pull->rewrite, &text);
@@ -225,7 +222,6 @@ static status_t finish_directory(struct client_pull *pull)
     if (status == NULL)
         status = hf_config_export(pull->family, pull->config, strlen(pull->config), dtype, &text);
     if (status == NULL) status = put_file(&pull->directory, "config.json", &text);
-    buf_deinit(&text);
     if (status == NULL) status = directory_finish(&pull->directory);
     return status;
 }

@@ -246,11 +246,10 @@ void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *
         report_memory(job->plan, out);
     }
     if (job->spec != NULL) {
-        struct buf yaml = {0};
+        AUTO(buf_deinit) struct buf yaml = {0};
         spec_to_yaml(job->spec, &yaml);
         buf_add_char(out, '\n');
         output_clean(out, buf_text(&yaml), true);
-        buf_deinit(&yaml);
     }
 }
 
@@ -283,7 +282,7 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struc
         {.title = "HOST", .drop = 7},
         {.title = "DEVICE"},
     };
-    struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
     for (size_t i = 0; i < count; i++) {
         const Fsdpd__V1__Worker *worker = workers[i];
         char age[32];
@@ -302,7 +301,6 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struc
         else table_add(&table, worker->device);
     }
     table_print(&table, view->width, 0, out);
-    table_deinit(&table);
 }
 
 const char *report_reason(const Fsdpd__V1__Reason *reason)

@@ -105,7 +105,7 @@ static status_t plan_files(struct rewrite *rewrite)
 
 static status_t write_header(struct rewrite *rewrite, int file)
 {
-    struct safetensors_entry *entries =
+    AUTO_FREE struct safetensors_entry *entries =
         mem_alloc_array((size_t)rewrite->item_count + 1, sizeof *entries);
     static const struct safetensors_metadata metadata[] = {{"format", "pt"}};
     char dtype[] = "BF16";
@@ -121,7 +121,6 @@ static status_t write_header(struct rewrite *rewrite, int file)
     }
     buf_clear(&rewrite->out);
     safetensors_write_header(&rewrite->out, entries, count, metadata, 1);
-    free(entries);
     return rewrite->sink->write(rewrite->sink->user, rewrite->out.data, rewrite->out.length);
 }
 
@@ -264,7 +263,7 @@ int rewrite_file_count(const struct rewrite *rewrite)
 
 void rewrite_index(const struct rewrite *rewrite, struct buf *out)
 {
-    struct hf_index index = {.file_count = rewrite->file_count};
+    AUTO(hf_index_deinit) struct hf_index index = {.file_count = rewrite->file_count};
     index.files = mem_alloc_array((size_t)rewrite->file_count, sizeof *index.files);
     index.entries = mem_alloc_array((size_t)rewrite->item_count + 1, sizeof *index.entries);
     uint64_t total = 0;
@@ -278,5 +277,4 @@ void rewrite_index(const struct rewrite *rewrite, struct buf *out)
         total += bytes_in_file(rewrite, item);
     }
     hf_index_write(&index, total, out);
-    hf_index_deinit(&index);
 }

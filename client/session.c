@@ -45,9 +45,8 @@ char *session_address(const char *address)
     if (address != NULL && address[0] != '\0') return mem_strdup(address);
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (geteuid() != 0 && runtime != NULL && runtime[0] == '/') {
-        char *path = mem_printf("%s/fsdpd/fsdpd.sock", runtime);
+        AUTO_FREE char *path = mem_printf("%s/fsdpd/fsdpd.sock", runtime);
         char *own = access(path, F_OK) == 0 ? mem_printf("unix:%s", path) : NULL;
-        free(path);
         if (own != NULL) return own;
     }
     return mem_strdup("unix:/run/fsdpd/fsdpd.sock");
@@ -59,10 +58,10 @@ static char *tls_file(const char *variable, const char *name)
 {
     const char *given = getenv(variable), *home = getenv("XDG_CONFIG_HOME");
     if (given != NULL && given[0] != '\0') return file_path_expand_home(given);
-    char *path = home != NULL && home[0] == '/' ? mem_printf("%s/fsdpd/tls/%s", home, name)
-                                                : mem_printf("~/.config/fsdpd/tls/%s", name);
+    AUTO_FREE char *path = home != NULL && home[0] == '/'
+                               ? mem_printf("%s/fsdpd/tls/%s", home, name)
+                               : mem_printf("~/.config/fsdpd/tls/%s", name);
     char *full = file_path_expand_home(path);
-    free(path);
     if (access(full, F_OK) == 0) return full;
     free(full);
     return NULL;
@@ -82,12 +81,11 @@ static status_t check_one_is_meant(void)
                               "FSDPD_INSECURE_TCP=true); use only one of them",
                               variables[i]);
     }
-    char *lying = tls_file(variables[0], "ca.crt");
+    AUTO_FREE char *lying = tls_file(variables[0], "ca.crt");
     if (lying != NULL)
         output_note(
             "fsdpctl: without TLS, as FSDPD_INSECURE_TCP or --insecure-tcp says; %s is ignored",
             lying);
-    free(lying);
     return NULL;
 }
 
@@ -109,7 +107,7 @@ static status_t open_channel(struct session *session)
     bool tcp = strncmp(session->address, "unix:", 5) != 0;
     struct rpc_channel_security security = {0};
     TRY(read_insecure(&security.insecure_tcp));
-    char *ca = NULL, *certificate = NULL, *key = NULL;
+    AUTO_FREE char *ca = NULL, *certificate = NULL, *key = NULL;
     if (tcp && security.insecure_tcp) {
         TRY(check_one_is_meant());
     } else if (tcp) {
@@ -118,12 +116,7 @@ static status_t open_channel(struct session *session)
         key = tls_file("FSDPD_TLS_KEY", "client.key");
         security.tls = (struct rpc_tls_files){ca, certificate, key, names};
     }
-    status_t status =
-        rpc_channel_new(session->runtime, session->address, &security, &session->channel);
-    free(ca);
-    free(certificate);
-    free(key);
-    return status;
+    return rpc_channel_new(session->runtime, session->address, &security, &session->channel);
 }
 
 const char *session_peer(const struct session *session)
@@ -157,10 +150,9 @@ static void close_loop(struct session *session)
 
 status_t session_new(const char *address, int64_t timeout_ms, struct session **out)
 {
-    char *given = session_address(address);
+    AUTO_FREE char *given = session_address(address);
     char *normal = NULL;
     status_t status = rpc_address_parse(given, &normal);
-    free(given);
     if (status != NULL) return status;
     struct session *session = mem_alloc(sizeof *session);
     int error = uv_loop_init(&session->loop);

@@ -127,7 +127,7 @@ int verb_status(struct client *client)
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
     if (status != NULL) return output_usage_error(status);
-    struct overview overview = {0};
+    AUTO(overview_deinit) struct overview overview = {0};
     status = overview_read(session, STARTED_SHOWN, QUEUED_SHOWN, &overview);
     struct buf text = {0};
     int code = EXIT_DONE;
@@ -136,7 +136,6 @@ int verb_status(struct client *client)
         add_json(session_peer(session), &overview, &text);
     else add_text(client, session_peer(session), &overview, &text);
     output_print(&text);
-    overview_deinit(&overview);
     session_free(session);
     return code;
 }

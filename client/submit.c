@@ -48,22 +48,20 @@ static status_t set_priority(struct verb_options *options, const char *value)
 static status_t set_jobs(struct verb_options *options, const char *key, const char *option,
                          const char *value)
 {
-    struct buf list = {0};
+    AUTO(buf_deinit) struct buf list = {0};
     status_t status = NULL;
     for (const char *at = value; status == NULL; at++) {
         at += strspn(at, " ");
         size_t length = strcspn(at, ","), end = length;
         while (end > 0 && at[end - 1] == ' ') end--;
-        char *id = mem_strndup(at, end);
+        AUTO_FREE char *id = mem_strndup(at, end);
         status = spec_check_job_id(id);
         buf_printf(&list, "%s\"%s\"", list.length > 0 ? ", " : "[", id);
-        free(id);
         at += length;
         if (*at == '\0') break;
     }
     buf_add_char(&list, ']');
     if (status == NULL) status = option_set_key(options, key, buf_text(&list), option, value);
-    buf_deinit(&list);
     return status;
 }
 
@@ -104,15 +102,13 @@ static status_t set_label(struct verb_options *options, const char *value)
     if (equals == NULL)
         return status_new(STATUS_INVALID_ARGUMENT, "expected KEY=VALUE, found '%s'", value);
     TRY(spec_check_label_value(equals + 1));
-    char *label = mem_strndup(value, (size_t)(equals - value));
+    AUTO_FREE char *label = mem_strndup(value, (size_t)(equals - value));
     status_t status = spec_check_label_key(label);
     if (status == NULL) {
-        char *key = mem_printf("labels.%s", label), *quoted = mem_printf("\"%s\"", equals + 1);
+        AUTO_FREE char *key = mem_printf("labels.%s", label),
+                       *quoted = mem_printf("\"%s\"", equals + 1);
         status = option_set_key(options, key, quoted, "--label", value);
-        free(key);
-        free(quoted);
     }
-    free(label);
     return status;
 }
 

@@ -88,8 +88,8 @@ static status_t check_step(const struct timeline *timeline, const Fsdpd__V1__Tra
  * they belong to. */
 static status_t check_steps(struct timeline *timeline)
 {
-    uint64_t *next = mem_alloc_array((size_t)timeline->world, sizeof *next);
-    uint64_t *first = mem_alloc_array((size_t)timeline->world, sizeof *first);
+    AUTO_FREE uint64_t *next = mem_alloc_array((size_t)timeline->world, sizeof *next);
+    AUTO_FREE uint64_t *first = mem_alloc_array((size_t)timeline->world, sizeof *first);
     status_t status = NULL;
     for (int i = 0; i < timeline->chunk_count && status == NULL; i++) {
         const Fsdpd__V1__TraceChunk *chunk = timeline->chunks[i];
@@ -121,8 +121,6 @@ static status_t check_steps(struct timeline *timeline)
         timeline->last_step = next[0] - 1;
         timeline->step_count = (int)(next[0] - first[0]);
     }
-    free(first);
-    free(next);
     return status;
 }
 
@@ -189,8 +187,8 @@ static void align(struct writer *writer)
 {
     const struct timeline *timeline = writer->timeline;
     int world = timeline->world;
-    int64_t *end_ns = mem_alloc_array((size_t)world, sizeof *end_ns); /* by host leader */
-    int64_t *begin_ns = mem_alloc_array((size_t)world, sizeof *begin_ns);
+    AUTO_FREE int64_t *end_ns = mem_alloc_array((size_t)world, sizeof *end_ns); /* by host leader */
+    AUTO_FREE int64_t *begin_ns = mem_alloc_array((size_t)world, sizeof *begin_ns);
     for (int i = 0; i < timeline->chunk_count; i++) {
         const Fsdpd__V1__TraceChunk *chunk = timeline->chunks[i];
         for (size_t s = 0; s < chunk->n_steps; s++) {
@@ -208,8 +206,6 @@ static void align(struct writer *writer)
             earliest = begin_ns[r] + writer->shift_ns[r];
     }
     for (int r = 0; r < world; r++) writer->shift_ns[r] -= earliest;
-    free(begin_ns);
-    free(end_ns);
 }
 
 static void begin_event(struct writer *writer, char kind, int rank, int track)
@@ -324,7 +320,7 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
     const struct timeline_program *program = program_of(timeline, step);
     struct step_part *part = &writer->parts[rank];
     size_t count = program->count;
-    struct span *spans = mem_alloc_array(count + 1, sizeof *spans);
+    AUTO_FREE struct span *spans = mem_alloc_array(count + 1, sizeof *spans);
     if (part->batch == 0) part->begin_ns = step->begin_ns;
     if (!is_accumulate(step->program)) {
         begin_event(writer, 'X', rank, STEPS_TRACK);
@@ -353,7 +349,6 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
             write_flow(writer, rank, lane_of(program->instructions[i]),
                        lane_of(program->instructions[to]), spans[i], spans[to]);
     }
-    free(spans);
     part->batch = is_accumulate(step->program) ? part->batch + 1 : 0;
 }
 

@@ -201,7 +201,7 @@ static void draw(struct client *client, const struct buf *text)
 {
     terminal_measure(&client->terminal);
     int rows = client->terminal.rows, width = client->terminal.width - 1, lines = 0, line = 0;
-    struct buf out = {0};
+    AUTO(buf_deinit) struct buf out = {0};
     for (size_t i = 0; i < text->length; i++) lines += text->data[i] == '\n';
     buf_add_text(&out, "\033[H");
     for (const char *at = buf_text(text); *at != '\0' && line < rows; line++) {
@@ -221,7 +221,6 @@ static void draw(struct client *client, const struct buf *text)
     buf_add_text(&out, "\033[J");
     fwrite(out.data, 1, out.length, stdout);
     fflush(stdout);
-    buf_deinit(&out);
 }
 
 static bool q_was_pressed(void)
@@ -250,11 +249,10 @@ static void on_resize(void *user)
 
 static void show(struct top *top)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     terminal_measure(&top->client->terminal);
     screen_text(top->client, session_peer(top->session), &top->look, top->trouble, &text);
     draw(top->client, &text);
-    buf_deinit(&text);
 }
 
 /* Waits until the next refresh; false if the user pressed q. */

@@ -41,11 +41,10 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     struct client_trace *trace = user;
     const Fsdpd__V1__TraceChunk *chunk = (const Fsdpd__V1__TraceChunk *)(const void *)message;
     if (trace->client->terminal.err && chunk->step > 0 && live_due(&trace->live)) {
-        struct buf line = {0};
+        AUTO(buf_deinit) struct buf line = {0};
         buf_printf(&line, "tracing %s: step %llu", trace->client->options.arguments[0],
                    (unsigned long long)chunk->step);
         live_draw(&trace->live, &line);
-        buf_deinit(&line);
     }
     if (chunk->n_workers > 0 || chunk->n_programs > 0 || chunk->n_steps > 0)
         timeline_add(&trace->timeline, chunk);
@@ -60,8 +59,8 @@ static void add_table(const struct timeline *timeline, struct buf *text)
                                                   {.title = "PER STEP", .right = true},
                                                   {.title = "TIME", .right = true},
                                                   {.title = "OF LANE", .right = true}};
-    struct timeline_times times;
-    struct table table = {.columns = columns, .column_count = 5};
+    AUTO(timeline_times_deinit) struct timeline_times times = {0};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 5};
     timeline_sum_up(timeline, &times);
     for (int i = 0; i < times.count; i++) {
         const struct timeline_time *time = &times.times[i];
@@ -78,13 +77,11 @@ static void add_table(const struct timeline *timeline, struct buf *text)
     }
     buf_add_char(text, '\n');
     table_print(&table, 0, 0, text);
-    table_deinit(&table);
-    timeline_times_deinit(&times);
 }
 
 static void add_times(const struct timeline *timeline, struct buf *text)
 {
-    struct timeline_times times;
+    AUTO(timeline_times_deinit) struct timeline_times times = {0};
     timeline_sum_up(timeline, &times);
     buf_add_text(text, ",\n  \"times\": [");
     for (int i = 0; i < times.count; i++) {
@@ -96,7 +93,6 @@ static void add_times(const struct timeline *timeline, struct buf *text)
                    times.times[i].seconds);
     }
     buf_add_text(text, "\n  ]");
-    timeline_times_deinit(&times);
 }
 
 static void report(const struct client_trace *trace)
@@ -141,12 +137,10 @@ static void report(const struct client_trace *trace)
 
 static status_t write_file(struct client_trace *trace, struct download *download)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     timeline_write(&trace->timeline, trace->client->options.arguments[0], &text);
-    status_t status = download_put(download, text.data, text.length);
-    if (status == NULL) status = download_finish(download);
-    buf_deinit(&text);
-    return status;
+    TRY(download_put(download, text.data, text.length));
+    return download_finish(download);
 }
 
 static int run(struct client_trace *trace, struct session *session)

@@ -26,7 +26,7 @@ static int count_workers(const struct calibrate_role_options *options, const cha
 
 static status_t write_profile(const struct profile *profile, const char *path)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = NULL;
     profile_print(profile, &text);
     if (path != NULL) {
@@ -35,7 +35,6 @@ static status_t write_profile(const struct profile *profile, const char *path)
                fflush(stdout) != 0) {
         status = status_new(STATUS_UNAVAILABLE, "cannot write to standard output");
     }
-    buf_deinit(&text);
     return status;
 }
 
@@ -47,7 +46,7 @@ status_t calibrate_role_run(const struct calibrate_role_options *options, const 
                                                .threads = threads > 0 ? threads : 1,
                                                .seconds = options->seconds > 0 ? options->seconds
                                                                                : SECONDS};
-    struct profile profile;
+    AUTO(profile_deinit) struct profile profile = {0};
     if (options->worker > 0) {
         /* Neither can fail in a way that matters: the figures are then those of a busier host. */
         setpriority(PRIO_PROCESS, 0, LOWEST_PRIORITY);
@@ -56,7 +55,5 @@ status_t calibrate_role_run(const struct calibrate_role_options *options, const 
             return status_new(STATUS_CANCELLED, "calibrate: its worker has ended");
     }
     TRY(status_wrap(calibrate(&measured, &profile), "calibrate"));
-    status_t status = write_profile(&profile, options->out);
-    profile_deinit(&profile);
-    return status;
+    return write_profile(&profile, options->out);
 }

@@ -36,9 +36,8 @@ static bool is_kind(const char *word)
 static status_t check_name(const char *name)
 {
     const char *rest = NULL;
-    char *uri = mem_printf("fsdpd://user/%s", name);
+    AUTO_FREE char *uri = mem_printf("fsdpd://user/%s", name);
     bool right = rpc_peer_parse_uri(uri, &rest) != 0;
-    free(uri);
     if (right) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "cert issue: the name '%.80s': expected 1 to 64 of letters, digits and ._-@, "
@@ -92,13 +91,12 @@ static status_t write_pair(const char *directory, const char *name, const struct
     status_t (*write_file)(const char *, const void *, size_t, mode_t) =
         fresh ? file_write_new : file_write_atomic;
     char *certificate = mem_printf("%s/%s.crt", directory, name);
-    char *key = mem_printf("%s/%s.key", directory, name);
+    AUTO_FREE char *key = mem_printf("%s/%s.key", directory, name);
     status_t status = write_file(key, pair->key, strlen(pair->key), 0600);
     if (status == NULL) {
         status = write_file(certificate, pair->certificate, strlen(pair->certificate), 0644);
         if (status != NULL && fresh) unlink(key);
     }
-    free(key);
     if (status == NULL) *certificate_path = certificate;
     else free(certificate);
     return status;
@@ -115,12 +113,10 @@ static void print_time(const char *name, int64_t when)
 
 static status_t show(const char *path)
 {
-    char *text = NULL;
-    struct x509_facts facts = {0};
+    AUTO_FREE char *text = NULL;
+    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     TRY(x509_read_pem(path, &text));
-    status_t status = status_wrap(x509_describe(text, &facts), "%s", path);
-    free(text);
-    if (status != NULL) return status;
+    TRY(status_wrap(x509_describe(text, &facts), "%s", path));
     printf("%-12s %s\n%-12s %s\n%-12s %s\n", "file", path, "subject", facts.subject, "issuer",
            facts.issuer);
     printf("%-12s %s\n", "names", facts.names[0] ? facts.names : "none");
@@ -136,7 +132,6 @@ static status_t show(const char *path)
     if (facts.not_after < (int64_t)time(NULL)) printf("%-12s it has expired\n", "");
     else printf("%-12s %lld days are left\n", "", (long long)left);
     printf("%-12s %s\n%-12s %s\n", "serial", facts.serial, "SHA-256", facts.fingerprint);
-    x509_facts_deinit(&facts);
     return NULL;
 }
 
@@ -147,14 +142,13 @@ static status_t check_none_yet(const char *directory)
     static const char *const names[] = {"ca.key", "ca.crt"};
     status_t status = NULL;
     for (int i = 0; status == NULL && i < 2; i++) {
-        char *path = mem_printf("%s/%s", directory, names[i]);
+        AUTO_FREE char *path = mem_printf("%s/%s", directory, names[i]);
         struct stat info;
         if (lstat(path, &info) == 0)
             status = status_new(
                 STATUS_ALREADY_EXISTS,
                 "%s: an authority exists already; a new one would invalidate its certificates",
                 path);
-        free(path);
     }
     return status;
 }
@@ -163,8 +157,8 @@ static status_t init(const struct cert_role_options *options)
 {
     const char *directory = options->words[1];
     char host[HOST_NAME_SIZE], *path = NULL;
-    char *name = mem_printf("fsdpd authority of %.40s", host_name(host));
-    struct x509_pair authority = {0};
+    AUTO_FREE char *name = mem_printf("fsdpd authority of %.40s", host_name(host));
+    AUTO(x509_pair_deinit) struct x509_pair authority = {0};
     status_t status = file_make_directory(directory, 0700);
     if (status == NULL) status = check_none_yet(directory);
     if (status == NULL)
@@ -172,20 +166,16 @@ static status_t init(const struct cert_role_options *options)
             x509_make_authority(name, options->days ? options->days : X509_CA_DAYS, &authority);
     if (status == NULL) status = write_pair(directory, "ca", &authority, true, &path);
     if (status == NULL) status = show(path);
-    x509_pair_deinit(&authority);
     free(path);
-    free(name);
     return status;
 }
 
 static status_t read_authority(const char *directory, struct x509_pair *authority)
 {
-    char *certificate = mem_printf("%s/ca.crt", directory);
-    char *key = mem_printf("%s/ca.key", directory);
+    AUTO_FREE char *certificate = mem_printf("%s/ca.crt", directory);
+    AUTO_FREE char *key = mem_printf("%s/ca.key", directory);
     status_t status = x509_read_pem(certificate, &authority->certificate);
     if (status == NULL) status = x509_read_pem(key, &authority->key);
-    free(key);
-    free(certificate);
     return status_wrap(status, "the authority (fsdpd cert init makes one)");
 }
 
@@ -194,7 +184,7 @@ static status_t issue(const struct cert_role_options *options)
     const char *kind = options->words[2], *name = options->words[3];
     const char *out = options->out ? options->out : options->words[1];
     bool server = strcmp(kind, "server") == 0;
-    char *uri = server ? NULL : mem_printf("fsdpd://%s/%s", kind, name);
+    AUTO_FREE char *uri = server ? NULL : mem_printf("fsdpd://%s/%s", kind, name);
     struct x509_request request = {.name = name,
                                    .server = server,
                                    .uri = uri,
@@ -202,19 +192,13 @@ static status_t issue(const struct cert_role_options *options)
                                    .days = options->days ? options->days : X509_DAYS};
     memcpy(request.hosts, options->hosts, sizeof request.hosts);
     if (server && request.host_count == 0) request.hosts[request.host_count++] = name;
-    char *file = mem_printf("%s-%s", kind, name), *path = NULL;
-    struct x509_pair authority = {0}, issued = {0};
-    status_t status = read_authority(options->words[1], &authority);
-    if (status == NULL) status = x509_issue(&authority, &request, &issued);
-    if (status == NULL) status = file_make_directory(out, 0700);
-    if (status == NULL) status = write_pair(out, file, &issued, false, &path);
-    if (status == NULL) status = show(path);
-    x509_pair_deinit(&issued);
-    x509_pair_deinit(&authority);
-    free(path);
-    free(file);
-    free(uri);
-    return status;
+    AUTO_FREE char *file = mem_printf("%s-%s", kind, name), *path = NULL;
+    AUTO(x509_pair_deinit) struct x509_pair authority = {0}, issued = {0};
+    TRY(read_authority(options->words[1], &authority));
+    TRY(x509_issue(&authority, &request, &issued));
+    TRY(file_make_directory(out, 0700));
+    TRY(write_pair(out, file, &issued, false, &path));
+    return show(path);
 }
 
 status_t cert_role_run(const struct cert_role_options *options)

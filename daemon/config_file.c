@@ -66,8 +66,8 @@ static status_t unknown_key(const struct yamldoc_node *node, const char *path)
 static status_t read_text(struct reading *reading, const struct option_row *row,
                           const struct yamldoc_node *node, const char *path)
 {
-    char *place = mem_printf("%s:%d", node->file, node->line);
-    char *where = mem_printf("%s: %s", place, path);
+    AUTO_FREE char *place = mem_printf("%s:%d", node->file, node->line);
+    AUTO_FREE char *where = mem_printf("%s: %s", place, path);
     status_t status = NULL;
     const char *text = node->text;
     bool number =
@@ -87,8 +87,6 @@ static status_t read_text(struct reading *reading, const struct option_row *row,
     if (status == NULL && !reading->taken[index])
         option_value_add(&reading->options->values[index], SOURCE_FILE, where, place, text);
     status = status_wrap(status, "%s", where);
-    free(where);
-    free(place);
     return status;
 }
 
@@ -109,9 +107,8 @@ static void read_key(struct reading *reading, const struct yamldoc_node *node, c
     if (yamldoc_is_null(node)) return;
     if (row->list && node->kind == YAMLDOC_SEQUENCE) {
         if (node->item_count == 0 && !reading->taken[index]) {
-            char *place = mem_printf("%s:%d", node->file, node->line);
+            AUTO_FREE char *place = mem_printf("%s:%d", node->file, node->line);
             option_value_add(&reading->options->values[index], SOURCE_FILE, place, place, NULL);
-            free(place);
         }
         for (int i = 0; i < node->item_count; i++)
             mistake(reading, read_text(reading, row, node->items[i], path));
@@ -125,14 +122,13 @@ static void read_mapping(struct reading *reading, const struct yamldoc_node *map
 {
     for (int i = 0; i < mapping->item_count; i++) {
         const struct yamldoc_node *node = mapping->items[i];
-        char *path = mem_printf("%s%s%s", prefix, prefix[0] ? "." : "", node->key);
+        AUTO_FREE char *path = mem_printf("%s%s%s", prefix, prefix[0] ? "." : "", node->key);
         if (!is_section(path)) read_key(reading, node, path);
         else if (node->kind == YAMLDOC_MAPPING) read_mapping(reading, node, path);
         else if (!yamldoc_is_null(node))
             mistake(reading,
                     status_new(STATUS_INVALID_ARGUMENT, "%s:%d: %s: expected a mapping of keys",
                                node->file, node->line, path));
-        free(path);
     }
 }
 
@@ -170,9 +166,7 @@ status_t config_file_parse(struct options *options, const char *text, size_t len
 
 status_t config_file_read(struct options *options, const char *path)
 {
-    struct buf text = {0};
-    status_t status = file_read(path, YAMLDOC_MAX_BYTES, &text);
-    if (status == NULL) status = config_file_parse(options, buf_text(&text), text.length, path);
-    buf_deinit(&text);
-    return status;
+    AUTO(buf_deinit) struct buf text = {0};
+    TRY(file_read(path, YAMLDOC_MAX_BYTES, &text));
+    return config_file_parse(options, buf_text(&text), text.length, path);
 }

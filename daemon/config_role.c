@@ -25,7 +25,7 @@ static void describe_yaml(const struct options *options, struct buf *out)
             snprintf(section, sizeof section, "%.*s", (int)length, row->key);
             buf_printf(out, "%s:\n", section);
         }
-        struct buf line = {0};
+        AUTO(buf_deinit) struct buf line = {0};
         buf_printf(&line, "%s%s: ", dot != NULL ? "  " : "", dot != NULL ? dot + 1 : row->key);
         option_describe_value(options, row, &line);
         /* fsdpd creates this default directory at its start; as an explicit value it would have to
@@ -35,7 +35,6 @@ static void describe_yaml(const struct options *options, struct buf *out)
                    made                              ? "default, made when fsdpd starts"
                    : value->source == SOURCE_DEFAULT ? "default"
                                                      : value->place);
-        buf_deinit(&line);
     }
 }
 
@@ -46,7 +45,7 @@ static void describe_json(const struct options *options, struct buf *out)
         const struct option_row *row = &option_rows[i];
         const struct option_value *value = &options->values[i];
         if (row->key == NULL || option_is_repeated(row)) continue;
-        struct buf text = {0};
+        AUTO(buf_deinit) struct buf text = {0};
         option_describe_value(options, row, &text);
         json_t *entry = json_object();
         json_object_set_new(entry, "key", json_string(row->key));
@@ -56,11 +55,9 @@ static void describe_json(const struct options *options, struct buf *out)
                                                                         : value->place));
         json_object_set_new(entry, "reload", json_boolean(row->reload));
         json_array_append_new(list, entry);
-        buf_deinit(&text);
     }
-    char *text = json_dumps(list, JSON_INDENT(2));
+    AUTO_FREE char *text = json_dumps(list, JSON_INDENT(2));
     buf_printf(out, "%s\n", text != NULL ? text : "[]");
-    free(text);
     json_decref(list);
 }
 
@@ -91,7 +88,7 @@ static void warn_of_variables(void)
         size_t length = strcspn(*entry, "=");
         if (strncmp(*entry, "FSDPD_", strlen("FSDPD_")) != 0) continue;
         bool known = is_known_variable(*entry, length);
-        char *name = mem_strndup(*entry, length);
+        AUTO_FREE char *name = mem_strndup(*entry, length);
         for (size_t i = 0; i < count && !known; i++) known = strcmp(variables[i], name) == 0;
         const char *near = text_nearest(name, (const char *const *)variables, count);
         if (!known)
@@ -99,7 +96,6 @@ static void warn_of_variables(void)
                     "fsdpd: warning: the environment's %s is not a variable of fsdpd%s%s%s\n", name,
                     near != NULL ? "; did you mean " : "", near != NULL ? near : "",
                     near != NULL ? "?" : "");
-        free(name);
     }
     for (size_t i = 0; i < count; i++) free(variables[i]);
 }
@@ -126,9 +122,8 @@ int config_role_main(const struct options *options)
         else print_without_file(options);
         return 0;
     }
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     config_describe(options, options->json, &text);
     fputs(buf_text(&text), stdout);
-    buf_deinit(&text);
     return 0;
 }

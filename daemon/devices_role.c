@@ -17,10 +17,9 @@
 static void describe_cpu(struct backend_device *found)
 {
     struct device *device = NULL;
-    char *name = host_processor();
+    AUTO_FREE char *name = host_processor();
     snprintf(found->name, sizeof found->name, "cpu");
     snprintf(found->model, sizeof found->model, "%s", name);
-    free(name);
     status_t status = device_open("cpu", 1, &device);
     if (status != NULL) {
         snprintf(found->problem, sizeof found->problem, "%s", status_message(status));
@@ -71,9 +70,8 @@ static void print_json(const struct backend_device *cpu, const struct backend_re
         json_object_set_new(versions, report->parts[i].name, json_string(report->parts[i].version));
     json_t *all = json_pack("{s:o, s:o, s:s}", "devices", devices, "versions", versions,
                             "cuda_problem", problem != NULL ? problem : "");
-    char *text = json_dumps(all, JSON_INDENT(2));
+    AUTO_FREE char *text = json_dumps(all, JSON_INDENT(2));
     puts(text != NULL ? text : "{}");
-    free(text);
     json_decref(all);
 }
 

@@ -43,14 +43,13 @@ static int exit_code(enum status_code code)
 static int fail(status_t status)
 {
     int code = exit_code(status_code(status));
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     output_clean(&text, status_message(status), true);
     for (const char *line = buf_text(&text); *line != '\0';) {
         size_t length = strcspn(line, "\n");
         fprintf(stderr, "fsdpd: %.*s\n", (int)length, line);
         line += length + (line[length] == '\n');
     }
-    buf_deinit(&text);
     status_free(status);
     return code;
 }
@@ -89,15 +88,13 @@ static bool has_terminal(void)
 /* Logs a message of one or more lines, one event per line. */
 static void log_lines(const char *event, status_t status)
 {
-    char *text = strdup(status_message(status));
+    AUTO_FREE char *text = strdup(status_message(status));
     char *rest = text;
     for (char *line = text != NULL ? strsep(&rest, "\n") : NULL; line != NULL;
          line = strsep(&rest, "\n")) {
-        char *quoted = log_quote(line);
+        AUTO_FREE char *quoted = log_quote(line);
         log_event(LOG_ERROR, event, "message=%s", quoted);
-        free(quoted);
     }
-    free(text);
     status_free(status);
 }
 
@@ -115,19 +112,16 @@ static void reload(struct process *process)
         return;
     }
     const struct options *before = process->reloaded ? &process->loaded : process->started;
-    struct buf applied = {0}, waiting = {0};
+    AUTO(buf_deinit) struct buf applied = {0}, waiting = {0};
     options_differences(before, &fresh, true, &applied);
     options_differences(process->started, &fresh, false, &waiting);
     log_set_level(fresh.log_level);
-    char *changed = log_quote(buf_text(&applied)), *restart = log_quote(buf_text(&waiting));
+    AUTO_FREE char *changed = log_quote(buf_text(&applied)),
+                   *restart = log_quote(buf_text(&waiting));
     log_event(LOG_INFO, "reloaded", "file=%s%s%s%s%s",
               fresh.config_file != NULL ? fresh.config_file : "none",
               applied.length > 0 ? " changed=" : "", applied.length > 0 ? changed : "",
               waiting.length > 0 ? " needs_restart=" : "", waiting.length > 0 ? restart : "");
-    free(changed);
-    free(restart);
-    buf_deinit(&applied);
-    buf_deinit(&waiting);
     options_deinit(&process->loaded);
     process->loaded = fresh;
     process->reloaded = true;
@@ -230,11 +224,10 @@ static void set_umask(void)
  * kind of devices it describes. */
 static status_t check_profile(struct options *options)
 {
-    struct profile profile;
+    AUTO(profile_deinit) struct profile profile = {0};
     if (options->coordinator.profile == NULL) return NULL;
     TRY(status_wrap(profile_find(options->coordinator.profile, &profile), "profile"));
     options->coordinator.profile_kind = profile.here ? "cpu" : "cuda";
-    profile_deinit(&profile);
     return NULL;
 }
 
@@ -247,10 +240,9 @@ int main(int argc, char **argv)
     if (status != NULL) {
         code = fail(status);
     } else if (options.help) {
-        struct buf text = {0};
+        AUTO(buf_deinit) struct buf text = {0};
         options_describe(options.role, &text);
         fputs(buf_text(&text), stdout);
-        buf_deinit(&text);
     } else if (options.version) {
         puts(PACKAGE_STRING);
     } else if (options.role == ROLE_PLAN) {

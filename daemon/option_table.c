@@ -42,16 +42,13 @@ static status_t apply_data_root(struct options *options, const struct option_row
     (void)row;
     if (coordinator->data_root_count == COORDINATOR_DATA_ROOTS_MAX)
         return status_new(STATUS_INVALID_ARGUMENT, "at most %d", COORDINATOR_DATA_ROOTS_MAX);
-    char *path = file_path_expand_home(text);
-    char *here = getcwd(NULL, 0);
-    char *absolute = file_path_join(here != NULL ? here : "/", path);
+    AUTO_FREE char *path = file_path_expand_home(text);
+    AUTO_FREE char *here = getcwd(NULL, 0);
+    AUTO_FREE char *absolute = file_path_join(here != NULL ? here : "/", path);
     char *real = NULL;
     status_t status = file_resolve_under("/", absolute, &real);
     if (status == NULL)
         coordinator->data_roots[coordinator->data_root_count++] = option_keep(options, real);
-    free(absolute);
-    free(here);
-    free(path);
     return status;
 }
 
@@ -62,12 +59,10 @@ static status_t apply_families(struct options *options, const struct option_row 
     (void)row;
     if (coordinator->family_count == COORDINATOR_FAMILIES_MAX)
         return status_new(STATUS_INVALID_ARGUMENT, "at most %d", COORDINATOR_FAMILIES_MAX);
-    char *path = file_path_expand_home(text);
-    char *here = getcwd(NULL, 0);
+    AUTO_FREE char *path = file_path_expand_home(text);
+    AUTO_FREE char *here = getcwd(NULL, 0);
     coordinator->families[coordinator->family_count++] =
         option_keep(options, file_path_join(here != NULL ? here : "/", path));
-    free(here);
-    free(path);
     return NULL;
 }
 
@@ -498,23 +493,20 @@ static bool is_value(const struct option_row *row, const char *text)
 status_t option_check(const struct option_row *row, const char *text)
 {
     if (row->kind == OPTION_ADDRESS && text[0] != '\0') {
-        char *normal = NULL;
+        AUTO_FREE char *normal = NULL;
         TRY(rpc_address_parse(text, &normal));
-        free(normal);
         return NULL;
     }
     if (is_value(row, text)) return NULL;
-    struct buf what = {0};
+    AUTO(buf_deinit) struct buf what = {0};
     expected(row, &what);
     const char *near = NULL;
     int count = 0;
     while (count < OPTION_CHOICES_MAX && row->choices[count] != NULL) count++;
     if (count > 0) near = text_nearest(text, row->choices, (size_t)count);
-    status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %s, found '%.80s'%s%s%s",
-                                 buf_text(&what), text, near != NULL ? "; did you mean " : "",
-                                 near != NULL ? near : "", near != NULL ? "?" : "");
-    buf_deinit(&what);
-    return status;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected %s, found '%.80s'%s%s%s", buf_text(&what),
+                      text, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+                      near != NULL ? "?" : "");
 }
 
 status_t option_apply(struct options *options, const struct option_row *row, const char *text)
@@ -618,13 +610,12 @@ void option_describe_value(const struct options *options, const struct option_ro
         buf_add_text(out, row->fallback);
     } else if (row->list) { /* data_roots: created in the state directory */
         const struct coordinator_options *coordinator = &options->coordinator;
-        char *data =
+        AUTO_FREE char *data =
             file_path_join(coordinator->state_dir != NULL ? coordinator->state_dir : "STATE_DIR",
                            "data");
         buf_add_char(out, '[');
         add_scalar(row, data, out);
         buf_add_char(out, ']');
-        free(data);
     } else if (row->offset != 0 && row->kind == OPTION_SWITCH) {
         buf_add_text(out, *(const bool *)member ? "true" : "false");
     } else if (row->offset != 0 && row->kind == OPTION_INTEGER) {

@@ -111,7 +111,7 @@ static status_t read_environment(struct options *options)
         if (row->key == NULL || !option_belongs(row, options->role)) continue;
         if (options->role == ROLE_CONFIG && option_is_repeated(row)) continue;
         if (value->source != SOURCE_DEFAULT) continue;
-        char *variable = option_variable(row);
+        AUTO_FREE char *variable = option_variable(row);
         const char *text = getenv(variable);
         status_t status = NULL;
         if (text != NULL && text[0] != '\0') {
@@ -123,7 +123,6 @@ static status_t read_environment(struct options *options)
                     option_value_add(value, SOURCE_ENVIRONMENT, variable, variable, text);
             }
         }
-        free(variable);
         TRY(status);
     }
     return NULL;
@@ -225,7 +224,7 @@ status_t options_prepare(struct options *options)
     struct coordinator_options *coordinator = &options->coordinator;
     bool serves = options->role == ROLE_BOTH || options->role == ROLE_COORDINATOR;
     if (coordinator->data_root_count > 0 || !serves) return NULL;
-    char *path = file_path_join(coordinator->state_dir, "data");
+    AUTO_FREE char *path = file_path_join(coordinator->state_dir, "data");
     status_t status = file_make_directory(coordinator->state_dir, 0750);
     if (status == NULL) status = file_make_directory(path, 0750);
     char *real = status == NULL ? realpath(path, NULL) : NULL;
@@ -234,7 +233,6 @@ status_t options_prepare(struct options *options)
     if (status == NULL)
         coordinator->data_roots[coordinator->data_root_count++] = option_keep(options, real);
     else free(real);
-    free(path);
     share_data_roots(options);
     return status;
 }
@@ -387,13 +385,11 @@ void options_differences(const struct options *before, const struct options *aft
         const struct option_row *row = &option_rows[i];
         if (row->key == NULL || row->reload != reload || !option_belongs(row, after->role))
             continue;
-        struct buf old = {0}, new = {0};
+        AUTO(buf_deinit) struct buf old = {0}, new = {0};
         option_describe_value(before, row, &old);
         option_describe_value(after, row, &new);
         if (strcmp(buf_text(&old), buf_text(&new)) != 0)
             buf_printf(out, "%s%s", out->length > start ? ", " : "", row->key);
-        buf_deinit(&old);
-        buf_deinit(&new);
     }
 }
 
@@ -401,11 +397,10 @@ void options_differences(const struct options *before, const struct options *aft
 
 static void describe_row(const struct option_row *row, struct buf *out)
 {
-    char *left = mem_printf("%s%s%s", row->flag, row->argument ? " " : "",
-                            row->argument ? row->argument : "");
+    AUTO_FREE char *left = mem_printf("%s%s%s", row->flag, row->argument ? " " : "",
+                                      row->argument ? row->argument : "");
     buf_printf(out, "  %-24s", left);
     if (strlen(left) >= 24) buf_printf(out, "\n%*s", 26, ""); /* keep the columns apart */
-    free(left);
     for (const char *line = row->help; *line != '\0';) {
         size_t length = strcspn(line, "\n");
         buf_printf(out, "%*s%.*s\n", line == row->help ? 0 : 26, "", (int)length, line);

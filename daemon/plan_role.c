@@ -42,10 +42,9 @@ static int exit_code(enum status_code code, bool planning)
 static int fail(status_t status, bool planning)
 {
     int code = exit_code(status_code(status), planning);
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     output_clean(&text, status_message(status), true);
     fprintf(stderr, "fsdpd: %s\n", buf_text(&text));
-    buf_deinit(&text);
     status_free(status);
     return code;
 }
@@ -56,7 +55,7 @@ static status_t find_job(const struct plan_role_options *options, const Fsdpd__V
                          struct job_settings *settings)
 {
     struct worker_options roots = {.device = "cpu"};
-    char *here = getcwd(NULL, 0);
+    AUTO_FREE char *here = getcwd(NULL, 0);
     for (; roots.data_root_count < options->data_root_count; roots.data_root_count++)
         roots.data_roots[roots.data_root_count] = options->data_roots[roots.data_root_count];
     for (; roots.family_count < options->family_count; roots.family_count++)
@@ -71,7 +70,6 @@ static status_t find_job(const struct plan_role_options *options, const Fsdpd__V
         status_free(status);
         status = job_settings_init_without_data(settings, spec, "plan", &roots);
     }
-    free(here);
     return status;
 }
 
@@ -94,11 +92,10 @@ static status_t make_plan(const struct plan_role_options *options, const Fsdpd__
 
 static void print_plan(const Fsdpd__V1__Plan *plan, bool json)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     if (json) json_add_document(&text, &plan->base);
     else report_plan(plan, 0, &text);
     fwrite(buf_text(&text), 1, text.length, stdout);
-    buf_deinit(&text);
 }
 
 /* Reads the job and sets its workers to `world`, unless that is 0, before anything is checked
@@ -108,17 +105,14 @@ static status_t read_job(const struct plan_role_options *options, int world,
 {
     int count = options->override_count;
     size_t chosen = choice != NULL ? choice->n_settings : 0;
-    struct spec_override *overrides =
+    AUTO_FREE struct spec_override *overrides =
         mem_alloc_array((size_t)count + 2 + chosen, sizeof *overrides);
     for (int i = 0; i < count; i++) overrides[i] = options->overrides[i];
-    char *workers = mem_printf("workers=%d", world);
+    AUTO_FREE char *workers = mem_printf("workers=%d", world);
     if (world > 0) overrides[count++].text = workers;
     for (size_t i = 0; i < chosen; i++) overrides[count++].text = choice->settings[i];
     if (choice != NULL) overrides[count++].text = "fsdp.auto=false";
-    status_t status = spec_read_file(options->job_file, overrides, count, spec);
-    free(workers);
-    free(overrides);
-    return status;
+    return spec_read_file(options->job_file, overrides, count, spec);
 }
 
 /* The job file with the best settings. */
@@ -127,11 +121,10 @@ static status_t print_chosen(const struct plan_role_options *options, int world,
 {
     Fsdpd__V1__JobSpec *spec = NULL;
     TRY(status_wrap(read_job(options, world, plan->choices[0], &spec), "the chosen settings"));
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     buf_add_text(&text, "\nThe job file with these settings:\n\n");
     spec_to_yaml(spec, &text);
     fwrite(buf_text(&text), 1, text.length, stdout);
-    buf_deinit(&text);
     spec_free(spec);
     return NULL;
 }
@@ -166,10 +159,9 @@ static int simulate(const struct plan_role_options *options, const struct profil
     }
     spec_free(spec);
     if (status != NULL) return fail(status, true);
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     simulate_report(&cluster, &simulated, profile->name, options->json, &text);
     fwrite(buf_text(&text), 1, text.length, stdout);
-    buf_deinit(&text);
     return fflush(stdout) == 0 ? 0 : EXIT_OTHER;
 }
 
@@ -231,7 +223,7 @@ static status_t find_devices(const struct plan_role_options *options,
 static status_t make_ordered(const struct plan_role_options *options,
                              const Fsdpd__V1__PlanOrder *order, Fsdpd__V1__PlanResult *result)
 {
-    struct profile profile;
+    AUTO(profile_deinit) struct profile profile = {0};
     TRY(find_devices(options, order->spec, &profile));
     if (options->memory_bytes > 0) profile.memory_bytes = options->memory_bytes;
     if (order->memory_bytes > 0) profile.memory_bytes = order->memory_bytes;
@@ -255,20 +247,18 @@ static status_t make_ordered(const struct plan_role_options *options,
     } else if (status == NULL) {
         fsdpd__v1__plan__free_unpacked(plan, NULL);
     }
-    profile_deinit(&profile);
     return status;
 }
 
 static status_t read_order(Fsdpd__V1__PlanOrder **order)
 {
-    struct buf bytes = {0};
+    AUTO(buf_deinit) struct buf bytes = {0};
     status_t status = file_read_descriptor(STDIN_FILENO, "the order", ORDER_MAX, &bytes);
     if (status == NULL) {
         *order = fsdpd__v1__plan_order__unpack(NULL, bytes.length, (const uint8_t *)bytes.data);
         if (*order == NULL || (*order)->spec == NULL)
             status = status_new(STATUS_INVALID_ARGUMENT, "standard input: expected a PlanOrder");
     }
-    buf_deinit(&bytes);
     return status;
 }
 
@@ -286,10 +276,9 @@ int plan_order_main(const struct plan_role_options *options)
     result.code = (uint32_t)status_code(status);
     if (status != NULL) result.message = (char *)status_message(status);
     size_t size = fsdpd__v1__plan_result__get_packed_size(&result);
-    uint8_t *bytes = mem_alloc(size + 1);
+    AUTO_FREE uint8_t *bytes = mem_alloc(size + 1);
     fsdpd__v1__plan_result__pack(&result, bytes);
     bool written = fwrite(bytes, 1, size, stdout) == size && fflush(stdout) == 0;
-    free(bytes);
     if (result.plan != NULL) fsdpd__v1__plan__free_unpacked(result.plan, NULL);
     status_free(status);
     fsdpd__v1__plan_order__free_unpacked(order, NULL);

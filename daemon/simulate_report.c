@@ -11,10 +11,8 @@
 
 static bool read_count(const char *text, size_t length, int64_t *count)
 {
-    char *word = mem_strndup(text, length);
-    bool read = text_parse_i64(word, count);
-    free(word);
-    return read;
+    AUTO_FREE char *word = mem_strndup(text, length);
+    return text_parse_i64(word, count);
 }
 
 status_t simulate_read_cluster(const char *text, struct cluster *cluster)
@@ -73,9 +71,8 @@ static void add_json(const struct cluster *cluster, const struct simulated *simu
                   simulated->has_tokens ? "tokens_per_second" : "samples_per_second",
                   simulated->tokens / step->step_seconds, "micro_steps",
                   (int)simulated->micro_steps, "kinds", simulated->kinds);
-    char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
+    AUTO_FREE char *text = json_dumps(all, JSON_INDENT(2) | JSON_REAL_PRECISION(6));
     buf_printf(out, "%s\n", text != NULL ? text : "{}");
-    free(text);
     json_decref(all);
 }
 

@@ -100,7 +100,7 @@ struct walk {
 /* Continues with `path`, absolute or not, followed by what remains. False: it leads outside. */
 static bool lead(struct walk *walk, const char *path)
 {
-    char *whole = mem_printf("%s%s", path, walk->rest);
+    AUTO_FREE char *whole = mem_printf("%s%s", path, walk->rest);
     const char *rest = whole;
     if (path[0] == '/') {
         free(walk->at);
@@ -108,7 +108,6 @@ static bool lead(struct walk *walk, const char *path)
     }
     free(walk->rest);
     walk->rest = mem_strdup(rest);
-    free(whole);
     return walk->at != NULL;
 }
 
@@ -155,31 +154,26 @@ static status_t go_to(struct walk *walk, const char *name, bool *outside)
  */
 static status_t resolve(const char *real_root, const char *root, const char *path, char **real)
 {
-    char *joined = file_path_join(real_root, path);
+    AUTO_FREE char *joined = file_path_join(real_root, path);
     if (strcmp(real_root, "/") == 0) { /* everything is inside */
         *real = realpath(joined, NULL);
-        status_t status =
-            *real == NULL ? status_from_errno(errno, "cannot resolve %s", joined) : NULL;
-        free(joined);
-        return status;
+        return *real == NULL ? status_from_errno(errno, "cannot resolve %s", joined) : NULL;
     }
     struct walk walk = {real_root, joined, mem_strdup(real_root), mem_strdup(""), 0};
     bool outside = !lead(&walk, path);
     status_t status = NULL;
     while (status == NULL && !outside && walk.rest[0] != '\0') {
         size_t begin = strspn(walk.rest, "/"), part = strcspn(walk.rest + begin, "/");
-        char *name = mem_strndup(walk.rest + begin, part);
+        AUTO_FREE char *name = mem_strndup(walk.rest + begin, part);
         memmove(walk.rest, walk.rest + begin + part, strlen(walk.rest + begin + part) + 1);
         if (strcmp(name, "..") == 0) outside = !go_back(&walk);
         else if (part > 0 && strcmp(name, ".") != 0) status = go_to(&walk, name, &outside);
-        free(name);
     }
     if (status == NULL && outside)
         status = status_new(STATUS_PERMISSION_DENIED, "%s is outside the root %s", path, root);
     if (status == NULL) *real = walk.at;
     else free(walk.at);
     free(walk.rest);
-    free(joined);
     return status;
 }
 
@@ -214,23 +208,18 @@ static status_t open_resolved(const char *real_root, const char *real, const cha
 status_t beneath_open(const char *root, const char *path, bool directory, int *fd)
 {
     if (root == NULL) root = "/";
-    char *real_root = realpath(root, NULL), *real = NULL;
+    AUTO_FREE char *real_root = realpath(root, NULL), *real = NULL;
     if (real_root == NULL) return status_from_errno(errno, "cannot resolve the root %s", root);
-    status_t status = resolve(real_root, root, path, &real);
-    if (status == NULL) status = open_resolved(real_root, real, path, directory, fd);
-    free(real);
-    free(real_root);
-    return status;
+    TRY(resolve(real_root, root, path, &real));
+    return open_resolved(real_root, real, path, directory, fd);
 }
 
 status_t beneath_resolve(const char *root, const char *path, char **real)
 {
     if (root == NULL) root = "/";
-    char *real_root = realpath(root, NULL);
+    AUTO_FREE char *real_root = realpath(root, NULL);
     if (real_root == NULL) return status_from_errno(errno, "cannot resolve the root %s", root);
-    status_t status = resolve(real_root, root, path, real);
-    free(real_root);
-    return status;
+    return resolve(real_root, root, path, real);
 }
 
 status_t beneath_read(const char *root, const char *path, size_t limit, struct buf *out)

@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-#include "base/status.h"
+#include "base/mem.h"
 
 struct buf {
     char *data; /* NULL until something is added; use buf_text to read it as a string */

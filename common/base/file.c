@@ -74,10 +74,8 @@ status_t file_sync_directory(const char *path)
 
 status_t file_sync_parent(const char *path)
 {
-    char *directory = file_path_directory(path);
-    status_t status = file_sync_directory(directory);
-    free(directory);
-    return status;
+    AUTO_FREE char *directory = file_path_directory(path);
+    return file_sync_directory(directory);
 }
 
 static status_t put_in_place(const char *temporary, const char *path, bool replace)
@@ -94,14 +92,10 @@ static status_t write_durably(const char *path, const void *bytes, size_t size, 
 {
     const char *slash = strrchr(path, '/');
     int folder = slash != NULL ? (int)(slash + 1 - path) : 0;
-    char *temporary =
+    AUTO_FREE char *temporary =
         mem_printf("%.*s" UNFINISHED_WRITING "%s-XXXXXX", folder, path, path + folder);
     int fd = mkostemp(temporary, O_CLOEXEC);
-    if (fd < 0) {
-        status_t status = status_from_errno(errno, "cannot make %s", temporary);
-        free(temporary);
-        return status;
-    }
+    if (fd < 0) return status_from_errno(errno, "cannot make %s", temporary);
     status_t status = write_all(fd, temporary, bytes, size);
     if (status == NULL && fchmod(fd, mode) != 0)
         status = status_from_errno(errno, "cannot set the mode of %s", temporary);
@@ -111,7 +105,6 @@ static status_t write_durably(const char *path, const void *bytes, size_t size, 
         status = status_from_errno(errno, "cannot close %s", temporary);
     if (status == NULL) status = put_in_place(temporary, path, replace);
     if (status != NULL) unlink(temporary);
-    free(temporary);
     return status;
 }
 
@@ -127,22 +120,18 @@ status_t file_write_new(const char *path, const void *bytes, size_t size, mode_t
 
 status_t file_make_directory(const char *path, mode_t mode)
 {
-    char *partial = mem_strdup(path);
+    AUTO_FREE char *partial = mem_strdup(path);
     for (char *slash = partial + 1; partial[0] != '\0'; slash++) {
         char end = *slash;
         if (end != '/' && end != '\0') continue;
         *slash = '\0';
         int made = mkdir(partial, mode);
         if (made == 0) made = chmod(partial, mode);
-        if (made != 0 && errno != EEXIST) {
-            status_t status = status_from_errno(errno, "cannot make the directory %s", partial);
-            free(partial);
-            return status;
-        }
+        if (made != 0 && errno != EEXIST)
+            return status_from_errno(errno, "cannot make the directory %s", partial);
         if (end == '\0') break;
         *slash = end;
     }
-    free(partial);
     struct stat info;
     if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
     if (!S_ISDIR(info.st_mode))
@@ -212,10 +201,10 @@ char *file_path_expand_home(const char *path)
 
 status_t file_resolve_under(const char *root, const char *path, char **resolved)
 {
-    char *real_root = realpath(root, NULL);
+    AUTO_FREE char *real_root = realpath(root, NULL);
     if (real_root == NULL) return status_from_errno(errno, "cannot resolve the root %s", root);
-    char *joined = file_path_join(real_root, path);
-    char *real = realpath(joined, NULL);
+    AUTO_FREE char *joined = file_path_join(real_root, path);
+    AUTO_FREE char *real = realpath(joined, NULL);
     status_t status = NULL;
     size_t length = strlen(real_root);
     if (real == NULL) {
@@ -227,8 +216,5 @@ status_t file_resolve_under(const char *root, const char *path, char **resolved)
         *resolved = real;
         real = NULL;
     }
-    free(real);
-    free(joined);
-    free(real_root);
     return status;
 }

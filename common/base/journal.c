@@ -75,7 +75,7 @@ static const char *read_value(const char *at, struct buf *value)
 
 void journal_format(struct buf *out, int priority, const char *event, const char *fields)
 {
-    struct buf message = {0}, key = {0}, value = {0};
+    AUTO(buf_deinit) struct buf message = {0}, key = {0}, value = {0};
     buf_printf(&message, "%s%s%s", event, fields[0] ? " " : "", fields);
     add_field(out, "MESSAGE", message.data, message.length);
     buf_printf(out, "PRIORITY=%d\nSYSLOG_IDENTIFIER=fsdpd\nFSDPD_EVENT=%s\n", priority, event);
@@ -94,7 +94,4 @@ void journal_format(struct buf *out, int priority, const char *event, const char
         at = read_value(at + length + 1, &value);
         add_field(out, buf_text(&key), buf_text(&value), value.length);
     }
-    buf_deinit(&message);
-    buf_deinit(&key);
-    buf_deinit(&value);
 }

@@ -42,11 +42,9 @@ static bool send_to_journal(enum log_level level, const char *event, const char 
     static const int priorities[] = {7, 6, 4, 3};
     int fd = atomic_load(&journal);
     if (fd < 0) return false;
-    struct buf entry = {0};
+    AUTO(buf_deinit) struct buf entry = {0};
     journal_format(&entry, priorities[level], event, fields);
-    bool sent = send(fd, entry.data, entry.length, MSG_NOSIGNAL) == (ssize_t)entry.length;
-    buf_deinit(&entry);
-    return sent;
+    return send(fd, entry.data, entry.length, MSG_NOSIGNAL) == (ssize_t)entry.length;
 }
 
 void log_set_context(const char *fields)
@@ -104,35 +102,31 @@ char *log_quote(const char *text)
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     if ((int)level < atomic_load(&minimum_level)) return;
-    struct buf fields = {0};
+    AUTO(buf_deinit) struct buf fields = {0};
     pthread_mutex_lock(&context_lock);
     buf_add_text(&fields, context_fields);
     pthread_mutex_unlock(&context_lock);
     va_list args;
     va_start(args, format);
-    char *own = NULL;
+    AUTO_FREE char *own = NULL;
     if (vasprintf(&own, format, args) >= 0 && own[0])
         buf_printf(&fields, "%s%s", fields.length > 0 ? " " : "", own);
     va_end(args);
     call_tap(level, event, own != NULL ? own : "");
-    free(own);
     if (!send_to_journal(level, event, buf_text(&fields))) {
         char when[32];
-        struct buf line = {0};
+        AUTO(buf_deinit) struct buf line = {0};
         buf_printf(&line, "%s %s %s%s%s\n", clock_format_wall(clock_wall_ms(), when),
                    log_level_name(level), event, fields.length > 0 ? " " : "", buf_text(&fields));
         ssize_t written = write(STDERR_FILENO, line.data, line.length);
         (void)written; /* nowhere left to report it */
-        buf_deinit(&line);
     }
-    buf_deinit(&fields);
 }
 
 void log_status(enum log_level level, const char *event, status_t status)
 {
     if (status == NULL) return;
-    char *message = log_quote(status_message(status));
+    AUTO_FREE char *message = log_quote(status_message(status));
     log_event(level, event, "code=%s message=%s", status_code_name(status_code(status)), message);
-    free(message);
     status_free(status);
 }

@@ -8,6 +8,8 @@
 
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/status.h"
 
@@ -31,6 +33,22 @@ char *mem_strndup(const char *text, size_t length);
 void *mem_dup(const void *bytes, size_t size);
 char *mem_printf(const char *format, ...) FSDPD_PRINTF(1, 2);
 char *mem_vprintf(const char *format, va_list args) FSDPD_PRINTF(1, 0);
+
+/*
+ * Frees a local variable at the end of its block, whichever way leads out of it:
+ *     AUTO_FREE char *path = file_path_join(directory, name);
+ *     AUTO(buf_deinit) struct buf text = {0};
+ * Initialise it where it is declared.
+ */
+#define AUTO_FREE AUTO(mem_free_variable)
+#define AUTO(deinit) __attribute__((cleanup(deinit)))
+
+static inline void mem_free_variable(void *variable)
+{
+    void *memory;
+    memcpy(&memory, variable, sizeof memory); /* `variable` may point to a pointer of any type */
+    free(memory);
+}
 
 /*
  * Makes room for one more element at the end of a growing array:

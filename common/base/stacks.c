@@ -186,10 +186,8 @@ static char *readable(const char *name)
 
 static char *name_with_offset(const char *name, uintptr_t offset)
 {
-    char *text = readable(name);
-    char *result = mem_printf("%s+0x%llx", text, (unsigned long long)offset);
-    free(text);
-    return result;
+    AUTO_FREE char *text = readable(name);
+    return mem_printf("%s+0x%llx", text, (unsigned long long)offset);
 }
 
 static char *name_in_program(uintptr_t offset)

@@ -87,10 +87,9 @@ status_t status_wrap(status_t status, const char *format, ...)
     if (status == NULL) return NULL;
     va_list args;
     va_start(args, format);
-    char *prefix = message_format(format, args);
+    AUTO_FREE char *prefix = message_format(format, args);
     va_end(args);
     char *joined = mem_printf("%s: %s", prefix, status->message);
-    free(prefix);
     free(status->message);
     status->message = joined;
     return status;

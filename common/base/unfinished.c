@@ -31,9 +31,8 @@ status_t unfinished_sweep_at(int fd, const char *path)
         if (!begins_with(item->d_name, UNFINISHED_WRITING) &&
             !begins_with(item->d_name, UNFINISHED_REMOVING))
             continue;
-        char *entry = file_path_join(path, item->d_name);
+        AUTO_FREE char *entry = file_path_join(path, item->d_name);
         status = status_first(status, tree_remove_at(own, item->d_name, entry));
-        free(entry);
     }
     closedir(directory);
     return status;

@@ -30,16 +30,14 @@ static status_t unknown_name(const char *name, const struct environment *environ
     size_t count = 0, at = 0;
     for (const struct environment *e = environment; e != NULL; e = e->outer)
         count += (size_t)e->count;
-    const char **names = mem_alloc_array(count + 1, sizeof *names);
+    AUTO_FREE const char **names = mem_alloc_array(count + 1, sizeof *names);
     for (const struct environment *e = environment; e != NULL; e = e->outer)
         for (int i = 0; i < e->count; i++) names[at++] = e->names[i];
     char found[72];
     const char *nearest = text_nearest(name, names, count);
-    status_t status =
-        status_new(STATUS_INVALID_ARGUMENT, "unknown name '%s'%s%s%s", yamldoc_excerpt(name, found),
-                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-    free(names);
-    return status;
+    return status_new(STATUS_INVALID_ARGUMENT, "unknown name '%s'%s%s%s",
+                      yamldoc_excerpt(name, found), nearest ? "; did you mean '" : "",
+                      nearest ? nearest : "", nearest ? "'?" : "");
 }
 
 static status_t list_item(const struct constant *list, int64_t index, struct constant *constant)
@@ -64,12 +62,9 @@ static status_t evaluate_name(const char *name, const struct environment *enviro
     const char *dot = strrchr(name, '.');
     int64_t index;
     if (dot == NULL || !text_parse_i64(dot + 1, &index)) return unknown_name(name, environment);
-    char *list = mem_strndup(name, (size_t)(dot - name));
+    AUTO_FREE char *list = mem_strndup(name, (size_t)(dot - name));
     found = environment_find(environment, list);
-    status_t status =
-        found != NULL ? list_item(found, index, constant) : unknown_name(list, environment);
-    free(list);
-    return status;
+    return found != NULL ? list_item(found, index, constant) : unknown_name(list, environment);
 }
 
 static status_t evaluate_index(const struct expression *element,

@@ -103,13 +103,10 @@ static status_t unexpected(const struct parser *parser, const char *expected)
     if (token->kind == TOKEN_END)
         return status_new(STATUS_INVALID_ARGUMENT, "expected %s at the end of '%s'", expected,
                           excerpt);
-    char *word = mem_strndup(token->start, token->length);
-    status_t status =
-        status_new(STATUS_INVALID_ARGUMENT, "expected %s, found '%s' at column %d of '%s'",
-                   expected, yamldoc_excerpt(word, found), (int)(token->start - parser->text) + 1,
-                   excerpt);
-    free(word);
-    return status;
+    AUTO_FREE char *word = mem_strndup(token->start, token->length);
+    return status_new(STATUS_INVALID_ARGUMENT, "expected %s, found '%s' at column %d of '%s'",
+                      expected, yamldoc_excerpt(word, found),
+                      (int)(token->start - parser->text) + 1, excerpt);
 }
 
 static bool at_point(const struct parser *parser, char point)

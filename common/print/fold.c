@@ -82,8 +82,8 @@ static void add_numbers(struct buf *out, const int *numbers, size_t count)
 
 void fold_add(struct buf *out, const char *const *names, size_t count)
 {
-    size_t *at = mem_alloc_array(count, sizeof *at); /* where each name is read */
-    int *numbers = mem_alloc_array(count, sizeof *numbers);
+    AUTO_FREE size_t *at = mem_alloc_array(count, sizeof *at); /* where each name is read */
+    AUTO_FREE int *numbers = mem_alloc_array(count, sizeof *numbers);
     while (names[0][at[0]] != '\0') {
         if (number_length(names[0], at[0]) == 0) {
             buf_add_char(out, names[0][at[0]]);
@@ -96,6 +96,4 @@ void fold_add(struct buf *out, const char *const *names, size_t count)
         }
         add_numbers(out, numbers, count);
     }
-    free(numbers);
-    free(at);
 }

@@ -70,8 +70,8 @@ static void add_folded(struct buf *text, const char **names, size_t count)
 
 static void add_units(struct table *table, const Fsdpd__V1__Unit **units, size_t count)
 {
-    const char **names = mem_alloc_array(count, sizeof *names);
-    struct buf text = {0};
+    AUTO_FREE const char **names = mem_alloc_array(count, sizeof *names);
+    AUTO(buf_deinit) struct buf text = {0};
     for (size_t i = 0; i < count; i++) names[i] = units[i]->name;
     fold_add(&text, names, count);
     table_add(table, buf_text(&text));
@@ -88,8 +88,6 @@ static void add_units(struct table *table, const Fsdpd__V1__Unit **units, size_t
         add_folded(&text, names, count);
     }
     table_add(table, buf_text(&text));
-    buf_deinit(&text);
-    free(names);
 }
 
 void report_units(Fsdpd__V1__Unit *const *given, size_t count, int width, struct buf *out)
@@ -103,8 +101,9 @@ void report_units(Fsdpd__V1__Unit *const *given, size_t count, int width, struct
         {.title = "SHARD BYTES", .right = true},
         {.title = "MODULES"},
     };
+    AUTO(table_deinit)
     struct table table = {.columns = columns, .column_count = COUNT_OF(columns), .whole = true};
-    const Fsdpd__V1__Unit **units = mem_alloc_array(count, sizeof *units);
+    AUTO_FREE const Fsdpd__V1__Unit **units = mem_alloc_array(count, sizeof *units);
     for (size_t i = 0; i < count; i++) units[i] = given[i];
     for (size_t i = 0; i < count;) {
         size_t members = gather_group(units + i, count - i);
@@ -112,8 +111,6 @@ void report_units(Fsdpd__V1__Unit *const *given, size_t count, int width, struct
         i += members;
     }
     table_print(&table, width, 0, out);
-    table_deinit(&table);
-    free(units);
 }
 
 static void report_communication(const Fsdpd__V1__Plan *plan, struct buf *out)
@@ -138,7 +135,7 @@ static void report_plain_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     static const struct table_column columns[] = {{.title = "MEMORY PER RANK"},
                                                   {.title = "BYTES", .right = true}};
-    struct table table = {.columns = columns, .column_count = 2};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 2};
     for (size_t i = 0; i < plan->n_memory; i++) {
         table_add(&table, plan->memory[i]->name);
         table_add_bytes(&table, plan->memory[i]->bytes);
@@ -146,7 +143,6 @@ static void report_plain_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
     table_add(&table, "peak");
     table_add_bytes(&table, plan->peak_bytes);
     table_print(&table, 0, 0, out);
-    table_deinit(&table);
     if (plan->peak_at != NULL && plan->peak_at[0] != '\0') {
         buf_add_text(out, "The peak is at ");
         output_clean(out, plan->peak_at, false);
@@ -337,7 +333,7 @@ static void report_collectives(const Fsdpd__V1__Plan *plan, struct buf *out)
                                                   {.title = "SENT", .right = true},
                                                   {.title = "TAKES", .right = true},
                                                   {.title = "EXPOSED", .right = true}};
-    struct table table = {.columns = columns, .column_count = 6};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 6};
     for (size_t k = 0; k < plan->n_programs; k++) {
         const Fsdpd__V1__PlanProgram *program = plan->programs[k];
         for (size_t i = 0; i < program->n_collectives; i++) {
@@ -354,7 +350,6 @@ static void report_collectives(const Fsdpd__V1__Plan *plan, struct buf *out)
         buf_add_char(out, '\n');
         table_print(&table, 0, 0, out);
     }
-    table_deinit(&table);
 }
 
 void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
@@ -363,7 +358,7 @@ void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
     struct table_column columns[1 + PROGRAMS_MAX];
     char *titles[PROGRAMS_MAX], count[32];
     struct table table;
-    struct buf title = {0};
+    AUTO(buf_deinit) struct buf title = {0};
     buf_add_text(&title, "ESTIMATE FOR ");
     output_clean(&title, plan->device, false);
     start_programs(&table, columns, titles, plan, buf_text(&title));
@@ -391,7 +386,6 @@ void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
         table_add(&table, text_format_count(rate < 1e18 ? (uint64_t)rate : 0, count));
     }
     end_programs(&table, titles, out);
-    buf_deinit(&title);
     report_collectives(plan, out);
     double seconds = plan->programs[0]->estimate->step_seconds;
     if (plan->micro_steps > 1 && plan->n_programs > 1 && plan->programs[1]->estimate != NULL)
@@ -419,13 +413,12 @@ void report_advice(const Fsdpd__V1__Plan *plan, struct buf *out)
 static void add_part(struct buf *out, void (*part)(const Fsdpd__V1__Plan *plan, struct buf *out),
                      const Fsdpd__V1__Plan *plan)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     part(plan, &text);
     if (text.length > 0) {
         buf_add_char(out, '\n');
         buf_add(out, text.data, text.length);
     }
-    buf_deinit(&text);
 }
 
 static void report_choices(const Fsdpd__V1__Plan *plan, struct buf *out)
@@ -435,7 +428,7 @@ static void report_choices(const Fsdpd__V1__Plan *plan, struct buf *out)
                                                   {.title = "MEMORY", .right = true},
                                                   {.title = "ON THE HOST", .right = true},
                                                   {.title = "SETTINGS"}};
-    struct table table = {.columns = columns, .column_count = 5, .whole = true};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 5, .whole = true};
     for (size_t i = 0; i < plan->n_choices; i++) {
         const Fsdpd__V1__PlanChoice *choice = plan->choices[i];
         char text[32];
@@ -446,7 +439,6 @@ static void report_choices(const Fsdpd__V1__Plan *plan, struct buf *out)
         table_add(&table, choice->description);
     }
     table_print(&table, 0, 0, out);
-    table_deinit(&table);
 }
 
 /* A number of workers that was compared with others, and fits. */
@@ -469,7 +461,7 @@ static void report_worlds(const Fsdpd__V1__Plan *plan, struct buf *out)
                                            {.title = "PER WORKER", .right = true},
                                            {.title = "MEMORY", .right = true},
                                            {.title = "", .optional = true}};
-    struct table table = {.columns = columns, .column_count = 6, .whole = true};
+    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 6, .whole = true};
     for (size_t i = 0; i < plan->n_worlds; i++) {
         const Fsdpd__V1__PlanWorld *world = plan->worlds[i];
         double rate = tokens ? world->tokens_per_second : world->samples_per_second;
@@ -484,7 +476,6 @@ static void report_worlds(const Fsdpd__V1__Plan *plan, struct buf *out)
         table_add(&table, !fits ? "does not fit" : world->workers == plan->world ? "chosen" : "");
     }
     table_print(&table, 0, 0, out);
-    table_deinit(&table);
 }
 
 void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
@@ -495,10 +486,9 @@ void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
     add_part(out, report_memory, plan);
     add_part(out, report_estimate, plan);
     bool dumped = plan->dump != NULL && plan->dump[0] != '\0';
-    struct buf schedule = {0};
+    AUTO(buf_deinit) struct buf schedule = {0};
     report_schedule(plan, dumped ? 0 : SCHEDULE_LINES, width, &schedule);
     if (schedule.length > 0) buf_printf(out, "\n%s", buf_text(&schedule));
-    buf_deinit(&schedule);
     if (plan->n_choices > 0) add_part(out, report_choices, plan);
     add_part(out, report_worlds, plan);
     add_part(out, report_advice, plan);

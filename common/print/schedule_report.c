@@ -78,15 +78,13 @@ static void add_row(struct table *table, Fsdpd__V1__ScheduleLine *const *lines,
     if (line->bytes > 0) table_add_bytes(table, line->bytes);
     else table_add(table, "");
     add_duration(table, line->exposed_seconds, "");
-    const char **subjects = mem_alloc_array(repetition.times, sizeof *subjects);
+    AUTO_FREE const char **subjects = mem_alloc_array(repetition.times, sizeof *subjects);
     for (size_t i = 0; i < repetition.times; i++)
         subjects[i] = lines[i * repetition.period]->subject;
-    struct buf does = {0};
+    AUTO(buf_deinit) struct buf does = {0};
     buf_printf(&does, "%s ", line->kind);
     fold_add(&does, subjects, repetition.times);
     table_add(table, buf_text(&does));
-    buf_deinit(&does);
-    free(subjects);
 }
 
 /* Adds at most `limit` rows; 0: all, one for each line. Returns the number of lines shown. */
@@ -120,6 +118,7 @@ void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, int width, struc
     for (size_t k = 0; k < plan->n_programs; k++) {
         const Fsdpd__V1__PlanProgram *program = plan->programs[k];
         if (program->n_schedule == 0) continue;
+        AUTO(table_deinit)
         struct table table = {.columns = columns,
                               .column_count = COUNT_OF(columns),
                               .least = DOES_LEAST,
@@ -129,7 +128,6 @@ void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, int width, struc
         output_clean(out, program->name, false);
         buf_printf(out, ": %u instructions\n", program->instructions);
         table_print(&table, width, 2, out);
-        table_deinit(&table);
         size_t left = program->n_schedule - shown + program->schedule_left_out;
         if (left > 0) buf_printf(out, "  and %zu more; --dump shows all\n", left);
     }

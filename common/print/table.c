@@ -144,7 +144,7 @@ void output_wrap(struct buf *out, const char *text, int column, int width)
 {
     for (int at = column; *text != '\0';) {
         size_t length = strcspn(text, " ");
-        char *word = mem_strndup(text, length);
+        AUTO_FREE char *word = mem_strndup(text, length);
         int needed = output_width(word);
         if (at > column && at + 1 + needed > width) {
             buf_printf(out, "\n%*s", column, "");
@@ -155,7 +155,6 @@ void output_wrap(struct buf *out, const char *text, int column, int width)
         }
         buf_add_text(out, word);
         at += needed;
-        free(word);
         text += length;
         text += strspn(text, " ");
     }
@@ -197,14 +196,13 @@ void table_print(const struct table *table, int width, int indent, struct buf *o
     size_t count = (size_t)table->column_count;
     struct layout layout = {.table = table, .width = width, .indent = indent};
     layout.widths = mem_alloc_array(count, sizeof *layout.widths);
-    struct table_cell *titles = mem_alloc_array(count, sizeof *titles);
+    AUTO_FREE struct table_cell *titles = mem_alloc_array(count, sizeof *titles);
     for (size_t i = 0; i < count; i++) titles[i].text = (char *)table->columns[i].title;
     measure(&layout);
     drop_columns(&layout);
     print_line(&layout, titles, out);
     for (int i = 0; i + table->column_count <= table->cell_count; i += table->column_count)
         print_line(&layout, table->cells + i, out);
-    free(titles);
     free(layout.widths);
 }
 

@@ -14,9 +14,9 @@ status_t worlds_read(const char *text, uint32_t most, struct worlds *worlds)
 {
     int64_t first = 0, last = 0;
     const char *dots = strstr(text, "..");
-    char *low = dots != NULL ? mem_strndup(text, (size_t)(dots - text)) : mem_strdup(text);
+    AUTO_FREE char *low =
+        dots != NULL ? mem_strndup(text, (size_t)(dots - text)) : mem_strdup(text);
     bool good = text_parse_i64(low, &first) && first > 0;
-    free(low);
     last = first;
     if (good && dots != NULL) good = text_parse_i64(dots + 2, &last);
     if (!good || last < first || last > (int64_t)most)

@@ -31,15 +31,14 @@ static status_t parse_unix(const char *address, const char *path, char **normal)
     if (path[0] == '\0')
         return status_new(STATUS_INVALID_ARGUMENT,
                           "address \"%s\" has no path after unix:", address);
-    char *absolute;
+    AUTO_FREE char *absolute = NULL;
     if (path[0] == '/') {
         absolute = mem_strdup(path);
     } else {
-        char *directory = getcwd(NULL, 0);
+        AUTO_FREE char *directory = getcwd(NULL, 0);
         if (directory == NULL)
             return status_from_errno(errno, "address \"%s\": the current directory", address);
         absolute = file_path_join(directory, path);
-        free(directory);
     }
     size_t longest = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     status_t status = NULL;
@@ -49,7 +48,6 @@ static status_t parse_unix(const char *address, const char *path, char **normal)
                             "bytes; this one has %zu",
                             address, longest, strlen(absolute));
     else *normal = mem_printf("unix:%s", absolute);
-    free(absolute);
     return status;
 }
 
@@ -63,10 +61,8 @@ static bool host_is_plausible(const char *host, size_t length)
 static bool host_is_ipv6(const char *host, size_t length)
 {
     struct in6_addr parsed;
-    char *text = mem_strndup(host, length);
-    bool valid = inet_pton(AF_INET6, text, &parsed) == 1;
-    free(text);
-    return valid;
+    AUTO_FREE char *text = mem_strndup(host, length);
+    return inet_pton(AF_INET6, text, &parsed) == 1;
 }
 
 status_t rpc_address_parse(const char *address, char **normal)
@@ -128,14 +124,13 @@ char *rpc_address_target(const char *normal)
         rest = path;
     } else {
         struct in_addr parsed;
-        char *host;
+        AUTO_FREE char *host = NULL;
         int port;
         rpc_address_split(normal, &host, &port);
         /* Literal addresses need no resolver. */
         if (normal[0] == '[') buf_add_text(&target, "ipv6:");
         else if (inet_pton(AF_INET, host, &parsed) == 1) buf_add_text(&target, "ipv4:");
         else buf_add_text(&target, "dns:///");
-        free(host);
     }
     for (const char *c = rest; *c; c++) {
         if (isalnum((unsigned char)*c) || strchr("-._~/:", *c)) buf_add_char(&target, *c);
@@ -194,14 +189,13 @@ static int listen_at_all(struct addrinfo *list, int *fds, int most, int *count)
 
 status_t rpc_address_listen(const char *normal, int *fds, int most, int *count, int *port)
 {
-    char *host;
+    AUTO_FREE char *host = NULL;
     int wanted;
     rpc_address_split(normal, &host, &wanted);
     char service[8];
     snprintf(service, sizeof service, "%d", wanted);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *list = NULL;
     int unknown = getaddrinfo(host, service, &hints, &list);
-    free(host);
     *count = 0;
     int error = unknown == 0 ? listen_at_all(list, fds, most, count) : 0;
     if (list != NULL) freeaddrinfo(list);

@@ -58,10 +58,9 @@ static grpc_channel *create_grpc_channel(const char *normal, grpc_channel_creden
         integer(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
     grpc_channel_args args = {COUNT_OF(list), list};
-    char *target = rpc_address_target(normal);
+    AUTO_FREE char *target = rpc_address_target(normal);
     grpc_channel *channel = grpc_channel_create(target, credentials, &args);
     grpc_channel_credentials_release(credentials);
-    free(target);
     return channel;
 }
 
@@ -118,10 +117,9 @@ static status_t choose_security(const char *address, const char *normal,
 {
     *tls = false;
     if (rpc_address_unix_path(normal)) return NULL;
-    char *host;
+    AUTO_FREE char *host = NULL;
     int port;
     rpc_address_split(normal, &host, &port);
-    free(host);
     if (port == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": port 0 cannot be reached",
                           address);

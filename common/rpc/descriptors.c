@@ -110,10 +110,9 @@ static void add_symbol(struct descriptors *descriptors, char *name, enum descrip
 static char *add_named(struct descriptors *descriptors, struct wire wire, const char *scope,
                        enum descriptors_kind kind, bool *valid)
 {
-    char *name = find_text(wire, 1, valid);
+    AUTO_FREE char *name = find_text(wire, 1, valid);
     if (name == NULL) return NULL;
     char *full = qualify(scope, name);
-    free(name);
     add_symbol(descriptors, mem_strdup(full), kind);
     return full;
 }
@@ -123,20 +122,20 @@ static char *add_named(struct descriptors *descriptors, struct wire wire, const 
 static void add_members(struct descriptors *descriptors, struct wire wire, const char *scope,
                         enum descriptors_kind kind, bool *valid)
 {
-    char *full = add_named(descriptors, wire, scope, kind, valid);
+    AUTO_FREE char *full = add_named(descriptors, wire, scope, kind, valid);
     if (full == NULL) return;
     for (struct wire_field field; next_field(&wire, &field, valid);)
         if (field.delimited && field.number == 2)
             free(add_named(descriptors, field.value, kind == DESCRIPTORS_ENUM ? scope : full,
                            DESCRIPTORS_MEMBER, valid));
-    free(full);
 }
 
 static void add_message(struct descriptors *descriptors, struct wire wire, const char *scope,
                         int depth, bool *valid)
 {
     if (depth > NESTING_MAX) *valid = false;
-    char *full = *valid ? add_named(descriptors, wire, scope, DESCRIPTORS_MESSAGE, valid) : NULL;
+    AUTO_FREE char *full =
+        *valid ? add_named(descriptors, wire, scope, DESCRIPTORS_MESSAGE, valid) : NULL;
     if (full == NULL) return;
     for (struct wire_field field; next_field(&wire, &field, valid);) {
         if (!field.delimited) continue;
@@ -146,7 +145,6 @@ static void add_message(struct descriptors *descriptors, struct wire wire, const
         else if (field.number == 4)
             add_members(descriptors, field.value, full, DESCRIPTORS_ENUM, valid);
     }
-    free(full);
 }
 
 static void add_file(struct descriptors *descriptors, struct wire wire, bool *valid)
@@ -156,7 +154,7 @@ static void add_file(struct descriptors *descriptors, struct wire wire, bool *va
     *file = (struct descriptors_file){.bytes = wire.at, .size = (size_t)(wire.end - wire.at)};
     char *name = find_text(wire, 1, valid);
     file->name = name ? name : mem_strdup("");
-    char *package = find_text(wire, 2, valid);
+    AUTO_FREE char *package = find_text(wire, 2, valid);
     const char *scope = package ? package : "";
     for (struct wire_field field; next_field(&wire, &field, valid);) {
         if (!field.delimited) continue;
@@ -173,7 +171,6 @@ static void add_file(struct descriptors *descriptors, struct wire wire, bool *va
             free(add_named(descriptors, field.value, scope, DESCRIPTORS_MEMBER, valid));
         }
     }
-    free(package);
 }
 
 static int compare_symbols(const void *a, const void *b)

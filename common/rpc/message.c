@@ -138,11 +138,9 @@ grpc_byte_buffer *rpc_response_pack(const ProtobufCMessageDescriptor *response,
     const ProtobufCFieldDescriptor *field = only_message(response);
     if (message->descriptor == response) return rpc_message_pack(message);
     if (field == NULL || message->descriptor != field->descriptor) return NULL;
-    char *wrapper = alloc_message(response);
+    AUTO_FREE char *wrapper = alloc_message(response);
     memcpy(wrapper + field->offset, &message, sizeof message);
-    grpc_byte_buffer *buffer = rpc_message_pack((const ProtobufCMessage *)(void *)wrapper);
-    free(wrapper);
-    return buffer;
+    return rpc_message_pack((const ProtobufCMessage *)(void *)wrapper);
 }
 
 ProtobufCMessage *rpc_response_unpack(const ProtobufCMessageDescriptor *response,

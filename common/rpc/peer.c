@@ -139,13 +139,12 @@ char *rpc_peer_of_call(grpc_call *call, struct rpc_peer *peer)
     grpc_auth_property_iterator uris =
         grpc_auth_context_find_properties_by_name(context, "peer_uri");
     for (const grpc_auth_property *uri; (uri = grpc_auth_property_iterator_next(&uris)) != NULL;) {
-        char *text = mem_strndup(uri->value, uri->value_length);
+        AUTO_FREE char *text = mem_strndup(uri->value, uri->value_length);
         const char *name = "";
         unsigned roles = strlen(text) == uri->value_length ? rpc_peer_parse_uri(text, &name) : 0;
         peer->roles |= roles;
         if (roles != 0 && own == NULL) own = mem_strdup(name);
         else if (roles != 0 && strcmp(own, name) != 0) contradicts = true;
-        free(text);
     }
     grpc_auth_context_release(context);
     if (contradicts) peer->roles = 0; /* one certificate, one name */

@@ -67,9 +67,8 @@ static void send_error(struct rpc_call *call, Response *response, enum status_co
 static void send_not_found(struct rpc_call *call, Response *response, const char *what,
                            const char *name)
 {
-    char *text = mem_printf("there is no %s \"%s\"", what, name);
+    AUTO_FREE char *text = mem_printf("there is no %s \"%s\"", what, name);
     send_error(call, response, STATUS_NOT_FOUND, text);
-    free(text);
 }
 
 /* The file and everything it imports, itself first. */
@@ -77,9 +76,9 @@ static void send_file(struct rpc_reflection *reflection, struct rpc_call *call, 
                       int file)
 {
     int total = descriptors_file_count(reflection->descriptors);
-    int *order = mem_alloc_array((size_t)total, sizeof *order);
+    AUTO_FREE int *order = mem_alloc_array((size_t)total, sizeof *order);
     int count = descriptors_closure(reflection->descriptors, file, order);
-    ProtobufCBinaryData *bytes = mem_alloc_array((size_t)count, sizeof *bytes);
+    AUTO_FREE ProtobufCBinaryData *bytes = mem_alloc_array((size_t)count, sizeof *bytes);
     for (int i = 0; i < count; i++) {
         const struct descriptors_file *item = descriptors_file(reflection->descriptors, order[i]);
         bytes[i] = (ProtobufCBinaryData){.len = item->size, .data = (uint8_t *)item->bytes};
@@ -91,16 +90,14 @@ static void send_file(struct rpc_reflection *reflection, struct rpc_call *call, 
     response->message_response_case = RESPONSE(FILE_DESCRIPTOR_RESPONSE);
     response->file_descriptor_response = &files;
     rpc_call_send(call, &response->base);
-    free(bytes);
-    free(order);
 }
 
 static void send_services(struct rpc_reflection *reflection, struct rpc_call *call,
                           Response *response)
 {
     size_t count = (size_t)reflection->service_count;
-    Service *services = mem_alloc_array(count, sizeof *services);
-    Service **pointers = mem_alloc_array(count, sizeof *pointers);
+    AUTO_FREE Service *services = mem_alloc_array(count, sizeof *services);
+    AUTO_FREE Service **pointers = mem_alloc_array(count, sizeof *pointers);
     for (size_t i = 0; i < count; i++) {
         services[i] = (Service)GRPC__REFLECTION__V1ALPHA__SERVICE_RESPONSE__INIT;
         services[i].name = (char *)reflection->services[i];
@@ -113,8 +110,6 @@ static void send_services(struct rpc_reflection *reflection, struct rpc_call *ca
     response->message_response_case = RESPONSE(LIST_SERVICES_RESPONSE);
     response->list_services_response = &list;
     rpc_call_send(call, &response->base);
-    free(pointers);
-    free(services);
 }
 
 /* proto3 messages have no extensions, so the list is empty for every known message. */

@@ -100,11 +100,10 @@ static void on_wake(uv_async_t *handle)
 static void log_grpc(gpr_log_func_args *args)
 {
     const char *file = strrchr(args->file, '/');
-    char *message = log_quote(args->message);
+    AUTO_FREE char *message = log_quote(args->message);
     log_event(LOG_DEBUG, "grpc", "severity=%s source=%s:%d message=%s",
               gpr_log_severity_string(args->severity), file ? file + 1 : args->file, args->line,
               message);
-    free(message);
 }
 
 status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)

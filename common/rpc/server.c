@@ -69,13 +69,13 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
         if (services[i].roles == 0)
             return status_new(STATUS_INVALID_ARGUMENT, "service %s allows no role to call it",
                               services[i].name);
-    const char **names = mem_alloc_array((size_t)service_count + OWN_COUNT, sizeof *names);
+    AUTO_FREE const char **names =
+        mem_alloc_array((size_t)service_count + OWN_COUNT, sizeof *names);
     for (int i = 0; i < service_count; i++) names[i] = services[i].name;
     for (int i = 0; i < OWN_COUNT; i++) names[service_count + i] = own_services[i];
     struct rpc_reflection *reflection = NULL;
     status_t status = rpc_reflection_new(names, service_count + OWN_COUNT, descriptor_set,
                                          descriptor_set_size, &reflection);
-    free(names);
     if (status) return status;
 
     struct rpc_server *server = mem_alloc(sizeof *server);
@@ -154,7 +154,7 @@ static status_t listen_tls(struct rpc_server *server, const char *normal, int *p
 
 status_t rpc_server_listen_tls(struct rpc_server *server, const char *address, int *port)
 {
-    char *normal;
+    AUTO_FREE char *normal = NULL;
     TRY(rpc_address_parse(address, &normal));
     status_t status;
     if (server->tls == NULL)
@@ -162,19 +162,15 @@ status_t rpc_server_listen_tls(struct rpc_server *server, const char *address, i
     else if (rpc_address_unix_path(normal))
         status = status_new(STATUS_INVALID_ARGUMENT, "%s: a Unix socket needs no TLS", normal);
     else status = listen_tls(server, normal, port);
-    free(normal);
     return status;
 }
 
 status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode, int *port)
 {
-    char *normal;
+    AUTO_FREE char *normal = NULL;
     TRY(rpc_address_parse(address, &normal));
-    status_t status = rpc_address_unix_path(normal)
-                          ? listen_unix(server, normal, mode)
-                          : rpc_acceptor_bind_tcp(server, normal, NULL, port);
-    free(normal);
-    return status;
+    return rpc_address_unix_path(normal) ? listen_unix(server, normal, mode)
+                                         : rpc_acceptor_bind_tcp(server, normal, NULL, port);
 }
 
 void rpc_server_set_operators(struct rpc_server *server, const struct rpc_operators *operators)

@@ -262,14 +262,12 @@ static status_t refusal(const struct rpc_call *call)
                           "fsdpd://user/NAME, fsdpd://operator/NAME or fsdpd://worker/NAME among "
                           "its subject alternative names");
     if ((peer->roles & slot->roles) == 0 && !slot->own) {
-        char *needed = rpc_roles_text(slot->roles, "or"), *has = rpc_roles_text(peer->roles, "and");
+        AUTO_FREE char *needed = rpc_roles_text(slot->roles, "or"),
+                       *has = rpc_roles_text(peer->roles, "and");
         const char *name = strrchr(path, '/');
-        status_t status = status_new(STATUS_PERMISSION_DENIED,
-                                     "%s: requires the role %s; you are %s, with the role %s",
-                                     name != NULL ? name + 1 : path, needed, peer->name, has);
-        free(needed);
-        free(has);
-        return status;
+        return status_new(STATUS_PERMISSION_DENIED,
+                          "%s: requires the role %s; you are %s, with the role %s",
+                          name != NULL ? name + 1 : path, needed, peer->name, has);
     }
     int most = call->server->limits.calls_per_user;
     if ((peer->roles & RPC_WORKER) == 0 && count_calls(call) > most)

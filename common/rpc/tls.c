@@ -86,14 +86,12 @@ status_t rpc_pems_read(const struct rpc_tls_files *files, bool server, struct rp
 
 long long rpc_tls_end(const struct rpc_tls_files *files)
 {
-    char *text = NULL;
-    struct x509_facts facts = {0};
+    AUTO_FREE char *text = NULL;
+    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     status_t status = x509_read_pem(files->certificate, &text);
     if (status == NULL) status = x509_describe(text, &facts);
     long long end = status == NULL ? facts.not_after : 0;
     status_free(status);
-    x509_facts_deinit(&facts);
-    free(text);
     return end;
 }
 
@@ -102,7 +100,7 @@ char *rpc_tls_worker_name(const struct rpc_tls_files *files)
     static const char prefix[] = "URI:";
     if (files->certificate == NULL) return NULL;
     char *text = NULL, *name = NULL;
-    struct x509_facts facts = {0};
+    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     status_t status = x509_read_pem(files->certificate, &text);
     if (status == NULL) status = x509_describe(text, &facts);
     for (char *next = facts.names, *entry; name == NULL && (entry = strsep(&next, ",")) != NULL;) {
@@ -113,7 +111,6 @@ char *rpc_tls_worker_name(const struct rpc_tls_files *files)
             name = mem_strdup(worker);
     }
     status_free(status); /* the connection reports it */
-    x509_facts_deinit(&facts);
     free(text);
     return name;
 }
@@ -156,12 +153,11 @@ void rpc_server_tls_free(struct rpc_server_tls *tls)
 void rpc_server_tls_set(struct rpc_server_tls *tls, struct rpc_pems *pems)
 {
     pthread_mutex_lock(&tls->lock);
-    struct rpc_pems before = tls->pems;
+    AUTO(rpc_pems_deinit) struct rpc_pems before = tls->pems;
     tls->pems = *pems;
     tls->generation++;
     pthread_mutex_unlock(&tls->lock);
     *pems = (struct rpc_pems){0};
-    rpc_pems_deinit(&before);
 }
 
 /* Runs on a gRPC thread. */

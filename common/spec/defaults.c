@@ -13,9 +13,8 @@ static void set_list(const struct spec_key *key, struct spec_field field)
 {
     for (const char *item = key->fallback; *item != '\0';) {
         size_t length = strcspn(item, ",");
-        char *text = mem_strndup(item, length);
+        AUTO_FREE char *text = mem_strndup(item, length);
         spec_field_add_text(field, text);
-        free(text);
         item += length;
         item += strspn(item, ", ");
     }

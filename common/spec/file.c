@@ -64,7 +64,7 @@ static const char *nearest_sibling(const char *path)
 {
     const char *word = last_word(path), *nearest = NULL;
     size_t section = (size_t)(word - path), count = 0;
-    const char **words = mem_alloc_array(spec_key_count, sizeof *words);
+    AUTO_FREE const char **words = mem_alloc_array(spec_key_count, sizeof *words);
     for (size_t i = 0; i < spec_key_count; i++) {
         const char *key = spec_keys[i].key;
         bool sibling = strncmp(key, path, section) == 0 && last_word(key) == key + section;
@@ -74,7 +74,6 @@ static const char *nearest_sibling(const char *path)
     const char *best = text_nearest(word, words, count);
     for (size_t i = 0; i < spec_key_count && best != NULL; i++)
         if (last_word(spec_keys[i].key) == best) nearest = spec_keys[i].key;
-    free(words);
     return nearest;
 }
 
@@ -100,8 +99,8 @@ static const char *nearest_key(const char *path)
 {
     const char *same = spec_key_of_word(last_word(path));
     if (same) return same;
-    const char **keys = mem_alloc_array(spec_key_count, sizeof *keys);
-    const char **words = mem_alloc_array(spec_key_count, sizeof *words);
+    AUTO_FREE const char **keys = mem_alloc_array(spec_key_count, sizeof *keys);
+    AUTO_FREE const char **words = mem_alloc_array(spec_key_count, sizeof *words);
     size_t section = (size_t)(last_word(path) - path);
     const char *nearest = nearest_sibling(path);
     for (size_t i = 0; i < spec_key_count; i++) keys[i] = spec_keys[i].key;
@@ -113,15 +112,13 @@ static const char *nearest_key(const char *path)
     const char *word = guess ? text_nearest(last_word(path), words, spec_key_count) : NULL;
     for (size_t i = 0; i < spec_key_count && word != NULL && nearest == NULL; i++)
         if (words[i] == word) nearest = keys[i];
-    free(keys);
-    free(words);
     return nearest;
 }
 
 /* "train" is a section, as "train.epochs" is a key. Caller frees; may be NULL. */
 static char *nearest_section(const char *path)
 {
-    const char **sections = mem_alloc_array(spec_key_count, sizeof *sections);
+    AUTO_FREE const char **sections = mem_alloc_array(spec_key_count, sizeof *sections);
     size_t count = 0;
     for (size_t i = 0; i < spec_key_count; i++) {
         const char *dot = strchr(spec_keys[i].key, '.');
@@ -131,24 +128,21 @@ static char *nearest_section(const char *path)
     const char *best = text_nearest(path, sections, count);
     char *copy = best ? mem_strdup(best) : NULL;
     for (size_t i = 0; i < count; i++) free((char *)sections[i]);
-    free(sections);
     return copy;
 }
 
 static status_t unknown_key(const struct yamldoc_node *node, const char *path)
 {
-    char *section = node->kind == YAMLDOC_MAPPING ? nearest_section(path) : NULL;
+    AUTO_FREE char *section = node->kind == YAMLDOC_MAPPING ? nearest_section(path) : NULL;
     const char *nearest = section ? section : nearest_key(path);
     char shown[72];
     struct yamldoc_node at_key = *node;
     at_key.line = node->key_line ? node->key_line : node->line;
-    struct buf hint = {0};
+    AUTO(buf_deinit) struct buf hint = {0};
     if (nearest != NULL) buf_printf(&hint, "; did you mean %s?", nearest);
     else add_siblings(&hint, path);
     status_t status =
         yamldoc_error(&at_key, "%s: unknown key%s", yamldoc_excerpt(path, shown), buf_text(&hint));
-    buf_deinit(&hint);
-    free(section);
     return status_with(status, (struct status_details){.field = path});
 }
 
@@ -186,7 +180,8 @@ static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_n
 {
     for (int i = 0; i < mapping->item_count; i++) {
         const struct yamldoc_node *item = mapping->items[i];
-        char *path = prefix[0] ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
+        AUTO_FREE char *path =
+            prefix[0] ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
         status_t status = NULL;
         if (take_node(reader, path, item)) {
         } else if (!is_section(path)) {
@@ -194,11 +189,9 @@ static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_n
         } else if (item->kind == YAMLDOC_MAPPING) {
             status = apply_mapping(reader, item, path);
         } else if (!yamldoc_is_null(item)) { /* "train:" with nothing below it sets nothing */
-            char *found = describe_node(item);
+            AUTO_FREE char *found = describe_node(item);
             status = yamldoc_error(item, "%s: expected a mapping of keys, found %s", path, found);
-            free(found);
         }
-        free(path);
         TRY(status);
     }
     return NULL;
@@ -206,14 +199,10 @@ static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_n
 
 static status_t unexpected_node(const struct spec_key *key, const struct yamldoc_node *node)
 {
-    struct buf expected = {0};
+    AUTO(buf_deinit) struct buf expected = {0};
     spec_key_expected(key, &expected);
-    char *found = describe_node(node);
-    status_t status =
-        status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s", buf_text(&expected), found);
-    free(found);
-    buf_deinit(&expected);
-    return status;
+    AUTO_FREE char *found = describe_node(node);
+    return status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s", buf_text(&expected), found);
 }
 
 static bool is_directory(const char *path)
@@ -256,10 +245,10 @@ static status_t read_text(struct file_reader *reader, const struct spec_key *key
     bool empty_is_fine = key->fallback != NULL && key->fallback[0] == '\0';
     if (node->kind != YAMLDOC_SCALAR || (yamldoc_is_null(node) && !empty_is_fine))
         return unexpected_node(key, node);
-    char *text = key->type == SPEC_TEXT ? resolve_text(reader, key, node) : mem_strdup(node->text);
+    AUTO_FREE char *text =
+        key->type == SPEC_TEXT ? resolve_text(reader, key, node) : mem_strdup(node->text);
     status_t status = spec_check_text(key, text);
     if (status == NULL) spec_field_set_text(field, text);
-    free(text);
     if (status == NULL && key->type == SPEC_MODEL)
         status = spec_read_model(reader->file, reader->sent, node, reader->spec->model);
     return status;
@@ -509,10 +498,9 @@ static status_t refuse_misplaced(const struct file_reader *reader, const struct 
     if (!is_override(node) && chosen != NULL && is_override(chosen)) return NULL;
     struct spec_field field =
         spec_field_find(reader->spec, &spec_keys[row_of(key->with_key)], false);
-    char *place = spec_key_place(key);
+    AUTO_FREE char *place = spec_key_place(key);
     status_t status = yamldoc_error(node, "%s: belongs to %s, but here it is %s", key->key, place,
                                     spec_field_text(field));
-    free(place);
     return status_with(status, (struct status_details){.field = key->key});
 }
 
@@ -541,11 +529,10 @@ static status_t read_row(struct file_reader *reader, size_t row)
         spec_field_set_default(spec_field_find(reader->spec, key, true), key);
         return NULL;
     }
-    struct buf expected = {0};
+    AUTO(buf_deinit) struct buf expected = {0};
     spec_key_expected(key, &expected);
     status_t status = status_new(STATUS_INVALID_ARGUMENT, "%s: %s: is missing; expected %s",
                                  reader->file, key->key, buf_text(&expected));
-    buf_deinit(&expected);
     return status_with(status, (struct status_details){.field = key->key});
 }
 
@@ -602,12 +589,10 @@ static status_t apply_override(struct yamldoc *document, const struct spec_overr
     const char *text = override->text, *equals = strchr(text, '=');
     if (equals == NULL || equals == text)
         return status_new(STATUS_INVALID_ARGUMENT, "--set %s: expected KEY=VALUE", text);
-    char *key = mem_strndup(text, (size_t)(equals - text));
-    char *origin = override->origin ? mem_strdup(override->origin) : mem_printf("--set %s", text);
-    status_t status = yamldoc_set(document, key, equals + 1, origin);
-    free(origin);
-    free(key);
-    return status;
+    AUTO_FREE char *key = mem_strndup(text, (size_t)(equals - text));
+    AUTO_FREE char *origin =
+        override->origin ? mem_strdup(override->origin) : mem_printf("--set %s", text);
+    return yamldoc_set(document, key, equals + 1, origin);
 }
 
 /* A job file has no key "modules", and a model file little else. */
@@ -668,23 +653,20 @@ status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spe
         return status_new(STATUS_INVALID_ARGUMENT,
                           "job_file.overrides: expected at most %d, found %zu", SPEC_OVERRIDES_MAX,
                           sent->n_overrides);
-    struct spec_override *overrides = mem_alloc_array(sent->n_overrides + 1, sizeof *overrides);
+    AUTO_FREE struct spec_override *overrides =
+        mem_alloc_array(sent->n_overrides + 1, sizeof *overrides);
     for (size_t i = 0; i < sent->n_overrides; i++) overrides[i].text = sent->overrides[i];
-    status_t status =
-        read_yaml(sent->text, strlen(sent->text), sent->name[0] != '\0' ? sent->name : "job.yaml",
-                  sent, overrides, (int)sent->n_overrides, spec);
-    free(overrides);
-    return status;
+    return read_yaml(sent->text, strlen(sent->text),
+                     sent->name[0] != '\0' ? sent->name : "job.yaml", sent, overrides,
+                     (int)sent->n_overrides, spec);
 }
 
 status_t spec_read_file(const char *path, const struct spec_override *overrides, int count,
                         Fsdpd__V1__JobSpec **spec)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     TRY(file_read(path, SPEC_FILE_MAX, &text));
-    status_t status = spec_read_text(buf_text(&text), text.length, path, overrides, count, spec);
-    buf_deinit(&text);
-    return status;
+    return spec_read_text(buf_text(&text), text.length, path, overrides, count, spec);
 }
 
 static status_t read_wrap_rows(struct file_reader *reader)

@@ -23,10 +23,9 @@ struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct s
     char *message = (char *)spec;
     for (;;) {
         size_t length = strcspn(path, ".");
-        char *name = mem_strndup(path, length);
+        AUTO_FREE char *name = mem_strndup(path, length);
         const ProtobufCFieldDescriptor *field =
             protobuf_c_message_descriptor_get_field_by_name(descriptor, name);
-        free(name);
         char *member = message ? message + field->offset : NULL;
         if (path[length] == '\0') return (struct spec_field){field, member};
         descriptor = field->descriptor;
@@ -225,7 +224,7 @@ static status_t unexpected(const struct spec_key *key, const char *format, ...) 
 
 static status_t unexpected(const struct spec_key *key, const char *format, ...)
 {
-    struct buf expected = {0};
+    AUTO(buf_deinit) struct buf expected = {0};
     spec_key_expected(key, &expected);
     va_list args;
     va_start(args, format);
@@ -234,7 +233,6 @@ static status_t unexpected(const struct spec_key *key, const char *format, ...)
     status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s",
                                  buf_text(&expected), status_message(found));
     status_free(found);
-    buf_deinit(&expected);
     return status;
 }
 
@@ -671,12 +669,9 @@ static bool applies_otherwise(const struct spec_key *key, const Fsdpd__V1__JobSp
 
 static status_t is_missing(const struct spec_key *key)
 {
-    struct buf expected = {0};
+    AUTO(buf_deinit) struct buf expected = {0};
     spec_key_expected(key, &expected);
-    status_t status =
-        status_new(STATUS_INVALID_ARGUMENT, "is missing; expected %s", buf_text(&expected));
-    buf_deinit(&expected);
-    return status;
+    return status_new(STATUS_INVALID_ARGUMENT, "is missing; expected %s", buf_text(&expected));
 }
 
 static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
@@ -686,10 +681,8 @@ static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *
     if (spec_key_applies(key, spec))
         return given ? check_field(key, spec, field) : key->late ? NULL : is_missing(key);
     if (!given || applies_otherwise(key, spec) || is_unset(field)) return NULL;
-    char *place = spec_key_place(key);
-    status_t status = status_new(STATUS_INVALID_ARGUMENT, "belongs to %s only", place);
-    free(place);
-    return status;
+    AUTO_FREE char *place = spec_key_place(key);
+    return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s only", place);
 }
 
 static status_t check_model(const Fsdpd__V1__ModelSpec *model)

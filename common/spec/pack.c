@@ -85,9 +85,7 @@ status_t spec_pack_text(const char *text, size_t length, const char *file,
 status_t spec_pack_file(const char *path, const struct spec_override *overrides, int count,
                         Fsdpd__V1__JobFile **sent)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     TRY(file_read(path, SPEC_FILE_MAX, &text));
-    status_t status = spec_pack_text(buf_text(&text), text.length, path, overrides, count, sent);
-    buf_deinit(&text);
-    return status;
+    return spec_pack_text(buf_text(&text), text.length, path, overrides, count, sent);
 }

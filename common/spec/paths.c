@@ -21,9 +21,8 @@ static char *find_model(const char *file, const struct yamldoc_node *node)
     char *path = file_path_expand_home(node->text);
     struct stat info;
     if (node->line == 0 && stat(path, &info) == 0) return path;
-    char *directory = file_path_directory(file);
+    AUTO_FREE char *directory = file_path_directory(file);
     char *joined = strcmp(directory, ".") == 0 ? mem_strdup(path) : file_path_join(directory, path);
-    free(directory);
     free(path);
     return joined;
 }
@@ -58,15 +57,13 @@ status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
                          const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model)
 {
     if (sent != NULL) return read_sent_model(sent, node, model);
-    char *path = find_model(file, node);
-    struct buf text = {0};
+    AUTO_FREE char *path = find_model(file, node);
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = file_read(path, SPEC_MODEL_MAX, &text);
     if (status == NULL && text.length == 0)
         status = status_new(STATUS_INVALID_ARGUMENT, "%s is empty", path);
     if (status == NULL && strlen(buf_text(&text)) != text.length)
         status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a text file", path);
-    free(path);
     if (status == NULL) set_model_text(model, buf_take(&text));
-    buf_deinit(&text);
     return status;
 }

@@ -203,12 +203,10 @@ const char *spec_find_change(const Fsdpd__V1__JobSpec *a, const Fsdpd__V1__JobSp
 {
     for (size_t i = 0; i < spec_key_count; i++) {
         if (!is_listed(spec_keys[i].key, keys)) continue;
-        struct buf first = {0}, second = {0};
+        AUTO(buf_deinit) struct buf first = {0}, second = {0};
         add_applied(&first, &spec_keys[i], a);
         add_applied(&second, &spec_keys[i], b);
         bool same = strcmp(buf_text(&first), buf_text(&second)) == 0;
-        buf_deinit(&first);
-        buf_deinit(&second);
         if (!same) return spec_keys[i].key;
     }
     return NULL;

@@ -42,11 +42,9 @@ status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node
     for (int i = 0; list && i < node->item_count; i++)
         list = node->items[i]->kind == YAMLDOC_MAPPING;
     if (!list) {
-        struct buf expected = {0};
+        AUTO(buf_deinit) struct buf expected = {0};
         spec_key_expected(key, &expected);
-        status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %s", buf_text(&expected));
-        buf_deinit(&expected);
-        return status;
+        return status_new(STATUS_INVALID_ARGUMENT, "expected %s", buf_text(&expected));
     }
     data->sources = mem_alloc_array((size_t)node->item_count + 1, sizeof *data->sources);
     for (int i = 0; i < node->item_count; i++) {

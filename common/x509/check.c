@@ -145,19 +145,16 @@ static status_t check_time(int64_t begin, int64_t end)
 
 status_t x509_check_certificate(const char *certificate)
 {
-    struct x509_facts facts;
+    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     TRY(x509_describe(certificate, &facts));
-    status_t status = check_time(facts.not_before, facts.not_after);
-    x509_facts_deinit(&facts);
-    return status;
+    return check_time(facts.not_before, facts.not_after);
 }
 
 status_t x509_check_use(const char *certificate, bool server)
 {
-    struct x509_facts facts;
+    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     TRY(x509_describe(certificate, &facts));
     bool right = server ? facts.server : facts.client;
-    x509_facts_deinit(&facts);
     if (right) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "the certificate is not for %s (%s)",
                       server ? "servers" : "clients", server ? "serverAuth" : "clientAuth");

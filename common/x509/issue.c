@@ -203,13 +203,12 @@ status_t x509_issue(const struct x509_pair *authority, const struct x509_request
     TRY(x509_check_key(authority->certificate, authority->key));
     TRY(x509_check_certificate(authority->certificate));
     TRY(x509_check_authorities(authority->certificate));
-    struct buf names = {0};
+    AUTO(buf_deinit) struct buf names = {0};
     status_t status = list_names(request, &names);
     X509 *issuer = x509_read_certificate(authority->certificate);
     EVP_PKEY *key = x509_read_key(authority->key);
     if (status == NULL) status = sign(issuer, key, request, buf_text(&names), issued);
     EVP_PKEY_free(key);
     X509_free(issuer);
-    buf_deinit(&names);
     return status;
 }

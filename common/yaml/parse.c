@@ -138,7 +138,7 @@ static status_t check_duplicates(const struct builder *builder, const struct yam
 {
     size_t count = (size_t)mapping->item_count;
     if (count < 2) return NULL;
-    struct yamldoc_node **sorted = mem_dup(mapping->items, count * sizeof *sorted);
+    AUTO_FREE struct yamldoc_node **sorted = mem_dup(mapping->items, count * sizeof *sorted);
     qsort(sorted, count, sizeof *sorted, compare_keys);
     status_t status = NULL;
     char key[72];
@@ -147,7 +147,6 @@ static status_t check_duplicates(const struct builder *builder, const struct yam
             status = place_error(builder, (size_t)sorted[i]->key_line - 1,
                                  "key '%s' is given twice; the first is on line %d",
                                  yamldoc_excerpt(sorted[i]->key, key), sorted[i - 1]->key_line);
-    free(sorted);
     return status;
 }
 
@@ -374,13 +373,11 @@ static status_t set_at_path(struct yamldoc *document, char *path, struct yamldoc
             return status_new(STATUS_INVALID_ARGUMENT, "%s: nested deeper than %d levels", origin,
                               YAMLDOC_MAX_DEPTH);
         if (mapping->kind != YAMLDOC_MAPPING) {
-            char *where = yamldoc_path(mapping);
+            AUTO_FREE char *where = yamldoc_path(mapping);
             const char *quote = *where ? "'" : "";
-            status_t status = status_new(STATUS_INVALID_ARGUMENT,
-                                         "%s: %s%s%s is not a mapping; it has no key '%s'", origin,
-                                         quote, *where ? where : "the document", quote, key);
-            free(where);
-            return status;
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "%s: %s%s%s is not a mapping; it has no key '%s'", origin, quote,
+                              *where ? where : "the document", quote, key);
         }
         if (!dot) break;
         mapping = step_into(document, mapping, key, origin);
@@ -402,9 +399,8 @@ status_t yamldoc_set(struct yamldoc *document, const char *path, const char *val
         node->text = mem_strdup("");
         node->file = builder.file;
     }
-    char *copy = mem_strdup(path);
+    AUTO_FREE char *copy = mem_strdup(path);
     status_t status = set_at_path(document, copy, node, builder.file);
-    free(copy);
     if (status) node_free(node);
     return status;
 }

@@ -68,9 +68,8 @@ status_t yamldoc_wrap(status_t status, const struct yamldoc_node *node)
 {
     if (status == NULL) return NULL;
     if (node->parent) {
-        char *path = yamldoc_path(node);
+        AUTO_FREE char *path = yamldoc_path(node);
         status = status_wrap(status, "key '%s'", path);
-        free(path);
     }
     return wrap_with_place(status, node);
 }
@@ -141,13 +140,11 @@ status_t yamldoc_check_keys(const struct yamldoc_node *mapping, const char *cons
         bool known = false;
         for (size_t k = 0; k < count && !known; k++) known = strcmp(item->key, keys[k]) == 0;
         if (known) continue;
-        struct buf hint = {0};
+        AUTO(buf_deinit) struct buf hint = {0};
         add_suggestion(&hint, item->key, keys, count, "; the keys here are ");
-        char *path = yamldoc_path(item);
+        AUTO_FREE char *path = yamldoc_path(item);
         status_t status =
             status_new(STATUS_INVALID_ARGUMENT, "unknown key '%s'%s", path, buf_text(&hint));
-        free(path);
-        buf_deinit(&hint);
         if (item->line == 0) return status_wrap(status, "%s", item->file);
         status_with(status, (struct status_details){.line = item->key_line});
         return status_wrap(status, "%s:%d", item->file, item->key_line);
@@ -165,11 +162,8 @@ status_t yamldoc_require(const struct yamldoc_node *mapping, const char *key,
         return NULL;
     }
     if (found) return yamldoc_key_error(found, "a value is missing");
-    char *path = yamldoc_path(mapping);
-    status_t status =
-        yamldoc_error(mapping, "key '%s%s%s' is missing", path, *path ? "." : "", key);
-    free(path);
-    return status;
+    AUTO_FREE char *path = yamldoc_path(mapping);
+    return yamldoc_error(mapping, "key '%s%s%s' is missing", path, *path ? "." : "", key);
 }
 
 static void describe_i64_range(int64_t minimum, int64_t maximum, char text[static 96])
@@ -257,10 +251,8 @@ status_t yamldoc_read_choice(const struct yamldoc_node *node, const char *const 
                 *index = (int)i;
                 return NULL;
             }
-    struct buf what = {0};
+    AUTO(buf_deinit) struct buf what = {0};
     for (size_t i = 0; i < count; i++)
         buf_printf(&what, "%s'%s'", i == 0 ? "" : i + 1 < count ? ", " : " or ", words[i]);
-    status_t status = yamldoc_expected(node, buf_text(&what));
-    buf_deinit(&what);
-    return status;
+    return yamldoc_expected(node, buf_text(&what));
 }

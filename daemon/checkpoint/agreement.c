@@ -25,11 +25,10 @@ status_t agreement_wait(const struct agreement *agreement, status_t enqueued)
 status_t agreement_share(const struct agreement *agreement, void *bytes, size_t size, int root)
 {
     if (agreement->comm == NULL) return NULL;
-    void *copy = mem_dup(bytes, size);
+    AUTO_FREE void *copy = mem_dup(bytes, size);
     status_t status = agreement_wait(agreement, comm_broadcast(agreement->comm, *agreement->lane,
                                                                copy, size, root));
     if (status == NULL) memcpy(bytes, copy, size);
-    free(copy);
     return status;
 }
 
@@ -53,15 +52,13 @@ status_t agreement_reach(const struct agreement *agreement, status_t *outcome)
 {
     if (agreement->comm == NULL) return NULL;
     int world = comm_world(agreement->comm), culprit = -1;
-    float *code = mem_alloc(sizeof *code);
-    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
+    AUTO_FREE float *code = mem_alloc(sizeof *code);
+    AUTO_FREE float *codes = mem_alloc_array((size_t)world, sizeof *codes);
     *code = (float)status_code(*outcome);
     status_t status = agreement_wait(agreement, comm_all_gather(agreement->comm, *agreement->lane,
                                                                 code, codes, 1));
     for (int r = 0; r < world && status == NULL && culprit < 0; r++)
         if (codes[r] != 0) culprit = r;
-    free(code);
-    free(codes);
     if (status != NULL || culprit < 0) return status;
     return agreement_share_outcome(agreement, outcome, culprit);
 }

@@ -143,7 +143,7 @@ static status_t write_bytes(struct capture_writer *writer, const void *bytes, si
 
 static void add_header(const struct capture *capture, struct buf *header)
 {
-    struct safetensors_entry *entries =
+    AUTO_FREE struct safetensors_entry *entries =
         mem_alloc_array((size_t)capture->array_count + 1, sizeof *entries);
     static char dtype[] = "F32";
     for (int i = 0; i < capture->array_count; i++) {
@@ -160,16 +160,14 @@ static void add_header(const struct capture *capture, struct buf *header)
                                                     {"job", capture->manifest.job}};
     safetensors_write_header(header, entries, capture->array_count, metadata, 2);
     for (int i = 0; i < capture->array_count; i++) free(entries[i].name);
-    free(entries);
 }
 
 static status_t write_all(void *user, struct capture_writer *writer)
 {
     struct capture *capture = user;
-    struct buf header = {0};
+    AUTO(buf_deinit) struct buf header = {0};
     add_header(capture, &header);
     status_t status = write_bytes(writer, header.data, header.length);
-    buf_deinit(&header);
     for (int i = 0; i < capture->array_count && status == NULL; i++) {
         struct captured *array = &capture->arrays[i];
         status = write_bytes(writer, array->values, array->elements * sizeof *array->values);
@@ -184,7 +182,7 @@ static status_t make_file(const struct folder *directory, const char *name, stru
                           status_t (*write_out)(void *user, struct capture_writer *writer),
                           void *user)
 {
-    char *path = file_path_join(directory->path, name);
+    AUTO_FREE char *path = file_path_join(directory->path, name);
     int fd =
         openat(directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
     struct capture_writer writer = {.fd = fd, .path = path};
@@ -198,7 +196,6 @@ static status_t make_file(const struct folder *directory, const char *name, stru
         status = status_from_errno(errno, "cannot close %s", path);
     /* its bytes may be missing elsewhere */
     if (status != NULL && fd >= 0) unlinkat(directory->fd, name, 0);
-    free(path);
     return status;
 }
 

@@ -42,10 +42,8 @@ static int newest_first(const void *a, const void *b)
 /* The directory that holds `path`, which is "DIRECTORY/NAME". */
 static status_t open_parent(const char *root, const char *path, int *parent)
 {
-    char *above = file_path_directory(path);
-    status_t status = beneath_open(root, above, true, parent);
-    free(above);
-    return status;
+    AUTO_FREE char *above = file_path_directory(path);
+    return beneath_open(root, above, true, parent);
 }
 
 static status_t open_below(const char *root, const char *path, bool make, int *fd)
@@ -140,25 +138,23 @@ status_t folder_list(const struct folder *folder, struct folder_entry **out, int
 status_t folder_begin(const struct folder *folder, uint32_t attempt, uint64_t number,
                       struct folder *temporary)
 {
-    char *name = mem_printf(UNFINISHED_WRITING "%u-%" PRIu64, attempt, number);
+    AUTO_FREE char *name = mem_printf(UNFINISHED_WRITING "%u-%" PRIu64, attempt, number);
     status_t status = NULL;
     if (mkdirat(folder->fd, name, 0750) != 0 && errno != EEXIST) /* another rank has made it */
         status = status_from_errno(errno, "cannot make %s/%s", folder->path, name);
     if (status == NULL) status = folder_enter(folder, name, temporary);
-    free(name);
     return status;
 }
 
 /* The next name for the step that is not taken. */
 static status_t choose_name(const struct folder *folder, uint64_t step, char **name)
 {
-    struct folder_entry *entries;
+    AUTO_FREE struct folder_entry *entries = NULL;
     int count;
     TRY(folder_list(folder, &entries, &count));
     uint32_t number = 1;
     for (int i = 0; i < count; i++)
         if (entries[i].step == step && entries[i].number >= number) number = entries[i].number + 1;
-    free(entries);
     *name = number == 1 ? mem_printf("step-%012" PRIu64, step)
                         : mem_printf("step-%012" PRIu64 "-%u", step, number);
     return NULL;
@@ -197,13 +193,11 @@ status_t folder_abandon(const struct folder *folder, const struct folder *tempor
 
 status_t folder_remove(const struct folder *folder, const char *name)
 {
-    char *dotted = mem_printf(UNFINISHED_REMOVING "%s", name);
-    char *path = file_path_join(folder->path, dotted);
+    AUTO_FREE char *dotted = mem_printf(UNFINISHED_REMOVING "%s", name);
+    AUTO_FREE char *path = file_path_join(folder->path, dotted);
     status_t status = NULL;
     if (renameat(folder->fd, name, folder->fd, dotted) != 0 && errno != ENOENT)
         status = status_from_errno(errno, "cannot rename %s/%s to %s", folder->path, name, dotted);
     if (status == NULL) status = tree_remove_at(folder->fd, dotted, path);
-    free(path);
-    free(dotted);
     return status;
 }

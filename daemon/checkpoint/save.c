@@ -59,8 +59,8 @@ static status_t gather(struct saving *saving, const struct saved_file *file, sta
         manifest->files[0] = *file;
         return NULL;
     }
-    float *own = mem_alloc_array(EACH, sizeof *own);
-    float *all = mem_alloc_array((size_t)manifest->world * EACH, sizeof *all);
+    AUTO_FREE float *own = mem_alloc_array(EACH, sizeof *own);
+    AUTO_FREE float *all = mem_alloc_array((size_t)manifest->world * EACH, sizeof *all);
     own[0] = (float)status_code(*mine);
     agreement_pack(file->bytes, BYTES_FLOATS, own + 1);
     pack_sum(&file->sum, own + 1 + BYTES_FLOATS);
@@ -74,8 +74,6 @@ static status_t gather(struct saving *saving, const struct saved_file *file, sta
         unpack_sum(theirs + 1 + BYTES_FLOATS, &manifest->files[r].sum);
         if (theirs[0] != 0 && culprit < 0) culprit = r;
     }
-    free(own);
-    free(all);
     if (culprit < 0) return failed;
     if (culprit == saving->capture->rank) *mine = status_wrap(*mine, "rank %d", culprit);
     return agreement_share_outcome(&saving->ranks, mine, culprit);
@@ -102,7 +100,7 @@ static status_t check_files(const struct saving *saving)
 static status_t write_reports(struct saving *saving)
 {
     const struct capture_target *target = saving->target;
-    struct buf bytes = {0};
+    AUTO(buf_deinit) struct buf bytes = {0};
     if (target->pack_reports != NULL)
         target->pack_reports(target->user, capture_step(saving->capture), &bytes);
     status_t status = NULL;
@@ -110,7 +108,6 @@ static status_t write_reports(struct saving *saving)
         status = capture_write_file(&saving->temporary, MANIFEST_REPORTS_FILE, &bytes,
                                     &saving->capture->manifest.reports);
     }
-    buf_deinit(&bytes);
     return status;
 }
 
@@ -118,11 +115,10 @@ static status_t complete(struct saving *saving)
 {
     TRY(check_files(saving));
     TRY(write_reports(saving));
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     struct saved_file written;
     manifest_write(&saving->capture->manifest, &text);
     status_t status = capture_write_file(&saving->temporary, MANIFEST_FILE, &text, &written);
-    buf_deinit(&text);
     if (status == NULL)
         status = folder_commit(&saving->folder, &saving->temporary, capture_step(saving->capture),
                                &saving->name);
@@ -156,7 +152,7 @@ static void prune(struct saving *saving)
 {
     const char *run = saving->capture->manifest.run;
     const uint64_t step = saving->result->step;
-    struct folder_entry *entries;
+    AUTO_FREE struct folder_entry *entries = NULL;
     int count;
     uint32_t kept = 1, keep = saving->target->keep;
     status_t status = folder_list(&saving->folder, &entries, &count);
@@ -181,7 +177,6 @@ static void prune(struct saving *saving)
         bool gone = faccessat(saving->folder.fd, entry->name, F_OK, AT_SYMLINK_NOFOLLOW) != 0;
         if (gone && !again) result->removed[result->removed_count++] = entry->step;
     }
-    free(entries);
 }
 
 static status_t save(struct saving *saving)

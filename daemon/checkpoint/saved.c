@@ -73,26 +73,23 @@ static status_t open_file(const struct saved *saved, const char *name, const cha
 static status_t read_file(const struct saved *saved, const char *name, size_t limit,
                           struct buf *bytes)
 {
-    char *path = file_path_join(saved->directory.path, name);
+    AUTO_FREE char *path = file_path_join(saved->directory.path, name);
     int fd = -1;
     status_t status = open_file(saved, name, path, &fd);
     if (status == NULL) {
         status = file_read_descriptor(fd, path, limit, bytes);
         close(fd);
     }
-    free(path);
     return as_damage(status);
 }
 
 static status_t read_manifest(struct saved *saved, size_t limit)
 {
-    struct buf text = {0};
-    char *path = file_path_join(saved->directory.path, MANIFEST_FILE);
+    AUTO(buf_deinit) struct buf text = {0};
+    AUTO_FREE char *path = file_path_join(saved->directory.path, MANIFEST_FILE);
     status_t status = read_file(saved, MANIFEST_FILE, limit, &text);
     if (status == NULL)
         status = manifest_read(buf_text(&text), text.length, path, &saved->manifest);
-    buf_deinit(&text);
-    free(path);
     return as_damage(status);
 }
 
@@ -176,7 +173,7 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
 {
     const struct saved_file *file = &saved->manifest.reports;
     if (file->bytes == 0) return NULL;
-    struct buf bytes = {0};
+    AUTO(buf_deinit) struct buf bytes = {0};
     status_t status = read_file(saved, MANIFEST_REPORTS_FILE, MANIFEST_REPORTS_MAX, &bytes);
     struct digest sum;
     block_sums_of(buf_text(&bytes), bytes.length, &sum);
@@ -184,7 +181,6 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
         status = status_new(STATUS_DATA_LOSS, "%s/" MANIFEST_REPORTS_FILE " is damaged",
                             saved->directory.path);
     if (status == NULL) buf_add(out, bytes.data, bytes.length);
-    buf_deinit(&bytes);
     return status;
 }
 
@@ -247,11 +243,10 @@ static status_t continue_sum(struct saved *saved, struct saved_sum *sum, uint64_
 
 static status_t sum_file(struct saved *saved, struct saved_sum *sum, uint64_t limit, bool *done)
 {
-    char *path = path_of(saved, sum->rank);
+    AUTO_FREE char *path = path_of(saved, sum->rank);
     status_t status = NULL;
     if (sum->fd < 0) status = open_path(saved, sum->rank, path, &sum->fd);
     if (status == NULL) status = continue_sum(saved, sum, limit, path);
-    free(path);
     *done = status == NULL && sum->at == saved->manifest.files[sum->rank].bytes;
     if (*done || status != NULL) stop_sum(sum);
     return status;
@@ -323,14 +318,14 @@ static status_t read_header(struct saved *saved, const char *path,
         status_free(status);
         have = needed;
         needed = 0;
-        void *bytes = malloc((size_t)have + 1); /* bounded by the file's size, and by the format */
+        /* bounded by the file's size, and by the format */
+        AUTO_FREE void *bytes = malloc((size_t)have + 1);
         if (bytes == NULL)
             return status_new(STATUS_RESOURCE_EXHAUSTED,
                               "no memory for a header of %" PRIu64 " bytes", have);
         status = read_proved(saved, bytes, (size_t)have, 0, path);
         if (status == NULL)
             status = safetensors_read_header(bytes, (size_t)have, size, header, &needed);
-        free(bytes);
     } while (status_code(status) == STATUS_OUT_OF_RANGE && needed > have);
     return as_damage(status);
 }
@@ -373,14 +368,12 @@ static status_t find_arrays(struct saved *saved, int rank, struct safetensors_he
 
 static status_t open_rank(struct saved *saved, int rank, const char *path)
 {
-    struct safetensors_header header;
+    AUTO(safetensors_header_deinit) struct safetensors_header header = {0};
     if (saved->blocks[rank] == NULL) TRY(saved_verify(saved, rank));
     TRY(open_path(saved, rank, path, &saved->fd));
     saved->open_rank = rank;
     TRY(read_header(saved, path, &header));
-    status_t status = find_arrays(saved, rank, &header, path);
-    safetensors_header_deinit(&header);
-    return status;
+    return find_arrays(saved, rank, &header, path);
 }
 
 static status_t need_file(struct saved *saved, int rank, const char *path)
@@ -396,7 +389,7 @@ static status_t need_file(struct saved *saved, int rank, const char *path)
 static status_t read_part(struct saved *saved, int unit, int slot, int rank, int64_t within,
                           int64_t count, float *values)
 {
-    char *path = path_of(saved, rank);
+    AUTO_FREE char *path = path_of(saved, rank);
     status_t status = need_file(saved, rank, path);
     if (status == NULL) {
         uint64_t start =
@@ -404,7 +397,6 @@ static status_t read_part(struct saved *saved, int unit, int slot, int rank, int
         status = read_proved(saved, values, (size_t)count * sizeof *values,
                              start + (uint64_t)within * sizeof *values, path);
     }
-    free(path);
     return status;
 }
 

@@ -55,7 +55,7 @@ static status_t match_one(struct saved *saved, const struct named *names, size_t
 status_t saved_match(struct saved *saved, const struct model *model)
 {
     size_t count;
-    struct named *names = sort_names(&saved->manifest, &count);
+    AUTO_FREE struct named *names = sort_names(&saved->manifest, &count);
     free(saved->places);
     saved->places = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *saved->places);
     status_t status = NULL;
@@ -64,7 +64,6 @@ status_t saved_match(struct saved *saved, const struct model *model)
         if (model->parameters[p].tied_to < 0)
             status = match_one(saved, names, count, &model->parameters[p], &saved->places[p]);
     }
-    free(names);
     return status;
 }
 

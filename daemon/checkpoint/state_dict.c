@@ -102,12 +102,10 @@ static status_t write_bytes(const struct state_dict_sink *sink, const void *byte
 
 static status_t write_header(const struct snapshot *snapshot, const struct state_dict_sink *sink)
 {
-    struct buf header = {0};
+    AUTO(buf_deinit) struct buf header = {0};
     uint64_t bytes = state_header_write(&header, snapshot->entries, snapshot->entry_count);
-    status_t status = sink->begin(sink->user, bytes, snapshot->step);
-    if (status == NULL) status = write_bytes(sink, header.data, header.length);
-    buf_deinit(&header);
-    return status;
+    TRY(sink->begin(sink->user, bytes, snapshot->step));
+    return write_bytes(sink, header.data, header.length);
 }
 
 /* Entries that follow each other in the file, and in one unit. */
@@ -211,11 +209,9 @@ static status_t find_comm(struct state_gathering *gathering, int ranks, struct c
             *comm = gathering->parts[i].comm;
             return NULL;
         }
-    int *members = mem_alloc_array((size_t)ranks, sizeof *members);
+    AUTO_FREE int *members = mem_alloc_array((size_t)ranks, sizeof *members);
     for (int i = 0; i < ranks; i++) members[i] = comm_rank(gathering->all) / ranks * ranks + i;
-    status_t status = comm_split(gathering->all, members, ranks, comm);
-    free(members);
-    if (status != NULL) return status;
+    TRY(comm_split(gathering->all, members, ranks, comm));
     MEM_GROW(gathering->parts, gathering->part_count, gathering->capacity);
     gathering->parts[gathering->part_count++] = (struct comm_part){.ranks = ranks, .comm = *comm};
     return NULL;
@@ -276,12 +272,11 @@ status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
         if (snapshot->failed != NULL) return status_copy(snapshot->failed);
         return stream(snapshot, NULL, NULL, NULL, sink);
     }
-    float *gathered = NULL;
+    AUTO_FREE float *gathered = NULL;
     status_t mine = status_copy(snapshot->failed);
     if (root && mine == NULL) mine = allocate_gathered(snapshot, &gathered);
     const struct agreement ranks = {comm, lane, LANE_TIMEOUT_MS};
     status_t status = agreement_reach(&ranks, &mine);
     if (status == NULL && mine == NULL) status = stream(snapshot, comm, *lane, gathered, sink);
-    free(gathered);
     return status_first(mine, status);
 }

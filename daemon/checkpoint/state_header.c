@@ -31,7 +31,8 @@ uint64_t state_header_write(struct buf *out, const struct state_entry *entries, 
 {
     static char dtype[] = "F32";
     static const struct safetensors_metadata metadata[] = {{"format", "pt"}};
-    struct safetensors_entry *in_file = mem_alloc_array((size_t)count + 1, sizeof *in_file);
+    AUTO_FREE struct safetensors_entry *in_file =
+        mem_alloc_array((size_t)count + 1, sizeof *in_file);
     for (int i = 0; i < count; i++) {
         in_file[i] = (struct safetensors_entry){.name = entries[i].name,
                                                 .dtype = dtype,
@@ -41,9 +42,7 @@ uint64_t state_header_write(struct buf *out, const struct state_entry *entries, 
     }
     size_t before = out->length;
     safetensors_write_header(out, in_file, count, metadata, 1);
-    uint64_t bytes = out->length - before + (count > 0 ? in_file[count - 1].end : 0);
-    free(in_file);
-    return bytes;
+    return out->length - before + (count > 0 ? in_file[count - 1].end : 0);
 }
 
 static int compare_shapes(const void *a, const void *b)
@@ -81,9 +80,7 @@ static status_t check_entries(struct safetensors_header *header, uint64_t parame
 status_t state_header_check(const void *bytes, size_t size, uint64_t total, uint64_t parameters,
                             uint64_t *needed)
 {
-    struct safetensors_header header;
+    AUTO(safetensors_header_deinit) struct safetensors_header header = {0};
     TRY(safetensors_read_header(bytes, size, total, &header, needed));
-    status_t status = check_entries(&header, parameters);
-    safetensors_header_deinit(&header);
-    return status;
+    return check_entries(&header, parameters);
 }

@@ -56,7 +56,7 @@ static void find_removed(const struct folder_entry *entries, int count, const ch
 status_t unlisted_find(const struct folder *folder, const char *run, const char *const *listed,
                        size_t listed_count, struct unlisted *unlisted)
 {
-    struct folder_entry *entries;
+    AUTO_FREE struct folder_entry *entries = NULL;
     int count;
     *unlisted = (struct unlisted){0};
     TRY(folder_list(folder, &entries, &count));
@@ -68,7 +68,6 @@ status_t unlisted_find(const struct folder *folder, const char *run, const char 
     }
     if (unlisted->count > 0 && listed_count > 0)
         find_removed(entries, count, listed, listed_count, unlisted);
-    free(entries);
     return NULL;
 }
 

@@ -146,18 +146,16 @@ static void add_complaint(struct buf *text, const struct complaint *complaint, c
 
 static status_t complaints_status(const struct complaints *all, const char *dir)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     add_complaint(&text, &all->missing, "missing");
     add_complaint(&text, &all->extra, "that the model does not have");
     add_complaint(&text, &all->shape, "of another shape");
     add_complaint(&text, &all->dtype, "of a type that is not supported");
     add_complaint(&text, &all->twice, "twice");
-    status_t status = NULL;
     if (text.length > 0)
-        status = status_new(STATUS_INVALID_ARGUMENT, "%s: tensors of the weights: %s", dir,
-                            buf_text(&text));
-    buf_deinit(&text);
-    return status;
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: tensors of the weights: %s", dir,
+                          buf_text(&text));
+    return NULL;
 }
 
 static void complaints_deinit(struct complaints *all)
@@ -218,13 +216,12 @@ static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const
 static status_t open_file(const struct weights *weights, const char *name, int *fd,
                           struct stat *info)
 {
-    char *path = file_path_join(weights->source->dir, name);
+    AUTO_FREE char *path = file_path_join(weights->source->dir, name);
     status_t status = beneath_open(weights->source->root, path, false, fd);
     if (status == NULL && fstat(*fd, info) != 0) {
         status = status_from_errno(errno, "cannot stat %s", path);
         close(*fd);
     }
-    free(path);
     return status;
 }
 
@@ -238,14 +235,13 @@ static status_t read_header(int fd, const char *name, uint64_t size,
         /* the need is bounded by the file's size and by the format */
         status_free(status);
         size_t have = (size_t)needed;
-        void *bytes = malloc(have + 1);
+        AUTO_FREE void *bytes = malloc(have + 1);
         if (bytes == NULL)
             return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for a header of %zu bytes",
                               have);
         needed = 0;
         status = read_at(fd, bytes, have, 0, name);
         if (status == NULL) status = safetensors_read_header(bytes, have, size, header, &needed);
-        free(bytes);
     } while (status_code(status) == STATUS_OUT_OF_RANGE && needed > guess);
     return status;
 }
@@ -332,10 +328,9 @@ static void match_parameter(struct matching *matching, const struct safetensors_
         slot->tensor = NULL;
     }
     if (slot->tensor != NULL) {
-        struct buf other = {0};
+        AUTO(buf_deinit) struct buf other = {0};
         add_name(&other, slot->tensor);
         complain(&matching->complaints.twice, entry->name, " and %s", buf_text(&other));
-        buf_deinit(&other);
         return;
     }
     *slot = *place;
@@ -370,7 +365,8 @@ static void match_entry(struct matching *matching, const struct safetensors_entr
 static status_t check_promises(const struct hf_index *index, int file,
                                const struct safetensors_header *header)
 {
-    struct name_entry *sorted = mem_alloc_array((size_t)header->count + 1, sizeof *sorted);
+    AUTO_FREE struct name_entry *sorted =
+        mem_alloc_array((size_t)header->count + 1, sizeof *sorted);
     for (int i = 0; i < header->count; i++)
         sorted[i] = (struct name_entry){.name = header->entries[i].name};
     qsort(sorted, (size_t)header->count, sizeof *sorted, compare_names);
@@ -380,13 +376,11 @@ static status_t check_promises(const struct hf_index *index, int file,
         const struct name_entry wanted = {.name = index->entries[i].name};
         if (bsearch(&wanted, sorted, (size_t)header->count, sizeof *sorted, compare_names) != NULL)
             continue;
-        struct buf name = {0};
+        AUTO(buf_deinit) struct buf name = {0};
         add_name(&name, wanted.name);
         status = status_new(STATUS_INVALID_ARGUMENT, "it has no tensor %s, which the index says",
                             buf_text(&name));
-        buf_deinit(&name);
     }
-    free(sorted);
     return status;
 }
 
@@ -397,13 +391,10 @@ static status_t read_file(struct matching *matching, const struct hf_index *inde
     struct stat info;
     int fd = -1;
     TRY(open_file(weights, file->name, &fd, &info));
-    struct safetensors_header header;
+    AUTO(safetensors_header_deinit) struct safetensors_header header = {0};
     status_t status = read_header(fd, file->name, (uint64_t)info.st_size, &header);
     close(fd);
-    if (status == NULL && index != NULL) {
-        status = check_promises(index, number, &header);
-        if (status != NULL) safetensors_header_deinit(&header);
-    }
+    if (status == NULL && index != NULL) status = check_promises(index, number, &header);
     if (status != NULL) return status_wrap(status, "%s/%s", weights->source->dir, file->name);
     file->device = info.st_dev;
     file->inode = info.st_ino;
@@ -411,7 +402,6 @@ static status_t read_file(struct matching *matching, const struct hf_index *inde
     file->changed = info.st_mtim;
     for (int i = 0; i < header.count; i++)
         match_entry(matching, &header.entries[i], number, header.data_offset);
-    safetensors_header_deinit(&header);
     return NULL;
 }
 
@@ -453,13 +443,12 @@ static void add_note(struct buf *text, const struct complaint *tensors, const ch
 
 static void make_note(struct matching *matching)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     add_note(&text, &matching->unused, "have", "of another head, which are left out");
     add_note(&text, &matching->fresh, "lack", "of the head, which get new initial values");
     add_note(&text, &matching->resized, "have", "of another image size, which are interpolated");
     matching->weights->is_partial = matching->fresh.count > 0;
     if (text.length > 0) matching->weights->note = buf_take(&text);
-    buf_deinit(&text);
 }
 
 static status_t match_files(struct weights *weights, const struct model *model,
@@ -476,11 +465,10 @@ static status_t match_files(struct weights *weights, const struct model *model,
     if (status == NULL) {
         share_tied_tensors(&matching);
         make_note(&matching);
-        char *where = weights->source->file != NULL
-                          ? file_path_join(weights->source->dir, weights->source->file)
-                          : mem_strdup(weights->source->dir);
+        AUTO_FREE char *where = weights->source->file != NULL
+                                    ? file_path_join(weights->source->dir, weights->source->file)
+                                    : mem_strdup(weights->source->dir);
         status = complaints_status(&matching.complaints, where);
-        free(where);
     }
     complaints_deinit(&matching.complaints);
     buf_deinit(&matching.unused.names);
@@ -493,22 +481,18 @@ static status_t match_files(struct weights *weights, const struct model *model,
 static bool has_file(const char *dir, const char *name)
 {
     struct stat info;
-    char *path = file_path_join(dir, name);
+    AUTO_FREE char *path = file_path_join(dir, name);
     bool there = lstat(path, &info) == 0; /* a link to nowhere is there, too */
-    free(path);
     return there;
 }
 
 static status_t read_index(const struct weights_source *source, const char *name,
                            struct hf_index *index)
 {
-    char *path = file_path_join(source->dir, name);
-    struct buf text = {0};
-    status_t status = beneath_read(source->root, path, HF_INDEX_MAX, &text);
-    if (status == NULL) status = hf_index_read(buf_text(&text), text.length, path, index);
-    buf_deinit(&text);
-    free(path);
-    return status;
+    AUTO_FREE char *path = file_path_join(source->dir, name);
+    AUTO(buf_deinit) struct buf text = {0};
+    TRY(beneath_read(source->root, path, HF_INDEX_MAX, &text));
+    return hf_index_read(buf_text(&text), text.length, path, index);
 }
 
 /* Weights that transformers would read and we do not must not be passed over in silence. */

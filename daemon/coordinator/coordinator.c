@@ -271,15 +271,12 @@ static status_t open_directory(struct coordinator *c, const char *path, mode_t m
                                const char *lock_name, const char **absolute, int *lock)
 {
     TRY(file_make_directory(path, mode));
-    char *real = realpath(path, NULL);
+    AUTO_FREE char *real = realpath(path, NULL);
     if (real == NULL) return status_new(STATUS_NOT_FOUND, "cannot resolve %s", path);
     *absolute = keep_text(c, real);
-    free(real);
-    char *name = file_path_join(*absolute, lock_name);
-    status_t status = file_lock(name, lock);
-    free(name);
-    if (status == NULL) status = unfinished_sweep(*absolute);
-    return status;
+    AUTO_FREE char *name = file_path_join(*absolute, lock_name);
+    TRY(file_lock(name, lock));
+    return unfinished_sweep(*absolute);
 }
 
 /* When root starts fsdpd by hand, gives the socket to group fsdpd, as the systemd unit does. */
@@ -364,7 +361,7 @@ static status_t listen_activated(struct coordinator *c)
 
 static status_t listen_local(struct coordinator *c)
 {
-    char *path = mem_printf("%s/fsdpd.sock", c->options.runtime_dir);
+    AUTO_FREE char *path = mem_printf("%s/fsdpd.sock", c->options.runtime_dir);
     size_t limit = sizeof((struct sockaddr_un *)0)->sun_path - 1;
     status_t status = NULL;
     if (strlen(path) > limit)
@@ -375,7 +372,6 @@ static status_t listen_local(struct coordinator *c)
     c->address = mem_printf("unix:%s", path);
     if (status == NULL) status = rpc_server_listen(c->server, c->address, 0660, NULL);
     if (status == NULL) share_socket(path);
-    free(path);
     return status;
 }
 
@@ -385,7 +381,7 @@ static status_t listen_everywhere(struct coordinator *c)
     if (c->address == NULL) TRY(listen_local(c));
     status_t status = NULL;
     for (int i = 0; status == NULL && i < c->options.listen_count; i++) {
-        char *normal = NULL;
+        AUTO_FREE char *normal = NULL;
         status = rpc_address_parse(c->options.listen[i], &normal);
         bool local = status == NULL && strncmp(normal, "unix:", 5) == 0;
         bool tls = rpc_tls_is_given(&c->options.tls);
@@ -398,7 +394,6 @@ static status_t listen_everywhere(struct coordinator *c)
         if (status == NULL && !local && tls)
             status = rpc_server_listen_tls(c->server, normal, NULL);
         else if (status == NULL) status = rpc_server_listen(c->server, normal, 0660, NULL);
-        free(normal);
     }
     return status;
 }
@@ -409,10 +404,8 @@ static status_t open_all(struct coordinator *c)
                        &c->runtime_lock));
     TRY(open_directory(c, c->options.state_dir, 0750, "store.lock", &c->options.state_dir,
                        &c->state_lock));
-    char *path = file_path_join(c->options.state_dir, "store.db");
-    status_t status = store_open(path, &c->store);
-    free(path);
-    TRY(status);
+    AUTO_FREE char *path = file_path_join(c->options.state_dir, "store.db");
+    TRY(store_open(path, &c->store));
     reserve_open(c);
     TRY(drains_load(c));
     TRY(jobs_recover(c));
@@ -506,10 +499,9 @@ static status_t reload_tls(struct coordinator *c, const struct coordinator_optio
                           "tls: enabling or disabling TLS needs a restart");
     if (!now) return NULL;
     TRY(rpc_server_set_tls(c->server, &options->tls));
-    char *quoted = log_quote(options->tls.certificate);
+    AUTO_FREE char *quoted = log_quote(options->tls.certificate);
     log_event(LOG_INFO, "certificate_read", "file=%s expires=%lld", quoted,
               rpc_tls_end(&options->tls));
-    free(quoted);
     return NULL;
 }
 

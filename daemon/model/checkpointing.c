@@ -40,15 +40,13 @@ struct checkpointing {
 static status_t unknown_glob(const struct model *model, const char *glob)
 {
     size_t count = (size_t)model->module_count - 1;
-    const char **paths = mem_alloc_array(count + 1, sizeof *paths);
+    AUTO_FREE const char **paths = mem_alloc_array(count + 1, sizeof *paths);
     for (size_t i = 0; i < count; i++) paths[i] = model->modules[i + 1].path;
     const char *nearest = text_nearest(glob, paths, count);
-    status_t status =
-        status_new(STATUS_INVALID_ARGUMENT,
-                   "activation checkpointing: no module matches '%s'%s%s%s", glob,
-                   nearest ? "; did you mean '" : "", nearest ? nearest : "", nearest ? "'?" : "");
-    free(paths);
-    return status;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "activation checkpointing: no module matches '%s'%s%s%s", glob,
+                      nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                      nearest ? "'?" : "");
 }
 
 const char *graph_checkpoint_owners(const struct model *model, const struct graph_options *options,
@@ -254,7 +252,7 @@ status_t graph_checkpoint(struct graph_builder *builder, const struct graph_opti
     if (options->checkpoint_count == 0) return NULL;
     struct graph *graph = builder->graph;
     size_t values = (size_t)graph->value_count, ops = (size_t)graph->forward_op_count;
-    int *owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
+    AUTO_FREE int *owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
     const char *unknown = graph_checkpoint_owners(graph->model, options, owner);
     status_t status = unknown != NULL ? unknown_glob(graph->model, unknown) : NULL;
     if (status == NULL) {
@@ -278,6 +276,5 @@ status_t graph_checkpoint(struct graph_builder *builder, const struct graph_opti
         free(pass.repeat);
         free(pass.again);
     }
-    free(owner);
     return status;
 }

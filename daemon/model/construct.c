@@ -393,16 +393,14 @@ static status_t unknown_module(const struct reader *reader, const struct site *s
                                const char *name)
 {
     size_t count = 2 + (size_t)reader->definition_count - 1;
-    const char **others = mem_alloc_array(count, sizeof *others);
+    AUTO_FREE const char **others = mem_alloc_array(count, sizeof *others);
     others[0] = "Sequential";
     others[1] = "ModuleList";
     for (int i = 1; i < reader->definition_count; i++) others[i + 1] = reader->definitions[i].name;
-    char *hint = layer_suggest_module(name, others, count);
+    AUTO_FREE char *hint = layer_suggest_module(name, others, count);
     char found[72];
     status_t status = status_new(STATUS_INVALID_ARGUMENT, "unknown module '%s'%s",
                                  yamldoc_excerpt(name, found), hint);
-    free(hint);
-    free(others);
     return site_error(reader, site, status);
 }
 

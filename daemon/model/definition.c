@@ -15,9 +15,8 @@ static status_t wrap_at(const struct reader *reader, const struct yamldoc_node *
                         status_t status)
 {
     if (!status) return NULL;
-    char *path = yamldoc_path(node);
+    AUTO_FREE char *path = yamldoc_path(node);
     status = status_wrap(status, "%s", path);
-    free(path);
     return reader_wrap(reader, node->line, status);
 }
 

@@ -104,13 +104,12 @@ static void move_parameters(struct numbering *numbering, const struct graph *gra
                             const bool *value_needed)
 {
     int count = graph->model->parameter_count;
-    int *value_of = mem_alloc_array((size_t)count, sizeof *value_of);
+    AUTO_FREE int *value_of = mem_alloc_array((size_t)count, sizeof *value_of);
     for (int i = 0; i < graph->value_count; i++)
         if (graph->values[i].kind == VALUE_PARAMETER && value_needed[i])
             value_of[graph->values[i].parameter] = i + 1;
     for (int p = 0; p < count; p++)
         if (value_of[p]) move_value(numbering, graph, value_of[p] - 1);
-    free(value_of);
 }
 
 static void renumber_op(struct numbering *numbering, const struct graph *graph, struct graph_op *op,
@@ -129,8 +128,8 @@ static void renumber_op(struct numbering *numbering, const struct graph *graph, 
 void graph_compact(struct graph *graph, const bool *dead)
 {
     size_t values = (size_t)graph->value_count;
-    bool *op_needed = mem_alloc_array((size_t)graph->op_count, sizeof *op_needed);
-    bool *value_needed = mem_alloc_array(values, sizeof *value_needed);
+    AUTO_FREE bool *op_needed = mem_alloc_array((size_t)graph->op_count, sizeof *op_needed);
+    AUTO_FREE bool *value_needed = mem_alloc_array(values, sizeof *value_needed);
     mark_needed(graph, dead, op_needed, value_needed);
 
     struct numbering numbering = {.values = mem_alloc_array(values, sizeof *numbering.values),
@@ -163,6 +162,4 @@ void graph_compact(struct graph *graph, const bool *dead)
     if (graph->tally >= 0) graph->tally = numbering.number[graph->tally];
     free(numbering.values);
     free(numbering.number);
-    free(op_needed);
-    free(value_needed);
 }

@@ -453,13 +453,12 @@ static status_t build_forward(struct forward *forward)
     /* The graph is compacted twice: unused values must be gone before uses are counted, or they
      * would prevent fusion. */
     enum { COUNT_AND_TALLY = 2 };
-    bool *dead = mem_alloc_array((size_t)graph->op_count + COUNT_AND_TALLY, sizeof *dead);
+    AUTO_FREE bool *dead = mem_alloc_array((size_t)graph->op_count + COUNT_AND_TALLY, sizeof *dead);
     graph_compact(graph, dead);
     graph_fuse(graph, forward->options, dead);
     if (forward->options->count_correct) add_count(forward);
     if (forward->options->tally) add_tally(forward);
     graph_compact(graph, dead);
-    free(dead);
     graph_lower_precision(&forward->builder, forward->options);
     graph->forward_op_count = graph->op_count;
     return NULL;

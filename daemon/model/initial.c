@@ -96,10 +96,9 @@ status_t model_set_init(struct reader *reader, const struct yamldoc_node *init)
     TRY(yamldoc_expect_sequence(init, "a list of rules such as {match: \"*.bias\", zeros: true}"));
     if (init->item_count > MAX_RULES)
         return yamldoc_key_error(init, "more than %d rules", MAX_RULES);
-    bool *set = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *set);
+    AUTO_FREE bool *set = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *set);
     status_t status = NULL;
     for (int i = 0; i < init->item_count && !status; i++)
         status = apply_rule(reader, init->items[i], set);
-    free(set);
     return status;
 }

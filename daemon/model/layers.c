@@ -512,7 +512,7 @@ const struct layer_type *layer_find_function(const char *name)
 static char *suggest(const char *what, const struct layer_type *types, size_t type_count,
                      const char *name, const char *const *others, size_t other_count)
 {
-    const char **names = mem_alloc_array(type_count + other_count, sizeof *names);
+    AUTO_FREE const char **names = mem_alloc_array(type_count + other_count, sizeof *names);
     for (size_t i = 0; i < type_count; i++) names[i] = types[i].signature.name;
     for (size_t i = 0; i < other_count; i++) names[type_count + i] = others[i];
     const char *nearest = text_nearest(name, names, type_count + other_count);
@@ -521,7 +521,6 @@ static char *suggest(const char *what, const struct layer_type *types, size_t ty
     else buf_printf(&hint, "; the %s are ", what);
     for (size_t i = 0; i < type_count + other_count && !nearest; i++)
         buf_printf(&hint, "%s%s", i ? ", " : "", names[i]);
-    free(names);
     return buf_take(&hint);
 }
 

@@ -17,16 +17,13 @@ static status_t find_parameter(const struct model *model, const struct yamldoc_n
         return NULL;
     }
     size_t count = (size_t)model->parameter_count;
-    const char **names = mem_alloc_array(count, sizeof *names);
+    AUTO_FREE const char **names = mem_alloc_array(count, sizeof *names);
     for (size_t i = 0; i < count; i++) names[i] = model->parameters[i].name;
     const char *nearest = text_nearest(name, names, count);
     char excerpt[72];
-    status_t status =
-        yamldoc_key_error(node, "the model has no parameter '%s'%s%s%s",
-                          yamldoc_excerpt(name, excerpt), nearest ? "; did you mean '" : "",
-                          nearest ? nearest : "", nearest ? "'?" : "");
-    free(names);
-    return status;
+    return yamldoc_key_error(node, "the model has no parameter '%s'%s%s%s",
+                             yamldoc_excerpt(name, excerpt), nearest ? "; did you mean '" : "",
+                             nearest ? nearest : "", nearest ? "'?" : "");
 }
 
 static int root_of(const struct model *model, int parameter)
@@ -95,15 +92,13 @@ static status_t tie_one(const struct reader *reader, const struct yamldoc_node *
     TRY(yamldoc_read_text(node, "the name of a parameter", &text));
     const char *condition = strstr(text, " if ");
     if (!condition) return tie_parameters(reader->model, node, text);
-    char *choice = mem_printf("True%s", condition);
+    AUTO_FREE char *choice = mem_printf("True%s", condition);
     status_t status = reader_evaluate(reader, node, choice, &value);
-    free(choice);
     if (status || value.kind == CONSTANT_NONE) return status;
     if (value.kind != CONSTANT_BOOLEAN || !value.integer)
         return yamldoc_expected(node, "NAME if CONDITION else None");
-    char *name = mem_strndup(text, (size_t)(condition - text));
+    AUTO_FREE char *name = mem_strndup(text, (size_t)(condition - text));
     status = tie_parameters(reader->model, node, name);
-    free(name);
     return status;
 }
 

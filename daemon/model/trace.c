@@ -239,14 +239,12 @@ static status_t wrong_input_count(const struct scope *scope, int module)
     int count = input_count(scope, module);
     if (count == 1)
         return scope_error(scope, "module '%s' takes one argument, a tensor", called->path);
-    struct buf names = {0};
+    AUTO(buf_deinit) struct buf names = {0};
     const struct definition *definition = scope->reader->states[module].definition;
     for (int i = 0; i < count; i++)
         buf_printf(&names, "%s%s", i ? ", " : "", definition->inputs[i]);
-    status_t status = scope_error(scope, "module '%s' (%s) takes %d tensors: %s", called->path,
-                                  called->type, count, buf_text(&names));
-    buf_deinit(&names);
-    return status;
+    return scope_error(scope, "module '%s' (%s) takes %d tensors: %s", called->path, called->type,
+                       count, buf_text(&names));
 }
 
 static status_t call_module(struct scope *scope, int module, const int *inputs, int *value)
@@ -335,16 +333,13 @@ static status_t unknown_function(const struct scope *scope, const char *name)
 {
     const struct model *model = scope->reader->model;
     const struct module *module = &model->modules[scope->module];
-    const char **others = mem_alloc_array((size_t)module->child_count, sizeof *others);
+    AUTO_FREE const char **others = mem_alloc_array((size_t)module->child_count, sizeof *others);
     for (int i = 0; i < module->child_count; i++)
         others[i] = model->modules[module->children[i]].name;
-    char *hint = layer_suggest_function(name, others, (size_t)module->child_count);
+    AUTO_FREE char *hint = layer_suggest_function(name, others, (size_t)module->child_count);
     char excerpt[72];
-    status_t status = scope_error(scope, "unknown function or module '%s'%s",
-                                  yamldoc_excerpt(name, excerpt), hint);
-    free(hint);
-    free(others);
-    return status;
+    return scope_error(scope, "unknown function or module '%s'%s", yamldoc_excerpt(name, excerpt),
+                       hint);
 }
 
 /* "cat([a, b, c], dim=1)" as cat(cat(a, b), c). */
@@ -445,10 +440,9 @@ static status_t evaluate_name(struct scope *scope, const char *name, int *value)
     if (own || environment_find(&scope->reader->environment, name) != NULL)
         return scope_error(scope, "'%s' is an argument of the %s, not a tensor", name,
                            own ? "block" : "model");
-    const char **names = mem_alloc_array((size_t)scope->variable_count, sizeof *names);
+    AUTO_FREE const char **names = mem_alloc_array((size_t)scope->variable_count, sizeof *names);
     for (int i = 0; i < scope->variable_count; i++) names[i] = scope->variables[i].name;
     const char *nearest = text_nearest(name, names, (size_t)scope->variable_count);
-    free(names);
     char excerpt[72];
     return scope_error(scope, "unknown name '%s'%s%s%s", yamldoc_excerpt(name, excerpt),
                        nearest ? "; did you mean '" : "", nearest ? nearest : "",
@@ -469,10 +463,8 @@ static bool is_constant(const struct scope *scope, const struct expression *expr
         struct environment environment = scope_environment(scope);
         size_t length = strcspn(expression->text, ".");
         if (find_variable(scope, expression->text, length)) return false;
-        char *name = mem_strndup(expression->text, length);
-        bool known = environment_find(&environment, name) != NULL;
-        free(name);
-        return known;
+        AUTO_FREE char *name = mem_strndup(expression->text, length);
+        return environment_find(&environment, name) != NULL;
     }
     if (expression->kind == EXPRESSION_CALL && !constant_is_function(expression->text))
         return false;

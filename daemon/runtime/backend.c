@@ -19,12 +19,10 @@ static const struct backend_table *loaded;
 /* ../lib/fsdpd relative to the program, for installations that can be moved. */
 static char *beside_program(void)
 {
-    char *program = realpath("/proc/self/exe", NULL);
+    AUTO_FREE char *program = realpath("/proc/self/exe", NULL);
     char *slash = program != NULL ? strrchr(program, '/') : NULL;
     if (slash != NULL) *slash = '\0';
-    char *path = mem_printf("%s/../lib/fsdpd/%s", slash != NULL ? program : "", MODULE_NAME);
-    free(program);
-    return path;
+    return mem_printf("%s/../lib/fsdpd/%s", slash != NULL ? program : "", MODULE_NAME);
 }
 
 static char *find_module(void)
@@ -75,9 +73,8 @@ status_t backend_load(const struct backend_table **table)
     status_t status = NULL;
     pthread_mutex_lock(&lock);
     if (loaded == NULL) {
-        char *path = find_module();
+        AUTO_FREE char *path = find_module();
         status = load(path);
-        free(path);
     }
     if (status == NULL) *table = loaded;
     pthread_mutex_unlock(&lock);

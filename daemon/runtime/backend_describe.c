@@ -22,7 +22,7 @@ static void describe_cpu(int threads, struct buf *out)
 static status_t describe_module(const struct device *device, struct buf *out)
 {
     const struct backend_table *table;
-    struct backend_report *report = mem_alloc(sizeof *report);
+    AUTO_FREE struct backend_report *report = mem_alloc(sizeof *report);
     char model[128];
     status_t status = device_model(device, model, sizeof model);
     if (status == NULL) status = backend_load(&table);
@@ -33,17 +33,15 @@ static status_t describe_module(const struct device *device, struct buf *out)
         for (int i = 0; i < report->part_count; i++)
             buf_printf(out, ", %s %s", report->parts[i].name, report->parts[i].version);
     }
-    free(report);
     return status;
 }
 
 status_t backend_describe(const struct device *device, int threads, char **text)
 {
-    struct buf out = {0};
+    AUTO(buf_deinit) struct buf out = {0};
     status_t status = NULL;
     if (device_is_host(device)) describe_cpu(threads > 0 ? threads : 1, &out);
     else status = describe_module(device, &out);
     if (status == NULL) *text = mem_printf("%s, %s", buf_text(&out), PACKAGE_STRING);
-    buf_deinit(&out);
     return status;
 }

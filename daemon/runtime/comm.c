@@ -295,12 +295,11 @@ void comm_fail(struct comm *comm, status_t status)
 status_t comm_name_call(const struct comm *comm, const struct comm_call *call, status_t status)
 {
     const struct comm *whole = comm->whole != NULL ? comm->whole : comm;
-    char *among = comm != whole ? mem_printf(", among %d", comm->world) : mem_strdup("");
+    AUTO_FREE char *among = comm != whole ? mem_printf(", among %d", comm->world) : mem_strdup("");
     status = status_wrap(status, "%s number %" PRIu64 " (%zu %s) on rank %d of %d%s",
                          comm_kind_name(call->kind), call->sequence, call->count,
                          call->kind == COMM_BROADCAST ? "bytes" : "elements", whole->rank,
                          whole->world, among);
-    free(among);
     return status;
 }
 

@@ -78,14 +78,12 @@ static status_t wrong_peer(const struct local_group *group, const struct comm_ca
 
 static status_t expired(const struct local_group *group, int64_t timeout_ms)
 {
-    struct buf missing = {0};
+    AUTO(buf_deinit) struct buf missing = {0};
     for (int r = 0; r < group->world; r++)
         if (!group->ranks[r].arrived)
             buf_printf(&missing, "%s%d", missing.length > 0 ? ", " : "", r);
-    status_t status = status_new(STATUS_DEADLINE_EXCEEDED, "waited %" PRId64 " ms for rank %s",
-                                 timeout_ms, buf_text(&missing));
-    buf_deinit(&missing);
-    return status;
+    return status_new(STATUS_DEADLINE_EXCEEDED, "waited %" PRId64 " ms for rank %s", timeout_ms,
+                      buf_text(&missing));
 }
 
 /* No peer may be reading this rank's memory when it leaves a collective early. */

@@ -224,7 +224,7 @@ static status_t make_groups(struct executor *executor)
 {
     const struct plan *plan = executor->plan;
     int world = plan->options.world, rank = plan->options.rank;
-    int *ranks = mem_alloc_array((size_t)world, sizeof *ranks);
+    AUTO_FREE int *ranks = mem_alloc_array((size_t)world, sizeof *ranks);
     executor->groups =
         mem_alloc_array(2 * (size_t)plan->units->unit_count, sizeof *executor->groups);
     status_t status = NULL;
@@ -240,7 +240,6 @@ static status_t make_groups(struct executor *executor)
         for (int i = 0; i < world / size; i++) ranks[i] = rank % size + i * size;
         status = comm_split(executor->comm, ranks, world / size, &groups->replica);
     }
-    free(ranks);
     return status;
 }
 

@@ -19,15 +19,13 @@
 /* The number in a one-line file; false for "max", a missing file or anything else. */
 static bool read_number(const char *directory, const char *name, uint64_t *value)
 {
-    char *path = file_path_join(directory, name);
-    struct buf text = {0};
+    AUTO_FREE char *path = file_path_join(directory, name);
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = file_read(path, 4096, &text);
-    free(path);
     char *end = NULL;
     uint64_t number = status == NULL ? strtoull(buf_text(&text), &end, 10) : 0;
     bool good = status == NULL && end != buf_text(&text);
     status_free(status);
-    buf_deinit(&text);
     if (good) *value = number;
     return good;
 }
@@ -68,34 +66,29 @@ static uint64_t group_available(const char *directory)
 static uint64_t control_group_available(const char *root)
 {
     uint64_t available = UINT64_MAX;
-    struct buf text = {0};
-    char *file = mem_printf("%s/proc/self/cgroup", root);
+    AUTO(buf_deinit) struct buf text = {0};
+    AUTO_FREE char *file = mem_printf("%s/proc/self/cgroup", root);
     status_t status = file_read(file, 64 * 1024, &text);
-    free(file);
     const char *line = status == NULL ? strstr(buf_text(&text), "0::/") : NULL;
     status_free(status);
     if (line != NULL) {
-        char *path = mem_strndup(line + 3, strcspn(line + 3, "\n"));
+        AUTO_FREE char *path = mem_strndup(line + 3, strcspn(line + 3, "\n"));
         for (;;) {
-            char *directory = mem_printf("%s/sys/fs/cgroup%s", root, path);
+            AUTO_FREE char *directory = mem_printf("%s/sys/fs/cgroup%s", root, path);
             available = least(available, group_available(directory));
-            free(directory);
             char *slash = strrchr(path, '/');
             if (slash == NULL || path[1] == '\0') break;
             slash[slash == path ? 1 : 0] = '\0';
         }
-        free(path);
     }
-    buf_deinit(&text);
     return available;
 }
 
 uint64_t host_memory_available_in(const char *root)
 {
     uint64_t available = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    char *path = mem_printf("%s/proc/meminfo", root);
+    AUTO_FREE char *path = mem_printf("%s/proc/meminfo", root);
     FILE *file = fopen(path, "re");
-    free(path);
     if (file != NULL) {
         char line[256];
         uint64_t kibibytes;

@@ -117,11 +117,9 @@ static status_t find_group(struct moving *moving, int shards, struct comm **comm
     if (moving->part == NULL || comm_world(moving->part) != shards) {
         comm_free(moving->part);
         moving->part = NULL;
-        int *ranks = mem_alloc_array((size_t)shards, sizeof *ranks);
+        AUTO_FREE int *ranks = mem_alloc_array((size_t)shards, sizeof *ranks);
         for (int i = 0; i < shards; i++) ranks[i] = moving->rank / shards * shards + i;
-        status_t status = comm_split(moving->comm, ranks, shards, &moving->part);
-        free(ranks);
-        TRY(status);
+        TRY(comm_split(moving->comm, ranks, shards, &moving->part));
     }
     *comm = moving->part;
     return NULL;

@@ -324,12 +324,11 @@ static status_t meet(struct joining *joining, int rank, int world, bool *togethe
     struct shm_place own;
     find_place(&own);
     if (rank == 0 && own.host.layout != 0) joining->listener = listen_at(&own);
-    struct rendezvous_value *places = mem_alloc_array((size_t)world, sizeof *places);
+    AUTO_FREE struct rendezvous_value *places = mem_alloc_array((size_t)world, sizeof *places);
     status_t status = rendezvous_meet(joining->store, joining->group, "place", rank, world, &own,
                                       sizeof own, joining->deadline_ns, places);
     if (status == NULL) *together = are_together(places, world, &joining->first);
     for (int r = 0; r < world && status == NULL; r++) free(places[r].data);
-    free(places);
     return status;
 }
 

@@ -102,14 +102,10 @@ status_t run_compare_ranks(struct run *run)
 {
     if (run->comm == NULL) return NULL;
     enum { EACH = 2 * HASH_FLOATS };
-    float *mine = mem_alloc_array(EACH, sizeof *mine);
-    float *all = mem_alloc_array((size_t)run->job->world * EACH, sizeof *all);
+    AUTO_FREE float *mine = mem_alloc_array(EACH, sizeof *mine);
+    AUTO_FREE float *all = mem_alloc_array((size_t)run->job->world * EACH, sizeof *all);
     agreement_pack(run->session->plan->hash, HASH_FLOATS, mine);
     agreement_pack(hash_settings(run->session), HASH_FLOATS, mine + HASH_FLOATS);
-    status_t status =
-        agreement_wait(&run->ranks, comm_all_gather(run->comm, run->lane, mine, all, EACH));
-    if (status == NULL) status = check_hashes(run, all);
-    free(mine);
-    free(all);
-    return status;
+    TRY(agreement_wait(&run->ranks, comm_all_gather(run->comm, run->lane, mine, all, EACH)));
+    return check_hashes(run, all);
 }

@@ -125,10 +125,8 @@ static status_t read_array(const struct dataset_reader *reader, int which, json_
     if (strlen(sum) != DIGEST_DIGITS || !digest_parse(sum, &array->sum))
         return status_new(STATUS_INVALID_ARGUMENT, "%s: sha256: expected %d hexadecimal digits",
                           reader->dir->path, DIGEST_DIGITS);
-    char *path = file_path_join(reader->directory, name);
-    status_t status = npy_open(reader->root, path, &array->npy);
-    free(path);
-    TRY(status);
+    AUTO_FREE char *path = file_path_join(reader->directory, name);
+    TRY(npy_open(reader->root, path, &array->npy));
     TRY(check_array(reader, which, &array->npy, type, shape));
     return check_sum(reader, array);
 }

@@ -94,7 +94,7 @@ static status_t read_header(const struct data_file *file, const struct idx_kind 
 static status_t open_file(const char *root, const char *directory, const char *name,
                           struct data_file *file)
 {
-    char *path = file_path_join(directory, name);
+    AUTO_FREE char *path = file_path_join(directory, name);
     status_t status = data_file_open(root, path, file);
     if (status_code(status) == STATUS_NOT_FOUND) {
         free(path);
@@ -107,7 +107,6 @@ static status_t open_file(const char *root, const char *directory, const char *n
                 status_new(STATUS_NOT_FOUND, "%s has neither %s nor %s.gz", directory, name, name);
         }
     }
-    free(path);
     return status;
 }
 

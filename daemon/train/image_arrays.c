@@ -98,11 +98,9 @@ static status_t make_set(struct npy *images, struct npy *targets, enum dataset_l
 static status_t open_array(const char *root, const char *directory, const char *split,
                            const char *array, struct npy *npy)
 {
-    char *name = mem_printf("%s.%s.npy", split, array), *path = file_path_join(directory, name);
-    status_t status = npy_open(root, path, npy);
-    free(path);
-    free(name);
-    return status;
+    AUTO_FREE char *name = mem_printf("%s.%s.npy", split, array),
+                   *path = file_path_join(directory, name);
+    return npy_open(root, path, npy);
 }
 
 status_t image_arrays_open(const char *root, const char *directory, const char *split,

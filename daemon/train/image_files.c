@@ -10,13 +10,11 @@
 
 static bool has_file(const struct train_job *job, const char *name)
 {
-    struct data_file file = {0};
-    char *path = file_path_join(job->data_dir, name);
+    AUTO(data_file_close) struct data_file file = {0};
+    AUTO_FREE char *path = file_path_join(job->data_dir, name);
     status_t status = data_file_open(job->data_root, path, &file);
-    free(path);
     bool has = status_code(status) != STATUS_NOT_FOUND; /* another error is found again later */
     status_free(status);
-    data_file_close(&file);
     return has;
 }
 

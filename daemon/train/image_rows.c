@@ -117,14 +117,12 @@ static status_t fill_any(const struct image_rows *rows, uint32_t sample, float *
     if (is_plain(rows)) return fill_plain(rows, sample, out, target);
     size_t pixels = (size_t)image_set_pixels(rows->set);
     size_t resized = resizes(rows) ? (size_t)row_pixels(rows) : 0;
-    float *scratch = malloc((2 * pixels + resized) * sizeof *scratch);
+    AUTO_FREE float *scratch = malloc((2 * pixels + resized) * sizeof *scratch);
     if (scratch == NULL)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for an image of %zu pixels",
                           pixels);
-    status_t status = fill_transformed(rows, sample, scratch, scratch + pixels,
-                                       scratch + 2 * pixels, out, target);
-    free(scratch);
-    return status;
+    return fill_transformed(rows, sample, scratch, scratch + pixels, scratch + 2 * pixels, out,
+                            target);
 }
 
 static status_t fill(const void *user, int64_t row, void *input, int32_t *target, int64_t *samples)

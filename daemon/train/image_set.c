@@ -74,12 +74,11 @@ status_t image_set_prepare(struct image_set *set)
     for (int f = 0; f < set->file_count; f++)
         if (set->unpacked_bytes[f] > 0 && set->unpacked[f].path == NULL)
             TRY(unpacked_open(&set->files[f], set->unpacked_bytes[f], &set->unpacked[f]));
-    int32_t *target = mem_alloc_array((size_t)image_set_targets(set), sizeof *target);
+    AUTO_FREE int32_t *target = mem_alloc_array((size_t)image_set_targets(set), sizeof *target);
     status_t status = NULL;
     for (int p = 0; p < set->part_count; p++)
         for (int64_t i = 0; i < set->parts[p].count && status == NULL; i++)
             status = read_target(set, &set->parts[p], i, target);
-    free(target);
     return status;
 }
 

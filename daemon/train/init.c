@@ -163,7 +163,7 @@ static status_t draw_all(const struct model *model, const struct draw *draws,
 
 status_t init_draw(const struct model *model, uint64_t seed, const struct init_target *target)
 {
-    struct draw *draws = mem_alloc_array((size_t)model->parameter_count, sizeof *draws);
+    AUTO_FREE struct draw *draws = mem_alloc_array((size_t)model->parameter_count, sizeof *draws);
     for (int i = 0; i < model->parameter_count; i++)
         draws[i] = (struct draw){model->parameters[i].init_order, i};
     qsort(draws, (size_t)model->parameter_count, sizeof *draws, compare_draws);
@@ -172,6 +172,5 @@ status_t init_draw(const struct model *model, uint64_t seed, const struct init_t
     generator_seed(&drawing.generator, seed);
     status_t status = draw_all(model, draws, &drawing);
     free(drawing.piece);
-    free(draws);
     return status;
 }

@@ -147,15 +147,9 @@ status_t megatron_find(const char *root, const struct data_file *tokens, bool *f
                        struct megatron *megatron)
 {
     *found = false;
-    char *path = index_path(tokens->path);
-    if (path == NULL || access(path, F_OK) != 0) {
-        free(path);
-        return NULL;
-    }
-    struct data_file index = {0};
-    status_t status = data_file_open(root, path, &index);
-    if (status == NULL) status = parse_if_index(&index, tokens->size, found, megatron);
-    data_file_close(&index);
-    free(path);
-    return status;
+    AUTO_FREE char *path = index_path(tokens->path);
+    if (path == NULL || access(path, F_OK) != 0) return NULL;
+    AUTO(data_file_close) struct data_file index = {0};
+    TRY(data_file_open(root, path, &index));
+    return parse_if_index(&index, tokens->size, found, megatron);
 }

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "train/windows.h"
 
 enum { NO_ROW = UINT32_MAX };
@@ -82,7 +83,8 @@ static uint32_t take_row(struct shelf *shelf, uint32_t length)
 static status_t sort_documents(const uint32_t *lengths, int64_t count, int64_t capacity,
                                const struct windows *ties, uint32_t *order, int64_t *sorted)
 {
-    int64_t *end = calloc((size_t)capacity + 2, sizeof *end); /* by length: of the longer ones */
+    /* by length: of the longer ones */
+    AUTO_FREE int64_t *end = calloc((size_t)capacity + 2, sizeof *end);
     if (end == NULL) return no_memory(count);
     for (int64_t d = 0; d < count; d++) end[lengths[d]]++;
     for (int64_t length = capacity; length >= 0; length--) end[length] += end[length + 1];
@@ -91,7 +93,6 @@ static status_t sort_documents(const uint32_t *lengths, int64_t count, int64_t c
         int64_t document = windows_place(ties, i), length = lengths[document];
         if (length > 0) order[end[length + 1]++] = (uint32_t)document;
     }
-    free(end);
     return NULL;
 }
 

@@ -26,15 +26,13 @@ static uint64_t host_number(void)
 
 static status_t find_hosts(struct protection *own, int world, uint64_t *hosts)
 {
-    float *mine = mem_alloc_array(HOST_FLOATS, sizeof *mine);
-    float *all = mem_alloc_array((size_t)world * HOST_FLOATS, sizeof *all);
+    AUTO_FREE float *mine = mem_alloc_array(HOST_FLOATS, sizeof *mine);
+    AUTO_FREE float *all = mem_alloc_array((size_t)world * HOST_FLOATS, sizeof *all);
     agreement_pack(host_number(), HOST_FLOATS, mine);
     status_t status = agreement_wait(&own->ranks, comm_all_gather(own->ranks.comm, own->lane, mine,
                                                                   all, HOST_FLOATS));
     for (int r = 0; r < world && status == NULL; r++)
         hosts[r] = agreement_unpack(all + r * HOST_FLOATS, HOST_FLOATS);
-    free(mine);
-    free(all);
     return status;
 }
 
@@ -125,7 +123,7 @@ static status_t map_member(struct protection *own, int distance, struct shared_m
 static void add_members(struct kept_generation *generation, const struct shared_memory *members,
                         int parts)
 {
-    const float **from = mem_alloc_array((size_t)parts, sizeof *from);
+    AUTO_FREE const float **from = mem_alloc_array((size_t)parts, sizeof *from);
     size_t begin, done = 0;
     for (int left = parts; left > 0; left--) {
         size_t end = kept_part(generation->own.elements, parts, left - 1, &begin);
@@ -136,7 +134,6 @@ static void add_members(struct kept_generation *generation, const struct shared_
         kept_xor(generation->other.values + done, from, left, end - done);
         done = end;
     }
-    free(from);
 }
 
 /* On the lane, when all ranks have taken the generation. */
@@ -165,11 +162,9 @@ static status_t make_group(struct protection *own)
         own->members = mem_alloc_array(KEPT_GENERATIONS * (size_t)size, sizeof *own->members);
     if (size < 2 || own->shares) return NULL;
     own->scratch = mem_alloc_array(PIECE, sizeof *own->scratch);
-    int *ranks = mem_alloc_array((size_t)size, sizeof *ranks);
+    AUTO_FREE int *ranks = mem_alloc_array((size_t)size, sizeof *ranks);
     for (int i = 0; i < size; i++) ranks[i] = shape->rank % shape->groups + i * shape->groups;
-    status_t status = comm_split(own->ranks.comm, ranks, size, &own->group);
-    free(ranks);
-    return status;
+    return comm_split(own->ranks.comm, ranks, size, &own->group);
 }
 
 status_t protect_open(struct run *run)
@@ -184,10 +179,9 @@ status_t protect_open(struct run *run)
     /* A device of its own, so that nothing of it is counted as the training's. */
     TRY(device_open("cpu", 1, &own->device));
     TRY(lane_open(own->device, LANE_COMM, &own->lane));
-    uint64_t *hosts = mem_alloc_array((size_t)job->world, sizeof *hosts);
+    AUTO_FREE uint64_t *hosts = mem_alloc_array((size_t)job->world, sizeof *hosts);
     status_t status = find_hosts(own, job->world, hosts);
     if (status == NULL) own->shape.distance = kept_choose_distance(hosts, job->world);
-    free(hosts);
     bool sends = own->shape.kind == REDUNDANCY_MIRROR || own->shape.kind == REDUNDANCY_PARITY;
     if (status == NULL && sends && run->session->spare.shared) status = try_sharing(own);
     if (status == NULL) status = make_group(own);

@@ -181,7 +181,7 @@ static status_t share_manifest(struct run *run, struct kept_generation *mine, in
                                struct manifest *manifest)
 {
     const struct agreement *ranks = &run->protection.ranks;
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     if (run->session->rank == root) {
         struct manifest *own = &mine->manifest;
         for (int f = 0; f < own->world; f++) own->files[f].bytes = 1; /* there are none */
@@ -191,12 +191,10 @@ static status_t share_manifest(struct run *run, struct kept_generation *mine, in
     status_t status = agreement_share(ranks, &size, sizeof size, root);
     if (status == NULL && size > MANIFEST_MAX)
         status = status_new(STATUS_INTERNAL, "a manifest of %" PRIu64 " bytes", size);
-    char *bytes = status == NULL ? mem_alloc(size + 1) : NULL;
+    AUTO_FREE char *bytes = status == NULL ? mem_alloc(size + 1) : NULL;
     if (status == NULL && text.length > 0) memcpy(bytes, text.data, size);
     if (status == NULL) status = agreement_share(ranks, bytes, size, root);
     if (status == NULL) status = manifest_read(bytes, size, "the memory", manifest);
-    free(bytes);
-    buf_deinit(&text);
     return status;
 }
 
@@ -413,13 +411,13 @@ static status_t find_parameters(const struct run *run, const struct saved_unit *
 
 static status_t move_unit(struct recovering *own, const struct saved_unit *unit, size_t at)
 {
-    int *parameters = mem_alloc_array((size_t)unit->parameter_count + 1, sizeof *parameters);
+    AUTO_FREE int *parameters =
+        mem_alloc_array((size_t)unit->parameter_count + 1, sizeof *parameters);
     status_t status = find_parameters(own->run, unit, parameters);
     for (int slot = -1; slot < unit->slots && unit->shard > 0 && status == NULL; slot++) {
         status = move_array(own, unit, parameters, slot, at);
         at += (size_t)unit->shard;
     }
-    free(parameters);
     return status;
 }
 

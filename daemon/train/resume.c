@@ -207,14 +207,13 @@ static status_t load_array(struct run *run, struct saved *saved, int parameter, 
 static status_t load_arrays(struct run *run, struct saved *saved)
 {
     const struct model *model = run->session->model;
-    float *piece = mem_alloc_array(PIECE, sizeof *piece);
+    AUTO_FREE float *piece = mem_alloc_array(PIECE, sizeof *piece);
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++) {
         if (model->parameters[p].tied_to >= 0) continue;
         for (int slot = -1; slot < saved_slots(saved, p) && status == NULL; slot++)
             status = load_array(run, saved, p, slot, piece);
     }
-    free(piece);
     return status;
 }
 
@@ -332,14 +331,13 @@ static void take_reports(struct search *search, const struct saved *saved)
 {
     const struct train_hooks *hooks = search->run->hooks;
     if (search->run->session->rank != 0 || hooks->reports == NULL) return;
-    struct buf bytes = {0};
+    AUTO(buf_deinit) struct buf bytes = {0};
     status_t status = saved_read_reports(saved, &bytes);
     if (status == NULL && bytes.length > 0) hooks->reports(hooks->user, bytes.data, bytes.length);
     if (status != NULL)
         buf_printf(&search->note, "%smetrics that were not recorded cannot be read (%s)",
                    search->note.length > 0 ? "; " : "", status_message(status));
     status_free(status);
-    buf_deinit(&bytes);
 }
 
 /* Gives rank 0 the reports that the lost ranks may not have sent. */
@@ -348,7 +346,7 @@ static status_t take_kept_reports(struct search *search)
     struct run *run = search->run;
     const struct train_hooks *hooks = run->hooks;
     const struct recovery *recovery = &search->recovery;
-    struct buf packed = {0};
+    AUTO(buf_deinit) struct buf packed = {0};
     if (run->session->rank == recovery->root && hooks->pack_reports != NULL)
         hooks->pack_reports(hooks->user, recovery->manifest.progress.step, &packed);
     uint64_t size = packed.length;
@@ -356,14 +354,12 @@ static status_t take_kept_reports(struct search *search)
     if (status == NULL && size > MANIFEST_REPORTS_MAX)
         status = status_new(STATUS_INTERNAL, "%" PRIu64 " bytes of reports", size);
     if (status == NULL && size > 0) {
-        char *bytes = mem_alloc(size);
+        AUTO_FREE char *bytes = mem_alloc(size);
         if (packed.length > 0) memcpy(bytes, packed.data, size);
         status = agreement_share(&run->ranks, bytes, size, recovery->root);
         if (status == NULL && run->session->rank == 0 && hooks->reports != NULL)
             hooks->reports(hooks->user, bytes, size);
-        free(bytes);
     }
-    buf_deinit(&packed);
     return status;
 }
 

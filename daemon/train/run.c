@@ -146,11 +146,10 @@ static double summed_loss(const struct run *run, const float *stats)
 
 static void report_note(struct run *run)
 {
-    char *note = executor_take_note(run->executor);
+    AUTO_FREE char *note = executor_take_note(run->executor);
     if (note == NULL) return;
     if (!run->noted && run->hooks->noted != NULL) run->hooks->noted(run->hooks->user, note);
     run->noted = true;
-    free(note);
 }
 
 static status_t evaluate_rows(struct run *run, struct tally *tally)
@@ -640,12 +639,11 @@ static status_t load_parameter(struct run *run, int parameter, float *piece)
 static status_t load_parameters(struct run *run)
 {
     const struct model *model = run->session->model;
-    float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
+    AUTO_FREE float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++)
         if (model->parameters[p].tied_to < 0 && weights_has(run->session->weights, p))
             status = load_parameter(run, p, piece);
-    free(piece);
     TRY(status_wrap(status, "weights"));
     if (!weights_is_partial(run->session->weights)) return NULL;
     const struct init_target lacking = {find_new_part, set_part, run};

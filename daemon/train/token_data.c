@@ -62,13 +62,11 @@ static status_t open_paths(const struct train_job *job, const struct token_paths
 
 static status_t open_files(const struct train_job *job, struct token_data *data)
 {
-    struct token_paths train = {0}, validation = {0};
+    AUTO(token_paths_deinit) struct token_paths train = {0}, validation = {0};
     status_t status = token_paths_find(job->data_root, job->data_path, &train);
     if (status == NULL && job->validation_path != NULL)
         status = token_paths_find(job->validation_root, job->validation_path, &validation);
     if (status == NULL) status = open_paths(job, &train, &validation, data);
-    token_paths_deinit(&train);
-    token_paths_deinit(&validation);
     return status;
 }
 
@@ -210,7 +208,7 @@ static status_t make_stream(const struct train_job *job, int64_t context, bool v
 {
     struct token_stream *stream = validation ? &data->validation : &data->train;
     int count = 0;
-    int64_t *weights = mem_alloc_array((size_t)data->source_count, sizeof *weights);
+    AUTO_FREE int64_t *weights = mem_alloc_array((size_t)data->source_count, sizeof *weights);
     stream->splits = mem_alloc_array((size_t)data->source_count, sizeof *stream->splits);
     status_t status = NULL;
     for (int s = 0; s < data->source_count && status == NULL; s++) {
@@ -232,7 +230,6 @@ static status_t make_stream(const struct train_job *job, int64_t context, bool v
     if (count == 1 && !validation) weights[0] = 1; /* the stream has the source's own order */
     if (status == NULL)
         mixture_init(&stream->mixture, weights, count, job->shuffle && !validation, job->seed);
-    free(weights);
     return status;
 }
 

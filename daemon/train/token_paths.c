@@ -73,9 +73,8 @@ status_t token_paths_find(const char *root, const char *path, struct token_paths
         *result = paths;
         return NULL;
     }
-    char *directory = file_path_directory(path);
+    AUTO_FREE char *directory = file_path_directory(path);
     status_t status = find_matches(root, directory, last_part(path), &paths);
-    free(directory);
     if (status != NULL) {
         token_paths_deinit(&paths);
         return status;

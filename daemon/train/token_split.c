@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "train/dataset_dir.h"
 
 enum { MASK_BLOCK = 1 << 16 };
@@ -34,7 +35,7 @@ static status_t find_document(const struct token_split *split, int64_t number, i
 static status_t pack(struct token_split *split, bool shuffle, uint64_t seed)
 {
     int64_t documents = split->documents->count - 1;
-    uint32_t *lengths = malloc((size_t)documents * sizeof *lengths);
+    AUTO_FREE uint32_t *lengths = malloc((size_t)documents * sizeof *lengths);
     if (lengths == NULL)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "no memory for the lengths of %" PRId64 " documents", documents);
@@ -46,7 +47,6 @@ static status_t pack(struct token_split *split, bool shuffle, uint64_t seed)
     }
     if (status == NULL)
         status = packing_make(lengths, documents, split->length, shuffle, seed, &split->packing);
-    free(lengths);
     return status;
 }
 

@@ -139,7 +139,7 @@ static void advance(uint32_t *words, uint64_t n)
 {
     uint64_t power[LIMBS];
     find_power(n, power);
-    uint32_t *sequence = mem_alloc_array(SEQUENCE, sizeof *sequence);
+    AUTO_FREE uint32_t *sequence = mem_alloc_array(SEQUENCE, sizeof *sequence);
     memcpy(sequence, words, TWISTER_WORDS * sizeof *words);
     for (uint32_t *block = sequence; block < sequence + SEQUENCE - TWISTER_WORDS;) {
         memcpy(block + TWISTER_WORDS, block, TWISTER_WORDS * sizeof *block);
@@ -149,7 +149,6 @@ static void advance(uint32_t *words, uint64_t n)
     memset(words, 0, TWISTER_WORDS * sizeof *words);
     for (int i = 0; i < DEGREE; i++)
         if (power[i / 64] >> (i % 64) & 1) add_words(words, sequence + i);
-    free(sequence);
 }
 
 void twister_jump(uint32_t *words, uint64_t blocks)

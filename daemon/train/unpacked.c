@@ -145,9 +145,8 @@ static status_t write_copy(const struct data_file *packed, uint64_t size, int fd
     if (ftruncate(fd, 0) != 0) return status_from_errno(errno, "cannot write %s", path);
     struct unzip *unzip = NULL;
     TRY(unzip_open(packed, &unzip));
-    char *piece = mem_alloc(PIECE);
+    AUTO_FREE char *piece = mem_alloc(PIECE);
     status_t status = copy_bytes(unzip, packed, size, fd, path, piece);
-    free(piece);
     unzip_close(unzip);
     return status != NULL ? status : data_file_check_unchanged(packed);
 }
@@ -199,10 +198,9 @@ static status_t open_in(const char *directory, const struct data_file *packed, u
 
 status_t unpacked_open(const struct data_file *packed, uint64_t size, struct unpacked *unpacked)
 {
-    char *directory = directory_path();
+    AUTO_FREE char *directory = directory_path();
     struct unpacked opened = {0};
     status_t status = open_in(directory, packed, size, &opened);
-    free(directory);
     if (status != NULL) {
         free(opened.path);
         return status;
@@ -216,7 +214,7 @@ static void remove_unused(const struct unpacked *unpacked)
 {
     int locked = -1;
     struct stat info;
-    char *directory = file_path_directory(unpacked->path);
+    AUTO_FREE char *directory = file_path_directory(unpacked->path);
     status_t status = lock_directory(directory, &locked);
     int fd = unpacked->file.fd;
     if (lock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &info) == 0 && info.st_nlink > 0)
@@ -225,7 +223,6 @@ static void remove_unused(const struct unpacked *unpacked)
         rmdir(directory);
         close(locked);
     }
-    free(directory);
     status_free(status);
 }
 

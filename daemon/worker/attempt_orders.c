@@ -71,12 +71,10 @@ static status_t set_wrap(struct worker_attempt *attempt, const Fsdpd__V1__SetWra
                          uint64_t step)
 {
     struct wrap_policy policy;
-    struct wrap_unit_spec *units;
+    AUTO_FREE struct wrap_unit_spec *units = NULL;
     job_wrap_policy_init(&policy, &units, order->wrap, (int)attempt->assignment->world);
     struct train_wrap_change change;
-    status_t status = train_session_set_wrap(attempt->session, &policy, &change);
-    free(units);
-    if (status != NULL) return status;
+    TRY(train_session_set_wrap(attempt->session, &policy, &change));
     attempt_note_wrap(attempt, step, &change);
     if (attempt->assignment->rank == 0) attempt_report_wrap(attempt, order->change, step, &change);
     status_free(change.refused);
@@ -133,14 +131,11 @@ static status_t hand_over(struct worker_attempt *attempt, const Fsdpd__V1__Check
                           status_t *refused)
 {
     const uint32_t world = attempt->assignment->world;
-    bool *leaves = mem_alloc_array(world, sizeof *leaves);
+    AUTO_FREE bool *leaves = mem_alloc_array(world, sizeof *leaves);
     for (size_t i = 0; i < order->n_leaving; i++)
         if (order->leaving[i] < world) leaves[order->leaving[i]] = true;
     struct confirmation confirmation = {attempt, order->memory};
-    status_t status =
-        train_session_hand_over(attempt->session, leaves, confirm, &confirmation, refused);
-    free(leaves);
-    return status;
+    return train_session_hand_over(attempt->session, leaves, confirm, &confirmation, refused);
 }
 
 /* Ends the attempt, if its state can be in memory; *why is the reason if not. An earlier checkpoint

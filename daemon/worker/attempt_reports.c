@@ -28,19 +28,17 @@ void attempt_note_resumed(void *user, uint64_t step, const char *name, const cha
     attempt->resumed_step = step;
     attempt->resumed_name = name != NULL ? mem_strdup(name) : NULL;
     attempt->resumed_note = note != NULL ? mem_strdup(note) : NULL;
-    char *quoted = note != NULL ? log_quote(note) : NULL;
+    AUTO_FREE char *quoted = note != NULL ? log_quote(note) : NULL;
     log_event(note != NULL ? LOG_WARNING : LOG_INFO, "resumed", "step=%llu checkpoint=%s%s%s",
               (unsigned long long)step, name != NULL ? name : "none", note != NULL ? " note=" : "",
               note != NULL ? quoted : "");
-    free(quoted);
 }
 
 void attempt_log_note(void *user, const char *note)
 {
-    char *quoted = log_quote(note);
+    AUTO_FREE char *quoted = log_quote(note);
     (void)user;
     log_event(LOG_INFO, "steps_not_recorded", "note=%s", quoted);
-    free(quoted);
 }
 
 /* A report that cannot be decoded is from another version: it is missing only in the curve. */
@@ -234,13 +232,12 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status)
     message->memory_planned_bytes = attempt->memory_planned;
     message->memory_peak_bytes = attempt->memory_peak;
     message->resident_peak_bytes = resident_peak_bytes();
-    char *quoted = log_quote(message->message);
+    AUTO_FREE char *quoted = log_quote(message->message);
     log_event(status == NULL || paused ? LOG_INFO : LOG_WARNING, "attempt_ended",
               "code=%s message=%s step=%llu memory_peak=%llu memory_planned=%llu", message->reason,
               quoted, (unsigned long long)message->step,
               (unsigned long long)message->memory_peak_bytes,
               (unsigned long long)message->memory_planned_bytes);
-    free(quoted);
     status_free(status);
     post_event(attempt, event);
 }

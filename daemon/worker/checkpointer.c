@@ -107,10 +107,8 @@ static status_t join_group(struct checkpointer *own)
     if (own->lane == NULL) TRY(lane_open(own->device, LANE_COMM, &own->lane));
     if (context->world == 1 || own->comm != NULL) return NULL;
     struct comm *comm = NULL;
-    char *group = group_name(own);
-    status_t status = side_group_join(context, &own->rendezvous, group, false, &comm);
-    free(group);
-    TRY(status);
+    AUTO_FREE char *group = group_name(own);
+    TRY(side_group_join(context, &own->rendezvous, group, false, &comm));
     pthread_mutex_lock(&own->lock);
     own->comm = comm;
     if (own->aborted != NULL) comm_abort(comm, own->aborted);
@@ -122,9 +120,8 @@ static status_t join_group(struct checkpointer *own)
  * earlier that the old one broke, or this rank does not take part any more. */
 static void fail_peers(const struct checkpointer *own, status_t why)
 {
-    char *group = group_name(own);
+    AUTO_FREE char *group = group_name(own);
     side_group_fail(own->context, group, why);
-    free(group);
 }
 
 /* Peers that have learned nothing of a complete checkpoint have left the group as well. */

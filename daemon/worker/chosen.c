@@ -29,17 +29,14 @@ static status_t read_again(const Fsdpd__V1__JobSpec *spec, const char *text, cha
 status_t chosen_spec(const Fsdpd__V1__JobSpec *spec, const Fsdpd__V1__PlanChoice *choice,
                      Fsdpd__V1__JobSpec **chosen)
 {
-    struct buf yaml = {0};
+    AUTO(buf_deinit) struct buf yaml = {0};
     Fsdpd__V1__JobSpec *read = NULL;
     size_t count = choice->n_settings;
-    char **overrides = mem_alloc_array(count + 1, sizeof *overrides);
+    AUTO_FREE char **overrides = mem_alloc_array(count + 1, sizeof *overrides);
     for (size_t i = 0; i < count; i++) overrides[i] = choice->settings[i];
     overrides[count++] = (char *)"fsdp.auto=false";
     spec_to_yaml(spec, &yaml);
-    status_t status = read_again(spec, buf_text(&yaml), overrides, count, &read);
-    buf_deinit(&yaml);
-    free(overrides);
-    if (status != NULL) return status;
+    TRY(read_again(spec, buf_text(&yaml), overrides, count, &read));
     /* Everything that cannot be chosen stays as it was sent. */
     Fsdpd__V1__JobSpec *copy = spec_copy(spec);
     Fsdpd__V1__FsdpSpec *fsdp = copy->fsdp;

@@ -87,7 +87,7 @@ static void describe_threads(Fsdpd__V1__RankDiagnosis *rank, bool stacks)
 
 static void describe_connections(Fsdpd__V1__RankDiagnosis *rank)
 {
-    struct connection *connections;
+    AUTO_FREE struct connection *connections = NULL;
     int count = connections_look(&connections);
     rank->connections = mem_alloc_array((size_t)count + 1, sizeof *rank->connections);
     for (int i = 0; i < count; i++) {
@@ -99,7 +99,6 @@ static void describe_connections(Fsdpd__V1__RankDiagnosis *rank)
         message->retransmissions = connections[i].retransmissions;
         rank->connections[rank->n_connections++] = message;
     }
-    free(connections);
 }
 
 Fsdpd__V1__RankDiagnosis *attempt_diagnose(struct worker_attempt *attempt, bool stacks)

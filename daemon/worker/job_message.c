@@ -74,13 +74,10 @@ static status_t find_files(const char *key, const char *path, const struct worke
                            char **resolved, char **root)
 {
     if (!token_path_is_pattern(path)) return find_path(key, path, options, resolved, root);
-    char *directory = file_path_directory(path), *found = NULL;
-    status_t status = find_path(key, directory, options, &found, root);
-    free(directory);
-    TRY(status);
+    AUTO_FREE char *directory = file_path_directory(path), *found = NULL;
+    TRY(find_path(key, directory, options, &found, root));
     const char *slash = strrchr(path, '/');
     *resolved = file_path_join(found, slash != NULL ? slash + 1 : path);
-    free(found);
     return NULL;
 }
 

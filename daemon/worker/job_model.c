@@ -15,17 +15,15 @@
 
 static status_t read_config(struct job_settings *settings, Fsdpd__V1__ModelSpec *model)
 {
-    char *path = file_path_join(settings->hf_dir, "config.json");
-    struct buf text = {0};
+    AUTO_FREE char *path = file_path_join(settings->hf_dir, "config.json");
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = beneath_read(settings->hf_root, path, HF_CONFIG_MAX, &text);
     if (status == NULL && strlen(buf_text(&text)) != text.length)
         status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a text file", path);
-    free(path);
     if (status == NULL) {
         if (model->hf_config != protobuf_c_empty_string) free(model->hf_config);
         model->hf_config = buf_take(&text);
     }
-    buf_deinit(&text);
     return status;
 }
 
@@ -59,12 +57,11 @@ static status_t make_text(struct job_settings *settings, const struct worker_opt
 {
     Fsdpd__V1__ModelSpec *model = settings->spec->model;
     struct hf_model made;
-    char *file = mem_printf("%s/config.json", model->hf);
+    AUTO_FREE char *file = mem_printf("%s/config.json", model->hf);
     status_t status = find_family(settings, options, file);
     if (status == NULL)
         status = hf_config_to_model(settings->family, model->hf_config, strlen(model->hf_config),
                                     file, &made);
-    free(file);
     if (status != NULL) return status;
     settings->weights.family = settings->family;
     if (settings->weights_path == NULL) {

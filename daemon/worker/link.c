@@ -312,12 +312,9 @@ static char *find_address(const char *coordinator)
 {
     const char *fallback = "127.0.0.1";
     if (strncmp(coordinator, "unix:", 5) == 0) return mem_strdup(fallback);
-    char *host = mem_strdup(coordinator);
+    AUTO_FREE char *host = mem_strdup(coordinator);
     char *colon = strrchr(host, ':');
-    if (colon == NULL) {
-        free(host);
-        return mem_strdup(fallback);
-    }
+    if (colon == NULL) return mem_strdup(fallback);
     *colon = '\0';
     char *bare = host;
     if (bare[0] == '[' && colon > host && colon[-1] == ']') {
@@ -338,7 +335,6 @@ static char *find_address(const char *coordinator)
         if (fd >= 0) close(fd);
         freeaddrinfo(found);
     }
-    free(host);
     return mem_strdup(text);
 }
 

@@ -40,9 +40,8 @@ static void on_timer_closed(uv_handle_t *handle)
 
 static status_t check_profile(const struct buf *text)
 {
-    struct profile profile;
+    AUTO(profile_deinit) struct profile profile = {0};
     TRY(profile_parse(buf_text(text), text->length, "the calibrating process's profile", &profile));
-    profile_deinit(&profile);
     return NULL;
 }
 
@@ -77,11 +76,11 @@ struct measuring *measuring_start(uv_loop_t *loop, const struct worker_options *
 {
     struct measuring *measuring = mem_alloc(sizeof *measuring);
     *measuring = (struct measuring){.done = done, .user = user};
-    char *workers = mem_printf("%u", order->workers),
-         *seconds = mem_printf("%.0f", fmax(order->seconds, 1));
-    char *threads = mem_printf("%d", options->threads > 0 ? options->threads : 1);
+    AUTO_FREE char *workers = mem_printf("%u", order->workers),
+                   *seconds = mem_printf("%.0f", fmax(order->seconds, 1));
+    AUTO_FREE char *threads = mem_printf("%d", options->threads > 0 ? options->threads : 1);
     const char *program = options->program != NULL ? options->program : "/proc/self/exe";
-    char *self = mem_printf("%d", (int)getpid());
+    AUTO_FREE char *self = mem_printf("%d", (int)getpid());
     const char *const arguments[] = {program,     "calibrate",   "--for-worker", self,
                                      "--device",  order->device, "--workers",    workers,
                                      "--threads", threads,       "--seconds",    seconds,
@@ -95,10 +94,6 @@ struct measuring *measuring_start(uv_loop_t *loop, const struct worker_options *
     uv_timer_start(&measuring->timer, on_late, (uint64_t)(order->seconds * 1000) + GRACE_MS, 0);
     status_t status =
         child_start(loop, &child, on_child_done, measuring, NULL, NULL, &measuring->child);
-    free(workers);
-    free(seconds);
-    free(threads);
-    free(self);
     if (status == NULL) return measuring;
     uv_close((uv_handle_t *)&measuring->timer, on_timer_closed);
     report(done, user, status, NULL);

@@ -144,10 +144,9 @@ void outbox_pack_metrics(const struct outbox *outbox, const char *job, uint32_t 
     list_all(outbox, job, attempt, step, &list);
     size_t size = fsdpd__v1__unrecorded_reports__get_packed_size(&list);
     if (list.n_metrics > 0) {
-        uint8_t *bytes = mem_alloc(size);
+        AUTO_FREE uint8_t *bytes = mem_alloc(size);
         fsdpd__v1__unrecorded_reports__pack(&list, bytes);
         buf_add(out, bytes, size);
-        free(bytes);
     }
     for (size_t i = 0; i < list.n_metrics; i++) free(list.metrics[i]);
     free(list.metrics);

@@ -165,10 +165,9 @@ static status_t run_until_done(struct puller *puller, const struct pull_request 
     struct link *link = puller->context->link;
     for (int round = 0;; round++) {
         bool again = false;
-        char *group = group_name(request, round);
+        AUTO_FREE char *group = group_name(request, round);
         status_t status = run_pull(puller, request, group, &again);
         if (status != NULL && !again) side_group_fail(puller->context, group, status);
-        free(group);
         if (!again) return status;
         log_status(LOG_INFO, "state_dict_again", status);
         if (!link_pause(link, &puller->gate, round) || !link_wait_attached(link, &puller->gate)) {
@@ -193,9 +192,8 @@ static void report_failure(const struct side_context *context, uint64_t pull, st
 static void leave_unbegun(const struct side_context *context, const struct pull_request *request,
                           status_t why)
 {
-    char *group = group_name(request, 0);
+    AUTO_FREE char *group = group_name(request, 0);
     side_group_fail(context, group, why);
-    free(group);
 }
 
 static void *puller_thread(void *argument)

@@ -73,8 +73,7 @@ void spare_pack_metrics(const struct spare *spare, uint64_t step, struct buf *ou
     }
     size_t size = fsdpd__v1__unrecorded_reports__get_packed_size(&reports);
     if (reports.n_metrics == 0) return;
-    uint8_t *bytes = mem_alloc(size);
+    AUTO_FREE uint8_t *bytes = mem_alloc(size);
     fsdpd__v1__unrecorded_reports__pack(&reports, bytes);
     buf_add(out, bytes, size);
-    free(bytes);
 }

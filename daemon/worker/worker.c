@@ -444,14 +444,12 @@ static char *make_id(const struct worker_options *options)
     if (options->id != NULL && strchr(options->id, '/') != NULL) return mem_strdup(options->id);
     char host[HOST_NAME_SIZE];
     bool local = strncmp(options->coordinator, "unix:", 5) == 0;
-    char *node = local ? NULL : rpc_tls_worker_name(&options->security.tls);
+    AUTO_FREE char *node = local ? NULL : rpc_tls_worker_name(&options->security.tls);
     if (node == NULL) node = mem_strdup(host_name(host));
     const char *name = options->id != NULL ? options->id : options->device;
-    char *id = options->id == NULL && options->share_device
-                   ? mem_printf("%s/%s@%d", node, name, (int)getpid())
-                   : mem_printf("%s/%s", node, name);
-    free(node);
-    return id;
+    return options->id == NULL && options->share_device
+               ? mem_printf("%s/%s@%d", node, name, (int)getpid())
+               : mem_printf("%s/%s", node, name);
 }
 
 static void add_signal(struct worker_process *worker, uv_signal_t *handle, int signal_number)
@@ -508,11 +506,9 @@ int worker_main(const struct worker_options *options)
     static struct worker_process worker; /* so that nothing leaks where a start fails half way */
     worker = (struct worker_process){.options = options};
     char *id = make_id(options);
-    char *quoted = log_quote(id);
-    char *context = mem_printf("worker=%s", quoted);
+    AUTO_FREE char *quoted = log_quote(id);
+    AUTO_FREE char *context = mem_printf("worker=%s", quoted);
     log_set_context(context);
-    free(context);
-    free(quoted);
     signal(SIGPIPE, SIG_IGN);
     resident_return_freed();
     stacks_open();

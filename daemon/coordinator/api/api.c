@@ -58,10 +58,8 @@ static void get_version(struct rpc_call *call, const ProtobufCMessage *request, 
 /* Checks the caller of a store. A store is named after its attempt: "<job>/<attempt>". */
 static status_t check_store(struct coordinator *c, const struct rpc_call *call, const char *store)
 {
-    char *job = mem_strndup(store, strcspn(store, "/"));
-    status_t status = access_check_rank(c, call, job);
-    free(job);
-    return status;
+    AUTO_FREE char *job = mem_strndup(store, strcspn(store, "/"));
+    return access_check_rank(c, call, job);
 }
 
 static void store_set(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -70,9 +68,9 @@ static void store_set(struct rpc_call *call, const ProtobufCMessage *message, vo
     status_t status = check_store(service, call, request->store);
     const ProtobufCBinaryData *value = &request->value;
     if (status == NULL && request->failed) {
-        char *why = mem_strndup(value->len > 0 ? (const char *)value->data : "", value->len);
+        AUTO_FREE char *why =
+            mem_strndup(value->len > 0 ? (const char *)value->data : "", value->len);
         status = rendezvous_fail(service, request->store, request->key, why);
-        free(why);
     } else if (status == NULL) {
         status = rendezvous_set(service, request->store, request->key, value->data, value->len);
     }

@@ -251,11 +251,11 @@ static void reply(struct job_list *list, struct rpc_call *call, const uint64_t *
     size_t last = 0; /* the oldest whole row */
     while (last < list->count && response.jobs[last]->submit_time == NULL) last++;
     const job_message *oldest = last < list->count ? response.jobs[last] : NULL;
-    char *token = list_page_next(&list->page, oldest ? message_time_ms(oldest->submit_time) : 0,
-                                 oldest ? oldest->id : "");
+    AUTO_FREE char *token =
+        list_page_next(&list->page, oldest ? message_time_ms(oldest->submit_time) : 0,
+                       oldest ? oldest->id : "");
     response.next_page_token = token;
     rpc_call_reply(call, &response.base);
-    free(token);
     free(response.jobs);
 }
 

@@ -217,9 +217,8 @@ static void stop_attempt(struct worker *worker, const char *by)
 {
     struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
     if (job == NULL || job->attempt == NULL || job->message->attempt != worker->attempt) return;
-    char *why = mem_printf("worker %s was drained by %s", worker->id, by);
+    AUTO_FREE char *why = mem_printf("worker %s was drained by %s", worker->id, by);
     checkpoints_vacate(job, by, why);
-    free(why);
 }
 
 void api_drain_workers(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -247,13 +246,12 @@ void api_undrain_workers(struct rpc_call *call, const ProtobufCMessage *message,
     struct coordinator *c = service;
     const char *name = ((const Fsdpd__V1__UndrainWorkersRequest *)message)->worker;
     status_t status = check_name(c, name);
-    char *host = find_host(c, name);
+    AUTO_FREE char *host = find_host(c, name);
     if (status == NULL && !drains_has(c, name) && host != NULL && drains_has(c, host))
         status =
             status_with(status_new(STATUS_FAILED_PRECONDITION,
                                    "worker %s is drained with its host: undrain %s", name, host),
                         (struct status_details){.reason = "HOST_IS_DRAINED", .subject = name});
-    free(host);
     if (status == NULL) status = drains_remove(c, name, access_user(call));
     if (status != NULL) {
         rpc_call_finish(call, status);

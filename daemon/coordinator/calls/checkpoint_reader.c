@@ -116,14 +116,13 @@ static char *list_steps(const struct folder_entry *entries, int count, uint64_t 
 static status_t with_steps(status_t status, const struct folder_entry *entries, int count,
                            uint64_t except)
 {
-    char *steps = list_steps(entries, count, except);
+    AUTO_FREE char *steps = list_steps(entries, count, except);
     if (status != NULL && steps[0] != '\0') {
         status_t longer = status_new(status_code(status), "%s; available checkpoints: step %s",
                                      status_message(status), steps);
         status_free(status);
         status = longer;
     }
-    free(steps);
     return status;
 }
 

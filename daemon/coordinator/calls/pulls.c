@@ -246,14 +246,13 @@ static status_t open_kept(struct pull *pull)
 {
     uint64_t step = 0;
     TRY(store_get_state_dict(pull->base.c->store, pull->base.id, &step));
-    char *path = coordinator_state_dict_path(pull->base.c, pull->base.id);
+    AUTO_FREE char *path = coordinator_state_dict_path(pull->base.c, pull->base.id);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     struct stat info;
     status_t status = NULL;
     if (fd < 0 || fstat(fd, &info) != 0)
         status = status_from_errno(errno, "cannot open the kept state_dict %s", path);
     else if (info.st_size == 0) status = status_new(STATUS_DATA_LOSS, "%s is empty", path);
-    free(path);
     if (status != NULL) {
         if (fd >= 0) close(fd);
         return status;

@@ -126,14 +126,13 @@ static status_t check(struct coordinator *c, const struct rpc_call *call,
 static void send_workers(const struct trace_call *trace, const struct job *job)
 {
     const struct attempt *attempt = job->attempt;
-    char **workers = mem_alloc_array((size_t)attempt->world, sizeof *workers);
+    AUTO_FREE char **workers = mem_alloc_array((size_t)attempt->world, sizeof *workers);
     for (int r = 0; r < attempt->world; r++) workers[r] = attempt->ranks[r].worker_id;
     Fsdpd__V1__TraceChunk chunk = FSDPD__V1__TRACE_CHUNK__INIT;
     chunk.n_workers = (size_t)attempt->world;
     chunk.workers = workers;
     chunk.step = job->message->step;
     rpc_call_send(trace->base.call, &chunk.base);
-    free(workers);
 }
 
 void traces_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)

@@ -77,9 +77,8 @@ static void conclude(struct upload *upload, status_t status)
     upload->final = false;
     if (!upload->busy) drop_file(upload); /* before the answer */
     if (final && status != NULL) {
-        char *quoted = log_quote(status_message(status));
+        AUTO_FREE char *quoted = log_quote(status_message(status));
         log_event(LOG_WARNING, "state_dict_lost", "job=%s message=%s", own->id, quoted);
-        free(quoted);
     }
     if (status != NULL) {
         job_call_finish(own, status);
@@ -142,10 +141,8 @@ static status_t lack(int error, const char *doing, const char *path)
 {
     if (error != ENOSPC && error != EDQUOT)
         return status_from_errno(error, "cannot %s %s", doing, path);
-    char *directory = file_path_directory(path);
-    status_t status = status_new(STATUS_RESOURCE_EXHAUSTED, "no space left on %s", directory);
-    free(directory);
-    return status;
+    AUTO_FREE char *directory = file_path_directory(path);
+    return status_new(STATUS_RESOURCE_EXHAUSTED, "no space left on %s", directory);
 }
 
 /* This is not a failure of the job: the ranks keep the weights, and retry on UNAVAILABLE. */
@@ -167,10 +164,9 @@ static status_t check_room(const char *directory, uint64_t bytes)
 
 static status_t open_temporary(const char *temporary, uint64_t bytes, int *fd)
 {
-    char *directory = file_path_directory(temporary);
+    AUTO_FREE char *directory = file_path_directory(temporary);
     status_t status = file_make_directory(directory, 0750);
     if (status == NULL) status = check_room(directory, bytes);
-    free(directory);
     TRY(status);
     *fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
     return *fd < 0 ? lack(errno, "make", temporary) : NULL;
@@ -224,9 +220,8 @@ static status_t begin_final(struct upload *upload, const Fsdpd__V1__UploadStateR
                           pull_accept_final(job, first, upload, &upload->pull);
     upload->handed_out = attempt->handed_out;
     if (upload->handed_out) return NULL;
-    char *path = coordinator_state_dict_path(c, message->id);
+    AUTO_FREE char *path = coordinator_state_dict_path(c, message->id);
     char *temporary = mem_printf("%s.tmp", path);
-    free(path);
     int fd;
     status_t status = open_temporary(temporary, first->total_size, &fd);
     if (status != NULL) {
@@ -331,7 +326,7 @@ static status_t take_chunk(struct upload *upload, const ProtobufCBinaryData *dat
 static status_t keep(struct upload *upload)
 {
     struct coordinator *c = upload->base.c;
-    char *path = coordinator_state_dict_path(c, upload->base.id);
+    AUTO_FREE char *path = coordinator_state_dict_path(c, upload->base.id);
     status_t status = NULL;
     if (rename(upload->temporary, path) != 0) status = lack(errno, "rename", upload->temporary);
     if (status == NULL) {
@@ -339,7 +334,6 @@ static status_t keep(struct upload *upload)
         upload->temporary = NULL;
         status = file_sync_parent(path);
     }
-    free(path);
     TRY(status);
     return store_set_state_dict(c->store, upload->base.id, upload->step);
 }

@@ -21,9 +21,8 @@ status_t list_page_begin(struct list_page *page, uint32_t size, const char *toke
     *page = (struct list_page){.size = size};
     if (token[0] == '\0') return NULL;
     const char *colon = strchr(token, ':');
-    char *number = mem_strndup(token, colon != NULL ? (size_t)(colon - token) : 0);
+    AUTO_FREE char *number = mem_strndup(token, colon != NULL ? (size_t)(colon - token) : 0);
     bool valid = text_parse_i64(number, &page->after_number) && (colon[1] != '\0') == named;
-    free(number);
     if (!valid) return list_page_token_error();
     page->after = colon + 1;
     return NULL;

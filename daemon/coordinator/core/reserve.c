@@ -42,7 +42,7 @@ static int fill(const char *path)
 
 void reserve_open(struct coordinator *c)
 {
-    char *path = path_of(c);
+    AUTO_FREE char *path = path_of(c);
     struct stat info;
     c->reserve_bytes = stat(path, &info) == 0 && info.st_size < RESERVE_BYTES ? info.st_size : 0;
     int error = fill(path);
@@ -51,7 +51,6 @@ void reserve_open(struct coordinator *c)
         log_status(LOG_WARNING, "store_reserve_missing",
                    status_from_errno(error, "cannot keep %d bytes for the store in %s",
                                      RESERVE_BYTES, path));
-    free(path);
 }
 
 void reserve_tick(struct coordinator *c)
@@ -60,12 +59,11 @@ void reserve_tick(struct coordinator *c)
     /* Requires more than the refill takes, so that the reserve is not given up again at once. */
     double needed = (double)(RESERVE_BYTES - c->reserve_bytes) + PIECE;
     if (disk_free(c->options.state_dir) < needed) return;
-    char *path = path_of(c);
+    AUTO_FREE char *path = path_of(c);
     if (fill(path) == 0) {
         c->reserve_bytes = RESERVE_BYTES;
         log_event(LOG_INFO, "store_reserve_whole", "bytes=%d", RESERVE_BYTES);
     }
-    free(path);
 }
 
 bool reserve_give_up(struct coordinator *c, status_t refusal)
@@ -75,9 +73,8 @@ bool reserve_give_up(struct coordinator *c, status_t refusal)
         (status_code(refusal) == STATUS_UNAVAILABLE && disk_free(c->options.state_dir) < PIECE);
     if (!full || c->reserve_bytes == 0) return false;
     int64_t left = c->reserve_bytes > PIECE ? c->reserve_bytes - PIECE : 0;
-    char *path = path_of(c);
+    AUTO_FREE char *path = path_of(c);
     bool given = truncate(path, left) == 0;
-    free(path);
     /* A reserve that cannot be truncated is of no use. */
     c->reserve_bytes = given ? left : 0;
     log_event(LOG_WARNING, "store_reserve_used", "left=%lld of=%d", (long long)c->reserve_bytes,

@@ -105,9 +105,8 @@ void attempt_end(struct job *job)
     attempt_stop_at_once(job, "the attempt is over");
     for (int r = 0; r < attempt->world; r++) attempt->ranks[r].worker = NULL;
     if (!job->unsaved) attempt_release(job);
-    char *store = attempt_store_name(job->message);
+    AUTO_FREE char *store = attempt_store_name(job->message);
     rendezvous_end(job->c, store);
-    free(store);
     job->left = attempt;
     job->attempt = NULL;
 }

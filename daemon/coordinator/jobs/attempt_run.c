@@ -106,12 +106,11 @@ void attempt_begin(struct job *job, struct worker **workers, int count)
                                           .pid = worker->pid};
         worker_assign(worker, message->id, message->attempt, r);
     }
-    char *store = attempt_store_name(message);
+    AUTO_FREE char *store = attempt_store_name(message);
     rendezvous_begin(job->c, store);
     job_set_state(job, JOB_STARTING, "STARTING", "%d worker%s set up the job", attempt->world,
                   attempt->world == 1 ? "" : "s");
     for (int r = 0; r < attempt->world; r++) send_assignment(job, r, store, &place);
-    free(store);
     checkpoint_place_deinit(&place);
     coordinator_tick_soon(job->c);
 }
@@ -133,9 +132,9 @@ void attempt_begin_ending(struct job *job, struct rank *rank)
     attempt->ending = true;
     attempt->settle_at = coordinator_now() + job->c->options.limits.settle_ms;
     coordinator_tick_soon(job->c);
-    char *why = mem_printf("rank %d (%s) failed", (int)(rank - attempt->ranks), rank->worker_id);
+    AUTO_FREE char *why =
+        mem_printf("rank %d (%s) failed", (int)(rank - attempt->ranks), rank->worker_id);
     attempt_stop_at_once(job, why);
-    free(why);
 }
 
 void attempt_stop_rest(struct job *job)
@@ -242,12 +241,12 @@ void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_
 /* A rank was away for too long: what happened to it is unknown. */
 static void give_up(struct job *job, struct rank *rank)
 {
-    char *how = rank->since_start || job->attempt->ending
-                    ? mem_strdup(rank->message)
-                    : mem_printf("%s, and did not attach again within %g s", rank->message,
-                                 job->c->options.limits.reattach_ms / 1000.0);
+    AUTO_FREE char *how =
+        rank->since_start || job->attempt->ending
+            ? mem_strdup(rank->message)
+            : mem_printf("%s, and did not attach again within %g s", rank->message,
+                         job->c->options.limits.reattach_ms / 1000.0);
     attempt_lose_rank(job, rank, how);
-    free(how);
 }
 
 static void escalate(struct job *job, int64_t now)

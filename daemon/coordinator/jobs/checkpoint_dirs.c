@@ -28,9 +28,8 @@ static status_t visit_all(const struct coordinator_options *options, const char 
         int parent = -1;
         status_free(beneath_open(options->data_roots[i], directory, true, &parent));
         if (parent < 0) continue; /* below another root, or only on other hosts */
-        char *path = mem_printf("%s/%s", directory, run);
+        AUTO_FREE char *path = mem_printf("%s/%s", directory, run);
         status = status_first(status, visit(parent, run, path));
-        free(path);
         close(parent);
     }
     return status;

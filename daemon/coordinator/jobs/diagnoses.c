@@ -170,10 +170,9 @@ static void conclude(struct job *job, int64_t now)
     message_free(own->kept);
     own->kept = diagnosis;
     own->kept_at = now;
-    char *quoted = log_quote(diagnosis->verdict);
+    AUTO_FREE char *quoted = log_quote(diagnosis->verdict);
     log_event(LOG_INFO, "diagnosed", "job=%s attempt=%u verdict=%s", job->message->id,
               job->message->attempt, quoted);
-    free(quoted);
     job->c->clients->diagnosed(job);
 }
 

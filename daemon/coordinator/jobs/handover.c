@@ -58,10 +58,8 @@ static char *key_of(uint64_t number)
 
 static status_t allow(struct job *job, const char *key, bool allowed)
 {
-    char *store = attempt_store_name(job->message);
-    status_t status = rendezvous_set(job->c, store, key, allowed ? "1" : "0", 1);
-    free(store);
-    return status;
+    AUTO_FREE char *store = attempt_store_name(job->message);
+    return rendezvous_set(job->c, store, key, allowed ? "1" : "0", 1);
 }
 
 void handover_begin(struct job *job, Fsdpd__V1__CheckpointOrder *order)
@@ -86,9 +84,8 @@ void handover_withdraw(struct job *job)
 {
     const struct attempt *attempt = job->attempt;
     if (attempt == NULL || attempt->vacate_order == 0) return;
-    char *key = key_of(attempt->vacate_order);
+    AUTO_FREE char *key = key_of(attempt->vacate_order);
     log_status(LOG_WARNING, "no_change_in_memory", allow(job, key, false));
-    free(key);
 }
 
 void handover_end(struct job *job, bool by_change)

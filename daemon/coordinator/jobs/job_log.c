@@ -25,10 +25,9 @@ static void append(struct coordinator *c, const char *job, const struct log_line
                    size_t count)
 {
     if (count == 0) return;
-    char *directory = job_log_directory(c, job);
+    AUTO_FREE char *directory = job_log_directory(c, job);
     status_t status =
         log_files_append(directory, (uint64_t)c->options.limits.log_bytes, lines, count);
-    free(directory);
     if (status == NULL) {
         c->clients->logged(c, job);
         return;
@@ -53,10 +52,8 @@ static const char *known_level(Fsdpd__V1__LogLevel level)
 /* Whether the job is still kept: late lines of a forgotten job would recreate its directory. */
 static bool is_kept(const struct coordinator *c, const char *job)
 {
-    char *directory = job_log_directory(c, job);
-    bool kept = access(directory, F_OK) == 0;
-    free(directory);
-    return kept;
+    AUTO_FREE char *directory = job_log_directory(c, job);
+    return access(directory, F_OK) == 0;
 }
 
 void job_log_report(struct coordinator *c, const char *job, bool live, uint32_t attempt, int rank,
@@ -64,9 +61,9 @@ void job_log_report(struct coordinator *c, const char *job, bool live, uint32_t 
 {
     if (!live && !is_kept(c, job)) return;
     size_t most = report->n_lines < REPORT_LINES ? report->n_lines : REPORT_LINES;
-    struct log_line *lines = mem_alloc_array(most + 1, sizeof *lines);
+    AUTO_FREE struct log_line *lines = mem_alloc_array(most + 1, sizeof *lines);
     size_t count = 0;
-    char *dropped = NULL;
+    AUTO_FREE char *dropped = NULL;
     uint64_t left_out = report->dropped + (report->n_lines - most);
     if (left_out > 0) {
         dropped = mem_printf("log_lines_dropped count=%llu", (unsigned long long)left_out);
@@ -83,8 +80,6 @@ void job_log_report(struct coordinator *c, const char *job, bool live, uint32_t 
                                            .level = known_level(report->lines[i]->level),
                                            .text = report->lines[i]->text};
     append(c, job, lines, count);
-    free(dropped);
-    free(lines);
 }
 
 void job_log_note(struct coordinator *c, const char *job, uint32_t attempt, const char *level,

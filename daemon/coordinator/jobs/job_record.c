@@ -84,12 +84,11 @@ static void note_saved(struct job *job, bool durable)
 static status_t save(struct job *job, const job_event *event, bool durable)
 {
     int count = job->backlog_count;
-    const job_event **events = mem_alloc_array((size_t)count + 1, sizeof *events);
+    AUTO_FREE const job_event **events = mem_alloc_array((size_t)count + 1, sizeof *events);
     for (int i = 0; i < count; i++) events[i] = job->backlog[i];
     if (event != NULL) events[count++] = event;
     const struct store_change change = change_of(job, events, count, durable);
     status_t status = store_apply(job->c->store, &change);
-    free(events);
     if (status == NULL) note_saved(job, change.durable);
     return status;
 }
@@ -149,8 +148,9 @@ static void sync_reports(struct job *job)
  * are committed together, since committing one costs as much as committing a hundred. */
 static void sync_all(struct coordinator *c)
 {
-    struct job **jobs = mem_alloc_array((size_t)c->job_count + 1, sizeof(struct job *));
-    struct store_change *changes = mem_alloc_array((size_t)c->job_count + 1, sizeof *changes);
+    AUTO_FREE struct job **jobs = mem_alloc_array((size_t)c->job_count + 1, sizeof(struct job *));
+    AUTO_FREE struct store_change *changes =
+        mem_alloc_array((size_t)c->job_count + 1, sizeof *changes);
     int count = 0;
     for (int i = 0; i < c->job_count; i++) {
         struct job *job = c->jobs[i];
@@ -163,8 +163,6 @@ static void sync_all(struct coordinator *c)
         if (status == NULL) note_saved(jobs[i], true);
         else sync_reports(jobs[i]); /* one that the store refuses must not hold up the others */
     status_free(status);
-    free(changes);
-    free(jobs);
 }
 
 void jobs_save_again(struct coordinator *c)

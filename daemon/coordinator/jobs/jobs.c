@@ -158,17 +158,15 @@ static void log_change(const struct job *job, const char *code, const char *text
 {
     const job_message *message = job->message;
     int state = (int)message->state;
-    char *quoted = log_quote(text);
+    AUTO_FREE char *quoted = log_quote(text);
     log_event(state == JOB_FAILED ? LOG_WARNING : LOG_INFO, "job_state",
               "job=%s state=%s attempt=%u step=%llu by=%s reason=%s message=%s", message->id,
               job_state_name(state), message->attempt, (unsigned long long)message->step,
               actor(job)[0] != '\0' ? actor(job) : "fsdpd", code, quoted);
-    char *line =
+    AUTO_FREE char *line =
         mem_printf("job_state state=%s reason=%s message=%s", job_state_name(state), code, quoted);
     job_log_note(job->c, message->id, message->attempt, state == JOB_FAILED ? "WARNING" : "INFO",
                  line);
-    free(line);
-    free(quoted);
 }
 
 void job_forget_slow_ranks(job_message *message)

@@ -94,10 +94,8 @@ static void add_line(struct buf *out, const struct log_line *line)
 static uint64_t size_of(const char *directory, uint64_t number)
 {
     struct stat about;
-    char *path = file_name(directory, number);
-    uint64_t size = stat(path, &about) == 0 ? (uint64_t)about.st_size : 0;
-    free(path);
-    return size;
+    AUTO_FREE char *path = file_name(directory, number);
+    return stat(path, &about) == 0 ? (uint64_t)about.st_size : 0;
 }
 
 static void remove_oldest(const char *directory, const struct file_list *list, uint64_t max_bytes)
@@ -106,9 +104,8 @@ static void remove_oldest(const char *directory, const struct file_list *list, u
     for (int i = list->count - 1; i >= 0; i--) {
         total += size_of(directory, list->numbers[i]);
         if (total <= max_bytes || i == list->count - 1) continue;
-        char *path = file_name(directory, list->numbers[i]);
+        AUTO_FREE char *path = file_name(directory, list->numbers[i]);
         unlink(path);
-        free(path);
     }
 }
 
@@ -158,12 +155,10 @@ status_t log_files_append(const char *directory, uint64_t max_bytes, const struc
         last++;
         remove_oldest(directory, &list, max_bytes - max_bytes / FILES);
     }
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     for (size_t i = 0; i < count; i++) add_line(&text, &lines[i]);
-    char *path = file_name(directory, last);
+    AUTO_FREE char *path = file_name(directory, last);
     status_t status = append_to(path, &text);
-    free(path);
-    buf_deinit(&text);
     free(list.numbers);
     return status;
 }
@@ -266,12 +261,12 @@ static void read_block(struct log_query *query, uint64_t number, char *block, si
 
 static status_t read_file(struct log_query *query, uint64_t number, uint64_t *offset, int *left)
 {
-    char *path = file_name(query->directory, number);
+    AUTO_FREE char *path = file_name(query->directory, number);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     status_t status = NULL;
     if (fd < 0 && errno != ENOENT)
         status = status_new(STATUS_UNAVAILABLE, "cannot read %s: %s", path, strerror(errno));
-    char *block = mem_alloc(BLOCK);
+    AUTO_FREE char *block = mem_alloc(BLOCK);
     while (fd >= 0 && *left > 0) {
         ssize_t size = pread(fd, block, BLOCK, (off_t)*offset);
         uint64_t before = *offset;
@@ -281,9 +276,7 @@ static status_t read_file(struct log_query *query, uint64_t number, uint64_t *of
         else read_block(query, number, block, (size_t)size, offset, left);
         if (*offset == before) break;
     }
-    free(block);
     if (fd >= 0) close(fd);
-    free(path);
     return status;
 }
 

@@ -64,7 +64,7 @@ static bool is_usual(const char *code)
 static void update_reason(struct job *job)
 {
     struct attempt *attempt = job->attempt;
-    struct buf away = {0};
+    AUTO(buf_deinit) struct buf away = {0};
     list_away(job, &away);
     bool restarted = true;
     for (int r = 0; r < attempt->world; r++)
@@ -74,7 +74,6 @@ static void update_reason(struct job *job)
     job_set_reason(job, reattaching, "%s for %s to attach again%s%s",
                    restarted ? "fsdpd was restarted, and waits" : "waits", buf_text(&away),
                    usual ? "" : "; then: ", usual ? "" : attempt->text_after);
-    buf_deinit(&away);
 }
 
 void reattach_update_reason(struct job *job, int64_t now)
@@ -139,9 +138,8 @@ status_t reattach_job(struct job *job)
     TRY(store_get_stop(job->c->store, message->id, &attempt->stop));
     attempt->report_kept = attempt->ranks[0].report = attempt->report;
     if (message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) attempt_note_begun(job);
-    char *store = attempt_store_name(message);
+    AUTO_FREE char *store = attempt_store_name(message);
     rendezvous_begin(job->c, store);
-    free(store);
     keep_reason(job);
     update_reason(job);
     coordinator_tick_soon(job->c);

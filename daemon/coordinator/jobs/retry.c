@@ -88,19 +88,18 @@ void retry_attempt_interrupted(struct job *job, const char *code, const char *fo
 {
     va_list args;
     va_start(args, format);
-    char *text = reason_text(format, args);
+    AUTO_FREE char *text = reason_text(format, args);
     va_end(args);
     if (budget_of(job->message).machine_failures == 0 && has_begun(job))
         job_set_state(job, JOB_FAILED, code, "%s", text);
     else job_set_state(job, JOB_QUEUED, code, "%s; it will be retried", text);
-    free(text);
 }
 
 void retry_attempt_failed(struct job *job, bool machine, const char *code, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = reason_text(format, args);
+    AUTO_FREE char *text = reason_text(format, args);
     va_end(args);
     const struct store_retries budget = budget_of(job->message);
     uint32_t allowed = machine ? budget.machine_failures : budget.failures;
@@ -117,14 +116,13 @@ void retry_attempt_failed(struct job *job, bool machine, const char *code, const
     } else {
         job_set_state(job, JOB_FAILED, code, "%s", text);
     }
-    free(text);
 }
 
 void retry_attempt_lacked(struct job *job, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    char *text = reason_text(format, args);
+    AUTO_FREE char *text = reason_text(format, args);
     va_end(args);
     job->lacked++;
     int pause = pause_ms(job);
@@ -134,7 +132,6 @@ void retry_attempt_lacked(struct job *job, const char *format, ...)
                   "attempt %u ended because its host lacks resources (%s): retries in %.3g s, "
                   "without using its retry budget",
                   job->message->attempt, text, pause / 1000.0);
-    free(text);
 }
 
 void retry_start_later(struct job *job, status_t why)

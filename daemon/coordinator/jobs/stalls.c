@@ -96,16 +96,15 @@ static void begin(struct job *job, int64_t now)
     struct attempt *attempt = job->attempt;
     char when[32];
     clock_format_wall(clock_wall_ms() - (now - attempt->stall.since), when);
-    char *ranks = describe(job, now);
-    char *usual = attempt->stall.usual_ms > 0 ? mem_printf("; a step usually takes %.3g s",
-                                                           attempt->stall.usual_ms / 1000.0)
-                                              : mem_strdup("");
+    AUTO_FREE char *ranks = describe(job, now);
+    AUTO_FREE char *usual =
+        attempt->stall.usual_ms > 0
+            ? mem_printf("; a step usually takes %.3g s", attempt->stall.usual_ms / 1000.0)
+            : mem_strdup("");
     attempt->stall.before = mem_strdup(job->message->reason->message);
     attempt_set_reason(job, stalled, "%sstep %llu has not advanced since %s: %s%s",
                        evaluates(attempt) ? "the evaluation after " : "",
                        (unsigned long long)job->message->step, when, ranks, usual);
-    free(usual);
-    free(ranks);
 }
 
 static void end(struct job *job)

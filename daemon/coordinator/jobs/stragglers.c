@@ -39,7 +39,7 @@ static int compare(const void *a, const void *b)
 
 static double measure(struct attempt *attempt)
 {
-    double *times = mem_alloc_array((size_t)attempt->world, sizeof *times);
+    AUTO_FREE double *times = mem_alloc_array((size_t)attempt->world, sizeof *times);
     for (int r = 0; r < attempt->world; r++) {
         const struct rank *rank = &attempt->ranks[r];
         struct rank_pace *pace = &attempt->paces[r];
@@ -47,9 +47,7 @@ static double measure(struct attempt *attempt)
         times[r] = pace->step_seconds = us * 1e-6 / (double)(rank->step - pace->from_step);
     }
     qsort(times, (size_t)attempt->world, sizeof *times, compare);
-    double median = times[(attempt->world - 1) / 2];
-    free(times);
-    return median;
+    return times[(attempt->world - 1) / 2];
 }
 
 /* Whether that changed. */
@@ -108,11 +106,10 @@ void stragglers_heartbeat(struct job *job)
     }
     if (!is_measured(job)) return;
     double median = measure(attempt);
-    bool *changed = mem_alloc_array((size_t)attempt->world, sizeof *changed);
+    AUTO_FREE bool *changed = mem_alloc_array((size_t)attempt->world, sizeof *changed);
     for (int r = 0; r < attempt->world; r++) changed[r] = judge(&attempt->paces[r], median);
     show(job);
     for (int r = 0; r < attempt->world; r++)
         if (changed[r]) note(job, r);
-    free(changed);
     begin(attempt);
 }

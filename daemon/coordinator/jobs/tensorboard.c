@@ -97,17 +97,16 @@ static void add_record(struct buf *out, const struct buf *event)
 
 void tensorboard_add_version(struct buf *out, double wall_seconds)
 {
-    struct buf event = {0};
+    AUTO(buf_deinit) struct buf event = {0};
     add_double(&event, 1, wall_seconds);
     add_bytes(&event, 3, "brain.Event:2", 13);
     add_record(out, &event);
-    buf_deinit(&event);
 }
 
 void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
                              const struct tensorboard_scalar *scalars, int count)
 {
-    struct buf event = {0}, summary = {0}, value = {0};
+    AUTO(buf_deinit) struct buf event = {0}, summary = {0}, value = {0};
     add_double(&event, 1, wall_seconds);
     add_key(&event, 2, VARINT);
     add_varint(&event, (uint64_t)step);
@@ -119,9 +118,6 @@ void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
     }
     add_bytes(&event, 5, buf_text(&summary), summary.length);
     add_record(out, &event);
-    buf_deinit(&event);
-    buf_deinit(&summary);
-    buf_deinit(&value);
 }
 
 /* ---- what a job reports ---- */
@@ -187,7 +183,7 @@ static status_t open_file(const struct coordinator *c, const char *job, struct t
 {
     char host[HOST_NAME_SIZE];
     host_name(host);
-    char *directory = coordinator_job_path(c, job, "tensorboard");
+    AUTO_FREE char *directory = coordinator_job_path(c, job, "tensorboard");
     status_t status = file_make_directory(directory, 0750);
     int64_t seconds = clock_wall_ms() / 1000;
     for (int i = 0; status == NULL && file->fd < 0 && i < 100; i++) { /* later names if taken */
@@ -197,12 +193,10 @@ static status_t open_file(const struct coordinator *c, const char *job, struct t
         file->fd = open(file->path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0640);
         if (file->fd < 0 && errno != EEXIST) status = status_from_errno(errno, "%s", file->path);
     }
-    free(directory);
     if (status != NULL || file->fd < 0) return status;
-    struct buf version = {0};
+    AUTO(buf_deinit) struct buf version = {0};
     tensorboard_add_version(&version, (double)clock_wall_ms() / 1000.0);
     status = append(file, &version);
-    buf_deinit(&version);
     return status;
 }
 
@@ -239,11 +233,10 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
         if (status != NULL) give_up(file, status);
     }
     if (file->fd < 0) return;
-    struct buf record = {0};
+    AUTO(buf_deinit) struct buf record = {0};
     tensorboard_add_scalars(&record, (double)message_time_ms(event->time) / 1000.0, step, scalars,
                             count);
     status_t status = append(file, &record);
-    buf_deinit(&record);
     if (status != NULL) give_up(file, status);
 }
 

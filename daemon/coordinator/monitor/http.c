@@ -153,17 +153,14 @@ static bool has_room(void *entrance, const struct rpc_origin *origin)
 
 status_t http_start(struct coordinator *c, const char *address)
 {
-    char *normal = NULL;
+    AUTO_FREE char *normal = NULL;
     TRY(rpc_address_parse(address, &normal));
     int fd = -1, port = 0, count = 0;
     status_t status = NULL;
     if (strncmp(normal, "unix:", 5) == 0)
         status = status_new(STATUS_INVALID_ARGUMENT, "expected HOST:PORT, found %s", address);
     else status = rpc_address_listen(normal, &fd, 1, &count, &port);
-    if (status != NULL) {
-        free(normal);
-        return status;
-    }
+    if (status != NULL) return status;
     struct http *http = mem_alloc(sizeof *http);
     http->c = c;
     http->daemon = MHD_start_daemon(MHD_USE_EPOLL | MHD_USE_NO_LISTEN_SOCKET, 0, NULL, NULL,
@@ -177,7 +174,6 @@ status_t http_start(struct coordinator *c, const char *address)
         if (http->daemon != NULL) MHD_stop_daemon(http->daemon);
         close(fd);
         free(http);
-        free(normal);
         return status_new(STATUS_UNAVAILABLE, "libmicrohttpd did not start");
     }
     uv_timer_init(c->loop, &http->timer);
@@ -193,13 +189,11 @@ status_t http_start(struct coordinator *c, const char *address)
     status = rpc_lobby_listen(http->lobby, fd, rpc_opening_http1, http);
     if (status != NULL) {
         close(fd);
-        free(normal);
         return status; /* the coordinator's shutdown closes the rest */
     }
     rpc_lobby_start(http->lobby);
     log_event(LOG_INFO, "metrics_served", "address=%.*s:%d", (int)(strrchr(normal, ':') - normal),
               normal, port);
-    free(normal);
     return NULL;
 }
 

@@ -89,8 +89,8 @@ static void begin(struct removal *removal)
 /* Moves the job's directory aside; *aside stays NULL if it has none. */
 static status_t move_aside(struct coordinator *c, const char *id, char **aside)
 {
-    char *forgotten = forgotten_directory(c);
-    char *from = coordinator_job_directory(c, id);
+    AUTO_FREE char *forgotten = forgotten_directory(c);
+    AUTO_FREE char *from = coordinator_job_directory(c, id);
     char *to = mem_printf("%s/%s.%lld", forgotten, id, (long long)clock_monotonic_ns());
     status_t status = file_make_directory(forgotten, 0750);
     bool moved = status == NULL && rename(from, to) == 0;
@@ -99,17 +99,14 @@ static status_t move_aside(struct coordinator *c, const char *id, char **aside)
             status_new(STATUS_UNAVAILABLE, "cannot move %s to %s: %s", from, to, strerror(errno));
     if (moved) *aside = to;
     else free(to);
-    free(from);
-    free(forgotten);
     return status;
 }
 
 static void put_back(struct coordinator *c, const char *id, const char *aside)
 {
-    char *to = coordinator_job_directory(c, id);
+    AUTO_FREE char *to = coordinator_job_directory(c, id);
     if (rename(aside, to) != 0)
         log_event(LOG_ERROR, "forget_failed", "path=%s error=%s", aside, strerrorname_np(errno));
-    free(to);
 }
 
 static bool has_job(struct coordinator *c, const char *id)
@@ -124,12 +121,12 @@ static bool has_job(struct coordinator *c, const char *id)
 
 void forget_recover(struct coordinator *c)
 {
-    char *path = forgotten_directory(c);
+    AUTO_FREE char *path = forgotten_directory(c);
     DIR *directory = opendir(path);
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
         const char *dot = strrchr(entry->d_name, '.');
         if (dot == NULL || dot == entry->d_name) continue; /* not one of ours, or "." or ".." */
-        char *id = mem_strndup(entry->d_name, (size_t)(dot - entry->d_name));
+        AUTO_FREE char *id = mem_strndup(entry->d_name, (size_t)(dot - entry->d_name));
         char *aside = file_path_join(path, entry->d_name);
         if (!job_id_is_valid(id)) free(aside);
         else if (!has_job(c, id)) begin(removal_new(c, aside));
@@ -137,10 +134,8 @@ void forget_recover(struct coordinator *c)
             put_back(c, id, aside);
             free(aside);
         }
-        free(id);
     }
     if (directory != NULL) closedir(directory);
-    free(path);
 }
 
 /* ---- jobs ---- */

@@ -51,10 +51,8 @@ static status_t sweep_job(const struct sweep *sweep, const char *job)
 {
     const struct coordinator_options *options = &sweep->c->options;
     if (sweep->run != NULL) return checkpoint_dirs_sweep(options, sweep->directory, sweep->run);
-    char *folder = coordinator_job_path(sweep->c, job, "checkpoints");
-    status_t status = unfinished_sweep(folder);
-    free(folder);
-    return status;
+    AUTO_FREE char *folder = coordinator_job_path(sweep->c, job, "checkpoints");
+    return unfinished_sweep(folder);
 }
 
 /* Runs on a libuv thread. The options stay valid until the coordinator is freed, which waits for
@@ -120,14 +118,13 @@ void sweeps_tick(struct coordinator *c, int64_t now)
 
 void sweeps_recover(struct coordinator *c)
 {
-    char *path = file_path_join(c->options.state_dir, "jobs");
+    AUTO_FREE char *path = file_path_join(c->options.state_dir, "jobs");
     DIR *directory = opendir(path);
     struct sweep *sweep = sweep_new(c);
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
         if (job_id_is_valid(entry->d_name) && jobs_find(c, entry->d_name) == NULL)
             add_job(sweep, entry->d_name);
     if (directory != NULL) closedir(directory);
-    free(path);
     if (sweep->count > 0) begin(sweep);
     else sweep_free(sweep);
 }

@@ -33,10 +33,9 @@ static job_message *make_message(const struct job_submission *submission, const 
     message_set_time(&message->submit_time, clock_wall_ms());
     message_set_time(&message->state_time, message_time_ms(message->submit_time));
     deadlines_resolve(message);
-    char *held = submission->hold ? mem_printf("held by %s", submission->owner) : NULL;
+    AUTO_FREE char *held = submission->hold ? mem_printf("held by %s", submission->owner) : NULL;
     job_set_reason_text(message, held != NULL ? "HELD" : "QUEUED",
                         held != NULL ? held : "waiting for its turn");
-    free(held);
     return message;
 }
 
@@ -89,10 +88,9 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
 {
     const job_spec *spec = submission->spec;
     TRY(check_count(c, submission->owner));
-    char *made = NULL;
+    AUTO_FREE char *made = NULL;
     if (submission->id[0] == '\0') TRY(store_next_id(c->store, spec->name, &made));
     job_message *message = make_message(submission, made != NULL ? made : submission->id);
-    free(made);
 
     job_event event;
     Fsdpd__V1__StateChange change;
@@ -144,11 +142,9 @@ status_t jobs_recover(struct coordinator *c)
         if (job->message->attempt > 0) /* what cannot be read is reported when it is needed */
             status_free(store_each_checkpoint(c->store, job->message->id, note_checkpoint, job));
         if (!job_is_in_attempt(job->message->state)) continue;
-        char *path = coordinator_state_dict_path(c, job->message->id);
-        char *half = mem_printf("%s.tmp", path); /* an interrupted upload */
+        AUTO_FREE char *path = coordinator_state_dict_path(c, job->message->id);
+        AUTO_FREE char *half = mem_printf("%s.tmp", path); /* an interrupted upload */
         unlink(half);
-        free(half);
-        free(path);
         TRY(reattach_job(job));
         if (job->attempt != NULL) continue;
         retry_attempt_failed(job, true, "COORDINATOR_RESTARTED",

@@ -78,19 +78,16 @@ static char *describe(const char *text)
 
 static void finish_late(struct job *job)
 {
-    char *when = describe(job->message->spec->deadline->finish);
-    char *why = mem_printf("it was not over %s", when);
+    AUTO_FREE char *when = describe(job->message->spec->deadline->finish);
+    AUTO_FREE char *why = mem_printf("it was not over %s", when);
     if (job->attempt == NULL) job_set_state(job, JOB_FAILED, "DEADLINE_EXCEEDED", "%s", why);
     else attempt_stop(job, "DEADLINE_EXCEEDED", false, why);
-    free(why);
-    free(when);
 }
 
 static void start_late(struct job *job)
 {
-    char *when = describe(job->message->spec->deadline->start);
+    AUTO_FREE char *when = describe(job->message->spec->deadline->start);
     job_set_state(job, JOB_FAILED, "DEADLINE_EXCEEDED", "it was not started %s", when);
-    free(when);
 }
 
 static void check(struct job *job, int64_t now, int64_t wall_now)

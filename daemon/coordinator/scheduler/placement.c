@@ -50,9 +50,9 @@ static struct group *best(struct group *groups, int count, int left)
 void placement_choose(struct placement_worker *idle, int idle_count, int count)
 {
     qsort(idle, (size_t)idle_count, sizeof *idle, by_name);
-    struct group *groups = mem_alloc_array((size_t)idle_count + 1, sizeof *groups);
+    AUTO_FREE struct group *groups = mem_alloc_array((size_t)idle_count + 1, sizeof *groups);
     int group_count = find_groups(idle, idle_count, groups);
-    int *take = mem_alloc_array((size_t)group_count + 1, sizeof *take); /* per host */
+    AUTO_FREE int *take = mem_alloc_array((size_t)group_count + 1, sizeof *take); /* per host */
     for (int left = count; left > 0;) {
         struct group *group = best(groups, group_count, left);
         group->taken = true;
@@ -60,7 +60,8 @@ void placement_choose(struct placement_worker *idle, int idle_count, int count)
         take[group - groups] = part;
         left -= part;
     }
-    struct placement_worker *chosen = mem_alloc_array((size_t)idle_count + 1, sizeof *chosen);
+    AUTO_FREE struct placement_worker *chosen =
+        mem_alloc_array((size_t)idle_count + 1, sizeof *chosen);
     int front = 0, back = count;
     for (int g = 0; g < group_count; g++)
         for (int i = 0; i < groups[g].count; i++) {
@@ -69,7 +70,4 @@ void placement_choose(struct placement_worker *idle, int idle_count, int count)
             else chosen[back++] = *worker;
         }
     memcpy(idle, chosen, (size_t)idle_count * sizeof *idle);
-    free(chosen);
-    free(take);
-    free(groups);
 }

@@ -154,10 +154,9 @@ static void note(struct job *job)
 {
     const char *code = waiting_code(job);
     if (strcmp(code, job->message->reason->code) == 0) return;
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     describe(job, &text);
     job_set_waiting(job, code, buf_text(&text));
-    buf_deinit(&text);
 }
 
 void queue_explain(struct job *job)
@@ -167,11 +166,10 @@ void queue_explain(struct job *job)
     bool stands = could_start(job);
     if (stands && job->standing.position == 0) return; /* not decided yet */
     if (stands) job->message->queue_position = (uint32_t)job->standing.position;
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     describe(job, &text);
     message_set_text(&job->message->reason->code, waiting_code(job));
     message_set_text(&job->message->reason->message, buf_text(&text));
-    buf_deinit(&text);
 }
 
 /* ---- placement ---- */
@@ -224,20 +222,20 @@ static int find_idle(const struct job *job, struct placement_worker *idle, int *
 static int start(struct job *job, int most)
 {
     struct coordinator *c = job->c;
-    struct placement_worker *idle = mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
+    AUTO_FREE struct placement_worker *idle =
+        mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
     int needed = 0, count = find_idle(job, idle, &needed);
     int world = elastic_choose(job->message, count < most ? count : most);
     if (needed > world && needed == handover_staying(job)) world = needed;
     job->elastic.keep = 0;
     if (world > 0) {
-        struct worker **chosen = mem_alloc_array((size_t)world + 1, sizeof(struct worker *));
+        AUTO_FREE struct worker **chosen =
+            mem_alloc_array((size_t)world + 1, sizeof(struct worker *));
         if (needed > 0) count = world > needed ? world : needed;
         placement_choose(idle, count, world);
         for (int i = 0; i < world; i++) chosen[i] = idle[i].worker;
         attempt_begin(job, chosen, world);
-        free(chosen);
     }
-    free(idle);
     return world;
 }
 
@@ -368,17 +366,16 @@ void queue_place(struct coordinator *c)
     if (c->draining || !c->queue_changed) return;
     c->queue_changed = false;
     int count = 0;
-    struct queue_entry *entries = sort_queue(c, &count);
+    AUTO_FREE struct queue_entry *entries = sort_queue(c, &count);
     c->jobs_waiting = count;
     if (count > 0 && calibration_stop(c)) { /* its end changes the queue */
-        free(entries);
         return;
     }
-    struct fleets fleets = {0};
+    AUTO(fleets_deinit) struct fleets fleets = {0};
     count_workers(c, &fleets);
     for (int i = 0; i < count; i++) get_fleet(&fleets, entries[i].job->message->spec->device);
     place_resized(entries, &count, &fleets);
-    struct queue_item *items = mem_alloc_array((size_t)count + 1, sizeof *items);
+    AUTO_FREE struct queue_item *items = mem_alloc_array((size_t)count + 1, sizeof *items);
     for (int i = 0; i < count; i++) {
         const job_message *message = entries[i].job->message;
         int expected = get_fleet(&fleets, message->spec->device)->expected;
@@ -404,7 +401,4 @@ void queue_place(struct coordinator *c)
     for (int i = 0; i < c->job_count; i++)
         if (elastic_is(c->jobs[i]->message))
             resizing_check(c->jobs[i], get_fleet(&fleets, c->jobs[i]->message->spec->device));
-    fleets_deinit(&fleets);
-    free(items);
-    free(entries);
 }

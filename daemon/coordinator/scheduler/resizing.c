@@ -51,11 +51,10 @@ void resizing_check(struct job *job, struct queue_fleet *fleet)
     if (next > world) fleet->idle -= next - world;
     job->elastic.keep = next < world ? next : world;
     const char *by = job->elastic.by != NULL ? job->elastic.by : "";
-    char *why = mem_printf(by[0] != '\0' ? "resized from %d to %d workers by %s"
-                                         : "resized from %d to %d workers%s",
-                           world, next, by);
+    AUTO_FREE char *why = mem_printf(by[0] != '\0' ? "resized from %d to %d workers by %s"
+                                                   : "resized from %d to %d workers%s",
+                                     world, next, by);
     job->c->clients->resize(job, by, why);
-    free(why);
     free(job->elastic.by); /* later changes are not this user's */
     job->elastic.by = NULL;
 }
@@ -132,12 +131,12 @@ static bool take_workers(struct lender *lenders, int count, int workers)
 static void shrink(const struct lender *lender, const struct job *waiting)
 {
     struct job *job = lender->job;
-    char *why = mem_printf("shrunk from %d to %d worker%s for %s, which has a higher priority",
-                           job->attempt->world, lender->left, lender->left == 1 ? "" : "s",
-                           waiting->message->id);
+    AUTO_FREE char *why =
+        mem_printf("shrunk from %d to %d worker%s for %s, which has a higher priority",
+                   job->attempt->world, lender->left, lender->left == 1 ? "" : "s",
+                   waiting->message->id);
     job->elastic.keep = lender->left;
     job->c->clients->resize(job, "", why);
-    free(why);
 }
 
 void resizing_make_room(struct job *waiting, int workers)
@@ -148,9 +147,8 @@ void resizing_make_room(struct job *waiting, int workers)
         if (is_same_kind(waiting, c->jobs[i])) workers -= count_coming(c->jobs[i]);
     if (workers <= 0) return;
     int count = 0;
-    struct lender *lenders = find_lenders(waiting, &count);
+    AUTO_FREE struct lender *lenders = find_lenders(waiting, &count);
     if (take_workers(lenders, count, workers))
         for (int i = 0; i < count; i++)
             if (lenders[i].left < lenders[i].job->attempt->world) shrink(&lenders[i], waiting);
-    free(lenders);
 }

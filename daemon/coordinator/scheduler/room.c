@@ -97,23 +97,21 @@ status_t room_check(struct coordinator *c, const job_spec *spec, const Fsdpd__V1
                     uint64_t steps)
 {
     TRY(room_refusal(c));
-    char *path = mem_printf("%s/jobs", c->options.state_dir);
+    AUTO_FREE char *path = mem_printf("%s/jobs", c->options.state_dir);
     struct stat info;
     const char *where = stat(path, &info) == 0 ? path : c->options.state_dir; /* no job yet */
     struct need need = need_of(spec, plan, steps);
     double before = 0, free_bytes = disk_free(where);
     for (int i = 0; i < c->job_count; i++) before += still_to_come(c->jobs[i]);
-    status_t status = NULL;
     if (need.all + before > free_bytes)
-        status = status_new(
+        return status_new(
             STATUS_RESOURCE_EXHAUSTED,
             "%s has no room for the job: it will write %.0f bytes (final state_dict %.0f, "
             "%.0f checkpoints %.0f, logs and metrics %d), jobs accepted before it %.0f more, and "
             "%.0f bytes are free",
             where, need.all, need.state_dict, need.checkpoint_count, need.checkpoints, ALLOWANCE,
             before, free_bytes);
-    free(path);
-    return status;
+    return NULL;
 }
 
 status_t room_refusal(const struct coordinator *c)

@@ -15,12 +15,9 @@ const char *job_state_name(int state)
 bool message_equal(const void *a, const void *b)
 {
     size_t size_a = 0, size_b = 0;
-    uint8_t *bytes_a = message_pack(a, &size_a);
-    uint8_t *bytes_b = message_pack(b, &size_b);
-    bool equal = size_a == size_b && memcmp(bytes_a, bytes_b, size_a) == 0;
-    free(bytes_a);
-    free(bytes_b);
-    return equal;
+    AUTO_FREE uint8_t *bytes_a = message_pack(a, &size_a);
+    AUTO_FREE uint8_t *bytes_b = message_pack(b, &size_b);
+    return size_a == size_b && memcmp(bytes_a, bytes_b, size_a) == 0;
 }
 
 void message_set_text(char **field, const char *text)

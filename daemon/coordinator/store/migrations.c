@@ -203,9 +203,8 @@ status_t migrations_run(sqlite3 *database, const char *path, int from, int to)
     for (int version = from + 1; status == NULL && version <= to; version++)
         status = execute(database, path, version, migrations[version - 1].sql);
     if (status == NULL) {
-        char *sql = mem_printf("UPDATE schema SET version = %d", to);
+        AUTO_FREE char *sql = mem_printf("UPDATE schema SET version = %d", to);
         status = execute(database, path, to, sql);
-        free(sql);
     }
     if (status == NULL) status = execute(database, path, to, "COMMIT");
     if (status != NULL && !sqlite3_get_autocommit(database))

@@ -150,9 +150,9 @@ status_t store_begin(struct store *store, bool durable)
     TRY(store_run(store, store_use(store, BEGIN), "write"));
     store->durable = durable;
     if (!durable) return NULL;
-    char *sql = mem_printf("PRAGMA user_version = %d", (int32_t)(store->mark.changes + 1));
+    AUTO_FREE char *sql =
+        mem_printf("PRAGMA user_version = %d", (int32_t)(store->mark.changes + 1));
     status_t status = execute(store, sql, "write");
-    free(sql);
     return status == NULL ? NULL : store_end(store, status);
 }
 
@@ -198,12 +198,11 @@ static status_t migrate(struct store *store, int version)
     int latest = migrations_latest();
     if (version == latest) return NULL;
     if (version > 0) {
-        char *copy = mem_printf("%s.schema-%d", store->path, version);
+        AUTO_FREE char *copy = mem_printf("%s.schema-%d", store->path, version);
         status_t status = store_copy(store->database, store->path, copy);
         if (status == NULL)
             log_event(LOG_INFO, "store_migrating", "from=%d to=%d backup=%s", version, latest,
                       copy);
-        free(copy);
         if (status != NULL)
             return status_wrap(status, "a backup comes before the new schema version %d", latest);
     }
@@ -212,10 +211,8 @@ static status_t migrate(struct store *store, int version)
 
 static void log_damaged(const struct store *store, const char *event, const char *job)
 {
-    char *quoted = log_quote(job), *path = log_quote(store->path);
+    AUTO_FREE char *quoted = log_quote(job), *path = log_quote(store->path);
     log_event(LOG_ERROR, event, "job=%s store=%s", quoted, path);
-    free(path);
-    free(quoted);
 }
 
 static void note_events(void *user, const char *job)
@@ -237,12 +234,9 @@ static status_t set_modes(const struct store *store)
 {
     static const char *const endings[] = {"", "-wal", "-shm"};
     for (size_t i = 0; i < COUNT_OF(endings); i++) {
-        char *path = mem_printf("%s%s", store->path, endings[i]);
+        AUTO_FREE char *path = mem_printf("%s%s", store->path, endings[i]);
         int error = chmod(path, 0640) == 0 || errno == ENOENT ? 0 : errno;
-        status_t status =
-            error != 0 ? status_from_errno(error, "cannot set the mode of %s", path) : NULL;
-        free(path);
-        TRY(status);
+        TRY(error != 0 ? status_from_errno(error, "cannot set the mode of %s", path) : NULL);
     }
     return NULL;
 }
@@ -395,9 +389,8 @@ int64_t store_bytes(const struct store *store)
     int64_t bytes = 0;
     for (size_t i = 0; i < COUNT_OF(suffixes); i++) {
         struct stat file;
-        char *path = mem_printf("%s%s", store->path, suffixes[i]);
+        AUTO_FREE char *path = mem_printf("%s%s", store->path, suffixes[i]);
         if (stat(path, &file) == 0) bytes += file.st_size;
-        free(path);
     }
     return bytes;
 }

@@ -72,13 +72,9 @@ static status_t copy_pages(sqlite3 *from, const char *from_path, sqlite3 *to, co
 
 status_t store_copy(sqlite3 *from, const char *from_path, const char *to)
 {
-    char *temporary = mem_printf("%s.tmp.XXXXXX", to);
+    AUTO_FREE char *temporary = mem_printf("%s.tmp.XXXXXX", to);
     int fd = mkostemp(temporary, O_CLOEXEC); /* mode 0600 */
-    if (fd < 0) {
-        status_t status = status_from_errno(errno, "cannot make %s", temporary);
-        free(temporary);
-        return status;
-    }
+    if (fd < 0) return status_from_errno(errno, "cannot make %s", temporary);
     close(fd);
     sqlite3 *database = NULL;
     status_t status = NULL;
@@ -91,14 +87,12 @@ status_t store_copy(sqlite3 *from, const char *from_path, const char *to)
     if (status == NULL && rename(temporary, to) != 0)
         status = status_from_errno(errno, "cannot rename %s to %s", temporary, to);
     if (status != NULL) {
-        char *journal = mem_printf("%s-journal", temporary);
+        AUTO_FREE char *journal = mem_printf("%s-journal", temporary);
         unlink(journal);
-        free(journal);
         unlink(temporary);
     } else {
         status = file_sync_parent(to);
     }
-    free(temporary);
     return status;
 }
 
@@ -190,13 +184,10 @@ static status_t empty_log(const char *path)
 /* Renames `path` with `suffix` to `kept` with `suffix`, if there is such a file. */
 static status_t move_part(const char *path, const char *kept, const char *suffix)
 {
-    char *old = mem_printf("%s%s", path, suffix), *new = mem_printf("%s%s", kept, suffix);
-    status_t status = NULL;
+    AUTO_FREE char *old = mem_printf("%s%s", path, suffix), *new = mem_printf("%s%s", kept, suffix);
     if (rename(old, new) != 0 && errno != ENOENT)
-        status = status_from_errno(errno, "cannot rename %s to %s", old, new);
-    free(old);
-    free(new);
-    return status;
+        return status_from_errno(errno, "cannot rename %s to %s", old, new);
+    return NULL;
 }
 
 /*
@@ -231,14 +222,12 @@ static status_t keep_old(const char *path, char **kept)
 /* Root may restore a store that another user's fsdpd opens. */
 static status_t give_to_owner(const char *path)
 {
-    char *directory = file_path_directory(path);
+    AUTO_FREE char *directory = file_path_directory(path);
     struct stat info;
-    status_t status = NULL;
     if (geteuid() == 0 &&
         (stat(directory, &info) != 0 || chown(path, info.st_uid, info.st_gid) != 0))
-        status = status_from_errno(errno, "cannot give %s to the owner of %s", path, directory);
-    free(directory);
-    return status;
+        return status_from_errno(errno, "cannot give %s to the owner of %s", path, directory);
+    return NULL;
 }
 
 /* Resets the mark: from here on it requires nothing of the old or the new store. */
@@ -246,10 +235,8 @@ static status_t reset_mark(const char *path)
 {
     static const struct store_mark nothing;
     TRY(mark_replace(path, &nothing));
-    char *name = mem_printf("%s-mark", path);
-    status_t status = give_to_owner(name);
-    free(name);
-    return status;
+    AUTO_FREE char *name = mem_printf("%s-mark", path);
+    return give_to_owner(name);
 }
 
 status_t store_restore(const char *from, const char *to, char **kept)
@@ -257,7 +244,7 @@ status_t store_restore(const char *from, const char *to, char **kept)
     *kept = NULL;
     sqlite3 *database = NULL;
     TRY(open_whole(from, &database));
-    char *fresh = mem_printf("%s.restored", to);
+    AUTO_FREE char *fresh = mem_printf("%s.restored", to);
     status_t status = store_copy(database, from, fresh);
     sqlite3_close(database);
     if (status == NULL) status = give_to_owner(fresh);
@@ -267,6 +254,5 @@ status_t store_restore(const char *from, const char *to, char **kept)
         status = status_from_errno(errno, "cannot rename %s to %s", fresh, to);
     if (status == NULL) status = file_sync_parent(to);
     else unlink(fresh);
-    free(fresh);
     return status;
 }

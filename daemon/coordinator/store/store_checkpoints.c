@@ -36,12 +36,10 @@ static status_t put(struct store *store, const char *job, const Fsdpd__V1__Check
                 "INSERT OR REPLACE INTO checkpoints (job, step, checkpoint, crc) "
                 "VALUES (?1, ?2, ?3, " KEYED_CRC("?1, ?2", "?3") ")",
                 job, &statement));
-    uint8_t *bytes = message_pack(checkpoint, &size);
+    AUTO_FREE uint8_t *bytes = message_pack(checkpoint, &size);
     sqlite3_bind_int64(statement, 2, (sqlite3_int64)checkpoint->step);
     sqlite3_bind_blob64(statement, 3, bytes, size, SQLITE_STATIC);
-    status_t status = run_once(store, statement);
-    free(bytes);
-    return status;
+    return run_once(store, statement);
 }
 
 status_t store_write_checkpoint(struct store *store, const char *job,

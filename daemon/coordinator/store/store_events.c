@@ -6,7 +6,7 @@
 status_t store_write_event(struct store *store, const char *job, const job_event *event)
 {
     size_t size = 0;
-    uint8_t *bytes = message_pack(event, &size);
+    AUTO_FREE uint8_t *bytes = message_pack(event, &size);
     sqlite3_stmt *statement = store_use(store, INSERT_EVENT);
     sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
     sqlite3_bind_int64(statement, 2, (sqlite3_int64)event->sequence);
@@ -14,7 +14,6 @@ status_t store_write_event(struct store *store, const char *job, const job_event
     sqlite3_bind_blob64(statement, 4, bytes, size, SQLITE_STATIC);
     status_t status = store_run(store, statement, "write");
     sqlite3_clear_bindings(statement);
-    free(bytes);
     if (status == NULL && event->event_case == FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT)
         status = store_write_checkpoint(store, job, event->checkpoint);
     return status;

@@ -84,12 +84,12 @@ static status_t write_job(struct store *store, const job_message *job,
                           const struct store_change *change)
 {
     enum store_statement which = change != NULL ? UPDATE_JOB : INSERT_JOB;
-    struct buf workers = {0};
+    AUTO(buf_deinit) struct buf workers = {0};
     for (size_t i = 0; i < job->n_workers; i++)
         buf_printf(&workers, "%s%s", i > 0 ? "\n" : "", job->workers[i]);
     size_t metrics_size = 0, spec_size = 0, plan_size = 0;
-    uint8_t *metrics = job->metrics ? message_pack(job->metrics, &metrics_size) : NULL;
-    uint8_t *spec = NULL, *plan = NULL;
+    AUTO_FREE uint8_t *metrics = job->metrics ? message_pack(job->metrics, &metrics_size) : NULL;
+    AUTO_FREE uint8_t *spec = NULL, *plan = NULL;
     sqlite3_stmt *statement = store_use(store, which);
     bind_job(statement, job, buf_text(&workers), metrics, metrics_size);
     if (change != NULL && change->report >= 0) sqlite3_bind_int64(statement, 17, change->report);
@@ -108,10 +108,6 @@ static status_t write_job(struct store *store, const job_message *job,
     }
     status_t status = store_run(store, statement, "write");
     sqlite3_clear_bindings(statement);
-    free(spec);
-    free(plan);
-    free(metrics);
-    buf_deinit(&workers);
     return status;
 }
 
@@ -130,16 +126,14 @@ status_t store_insert_job(struct store *store, const job_message *job, const job
 static status_t write_plan(struct store *store, const job_message *job)
 {
     size_t spec_size = 0, plan_size = 0;
-    uint8_t *spec = message_pack(job->spec, &spec_size);
-    uint8_t *plan = message_pack(job->plan, &plan_size);
+    AUTO_FREE uint8_t *spec = message_pack(job->spec, &spec_size);
+    AUTO_FREE uint8_t *plan = message_pack(job->plan, &plan_size);
     sqlite3_stmt *statement = store_use(store, REPLAN_JOB);
     sqlite3_bind_text(statement, 1, job->id, -1, SQLITE_STATIC);
     sqlite3_bind_blob64(statement, 2, spec, spec_size, SQLITE_STATIC);
     sqlite3_bind_blob64(statement, 3, plan, plan_size, SQLITE_STATIC);
     status_t status = store_run(store, statement, "write");
     sqlite3_clear_bindings(statement);
-    free(spec);
-    free(plan);
     return status;
 }
 

@@ -27,14 +27,13 @@ status_t store_damaged(const char *path, const char *format, ...)
     va_start(args, format);
     status_t why = status_new_v(STATUS_DATA_LOSS, format, args);
     va_end(args);
-    char *directory = file_path_directory(path);
+    AUTO_FREE char *directory = file_path_directory(path);
     status_t status =
         status_new(STATUS_DATA_LOSS,
                    "%s is damaged (%s). Nothing was changed. Restore a backup (fsdpd restore "
                    "FILE), or move the store (%s, -wal, -mark) and %s/jobs away to start without "
                    "jobs",
                    path, status_message(why), path, directory);
-    free(directory);
     status_free(why);
     return status;
 }
@@ -53,12 +52,10 @@ static uint32_t crc_of(const char *text)
 
 static char *format_record(const struct store_mark *mark)
 {
-    char *body =
+    AUTO_FREE char *body =
         mem_printf(RECORD, mark->changes, mark->copied, mark->copying, mark->log.frames,
                    mark->log.salt[0], mark->log.salt[1], mark->log.sum[0], mark->log.sum[1]);
-    char *text = mem_printf("%s" RECORD_CRC, body, crc_of(body));
-    free(body);
-    return text;
+    return mem_printf("%s" RECORD_CRC, body, crc_of(body));
 }
 
 /* A record is valid if writing the parsed values gives the same text. */
@@ -70,55 +67,45 @@ static bool parse_record(const char *text, struct store_mark *mark)
                &mark->log.salt[0], &mark->log.salt[1], &mark->log.sum[0], &mark->log.sum[1]) != 8)
         return false;
     mark->copying = copying != 0;
-    char *again = format_record(mark);
-    bool same = strcmp(text, again) == 0;
-    free(again);
-    return same;
+    AUTO_FREE char *again = format_record(mark);
+    return strcmp(text, again) == 0;
 }
 
 status_t mark_read(const char *path, struct store_mark *mark)
 {
-    char *name = mark_path(path);
-    struct buf text = {0};
+    AUTO_FREE char *name = mark_path(path);
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = file_read(name, RECORD_MAX, &text);
     if (status_code(status) == STATUS_RESOURCE_EXHAUSTED ||
         (status == NULL && !parse_record(buf_text(&text), mark))) {
         status_free(status);
         status = status_new(STATUS_DATA_LOSS, "%s is damaged", name);
     }
-    buf_deinit(&text);
-    free(name);
     return status;
 }
 
 status_t mark_replace(const char *path, const struct store_mark *mark)
 {
-    char *name = mark_path(path), *text = format_record(mark);
-    status_t status = file_write_atomic(name, text, strlen(text), 0640);
-    free(text);
-    free(name);
-    return status;
+    AUTO_FREE char *name = mark_path(path), *text = format_record(mark);
+    return file_write_atomic(name, text, strlen(text), 0640);
 }
 
 status_t mark_open(const char *path, int *fd)
 {
-    char *name = mark_path(path);
+    AUTO_FREE char *name = mark_path(path);
     *fd = open(name, O_RDWR | O_CLOEXEC);
-    status_t status = *fd < 0 ? status_from_errno(errno, "cannot open %s", name) : NULL;
-    free(name);
-    return status;
+    return *fd < 0 ? status_from_errno(errno, "cannot open %s", name) : NULL;
 }
 
 status_t mark_write(int fd, const struct store_mark *mark, bool sync)
 {
-    char *text = format_record(mark);
+    AUTO_FREE char *text = format_record(mark);
     size_t size = strlen(text);
     status_t status = NULL;
     ssize_t written = pwrite(fd, text, size, 0);
     if (written != (ssize_t)size || (sync && fdatasync(fd) != 0))
         status = status_from_errno(written < 0 || written == (ssize_t)size ? errno : EIO,
                                    "cannot write the store's mark");
-    free(text);
     return status;
 }
 
@@ -171,7 +158,7 @@ static void walk_frames(FILE *file, const uint8_t header[LOG_HEADER], uint32_t p
 {
     bool big = (header[3] & 1) != 0;
     uint32_t sum[2] = {big_endian(header + 24), big_endian(header + 28)};
-    uint8_t *frame = mem_alloc(LOG_FRAME_HEADER + page_size);
+    AUTO_FREE uint8_t *frame = mem_alloc(LOG_FRAME_HEADER + page_size);
     walk->last = (struct log_place){.salt = {big_endian(header + 16), big_endian(header + 20)}};
     while (walk->last.frames < wanted && fread(frame, LOG_FRAME_HEADER + page_size, 1, file) == 1) {
         add_words(sum, frame, 8, big);
@@ -179,7 +166,6 @@ static void walk_frames(FILE *file, const uint8_t header[LOG_HEADER], uint32_t p
         if (memcmp(frame + 8, header + 16, 8) != 0 || !sum_is(sum, frame + 16)) break;
         walk->last = log_place_of(walk->last.frames + 1, frame);
     }
-    free(frame);
 }
 
 /* Walks through the log of the store as SQLite does when it opens it, up to `wanted` frames. */
@@ -232,9 +218,8 @@ status_t mark_verify(const char *path, const struct store_mark *mark, uint32_t c
 {
     status_t status = NULL;
     if (mark->log.frames > 0) {
-        char *log = mem_printf("%s-wal", path);
+        AUTO_FREE char *log = mem_printf("%s-wal", path);
         status = verify_log(path, log, mark);
-        free(log);
     }
     TRY(status);
     if (changes < mark->changes)
@@ -269,8 +254,9 @@ status_t mark_find_store(const char *path)
 {
     if (has_bytes(path)) return NULL;
     const char *how = access(path, F_OK) == 0 ? "empty" : "missing";
-    char *directory = file_path_directory(path), *jobs = file_path_join(directory, "jobs");
-    char *log = mem_printf("%s-wal", path);
+    AUTO_FREE char *directory = file_path_directory(path),
+                   *jobs = file_path_join(directory, "jobs");
+    AUTO_FREE char *log = mem_printf("%s-wal", path);
     struct store_mark mark = {0};
     status_t read = mark_read(path, &mark), status = NULL;
     if (has_bytes(log)) status = store_damaged(path, "it is %s, but there is its log %s", how, log);
@@ -280,8 +266,5 @@ status_t mark_find_store(const char *path)
     else if (has_entries(jobs))
         status = store_damaged(path, "it is %s, but there are jobs in %s", how, jobs);
     status_free(read);
-    free(log);
-    free(jobs);
-    free(directory);
     return status;
 }

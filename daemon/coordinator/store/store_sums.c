@@ -84,7 +84,7 @@ static status_t check_schema(sqlite3 *database, const char *path)
     static const char sql[] = "SELECT type || ' ' || name || ' ' || tbl_name || ' ' || "
                               "coalesce(sql, '') FROM sqlite_master ORDER BY 1";
     sqlite3 *model = NULL;
-    struct buf expected = {0}, found = {0};
+    AUTO(buf_deinit) struct buf expected = {0}, found = {0};
     status_t status = NULL;
     if (sqlite3_open_v2(":memory:", &model, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL) !=
         SQLITE_OK)
@@ -98,8 +98,6 @@ static status_t check_schema(sqlite3 *database, const char *path)
         status = store_damaged(path, "its tables are not those of schema version %d",
                                migrations_latest());
     sqlite3_close(model);
-    buf_deinit(&found);
-    buf_deinit(&expected);
     return status;
 }
 
@@ -120,22 +118,20 @@ static status_t check_others(sqlite3 *database, const char *path)
         " UNION ALL " MOVED("events", "job, sequence", "metrics, event") " UNION ALL " MOVED(
             "checkpoints", "job, step",
             "checkpoint") " UNION ALL " MOVED("retries", "job", "failures, machine_failures");
-    char *damaged = NULL;
+    AUTO_FREE char *damaged = NULL;
     status_t status = each_text(database, path, sql, keep_first, &damaged);
     if (status == NULL && damaged != NULL) status = store_damaged(path, "records of %s", damaged);
-    free(damaged);
     return status;
 }
 
 /* quick_check does not verify the contents of indexes, by which jobs are found. */
 static status_t check_index(sqlite3 *database, const char *path)
 {
-    char *result = NULL;
+    AUTO_FREE char *result = NULL;
     status_t status =
         each_text(database, path, "PRAGMA integrity_check(jobs)", keep_first, &result);
     if (status == NULL && (result == NULL || strcmp(result, "ok") != 0))
         status = store_damaged(path, "%s", result != NULL ? result : "?");
-    free(result);
     return status;
 }
 

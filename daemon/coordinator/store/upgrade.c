@@ -93,12 +93,11 @@ static void move_word(ProtobufCMessage *message, const ProtobufCMessageUnknownFi
     if (old->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED) return;
     for (size_t i = 0; i < COUNT_OF(words); i++) {
         if (words[i].message != message->descriptor || words[i].tag != old->tag) continue;
-        char *word = unknown_text(old);
+        AUTO_FREE char *word = unknown_text(old);
         set_word(message,
                  protobuf_c_message_descriptor_get_field_by_name(message->descriptor,
                                                                  words[i].field),
                  word);
-        free(word);
     }
 }
 

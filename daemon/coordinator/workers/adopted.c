@@ -43,15 +43,12 @@ static char *records_path(const struct coordinator *c)
 
 status_t records_write(const struct coordinator *c, const struct process_record *records, int count)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     for (int i = 0; i < count; i++)
         buf_printf(&text, "%lld %lld %s\n", (long long)records[i].pid,
                    (long long)records[i].started, records[i].id);
-    char *path = records_path(c);
-    status_t status = file_write_atomic(path, buf_text(&text), text.length, 0640);
-    free(path);
-    buf_deinit(&text);
-    return status;
+    AUTO_FREE char *path = records_path(c);
+    return file_write_atomic(path, buf_text(&text), text.length, 0640);
 }
 
 /* "<pid> <started> <id>" */
@@ -67,8 +64,8 @@ static bool parse_record(char *line, struct process_record *record)
 void records_read(const struct coordinator *c,
                   void (*visit)(void *user, const struct process_record *record), void *user)
 {
-    char *path = records_path(c);
-    struct buf text = {0};
+    AUTO_FREE char *path = records_path(c);
+    AUTO(buf_deinit) struct buf text = {0};
     status_t status = file_read(path, FILE_MAX, &text);
     if (status_code(status) != STATUS_NOT_FOUND) log_status(LOG_WARNING, "workers_unknown", status);
     else status_free(status);
@@ -79,8 +76,6 @@ void records_read(const struct coordinator *c,
             visit(user, &record);
     }
     free(copy);
-    buf_deinit(&text);
-    free(path);
 }
 
 struct adopted {

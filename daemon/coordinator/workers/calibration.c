@@ -156,10 +156,8 @@ static status_t keep(const struct worker *worker, int workers, const Fsdpd__V1__
     if (report->profile[0] == '\0' || strlen(report->profile) > KEPT_PROFILE_MAX)
         return status_new(STATUS_INVALID_ARGUMENT, "its profile has %zu bytes",
                           strlen(report->profile));
-    char *kind = mem_strndup(worker->device, length);
-    status_t status = kept_profiles_put(worker->c, kind, worker->make, workers, report->profile);
-    free(kind);
-    return status;
+    AUTO_FREE char *kind = mem_strndup(worker->device, length);
+    return kept_profiles_put(worker->c, kind, worker->make, workers, report->profile);
 }
 
 void calibration_report(struct worker *worker, const Fsdpd__V1__Calibration *report)

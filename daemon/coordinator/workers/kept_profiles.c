@@ -91,11 +91,9 @@ static bool parse(char *text, struct kept_profile *profile)
     bool right = title != NULL && kind != NULL && number != NULL && make != NULL &&
                  text_parse_i64(number, &workers) && workers > 0 && workers < 1 << 20;
     if (right) {
-        char *sum = take_line(&rest, "# sha256: ");
-        char *whole = sum != NULL ? make_file(kind, make, (int)workers, rest) : NULL;
+        AUTO_FREE char *sum = take_line(&rest, "# sha256: ");
+        AUTO_FREE char *whole = sum != NULL ? make_file(kind, make, (int)workers, rest) : NULL;
         right = whole != NULL && strcmp(whole, text) == 0;
-        free(sum);
-        free(whole);
     }
     free(title);
     free(number);
@@ -133,21 +131,19 @@ static void read_one(struct kept_profiles *kept, const char *name)
 {
     struct kept_entry entry = {0};
     struct stat stat_of;
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     char *path = file_path_join(kept->directory, name);
     status_t status = file_read(path, KEPT_PROFILE_MAX + HEAD_MAX, &text);
     bool whole = status == NULL && stat(path, &stat_of) == 0 &&
                  parse(mem_strdup(buf_text(&text)), &entry.profile);
     entry.profile.path = path;
-    buf_deinit(&text);
     if (whole) {
         entry.written = stat_of.st_mtim;
         add(kept, &entry);
         return;
     }
-    char *quoted = log_quote(path);
+    AUTO_FREE char *quoted = log_quote(path);
     log_event(LOG_WARNING, "profile_damaged", "file=%s", quoted);
-    free(quoted);
     unlink(path);
     entry_deinit(&entry);
     status_free(status);
@@ -195,9 +191,8 @@ static char *make_path(const struct kept_profiles *kept, const char *make, int w
 {
     struct digest digest;
     char digits[DIGEST_DIGITS + 1];
-    char *key = mem_printf("%s, %d", make, workers);
+    AUTO_FREE char *key = mem_printf("%s, %d", make, workers);
     digest_of(key, strlen(key), &digest);
-    free(key);
     return mem_printf("%s/%.*s.yaml", kept->directory, NAME_DIGITS, digest_format(&digest, digits));
 }
 

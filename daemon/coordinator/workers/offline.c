@@ -72,9 +72,9 @@ status_t offline_start(struct coordinator *c, const Fsdpd__V1__PlanOrder *order,
 {
     const char
         *arguments[ARGUMENTS_MAX + 2 * COORDINATOR_DATA_ROOTS_MAX + 2 * COORDINATOR_FAMILIES_MAX];
-    char *memory = mem_printf("%" PRIu64, devices->memory_bytes);
+    AUTO_FREE char *memory = mem_printf("%" PRIu64, devices->memory_bytes);
     size_t size;
-    uint8_t *bytes = message_pack(order, &size);
+    AUTO_FREE uint8_t *bytes = message_pack(order, &size);
     build_arguments(&c->options, devices, memory, arguments);
     const struct child_options options = {.what = "the planning process",
                                           .program = c->options.program,
@@ -87,8 +87,6 @@ status_t offline_start(struct coordinator *c, const Fsdpd__V1__PlanOrder *order,
     c->disk_requests++;
     status_t status =
         child_start(c->loop, &options, on_child_done, offline, on_child_closed, c, &offline->child);
-    free(bytes);
-    free(memory);
     if (status == NULL) *result = offline;
     else free(offline);
     return status;

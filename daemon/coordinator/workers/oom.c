@@ -27,7 +27,7 @@ struct oom_watch {
 /* The number that follows `key` at the start of a line; -1 if there is none. */
 static int64_t read_count(const char *path, const char *key)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     int64_t count = -1;
     status_t status = file_read(path, FILE_MAX, &text);
     if (status == NULL) {
@@ -39,14 +39,13 @@ static int64_t read_count(const char *path, const char *key)
         free(copy);
     }
     status_free(status);
-    buf_deinit(&text);
     return count;
 }
 
 /* The file of fsdpd's cgroup (v2); NULL if there is none. The root cgroup has no such file. */
 static char *find_cgroup_events(void)
 {
-    struct buf text = {0};
+    AUTO(buf_deinit) struct buf text = {0};
     char *path = NULL;
     status_t status = file_read("/proc/self/cgroup", FILE_MAX, &text);
     if (status == NULL) {
@@ -59,7 +58,6 @@ static char *find_cgroup_events(void)
         free(copy);
     }
     status_free(status);
-    buf_deinit(&text);
     return path;
 }
 

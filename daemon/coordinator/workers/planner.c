@@ -108,9 +108,8 @@ static void send_order(struct plan_request *request)
     worker->plans++;
     request->deadline = coordinator_now() + c->options.limits.plan_ms;
     if (request->spec->device[0] == '\0') {
-        char *kind = mem_strndup(worker->device, strcspn(worker->device, ":"));
+        AUTO_FREE char *kind = mem_strndup(worker->device, strcspn(worker->device, ":"));
         message_set_text(&request->spec->device, kind);
-        free(kind);
     }
     Fsdpd__V1__PlanOrder order;
     fill_order(request, &order);

@@ -89,7 +89,7 @@ static void slot_end(struct worker_slot *slot, const char *why)
 static void write_records(struct coordinator *c)
 {
     struct supervisor *supervisor = c->supervisor;
-    struct process_record *records =
+    AUTO_FREE struct process_record *records =
         mem_alloc_array((size_t)supervisor->count + 1, sizeof *records);
     int count = 0;
     for (int i = 0; i < supervisor->count; i++) {
@@ -100,7 +100,6 @@ static void write_records(struct coordinator *c)
     }
     status_t status = records_write(c, records, count);
     if (status != NULL) log_status(LOG_WARNING, "workers_not_recorded", status);
-    free(records);
 }
 
 static void report_stopped(struct coordinator *c)
@@ -154,10 +153,9 @@ static void process_ended(struct coordinator *c, struct worker_slot *slot, int64
     free(slot->killed);
     slot->killed = NULL;
     slot->left = false;
-    char *quoted = log_quote(how);
+    AUTO_FREE char *quoted = log_quote(how);
     log_event(c->supervisor->stopping ? LOG_INFO : LOG_WARNING, "worker_exited",
               "worker=%s pid=%lld how=%s", slot->id, (long long)pid, quoted);
-    free(quoted);
     c->supervisor->closing++;
     coordinator_tick_soon(c);
     write_records(c);
@@ -172,9 +170,8 @@ static void on_exit_of_child(uv_process_t *process, int64_t status, int signal_n
     struct child *child = (struct child *)process;
     struct worker_slot *slot = child->slot;
     slot->child = NULL;
-    char *how = describe_exit(slot, status, signal_number);
+    AUTO_FREE char *how = describe_exit(slot, status, signal_number);
     process_ended(child->c, slot, process->pid, how);
-    free(how);
     uv_close((uv_handle_t *)process, on_child_closed);
 }
 
@@ -189,9 +186,8 @@ static void on_exit_of_adopted(void *user)
     struct worker_slot *slot = user;
     struct adopted *adopted = slot->adopted;
     slot->adopted = NULL;
-    char *how = describe_exit(slot, 0, -1);
+    AUTO_FREE char *how = describe_exit(slot, 0, -1);
     process_ended(slot->c, slot, adopted_pid(adopted), how);
-    free(how);
     adopted_free(adopted, on_adopted_closed);
 }
 
@@ -235,8 +231,8 @@ static void start_child(struct coordinator *c, struct worker_slot *slot)
     int share = c->options.worker_threads;
     if (share <= 0) share = processor_count() / c->options.local_workers;
     if (share < 1) share = 1;
-    char *threads = mem_printf("%d", share);
-    char *away = mem_printf("%g", c->options.worker_away_ms / 1000.0);
+    AUTO_FREE char *threads = mem_printf("%d", share);
+    AUTO_FREE char *away = mem_printf("%g", c->options.worker_away_ms / 1000.0);
     const char *arguments[18 + 2 * COORDINATOR_DATA_ROOTS_MAX + 2 * COORDINATOR_FAMILIES_MAX];
     build_arguments(c, slot, threads, away, arguments);
 
@@ -257,8 +253,6 @@ static void start_child(struct coordinator *c, struct worker_slot *slot)
         .exit_cb = on_exit_of_child,
     };
     int error = uv_spawn(c->loop, &child->process, &options);
-    free(threads);
-    free(away);
     slot->started_at = coordinator_now();
     slot->backoff_ms =
         slot->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : slot->backoff_ms * 2;
@@ -398,10 +392,9 @@ static void check_adopted(struct coordinator *c, struct worker_slot *slot, int64
         log_event(LOG_WARNING, "worker_killed", "worker=%s pid=%lld why=did_not_attach", slot->id,
                   (long long)slot_pid(slot));
         slot->attach_by = 0;
-        char *why = mem_printf("it did not attach again within %g s",
-                               c->options.limits.reattach_ms / 1000.0);
+        AUTO_FREE char *why = mem_printf("it did not attach again within %g s",
+                                         c->options.limits.reattach_ms / 1000.0);
         slot_end(slot, why);
-        free(why);
     } else if (worker != NULL) {
         slot->attach_by = 0;
         if (!slot->extra || worker->job != NULL || worker->obsolete) return;
@@ -416,14 +409,14 @@ static void abandon_process(struct worker_slot *slot)
     struct coordinator *c = slot->c;
     int64_t pid = slot_pid(slot);
     slot->left = true;
-    char *how = mem_printf("was left behind: it did not end within %.1f s of SIGKILL (%s)",
-                           (double)(coordinator_now() - slot->killed_at) / 1000.0, slot->killed);
+    AUTO_FREE char *how =
+        mem_printf("was left behind: it did not end within %.1f s of SIGKILL (%s)",
+                   (double)(coordinator_now() - slot->killed_at) / 1000.0, slot->killed);
     log_event(LOG_ERROR, "worker_left_behind", "worker=%s pid=%lld how=\"%s\"", slot->id,
               (long long)pid, how);
     struct worker *worker = workers_find(c, slot->id);
     if (worker != NULL && worker->pid == pid) worker_lose(worker, how, true);
     else c->users->process_exited(c, slot->id, pid, how);
-    free(how);
 }
 
 /* Stops watching the process. Its record stays, so that the next fsdpd finds it. */

@@ -254,10 +254,9 @@ void worker_lose(struct worker *worker, const char *how, bool certain)
     for (int i = 0; i < c->worker_count; i++)
         if (c->workers[i] == worker) LIST_REMOVE(c->workers, c->worker_count, i);
     queue_changed(c);
-    char *quoted = log_quote(how);
+    AUTO_FREE char *quoted = log_quote(how);
     log_event(c->draining ? LOG_INFO : LOG_WARNING, "worker_lost", "worker=%s pid=%lld how=%s",
               worker->id, (long long)worker->pid, quoted);
-    free(quoted);
 
     if (worker->link != NULL) {
         rpc_call_set_user(worker->link, NULL);
@@ -276,7 +275,7 @@ static void enforce(struct worker *worker, int64_t now)
     bool silent = now - worker->heard_at > silence;
     if (!stuck && !silent) return;
     if (stuck) worker->overdue = true;
-    char *why =
+    AUTO_FREE char *why =
         silent ? mem_printf("it was silent for %.1f s", (double)(now - worker->heard_at) / 1000.0)
                : mem_printf("it did not stop within %.1f s of the order to",
                             (double)(now - worker->stop_from) / 1000.0);
@@ -288,12 +287,10 @@ static void enforce(struct worker *worker, int64_t now)
         supervisor_kill(c, worker->pid, why);
     }
     if (!worker->supervised || !stuck) {
-        char *how =
+        AUTO_FREE char *how =
             mem_printf("was lost: %s%s", why, worker->supervised ? ", so fsdpd killed it" : "");
         worker_lose(worker, how, stuck);
-        free(how);
     }
-    free(why);
 }
 
 void workers_tick(struct coordinator *c)
