@@ -521,6 +521,8 @@ struct op_operand {
 struct op_info {
     const char *name;                      /* "conv2d_backward_data" */
     const struct op_attribute *attributes; /* see op_attributes.h; NULL: none */
+    /* Checks the operands' shapes, when their types are right. */
+    status_t (*check)(const struct op_desc *desc, const struct op_info *info);
     int input_count, output_count;
     bool channels_last; /* four-dimensional operands may be CHANNELS_LAST */
     bool element_wise;  /* output 0 may take over the memory of input 0 (same layout) */

@@ -130,7 +130,7 @@ status_t op_check_same_shapes(const struct op_desc *desc, const struct op_info *
     return NULL;
 }
 
-static status_t check_reshape(const struct op_desc *desc, const struct op_info *info)
+status_t op_check_reshape(const struct op_desc *desc, const struct op_info *info)
 {
     const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
     if (tensor_element_count(x) == tensor_element_count(y)) return NULL;
@@ -141,99 +141,13 @@ static status_t check_reshape(const struct op_desc *desc, const struct op_info *
                       tensor_format_shape(y, y_text), (long long)tensor_element_count(y));
 }
 
-static status_t check_cast(const struct op_desc *desc, const struct op_info *info)
+status_t op_check_cast(const struct op_desc *desc, const struct op_info *info)
 {
     if (desc->inputs[0].dtype == DTYPE_BF16 && desc->outputs[0].dtype == DTYPE_BF16)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: output is of type bf16, expected f32",
                           info->name);
     return op_check_same_shapes(desc, info);
 }
-
-static op_check_function *const functions[OP_KIND_COUNT] = {
-    [OP_CONV2D] = op_check_conv,
-    [OP_CONV2D_BACKWARD_DATA] = op_check_conv,
-    [OP_CONV2D_BACKWARD_WEIGHTS] = op_check_conv,
-    [OP_LINEAR] = op_check_linear,
-    [OP_LINEAR_BACKWARD_DATA] = op_check_linear,
-    [OP_LINEAR_BACKWARD_WEIGHTS] = op_check_linear,
-    [OP_RELU] = op_check_same_shapes,
-    [OP_RELU_BACKWARD] = op_check_same_shapes,
-    [OP_MAX_POOL2D] = op_check_pool,
-    [OP_MAX_POOL2D_BACKWARD] = op_check_pool,
-    [OP_DROPOUT] = op_check_dropout,
-    [OP_DROPOUT_BACKWARD] = op_check_dropout,
-    [OP_RESHAPE] = check_reshape,
-    [OP_ADD] = op_check_broadcast,
-    [OP_LOG_SOFTMAX] = op_check_loss,
-    [OP_LOG_SOFTMAX_BACKWARD] = op_check_loss,
-    [OP_NLL_LOSS] = op_check_loss,
-    [OP_NLL_LOSS_BACKWARD] = op_check_loss,
-    [OP_CROSS_ENTROPY] = op_check_loss,
-    [OP_CROSS_ENTROPY_BACKWARD] = op_check_loss,
-    [OP_COUNT_CORRECT] = op_check_loss,
-    [OP_CAST] = check_cast,
-    [OP_SUM_LEADING] = op_check_broadcast,
-    [OP_MUL] = op_check_broadcast,
-    [OP_GELU] = op_check_same_shapes,
-    [OP_GELU_BACKWARD] = op_check_same_shapes,
-    [OP_SILU] = op_check_same_shapes,
-    [OP_SILU_BACKWARD] = op_check_same_shapes,
-    [OP_SILU_MUL] = op_check_same_shapes,
-    [OP_SILU_MUL_BACKWARD] = op_check_same_shapes,
-    [OP_GELU_MUL] = op_check_same_shapes,
-    [OP_GELU_MUL_BACKWARD] = op_check_same_shapes,
-    [OP_SOFTMAX] = op_check_norm,
-    [OP_SOFTMAX_BACKWARD] = op_check_norm,
-    [OP_EMBEDDING] = op_check_embedding,
-    [OP_EMBEDDING_BACKWARD] = op_check_embedding,
-    [OP_ARANGE] = op_check_arange,
-    [OP_PADDING_MASK] = op_check_same_shapes,
-    [OP_TOKEN_POSITIONS] = op_check_token_positions,
-    [OP_DISTANCE_BUCKETS] = op_check_distance_buckets,
-    [OP_LAYER_NORM] = op_check_norm,
-    [OP_LAYER_NORM_BACKWARD] = op_check_norm,
-    [OP_RMS_NORM] = op_check_norm,
-    [OP_RMS_NORM_BACKWARD] = op_check_norm,
-    [OP_ROPE] = op_check_rope,
-    [OP_ROPE_BACKWARD] = op_check_rope,
-    [OP_ATTENTION] = op_check_attention,
-    [OP_ATTENTION_BACKWARD] = op_check_attention,
-    [OP_LINEAR_CROSS_ENTROPY] = op_check_head,
-    [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = op_check_head,
-    [OP_TANH] = op_check_same_shapes,
-    [OP_TANH_BACKWARD] = op_check_same_shapes,
-    [OP_SCALE] = op_check_scale,
-    [OP_RECIPROCAL] = op_check_scale,
-    [OP_DIV] = op_check_broadcast,
-    [OP_DIV_BACKWARD] = op_check_broadcast,
-    [OP_SIGMOID] = op_check_same_shapes,
-    [OP_SIGMOID_BACKWARD] = op_check_same_shapes,
-    [OP_SQUARED_RELU] = op_check_same_shapes,
-    [OP_SQUARED_RELU_BACKWARD] = op_check_same_shapes,
-    [OP_AVG_POOL2D] = op_check_avg_pool,
-    [OP_AVG_POOL2D_BACKWARD] = op_check_avg_pool,
-    [OP_GROUP_NORM] = op_check_group_norm,
-    [OP_GROUP_NORM_BACKWARD] = op_check_group_norm,
-    [OP_BATCH_NORM] = op_check_batch_norm,
-    [OP_BATCH_NORM_BACKWARD] = op_check_batch_norm,
-    [OP_BATCH_NORM_RUNNING] = op_check_batch_norm,
-    [OP_BATCH_MOMENTS] = op_check_batch_norm,
-    [OP_BATCH_NORM_SUMS] = op_check_batch_norm,
-    [OP_GATHER_RANKS] = op_check_gather_ranks,
-    [OP_COUNTED] = op_check_same_shapes,
-    [OP_CONTRASTIVE_LOSS] = op_check_contrast,
-    [OP_CONTRASTIVE_LOSS_BACKWARD] = op_check_contrast,
-    [OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = op_check_contrast,
-    [OP_TRANSPOSE] = op_check_transpose,
-    [OP_SLICE] = op_check_slice,
-    [OP_SLICE_BACKWARD] = op_check_slice,
-    [OP_CONCAT] = op_check_concat,
-    [OP_MEAN] = op_check_mean,
-    [OP_MEAN_BACKWARD] = op_check_mean,
-    [OP_TALLY] = op_check_tally,
-    [OP_ELEMENT_LOSS] = op_check_element_loss,
-    [OP_ELEMENT_LOSS_BACKWARD] = op_check_element_loss,
-};
 
 status_t op_desc_check(const struct op_desc *desc)
 {
@@ -242,5 +156,5 @@ status_t op_desc_check(const struct op_desc *desc)
     const struct op_info *info = op_info_get(desc->kind);
     TRY(check_operands(desc, info));
     TRY(op_attributes_check(desc->kind, &desc->attrs));
-    return functions[desc->kind](desc, info);
+    return info->check(desc, info);
 }
