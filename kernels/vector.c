@@ -10,106 +10,48 @@
 /* With fewer elements, waking a thread does not pay. */
 enum { GRAIN = 16 * 1024 };
 
-struct adadelta_job {
-    float *param, *square_avg, *acc_delta;
+struct step {
+    float *param, *slots[2]; /* a slot may be NULL */
     const float *grad;
-    const struct adadelta_args *args;
+    const void *args;
 };
 
-static void run_adadelta(const void *argument, size_t begin, size_t end)
+static float *slot_at(const struct step *step, int slot, size_t begin)
 {
-    const struct adadelta_job *job = argument;
-    cpu_loops_get()->adadelta(end - begin, job->param + begin, job->grad + begin,
-                              job->square_avg + begin, job->acc_delta + begin, job->args);
+    return step->slots[slot] != NULL ? step->slots[slot] + begin : NULL;
 }
 
-void kernel_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
-                     const struct adadelta_args *args)
-{
-    struct adadelta_job job = {param, square_avg, acc_delta, grad, args};
-    cpu_parallel(kernels_threads(), n, GRAIN, run_adadelta, &job);
-}
+#define RUN(name, ...)                                                                             \
+    static void run_##name(const void *argument, size_t begin, size_t end)                         \
+    {                                                                                              \
+        const struct step *step = argument;                                                        \
+        cpu_loops_get()->name(end - begin, step->param + begin, step->grad + begin, __VA_ARGS__,   \
+                              step->args);                                                         \
+    }
 
-struct sgd_job {
-    float *param, *momentum_buffer;
-    const float *grad;
-    const struct sgd_args *args;
-};
+#define OPTIMIZER_OF_ONE_SLOT(name)                                                                \
+    RUN(name, slot_at(step, 0, begin))                                                             \
+    void kernel_##name(size_t n, float *param, const float *grad, float *slot,                     \
+                       const struct name##_args *args)                                             \
+    {                                                                                              \
+        struct step step = {param, {slot}, grad, args};                                            \
+        cpu_parallel(kernels_threads(), n, GRAIN, run_##name, &step);                              \
+    }
 
-static void run_sgd(const void *argument, size_t begin, size_t end)
-{
-    const struct sgd_job *job = argument;
-    cpu_loops_get()->sgd(end - begin, job->param + begin, job->grad + begin,
-                         job->momentum_buffer != NULL ? job->momentum_buffer + begin : NULL,
-                         job->args);
-}
+#define OPTIMIZER_OF_TWO_SLOTS(name)                                                               \
+    RUN(name, slot_at(step, 0, begin), slot_at(step, 1, begin))                                    \
+    void kernel_##name(size_t n, float *param, const float *grad, float *first, float *second,     \
+                       const struct name##_args *args)                                             \
+    {                                                                                              \
+        struct step step = {param, {first, second}, grad, args};                                   \
+        cpu_parallel(kernels_threads(), n, GRAIN, run_##name, &step);                              \
+    }
 
-void kernel_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
-                const struct sgd_args *args)
-{
-    struct sgd_job job = {param, momentum_buffer, grad, args};
-    cpu_parallel(kernels_threads(), n, GRAIN, run_sgd, &job);
-}
-
-struct adam_job {
-    float *param, *average, *square_average;
-    const float *grad;
-    const struct adam_args *args;
-};
-
-static void run_adam(const void *argument, size_t begin, size_t end)
-{
-    const struct adam_job *job = argument;
-    cpu_loops_get()->adam(end - begin, job->param + begin, job->grad + begin, job->average + begin,
-                          job->square_average + begin, job->args);
-}
-
-void kernel_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
-                 const struct adam_args *args)
-{
-    struct adam_job job = {param, average, square_average, grad, args};
-    cpu_parallel(kernels_threads(), n, GRAIN, run_adam, &job);
-}
-
-struct lion_job {
-    float *param, *average;
-    const float *grad;
-    const struct lion_args *args;
-};
-
-static void run_lion(const void *argument, size_t begin, size_t end)
-{
-    const struct lion_job *job = argument;
-    cpu_loops_get()->lion(end - begin, job->param + begin, job->grad + begin, job->average + begin,
-                          job->args);
-}
-
-void kernel_lion(size_t n, float *param, const float *grad, float *average,
-                 const struct lion_args *args)
-{
-    struct lion_job job = {param, average, grad, args};
-    cpu_parallel(kernels_threads(), n, GRAIN, run_lion, &job);
-}
-
-struct adagrad_job {
-    float *param, *sum;
-    const float *grad;
-    const struct adagrad_args *args;
-};
-
-static void run_adagrad(const void *argument, size_t begin, size_t end)
-{
-    const struct adagrad_job *job = argument;
-    cpu_loops_get()->adagrad(end - begin, job->param + begin, job->grad + begin, job->sum + begin,
-                             job->args);
-}
-
-void kernel_adagrad(size_t n, float *param, const float *grad, float *sum,
-                    const struct adagrad_args *args)
-{
-    struct adagrad_job job = {param, sum, grad, args};
-    cpu_parallel(kernels_threads(), n, GRAIN, run_adagrad, &job);
-}
+OPTIMIZER_OF_TWO_SLOTS(adadelta)
+OPTIMIZER_OF_ONE_SLOT(sgd)
+OPTIMIZER_OF_TWO_SLOTS(adam)
+OPTIMIZER_OF_ONE_SLOT(lion)
+OPTIMIZER_OF_ONE_SLOT(adagrad)
 
 double kernel_sum_squares(size_t n, const float *values)
 {

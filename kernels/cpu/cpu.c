@@ -6,89 +6,53 @@
 
 #include "kernels/kernels.h"
 
-static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
-    [OP_CONV2D] = cpu_prepare_conv,
-    [OP_CONV2D_BACKWARD_DATA] = cpu_prepare_conv,
-    [OP_CONV2D_BACKWARD_WEIGHTS] = cpu_prepare_conv,
-    [OP_LINEAR] = cpu_prepare_linear,
-    [OP_LINEAR_BACKWARD_DATA] = cpu_prepare_linear,
-    [OP_LINEAR_BACKWARD_WEIGHTS] = cpu_prepare_linear,
-    [OP_RELU] = cpu_prepare_element,
-    [OP_RELU_BACKWARD] = cpu_prepare_element,
-    [OP_MAX_POOL2D] = cpu_prepare_pool,
-    [OP_MAX_POOL2D_BACKWARD] = cpu_prepare_pool,
-    [OP_DROPOUT] = cpu_prepare_dropout,
-    [OP_DROPOUT_BACKWARD] = cpu_prepare_dropout,
-    [OP_RESHAPE] = cpu_prepare_reshape,
-    [OP_ADD] = cpu_prepare_element,
-    [OP_LOG_SOFTMAX] = cpu_prepare_loss,
-    [OP_LOG_SOFTMAX_BACKWARD] = cpu_prepare_loss,
-    [OP_NLL_LOSS] = cpu_prepare_loss,
-    [OP_NLL_LOSS_BACKWARD] = cpu_prepare_loss,
-    [OP_CROSS_ENTROPY] = cpu_prepare_loss,
-    [OP_CROSS_ENTROPY_BACKWARD] = cpu_prepare_loss,
-    [OP_AVG_POOL2D] = cpu_prepare_avg_pool,
-    [OP_AVG_POOL2D_BACKWARD] = cpu_prepare_avg_pool,
-    [OP_GROUP_NORM] = cpu_prepare_group_norm,
-    [OP_GROUP_NORM_BACKWARD] = cpu_prepare_group_norm,
-    [OP_BATCH_NORM] = cpu_prepare_batch_norm,
-    [OP_BATCH_NORM_BACKWARD] = cpu_prepare_batch_norm,
-    [OP_BATCH_NORM_RUNNING] = cpu_prepare_batch_norm,
-    [OP_BATCH_MOMENTS] = cpu_prepare_batch_norm,
-    [OP_BATCH_NORM_SUMS] = cpu_prepare_batch_norm,
-    [OP_TRANSPOSE] = cpu_prepare_shape,
-    [OP_SLICE] = cpu_prepare_slice,
-    [OP_SLICE_BACKWARD] = cpu_prepare_slice,
-    [OP_CONCAT] = cpu_prepare_shape,
-    [OP_MEAN] = cpu_prepare_shape,
-    [OP_MEAN_BACKWARD] = cpu_prepare_shape,
-    [OP_CONTRASTIVE_LOSS] = cpu_prepare_contrast,
-    [OP_CONTRASTIVE_LOSS_BACKWARD] = cpu_prepare_contrast,
-    [OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = cpu_prepare_contrast,
-    [OP_TALLY] = cpu_prepare_tally,
-    [OP_ELEMENT_LOSS] = cpu_prepare_element_loss,
-    [OP_ELEMENT_LOSS_BACKWARD] = cpu_prepare_element_loss,
-    [OP_COUNT_CORRECT] = cpu_prepare_loss,
-    [OP_CAST] = cpu_prepare_cast,
-    [OP_ROPE] = cpu_prepare_rope,
-    [OP_ROPE_BACKWARD] = cpu_prepare_rope,
-    [OP_ATTENTION] = cpu_prepare_attention,
-    [OP_ATTENTION_BACKWARD] = cpu_prepare_attention,
-    [OP_SUM_LEADING] = cpu_prepare_sum_leading,
-    [OP_MUL] = cpu_prepare_element,
-    [OP_GELU] = cpu_prepare_element,
-    [OP_GELU_BACKWARD] = cpu_prepare_element,
-    [OP_TANH] = cpu_prepare_element,
-    [OP_TANH_BACKWARD] = cpu_prepare_element,
-    [OP_SILU] = cpu_prepare_element,
-    [OP_SILU_BACKWARD] = cpu_prepare_element,
-    [OP_SILU_MUL] = cpu_prepare_element,
-    [OP_SILU_MUL_BACKWARD] = cpu_prepare_element,
-    [OP_GELU_MUL] = cpu_prepare_element,
-    [OP_GELU_MUL_BACKWARD] = cpu_prepare_element,
-    [OP_SOFTMAX] = cpu_prepare_softmax,
-    [OP_SOFTMAX_BACKWARD] = cpu_prepare_softmax,
-    [OP_EMBEDDING] = cpu_prepare_embedding,
-    [OP_EMBEDDING_BACKWARD] = cpu_prepare_embedding,
-    [OP_LAYER_NORM] = cpu_prepare_norm,
-    [OP_LAYER_NORM_BACKWARD] = cpu_prepare_norm,
-    [OP_RMS_NORM] = cpu_prepare_norm,
-    [OP_RMS_NORM_BACKWARD] = cpu_prepare_norm,
-    [OP_LINEAR_CROSS_ENTROPY] = cpu_prepare_head,
-    [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = cpu_prepare_head,
-    [OP_SCALE] = cpu_prepare_element,
-    [OP_RECIPROCAL] = cpu_prepare_element,
-    [OP_DIV] = cpu_prepare_element,
-    [OP_DIV_BACKWARD] = cpu_prepare_element,
-    [OP_SIGMOID] = cpu_prepare_element,
-    [OP_SIGMOID_BACKWARD] = cpu_prepare_element,
-    [OP_SQUARED_RELU] = cpu_prepare_element,
-    [OP_SQUARED_RELU_BACKWARD] = cpu_prepare_element,
+/* Where an op runs on bf16 itself rather than on f32 copies. */
+enum bf16_support {
+    BF16_NOWHERE,
+    BF16_NATIVE, /* on processors with such instructions */
+    BF16_EVERYWHERE,
+};
+
+/* Kinds keep their places in the enum (plans are hashed with them), and so do these ranges. */
+static const struct {
+    cpu_prepare_function *prepare;
+    enum bf16_support bf16;
+} ops[OP_KIND_COUNT] = {
+    [OP_CONV2D... OP_CONV2D_BACKWARD_WEIGHTS] = {cpu_prepare_conv, BF16_NATIVE},
+    [OP_LINEAR... OP_LINEAR_BACKWARD_WEIGHTS] = {cpu_prepare_linear, BF16_NATIVE},
+    [OP_RELU... OP_RELU_BACKWARD] = {cpu_prepare_element, BF16_NOWHERE},
+    [OP_MAX_POOL2D... OP_MAX_POOL2D_BACKWARD] = {cpu_prepare_pool, BF16_NOWHERE},
+    [OP_DROPOUT... OP_DROPOUT_BACKWARD] = {cpu_prepare_dropout, BF16_NOWHERE},
+    [OP_RESHAPE] = {cpu_prepare_reshape, BF16_NOWHERE},
+    [OP_ADD] = {cpu_prepare_element, BF16_EVERYWHERE},
+    [OP_LOG_SOFTMAX... OP_COUNT_CORRECT] = {cpu_prepare_loss, BF16_NOWHERE},
+    [OP_CAST] = {cpu_prepare_cast, BF16_NOWHERE},
+    [OP_SUM_LEADING] = {cpu_prepare_sum_leading, BF16_EVERYWHERE},
+    [OP_MUL... OP_SILU_MUL_BACKWARD] = {cpu_prepare_element, BF16_EVERYWHERE},
+    [OP_SOFTMAX... OP_SOFTMAX_BACKWARD] = {cpu_prepare_softmax, BF16_NOWHERE},
+    [OP_EMBEDDING... OP_EMBEDDING_BACKWARD] = {cpu_prepare_embedding, BF16_EVERYWHERE},
+    [OP_LAYER_NORM... OP_RMS_NORM_BACKWARD] = {cpu_prepare_norm, BF16_EVERYWHERE},
+    [OP_ROPE... OP_ROPE_BACKWARD] = {cpu_prepare_rope, BF16_NOWHERE},
+    [OP_ATTENTION... OP_ATTENTION_BACKWARD] = {cpu_prepare_attention, BF16_EVERYWHERE},
+    [OP_LINEAR_CROSS_ENTROPY... OP_LINEAR_CROSS_ENTROPY_BACKWARD] = {cpu_prepare_head, BF16_NATIVE},
+    [OP_TANH... OP_SQUARED_RELU_BACKWARD] = {cpu_prepare_element, BF16_EVERYWHERE},
+    [OP_ELEMENT_LOSS... OP_ELEMENT_LOSS_BACKWARD] = {cpu_prepare_element_loss, BF16_NOWHERE},
+    [OP_TRANSPOSE] = {cpu_prepare_shape, BF16_EVERYWHERE},
+    [OP_SLICE... OP_SLICE_BACKWARD] = {cpu_prepare_slice, BF16_EVERYWHERE},
+    [OP_CONCAT] = {cpu_prepare_shape, BF16_EVERYWHERE},
+    [OP_MEAN... OP_MEAN_BACKWARD] = {cpu_prepare_shape, BF16_NOWHERE},
+    [OP_GELU_MUL... OP_GELU_MUL_BACKWARD] = {cpu_prepare_element, BF16_EVERYWHERE},
+    [OP_AVG_POOL2D... OP_AVG_POOL2D_BACKWARD] = {cpu_prepare_avg_pool, BF16_NOWHERE},
+    [OP_GROUP_NORM... OP_GROUP_NORM_BACKWARD] = {cpu_prepare_group_norm, BF16_NOWHERE},
+    [OP_TALLY] = {cpu_prepare_tally, BF16_NOWHERE},
+    [OP_BATCH_NORM... OP_BATCH_NORM_SUMS] = {cpu_prepare_batch_norm, BF16_NOWHERE},
+    [OP_CONTRASTIVE_LOSS...
+        OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS] = {cpu_prepare_contrast, BF16_NOWHERE},
 };
 
 status_t cpu_prepare(struct kernel *kernel)
 {
-    cpu_prepare_function *prepare = functions[kernel->desc.kind];
+    cpu_prepare_function *prepare = ops[kernel->desc.kind].prepare;
     return prepare == NULL ? reference_prepare(kernel) : prepare(kernel);
 }
 
@@ -107,50 +71,13 @@ bool kernels_have_bf16(void)
 
 bool cpu_runs_bf16(const struct op_desc *desc)
 {
-    switch (desc->kind) {
-    case OP_CONV2D:
-    case OP_CONV2D_BACKWARD_DATA: return kernels_have_bf16() && cpu_is_plain(&desc->inputs[1]);
-    case OP_CONV2D_BACKWARD_WEIGHTS: return kernels_have_bf16() && cpu_is_plain(&desc->outputs[0]);
-    case OP_LINEAR:
-    case OP_LINEAR_BACKWARD_DATA:
-    case OP_LINEAR_BACKWARD_WEIGHTS:
-    case OP_LINEAR_CROSS_ENTROPY:
-    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return kernels_have_bf16();
-    case OP_TRANSPOSE:
-    case OP_SLICE:
-    case OP_SLICE_BACKWARD:
-    case OP_CONCAT:
-    case OP_ADD:
-    case OP_SUM_LEADING:
-    case OP_MUL:
-    case OP_GELU:
-    case OP_GELU_BACKWARD:
-    case OP_TANH:
-    case OP_TANH_BACKWARD:
-    case OP_SCALE:
-    case OP_RECIPROCAL:
-    case OP_DIV:
-    case OP_DIV_BACKWARD:
-    case OP_SIGMOID:
-    case OP_SIGMOID_BACKWARD:
-    case OP_SQUARED_RELU:
-    case OP_SQUARED_RELU_BACKWARD:
-    case OP_SILU:
-    case OP_SILU_BACKWARD:
-    case OP_SILU_MUL:
-    case OP_SILU_MUL_BACKWARD:
-    case OP_GELU_MUL:
-    case OP_GELU_MUL_BACKWARD:
-    case OP_EMBEDDING:
-    case OP_EMBEDDING_BACKWARD:
-    case OP_LAYER_NORM:
-    case OP_LAYER_NORM_BACKWARD:
-    case OP_RMS_NORM:
-    case OP_RMS_NORM_BACKWARD:
-    case OP_ATTENTION:
-    case OP_ATTENTION_BACKWARD: return true;
-    default: return false;
-    }
+    enum bf16_support support = ops[desc->kind].bf16;
+    if (support != BF16_NATIVE) return support == BF16_EVERYWHERE;
+    if (desc->kind == OP_CONV2D_BACKWARD_WEIGHTS && !cpu_is_plain(&desc->outputs[0])) return false;
+    if ((desc->kind == OP_CONV2D || desc->kind == OP_CONV2D_BACKWARD_DATA) &&
+        !cpu_is_plain(&desc->inputs[1]))
+        return false;
+    return kernels_have_bf16();
 }
 
 bool cpu_is_plain(const struct tensor_type *type)

@@ -8,7 +8,7 @@
  */
 
 /* `complement` is 1 - sigmoid(x), computed separately because the difference would lose digits. */
-LOOP_INLINE float loop_sigmoid(float x, float *complement)
+LOOP_INLINE float loop_logistic(float x, float *complement)
 {
     float e = loop_exp(-x), value = 1.0f / (1.0f + e);
     *complement = e * value;
@@ -18,12 +18,12 @@ LOOP_INLINE float loop_sigmoid(float x, float *complement)
 LOOP_INLINE float silu_value(float x)
 {
     float complement;
-    return x * loop_sigmoid(x, &complement);
+    return x * loop_logistic(x, &complement);
 }
 
 LOOP_INLINE float silu_slope(float x)
 {
-    float complement, s = loop_sigmoid(x, &complement);
+    float complement, s = loop_logistic(x, &complement);
     return __builtin_fmaf(x * s, complement, s);
 }
 
@@ -89,7 +89,7 @@ LOOP_INLINE float gelu_slope(float x)
 LOOP_INLINE float gelu_tanh_value(float x)
 {
     float unused, z = x * __builtin_fmaf(x * x, 0.0713548163f, 1.59576912f);
-    return x * loop_sigmoid(z, &unused);
+    return x * loop_logistic(z, &unused);
 }
 
 LOOP_INLINE float gelu_tanh_slope(float x)
@@ -98,7 +98,7 @@ LOOP_INLINE float gelu_tanh_slope(float x)
     limited = limited < -14.0f ? -14.0f : limited;
     float square = limited * limited, complement;
     float z = limited * __builtin_fmaf(square, 0.0713548163f, 1.59576912f);
-    float s = loop_sigmoid(z, &complement);
+    float s = loop_logistic(z, &complement);
     float dz = __builtin_fmaf(square, 0.214064449f, 1.59576912f);
     return __builtin_fmaf(limited * dz, s * complement, s);
 }
@@ -161,7 +161,7 @@ LOOP loop_silu_mul_backward(size_t n, float *dgate, float *dx, const float *dy, 
     if (!add_gate && !add_x) {
         SIMD for (size_t i = 0; i < n; i++)
         {
-            float complement, s = loop_sigmoid(gate[i], &complement);
+            float complement, s = loop_logistic(gate[i], &complement);
             float y = gate[i] * s, d = dy[i];
             dgate[i] = d * x[i] * __builtin_fmaf(y, complement, s);
             dx[i] = d * y;
@@ -219,10 +219,10 @@ LOOP loop_reciprocal(size_t n, float *y, const float *x, float factor, bool add)
 LOOP_INLINE float sigmoid_value(float x)
 {
     float complement;
-    return loop_sigmoid(x, &complement);
+    return loop_logistic(x, &complement);
 }
 
-LOOP loop_sigmoids(size_t n, float *y, const float *x, bool add)
+LOOP loop_sigmoid(size_t n, float *y, const float *x, bool add)
 {
     EACH(n, y, add, sigmoid_value(x[i]));
 }

@@ -33,104 +33,38 @@ double reference_gelu_slope(double x, bool approximate)
     return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) * (0.5 * root);
 }
 
-status_t reference_gelu(const struct kernel *kernel, const struct kernel_call *call)
-{
-    bool approximate = kernel->desc.attrs.gelu.tanh;
-    const float *x = call->inputs[0];
-    float *y = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &y[i], reference_gelu_value(x[i], approximate));
-    return NULL;
-}
+/* y = value, an expression of x[i]. */
+#define FUNCTION(name, value)                                                                      \
+    status_t reference_##name(const struct kernel *kernel, const struct kernel_call *call)         \
+    {                                                                                              \
+        const float *x = call->inputs[0];                                                          \
+        float *y = call->outputs[0];                                                               \
+        int64_t count = tensor_element_count(&kernel->desc.inputs[0]);                             \
+        for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], value);                \
+        return NULL;                                                                               \
+    }
 
-status_t reference_gelu_backward(const struct kernel *kernel, const struct kernel_call *call)
-{
-    bool approximate = kernel->desc.attrs.gelu.tanh;
-    const float *dy = call->inputs[0], *x = call->inputs[1];
-    float *dx = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &dx[i], dy[i] * reference_gelu_slope(x[i], approximate));
-    return NULL;
-}
+/* dx = value, an expression of dy[i] and of the other input: x[i] or y[i]. */
+#define GRADIENT(name, input, value)                                                               \
+    status_t reference_##name(const struct kernel *kernel, const struct kernel_call *call)         \
+    {                                                                                              \
+        const float *dy = call->inputs[0], *input = call->inputs[1];                               \
+        float *dx = call->outputs[0];                                                              \
+        int64_t count = tensor_element_count(&kernel->desc.inputs[0]);                             \
+        for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &dx[i], value);               \
+        return NULL;                                                                               \
+    }
 
-status_t reference_tanh(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *x = call->inputs[0];
-    float *y = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], tanh(x[i]));
-    return NULL;
-}
-
-status_t reference_tanh_backward(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *dy = call->inputs[0], *y = call->inputs[1];
-    float *dx = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &dx[i], dy[i] * (1 - (double)y[i] * y[i]));
-    return NULL;
-}
-
-status_t reference_sigmoid(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *x = call->inputs[0];
-    float *y = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], sigmoid(x[i]));
-    return NULL;
-}
-
-status_t reference_sigmoid_backward(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *dy = call->inputs[0], *y = call->inputs[1];
-    float *dx = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &dx[i], dy[i] * (y[i] * (1 - (double)y[i])));
-    return NULL;
-}
-
-status_t reference_squared_relu(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *x = call->inputs[0];
-    float *y = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &y[i], x[i] <= 0 ? 0 : (double)x[i] * x[i]);
-    return NULL;
-}
-
-status_t reference_squared_relu_backward(const struct kernel *kernel,
-                                         const struct kernel_call *call)
-{
-    const float *dy = call->inputs[0], *x = call->inputs[1];
-    float *dx = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &dx[i], x[i] <= 0 ? 0 : 2 * (double)x[i] * dy[i]);
-    return NULL;
-}
-
-status_t reference_silu(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *x = call->inputs[0];
-    float *y = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], x[i] * sigmoid(x[i]));
-    return NULL;
-}
-
-status_t reference_silu_backward(const struct kernel *kernel, const struct kernel_call *call)
-{
-    const float *dy = call->inputs[0], *x = call->inputs[1];
-    float *dx = call->outputs[0];
-    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &dx[i], dy[i] * silu_slope(x[i]));
-    return NULL;
-}
+FUNCTION(gelu, reference_gelu_value(x[i], kernel->desc.attrs.gelu.tanh))
+GRADIENT(gelu_backward, x, dy[i] * reference_gelu_slope(x[i], kernel->desc.attrs.gelu.tanh))
+FUNCTION(tanh, tanh(x[i]))
+GRADIENT(tanh_backward, y, dy[i] * (1 - (double)y[i] * y[i]))
+FUNCTION(sigmoid, sigmoid(x[i]))
+GRADIENT(sigmoid_backward, y, dy[i] * (y[i] * (1 - (double)y[i])))
+FUNCTION(squared_relu, x[i] <= 0 ? 0 : (double)x[i] * x[i])
+GRADIENT(squared_relu_backward, x, x[i] <= 0 ? 0 : 2 * (double)x[i] * dy[i])
+FUNCTION(silu, x[i] * sigmoid(x[i]))
+GRADIENT(silu_backward, x, dy[i] * silu_slope(x[i]))
 
 status_t reference_silu_mul(const struct kernel *kernel, const struct kernel_call *call)
 {
