@@ -2,7 +2,6 @@
 #include "chart.h"
 
 #include <math.h>
-#include <stdio.h>
 
 #include "html.h"
 

@@ -1,6 +1,5 @@
 /* checkpoint: takes a checkpoint now; checkpoints: lists them. */
 #include "base/clock.h"
-#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "lists.h"

@@ -1,11 +1,8 @@
 /* Text curves and bars; see curve.h. */
 #include "curve.h"
 
-#include <math.h>
-#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 

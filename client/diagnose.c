@@ -1,5 +1,4 @@
 /* diagnose: what every rank of a job does now, and which of them is to blame. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

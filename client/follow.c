@@ -1,12 +1,7 @@
 /* Following a job; see follow.h. */
 #include "follow.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "base/clock.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "curve.h"
 #include "exit.h"
 #include "print/json.h"

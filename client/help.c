@@ -1,5 +1,4 @@
 /* help and completion: print the tables of the command line. */
-#include <string.h>
 
 #include "client.h"
 #include "exit.h"

@@ -1,7 +1,6 @@
 /* history: the states of a job with their reasons and times. */
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "lists.h"

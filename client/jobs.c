@@ -1,8 +1,6 @@
 /* Calls for several jobs; see jobs.h. */
 #include "jobs.h"
 
-#include <string.h>
-
 #include "exit.h"
 #include "print/json.h"
 

@@ -1,5 +1,4 @@
 /* list: the jobs that match the filters, oldest first. */
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

@@ -1,9 +1,7 @@
 /* logs: the log lines of a job's ranks, and fsdpd's own about the job. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"

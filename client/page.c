@@ -1,7 +1,6 @@
 /* A job's page; see page.h. */
 #include "page.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

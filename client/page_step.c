@@ -1,6 +1,5 @@
 /* The timeline of one step on a page: as traced, or as the plan estimates it. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

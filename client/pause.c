@@ -1,6 +1,5 @@
 /* pause: takes checkpoints and frees the workers; resume: continues from there, or after a
  * failure. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,5 +1,4 @@
 /* plan: what a job would do, without queueing the job. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -7,7 +6,6 @@
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
-#include "report.h"
 
 static status_t set_dump(struct verb_options *options, const char *value)
 {

@@ -1,10 +1,6 @@
 /* Jobs, plans and units as text; see report.h. */
 #include "report.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,5 +1,4 @@
 /* submit: queues a job file; with --wait, follows the job to its end. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,5 +1,4 @@
 /* trace: records when every instruction of a job's next steps ran, as a file for Perfetto. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/text.h"

@@ -1,6 +1,5 @@
 /* watch: follows a job from its beginning to its end. */
 #include "client.h"
-#include "exit.h"
 #include "follow.h"
 
 int verb_watch(struct client *client)

@@ -3,11 +3,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
-#include "report.h"
 
 /* The options that set keys of the policy, in the order of `wrap_options`. */
 static const struct {

@@ -11,7 +11,6 @@
 #include "base/file.h"
 #include "base/host.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "rpc/peer.h"
 
 enum { ACTION_COUNT = 3, KIND_COUNT = 4 };

@@ -5,8 +5,6 @@
  */
 #include <string.h>
 
-#include <stdlib.h>
-
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"

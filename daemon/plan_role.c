@@ -7,7 +7,6 @@
 #include "plan_role.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

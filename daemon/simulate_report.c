@@ -2,7 +2,6 @@
 #include "simulate_report.h"
 
 #include <jansson.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

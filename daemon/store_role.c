@@ -2,7 +2,6 @@
 #include "store_role.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

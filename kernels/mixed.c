@@ -6,7 +6,6 @@
  * The inner kernel belongs to the outer one's state.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "kernels/cpu/loops.h"

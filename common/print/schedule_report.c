@@ -3,7 +3,6 @@
  * schedule: lines that come again and again, with the same times and other numbers, are printed
  * once. Pure functions; any thread.
  */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

@@ -1,7 +1,6 @@
 /* Plans for several numbers of workers; see worlds.h. No state. */
 #include "print/worlds.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -5,7 +5,6 @@
  */
 #include <grpc/slice.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/mem.h"
 #include "google/rpc/error_details.pb-c.h"

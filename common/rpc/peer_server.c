@@ -2,7 +2,6 @@
  * Per-peer servers: one gRPC server per identity; see internal.h. Also their settings, and the
  * limits on the connections of one peer. Everything runs on the loop's thread.
  */
-#include <errno.h>
 #include <grpc/grpc_posix.h>
 #include <grpc/grpc_security.h>
 #include <grpc/support/alloc.h>

@@ -5,7 +5,6 @@
  * up. Everything runs on the loop's thread.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
 #include "base/mem.h"

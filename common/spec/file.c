@@ -4,7 +4,6 @@
  * are read before the keys that depend on them.
  */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -9,7 +9,6 @@
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "proto/message.h"
 #include "spec/internal.h"
 #include "spec/queue.h"

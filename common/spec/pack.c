@@ -1,5 +1,4 @@
 /* A job file as a message that a daemon can read without the client's files; see spec.h. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"

@@ -9,7 +9,6 @@
 
 #include "base/mem.h"
 #include "spec/internal.h"
-#include "spec/time.h"
 
 #define LOWER "abcdefghijklmnopqrstuvwxyz"
 #define DIGITS "0123456789"

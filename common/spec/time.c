@@ -2,7 +2,6 @@
 #include "spec/time.h"
 
 #include <ctype.h>
-#include <stdlib.h>
 #include <time.h>
 
 #include "base/array.h"

@@ -1,9 +1,8 @@
 /* PEM files as texts; see x509.h. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "x509/internal.h"
+#include "x509/x509.h"
 
 enum { PEM_FILE_MAX = 1 << 20 };
 

@@ -4,7 +4,6 @@
  * always have the same information, and none waits for a rank that could not write.
  */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

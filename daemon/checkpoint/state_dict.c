@@ -5,7 +5,6 @@
  */
 #include "checkpoint/state_dict.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

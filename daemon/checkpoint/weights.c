@@ -5,7 +5,6 @@
 #include "checkpoint/weights.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>

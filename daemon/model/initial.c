@@ -1,5 +1,4 @@
 /* The key `init`: initial values by patterns of parameter names, instead of PyTorch's. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

@@ -10,7 +10,6 @@
 #include "model/layers_shape.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

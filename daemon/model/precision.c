@@ -11,7 +11,6 @@
  * parameter's place either way.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "model/graph_builder.h"

@@ -1,5 +1,4 @@
 /* The keys `tie` and `freeze`: which parameters share memory, and which are not trained. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -3,7 +3,6 @@
  * over them.
  */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

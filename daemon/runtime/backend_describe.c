@@ -1,6 +1,5 @@
 /* What a device is, with the libraries that compute on it; see backend.h. */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/buf.h"
 #include "base/host.h"

@@ -3,7 +3,6 @@
  * libkernels, the fast library first and the reference for ops that it refuses. Its lanes are
  * threads (lane_cpu.c).
  */
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>

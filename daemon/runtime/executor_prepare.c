@@ -2,8 +2,6 @@
  * Preparation of an executor before its first step: parts of the group, the plan's arenas, lanes,
  * one event per instruction that another lane waits for, and every instruction's addresses.
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/array.h"
 #include "base/buf.h"

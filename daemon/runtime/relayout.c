@@ -6,7 +6,6 @@
  */
 #include "runtime/relayout.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,6 +1,5 @@
 /* Before the first step: checks that all ranks are about to run the same job; see run_state.h. */
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

@@ -1,8 +1,6 @@
 /* Directories of images; see image_files.h. */
 #include "train/image_files.h"
 
-#include <stdlib.h>
-
 #include "base/file.h"
 #include "train/cifar.h"
 #include "train/idx.h"

@@ -1,8 +1,6 @@
 /* Transforms of images; see image_transform.h. */
 #include "train/image_transform.h"
 
-#include <stddef.h>
-
 /* A step of splitmix64 (Steele, Lea and Flood, 2014). */
 static uint64_t next_random(uint64_t *state)
 {

@@ -2,7 +2,6 @@
 #include "train/megatron.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -2,7 +2,6 @@
 #include "train/protect.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/host.h"

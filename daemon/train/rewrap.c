@@ -7,7 +7,6 @@
 #include "train/rewrap.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -2,7 +2,6 @@
 #include "train/token_data.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -9,7 +9,6 @@
 #include "train/twister.h"
 
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

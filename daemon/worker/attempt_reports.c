@@ -1,7 +1,5 @@
 /* The reports of an attempt to the coordinator, and its log; see attempt_internal.h. */
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"

@@ -2,8 +2,6 @@
  * the settings as overrides, so that they are checked as a user's. */
 #include "worker/chosen.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 
 /* Borrows from `spec` and `text`. */

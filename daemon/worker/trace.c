@@ -1,8 +1,6 @@
 /* Trace orders; see trace.h. */
 #include "worker/trace.h"
 
-#include <stdlib.h>
-
 #include "base/mem.h"
 #include "ops/op.h"
 #include "proto/message.h"

@@ -12,7 +12,6 @@
  */
 #include "kernels/attention.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

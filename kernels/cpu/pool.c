@@ -3,7 +3,6 @@
  * holds the pixels of one output row whose windows do not touch the padding. The backward pass
  * writes each element once if windows do not overlap; otherwise it clears and adds.
  */
-#include <math.h>
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"

@@ -6,7 +6,6 @@
  */
 #include "coordinator/api/api.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

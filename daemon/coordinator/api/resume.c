@@ -1,16 +1,12 @@
 /* ResumeJob; see handlers.h. A call with other settings waits for their plan first. */
 #include "coordinator/api/handlers.h"
 
-#include <string.h>
-
 #include "base/clock.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
-#include "coordinator/scheduler/queue.h"
 #include "coordinator/workers/planner.h"
-#include "spec/queue.h"
 #include "spec/spec.h"
 
 /* The job to resume: `job` if it is PAUSED, `stored` if it FAILED. */

@@ -12,7 +12,6 @@
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/job_log.h"
-#include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/verdict.h"
 
 /*

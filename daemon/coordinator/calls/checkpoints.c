@@ -6,7 +6,6 @@
 
 #include <stdlib.h>
 
-#include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"

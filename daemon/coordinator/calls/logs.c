@@ -4,10 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-#include "base/clock.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/jobs/job_log.h"

@@ -6,8 +6,6 @@
  */
 #include "coordinator/calls/watch.h"
 
-#include <limits.h>
-
 #include "coordinator/calls/job_call.h"
 
 enum { WATCH_QUEUE = 64 }; /* messages handed to gRPC ahead of the reader */

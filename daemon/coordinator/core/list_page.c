@@ -1,7 +1,6 @@
 /* Pages of lists; see list_page.h. A token is "<number>:<text>". */
 #include "coordinator/core/list_page.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"

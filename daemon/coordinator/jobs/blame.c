@@ -6,7 +6,6 @@
  */
 #include "coordinator/jobs/blame.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"

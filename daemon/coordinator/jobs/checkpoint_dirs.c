@@ -3,11 +3,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include "base/beneath.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
 #include "base/unfinished.h"

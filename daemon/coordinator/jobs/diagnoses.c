@@ -2,7 +2,6 @@
 #include "coordinator/jobs/diagnoses.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/clock.h"
 #include "base/log.h"

@@ -1,8 +1,6 @@
 /* Writing the logs of jobs; see job_log.h. */
 #include "coordinator/jobs/job_log.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"

@@ -5,8 +5,6 @@
  */
 #include "coordinator/jobs/job_record.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"

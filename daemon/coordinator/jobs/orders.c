@@ -1,8 +1,6 @@
 /* Orders to the ranks of an attempt; see orders.h. */
 #include "coordinator/jobs/orders.h"
 
-#include <stdlib.h>
-
 #include "base/log.h"
 #include "base/mem.h"
 

@@ -2,7 +2,6 @@
 #include "coordinator/jobs/retry.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"

@@ -4,7 +4,6 @@
  */
 #include "coordinator/jobs/verdict.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/log.h"

@@ -1,7 +1,6 @@
 /* How jobs enter the coordinator; see admission.h. */
 #include "coordinator/scheduler/admission.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

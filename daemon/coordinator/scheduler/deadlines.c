@@ -1,8 +1,6 @@
 /* Deadlines; see deadlines.h. */
 #include "coordinator/scheduler/deadlines.h"
 
-#include <stdlib.h>
-
 #include "base/clock.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"

@@ -5,8 +5,6 @@
  */
 #include "coordinator/scheduler/room.h"
 
-#include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"

@@ -1,8 +1,6 @@
 /* The steps of the store's schema; see migrations.h. */
 #include "coordinator/store/migrations.h"
 
-#include <stdlib.h>
-
 #include "base/array.h"
 #include "base/mem.h"
 #include "config.h"

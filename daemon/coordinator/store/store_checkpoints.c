@@ -1,6 +1,5 @@
 /* The store's checkpoints of jobs, and the jobs' retry counts; see store.h. Calls are rare, so
  * their statements are prepared when used. */
-#include <stdlib.h>
 
 #include "coordinator/store/store_internal.h"
 

@@ -1,5 +1,4 @@
 /* The store's events of jobs; see store.h. */
-#include <stdlib.h>
 
 #include "coordinator/store/store_internal.h"
 

@@ -5,8 +5,6 @@
  * first that the log is on the disk, then that neither file is complete alone, then that store.db
  * is.
  */
-#include <errno.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"

@@ -1,5 +1,4 @@
 /* Drained workers, and how jobs leave the store; see store.h. */
-#include <stdlib.h>
 
 #include "base/array.h"
 #include "base/mem.h"

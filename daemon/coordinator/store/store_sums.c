@@ -3,12 +3,10 @@
  * changed within one, so each row has a CRC-32 of its values, which every read compares. A job has
  * two: one of the values that stay as submitted, and one of those that change with every report.
  */
-#include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
 
 #include "base/buf.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/store/migrations.h"
 #include "coordinator/store/store_internal.h"

@@ -1,7 +1,6 @@
 /* Processes of a previous coordinator; see adopted.h. */
 #include "coordinator/workers/adopted.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

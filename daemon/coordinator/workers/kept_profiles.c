@@ -6,8 +6,6 @@
 #include "coordinator/workers/kept_profiles.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

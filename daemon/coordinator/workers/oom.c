@@ -1,7 +1,6 @@
 /* The kernel's counters of OOM kills; see oom.h. */
 #include "coordinator/workers/oom.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
