@@ -63,10 +63,7 @@ static void hello(struct coordinator *c, struct rpc_call *call,
     Fsdpd__V1__Welcome welcome = FSDPD__V1__WELCOME__INIT;
     welcome.heartbeat_ms = (uint32_t)c->options.limits.heartbeat_ms;
     welcome.silence_ms = (uint32_t)c->options.limits.silence_ms;
-    Fsdpd__V1__CoordinatorMessage answer = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    answer.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME;
-    answer.welcome = &welcome;
-    rpc_call_send(call, &answer.base);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME, &welcome);
     rpc_call_read(call);
     planner_worker_attached(c);
 }

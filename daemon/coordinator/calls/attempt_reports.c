@@ -192,10 +192,7 @@ void attempt_answer_heartbeat(struct worker *worker)
         ack.attempt = job->message->attempt;
         ack.report = rank->report;
     }
-    Fsdpd__V1__CoordinatorMessage answer = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    answer.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK;
-    answer.ack = &ack;
-    worker_send(worker, &answer);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK, &ack);
 }
 
 /* An elastic job that has caught up may grow. */
@@ -256,8 +253,5 @@ void attempt_acknowledge(struct job *job)
     ack.job = job->message->id;
     ack.attempt = job->message->attempt;
     ack.report = job->attempt->report_kept;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK;
-    message.ack = &ack;
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK, &ack);
 }

@@ -23,10 +23,7 @@ static void order_end(struct job *job, const char *why)
     coordinator_tick_soon(job->c);
     Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
     cancel.message = (char *)why;
-    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
-    order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
-    order.cancel = &cancel;
-    orders_give(job, &order);
+    orders_give(job, FSDPD__V1__ORDER__ORDER_CANCEL, &cancel);
 }
 
 void attempt_end_by(struct job *job)
@@ -97,10 +94,7 @@ void attempt_order_pull(struct job *job, uint64_t pull)
 {
     Fsdpd__V1__PullOrder body = FSDPD__V1__PULL_ORDER__INIT;
     body.pull = pull;
-    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
-    order.order_case = FSDPD__V1__ORDER__ORDER_PULL;
-    order.pull = &body;
-    orders_give(job, &order);
+    orders_give(job, FSDPD__V1__ORDER__ORDER_PULL, &body);
 }
 
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
@@ -108,10 +102,7 @@ void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
     Fsdpd__V1__TraceOrder body = FSDPD__V1__TRACE_ORDER__INIT;
     body.trace = trace;
     body.steps = steps;
-    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
-    order.order_case = FSDPD__V1__ORDER__ORDER_TRACE;
-    order.trace = &body;
-    orders_give(job, &order);
+    orders_give(job, FSDPD__V1__ORDER__ORDER_TRACE, &body);
 }
 
 void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
@@ -121,10 +112,7 @@ void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
     body.pause = pause;
     char *none = body.memory;
     if (pause && job->attempt->stop.vacating) handover_begin(job, &body);
-    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
-    order.order_case = FSDPD__V1__ORDER__ORDER_CHECKPOINT;
-    order.checkpoint = &body;
-    orders_give(job, &order);
+    orders_give(job, FSDPD__V1__ORDER__ORDER_CHECKPOINT, &body);
     if (body.memory != none) free(body.memory);
     free(body.leaving);
 }
@@ -134,10 +122,7 @@ uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap)
     Fsdpd__V1__SetWrapOrder body = FSDPD__V1__SET_WRAP_ORDER__INIT;
     body.change = ++job->c->last_number;
     body.wrap = (Fsdpd__V1__WrapSpec *)wrap;
-    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
-    order.order_case = FSDPD__V1__ORDER__ORDER_WRAP;
-    order.wrap = &body;
-    orders_give(job, &order);
+    orders_give(job, FSDPD__V1__ORDER__ORDER_WRAP, &body);
     return body.change;
 }
 
@@ -146,8 +131,5 @@ void attempt_send_order(struct job *job, struct rank *rank, const Fsdpd__V1__Ord
     Fsdpd__V1__Order view = *kept, *order = &view;
     order->job = job->message->id;
     order->attempt = job->message->attempt;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER;
-    message.order = order;
-    worker_send(rank->worker, &message);
+    worker_send(rank->worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER, order);
 }

@@ -69,10 +69,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.sharers = count_sharers(job, rank, worker_shares_memory);
     assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
     if (spec.fsdp->tune) add_tune(job->message->plan, &assignment);
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
-    message.assignment = &assignment;
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT, &assignment);
     free(assignment.tune);
 }
 

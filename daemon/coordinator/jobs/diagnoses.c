@@ -31,11 +31,10 @@ void diagnoses_ask(struct job *job, bool stacks)
     order.job = job->message->id;
     order.attempt = job->message->attempt;
     order.stacks = stacks;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS;
-    message.diagnosis = &order;
     for (int r = 0; r < attempt->world; r++)
-        if (attempt->ranks[r].worker != NULL) worker_send(attempt->ranks[r].worker, &message);
+        if (attempt->ranks[r].worker != NULL)
+            worker_send(attempt->ranks[r].worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS,
+                        &order);
     coordinator_tick_soon(job->c);
 }
 

@@ -354,15 +354,21 @@ static void thin_metrics(struct job *job)
                    status_wrap(status, "thinning the metrics of job %s", job->message->id));
 }
 
+static void record(struct job *job, Fsdpd__V1__JobEvent__EventCase kind, const void *body,
+                   bool durable)
+{
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.event_case = kind;
+    event.metrics = (Fsdpd__V1__Metrics *)body; /* the place of every kind's body */
+    job_record(job, &event, durable);
+}
+
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
 {
     merge_metrics(job->message, metrics);
     job_totals_add(&job->totals, job->message, metrics);
     if (metrics->step > job->message->step) job->message->step = metrics->step;
-    job_event event = FSDPD__V1__JOB_EVENT__INIT;
-    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
-    event.metrics = (Fsdpd__V1__Metrics *)metrics;
-    job_record(job, &event, false);
+    record(job, FSDPD__V1__JOB_EVENT__EVENT_METRICS, metrics, false);
     job->metrics_events++;
     thin_metrics(job);
 }
@@ -387,10 +393,7 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
         report.test_scores = epoch->scores;
     }
     merge_metrics(job->message, &report);
-    job_event event = FSDPD__V1__JOB_EVENT__INIT;
-    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
-    event.epoch = (Fsdpd__V1__EpochEnd *)epoch;
-    job_record(job, &event, true);
+    record(job, FSDPD__V1__JOB_EVENT__EVENT_EPOCH, epoch, true);
 }
 
 void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation)
@@ -402,10 +405,7 @@ void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation
     report.val_step = validation->step;
     report.val_scores = validation->scores;
     merge_metrics(job->message, &report);
-    job_event event = FSDPD__V1__JOB_EVENT__INIT;
-    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_VALIDATION;
-    event.validation = (Fsdpd__V1__Validation *)validation;
-    job_record(job, &event, true);
+    record(job, FSDPD__V1__JOB_EVENT__EVENT_VALIDATION, validation, true);
 }
 
 void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report)
@@ -421,10 +421,7 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     body.message = report->message;
     body.n_removed_steps = report->n_removed_steps;
     body.removed_steps = report->removed_steps;
-    job_event event = FSDPD__V1__JOB_EVENT__INIT;
-    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT;
-    event.checkpoint = &body;
-    job_record(job, &event, true);
+    record(job, FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT, &body, true);
 }
 
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
@@ -449,10 +446,7 @@ void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd_
     change.n_trials = report->n_trials;
     change.trials = report->trials;
     change.stopped = report->stopped;
-    job_event event = FSDPD__V1__JOB_EVENT__INIT;
-    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_WRAP;
-    event.wrap = &change;
-    job_record(job, &event, true);
+    record(job, FSDPD__V1__JOB_EVENT__EVENT_WRAP, &change, true);
 }
 
 void jobs_free_all(struct coordinator *c)

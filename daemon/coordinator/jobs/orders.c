@@ -42,10 +42,13 @@ static void give(struct job *job, Fsdpd__V1__Order *order)
     for (int r = 0; r < attempt->world; r++) send_to(job, &attempt->ranks[r], order);
 }
 
-void orders_give(struct job *job, Fsdpd__V1__Order *order)
+void orders_give(struct job *job, Fsdpd__V1__Order__OrderCase kind, const void *body)
 {
     struct order_log *log = &job->attempt->orders;
-    Fsdpd__V1__Order *copy = message_copy(order);
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = kind;
+    order.cancel = (Fsdpd__V1__CancelOrder *)body; /* the place of every kind's body */
+    Fsdpd__V1__Order *copy = message_copy(&order);
     if (is_complete(job)) {
         give(job, copy);
         return;

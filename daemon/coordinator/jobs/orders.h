@@ -9,8 +9,9 @@
 
 #include "coordinator/jobs/attempt.h"
 
-/* Sends an order to all ranks of the attempt, now or when all are attached. Copies it. */
-void orders_give(struct job *job, Fsdpd__V1__Order *order);
+/* Sends an order of that kind to all ranks of the attempt, now or when all are attached. Copies its
+ * body. */
+void orders_give(struct job *job, Fsdpd__V1__Order__OrderCase kind, const void *body);
 
 /* The rank's worker has reported which orders it has: sends the others what they lack, and this
  * rank what it lacks. */

@@ -76,15 +76,12 @@ static void start(const struct calibrated_group *group, int64_t now)
     order.device = worker->device;
     order.workers = consecutive ? (uint32_t)group->count : 1;
     order.seconds = milliseconds / 1000.0;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION;
-    message.calibration = &order;
     worker->calibrates = group->count;
     worker->calibration_stopped = false;
     worker->calibrates_until = now + milliseconds + REPORT_MS;
     log_event(LOG_INFO, "calibration_started", "worker=%s workers=%d seconds=%g", worker->id,
               group->count, order.seconds);
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION, &order);
 }
 
 static bool is_due(const struct worker *worker, int64_t now)
@@ -114,12 +111,9 @@ static void stop(struct worker *worker, int64_t now)
 {
     Fsdpd__V1__CalibrationOrder order = FSDPD__V1__CALIBRATION_ORDER__INIT;
     order.stop = true;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION;
-    message.calibration = &order;
     worker->calibration_stopped = true;
     worker->calibrates_until = now + STOP_MS;
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION, &order);
 }
 
 bool calibration_stop(struct coordinator *c)

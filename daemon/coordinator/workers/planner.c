@@ -119,10 +119,7 @@ static void send_order(struct plan_request *request)
     order.sharers = sharers < request->spec->workers ? sharers : request->spec->workers;
     order.host_workers = (uint32_t)worker_host_workers(worker);
     order.profile = (char *)calibration_profile(worker);
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN;
-    message.plan = &order;
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN, &order);
 }
 
 /* Why no worker could be asked. */

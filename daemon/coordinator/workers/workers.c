@@ -218,15 +218,16 @@ void worker_leaves(struct worker *worker)
 void worker_drain(struct worker *worker)
 {
     Fsdpd__V1__Drain drain = FSDPD__V1__DRAIN__INIT;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN;
-    message.drain = &drain;
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN, &drain);
 }
 
-void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage *message)
+void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage__MessageCase kind,
+                 const void *body)
 {
-    rpc_call_send(worker->link, &message->base);
+    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    message.message_case = kind;
+    message.ack = (Fsdpd__V1__Ack *)body; /* the place of every kind's body */
+    rpc_call_send(worker->link, &message.base);
 }
 
 void worker_release(struct worker *worker, const char *job, uint32_t attempt)
@@ -234,10 +235,7 @@ void worker_release(struct worker *worker, const char *job, uint32_t attempt)
     Fsdpd__V1__Release release = FSDPD__V1__RELEASE__INIT;
     release.job = (char *)job;
     release.attempt = attempt;
-    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_RELEASE;
-    message.release = &release;
-    worker_send(worker, &message);
+    worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_RELEASE, &release);
 }
 
 void worker_stop_by(struct worker *worker, int milliseconds)

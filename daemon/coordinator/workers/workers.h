@@ -73,7 +73,10 @@ void worker_leaves(struct worker *worker);
 
 /* Asks the worker to leave. */
 void worker_drain(struct worker *worker);
-void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage *message);
+
+/* Sends the message of that kind. */
+void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage__MessageCase kind,
+                 const void *body);
 
 /* Allows the worker to discard everything it keeps for the attempt. */
 void worker_release(struct worker *worker, const char *job, uint32_t attempt);
