@@ -25,8 +25,9 @@ int verb_checkpoint(struct client *client)
     return EXIT_DONE;
 }
 
-static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width, struct buf *out)
+static void add_table(const ProtobufCMessage *response, const struct view *view, struct buf *out)
 {
+    const Fsdpd__V1__ListCheckpointsResponse *list = (const void *)response;
     static const struct table_column columns[] = {
         {.title = "STEP", .right = true},  {.title = "TAKEN"}, {.title = "SIZE", .right = true},
         {.title = "WORLD", .right = true}, {.title = "PATH"},
@@ -41,24 +42,13 @@ static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width,
         table_addf(&table, "%u", checkpoint->world);
         table_add(&table, checkpoint->path);
     }
-    table_print(&table, width, 0, out);
+    table_print(&table, view->width, 0, out);
 }
 
 int verb_checkpoints(struct client *client)
 {
     Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
-    ProtobufCMessage *response;
-    int code;
     request.id = (char *)client->options.arguments[0];
-    if (!lists_call(client, &control_list_checkpoints, &request.base, LIST_FROM_NEWEST, &response,
-                    &code))
-        return code;
-    const Fsdpd__V1__ListCheckpointsResponse *list = (const void *)response;
-    struct buf text = {0};
-    if (client->options.format == FORMAT_JSON)
-        json_add_list(&text, list->checkpoints, list->n_checkpoints);
-    else add_table(list, client_view(client).width, &text);
-    output_print(&text);
-    protobuf_c_message_free_unpacked(response, NULL);
-    return EXIT_DONE;
+    return lists_print(client, &control_list_checkpoints, &request.base, LIST_FROM_NEWEST,
+                       add_table);
 }

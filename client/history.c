@@ -1,10 +1,7 @@
 /* history: the states of a job with their reasons and times. */
 #include "base/array.h"
 #include "base/clock.h"
-#include "client.h"
-#include "exit.h"
 #include "lists.h"
-#include "print/json.h"
 #include "proto/message.h"
 #include "report.h"
 
@@ -40,24 +37,14 @@ void report_history(const Fsdpd__V1__GetHistoryResponse *history, const struct v
     table_print(&table, view->width, 0, out);
 }
 
+static void report(const ProtobufCMessage *response, const struct view *view, struct buf *out)
+{
+    report_history((const void *)response, view, out);
+}
+
 int verb_history(struct client *client)
 {
     Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
-    ProtobufCMessage *response;
-    int code;
     request.id = (char *)client->options.arguments[0];
-    if (!lists_call(client, &control_get_history, &request.base, LIST_FROM_NEWEST, &response,
-                    &code))
-        return code;
-    const Fsdpd__V1__GetHistoryResponse *history = (const void *)response;
-    struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) {
-        json_add_list(&text, history->entries, history->n_entries);
-    } else {
-        struct view view = client_view(client);
-        report_history(history, &view, &text);
-    }
-    output_print(&text);
-    protobuf_c_message_free_unpacked(response, NULL);
-    return EXIT_DONE;
+    return lists_print(client, &control_get_history, &request.base, LIST_FROM_NEWEST, report);
 }

@@ -13,6 +13,7 @@ const struct verb_option jobs_options[] = {
 struct jobs {
     struct client *client;
     struct session *session;
+    const struct rpc_method *method;
     jobs_caller *caller;
     const char *unless_over;
     bool several;
@@ -46,9 +47,21 @@ static void print_json(struct jobs *jobs, const ProtobufCMessage *response)
     output_print(&text);
 }
 
+/* The requests of these methods are alike: the id, and no more. */
+static status_t call_with_id(struct jobs_call *call)
+{
+    Fsdpd__V1__HoldJobRequest request = FSDPD__V1__HOLD_JOB_REQUEST__INIT;
+    request.base.descriptor = call->method->request;
+    request.id = (char *)call->id;
+    return session_call(call->session, call->method, &request.base, false, &call->response);
+}
+
 static void change(struct jobs *jobs, const char *id)
 {
-    struct jobs_call call = {.session = jobs->session, .client = jobs->client, .id = id};
+    struct jobs_call call = {.session = jobs->session,
+                             .client = jobs->client,
+                             .method = jobs->method,
+                             .id = id};
     status_t status = jobs->caller(&call);
     if (status != NULL) {
         if (jobs->several) status = status_wrap(status, "%s", id);
@@ -78,8 +91,8 @@ static void change_labelled(struct jobs *jobs, const char *states)
     protobuf_c_message_free_unpacked(response, NULL);
 }
 
-int jobs_change(struct client *client, const char *states, jobs_caller *caller,
-                const char *unless_over)
+int jobs_change(struct client *client, const char *states, const struct rpc_method *method,
+                jobs_caller *caller, const char *unless_over)
 {
     const struct verb_options *options = &client->options;
     bool labels = options->label_count > 0;
@@ -88,7 +101,8 @@ int jobs_change(struct client *client, const char *states, jobs_caller *caller,
                                              "%s: expected JOB or --label, found both",
                                              client->verb->name));
     struct jobs jobs = {.client = client,
-                        .caller = caller,
+                        .method = method,
+                        .caller = caller != NULL ? caller : call_with_id,
                         .unless_over = unless_over,
                         .several = labels || options->argument_count > 1};
     status_t status = session_new(options->address, options->timeout_ms, &jobs.session);

@@ -7,6 +7,7 @@
 struct jobs_call {
     struct session *session;
     const struct client *client;
+    const struct rpc_method *method;
     const char *id;
     ProtobufCMessage *response;
     bool usage; /* the error is in the command line */
@@ -16,12 +17,13 @@ struct jobs_call {
 typedef status_t jobs_caller(struct jobs_call *call);
 
 /*
- * Calls for each job that the arguments name, or that --label selects among those in `states`
- * ("active", "queued,paused"), and prints each result: in JSON an array, unless the arguments are
- * one job. After a failure it continues with the next job. `unless_over` (may be NULL) is the note
- * for a single job that is not over. Returns the exit code of the first failure.
+ * Calls `method` for each job that the arguments name, or that --label selects among those in
+ * `states` ("active", "queued,paused"), and prints each result: in JSON an array, unless the
+ * arguments are one job. After a failure it continues with the next job. `caller` is NULL if the
+ * request is only the job's id. `unless_over` (may be NULL) is the note for a single job that is
+ * not over. Returns the exit code of the first failure.
  */
-int jobs_change(struct client *client, const char *states, jobs_caller *caller,
-                const char *unless_over);
+int jobs_change(struct client *client, const char *states, const struct rpc_method *method,
+                jobs_caller *caller, const char *unless_over);
 
 #endif

@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "exit.h"
+#include "print/json.h"
 #include "proto/message.h"
 
 /* A field, which the message has. */
@@ -97,4 +99,20 @@ bool lists_call(struct client *client, const struct rpc_method *method, Protobuf
     if (status == NULL) return true;
     *exit_code = output_error(status);
     return false;
+}
+
+int lists_print(struct client *client, const struct rpc_method *method, ProtobufCMessage *request,
+                enum list_order order, lists_report *report)
+{
+    ProtobufCMessage *response;
+    int code;
+    if (!lists_call(client, method, request, order, &response, &code)) return code;
+    struct buf text = {0};
+    struct list_rows list = rows_of(response);
+    struct view view = client_view(client);
+    if (client->options.format == FORMAT_JSON) json_add_list(&text, *list.rows, *list.count);
+    else report(response, &view, &text);
+    output_print(&text);
+    message_free(response);
+    return EXIT_DONE;
 }

@@ -19,4 +19,10 @@ status_t lists_read(struct session *session, const struct rpc_method *method,
 bool lists_call(struct client *client, const struct rpc_method *method, ProtobufCMessage *request,
                 enum list_order order, ProtobufCMessage **response, int *exit_code);
 
+/* The whole verb: calls, and prints the rows as JSON or with `report`. Returns the exit code. */
+typedef void lists_report(const ProtobufCMessage *response, const struct view *view,
+                          struct buf *out);
+int lists_print(struct client *client, const struct rpc_method *method, ProtobufCMessage *request,
+                enum list_order order, lists_report *report);
+
 #endif

@@ -13,16 +13,9 @@ const struct verb_option resume_options[] = {
     {0},
 };
 
-static status_t call_pause(struct jobs_call *call)
-{
-    Fsdpd__V1__PauseJobRequest request = FSDPD__V1__PAUSE_JOB_REQUEST__INIT;
-    request.id = (char *)call->id;
-    return session_call(call->session, &control_pause_job, &request.base, false, &call->response);
-}
-
 int verb_pause(struct client *client)
 {
-    return jobs_change(client, "starting,running", call_pause, NULL);
+    return jobs_change(client, "starting,running", &control_pause_job, NULL, NULL);
 }
 
 /*
@@ -71,12 +64,12 @@ static status_t call_resume(struct jobs_call *call)
     request.id = (char *)call->id;
     if (call->client->options.set_count > 0) TRY(find_settings(call, &request.spec));
     status_t status =
-        session_call(call->session, &control_resume_job, &request.base, false, &call->response);
+        session_call(call->session, call->method, &request.base, false, &call->response);
     spec_free(request.spec);
     return status;
 }
 
 int verb_resume(struct client *client)
 {
-    return jobs_change(client, "paused", call_resume, "next");
+    return jobs_change(client, "paused", &control_resume_job, call_resume, "next");
 }

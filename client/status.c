@@ -10,6 +10,12 @@
 #include "proto/message.h"
 #include "report.h"
 
+static void add_workers(const ProtobufCMessage *response, const struct view *view, struct buf *out)
+{
+    const Fsdpd__V1__ListWorkersResponse *list = (const void *)response;
+    report_workers(list->workers, list->n_workers, view, out);
+}
+
 void client_print_workers(const struct client *client, Fsdpd__V1__Worker **workers, size_t count)
 {
     struct buf text = {0};
@@ -25,15 +31,7 @@ void client_print_workers(const struct client *client, Fsdpd__V1__Worker **worke
 int verb_workers(struct client *client)
 {
     Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
-    ProtobufCMessage *response;
-    int code;
-    if (!lists_call(client, &control_list_workers, &request.base, LIST_FROM_FIRST, &response,
-                    &code))
-        return code;
-    const Fsdpd__V1__ListWorkersResponse *list = (const void *)response;
-    client_print_workers(client, list->workers, list->n_workers);
-    protobuf_c_message_free_unpacked(response, NULL);
-    return EXIT_DONE;
+    return lists_print(client, &control_list_workers, &request.base, LIST_FROM_FIRST, add_workers);
 }
 
 /* The maximum numbers of queued jobs, started jobs and workers in the output. */
