@@ -135,7 +135,6 @@ void kernel_add(size_t n, float *to, const float *from);
 /* out[i] = (parts[0][i] + parts[1][i] + ... in this order) * scale; out may be parts[0]. */
 void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int part_count,
                         float scale);
-void kernel_scale(size_t n, float *values, float scale);
 
 /* PyTorch's draws from uniform values in [0, 1), in place, on the calling thread: kernel_fused
  * gives values * factor + offset, rounded once; the other gives normal values, from blocks of

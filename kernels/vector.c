@@ -97,11 +97,6 @@ void kernel_sum_ordered_bf16(size_t n, float *out, const uint16_t *const *parts,
     cpu_loops_get()->sum_ordered_bf16(n, out, parts, part_count, scale);
 }
 
-void kernel_scale(size_t n, float *values, float scale)
-{
-    cpu_loops_get()->scale(n, values, scale);
-}
-
 void kernel_fused(size_t n, float *values, float factor, float offset)
 {
     cpu_loops_get()->fused(n, values, factor, offset);

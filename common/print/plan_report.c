@@ -352,7 +352,8 @@ static void report_collectives(const Fsdpd__V1__Plan *plan, struct buf *out)
     }
 }
 
-void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
+/* Estimated times of a step and of each kind of collective; nothing without an estimate. */
+static void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     if (plan->n_programs == 0 || plan->programs[0]->estimate == NULL) return;
     struct table_column columns[1 + PROGRAMS_MAX];

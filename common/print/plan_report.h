@@ -18,9 +18,6 @@ void report_units(Fsdpd__V1__Unit *const *units, size_t count, int width, struct
 /* Memory per rank at each program's peak, by class, and what a step sends. */
 void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out);
 
-/* Estimated times of a step and of each kind of collective; nothing without an estimate. */
-void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out);
-
 /* The schedule, a table for each program: at most `limit` rows of each, where repeated lines share
  * a row; 0: every line. */
 void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, int width, struct buf *out);

@@ -252,7 +252,8 @@ static bool is_plain(const char *text)
     return true;
 }
 
-uint32_t spec_choice_ranks(const char *text)
+/* The number of ranks in a choice, if its key allows one; 0 for a word. */
+static uint32_t choice_ranks(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
     return digits > 0 && digits < 10 && text[digits] == '\0' ? (uint32_t)strtoul(text, NULL, 10)
@@ -262,7 +263,7 @@ uint32_t spec_choice_ranks(const char *text)
 /* A number of ranks, where the key takes one. */
 static bool is_ranks(const struct spec_key *key, const char *text)
 {
-    uint32_t ranks = spec_choice_ranks(text);
+    uint32_t ranks = choice_ranks(text);
     return key->or_ranks && ranks >= key->min && ranks <= key->max;
 }
 
@@ -520,7 +521,7 @@ static status_t check_elastic(const Fsdpd__V1__JobSpec *spec)
 static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__Strategy strategy,
                                  uint32_t shard_size, const char *reshard)
 {
-    uint32_t ranks = spec_choice_ranks(reshard);
+    uint32_t ranks = choice_ranks(reshard);
     if (ranks <= 1) return NULL;
     if (strategy == FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD)
         return status_new(STATUS_INVALID_ARGUMENT,

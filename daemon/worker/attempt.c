@@ -92,7 +92,8 @@ void attempt_describe(struct worker_attempt *attempt, Fsdpd__V1__HeldAttempt *he
 
 /* The training thread. */
 
-void attempt_at(struct worker_attempt *attempt, const char *place, bool joins)
+/* Notes where the attempt is outside of a run; `joins`: it waits for the other ranks. */
+static void note_place(struct worker_attempt *attempt, const char *place, bool joins)
 {
     pthread_mutex_lock(&attempt->lock);
     attempt->place = place;
@@ -151,7 +152,7 @@ static status_t open_spare(struct worker_attempt *attempt, struct train_session 
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     if (attempt->spare == NULL) return NULL;
-    attempt_at(attempt, "joins the group for redundancy", assignment->world > 1);
+    note_place(attempt, "joins the group for redundancy", assignment->world > 1);
     if (assignment->world > 1)
         TRY(side_group_join(&attempt->side, &attempt->rendezvous, "redundancy", true,
                             &attempt->spare_comm));
@@ -182,7 +183,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     log_event(LOG_INFO, "planned", "units=%d peak_bytes=%llu hash=%016llx", plan->units->unit_count,
               (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
     struct comm *comm = NULL;
-    attempt_at(attempt, "joins the group", world > 1);
+    note_place(attempt, "joins the group", world > 1);
     if (world > 1)
         TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
                          &attempt->rendezvous, assignment->timeout_ms, assignment->staged,
@@ -191,7 +192,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
         log_event(LOG_INFO, "group_joined", "world=%d transport=\"%s\" through_host_memory=%d",
                   world, comm_transport(comm), assignment->staged);
     status_t status = open_spare(attempt, session);
-    attempt_at(attempt, "begins to train", false);
+    note_place(attempt, "begins to train", false);
     struct puller *puller = NULL;
     if (status == NULL) status = puller_new(&attempt->side, &puller);
     struct checkpointer *checkpointer = NULL;
@@ -217,7 +218,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     };
     if (status == NULL)
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
-    attempt_at(attempt, "ends", false);
+    note_place(attempt, "ends", false);
     attempt->memory_peak = train_session_memory_peak(session);
     tracer_end(&attempt->tracer);
     op_times_end(&attempt->op_times);
@@ -259,9 +260,9 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
                                           .adds_up = assignment->rank == 0};
     struct device *device = NULL;
     struct train_session *session = NULL;
-    attempt_at(attempt, "opens its device", false);
+    note_place(attempt, "opens its device", false);
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
-    attempt_at(attempt, "reads its model and data", false);
+    note_place(attempt, "reads its model and data", false);
     if (status == NULL) {
         attempt->peak_flops = peak_flops(attempt, device);
         device_share_memory(device, (int)assignment->sharers);
@@ -285,7 +286,7 @@ static void *attempt_thread(void *argument)
 {
     struct worker_attempt *attempt = argument;
     pthread_setname_np(pthread_self(), "train");
-    attempt_at(attempt, "reads its settings", false);
+    note_place(attempt, "reads its settings", false);
     /* Reported last, and through the same queue: the coordinator may then assign another attempt at
      * once. */
     attempt_report_finished(attempt, set_up_and_train(attempt));

@@ -74,9 +74,6 @@ struct worker_attempt {
     uint64_t step;     /* that it came to, when it is over */
 };
 
-/* Notes where the attempt is outside of a run; `joins`: it waits for the other ranks. */
-void attempt_at(struct worker_attempt *attempt, const char *place, bool joins);
-
 /* ---- attempt_reports.c: hooks of a run (train/session.h), on the training thread ---- */
 
 void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note);

@@ -66,11 +66,6 @@ LOOP loop_sum_rows(size_t rows, size_t columns, float *sums, const float *x, boo
     loop_sum_columns(rows, columns, columns, sums, x, add);
 }
 
-LOOP loop_scale(size_t n, float *values, float scale)
-{
-    SIMD for (size_t i = 0; i < n; i++) values[i] *= scale;
-}
-
 LOOP loop_sum_ordered(size_t n, float *out, const float *const *parts, int part_count, float scale)
 {
     enum { BLOCK = 512 }; /* partial sums stay in the first-level cache */

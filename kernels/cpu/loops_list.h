@@ -145,7 +145,6 @@ CPU_LOOP(void, winograd_output, size_t n, float *const *y, const float *m, size_
          const float *bias, bool relu, bool add)
 CPU_LOOP(void, winograd_output_backward, size_t n, float *dm, size_t stride, float *const *dy)
 
-CPU_LOOP(void, scale, size_t n, float *values, float scale)
 CPU_LOOP(void, sum_ordered, size_t n, float *out, const float *const *parts, int part_count,
          float scale)
 

@@ -39,14 +39,14 @@ void saving_done(struct job *job, enum saving what)
     pulls_advance(job);
 }
 
-bool saving_is_begun(const struct job *job)
+static bool is_begun(const struct job *job)
 {
     return job->attempt != NULL && job->attempt->saving != 0;
 }
 
 status_t saving_refuse(const struct job *job)
 {
-    if (!saving_is_begun(job)) return NULL;
+    if (!is_begun(job)) return NULL;
     return status_with(status_new(STATUS_FAILED_PRECONDITION,
                                   "job %s has done all its steps and is being saved: %s",
                                   job->message->id, job->message->reason->message),

@@ -21,9 +21,6 @@ void saving_failed(struct job *job, enum saving what, const char *why);
 /* The write succeeded. */
 void saving_done(struct job *job, enum saving what);
 
-/* Whether the job is SAVING. */
-bool saving_is_begun(const struct job *job);
-
 /* FAILED_PRECONDITION if the job is SAVING: its ranks take no more steps, so they take no
  * orders. */
 status_t saving_refuse(const struct job *job) FSDPD_MUST_USE;

@@ -136,7 +136,8 @@ int migrations_latest(void)
     return LATEST;
 }
 
-const char *migrations_describe(int version)
+/* What step `version` (from 1) adds. */
+static const char *describe(int version)
 {
     return version >= 1 && version <= LATEST ? migrations[version - 1].what : "";
 }
@@ -191,7 +192,7 @@ static status_t execute(sqlite3 *database, const char *path, int version, const 
     if (code == SQLITE_OK) return NULL;
     return status_new(code == SQLITE_FULL ? STATUS_RESOURCE_EXHAUSTED : STATUS_INTERNAL,
                       "cannot bring %s to schema version %d (%s): %s", path, version,
-                      migrations_describe(version), sqlite3_errmsg(database));
+                      describe(version), sqlite3_errmsg(database));
 }
 
 status_t migrations_run(sqlite3 *database, const char *path, int from, int to)

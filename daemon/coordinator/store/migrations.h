@@ -17,9 +17,6 @@ enum { MIGRATIONS_MARKED = 6 };
 /* The version that this fsdpd writes. */
 int migrations_latest(void);
 
-/* Describes what step `version` (from 1) adds, for the log. */
-const char *migrations_describe(int version);
-
 /*
  * The version of the store's schema: 0 for an empty file. DATA_LOSS if it has tables but no valid
  * version; FAILED_PRECONDITION if it is newer than migrations_latest(). `path` is for messages.
