@@ -19,6 +19,8 @@ HOT = [
     ("norm_backward", "norm_gradients_kernelI4bf16Li8ELi3ELi32E", 128, 12, 3, 168, 12),
     ("norm_backward", "norm_gradients_kernelIfLi4ELi3ELi32E", 128, 12, 3, 128, 16),
     ("norm_backward", "norm_gradients_kernelI4bf16Li8ELi2ELi256E", 256, 8, 2, 128, 16),
+    ("reduce", "sum_columns_kernelILi8E12plain_valuesI4bf16", 256, 4, 0, 64, 32),
+    ("reduce", "sum_columns_kernelILi4E12plain_valuesIf", 256, 4, 0, 64, 32),
     ("head", "head_kernelI4bf16S0_Li8ELi1024E", 1024, 2, 1, 64, 32),
     ("head", "head_kernelIf4bf16Li8ELi1024E", 1024, 4, 1, 64, 32),
     ("head", "head_kernelIffLi8ELi1024E", 1024, 4, 2, 64, 32),

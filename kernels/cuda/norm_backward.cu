@@ -237,11 +237,11 @@ template <typename T> struct weight_part {
     const T *dy, *x;
     const float *mean, *rstd;
     int64_t columns;
-    __device__ float operator()(int64_t row, int64_t column) const
+    __device__ void add(int64_t row, int64_t column, float (&sums)[1]) const
     {
         float centre = mean != nullptr ? mean[row] : 0;
         float m = (to_float(x[row * columns + column]) - centre) * rstd[row];
-        return to_float(dy[row * columns + column]) * m;
+        sums[0] += to_float(dy[row * columns + column]) * m;
     }
 };
 
@@ -275,7 +275,7 @@ static int run_backward(const struct cuda_op *op, const struct kernel_call *call
     }
     if (to.weight != nullptr) {
         weight_part<T> f = {n.dy, n.x, n.mean, n.rstd, n.columns};
-        TRY_LAUNCH(sum_columns(launch, f, n.rows, n.columns, parts));
+        TRY_LAUNCH(sum_columns<1>(launch, f, n.rows, n.columns, parts));
         TRY_LAUNCH(
             add_chunks_of(launch, parts, chunks_of(n.rows), n.columns, to.weight, to.add_weight));
     }

@@ -25,9 +25,11 @@ enum { BLOCK = 256, WARP = 32 };
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define NOT_UNROLLED _Pragma("unroll 1") /* the loop that follows: it would spill registers */
 #define UNROLLED _Pragma("unroll")       /* the loop that follows: its arrays shall be registers */
+#define UNROLLED_4 _Pragma("unroll 4")   /* the loop that follows: four loads are under way */
 #else
 #define NOT_UNROLLED
 #define UNROLLED
+#define UNROLLED_4
 #define SHARED(type, name, count)                                                                  \
     static char name##_key;                                                                        \
     type *name = (type *)emulation_shared(&name##_key, sizeof(type) * (size_t)(count))

@@ -1,7 +1,7 @@
 /*
  * Sums of a vector, and of the rows of a matrix, in an order that only the shapes determine. Rows
- * are split into chunks; a block adds a chunk's rows for 32 columns, and a second kernel adds the
- * chunks in the same way.
+ * are split into chunks; a block adds a chunk's rows for 32 accesses of 16 bytes, and a second kernel
+ * adds the chunks in the same way.
  */
 #include "kernels/cuda/reduce.h"
 
@@ -52,9 +52,11 @@ int add_chunks_of_two(const struct cuda_launch *launch, const float *parts, int6
 template <typename T> struct plain_values {
     const T *values;
     int64_t stride;
-    __device__ float operator()(int64_t row, int64_t column) const
+    bool aligned;
+    template <int V> __device__ void add(int64_t row, int64_t column, float (&sums)[V]) const
     {
-        return to_float(values[row * stride + column]);
+        pack<T, V> x = load<V>(values + row * stride + column, aligned);
+        for (int v = 0; v < V; v++) sums[v] += to_float(x.at[v]);
     }
 };
 
@@ -70,18 +72,24 @@ int cuda_column_sum(const struct cuda_launch *launch, enum dtype dtype, const vo
                                  workspace);
 }
 
+template <typename T>
+static int sum_plain(const struct cuda_launch *launch, const void *values, int64_t rows,
+                     int64_t columns, int64_t stride, float *parts)
+{
+    constexpr int V = full_pack<T>();
+    bool aligned = is_aligned(values) && stride % V == 0;
+    const plain_values<T> f = {(const T *)values, stride, aligned};
+    return sum_columns<V>(launch, f, rows, columns, parts);
+}
+
 int cuda_column_sum_apart(const struct cuda_launch *launch, enum dtype dtype, const void *values,
                           int64_t rows, int64_t columns, int64_t stride, float *sum, bool add,
                           void *workspace)
 {
     float *parts = (float *)workspace;
-    if (dtype == DTYPE_BF16) {
-        plain_values<bf16> f = {(const bf16 *)values, stride};
-        TRY_LAUNCH(sum_columns(launch, f, rows, columns, parts));
-    } else {
-        plain_values<float> f = {(const float *)values, stride};
-        TRY_LAUNCH(sum_columns(launch, f, rows, columns, parts));
-    }
+    TRY_LAUNCH(dtype == DTYPE_BF16
+                   ? sum_plain<bf16>(launch, values, rows, columns, stride, parts)
+                   : sum_plain<float>(launch, values, rows, columns, stride, parts));
     return add_chunks_of(launch, parts, chunks_of(rows), columns, sum, add);
 }
 

@@ -19,35 +19,51 @@ static inline int64_t chunks_of(int64_t rows)
     return rows > 0 ? (rows + chunk - 1) / chunk : 1;
 }
 
-/* In a block of 8 warps, a warp adds every eighth row of the chunk, and a lane one column. */
-template <typename F>
+/* In a block of 8 warps, a warp adds every eighth row of the chunk, and a lane V columns. `f` adds a
+ * row's values of some columns, V or one, to their sums. */
+template <int V, typename F>
 __global__ void __launch_bounds__(BLOCK)
     sum_columns_kernel(F f, int64_t rows, int64_t columns, int64_t chunk_rows, float *parts)
 {
-    SHARED(float, tile, BLOCK);
-    int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    SHARED(float, tile, BLOCK * V);
+    int64_t left = (int64_t)blockIdx.x * WARP * V, column = left + threadIdx.x % WARP * V;
     int64_t first = (int64_t)blockIdx.y * chunk_rows;
     int64_t last = first + chunk_rows < rows ? first + chunk_rows : rows;
-    float sum = 0;
-    if (column < columns)
-        for (int64_t row = first + threadIdx.x / WARP; row < last; row += TILE_ROWS)
-            sum += f(row, column);
-    tile[threadIdx.x] = sum;
+    float sums[V];
+    for (int v = 0; v < V; v++) sums[v] = 0;
+    first += threadIdx.x / WARP;
+    if (column + V <= columns) {
+        UNROLLED_4 for (int64_t row = first; row < last; row += TILE_ROWS)
+        {
+            f.add(row, column, sums);
+        }
+    } else {
+        NOT_UNROLLED for (int64_t row = first; row < last; row += TILE_ROWS)
+        {
+            for (int v = 0; v < V; v++) {
+                float sum[1] = {sums[v]};
+                if (column + v < columns) f.add(row, column + v, sum);
+                sums[v] = sum[0];
+            }
+        }
+    }
+    for (int v = 0; v < V; v++) tile[threadIdx.x * V + v] = sums[v];
     __syncthreads();
-    if (threadIdx.x >= WARP || column >= columns) return;
-    sum = 0;
-    for (int i = 0; i < TILE_ROWS; i++) sum += tile[i * WARP + threadIdx.x];
-    parts[blockIdx.y * columns + column] = sum;
+    for (int i = threadIdx.x; i < WARP * V && left + i < columns; i += BLOCK) {
+        float sum = 0;
+        for (int row = 0; row < TILE_ROWS; row++) sum += tile[row * WARP * V + i];
+        parts[blockIdx.y * columns + left + i] = sum;
+    }
 }
 
-/* parts (chunks, columns): the sums of every chunk. */
-template <typename F>
+/* parts (chunks, columns): the sums of every chunk, whose order V does not change. */
+template <int V, typename F>
 static inline int sum_columns(const struct cuda_launch *launch, const F &f, int64_t rows,
                               int64_t columns, float *parts)
 {
-    dim3 grid((unsigned)((columns + WARP - 1) / WARP), (unsigned)chunks_of(rows));
-    return start(launch, sum_columns_kernel<F>, grid, BLOCK, f, rows, columns, chunk_rows_of(rows),
-                 parts);
+    dim3 grid((unsigned)((columns + WARP * V - 1) / (WARP * V)), (unsigned)chunks_of(rows));
+    return start(launch, sum_columns_kernel<V, F>, grid, BLOCK, f, rows, columns,
+                 chunk_rows_of(rows), parts);
 }
 
 /* sum (+)= the chunks, in their order. */

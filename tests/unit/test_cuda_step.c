@@ -269,6 +269,70 @@ TEST(flat)
     }
 }
 
+/* A column's sum in the order that only the number of rows determines: chunks of rows, every eighth
+ * row of a chunk, those sums, the chunks likewise. */
+static float sum_in_order(int64_t rows, int64_t stride, const float *column)
+{
+    enum { LEAST = 64, MOST_CHUNKS = 256, WAYS = 8 };
+    int64_t chunk = (rows + MOST_CHUNKS - 1) / MOST_CHUNKS;
+    if (chunk < LEAST) chunk = LEAST;
+    float chunks[WAYS] = {0}, total = 0;
+    for (int64_t first = 0, number = 0; first < rows; first += chunk, number++) {
+        float ways[WAYS] = {0}, sum = 0;
+        for (int64_t row = first; row < first + chunk && row < rows; row++)
+            ways[(row - first) % WAYS] += column[row * stride];
+        for (int way = 0; way < WAYS; way++) sum += ways[way];
+        chunks[number % WAYS] += sum;
+    }
+    for (int way = 0; way < WAYS; way++) total += chunks[way];
+    return total;
+}
+
+/* Sums of columns, 16 bytes of a row at a time where addresses and strides allow it: the same bits
+ * either way, nothing between the rows is used, nothing beside the sums written. */
+TEST(column_sums)
+{
+    enum { BIGGEST = 700 * 272 };
+    static const struct {
+        int64_t rows, columns, stride;
+    } sizes[] = {{1, 1, 1},     {5, 8, 8},       {70, 24, 24},  {700, 257, 257},
+                 {9, 300, 304}, {700, 263, 272}, {65, 768, 768}};
+    struct random random = {17};
+    for (size_t c = 0; c < COUNT_OF(sizes); c++)
+        for (int way = 0; way < 8; way++) {
+            bool low = way % 2 != 0, add = way / 2 % 2 != 0, off = way / 4 != 0;
+            int64_t rows = sizes[c].rows, columns = sizes[c].columns, stride = sizes[c].stride;
+            size_t size = low ? sizeof(uint16_t) : sizeof(float);
+            int64_t count = (rows - 1) * stride + columns;
+            static float exact[BIGGEST];
+            struct area values = area_new((size_t)count * size, off ? size : 0);
+            struct area sums = area_new((size_t)columns * sizeof(float), 0);
+            struct area workspace = area_new(cuda_column_sum_bytes(rows, columns), 0);
+            float *sum = (float *)sums.memory;
+            for (int64_t i = 0; i < count; i++) {
+                bool gap = i % stride >= columns;
+                uint16_t bits = gap ? 0xffff : bfloat16_from_f32(random_float(&random));
+                exact[i] = low ? bfloat16_to_f32(bits) : gap ? NAN : random_float(&random);
+                if (low) ((uint16_t *)values.memory)[i] = bits;
+                else ((float *)values.memory)[i] = exact[i];
+            }
+            for (int64_t i = 0; i < columns && add; i++) sum[i] = (float)i;
+            ck_assert_int_eq(cuda_column_sum_apart(&launch, low ? DTYPE_BF16 : DTYPE_F32,
+                                                   values.memory, rows, columns, stride, sum, add,
+                                                   workspace.memory),
+                             0);
+            ck_assert(area_edges_whole(&sums) && area_edges_whole(&workspace));
+            for (int64_t i = 0; i < columns; i++) {
+                float expected = sum_in_order(rows, stride, exact + i) + (add ? (float)i : 0);
+                ck_assert_msg(sum[i] == expected, "column %d of (%d, %d), way %d: %.9g, not %.9g",
+                              (int)i, (int)rows, (int)columns, way, sum[i], expected);
+            }
+            area_free(&values);
+            area_free(&sums);
+            area_free(&workspace);
+        }
+}
+
 /* Rows of logits in f32 or bf16: losses, hits and gradients, also in place of the logits, dense or
  * with gaps, which long rows need for packs. */
 TEST(head_block)
