@@ -103,6 +103,8 @@ fi
 [ -x "$bin/fsdpd" ] || { echo "gpu-check: no fsdpd in $bin; say --build DIR" >&2; exit 2; }
 export FSDPD_CONFIG=
 started=$SECONDS
+# Which algorithms cuBLASLt's products take, by their times: kept, and read by people.
+export FSDPD_CUDA_CHOICES=$out/gpu-check-algorithms.txt
 # What PyTorch compiled in one run it need not compile in the next.
 export TORCHINDUCTOR_CACHE_DIR=${TORCHINDUCTOR_CACHE_DIR:-$out/compiled}
 
@@ -230,9 +232,10 @@ check() { # NUMBER
 
 # Random inputs differ in every run; the seed reproduces them. All tests of a program run in one process, with one
 # context of the device. Where one ends it (128 and a signal) they run again, each in a process of its own, to find it.
+# Algorithms of products of random sizes are not timed.
 ops() { # NAME [TF32]
   local seed=$RANDOM$RANDOM code
-  export FSDPD_TEST_SEED=$seed FSDPD_CUDA_TF32=${2:-0}
+  export FSDPD_TEST_SEED=$seed FSDPD_CUDA_TF32=${2:-0} FSDPD_CUDA_CANDIDATES=1
   CK_FORK=no run "$tests/gpu_$1"
   code=$?
   if [ $code -ge 128 ]; then
@@ -246,6 +249,7 @@ ops() { # NAME [TF32]
 sanitized() {
   local name code said
   command -v compute-sanitizer >/dev/null || { echo 'compute-sanitizer is not installed'; return $LACKS; }
+  export FSDPD_CUDA_CANDIDATES=1
   for name in kernels kernels_bfloat16 kernels_attention; do
     CK_FORK=no run compute-sanitizer --error-exitcode 9 --kernel-regex kns=kernel "$tests/gpu_$name" \
       >"$work/sanitizer" 2>&1
@@ -503,8 +507,9 @@ gpt2_times() { # BATCH
 choices() {
   local name variable text='' said
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
-  for variable in FSDPD_CUDA= FSDPD_CUDA_GELU=own FSDPD_CUDA_BIAS=own FSDPD_CUDA_REDUCTIONS=all FSDPD_CUDA_GRAPHS=off \
-    FSDPD_CUDA_ATTENTION=own FSDPD_CUDA_HEAD=f32; do
+  : >"$out/gpu-check-choices.txt"
+  for variable in FSDPD_CUDA= FSDPD_CUDA_CANDIDATES=1 FSDPD_CUDA_GELU=own FSDPD_CUDA_BIAS=own \
+    FSDPD_CUDA_REDUCTIONS=all FSDPD_CUDA_GRAPHS=off FSDPD_CUDA_ATTENTION=own FSDPD_CUDA_HEAD=f32; do
     name=$(tr 'A-Z_=' 'a-z--' <<<"${variable#FSDPD_}") name=${name%-}
     export "${variable?}"
     start_worker "cuda:$device"
@@ -512,7 +517,7 @@ choices() {
     train_gpt2 "$name" train.max_steps=30 train.batch_size="$choice_batch" precision.param_dtype=bf16 || return 1
     stop_workers
     said=$(gpt2 compare "$work/$name.csv" "$work/cuda.csv" --bound 1e-2 --times) || { echo "$variable: $said"; return 1; }
-    echo "$variable: $said"
+    echo "$variable: $said" | tee -a "$out/gpu-check-choices.txt"
     text="$text${variable#FSDPD_CUDA_} ${said##*steps }; "
   done
   echo "medians with each switch and without: $text"

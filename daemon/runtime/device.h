@@ -64,6 +64,10 @@ uint64_t device_memory_bytes(const struct device *device);
 /* The number of processes, including this one, that will allocate memory of the device: ranks of a
  * job on the CPUs of a host, or on a GPU. Set before use. */
 void device_share_memory(struct device *device, int sharers);
+
+/* Before a run: ops that are prepared from now on may run on the device, to choose among the ways to
+ * compute them by time. Plans do not depend on that. */
+void device_allow_timing(struct device *device);
 /* The number of ranks of a job on this host, including this one, on any device. Set before use. */
 void device_share_host(struct device *device, int ranks);
 int device_host_ranks(const struct device *device); /* at least 1 */

@@ -7,10 +7,12 @@
 
 #include <cublasLt.h>
 
+#include <chrono>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
+#include <thread>
 
 namespace
 {
@@ -26,6 +28,31 @@ struct stub_preference {
     uint64_t most = 0;
     uint32_t alignment = 256; /* cuBLASLt's default */
 };
+
+/* An algorithm is the alignments of its operands, 0 for those of the epilogue at 16, and a number. */
+struct stub_algorithm {
+    uint32_t alignment, bias, kept;
+    int32_t number;
+};
+
+stub_algorithm algorithm_of(const cublasLtMatmulAlgo_t *algorithm)
+{
+    stub_algorithm of;
+    memcpy(&of, algorithm, sizeof of);
+    return of;
+}
+
+uint64_t workspace_of(int number)
+{
+    return 1000 + 100 * (uint64_t)number;
+}
+
+/* Of several candidates each is faster than those before it. */
+void take_time(int number)
+{
+    int slower = stub_candidates() - 1 - number;
+    if (slower > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2 * slower));
+}
 
 struct stub_layout {
     cudaDataType type;
@@ -271,7 +298,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int,
+                                              cublasLtMatmulPreference_t preference, int most,
                                               cublasLtMatmulHeuristicResult_t *results, int *count)
 {
     int error = stub_note_text("cublasLtMatmulAlgoGetHeuristic", "");
@@ -279,25 +306,43 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     const stub_matmul *desc = (const stub_matmul *)operation;
     if (!fits(desc, (stub_layout *)a, (stub_layout *)b, (stub_layout *)d))
         return CUBLAS_STATUS_INVALID_VALUE;
-    memset(results, 0, sizeof *results);
-    results->state = CUBLAS_STATUS_SUCCESS;
     const stub_preference *wanted = (const stub_preference *)preference;
-    results->workspaceSize = wanted->most < 1000 ? wanted->most : 1000;
-    /* Operands of the epilogue have the alignment of their present addresses. */
-    uint32_t alignments[] = {wanted->alignment, (uint32_t)((uintptr_t)desc->bias % 16),
-                             (uint32_t)((uintptr_t)desc->kept % 16)};
-    memcpy(&results->algo, alignments, sizeof alignments);
-    *count = 1;
+    *count = most < stub_candidates() ? most : stub_candidates();
+    for (int i = 0; i < *count; i++) {
+        memset(&results[i], 0, sizeof results[i]);
+        results[i].state = CUBLAS_STATUS_SUCCESS;
+        results[i].workspaceSize = workspace_of(i) < wanted->most ? workspace_of(i) : wanted->most;
+        /* Operands of the epilogue have the alignment of their present addresses. */
+        const stub_algorithm made = {wanted->alignment, (uint32_t)((uintptr_t)desc->bias % 16),
+                                     (uint32_t)((uintptr_t)desc->kept % 16), i};
+        memcpy(&results[i].algo, &made, sizeof made);
+    }
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* An algorithm here is its operands' alignments; each property is the first of them. */
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algorithm,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    int number = algorithm_of(algorithm).number;
+    if (!fits((const stub_matmul *)operation, (stub_layout *)a, (stub_layout *)b, (stub_layout *)d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    if (number < 0 || number >= stub_candidates()) return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = workspace_of(number);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The algorithm's number; each other property is the alignment. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algorithm,
-                                                    cublasLtMatmulAlgoConfigAttributes_t,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t size, size_t *written)
 {
+    const stub_algorithm of = algorithm_of(algorithm);
     if (size != 4) return CUBLAS_STATUS_INVALID_VALUE;
-    memcpy(value, algorithm, size);
+    if (attribute == CUBLASLT_ALGO_CONFIG_ID) memcpy(value, &of.number, size);
+    else memcpy(value, &of.alignment, size);
     *written = size;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -325,19 +370,19 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                  b_memory,
                  d_memory,
                  *(const float *)beta};
-    uint32_t alignments[3];
-    memcpy(alignments, algorithm, sizeof alignments);
-    const void *extras[] = {p.operation.bias, p.operation.kept};
-    for (int i = 0; i < 2; i++)
-        if (alignments[1 + i] == 0 && (uintptr_t)extras[i] % 16 != 0)
-            return CUBLAS_STATUS_INVALID_VALUE;
+    const stub_algorithm by = algorithm_of(algorithm);
+    if ((by.bias == 0 && (uintptr_t)p.operation.bias % 16 != 0) ||
+        (by.kept == 0 && (uintptr_t)p.operation.kept % 16 != 0) ||
+        workspace_bytes < (by.number > 0 ? workspace_of(by.number) : 0))
+        return CUBLAS_STATUS_INVALID_VALUE;
     if (has_kept(p.operation.epilogue) && p.beta != 0) return CUBLAS_STATUS_INVALID_VALUE;
-    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)d_memory) % alignments[0] != 0)
+    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)d_memory) % by.alignment != 0)
         return CUBLAS_STATUS_INVALID_VALUE; /* a real one would read elsewhere, or fail later */
     if (*(const float *)alpha != 1 || (workspace == nullptr && workspace_bytes > 0))
         return CUBLAS_STATUS_INVALID_VALUE;
     auto work = [=] {
         memset(workspace, 0xff, workspace_bytes);
+        take_time(by.number);
         return p.run();
     };
     error = stub_enqueue(

@@ -54,6 +54,7 @@ struct record {
     uint64_t random = 1;
     int major = 8; /* compute capability */
     std::string model = STUB_MODEL;
+    int candidates = 1;
 };
 
 record &the_record()
@@ -253,6 +254,7 @@ void cuda_stub_reset(uint64_t seed)
     r.random = seed;
     r.major = 8;
     r.model = STUB_MODEL;
+    r.candidates = 1;
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
     last_error = sticky_error = 0;
@@ -292,6 +294,18 @@ void cuda_stub_idle(void)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.idle = true;
+}
+
+void cuda_stub_candidates(int count)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.candidates = count;
+}
+
+int stub_candidates()
+{
+    return the_record().candidates;
 }
 
 bool stub_is_idle()
@@ -454,6 +468,19 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int pri
     stub_my_streams.push_back(made);
     std::lock_guard<std::mutex> guard(r.lock);
     r.names[made] = lanes[r.streams++ % r.lanes]; /* the order in which an executor opens lanes */
+    *stream = (cudaStream_t)made;
+    return result(0);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned)
+{
+    record &r = the_record();
+    int error = note("cudaStreamCreateWithFlags", "");
+    if (error != 0) return result(error);
+    stub_stream *made = new stub_stream;
+    stub_my_streams.push_back(made);
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.names[made] = "side"; /* of a lane */
     *stream = (cudaStream_t)made;
     return result(0);
 }

@@ -30,6 +30,9 @@ void cuda_stub_offloads(void);
 void cuda_stub_capability(int major);
 /* And that model, instead of an A100's. */
 void cuda_stub_model(const char *model);
+/* cuBLASLt proposes that many algorithms for a product, instead of one; each is faster than those
+ * before it. */
+void cuda_stub_candidates(int count);
 /* NCCL has that version from now on, instead of the one that the stub was built with; 0: that
  * one. */
 void nccl_stub_version(int version);
@@ -68,6 +71,7 @@ std::shared_ptr<void> stub_join_capture(void *stream);
 bool stub_is_capturing(); /* this thread */
 uint64_t stub_random();
 int stub_note(const char *call, const void *stream);
+int stub_candidates();
 void stub_count_launch(const std::string &kernel);
 bool stub_is_of_device(const void *address);
 /* Does a little of the device's pending work. */

@@ -46,9 +46,13 @@ static const struct {
     const char *name, *value;
     int groups;
 } switches[] = {
-    {"", "", PRODUCT | ATTENTION | HEAD},       {"FSDPD_CUDA_GELU", "own", PRODUCT},
-    {"FSDPD_CUDA_BIAS", "own", PRODUCT},        {"FSDPD_CUDA_REDUCTIONS", "all", PRODUCT | HEAD},
-    {"FSDPD_CUDA_ATTENTION", "own", ATTENTION}, {"FSDPD_CUDA_HEAD", "f32", HEAD},
+    {"", "", PRODUCT | ATTENTION | HEAD},
+    {"FSDPD_CUDA_CANDIDATES", "1", PRODUCT | HEAD},
+    {"FSDPD_CUDA_GELU", "own", PRODUCT},
+    {"FSDPD_CUDA_BIAS", "own", PRODUCT},
+    {"FSDPD_CUDA_REDUCTIONS", "all", PRODUCT | HEAD},
+    {"FSDPD_CUDA_ATTENTION", "own", ATTENTION},
+    {"FSDPD_CUDA_HEAD", "f32", HEAD},
 };
 
 enum { PRODUCTS = COUNT_OF(products), SWITCHES = COUNT_OF(switches) };
@@ -239,6 +243,7 @@ static struct sums measure_all(struct sizes sizes, const char *label, int groups
     struct sums sums = {0};
     struct op_desc desc;
     expect(device_open("cuda:0", 1, &device));
+    device_allow_timing(device);
     expect(lane_open(device, LANE_COMPUTE, &lane));
     for (int p = 0; p < PRODUCTS && (groups & PRODUCT); p++) {
         desc = describe(&products[p], sizes.rows, sizes.width);

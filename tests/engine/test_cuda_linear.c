@@ -7,14 +7,20 @@
 #define TEST_DEVICE
 #endif
 #include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "../emulation/cuda_stub.h"
 #include "../unit/attention_fixture.h"
+#include "base/buf.h"
+#include "base/file.h"
 #include "tests/testing.h"
 
 #include "runtime/device_table.h"
 
 #include <cublasLt.h>
+#include <cuda_runtime_api.h>
 
 static void set_up(void)
 {
@@ -30,6 +36,9 @@ static void tear_down(void)
     unsetenv("FSDPD_CUDA_TF32");
     unsetenv("FSDPD_CUDA_BIAS");
     unsetenv("FSDPD_CUDA_PRODUCTS");
+    unsetenv("FSDPD_CUDA_CANDIDATES");
+    unsetenv("FSDPD_CUDA_CHOICES");
+    unsetenv("CACHE_DIRECTORY");
 }
 
 struct linear_case {
@@ -113,18 +122,24 @@ static void fill(struct random *random, struct world *world)
 }
 
 static char last_note[256]; /* by the device that ran last */
+static bool occupied;       /* memory is taken before the op is prepared */
+static bool only_planned;
+static uint64_t last_workspace;
 
 /* On the device, with the bias `shift` bytes after a multiple of 64. */
 static status_t run(const struct op_desc *desc, struct kernel_call call, size_t shift)
 {
     struct device *device = NULL;
     struct lane_queue *lane = NULL;
-    void *prepared = NULL, *memory[OP_MAX_INPUTS + OP_MAX_OUTPUTS] = {0};
+    void *prepared = NULL, *memory[OP_MAX_INPUTS + OP_MAX_OUTPUTS] = {0}, *taken = NULL;
     uint64_t workspace_bytes = 0;
     struct kernel_call there = call;
     ck_assert_status_ok(device_open("cuda:0", 1, &device));
     ck_assert_status_ok(lane_open(device, LANE_COMPUTE, &lane));
+    if (occupied) ck_assert_status_ok(device_allocate(device, 64, &taken));
+    if (!only_planned) device_allow_timing(device);
     ck_assert_status_ok(device->table->prepare(device, desc, &prepared, &workspace_bytes));
+    last_workspace = workspace_bytes;
     struct device_graph graph = {.device = device, .op_count = 1, .prepared = &prepared};
     ck_assert_status_ok(device_allocate(device, workspace_bytes, &there.workspace));
     for (int i = 0; i < desc->input_count; i++) {
@@ -154,6 +169,7 @@ static status_t run(const struct op_desc *desc, struct kernel_call call, size_t 
     device->table->unprepare(prepared);
     for (int i = 0; i < OP_MAX_INPUTS + OP_MAX_OUTPUTS; i++) device_release(device, memory[i]);
     device_release(device, there.workspace);
+    device_release(device, taken);
     lane_close(lane);
     device_close(device);
     return status;
@@ -292,4 +308,192 @@ TEST(fails)
     ck_assert_str_eq(status_message(status), "cublasLtMatmul: execution failed");
     status_free(status);
     world_free(&world);
+}
+
+/* ---- the choice among cuBLASLt's candidates ---- */
+
+enum { CANDIDATES = 4 };
+
+static char folder[] = "/tmp/fsdpd-test-XXXXXX", choices[64];
+
+static void set_up_choices(void)
+{
+    set_up();
+    cuda_stub_candidates(CANDIDATES);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(choices, sizeof choices, "%s/some/where/choices", folder);
+    setenv("FSDPD_CUDA_CHOICES", choices, 1);
+    setenv("FSDPD_CUDA_PRODUCTS", "note", 1);
+    occupied = only_planned = false;
+}
+
+static void tear_down_choices(void)
+{
+    static const char *const inside[] = {"some/where/choices", "some/where", "some",
+                                         "cuda-products"};
+    tear_down();
+    for (size_t i = 0; i < COUNT_OF(inside); i++) {
+        char *path = file_path_join(folder, inside[i]);
+        remove(path);
+        free(path);
+    }
+    remove(folder);
+    strcpy(folder + strlen(folder) - 6, "XXXXXX");
+}
+
+/* The file's content; caller frees. */
+static char *stored(const char *path)
+{
+    struct buf text = {0};
+    status_free(file_read(path, 1 << 20, &text));
+    char *copy = mem_strdup(buf_text(&text));
+    buf_deinit(&text);
+    return copy;
+}
+
+static int count_lines(const char *path)
+{
+    char *text = stored(path);
+    int lines = 0;
+    for (const char *at = text; *at != '\0'; at++) lines += *at == '\n';
+    free(text);
+    return lines;
+}
+
+/* Runs a product, whose result must be right; returns the number of the algorithm, -1: it is not
+ * noted. */
+static int choose(void)
+{
+    struct random random = {1};
+    struct world world = {.desc = desc_of_case(&cases[0])};
+    int number = -1;
+    fill(&random, &world);
+    ck_assert_status_ok(run(&world.desc, call_of(&world), 0));
+    assert_near(&world);
+    world_free(&world);
+    const char *at = strstr(last_note, ": algorithm ");
+    if (at != NULL) number = atoi(at + strlen(": algorithm "));
+    return number;
+}
+
+static void expect_first(const char *why)
+{
+    ck_assert_int_eq(choose(), -1); /* the other note is the first */
+    ck_assert_msg(strstr(last_note, "cuBLASLt's first algorithms are taken") != NULL &&
+                      strstr(last_note, why) != NULL,
+                  "%s, not %s", last_note, why);
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up_choices, .tear_down = tear_down_choices);
+
+/* The fastest is kept, and found again by the same product, device and version. */
+TEST(the_fastest_candidate_is_kept)
+{
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    ck_assert_uint_eq(last_workspace, 1000 + 100 * (CANDIDATES - 1));
+    char *text = stored(choices);
+    ck_assert_ptr_nonnull(strstr(text, "NVIDIA A100-SXM4-80GB, "));
+    ck_assert_ptr_nonnull(strstr(text, "cuBLASLt 130000: (24, 16) (16, 6) of bf16 to bf16"));
+    ck_assert_ptr_nonnull(strstr(text, "algorithm 3, tile 16, "));
+    ck_assert_ptr_nonnull(strstr(text, "; number 4 of 4, "));
+    /* another one is taken from the file */
+    char *digit = strstr(text, "\t00000000");
+    ck_assert_ptr_nonnull(digit);
+    digit = strchr(digit + 1, '3');
+    ck_assert_ptr_nonnull(digit);
+    *digit = '1';
+    ck_assert_status_ok(file_write_atomic(choices, text, strlen(text), 0644));
+    free(text);
+    ck_assert_int_eq(choose(), 1);
+    ck_assert_uint_eq(last_workspace, 1000 + 100 * (CANDIDATES - 1));
+    ck_assert_int_eq(count_lines(choices), 1);
+    cuda_stub_model("NVIDIA H100 80GB HBM3");
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    ck_assert_int_eq(count_lines(choices), 2);
+}
+
+/* What cannot run any more, or no line at all, is replaced. */
+TEST(stored_algorithms_are_checked)
+{
+    cuda_stub_candidates(6);
+    setenv("FSDPD_CUDA_CANDIDATES", "6", 1);
+    ck_assert_int_eq(choose(), 5);
+    cuda_stub_candidates(CANDIDATES);
+    char *text = stored(choices), *end = strstr(text, ", at most 1500 bytes");
+    ck_assert_ptr_nonnull(end);
+    memcpy(end, ", at most 1300 bytes", strlen(", at most 1300 bytes"));
+    ck_assert_status_ok(file_write_atomic(choices, text, strlen(text), 0644));
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    ck_assert_int_eq(count_lines(choices), 2);
+    strchr(text, '\t')[3] = 'x';
+    ck_assert_status_ok(file_write_atomic(choices, text, strlen(text), 0644));
+    free(text);
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    ck_assert_int_eq(count_lines(choices), 2);
+}
+
+/* The first candidate, whose choice needs no file. */
+TEST(the_first_candidate)
+{
+    setenv("FSDPD_CUDA_CANDIDATES", "1", 1);
+    ck_assert_int_eq(choose(), 0);
+    ck_assert_int_eq(count_lines(choices), 0);
+    unsetenv("FSDPD_CUDA_CANDIDATES");
+    occupied = true;
+    expect_first("the device is in use");
+    occupied = false;
+    setenv("FSDPD_CUDA_CHOICES", "off", 1);
+    expect_first("no file");
+    setenv("FSDPD_CUDA_CHOICES", "/dev/null/choices", 1);
+    expect_first("no file");
+    setenv("FSDPD_CUDA_CHOICES", choices, 1);
+    cuda_stub_fail("cudaStreamCreateWithFlags", 1, cudaErrorLaunchFailure);
+    expect_first("a stream: ");
+    ck_assert_int_eq(count_lines(choices), 0);
+}
+
+/* A plan times nothing, and counts the same scratch memory. */
+TEST(a_plan_times_nothing)
+{
+    only_planned = true;
+    ck_assert_int_eq(choose(), 0);
+    ck_assert_int_eq(count_lines(choices), 0);
+    ck_assert_uint_eq(last_workspace, 1000 + 100 * (CANDIDATES - 1));
+}
+
+/* A candidate that does not run is none. */
+TEST(a_candidate_fails)
+{
+    cuda_stub_fail("matmul", 3 * (CANDIDATES - 1) + 1, CUBLAS_STATUS_NOT_SUPPORTED);
+    ck_assert_int_eq(choose(), CANDIDATES - 2);
+}
+
+/* systemd's directory is preferred to the user's. */
+TEST(the_place_of_choices)
+{
+    unsetenv("FSDPD_CUDA_CHOICES");
+    char *list = mem_printf("%s:/nowhere", folder), *path = file_path_join(folder, "cuda-products");
+    setenv("CACHE_DIRECTORY", list, 1);
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    ck_assert_int_eq(count_lines(path), 1);
+    free(list);
+    free(path);
+}
+
+/* Ranks of a host that prepare the same product at the same time choose once. */
+TEST(ranks_choose_once)
+{
+    enum { RANKS = 3 };
+    pid_t ranks[RANKS];
+    for (int i = 0; i < RANKS; i++) {
+        ranks[i] = fork();
+        ck_assert_int_ge(ranks[i], 0);
+        if (ranks[i] == 0) _exit(choose() == CANDIDATES - 1 ? 0 : 1);
+    }
+    for (int i = 0; i < RANKS; i++) {
+        int code = -1;
+        ck_assert_int_eq(waitpid(ranks[i], &code, 0), ranks[i]);
+        ck_assert_int_eq(code, 0);
+    }
+    ck_assert_int_eq(count_lines(choices), 1);
 }

@@ -21,7 +21,7 @@ struct cuda_progress;
 struct cuda_recording;
 
 /* For the device's notes about the ops that it prepared. */
-enum { CUDA_NOTES_MAX = 16, CUDA_NOTE_BYTES = 256 };
+enum { CUDA_NOTES_MAX = 32, CUDA_NOTE_BYTES = 256 };
 
 struct cuda_device {
     struct device base;

@@ -1,6 +1,7 @@
 /* See matmul.h. */
 #include "runtime/cuda/matmul.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,7 +93,8 @@ static status_t set_epilogue(cublasLtMatmulDesc_t operation, const struct matmul
     return set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
 }
 
-static status_t set_extras(const struct cuda_matmul *matmul, const struct matmul_extras *extras)
+status_t cuda_matmul_set_extras(const struct cuda_matmul *matmul,
+                                const struct matmul_extras *extras)
 {
     if (has_bias(matmul->shape.epilogue))
         TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &extras->bias,
@@ -147,28 +149,45 @@ static status_t set_preference(cublasLtMatmulPreference_t preference, size_t byt
     return NULL;
 }
 
-static status_t request_algorithm(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference,
-                                  struct cuda_matmul_choice *choice, size_t most)
+/* The algorithms that cuBLASLt proposes, at most `most`, which is set to their number. */
+static status_t request_algorithms(struct cuda_matmul *matmul,
+                                   cublasLtMatmulPreference_t preference, uint32_t alignment,
+                                   size_t bytes, cublasLtMatmulHeuristicResult_t *results,
+                                   int *most)
 {
-    cublasLtMatmulHeuristicResult_t result;
-    int count = 0;
-    memset(&result, 0, sizeof result);
-    TRY(set_preference(preference, most, choice->alignment));
+    int count = 0, usable = 0;
+    memset(results, 0, (size_t)*most * sizeof *results);
+    TRY(set_preference(preference, bytes, alignment));
     /* Of the epilogue's operands only the addresses matter; they are not read. */
-    void *aligned = (void *)(uintptr_t)choice->alignment;
-    TRY(set_extras(matmul, &(struct matmul_extras){.bias = aligned, .kept = aligned}));
+    void *aligned = (void *)(uintptr_t)alignment;
+    TRY(cuda_matmul_set_extras(matmul, &(struct matmul_extras){.bias = aligned, .kept = aligned}));
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(matmul->device->blas, matmul->operation, matmul->a,
-                                       matmul->b, matmul->d, matmul->d, preference, 1, &result,
+                                       matmul->b, matmul->d, matmul->d, preference, *most, results,
                                        &count);
-    if (status == CUBLAS_STATUS_SUCCESS && (count < 1 || result.state != CUBLAS_STATUS_SUCCESS))
-        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    for (int i = 0; i < count && status == CUBLAS_STATUS_SUCCESS; i++)
+        if (results[i].state == CUBLAS_STATUS_SUCCESS) results[usable++] = results[i];
+    if (status == CUBLAS_STATUS_SUCCESS && usable < 1) status = CUBLAS_STATUS_NOT_SUPPORTED;
     /* Types that are unsupported only with an epilogue may be reported as invalid, too. */
     if (status == CUBLAS_STATUS_INVALID_VALUE && matmul->shape.epilogue != EPILOGUE_NONE)
         status = CUBLAS_STATUS_NOT_SUPPORTED;
-    TRY(blas_status(status, "cublasLtMatmulAlgoGetHeuristic"));
-    choice->algorithm = result.algo;
-    choice->workspace_bytes = result.workspaceSize;
+    *most = usable;
+    return blas_status(status, "cublasLtMatmulAlgoGetHeuristic");
+}
+
+/* By their times only where operands have the alignment that almost all have: others are met in the
+ * middle of a step. */
+static status_t request_algorithm(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference,
+                                  struct cuda_matmul_choice *choice, size_t most)
+{
+    cublasLtMatmulHeuristicResult_t results[CUDA_CANDIDATES_MAX];
+    bool timed = choice->alignment == ALIGNMENT;
+    int count = timed ? cuda_matmul_candidates() : 1;
+    TRY(request_algorithms(matmul, preference, choice->alignment, most, results, &count));
+    for (int i = 0; i < count; i++)
+        if (results[i].workspaceSize > choice->workspace_bytes)
+            choice->workspace_bytes = results[i].workspaceSize;
+    cuda_matmul_choose(matmul, results, count, choice->workspace_bytes, &choice->algorithm);
     return NULL;
 }
 
@@ -181,21 +200,29 @@ static int32_t property(const cublasLtMatmulAlgo_t *algorithm,
     return value;
 }
 
-/* What was chosen, by cuBLASLt's numbers, for those who compare it. */
+char *cuda_matmul_describe_algorithm(const cublasLtMatmulAlgo_t *algorithm,
+                                     char text[static CUDA_ALGORITHM_BYTES])
+{
+    snprintf(text, CUDA_ALGORITHM_BYTES,
+             "algorithm %d, tile %d, stages %d, split-K %d, reduction %d",
+             property(algorithm, CUBLASLT_ALGO_CONFIG_ID),
+             property(algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID),
+             property(algorithm, CUBLASLT_ALGO_CONFIG_STAGES_ID),
+             property(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
+             property(algorithm, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME));
+    return text;
+}
+
+/* What was chosen, for those who compare it. */
 static void note_choice(struct cuda_device *device, const struct cuda_matmul_choice *choice)
 {
     const struct matmul_shape *s = &choice->shape;
-    const cublasLtMatmulAlgo_t *a = &choice->algorithm;
+    char text[CUDA_ALGORITHM_BYTES];
     if (!cuda_is_switched("FSDPD_CUDA_PRODUCTS", "note")) return;
-    cuda_note(device,
-              "product (%lld, %lld) (%lld, %lld) of %s, epilogue %d: algorithm %d, tile %d, "
-              "stages %d, split-K %d, reduction %d, %zu bytes",
+    cuda_note(device, "product (%lld, %lld) (%lld, %lld) of %s, epilogue %d: %s, %zu bytes",
               (long long)s->n, (long long)s->k, (long long)s->k, (long long)s->m, dtype_name(s->in),
-              (int)s->epilogue, property(a, CUBLASLT_ALGO_CONFIG_ID),
-              property(a, CUBLASLT_ALGO_CONFIG_TILE_ID),
-              property(a, CUBLASLT_ALGO_CONFIG_STAGES_ID),
-              property(a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM),
-              property(a, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME), choice->workspace_bytes);
+              (int)s->epilogue, cuda_matmul_describe_algorithm(&choice->algorithm, text),
+              choice->workspace_bytes);
 }
 
 /* For this shape and alignment, with a workspace of at most that many bytes. */
@@ -273,11 +300,21 @@ static uint32_t alignment_of(const void *a, const void *b, const void *d,
     return (uint32_t)(bits & -bits);
 }
 
+cublasStatus_t cuda_matmul_enqueue(const struct cuda_matmul *matmul,
+                                   const cublasLtMatmulAlgo_t *algorithm, const void *a,
+                                   const void *b, void *d, void *workspace,
+                                   uint64_t workspace_bytes, cudaStream_t stream)
+{
+    static const float one = 1, zero = 0;
+    return cublasLtMatmul(matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
+                          matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d,
+                          matmul->d, algorithm, workspace, workspace_bytes, stream);
+}
+
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
                          const void *b, void *d, const struct matmul_extras *extras,
                          void *workspace)
 {
-    static const float one = 1, zero = 0;
     const cublasLtMatmulAlgo_t *algorithm = &matmul->algorithm;
     uint32_t alignment = alignment_of(a, b, d, extras);
     if (alignment < ALIGNMENT) {
@@ -286,11 +323,10 @@ status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, con
                         "a product of operands at multiples of %u bytes", alignment));
         algorithm = &choice->algorithm;
     }
-    if (extras != NULL) TRY(set_extras(matmul, extras));
-    TRY_BLAS(cublasLtMatmul, matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
-             matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d, matmul->d,
-             algorithm, workspace, matmul->workspace_bytes, lane->stream);
-    return NULL;
+    if (extras != NULL) TRY(cuda_matmul_set_extras(matmul, extras));
+    return blas_status(cuda_matmul_enqueue(matmul, algorithm, a, b, d, workspace,
+                                           matmul->workspace_bytes, lane->stream),
+                       "cublasLtMatmul");
 }
 
 void cuda_matmul_forget(struct cuda_device *device)

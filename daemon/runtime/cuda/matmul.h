@@ -1,7 +1,7 @@
 /*
  * Matrix products by cuBLASLt, prepared for fixed sizes: D = A B (+ D), all matrices in column
  * order, as in cuBLAS: our tensor (rows, columns) is its (columns, rows). The algorithm is selected
- * once per size and device.
+ * once per size and device: the fastest of those that cuBLASLt proposes (matmul_times.c).
  */
 #ifndef FSDPD_RUNTIME_CUDA_MATMUL_H
 #define FSDPD_RUNTIME_CUDA_MATMUL_H
@@ -42,7 +42,7 @@ struct cuda_matmul {
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
     cublasLtMatmulAlgo_t algorithm; /* for operands at multiples of 16 bytes */
-    uint64_t workspace_bytes;
+    uint64_t workspace_bytes;       /* for any candidate: plans do not depend on times */
 };
 
 /* UNIMPLEMENTED if cuBLASLt has nothing for the shape. */
@@ -50,13 +50,35 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
                           const struct matmul_shape *shape) FSDPD_MUST_USE;
 void cuda_matmul_deinit(struct cuda_matmul *matmul); /* of zeros: nothing */
 
-/* `extras` may be NULL. bf16 parameters may be aligned to only 8 bytes: then another algorithm is
- * selected that needs no more workspace. */
+/* `extras` may be NULL. Operands may be aligned to less than 16 bytes, such as a bias in an odd place:
+ * then another algorithm is selected that needs no more workspace. */
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
                          const void *b, void *d, const struct matmul_extras *extras,
                          void *workspace) FSDPD_MUST_USE;
 
 /* Discards a device's algorithms. */
 void cuda_matmul_forget(struct cuda_device *device);
+
+/* ---- matmul.c and matmul_times.c among themselves ---- */
+
+enum { CUDA_CANDIDATES_MAX = 8, CUDA_ALGORITHM_BYTES = 128 };
+
+/* How many algorithms cuBLASLt is asked for: FSDPD_CUDA_CANDIDATES. */
+int cuda_matmul_candidates(void);
+/* One of `count` candidates, in the order of cuBLASLt's estimates, which need at most `workspace`
+ * bytes. See device_allow_timing. */
+void cuda_matmul_choose(struct cuda_matmul *matmul,
+                        const cublasLtMatmulHeuristicResult_t *candidates, int count,
+                        uint64_t workspace, cublasLtMatmulAlgo_t *algorithm);
+/* cuBLASLt's numbers; returns `text`. */
+char *cuda_matmul_describe_algorithm(const cublasLtMatmulAlgo_t *algorithm,
+                                     char text[static CUDA_ALGORITHM_BYTES]);
+status_t cuda_matmul_set_extras(const struct cuda_matmul *matmul,
+                                const struct matmul_extras *extras) FSDPD_MUST_USE;
+/* Of the extras that were set. */
+cublasStatus_t cuda_matmul_enqueue(const struct cuda_matmul *matmul,
+                                   const cublasLtMatmulAlgo_t *algorithm, const void *a,
+                                   const void *b, void *d, void *workspace,
+                                   uint64_t workspace_bytes, cudaStream_t stream);
 
 #endif
