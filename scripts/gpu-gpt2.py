@@ -314,6 +314,12 @@ def median(table):
     return statistics.median(table[step][1] for step in last)
 
 
+def between(table):
+    """Likewise what a step takes beside its work on the device: the host's time between two steps."""
+    last = sorted(table)[len(table) // 2:]
+    return statistics.median(table[step][1] - float(table[step][2]["compute_seconds"]) for step in last)
+
+
 def compare(options):
     first, second = read(options.tables[0]), read(options.tables[1])
     if len(first) < 2 or sorted(first) != sorted(second):
@@ -333,10 +339,13 @@ def compare(options):
 
 def rates(options):
     size, said = SIZES[options.size], json.loads(options.said)
-    runs = defaultdict(list)
+    runs, gaps = defaultdict(list), []
     for path in options.tables:
         kind = next(kind for kind in ("ours", "eager", "compiled") if kind in os.path.basename(path))
-        runs[kind].append(median(read(path)))
+        table = read(path)
+        runs[kind].append(median(table))
+        if kind == "ours":
+            gaps.append(between(table))
     seconds = {kind: statistics.median(times) for kind, times in runs.items()}
     tokens = options.batch * size["n_positions"]
     parameters = sum(a[0] * (a[1] if len(a) > 1 else 1) for _, a in shapes(size))
@@ -352,7 +361,7 @@ def rates(options):
         return text + f", {100 * flops / seconds[kind] / said['multiplies']:.1f} % of products"
 
     best = min(("eager", "compiled"), key=lambda kind: seconds[kind])
-    text = (f"{rate_text('ours')}; PyTorch {said['torch']} {said['attention']}: compiled {rate_text('compiled')}; eager "
+    text = (f"{rate_text('ours')}, {1e3 * statistics.median(gaps):.2f} ms between steps; PyTorch {said['torch']} {said['attention']}: compiled {rate_text('compiled')}; eager "
             f"{rate_text('eager')}; ratio {seconds[best] / seconds['ours']:.2f}; products of 8192: "
             f"{said['multiplies'] / 1e12:.4g} TFLOP/s; medians of {len(runs['ours'])} alternating runs")
     print(text)
