@@ -244,6 +244,7 @@ struct lowering {
     const uint64_t *workspace_bytes; /* by op */
     const bool *view;     /* by op: output 0 is input 0 under another shape, nothing runs */
     const bool *in_place; /* by op: output 0 may take over input 0's memory */
+    const bool *beside;   /* by op: it may run at the same time as the next op */
 };
 
 struct plan_options {

@@ -475,7 +475,32 @@ static void touch(struct plan_program *program, struct live_ranges *live, int bu
     program->buffers[buffer].last = i;
 }
 
-static void find_live_ranges(struct plan_program *program, struct live_ranges *live)
+/* What an instruction uses must not be reused before instruction `i`, beside which it may run. */
+static void hold(struct plan_program *program, struct live_ranges *live, int buffer, int i)
+{
+    if (buffer < 0 || live->of_buffer[buffer] < 0) return;
+    live->ranges[live->of_buffer[buffer]].last[program->instructions[i].lane] = i;
+}
+
+static void hold_all(struct plan_program *program, struct live_ranges *live, int op, int i)
+{
+    const struct graph_op *before = &program->graph->ops[op];
+    for (int k = 0; k < OP_MAX_INPUTS; k++)
+        if (before->inputs[k] >= 0)
+            hold(program, live, program->buffer_of_value[before->inputs[k]], i);
+    for (int k = 0; k < OP_MAX_OUTPUTS; k++)
+        if (before->outputs[k] >= 0)
+            hold(program, live, program->buffer_of_value[before->outputs[k]], i);
+    for (int b = i - 1; b >= 0; b--)
+        if (program->instructions[b].kind == INSTRUCTION_COMPUTE &&
+            program->instructions[b].op == op) {
+            hold(program, live, program->instructions[b].workspace, i);
+            return;
+        }
+}
+
+static void find_live_ranges(struct plan_program *program, const struct lowering *lowering,
+                             struct live_ranges *live)
 {
     live->of_buffer = mem_alloc_array(program->buffer_count, sizeof(int));
     for (int b = 0; b < program->buffer_count; b++) live->of_buffer[b] = -1;
@@ -487,6 +512,9 @@ static void find_live_ranges(struct plan_program *program, struct live_ranges *l
         touch(program, live, instruction->target, i, is_new);
         touch(program, live, instruction->workspace, i, false);
         if (instruction->kind != INSTRUCTION_COMPUTE) continue;
+        if (lowering->beside != NULL && instruction->op > 0 &&
+            lowering->beside[instruction->op - 1])
+            hold_all(program, live, instruction->op - 1, i);
         const struct graph_op *op = &program->graph->ops[instruction->op];
         for (int k = 0; k < OP_MAX_INPUTS; k++)
             if (op->inputs[k] >= 0)
@@ -537,7 +565,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     if (status == NULL) {
         struct live_ranges live = {0};
         map_gathers(program);
-        find_live_ranges(program, &live);
+        find_live_ranges(program, lowering, &live);
         if (!plan->options.sketch) plan_place(program, &live);
         plan_account(program, &live);
         if (plan->options.sketch) program->work_bytes = program->live_peak - arena_bytes(program);

@@ -273,6 +273,16 @@ static bool is_in_place(const struct op_desc *desc)
            x->layout == y->layout && tensor_same_shape(x, y);
 }
 
+/* Whether the gradients of an op's weights may be computed beside those of its data, op `op` + 1. */
+static bool runs_beside_next(const struct device *device, const struct graph *graph, int op,
+                             const struct op_desc *desc)
+{
+    struct op_desc next;
+    if (device->table->runs_beside == NULL || op + 1 == graph->op_count) return false;
+    graph_describe_op(graph, op + 1, &next);
+    return device->table->runs_beside(device, desc, &next);
+}
+
 status_t device_lower(struct device *device, struct graph *graph, struct device_graph **lowered)
 {
     if (device->table->choose_layouts != NULL) device->table->choose_layouts(graph);
@@ -284,15 +294,18 @@ status_t device_lower(struct device *device, struct graph *graph, struct device_
     result->workspace_bytes = mem_alloc_array(count, sizeof *result->workspace_bytes);
     result->view = mem_alloc_array(count, sizeof *result->view);
     result->in_place = mem_alloc_array(count, sizeof *result->in_place);
+    result->beside = mem_alloc_array(count, sizeof *result->beside);
     result->prepared = mem_alloc_array(count, sizeof *result->prepared);
     result->lowering = (struct lowering){.workspace_bytes = result->workspace_bytes,
                                          .view = result->view,
-                                         .in_place = result->in_place};
+                                         .in_place = result->in_place,
+                                         .beside = result->beside};
     for (int op = 0; op < graph->op_count; op++) {
         struct op_desc desc;
         graph_describe_op(graph, op, &desc);
         result->view[op] = is_view(&desc);
         result->in_place[op] = !result->view[op] && is_in_place(&desc);
+        result->beside[op] = runs_beside_next(device, graph, op, &desc);
         if (result->view[op] || desc.kind == OP_GATHER_RANKS) continue; /* the communicator's */
         status_t status = device->table->prepare(device, &desc, &result->prepared[op],
                                                  &result->workspace_bytes[op]);
@@ -312,6 +325,7 @@ void device_graph_free(struct device_graph *lowered)
     for (int op = 0; op < lowered->op_count; op++)
         if (lowered->prepared[op] != NULL) lowered->device->table->unprepare(lowered->prepared[op]);
     free(lowered->prepared);
+    free(lowered->beside);
     free(lowered->in_place);
     free(lowered->view);
     free(lowered->workspace_bytes);

@@ -71,6 +71,10 @@ struct device_table {
     struct lane_now (*look)(struct lane_queue *lane); /* NULL: what a lane does is unknown */
     int64_t (*busy_ns)(const struct lane_queue *lane);
     uint64_t lane_host_bytes; /* see device_lane_host_bytes */
+    /* Whether an op may run at the same time as the next one, if they write different memory. NULL:
+     * none does. */
+    bool (*runs_beside)(const struct device *device, const struct op_desc *desc,
+                        const struct op_desc *next);
 
     /* NULL: has no recordings. A device sets lane_queue.is_dry_run during a pass. */
     status_t (*recording_new)(struct device *device, struct lane_queue *const *lanes, int count,
@@ -125,7 +129,7 @@ struct device_graph {
     int op_count;
     struct lowering lowering; /* points at the arrays below */
     uint64_t *workspace_bytes;
-    bool *view, *in_place;
+    bool *view, *in_place, *beside;
     void **prepared; /* by op; NULL for views and for devices that prepare nothing */
 };
 

@@ -69,6 +69,16 @@ static void compare(const struct engine_job *job, int world)
     engine_outcome_free(expected);
 }
 
+/* Recorded products that ran beside a lane. */
+static int count_beside(void)
+{
+    char *text = cuda_stub_text();
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, "matmul side ")) != NULL; at++) count++;
+    free(text);
+    return count;
+}
+
 TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
 
 LOOP_TEST(models, 0, 2 * TINY_COUNT)
@@ -83,6 +93,30 @@ LOOP_TEST(bf16, 0, 2)
     job.param_dtype = DTYPE_BF16;
     job.reduce_dtype = _i ? DTYPE_BF16 : DTYPE_F32;
     compare(&job, 2 + _i);
+}
+
+/* The gradients of weights beside those of data: the same bits in any order, on memory that the plan
+ * keeps apart, in graphs and enqueued call by call. */
+LOOP_TEST(branches, 0, 8)
+{
+    struct engine_job job = job_of(_i % 4 == 3 ? TINY_GPT2 : _i % 4);
+    if (_i % 4 == 3) job.param_dtype = DTYPE_BF16;
+    /* units whose gradients are those of one product, so that something follows it at once */
+    static const char *const linear[] = {"Linear"};
+    if (_i % 4 == TINY_LLAMA) job.policy.types.items = linear;
+    const int world = 1 + _i / 4;
+    struct engine_outcome *expected = run_plainly(&job, world);
+    ck_assert_int_eq(count_beside(), 0);
+    for (uint64_t seed = 31; seed <= 34; seed++) {
+        cuda_fixture_begin(seed);
+        setenv("FSDPD_CUDA_BRANCHES", "on", 1);
+        if (seed == 34) setenv("FSDPD_CUDA_GRAPHS", "off", 1);
+        struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+        ck_assert_int_gt(count_beside(), 0);
+        expect_same(found, expected);
+        engine_outcome_free(found);
+    }
+    engine_outcome_free(expected);
 }
 
 /* Attention by cuDNN, with our own kernels for dropout and a mask of keys around it. */

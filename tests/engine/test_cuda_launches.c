@@ -134,7 +134,9 @@ LOOP_TEST(gpt2, 0, COUNT_OF(cases))
     take_step(session, &job, group);
     char *launches = cuda_stub_launches(&total);
     char *text = mem_printf("%s%d launches\n", launches, total);
-    printf("batch %u, rank 0 of %d: %d launches\n", cases[_i].batch, cases[_i].world, total);
+    printf("batch %u, rank 0 of %d: %d launches, %llu bytes for activations and scratch\n",
+           cases[_i].batch, cases[_i].world, total,
+           (unsigned long long)train_session_plan(session)->work_bytes);
     expect_golden(text, cases[_i].golden);
     ck_assert_int_le(total, cases[_i].most);
     free(text);

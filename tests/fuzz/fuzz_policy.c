@@ -219,8 +219,9 @@ static void lower(const struct model *model, const struct unit_set *units, enum 
         lowered->in_place[o] =
             op_info_get(lowered->graph->ops[o].kind)->element_wise && choice != 4;
     }
-    lowered->lowering =
-        (struct lowering){lowered->workspace_bytes, lowered->view, lowered->in_place};
+    lowered->lowering = (struct lowering){.workspace_bytes = lowered->workspace_bytes,
+                                          .view = lowered->view,
+                                          .in_place = lowered->in_place};
 }
 
 static void lowered_deinit(struct lowered *lowered)

@@ -298,7 +298,7 @@ TEST(column_sums)
     } sizes[] = {{1, 1, 1},     {5, 8, 8},       {70, 24, 24},  {700, 257, 257},
                  {9, 300, 304}, {700, 263, 272}, {65, 768, 768}};
     struct random random = {17};
-    for (size_t c = 0; c < COUNT_OF(sizes); c++)
+    for (size_t c = RACES ? COUNT_OF(sizes) - 2 : 0; c < COUNT_OF(sizes); c++)
         for (int way = 0; way < 8; way++) {
             bool low = way % 2 != 0, add = way / 2 % 2 != 0, off = way / 4 != 0;
             int64_t rows = sizes[c].rows, columns = sizes[c].columns, stride = sizes[c].stride;

@@ -193,6 +193,8 @@ static status_t set_up(struct cuda_device *device)
     device->wait_after_each = is_set("FSDPD_CUDA_SYNC");
     device->graphs = !cuda_is_switched("FSDPD_CUDA_GRAPHS", "off") &&
                      !cuda_is_switched("FSDPD_CUDA_GRAPHS", "0");
+    device->branches =
+        cuda_is_switched("FSDPD_CUDA_BRANCHES", "on") && !device->wait_after_each;
     cublasStatus_t status = cublasLtCreate(&device->blas);
     if (status == CUBLAS_STATUS_SUCCESS) return NULL;
     return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));
@@ -236,6 +238,7 @@ status_t device_cuda_open(int number, struct device **result)
         .look = cuda_progress_look,
         .busy_ns = cuda_lane_busy_ns,
         .lane_host_bytes = LANE_HOST_BYTES,
+        .runs_beside = cuda_runs_beside,
         .recording_new = cuda_recording_new,
         .recording_free = cuda_recording_free,
         .recording_begin = cuda_recording_begin,

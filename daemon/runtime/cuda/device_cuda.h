@@ -30,6 +30,7 @@ struct cuda_device {
     bool tf32;            /* products of f32 may be rounded to tf32 */
     bool wait_after_each; /* FSDPD_CUDA_SYNC: report errors at the call that caused them */
     bool graphs;          /* unless FSDPD_CUDA_GRAPHS is off: steps are recorded */
+    bool branches;        /* FSDPD_CUDA_BRANCHES: ops run beside each other */
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
     void *dnn;                          /* cudnnHandle_t; NULL before it is wanted */
@@ -72,6 +73,9 @@ struct cuda_lane {
     int arrival_count;
     size_t arrival_bytes;
     double *norm_parts; /* CUDA_NORM_PARTS, of the device */
+    cudaStream_t side;  /* for ops that run beside the next one; NULL: none does */
+    cudaEvent_t forked, joined;
+    int beside; /* the op there that the lane has not waited for; -1: none */
     cudaEvent_t began, ended;
     bool busy; /* `began` was recorded since the last wait */
     int64_t busy_ns;
@@ -129,6 +133,9 @@ void cuda_unmap_registrable(struct device *device, void *memory, uint64_t bytes)
 status_t cuda_check_registrable(const struct device *device) FSDPD_MUST_USE;
 
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
+/* Waits for what runs beside the lane. Everything that enqueues or waits begins with it, except for
+ * the op that runs beside it. */
+status_t cuda_lane_join(struct cuda_lane *lane) FSDPD_MUST_USE;
 enum { SYNC_TIMEOUT_MS = 600000 };
 /* Call after enqueueing work: marks the lane busy, and with FSDPD_CUDA_SYNC waits for errors (with
  * the communicator's deadline, or SYNC_TIMEOUT_MS). `error` is that of the launch. Errors name the
@@ -214,6 +221,8 @@ status_t cuda_prepare(struct device *device, const struct op_desc *desc, void **
 void cuda_unprepare(void *prepared);
 status_t cuda_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                           const struct kernel_call *call) FSDPD_MUST_USE;
+bool cuda_runs_beside(const struct device *device, const struct op_desc *desc,
+                      const struct op_desc *next);
 
 /* linear_cuda.c, head_cuda.c, conv_cudnn.c, conv_bfloat16.c: ops that use a library. */
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,

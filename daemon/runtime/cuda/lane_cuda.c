@@ -38,10 +38,19 @@ status_t cuda_record_clock(struct cuda_lane *lane, cudaEvent_t clock)
                        lane_names[lane->base.kind]);
 }
 
+status_t cuda_lane_join(struct cuda_lane *lane)
+{
+    if (lane->beside < 0) return NULL;
+    lane->beside = -1;
+    TRY_CUDA(cudaStreamWaitEvent(lane->stream, lane->joined, 0));
+    return NULL;
+}
+
 status_t cuda_enqueue(struct cuda_lane *lane)
 {
     if (lane->failure != NULL) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(lane->base.device)));
+    TRY(named(lane, cuda_lane_join(lane)));
     if (lane->busy) return NULL;
     TRY(named(lane, cuda_record_clock(lane, lane->began)));
     lane->busy = true;
@@ -63,6 +72,7 @@ void cuda_lane_close(struct lane_queue *base)
     struct cuda_lane *lane = cuda_lane(base);
     status_free(cuda_use(cuda_device(base->device)));
     if (lane->stream != NULL) cudaStreamSynchronize(lane->stream);
+    if (lane->side != NULL) cudaStreamSynchronize(lane->side);
     for (int i = 0; i < STAGING_PARTS; i++)
         if (lane->staging_free[i] != NULL) cudaEventDestroy(lane->staging_free[i]);
     if (lane->began != NULL) cudaEventDestroy(lane->began);
@@ -70,11 +80,22 @@ void cuda_lane_close(struct lane_queue *base)
     if (lane->staging != NULL) cudaFreeHost(lane->staging);
     if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
     cuda_progress_close(lane);
+    if (lane->forked != NULL) cudaEventDestroy(lane->forked);
+    if (lane->joined != NULL) cudaEventDestroy(lane->joined);
+    if (lane->side != NULL) cudaStreamDestroy(lane->side);
     if (lane->stream != NULL) cudaStreamDestroy(lane->stream);
     status_free(lane->failure);
     status_free(lane->host_failure);
     pthread_mutex_destroy(&lane->host_lock);
     free(lane);
+}
+
+static status_t open_side(struct cuda_lane *lane)
+{
+    TRY_CUDA(cudaStreamCreateWithFlags(&lane->side, cudaStreamNonBlocking));
+    TRY_CUDA(cudaEventCreateWithFlags(&lane->forked, cudaEventDisableTiming));
+    TRY_CUDA(cudaEventCreateWithFlags(&lane->joined, cudaEventDisableTiming));
+    return NULL;
 }
 
 static status_t set_up(struct cuda_lane *lane)
@@ -91,6 +112,8 @@ static status_t set_up(struct cuda_lane *lane)
     TRY_CUDA(cudaEventCreateWithFlags(&lane->began, cudaEventDefault));
     TRY_CUDA(cudaEventCreateWithFlags(&lane->ended, cudaEventDefault));
     TRY_CUDA(cudaMalloc((void **)&lane->norm_parts, CUDA_NORM_PARTS * sizeof(double)));
+    if (cuda_device(lane->base.device)->branches && lane->base.kind == LANE_COMPUTE)
+        TRY(open_side(lane));
     return cuda_progress_open(lane);
 }
 
@@ -99,6 +122,7 @@ status_t cuda_lane_open(struct device *device, enum lane kind, struct lane_queue
     struct cuda_lane *lane = mem_alloc(sizeof *lane);
     lane->base.device = device;
     lane->base.kind = kind;
+    lane->beside = -1;
     pthread_mutex_init(&lane->host_lock, NULL);
     status_t status = set_up(lane);
     if (status != NULL) {
@@ -151,6 +175,7 @@ void cuda_lane_record(struct lane_queue *base, struct event *of)
     struct cuda_event *event = (struct cuda_event *)of;
     if (!cuda_does_enqueue(lane)) return;
     keep(lane, cuda_use(cuda_device(base->device)));
+    keep(lane, cuda_lane_join(lane));
     event->error = cudaEventRecord(event->event, lane->stream);
     keep(lane, cuda_status(event->error, "cudaEventRecord"));
 }
@@ -386,6 +411,7 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     int64_t wanted = timeout_ms < (int64_t)365 * MOST_MS ? timeout_ms : (int64_t)365 * MOST_MS;
     if (!lane->busy) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(base->device)));
+    keep(lane, cuda_lane_join(lane));
     status_t recorded = lane->replayed ? NULL : cuda_record_clock(lane, lane->ended);
     const int64_t deadline_ns = clock_monotonic_ns() + wanted * 1000000;
     status_t status = wait_until(lane, deadline_ns, timeout_ms);

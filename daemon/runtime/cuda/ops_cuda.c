@@ -99,6 +99,48 @@ void cuda_unprepare(void *memory)
     free(prepared);
 }
 
+/*
+ * The gradients of a linear layer's weights need not wait for those of its data, nor these for them.
+ * Both are products; the last blocks of one leave multiprocessors idle that the other can use.
+ */
+bool cuda_runs_beside(const struct device *device, const struct op_desc *desc,
+                      const struct op_desc *next)
+{
+    return cuda_device(device)->branches && desc->kind == OP_LINEAR_BACKWARD_WEIGHTS &&
+           next->kind == OP_LINEAR_BACKWARD_DATA;
+}
+
+/* On the lane's other stream, after what the lane has so far. */
+static status_t run_beside(struct cuda_prepared *prepared, struct cuda_lane *lane, int op,
+                           const struct kernel_call *call)
+{
+    cudaStream_t own = lane->stream;
+    TRY_CUDA(cudaEventRecord(lane->forked, own));
+    TRY_CUDA(cudaStreamWaitEvent(lane->side, lane->forked, 0));
+    lane->stream = lane->side;
+    status_t status = prepared->run(prepared, lane, call);
+    lane->stream = own;
+    status_t recorded = cuda_status(cudaEventRecord(lane->joined, lane->side), "cudaEventRecord");
+    if (recorded == NULL) lane->beside = op;
+    return status_first(status, recorded);
+}
+
+static status_t run_next(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                         struct device_graph *graph, int op, const struct kernel_call *call)
+{
+    int beside = lane->beside;
+    bool follows = beside >= 0 && op == beside + 1;
+    if (follows) lane->beside = -1; /* not yet */
+    status_t status = cuda_enqueue(lane);
+    if (status == NULL && !follows && lane->side != NULL && graph->lowering.beside != NULL &&
+        graph->lowering.beside[op])
+        return run_beside(prepared, lane, op, call);
+    if (status == NULL) status = prepared->run(prepared, lane, call);
+    if (!follows) return status;
+    lane->beside = beside;
+    return status_first(status, cuda_lane_join(lane));
+}
+
 status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, int op,
                           const struct kernel_call *call)
 {
@@ -107,8 +149,7 @@ status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, i
     if (prepared == NULL) return NULL; /* a view */
     cuda_take_live(lane, call);
     if (!cuda_does_enqueue(lane)) return NULL;
-    TRY(cuda_enqueue(lane));
-    status_t status = prepared->run(prepared, lane, call);
+    status_t status = run_next(prepared, lane, graph, op, call);
     if (status != NULL)
         return base->label != NULL ? status_wrap(status, "%s", base->label) : status;
     return cuda_enqueued(lane, cudaSuccess, op_info_get(prepared->op.desc.kind)->name);

@@ -204,6 +204,7 @@ static status_t join(struct cuda_recording *recording)
     for (int i = 0; i < recording->lane_count; i++) {
         struct cuda_lane *lane = recording->lanes[i];
         recording->worked[i] = lane->busy;
+        TRY(cuda_lane_join(lane));
         if (lane->busy) TRY(cuda_record_clock(lane, lane->ended));
         if (i == 0) continue;
         TRY_CUDA(cudaEventRecord(recording->joins[i], lane->stream));
@@ -271,6 +272,7 @@ static status_t leave(struct cuda_recording *recording)
         lane->base.is_dry_run = false;
         if (recording->pass == RECORDING_REPLAY) continue;
         lane->busy = false;
+        lane->beside = -1;
         lane->arrival_count = 0;
         lane->arrival_bytes = 0;
         status = status_first(status, lane->failure);
