@@ -91,6 +91,17 @@ static const struct {
     {"gemma 2B", {1, 2048, 8, 1, 256, 8, .causal = true}},
     {"stablelm 3B", {1, 4096, 32, 32, 80, 1, .causal = true}},
     {"starcoder2 3B", {1, 4096, 24, 2, 128, 12, .causal = true}},
+    {"qwen3 0.6B, batch 4", {4, 2048, 16, 8, 128, 2, .causal = true}},
+    {"gemma3 1B, its global layers", {1, 4096, 4, 1, 256, 4, .causal = true}},
+    {"smollm3 3B", {1, 4096, 16, 4, 128, 4, .causal = true}},
+    {"granite 2B, exaone4 1.2B", {1, 4096, 32, 8, 64, 4, .causal = true}},
+    {"nemotron 4B", {1, 4096, 24, 8, 128, 3, .causal = true}},
+    {"olmo2 1B", {1, 4096, 16, 16, 128, 1, .causal = true}},
+    {"arcee 4.5B", {1, 4096, 20, 4, 128, 5, .causal = true}},
+    {"opt 125M, batch 16", {16, 2048, 12, 12, 64, 1, .causal = true}},
+    {"phi 2", {1, 2048, 32, 32, 80, 1, .causal = true}},
+    {"electra small, batch 32", {32, 512, 4, 4, 64, 1, .masked = true}},
+    {"deit small, batch 64", {64, 198, 6, 6, 64, 1, .causal = false}},
 };
 enum { MODELS = COUNT_OF(zoo) };
 
