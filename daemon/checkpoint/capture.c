@@ -1,4 +1,8 @@
-/* The data that a rank saves, and its file; see capture.h. */
+/*
+ * The data that a rank saves, and its file; see capture.h. The thread that writes reads the
+ * executor's arrays in place, piece by piece; as the executor's guard, a capture copies what is not
+ * written of a unit before that changes.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,21 +17,51 @@
 #include "checkpoint/state_entries.h"
 #include "hf/safetensors.h"
 
-enum { PIECE_BYTES = 1 << 20 };
+enum { PIECE_BYTES = 1 << 20, PIECE_ELEMENTS = PIECE_BYTES / sizeof(float) };
+
+/* With the lock held, which it releases. */
+static void leave(struct capture *capture)
+{
+    bool last = --capture->users == 0;
+    pthread_mutex_unlock(&capture->lock);
+    if (!last) return;
+    status_free(capture->failed);
+    pthread_mutex_destroy(&capture->lock);
+    free(capture);
+}
+
+uint64_t capture_drop_arrays(struct capture *capture)
+{
+    pthread_mutex_lock(&capture->lock);
+    for (int i = 0; i < capture->array_count; i++) free(capture->arrays[i].copy);
+    free(capture->arrays);
+    capture->arrays = NULL;
+    capture->array_count = 0;
+    uint64_t copied = capture->copied;
+    pthread_mutex_unlock(&capture->lock);
+    return copied;
+}
 
 void capture_free(struct capture *capture)
 {
     if (capture == NULL) return;
-    for (int i = 0; i < capture->array_count; i++) free(capture->arrays[i].values);
-    free(capture->arrays);
+    capture_drop_arrays(capture);
     manifest_deinit(&capture->manifest);
-    status_free(capture->failed);
-    free(capture);
+    pthread_mutex_lock(&capture->lock);
+    leave(capture);
 }
 
 uint64_t capture_step(const struct capture *capture)
 {
     return capture->manifest.progress.step;
+}
+
+status_t capture_failure(struct capture *capture)
+{
+    pthread_mutex_lock(&capture->lock);
+    status_t status = status_copy(capture->failed);
+    pthread_mutex_unlock(&capture->lock);
+    return status;
 }
 
 /* The groups that hold copies of a unit take turns, unit by unit; buffers are those of rank 0. */
@@ -75,19 +109,70 @@ void capture_describe(const struct executor *executor, const struct capture_job 
     manifest->entries = state_entries_list(plan, &manifest->entry_count);
 }
 
-static status_t copy_array(struct executor *executor, struct captured *array)
+/* Room for what the writer has not taken of an array. */
+static status_t make_room(struct capture *capture, struct captured *array)
 {
-    if (array->elements == 0) return NULL;
-    array->values = malloc(array->elements * sizeof *array->values);
-    if (array->values == NULL)
+    size_t count = array->elements - array->taken;
+    array->copied_from = array->taken;
+    array->copy = malloc(count * sizeof *array->copy);
+    if (array->copy == NULL)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "no memory to copy the %zu numbers that this rank keeps of unit %d for a "
                           "checkpoint",
-                          array->elements, array->unit);
-    return executor_read_slot(executor, array->unit, array->slot, array->values);
+                          count, array->unit);
+    capture->copied += count * sizeof *array->copy;
+    return NULL;
 }
 
-static status_t copy_arrays(struct executor *executor, struct capture *capture)
+static status_t copy_rest(struct capture *capture, struct captured *array)
+{
+    size_t count = array->elements - array->taken;
+    TRY(make_room(capture, array));
+    memcpy(array->copy, array->live + array->taken, count * sizeof *array->copy);
+    array->live = NULL;
+    return NULL;
+}
+
+/* Copies what the writer has not taken of a unit (-1: of all). With the lock held. */
+static void settle(struct capture *capture, int unit)
+{
+    for (int i = 0; i < capture->array_count && capture->failed == NULL; i++) {
+        struct captured *array = &capture->arrays[i];
+        if (array->live != NULL && (unit < 0 || array->unit == unit))
+            capture->failed = copy_rest(capture, array);
+    }
+}
+
+static void before_change(void *user, int unit)
+{
+    struct capture *capture = user;
+    pthread_mutex_lock(&capture->lock);
+    settle(capture, unit);
+    pthread_mutex_unlock(&capture->lock);
+}
+
+static void release(void *user)
+{
+    struct capture *capture = user;
+    pthread_mutex_lock(&capture->lock);
+    settle(capture, -1);
+    leave(capture);
+}
+
+/* Notes where an array is, or copies it if the host cannot read it there. */
+static status_t take_array(struct capture *capture, struct executor *executor,
+                           struct captured *array)
+{
+    if (array->elements == 0) return NULL;
+    if (executor_in_host_memory(executor, array->unit)) {
+        array->live = executor_unit_state(executor, array->unit, array->slot);
+        return NULL;
+    }
+    TRY(make_room(capture, array));
+    return executor_read_slot(executor, array->unit, array->slot, array->copy);
+}
+
+static status_t take_arrays(struct capture *capture, struct executor *executor)
 {
     const struct manifest *manifest = &capture->manifest;
     capture->arrays = mem_alloc_array((size_t)manifest->unit_count * (MANIFEST_SLOTS_MAX + 1),
@@ -99,7 +184,7 @@ static status_t copy_arrays(struct executor *executor, struct capture *capture)
         for (int slot = -1; slot < unit->slots; slot++) {
             struct captured *array = &capture->arrays[capture->array_count++];
             *array = (struct captured){.unit = u, .slot = slot, .elements = (size_t)unit->shard};
-            TRY(copy_array(executor, array));
+            TRY(take_array(capture, executor, array));
         }
     }
     return NULL;
@@ -109,9 +194,12 @@ struct capture *capture_take(struct executor *executor, const struct capture_job
                              const struct saved_progress *progress)
 {
     struct capture *capture = mem_alloc(sizeof *capture);
+    pthread_mutex_init(&capture->lock, NULL);
+    capture->users = 2;
     capture->rank = executor_plan(executor)->options.rank;
     capture_describe(executor, job, progress, &capture->manifest);
-    capture->failed = copy_arrays(executor, capture);
+    capture->failed = take_arrays(capture, executor);
+    executor_set_guard(executor, &(struct executor_guard){before_change, release, capture});
     return capture;
 }
 
@@ -161,19 +249,53 @@ static void add_header(const struct capture *capture, struct buf *header)
     for (int i = 0; i < capture->array_count; i++) free(entries[i].name);
 }
 
+/* The next values of an array, none after the last: a piece of the executor's array is copied to
+ * `piece`, so that it may change while they are written. */
+static status_t take_values(struct capture *capture, struct captured *array, float *piece,
+                            const float **values, size_t *count)
+{
+    pthread_mutex_lock(&capture->lock);
+    status_t status = status_copy(capture->failed);
+    size_t left = status == NULL ? array->elements - array->taken : 0;
+    *count = left < PIECE_ELEMENTS ? left : PIECE_ELEMENTS;
+    if (array->live != NULL && *count > 0) {
+        *values = memcpy(piece, array->live + array->taken, *count * sizeof *piece);
+    } else if (*count > 0) {
+        *values = array->copy + (array->taken - array->copied_from);
+    } else if (status == NULL) { /* memory shrinks as the file grows */
+        free(array->copy);
+        array->copy = NULL;
+    }
+    array->taken += *count;
+    if (array->taken == array->elements) array->live = NULL;
+    pthread_mutex_unlock(&capture->lock);
+    return status;
+}
+
+static status_t write_array(struct capture *capture, struct captured *array, float *piece,
+                            struct capture_writer *writer)
+{
+    for (;;) {
+        const float *values = NULL;
+        size_t count;
+        TRY(take_values(capture, array, piece, &values, &count));
+        if (count == 0) return NULL;
+        TRY(write_bytes(writer, values, count * sizeof *values));
+    }
+}
+
 static status_t write_all(void *user, struct capture_writer *writer)
 {
     struct capture *capture = user;
+    AUTO_FREE float *piece = malloc(PIECE_BYTES);
+    if (piece == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for a piece of a checkpoint");
     AUTO(buf_deinit) struct buf header = {0};
     add_header(capture, &header);
-    status_t status = write_bytes(writer, header.data, header.length);
-    for (int i = 0; i < capture->array_count && status == NULL; i++) {
-        struct captured *array = &capture->arrays[i];
-        status = write_bytes(writer, array->values, array->elements * sizeof *array->values);
-        free(array->values); /* memory shrinks as the file grows */
-        array->values = NULL;
-    }
-    return status;
+    TRY(write_bytes(writer, header.data, header.length));
+    for (int i = 0; i < capture->array_count; i++)
+        TRY(write_array(capture, &capture->arrays[i], piece, writer));
+    return NULL;
 }
 
 /* A new file, written by `write_out`, and synced; nothing is left of one that failed. */

@@ -1,8 +1,12 @@
 /*
- * A checkpoint in the making: at a step boundary every rank copies what it keeps of parameters and
- * optimizer slots to host memory; training continues; and another thread of every rank writes the
- * copy to the rank's file, agrees with the others that all files are on the disk, and rank 0
- * completes the checkpoint (manifest.h says what it is). See also folder.h.
+ * A checkpoint in the making: at a step boundary every rank captures what it keeps of parameters
+ * and optimizer slots; training continues; and another thread of every rank writes that to the
+ * rank's file, agrees with the others that all files are on the disk, and rank 0 completes the
+ * checkpoint (manifest.h says what it is). See also folder.h.
+ *
+ * Capturing copies only what is in a device's memory. What the host can read is copied on write:
+ * the thread reads the executor's arrays, and before these change (executor_set_guard), what is not
+ * yet written of the unit is copied.
  */
 #ifndef FSDPD_CHECKPOINT_CAPTURE_H
 #define FSDPD_CHECKPOINT_CAPTURE_H
@@ -17,8 +21,9 @@ struct capture_job {
     uint32_t attempt;
 };
 
-/* Independent of the executor once taken. If there is no memory for the copy, saving it fails on
- * all ranks. */
+/* Captures the state of this moment, whatever the executor does afterwards; it may be freed before
+ * the capture, which becomes its guard. If there is no memory for a copy, saving fails on all
+ * ranks. */
 struct capture *capture_take(struct executor *executor, const struct capture_job *job,
                              const struct saved_progress *progress);
 void capture_free(struct capture *capture); /* accepts NULL */
@@ -47,6 +52,7 @@ struct capture_target {
 
 struct capture_result {
     uint64_t step, bytes; /* bytes: of all files; rank 0 knows */
+    uint64_t copied;      /* bytes of this rank's state: its extra memory was at most that */
     char *path;           /* of the checkpoint; on rank 0, NULL elsewhere. Caller frees */
     uint64_t *removed;    /* steps of older ones that had to go; on rank 0. Caller frees */
     int removed_count;

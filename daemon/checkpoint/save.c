@@ -182,14 +182,14 @@ static status_t save(struct saving *saving)
 {
     struct capture *capture = saving->capture;
     struct saved_file file = {0};
-    status_t mine = capture->failed;
-    capture->failed = NULL;
+    status_t mine = capture_failure(capture);
     if (mine == NULL)
         mine = folder_open(saving->target->root, saving->target->folder, true, &saving->folder);
     if (mine == NULL)
         mine = folder_begin(&saving->folder, capture->manifest.attempt, saving->target->number,
                             &saving->temporary);
     if (mine == NULL) mine = capture_write(capture, &saving->temporary, &file);
+    saving->result->copied = capture_drop_arrays(capture);
     status_t broken = gather(saving, &file, &mine);
     bool root = capture->rank == 0, completed = false;
     if (broken == NULL && mine == NULL) {

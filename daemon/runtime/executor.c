@@ -72,6 +72,7 @@ void executor_free(struct executor *executor)
     program_deinit(&executor->train);
     program_deinit(&executor->accumulate);
     program_deinit(&executor->evaluate);
+    executor_set_guard(executor, &(struct executor_guard){0});
     executor_release_arena(executor, &executor->work);
     executor_release_arena(executor, &executor->state);
     for (int g = 0; g < executor->group_count; g++) {
@@ -141,6 +142,30 @@ static status_t aborted(struct executor *executor)
     status_t status = status_copy(executor->aborted);
     pthread_mutex_unlock(&executor->lock);
     return status;
+}
+
+/* Forward moves them. */
+static void announce_buffers(const struct executor *executor)
+{
+    const struct unit_set *units = executor->plan->units;
+    for (int u = 0; u < units->unit_count; u++)
+        if (units->units[u].buffers) executor_announce_change(executor, u);
+}
+
+static status_t announce_change(void *argument)
+{
+    const struct unit_change *change = argument;
+    executor_announce_change(change->executor, change->unit);
+    return NULL;
+}
+
+/* Memory of the host is changed by lanes that are threads, and can call. */
+static status_t enqueue_announcement(struct lane_queue *lane, struct unit_change *change)
+{
+    const struct executor *executor = change->executor;
+    if (executor->guard.before_change == NULL || !executor_in_host_memory(executor, change->unit))
+        return NULL;
+    return lane_call(lane, announce_change, change);
 }
 
 /* Updates each range with the settings of its group. */
@@ -236,6 +261,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
                                action->scale, action->workspace);
     case INSTRUCTION_OPTIMIZER: {
         char *stats = instruction->lane == LANE_HOST ? program->host_stats : program->stats;
+        TRY(enqueue_announcement(lane, &action->change));
         return optimize(lane, action, &input->optimizer, (float *)stats,
                         program->first_norm != NULL);
     }
@@ -453,6 +479,7 @@ static status_t run_checked(struct executor *executor, struct program *program,
     int64_t compute = lane_busy_ns(executor->lanes[LANE_COMPUTE]);
     int64_t comm = lane_busy_ns(executor->lanes[LANE_COMM]);
     set_stats(executor, program, input);
+    announce_buffers(executor);
     if (executor->poison != NULL) {
         lane_label(executor->lanes[LANE_COPY], NULL);
         TRY(lane_copy(executor->lanes[LANE_COPY], executor->work, executor->poison,

@@ -91,8 +91,26 @@ size_t executor_shard_elements(const struct executor *executor, int unit);
 
 /* Address of this rank's shard of one of the unit's lasting arrays: the parameters (slot -1) or an
  * optimizer slot. NULL if the unit has none. In device memory or, if plan_offloads the unit, in
- * host memory. */
+ * host memory. Writing there does not notify the executor's guard. */
 float *executor_unit_state(const struct executor *executor, int unit, int slot);
+/* Whether the host can read the unit's arrays there. */
+bool executor_in_host_memory(const struct executor *executor, int unit);
+
+/*
+ * A guard reads units' lasting arrays where they are, from a thread of its own and while steps run,
+ * as a checkpoint that is being written does. Whatever changes them waits until the guard has
+ * copied what it still needs.
+ */
+struct executor_guard {
+    /* The arrays of `unit`, which are in host memory, are about to change. On a lane's thread or
+     * the executor's; every time. */
+    void (*before_change)(void *user, int unit);
+    /* The last call, on the executor's thread: all arrays are about to change or to be freed. */
+    void (*release)(void *user);
+    void *user;
+};
+/* Between steps. The executor releases the guard when it gets another one or is freed. */
+void executor_set_guard(struct executor *executor, const struct executor_guard *guard);
 
 /* Releases the work arena, which is unused between steps; no further steps are possible. */
 void executor_release_work(struct executor *executor);

@@ -23,6 +23,10 @@ struct action {
     uint16_t *rounded;         /* the optimizer's copy of the parameters; NULL: none */
     struct plan_range *ranges; /* of the unit's kept elements */
     int range_count;
+    struct unit_change { /* of the optimizer */
+        const struct executor *executor;
+        int unit;
+    } change;
     struct kernel_call call;
 };
 
@@ -68,6 +72,7 @@ struct executor {
     double counted;                   /* this rank's part of PLAN_STAT_COUNTED */
     uint64_t allocated_before, peak; /* the device's books */
     struct trace *trace;             /* being filled; NULL: off */
+    struct executor_guard guard;     /* without functions: none */
     void *poison;                    /* NaNs, as large as the work arena; NULL: off */
     char *note;                      /* why steps are not recorded, returned once; NULL: no note */
     bool noted;
@@ -82,6 +87,9 @@ char *executor_buffer(const struct executor *executor, const struct plan_program
 /* The first buffer of this class and unit (and slot, of BUFFER_OPTIMIZER); -1. */
 int executor_find_buffer(const struct plan_program *program, enum buffer_class class, int unit,
                          int slot);
+
+/* Tells the guard, if there is one, that the unit's arrays are about to change. */
+void executor_announce_change(const struct executor *executor, int unit);
 
 /* Splits the group, allocates the arenas, opens the lanes, and makes the actions of all programs.
  * executor_free releases what was created before a failure. */

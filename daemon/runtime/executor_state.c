@@ -4,6 +4,24 @@
 #include "base/mem.h"
 #include "runtime/executor_internal.h"
 
+bool executor_in_host_memory(const struct executor *executor, int unit)
+{
+    return device_is_host(executor->device) || plan_offloads(executor->plan, unit);
+}
+
+void executor_set_guard(struct executor *executor, const struct executor_guard *guard)
+{
+    if (executor->guard.release != NULL) executor->guard.release(executor->guard.user);
+    executor->guard = *guard;
+}
+
+void executor_announce_change(const struct executor *executor, int unit)
+{
+    const struct executor_guard *guard = &executor->guard;
+    if (guard->before_change != NULL && executor_in_host_memory(executor, unit))
+        guard->before_change(guard->user, unit);
+}
+
 /* The unit's parameter shard; its elements and where in the flat parameter it starts. */
 static char *shard_memory(const struct executor *executor, int unit, int64_t *start, int64_t *count)
 {
@@ -65,11 +83,11 @@ static status_t copy(struct executor *executor, bool offloaded, float *to, const
     return executor_wait_lane(executor, LANE_COPY);
 }
 
-static bool is_offloaded(const struct executor *executor, int parameter)
+static int unit_of(const struct executor *executor, int parameter)
 {
     const struct plan *plan = executor->plan;
     int tied = plan->model->parameters[parameter].tied_to;
-    return plan_offloads(plan, plan->units->unit_of_parameter[tied >= 0 ? tied : parameter]);
+    return plan->units->unit_of_parameter[tied >= 0 ? tied : parameter];
 }
 
 /* The copy in bf16 of the unit's parameters; NULL: it has none. */
@@ -98,15 +116,6 @@ static status_t round_values(struct executor *executor, int unit, const float *s
     return executor_wait_lane(executor, LANE_COPY);
 }
 
-static status_t round_part(struct executor *executor, int parameter, const float *shard,
-                           size_t count)
-{
-    const struct plan *plan = executor->plan;
-    int tied = plan->model->parameters[parameter].tied_to;
-    return round_values(executor, plan->units->unit_of_parameter[tied >= 0 ? tied : parameter],
-                        shard, count);
-}
-
 status_t executor_round_parameters(struct executor *executor)
 {
     for (int u = 0; u < executor->plan->units->unit_count; u++)
@@ -126,8 +135,8 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
         part.offset + part.count > mine.offset + mine.count)
         return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
                           parameter);
+    int unit = unit_of(executor, parameter);
     if (slot >= 0) { /* laid out as the shard is */
-        int unit = plan->units->unit_of_parameter[parameter];
         float *state = executor_unit_state(executor, unit, slot);
         if (state == NULL)
             return status_new(STATUS_INTERNAL, "parameter %d has no optimizer slot %d", parameter,
@@ -135,8 +144,9 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
         memory = state + (memory - executor_unit_state(executor, unit, -1));
     }
     memory += part.offset - mine.offset;
-    TRY(copy(executor, is_offloaded(executor, parameter), memory, values, (size_t)part.count));
-    return slot >= 0 ? NULL : round_part(executor, parameter, memory, (size_t)part.count);
+    executor_announce_change(executor, unit);
+    TRY(copy(executor, plan_offloads(plan, unit), memory, values, (size_t)part.count));
+    return slot >= 0 ? NULL : round_values(executor, unit, memory, (size_t)part.count);
 }
 
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
@@ -182,6 +192,7 @@ status_t executor_share_buffers(struct executor *executor)
     const struct unit_set *units = executor->plan->units;
     for (int u = 0; u < units->unit_count && executor->comm != NULL; u++) {
         if (!units->units[u].buffers) continue;
+        executor_announce_change(executor, u);
         struct lane_queue *lane = executor->lanes[LANE_COMM];
         lane_label(lane, "buffers");
         TRY(comm_broadcast(executor->comm, lane, executor_unit_state(executor, u, -1),

@@ -88,7 +88,7 @@ EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
 TRAIN_TESTS = tests/engine/test_session tests/engine/test_step tests/engine/test_global_batch tests/engine/test_pull tests/engine/test_tokens \
-  tests/engine/test_checkpoint tests/engine/test_unlisted tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_recovery tests/engine/test_rewrap \
+  tests/engine/test_capture tests/engine/test_checkpoint tests/engine/test_unlisted tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_recovery tests/engine/test_rewrap \
   tests/engine/test_batch_norm
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
@@ -109,6 +109,9 @@ tests_engine_test_pull_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=snapshot_take -Wl,--wr
 EXTRA_tests_engine_test_pull_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 tests_engine_test_tokens_SOURCES = tests/engine/test_tokens.c tests/unit/dataset_files.c tests/unit/dataset_files.h
+
+tests_engine_test_capture_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=write -Wl,--wrap=malloc
+EXTRA_tests_engine_test_capture_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 EXTRA_tests_engine_test_checkpoint_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 

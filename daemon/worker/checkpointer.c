@@ -76,9 +76,11 @@ static void report_capture(const struct checkpointer *own, uint64_t number, bool
     char size[32];
     if (status != NULL) log_status(LOG_WARNING, "checkpoint_failed", status_copy(status));
     else if (own->context->rank == 0)
-        log_event(LOG_INFO, "checkpoint", "job=%s step=%llu seconds=%.3f size=\"%s\" path=%s",
+        log_event(LOG_INFO, "checkpoint",
+                  "job=%s step=%llu seconds=%.3f size=\"%s\" copied_bytes=%llu path=%s",
                   own->context->job, (unsigned long long)result->step, seconds,
-                  text_format_bytes(result->bytes, size), result->path);
+                  text_format_bytes(result->bytes, size), (unsigned long long)result->copied,
+                  result->path);
     if (own->context->rank != 0) return;
     Fsdpd__V1__CheckpointReport *report = report_new(own->context, number, result->step, status);
     report->checkpoint->seconds = seconds;

@@ -141,6 +141,7 @@ static void on_progress(void *user, uint64_t step)
               (group->abort_step > 0 && group->abort_step == step);
     if (at && group->abort_rank == member->rank)
         train_session_abort(member->session, "pulled the plug");
+    if (group->progressed != NULL) group->progressed(member, step);
 }
 
 static uint64_t latest_order(void *user)
@@ -211,6 +212,7 @@ static status_t checkpoint(void *user)
     struct member *member = user;
     ck_assert_int_lt(member->captured_count, GROUP_MAX_ORDERS);
     member->captured[member->captured_count++] = train_session_capture(member->session);
+    if (member->group->captured != NULL) member->group->captured(member);
     return NULL;
 }
 
@@ -417,31 +419,34 @@ struct save_thread {
     pthread_t thread;
 };
 
-static void *save_thread(void *argument)
+void group_save_rank(struct group *group, struct group_saving *saving, struct comm *comm, int rank)
 {
-    struct save_thread *own = argument;
-    struct group_saving *saving = own->saving;
     struct device *device = NULL;
     struct lane_queue *lane = NULL;
     status_t status = device_open("cpu", 1, &device);
     if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
-    if (saving->before != NULL) saving->before(own->rank);
-    const struct capture_target target = {.folder = own->rank > 0 && saving->apart != NULL
+    if (saving->before != NULL) saving->before(rank);
+    const struct capture_target target = {.folder = rank > 0 && saving->apart != NULL
                                                         ? saving->apart
                                                         : saving->folder,
                                           .root = saving->root,
                                           .number = (uint64_t)saving->index,
                                           .keep = saving->keep,
                                           .pack_reports = saving->pack_reports,
-                                          .user = own->comm};
+                                          .user = comm};
     if (status == NULL)
-        status =
-            capture_save(own->group->members[own->rank].captured[saving->index], &target, own->comm,
-                         &lane, own->group->timeout_ms, &saving->results[own->rank]);
-    saving->statuses[own->rank] = status;
+        status = capture_save(group->members[rank].captured[saving->index], &target, comm, &lane,
+                              group->timeout_ms, &saving->results[rank]);
+    saving->statuses[rank] = status;
     lane_close(lane);
-    comm_free(own->comm);
+    comm_free(comm);
     device_close(device);
+}
+
+static void *save_thread(void *argument)
+{
+    struct save_thread *own = argument;
+    group_save_rank(own->group, own->saving, own->comm, own->rank);
     return NULL;
 }
 

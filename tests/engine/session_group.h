@@ -68,6 +68,9 @@ struct group {
     /* That order hands the state over to the ranks that stay, and cancels only if that is possible.
      * By rank; NULL: it does not. */
     const bool *leaves;
+    /* Called when a rank has captured a checkpoint, and at its progress, on its thread; or NULL. */
+    void (*captured)(struct member *member);
+    void (*progressed)(struct member *member, uint64_t step);
     int abort_rank; /* this rank aborts itself at its call of progress number abort_at; 0: never */
     uint64_t abort_at, abort_step; /* likewise after that step; 0: never */
     struct kept *kept;             /* (world): what each rank's process keeps; NULL: nothing */
@@ -130,6 +133,8 @@ struct group_saving {
     struct capture_result results[GROUP_MAX_WORLD];
 };
 void group_save(struct group *group, struct group_saving *saving);
+/* One rank's part of it, on the caller's thread. Frees its communicator; NULL with one rank. */
+void group_save_rank(struct group *group, struct group_saving *saving, struct comm *comm, int rank);
 
 /* The same without failures; frees the other results. */
 void group_save_without_error(struct group *group, int index, const char *folder, uint32_t keep);

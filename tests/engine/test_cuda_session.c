@@ -481,20 +481,37 @@ LOOP_TEST(offload, 0, 2 * WORLDS)
     group_reset(&expected);
 }
 
-/* Its checkpoints are like any job's: resumed with offloading, and without. */
+static struct group_saving in_place; /* of offloaded state, which is not copied */
+static struct comm *comms[GROUP_MAX_WORLD];
+static void save_in_place(struct member *member)
+{
+    int rank = member->rank;
+    group_save_rank(member->group, &in_place, comms[rank], rank);
+    ck_assert_ptr_null(in_place.statuses[rank]);
+    ck_assert_uint_eq(in_place.results[rank].copied, 0);
+    free(in_place.results[rank].path);
+    free(in_place.results[rank].removed);
+}
+
+/* Its checkpoints are like any job's: resumed with offloading, and without; saved at once, or after
+ * the run. */
 LOOP_TEST(offloaded_checkpoints, 0, WORLDS)
 {
-    for (int offloaded = 0; offloaded < 2; offloaded++) {
+    for (int way = 0; way < 3; way++) {
         struct group group, again;
         choose_world(&group, _i);
         group.job.checkpoints =
             (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
         again = group;
-        group.job.plan.cpu_offload = offloaded == 0;
-        again.job.plan.cpu_offload = offloaded == 1;
+        group.job.plan.cpu_offload = way != 1;
+        again.job.plan.cpu_offload = way == 1;
         on_cuda(&group);
+        in_place = (struct group_saving){.folder = folder};
+        if (way == 2 && group.job.world > 1)
+            ck_assert_ptr_null(comm_local_new(group.job.world, group.timeout_ms, comms));
+        if (way == 2) group.captured = save_in_place;
         run_without_error(&group);
-        group_save_without_error(&group, 0, folder, 1);
+        if (way != 2) group_save_without_error(&group, 0, folder, 1);
         again.job.checkpoints.every_steps = 0;
         again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
         again.job.checkpoints.attempt = 2;
