@@ -3,10 +3,17 @@
 
 import argparse
 import os
+import re
 import statistics
 
 import gpt
 import measure
+
+
+def copied_bytes(daemon):
+    """Of rank 0's state, for every checkpoint so far."""
+    with open(os.path.join(daemon.root, "fsdpd.log"), errors="replace") as log:
+        return [int(count) for count in re.findall(r" copied_bytes=(\d+)", log.read())]
 
 
 def main():
@@ -30,7 +37,7 @@ def main():
                                   [f"checkpoint.every_steps={options.every}"])
             rest = []
             for index, value in enumerate(seconds):
-                # The worker copies the state between a step's report and the next step.
+                # The worker takes the checkpoint between a step's report and the next step.
                 after = (index + first - 1) % options.every
                 if after == 0:
                     stalls.append(value)
@@ -39,12 +46,13 @@ def main():
                 else:
                     rest.append(value)
             plain += rest
+        copied = copied_bytes(daemon)
     step = statistics.median(plain)
-    print("| size | a step | the step after a checkpoint is taken | the next two, while it is written |")
-    print("| --- | --- | --- | --- |")
+    print("| size | a step | the step after a checkpoint is taken | the next two | copied, at most |")
+    print("| --- | --- | --- | --- | --- |")
     print(f"| {options.size} | {step * 1e3:.1f} ms | "
           + " | ".join(f"{statistics.median(values) * 1e3:.1f} ms ({statistics.median(values) / step - 1:+.1%})"
-                       for values in (stalls, slowed)) + " |")
+                       for values in (stalls, slowed)) + f" | {max(copied) / 1e6:.1f} MB |")
     print(f"two processes of one thread, a checkpoint every {options.every} steps; {measure.machine()}")
 
 
