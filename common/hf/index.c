@@ -3,44 +3,25 @@
 
 #include <jansson.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/file.h"
 #include "base/mem.h"
 #include "hf/hf.h"
-
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 static status_t refuse(const char *file, const char *what)
 {
     return status_new(STATUS_INVALID_ARGUMENT, "%s: %s", file, what);
 }
 
-/* Each file once, sorted. */
-static void collect_files(json_t *map, struct hf_index *index)
+/* `numbers` gets the number of each file. */
+static status_t read_map(json_t *map, json_t *numbers, const char *file, struct hf_index *index)
 {
     const char *name;
     json_t *value;
-    size_t count = 0;
-    const char **all = mem_alloc_array(json_object_size(map), sizeof *all);
-    json_object_foreach(map, name, value) all[count++] = json_string_value(value);
-    qsort(all, count, sizeof *all, compare_texts);
-    index->files = mem_alloc_array(count, sizeof *index->files);
-    for (size_t i = 0; i < count; i++)
-        if (i == 0 || strcmp(all[i], all[i - 1]) != 0)
-            index->files[index->file_count++] = mem_strdup(all[i]);
-    free(all);
-}
-
-static status_t read_map(json_t *root, const char *file, struct hf_index *index)
-{
-    json_t *map = json_object_get(root, "weight_map"), *value;
-    const char *name;
     if (!json_is_object(map)) return refuse(file, "expected an object \"weight_map\"");
     if (json_object_size(map) == 0) return refuse(file, "the \"weight_map\" is empty");
+    index->files = mem_alloc_array(json_object_size(map), sizeof *index->files);
+    index->entries = mem_alloc_array(json_object_size(map), sizeof *index->entries);
     json_object_foreach(map, name, value)
     {
         const char *found = json_string_value(value);
@@ -50,19 +31,16 @@ static status_t read_map(json_t *root, const char *file, struct hf_index *index)
                               "directory%s%.100s",
                               file, name, found != NULL ? ", found " : "",
                               found != NULL ? found : "");
-    }
-    collect_files(map, index);
-    if (index->file_count > HF_FILES_MAX) return refuse(file, "too many files");
-    index->entries = mem_alloc_array(json_object_size(map), sizeof *index->entries);
-    json_object_foreach(map, name, value)
-    {
-        const char *wanted = json_string_value(value);
-        char **found = bsearch(&wanted, index->files, (size_t)index->file_count,
-                               sizeof *index->files, compare_texts);
+        json_t *number = json_object_get(numbers, found);
+        if (number == NULL) {
+            number = json_integer(index->file_count);
+            json_object_set_new(numbers, found, number);
+            index->files[index->file_count++] = mem_strdup(found);
+        }
         index->entries[index->entry_count++] =
-            (struct hf_index_entry){mem_strdup(name), (int)(found - index->files)};
+            (struct hf_index_entry){mem_strdup(name), (int)json_integer_value(number)};
     }
-    return NULL;
+    return index->file_count > HF_FILES_MAX ? refuse(file, "too many files") : NULL;
 }
 
 status_t hf_index_read(const char *json, size_t length, const char *file, struct hf_index *index)
@@ -74,7 +52,9 @@ status_t hf_index_read(const char *json, size_t length, const char *file, struct
         return status_new(STATUS_INVALID_ARGUMENT, "%s:%d: not JSON: %s", file, error.line,
                           error.text);
     struct hf_index read = {0};
-    status_t status = read_map(root, file, &read);
+    json_t *numbers = json_object();
+    status_t status = read_map(json_object_get(root, "weight_map"), numbers, file, &read);
+    json_decref(numbers);
     json_decref(root);
     if (status == NULL) *index = read;
     else hf_index_deinit(&read);

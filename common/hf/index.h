@@ -13,7 +13,7 @@ enum { HF_FILES_MAX = 99999 }; /* a shard's number has that many digits */
 #define HF_SHARD_BYTES UINT64_C(5000000000) /* default limit of a file's tensors */
 
 struct hf_index {
-    char **files; /* sorted, each once */
+    char **files; /* each once, in the order of their first entries */
     int file_count;
     struct hf_index_entry {
         char *name;

@@ -31,10 +31,10 @@ static unsigned element_size(const char *dtype)
 void safetensors_write_header(struct buf *out, struct safetensors_entry *entries, int count,
                               const struct safetensors_metadata *metadata, int metadata_count)
 {
-    json_t *root = json_object(), *pairs = json_object();
+    json_t *root = json_object(), *pairs = metadata_count > 0 ? json_object() : NULL;
     for (int i = 0; i < metadata_count; i++)
         json_object_set_new(pairs, metadata[i].key, json_string(metadata[i].value));
-    if (metadata_count > 0) json_object_set(root, "__metadata__", pairs);
+    json_object_set_new(root, "__metadata__", pairs); /* nothing for NULL */
     uint64_t end = 0;
     for (int i = 0; i < count; i++) {
         struct safetensors_entry *entry = &entries[i];
@@ -55,7 +55,6 @@ void safetensors_write_header(struct buf *out, struct safetensors_entry *entries
     for (int i = 0; i < PREFIX; i++) buf_add_char(out, (char)((uint64_t)length >> 8 * i));
     buf_printf(out, "%-*s", (int)length, json);
     free(json);
-    json_decref(pairs);
     json_decref(root);
 }
 
@@ -69,57 +68,48 @@ void safetensors_header_deinit(struct safetensors_header *header)
     *header = (struct safetensors_header){0};
 }
 
-FSDPD_PRINTF(2, 3)
-static status_t refuse(const char *name, const char *format, ...)
+static status_t invalid(const char *message)
 {
-    va_list args;
-    va_start(args, format);
-    status_t status = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
-    va_end(args);
-    return status_wrap(status, "safetensors: \"%s\"", name);
+    return status_new(STATUS_INVALID_ARGUMENT, "%s", message);
 }
 
-static status_t read_metadata(json_t *value)
+/* __metadata__, if it is there. */
+static status_t check_metadata(json_t *metadata)
 {
     const char *key;
     json_t *text;
-    if (!json_is_object(value)) return refuse("__metadata__", "expected an object");
-    json_object_foreach(value, key, text)
-    {
-        if (!json_is_string(text)) return refuse("__metadata__", "expected strings only");
-    }
-    return NULL;
+    bool good = metadata == NULL || json_is_object(metadata);
+    json_object_foreach(metadata, key, text) good = good && json_is_string(text);
+    return good ? NULL : invalid("\"__metadata__\": expected an object, with strings only");
 }
 
 /* The shape, and *elements. */
-static status_t read_shape(const char *name, const json_t *shape, struct safetensors_entry *entry,
-                           uint64_t *elements)
+static status_t read_shape(const json_t *shape, struct safetensors_entry *entry, uint64_t *elements)
 {
     const json_t *dim;
     size_t index;
     bool empty = false;
     *elements = 1;
-    if (!json_is_array(shape)) return refuse(name, "expected \"shape\" to be an array");
+    if (!json_is_array(shape)) return invalid("expected \"shape\" to be an array");
     if (json_array_size(shape) > TENSOR_MAX_DIMS)
-        return refuse(name, "%zu dimensions, at most %d are possible", json_array_size(shape),
-                      TENSOR_MAX_DIMS);
+        return status_new(STATUS_INVALID_ARGUMENT, "%zu dimensions, at most %d are possible",
+                          json_array_size(shape), TENSOR_MAX_DIMS);
     json_array_foreach(shape, index, dim)
     {
         int64_t size = json_integer_value(dim);
         if (!json_is_integer(dim) || size < 0)
-            return refuse(name, "expected the dimensions in \"shape\" to be counts");
+            return invalid("expected the dimensions in \"shape\" to be counts");
         entry->dims[entry->dim_count++] = size;
         if (size == 0) empty = true;
         else if (*elements > (uint64_t)(TENSOR_MAX_ELEMENTS / size))
-            return refuse(name, "the tensor is larger than any that is possible");
+            return invalid("the tensor is larger than any that is possible");
         else *elements *= (uint64_t)size;
     }
     if (empty) *elements = 0;
     return NULL;
 }
 
-static status_t read_entry(const char *name, json_t *value, uint64_t data_bytes,
-                           struct safetensors_entry *entry)
+static status_t read_entry(json_t *value, uint64_t data_bytes, struct safetensors_entry *entry)
 {
     const char *dtype;
     json_t *shape;
@@ -128,22 +118,23 @@ static status_t read_entry(const char *name, json_t *value, uint64_t data_bytes,
     uint64_t elements;
     if (json_unpack_ex(value, &error, JSON_STRICT, "{s:s, s:o, s:[I, I]}", "dtype", &dtype, "shape",
                        &shape, "data_offsets", &begin, &end) != 0)
-        return refuse(name, "expected dtype, shape and data_offsets, [begin, end]: %s", error.text);
-    if (element_size(dtype) == 0) return refuse(name, "unknown dtype '%.60s'", dtype);
-    TRY(read_shape(name, shape, entry, &elements));
-    if (begin < 0 || end < begin)
-        return refuse(name, "expected \"data_offsets\" to be [begin, end]");
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected dtype, shape and data_offsets, [begin, end]: %s", error.text);
+    if (element_size(dtype) == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "unknown dtype '%.60s'", dtype);
+    TRY(read_shape(shape, entry, &elements));
+    if (begin < 0 || end < begin) return invalid("expected \"data_offsets\" to be [begin, end]");
     if ((uint64_t)end > data_bytes)
-        return refuse(name,
-                      "ends at byte %lld of the data, but the file has only %" PRIu64
-                      " bytes of it",
-                      (long long)end, data_bytes);
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "ends at byte %lld of the data, but the file has only %" PRIu64
+                          " bytes of it",
+                          (long long)end, data_bytes);
     if ((uint64_t)(end - begin) != elements * element_size(dtype))
-        return refuse(name, "its shape takes %" PRIu64 " bytes, its data_offsets give %lld",
-                      elements * element_size(dtype), (long long)(end - begin));
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "its shape takes %" PRIu64 " bytes, its data_offsets give %lld",
+                          elements * element_size(dtype), (long long)(end - begin));
     entry->begin = (uint64_t)begin;
     entry->end = (uint64_t)end;
-    entry->name = mem_strdup(name);
     entry->dtype = mem_strdup(dtype);
     return NULL;
 }
@@ -162,16 +153,16 @@ static status_t check_tiling(const struct safetensors_header *header, uint64_t d
     for (int i = 0; i < header->count; i++) {
         const struct safetensors_entry *entry = &header->entries[i];
         if (entry->begin != end)
-            return refuse(entry->name,
-                          "begins at byte %" PRIu64 " of the data, %s: expected %" PRIu64,
-                          entry->begin,
-                          entry->begin < end ? "inside another tensor" : "after a gap", end);
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "\"%s\": begins at byte %" PRIu64
+                              " of the data, %s: expected %" PRIu64,
+                              entry->name, entry->begin,
+                              entry->begin < end ? "inside another tensor" : "after a gap", end);
         end = entry->end;
     }
     if (end != data_bytes)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "safetensors: the tensors end at byte %" PRIu64
-                          " of the data, the file at %" PRIu64,
+                          "the tensors end at byte %" PRIu64 " of the data, the file at %" PRIu64,
                           end, data_bytes);
     return NULL;
 }
@@ -181,22 +172,16 @@ static status_t read_entries(json_t *root, uint64_t data_bytes, struct safetenso
     header->entries = mem_alloc_array(json_object_size(root) + 1, sizeof *header->entries);
     const char *name;
     json_t *value;
+    TRY(check_metadata(json_object_get(root, "__metadata__")));
+    json_object_del(root, "__metadata__");
     json_object_foreach(root, name, value)
     {
-        if (strcmp(name, "__metadata__") == 0) TRY(read_metadata(value));
-        else TRY(read_entry(name, value, data_bytes, &header->entries[header->count++]));
+        struct safetensors_entry *entry = &header->entries[header->count++];
+        entry->name = mem_strdup(name);
+        TRY(status_wrap(read_entry(value, data_bytes, entry), "\"%s\"", name));
     }
     qsort(header->entries, (size_t)header->count, sizeof *header->entries, compare_entries);
     return check_tiling(header, data_bytes);
-}
-
-static status_t need(size_t size, uint64_t wanted, uint64_t *needed)
-{
-    if (size >= wanted) return NULL;
-    *needed = wanted;
-    return status_new(STATUS_OUT_OF_RANGE,
-                      "safetensors: the header takes %" PRIu64 " bytes, %zu were given", wanted,
-                      size);
 }
 
 status_t safetensors_read_header(const void *bytes, size_t size, uint64_t file_size,
@@ -206,16 +191,21 @@ status_t safetensors_read_header(const void *bytes, size_t size, uint64_t file_s
         return status_new(STATUS_INVALID_ARGUMENT,
                           "safetensors: a file of %" PRIu64 " bytes is too short for a header",
                           file_size);
-    TRY(need(size, PREFIX, needed));
-    const char *text = (const char *)bytes + PREFIX;
-    uint64_t length = 0;
-    for (int i = PREFIX - 1; i >= 0; i--) length = length << 8 | ((const unsigned char *)bytes)[i];
+    uint64_t length = 0; /* of the header, once its bytes are there */
+    for (int i = PREFIX - 1; i >= 0 && size >= PREFIX; i--)
+        length = length << 8 | ((const unsigned char *)bytes)[i];
     if (length > HEADER_MAX || length > file_size - PREFIX)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "safetensors: a header of %" PRIu64 " bytes in a file of %" PRIu64
                           " (at most %d are possible)",
                           length, file_size, HEADER_MAX);
-    TRY(need(size, PREFIX + length, needed));
+    if (size < PREFIX + length) {
+        *needed = PREFIX + length;
+        return status_new(STATUS_OUT_OF_RANGE,
+                          "safetensors: the header takes %" PRIu64 " bytes, %zu were given",
+                          *needed, size);
+    }
+    const char *text = (const char *)bytes + PREFIX;
     if (length == 0 || text[0] != '{')
         return status_new(STATUS_INVALID_ARGUMENT, "safetensors: the header is not a JSON object");
     json_error_t error;
@@ -224,7 +214,8 @@ status_t safetensors_read_header(const void *bytes, size_t size, uint64_t file_s
         return status_new(STATUS_INVALID_ARGUMENT, "safetensors: the header is not JSON: %s",
                           error.text);
     struct safetensors_header read = {.data_offset = PREFIX + length};
-    status_t status = read_entries(root, file_size - PREFIX - length, &read);
+    status_t status =
+        status_wrap(read_entries(root, file_size - PREFIX - length, &read), "safetensors");
     json_decref(root);
     if (status == NULL) *header = read;
     else safetensors_header_deinit(&read);
