@@ -286,9 +286,7 @@ static status_t find_family(struct client_pull *pull, const Fsdpd__V1__ModelSpec
     }
     status_t status = hf_family_parse(text, strlen(text), "the job's family", &pull->family);
     free(text);
-    if (status != NULL) return status;
-    return hf_family_choose(pull->family, model->hf_config, strlen(model->hf_config),
-                            "the job's config.json");
+    return status;
 }
 
 /* Reads the job's own configuration, which determines the names of its weights. */
@@ -302,8 +300,9 @@ static status_t read_config(struct client_pull *pull, const Fsdpd__V1__Job *job)
                           "pulled as a file",
                           job->id);
     TRY(find_family(pull, job->spec->model));
-    TRY(hf_config_to_model(pull->family, config, strlen(config), "the job's config.json",
-                           &pull->rewriting.model));
+    char *model = NULL;
+    TRY(hf_config_to_model(pull->family, config, strlen(config), "the job's config.json", &model));
+    free(model); /* the family has what is needed here */
     pull->rewriting.family = pull->family;
     pull->config = mem_strdup(config);
     return NULL;
@@ -406,7 +405,6 @@ int verb_pull(struct client *client)
     directory_deinit(&pull.directory);
     free(pull.config);
     hf_family_free(pull.family);
-    hf_model_deinit(&pull.rewriting.model);
     session_free(session);
     return code;
 }

@@ -91,10 +91,9 @@ static status_t plan_files(struct rewrite *rewrite)
             return status_new(STATUS_DATA_LOSS, "expected tensors of the type F32 or I64, found %s",
                               entry->dtype);
         rewrite->items[rewrite->item_count++] =
-            (struct item){.name =
-                              options->family != NULL
-                                  ? hf_export_name(options->family, &options->model, entry->name)
-                                  : entry->name,
+            (struct item){.name = options->family != NULL
+                                      ? hf_export_name(options->family, entry->name)
+                                      : entry->name,
                           .bytes = entry->end - entry->begin,
                           .count = count,
                           .entry = i};

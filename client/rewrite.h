@@ -15,7 +15,6 @@
 struct rewrite_options {
     bool bf16; /* rounded to nearest, ties to even; else f32 */
     const struct hf_family *family; /* use its names, leave tied tensors out; NULL: unchanged */
-    struct hf_model model;          /* of the job's configuration; required with a family */
     uint64_t max_shard_bytes;       /* of tensors in a file; 0: one file */
 };
 

@@ -1,5 +1,6 @@
 /* config.json, read as a family file says, and the model file that it becomes; see hf.h. */
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,8 +8,6 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "hf/family.h"
-
-enum { LIST_MAX = 4096 };
 
 /*
  * A configuration that is being read, with the values of the family's keys so far. The first
@@ -51,17 +50,11 @@ static void refuse(struct config *config, enum status_code code, const char *for
     config->status = status_wrap(status, "%s: %s", config->file, config->label);
 }
 
-FSDPD_PRINTF(3, 4)
-static void refuse_value(struct config *config, const json_t *value, const char *format, ...)
+static void refuse_value(struct config *config, const json_t *value, const char *expected)
 {
     char text[72], *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
-    va_list args;
-    va_start(args, format);
-    char *expected = mem_vprintf(format, args);
-    va_end(args);
     refuse(config, STATUS_INVALID_ARGUMENT, "expected %s, found %s", expected,
            yamldoc_excerpt(found, text));
-    free(expected);
     free(found);
 }
 
@@ -83,30 +76,18 @@ static void add_word(struct buf *out, int index, int count, const char *word)
 
 /* ---- Expressions of the family ---- */
 
-static const struct expression *expression_of(struct config *config,
-                                              const struct yamldoc_node *node)
+/* The value of an expression; false if there is none, or for a mistake, also an earlier one. */
+static bool value_of(struct config *config, const struct yamldoc_node *node, struct constant *value)
 {
+    if (node == NULL || config->status != NULL) return false;
     MEM_GROW(config->expressions, config->expression_count, config->expression_capacity);
     struct expression **expression = &config->expressions[config->expression_count++];
     *expression = NULL;
-    config->status = status_first(config->status, family_expression(node, expression));
-    return *expression;
-}
-
-/* False for a mistake, also an earlier one. */
-static bool evaluate(struct config *config, const struct yamldoc_node *node,
-                     const struct expression *expression, struct constant *value)
-{
+    config->status = family_expression(node, expression);
     if (config->status == NULL)
         config->status =
-            yamldoc_wrap(constant_evaluate(expression, &config->environment, value), node);
+            yamldoc_wrap(constant_evaluate(*expression, &config->environment, value), node);
     return config->status == NULL;
-}
-
-/* The value of an expression; false if there is none, or for a mistake. */
-static bool value_of(struct config *config, const struct yamldoc_node *node, struct constant *value)
-{
-    return node != NULL && evaluate(config, node, expression_of(config, node), value);
 }
 
 static bool holds(struct config *config, const struct yamldoc_node *condition)
@@ -193,80 +174,68 @@ static bool scalar_of(const json_t *json, struct constant *value)
     return true;
 }
 
-/* A list of `count` elements, which the caller sets, as the value of the key. Its length must be
- * what the family asks for; `json` is NULL if it is the default of a missing key. */
-static struct constant *new_list(struct config *config, size_t count, const json_t *json)
+/* A list of `count` elements, which the caller sets, as the value of the key. */
+static struct constant *new_list(struct config *config, size_t count)
 {
-    struct constant *items = mem_alloc_array(count + 1, sizeof *items), length;
+    struct constant *items = mem_alloc_array(count + 1, sizeof *items);
     config->lists[config->environment.count] = items;
     *config->value =
         (struct constant){.kind = CONSTANT_LIST, .integer = (int64_t)count, .items = items};
-    if (!value_of(config, yamldoc_get(config->key, "length"), &length) ||
-        (length.kind == CONSTANT_INTEGER && length.integer == (int64_t)count))
-        return items;
-    char text[64];
-    constant_format(&length, text);
-    if (json != NULL) refuse_value(config, json, "an array of %s elements", text);
-    refuse(config, STATUS_INVALID_ARGUMENT,
-           "is missing; expected an array of %s elements, and its default has %zu", text, count);
     return items;
 }
 
 static void read_list(struct config *config, const json_t *json)
 {
-    size_t count = json_array_size(json);
-    if (!json_is_array(json) || count > LIST_MAX) {
-        refuse_value(config, json, "an array of at most %d elements", LIST_MAX);
-        return;
+    struct constant *items = new_list(config, json_array_size(json));
+    const json_t *item;
+    size_t i;
+    json_array_foreach(json, i, item)
+    {
+        if (!scalar_of(item, &items[i]))
+            refuse_value(config, item, "a text, a number or a boolean");
     }
-    struct constant *items = new_list(config, count, json);
-    for (size_t i = 0; i < count; i++)
-        if (!scalar_of(json_array_get(json, i), &items[i]))
-            refuse_value(config, json_array_get(json, i), "a text, a number or a boolean");
 }
 
-static void read_number(struct config *config, enum family_type type, const json_t *json)
-{
-    static const struct {
-        const char *what;
-        int digits; /* of bounds in messages */
-        double low, high;
-    } ranges[] = {[FAMILY_SIZE] = {"an integer", 10, 1, INT32_MAX},
-                  [FAMILY_INTEGER] = {"an integer", 10, INT32_MIN, INT32_MAX},
-                  [FAMILY_NUMBER] = {"a number", 6, -1e30, 1e30},
-                  [FAMILY_PROBABILITY] = {"a number", 6, 0, 1}};
-    bool whole = type == FAMILY_SIZE || type == FAMILY_INTEGER;
-    int digits = ranges[type].digits;
-    double low = ranges[type].low, high = ranges[type].high, number = json_number_value(json);
-    struct constant bound;
-    if (value_of(config, yamldoc_get(config->key, "from"), &bound)) low = number_of(&bound, low);
-    if (value_of(config, yamldoc_get(config->key, "to"), &bound)) high = number_of(&bound, high);
-    if (!(whole ? json_is_integer(json) : json_is_number(json)) || number < low || number > high)
-        refuse_value(config, json, "%s from %.*g to %.*g", ranges[type].what, digits, low, digits,
-                     high);
-    if (type == FAMILY_PROBABILITY && number == 1) refuse_value(config, json, "a number below 1");
-    scalar_of(json, config->value);
-    if (!whole) *config->value = (struct constant){.kind = CONSTANT_REAL, .real = number};
-}
+/* What a family's types are in JSON. */
+static const struct {
+    const char *what;
+    unsigned json;    /* the bits of enum json_type */
+    int digits;       /* of the bounds in messages; 0: they are in none */
+    double low, high; /* of a number, or of how many elements or entries there are */
+} types[] = {
+    [FAMILY_SIZE] = {"an integer", 1 << JSON_INTEGER, 10, 1, INT32_MAX},
+    [FAMILY_INTEGER] = {"an integer", 1 << JSON_INTEGER, 10, INT32_MIN, INT32_MAX},
+    [FAMILY_NUMBER] = {"a number", 1 << JSON_INTEGER | 1 << JSON_REAL, 6, -1e30, 1e30},
+    [FAMILY_PROBABILITY] = {"a number", 1 << JSON_INTEGER | 1 << JSON_REAL, 6, 0, 1},
+    [FAMILY_BOOLEAN] = {"true or false", 1 << JSON_TRUE | 1 << JSON_FALSE, 0, 0, 0},
+    [FAMILY_TEXT] = {"a text", 1 << JSON_STRING, 0, 0, 0},
+    [FAMILY_LIST] = {"an array of at most 4096 elements", 1 << JSON_ARRAY, 0, 0, 4096},
+    [FAMILY_COUNT] = {"an object with entries", 1 << JSON_OBJECT, 0, 1, INT32_MAX},
+};
 
 static void read_value(struct config *config, const json_t *json)
 {
     enum family_type type = family_type(config->key);
-    const char *expected = NULL;
-    switch (type) {
-    case FAMILY_SIZE:
-    case FAMILY_INTEGER:
-    case FAMILY_NUMBER:
-    case FAMILY_PROBABILITY: read_number(config, type, json); return;
-    case FAMILY_LIST: read_list(config, json); return;
-    case FAMILY_BOOLEAN: expected = json_is_boolean(json) ? NULL : "true or false"; break;
-    case FAMILY_TEXT: expected = json_is_string(json) ? NULL : "a text"; break;
-    case FAMILY_COUNT: expected = json_object_size(json) ? NULL : "an object with entries"; break;
+    int digits = types[type].digits;
+    double low = types[type].low, high = types[type].high;
+    double amount = json_number_value(json) + /* each is 0 for other types */
+                    (double)(json_array_size(json) + json_object_size(json));
+    struct constant bound;
+    if (value_of(config, yamldoc_get(config->key, "from"), &bound)) low = number_of(&bound, low);
+    if (value_of(config, yamldoc_get(config->key, "to"), &bound)) high = number_of(&bound, high);
+    if ((types[type].json >> json_typeof(json) & 1) == 0 || amount < low || amount > high) {
+        char *expected = digits > 0 ? mem_printf("%s from %.*g to %.*g", types[type].what, digits,
+                                                 low, digits, high)
+                                    : mem_strdup(types[type].what);
+        refuse_value(config, json, expected);
+        free(expected);
     }
-    if (expected != NULL) refuse_value(config, json, "%s", expected);
+    if (type == FAMILY_PROBABILITY && amount == 1) refuse_value(config, json, "a number below 1");
+    if (type == FAMILY_LIST) read_list(config, json);
+    else if (type == FAMILY_NUMBER || type == FAMILY_PROBABILITY)
+        *config->value = (struct constant){.kind = CONSTANT_REAL, .real = amount};
     else if (!scalar_of(json, config->value))
-        *config->value =
-            (struct constant){.kind = CONSTANT_INTEGER, .integer = (int64_t)json_object_size(json)};
+        *config->value = (struct constant){.kind = CONSTANT_INTEGER, .integer = (int64_t)amount};
 }
 
 /* The value of a missing key. */
@@ -279,27 +248,14 @@ static void take_default(struct config *config)
         refuse(config, STATUS_INVALID_ARGUMENT, "is missing%s%s", why != NULL ? "; " : "", reason);
         free(reason);
     }
-    if (node == NULL || yamldoc_is_null(node) || config->status != NULL) return;
-    if (family_type(config->key) == FAMILY_TEXT) {
+    if (node != NULL && node->kind == YAMLDOC_SEQUENCE) {
+        struct constant *items = new_list(config, (size_t)node->item_count);
+        for (int i = 0; i < node->item_count; i++) value_of(config, node->items[i], &items[i]);
+    } else if (node != NULL && family_type(config->key) == FAMILY_TEXT && !yamldoc_is_null(node)) {
         *config->value = (struct constant){.kind = CONSTANT_TEXT, .text = node->text};
-        return;
+    } else {
+        value_of(config, node, config->value);
     }
-    const struct expression *standard = expression_of(config, node);
-    if (standard->kind != EXPRESSION_LIST) {
-        evaluate(config, node, standard, config->value);
-        return;
-    }
-    struct constant *items = new_list(config, (size_t)standard->item_count, NULL);
-    for (int i = 0; i < standard->item_count; i++)
-        evaluate(config, node, standard->items[i], &items[i]);
-}
-
-/* Whether a value, in messages `found`, is a word of a family file: the number 1 is 1.0, too. */
-static bool is_word(const struct constant *value, const char *found, const char *word)
-{
-    double a, b;
-    return strcmp(found, word) == 0 || (value->kind != CONSTANT_TEXT && text_parse_f64(found, &a) &&
-                                        text_parse_f64(word, &b) && a == b);
 }
 
 static void check_supported(struct config *config, const struct constant *value)
@@ -309,10 +265,13 @@ static void check_supported(struct config *config, const struct constant *value)
     const char *quote = value->kind == CONSTANT_TEXT ? "'" : "";
     struct buf found = {0}, words = {0};
     bool known = supported == NULL;
+    double number;
     add_value(&found, value);
     for (int i = 0, count = family_count(supported); i < count; i++) {
-        add_word(&words, i, count, family_text(supported, i));
-        known = known || is_word(value, buf_text(&found), family_text(supported, i));
+        const char *word = family_text(supported, i);
+        add_word(&words, i, count, word);
+        known = known || strcmp(buf_text(&found), word) == 0 ||
+                (text_parse_f64(word, &number) && number_of(value, NAN) == number); /* 1 is 1.0 */
     }
     if (!known)
         refuse(config, STATUS_UNIMPLEMENTED, "%s%s%s is not supported; %s %s%s%s", quote,
@@ -323,19 +282,32 @@ static void check_supported(struct config *config, const struct constant *value)
     buf_deinit(&words);
 }
 
+/* `json` is NULL if the list is the default of a missing key. */
+static void check_list(struct config *config, const struct constant *list, const json_t *json)
+{
+    struct constant length;
+    char wanted[64];
+    if (value_of(config, yamldoc_get(config->key, "length"), &length) &&
+        (length.kind != CONSTANT_INTEGER || length.integer != list->integer))
+        refuse(config, STATUS_INVALID_ARGUMENT,
+               json != NULL
+                   ? "expected an array of %s elements, found one of %lld"
+                   : "is missing; expected an array of %s elements, and its default has %lld",
+               constant_format(&length, wanted), (long long)list->integer);
+    for (int64_t i = 0; i < list->integer; i++) check_supported(config, &list->items[i]);
+}
+
 static void read_key(struct config *config, const struct yamldoc_node *key)
 {
     struct constant *value = config->value = &config->values[config->environment.count];
     const json_t *json = find_key(config, key);
-    if (config->status != NULL) return;
     config->key = key;
     *value = (struct constant){.kind = CONSTANT_NONE};
     bool null = family_flag(yamldoc_get(key, "null")) &&
                 json_is_null(json_object_get(config->root, key->key));
     if (json != NULL) read_value(config, json);
     else if (!null) take_default(config);
-    if (value->kind == CONSTANT_LIST)
-        for (int64_t i = 0; i < value->integer; i++) check_supported(config, &value->items[i]);
+    if (value->kind == CONSTANT_LIST) check_list(config, value, json);
     else if (json != NULL || yamldoc_get(key, "default") != NULL) check_supported(config, value);
     config->names[config->environment.count++] = key->key;
 }
@@ -359,14 +331,13 @@ static void check_architecture(struct config *config, const json_t *item)
 {
     const struct hf_family *family = config->family;
     const char *name = json_string_value(item);
+    const struct yamldoc_node *also = yamldoc_get(family->trained, "also");
     int count = family_count(family->heads) + 1;
     struct buf known = {0};
     if (name == NULL) refuse_value(config, item, "an array of texts");
-    else if (strcmp(name, family->architecture) == 0 || family_has_text(family->also, name)) return;
-    for (int i = 0; i < count; i++) {
-        const char *other = hf_family_item(family, HF_FAMILY_ARCHITECTURES, i);
-        if (i == 0 || strcmp(other, family->architecture) != 0) add_word(&known, i, count, other);
-    }
+    else if (strcmp(name, family->architecture) == 0 || family_has_text(also, name)) return;
+    for (int i = 0; i < count; i++)
+        add_word(&known, i, count, hf_family_item(family, HF_FAMILY_ARCHITECTURES, i));
     refuse(config, STATUS_UNIMPLEMENTED, "'%.60s' is not supported; of %s, %s %s", name,
            hf_family_name(family), buf_text(&known), count > 1 ? "are" : "is");
     buf_deinit(&known);
@@ -387,9 +358,9 @@ static void check_common(struct config *config)
     json_array_foreach(value, i, item) check_architecture(config, item);
     for (i = 0; i < COUNT_OF(flags); i++) {
         value = find(config, flags[i]);
-        if (value == NULL || json_is_false(value)) continue;
-        if (!json_is_true(value)) refuse_value(config, value, "true or false");
-        refuse(config, STATUS_UNIMPLEMENTED, "true is not supported");
+        if (json_is_true(value)) refuse(config, STATUS_UNIMPLEMENTED, "true is not supported");
+        else if (value != NULL && !json_is_false(value))
+            refuse_value(config, value, "true or false");
     }
     if (find(config, "quantization_config") != NULL)
         refuse(config, STATUS_UNIMPLEMENTED, "quantized weights are not supported");
@@ -425,17 +396,6 @@ status_t hf_config_type(const char *json, size_t length, const char *file, char 
     return config.status;
 }
 
-status_t hf_config_architecture(const char *json, size_t length, const char *file,
-                                char **architecture)
-{
-    json_t *root;
-    TRY(load(json, length, file, &root));
-    const json_t *first = json_array_get(json_object_get(root, "architectures"), 0);
-    *architecture = json_is_string(first) ? mem_strdup(json_string_value(first)) : NULL;
-    json_decref(root);
-    return NULL;
-}
-
 status_t hf_config_with_head(const struct hf_family *family, const char *json, size_t length,
                              const char *file, const char *head, char **changed)
 {
@@ -445,39 +405,20 @@ status_t hf_config_with_head(const struct hf_family *family, const char *json, s
     for (int i = 0; i < family_count(family->heads); i++) {
         if ((name = yamldoc_get(family->heads->items[i], "name")) == NULL) continue;
         if (strcmp(name->text, head) == 0) found = family->heads->items[i];
-        buf_printf(&known, "%s%s", known.length > 0 ? ", " : "it has ", name->text);
+        buf_printf(&known, "%s%s", known.length > 0 ? ", " : "", name->text);
     }
-    status_t status =
-        found != NULL ? load(json, length, file, &root)
-                      : status_new(STATUS_INVALID_ARGUMENT,
-                                   "model.head: the family %s has no head '%.60s'; %s",
-                                   hf_family_name(family), head,
-                                   known.length > 0 ? buf_text(&known) : "it has none with a name");
+    status_t status = found != NULL
+                          ? load(json, length, file, &root)
+                          : status_new(STATUS_INVALID_ARGUMENT,
+                                       "model.head: the family %s has no head '%.60s'; it has %s",
+                                       hf_family_name(family), head,
+                                       known.length > 0 ? buf_text(&known) : "none with a name");
     buf_deinit(&known);
     if (status != NULL) return status;
     json_object_set_new(root, "architectures", json_pack("[s]", found->key));
     *changed = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     return NULL;
-}
-
-static status_t config_open(struct config *config, const struct hf_family *family, const char *json,
-                            size_t length, const char *file)
-{
-    *config = (struct config){.family = family, .file = file};
-    TRY(load(json, length, file, &config->root));
-    config->environment = (struct environment){config->names, config->values, 0, &literals};
-    check_common(config);
-    return NULL;
-}
-
-static status_t config_close(struct config *config)
-{
-    for (int i = 0; i < config->expression_count; i++) expression_free(config->expressions[i]);
-    for (int i = 0; i < config->family->key_count; i++) free(config->lists[i]);
-    free(config->expressions);
-    json_decref(config->root);
-    return config->status;
 }
 
 static void add_argument(struct buf *out, const struct constant *value)
@@ -506,7 +447,7 @@ static char *write_model(const struct config *config)
     const struct yamldoc_node *body = yamldoc_get(config->family->root, "body");
     struct buf out = {0};
     if (body != NULL) buf_printf(&out, "%s\n", body->text);
-    buf_printf(&out, "%s\nargs:\n", config->family->model);
+    buf_printf(&out, "%s\nargs:\n", yamldoc_get(config->family->trained, "model")->text);
     for (int i = 0; i < config->family->key_count; i++) {
         buf_printf(&out, "  %s: ", config->names[i]);
         add_argument(&out, &config->values[i]);
@@ -515,28 +456,28 @@ static char *write_model(const struct config *config)
     return buf_take(&out);
 }
 
-status_t hf_config_to_model(const struct hf_family *family, const char *json, size_t length,
-                            const char *file, struct hf_model *model)
+status_t hf_config_to_model(struct hf_family *family, const char *json, size_t length,
+                            const char *file, char **model)
 {
     const struct yamldoc_node *checks = yamldoc_get(family->root, "checks");
     const struct yamldoc_node *left_out = yamldoc_get(family->tensors, "left_out");
-    struct config config;
-    struct hf_model made = {0};
-    TRY(config_open(&config, family, json, length, file));
+    struct config config = {.family = family, .file = file};
+    TRY(load(json, length, file, &config.root));
+    config.environment = (struct environment){config.names, config.values, 0, &literals};
+    family_choose(family, json_string_value(
+                              json_array_get(json_object_get(config.root, "architectures"), 0)));
+    check_common(&config);
     for (int i = 0; i < family->key_count && config.status == NULL; i++)
         read_key(&config, family->keys[i]);
     for (int i = 0; i < family_count(checks); i++) check(&config, checks->items[i]);
     for (int i = 0; i < family_count(left_out); i++)
-        made.left_out[i] = holds(&config, left_out->items[i]);
-    if (config.status == NULL) made.text = write_model(&config);
-    if (config.status == NULL) *model = made;
-    return config_close(&config);
-}
-
-void hf_model_deinit(struct hf_model *model)
-{
-    free(model->text);
-    *model = (struct hf_model){0};
+        family->left_out[i] = holds(&config, left_out->items[i]);
+    if (config.status == NULL) *model = write_model(&config);
+    for (int i = 0; i < config.expression_count; i++) expression_free(config.expressions[i]);
+    for (int i = 0; i < family->key_count; i++) free(config.lists[i]);
+    free(config.expressions);
+    json_decref(config.root);
+    return config.status;
 }
 
 /* Numbers have the digits that a person would write, if these are enough for all of them. */
@@ -555,15 +496,16 @@ static char *write_json(const json_t *root)
 status_t hf_config_export(const struct hf_family *family, const char *json, size_t length,
                           const char *dtype, struct buf *out)
 {
-    struct config config;
-    TRY(config_open(&config, family, json, length, "config.json"));
-    json_object_set_new(config.root, "architectures", json_pack("[s]", family->architecture));
+    json_t *root;
+    TRY(load(json, length, "config.json", &root));
+    json_object_set_new(root, "architectures", json_pack("[s]", family->architecture));
     /* newer versions of transformers write "dtype"; all of them read "torch_dtype" */
-    bool newer = json_object_get(config.root, "dtype") != NULL;
-    json_object_del(config.root, newer ? "torch_dtype" : "dtype");
-    json_object_set_new(config.root, newer ? "dtype" : "torch_dtype", json_string(dtype));
-    char *text = write_json(config.root);
-    if (config.status == NULL) buf_printf(out, "%s\n", text);
+    bool newer = json_object_get(root, "dtype") != NULL;
+    json_object_del(root, newer ? "torch_dtype" : "dtype");
+    json_object_set_new(root, newer ? "dtype" : "torch_dtype", json_string(dtype));
+    char *text = write_json(root);
+    buf_printf(out, "%s\n", text);
     free(text);
-    return config_close(&config);
+    json_decref(root);
+    return NULL;
 }

@@ -20,24 +20,25 @@ static const char *const types[] = {"size",    "integer", "number", "probability
 
 /* ---- The form of a file ---- */
 
-enum kind { TEXT, FLAG, ROW, TYPE, VALUE, EXPRESSION, ENDING, TEXTS, LIST, MAPPING, FIELDS, KEY };
+enum kind { TEXT, FLAG, ROW, TYPE, VALUE, REF, EXPRESSION, DEFAULT, TEXTS, LIST, MAP, FIELDS, KEY };
 
 struct form {
     const char *name; /* of a field */
     enum kind kind;
     const char *what;         /* that is expected; NULL: as yaml.h says it */
-    const struct form *items; /* of LIST and MAPPING: what each is; of FIELDS and KEY: all that
-                               * there may be, up to one without a name */
-    int max;                  /* the number of items of LIST and MAPPING */
+    const struct form *items; /* of LIST and MAP: what each is; of FIELDS and KEY: each field
+                               * that there may be */
+    int max;                  /* their number */
     bool required;
 };
+#define FIELDS_OF(forms) (forms), COUNT_OF(forms)
 
-static const struct form a_text = {.kind = TEXT}, an_ending = {.kind = ENDING};
+static const struct form a_text = {.kind = TEXT}, a_value = {.kind = VALUE};
 static const struct form a_row = {.kind = ROW}, an_expression = {.kind = EXPRESSION};
-static const struct form a_value = {.kind = VALUE, .what = "a number or a text"};
 static const struct form texts = {.kind = LIST, "a text or a list of texts", &a_text, TEXTS_MAX};
+static const struct form defaults = {.kind = LIST, "a list", &an_expression, YAMLDOC_MAX_NODES};
 
-static const struct form key_fields[] = {
+static const struct form of_key[] = {
     {.name = "type", TYPE, .required = true},
     {.name = "at", .kind = TEXTS},
     {.name = "why", .kind = TEXT},
@@ -47,66 +48,55 @@ static const struct form key_fields[] = {
     {.name = "needed", .kind = EXPRESSION},
     {.name = "length", .kind = EXPRESSION},
     {.name = "supported", LIST, "a list of values", &a_value, YAMLDOC_MAX_NODES},
-    {.name = "default", VALUE, "an expression or a text"},
-    {.name = NULL},
+    {.name = "default", .kind = DEFAULT},
 };
-static const struct form a_key = {.kind = KEY, "a key's type and default", key_fields};
+static const struct form a_key = {.kind = KEY, "a key's type and default", FIELDS_OF(of_key)};
 static const char keys[] = "a mapping from keys of config.json to what they may be";
 
-static const struct form check_fields_of[] = {
-    {.name = "key", TEXT, .required = true},
+static const struct form of_check[] = {
+    {.name = "key", REF, .required = true},
     {.name = "that", EXPRESSION, .required = true},
     {.name = "expected", TEXT, .required = true},
-    {.name = NULL},
 };
-static const struct form a_check = {.kind = FIELDS, "key, that and expected", check_fields_of};
+static const struct form a_check = {.kind = FIELDS, "key, that and expected", FIELDS_OF(of_check)};
 
-static const struct form tensor_fields[] = {
+static const struct form of_tensors[] = {
     {.name = "prefix", .kind = TEXT},
     {.name = "bare", .kind = TEXTS},
     {.name = "buffers", .kind = TEXTS},
-    {.name = "other_heads", .kind = TEXTS},
-    {.name = "new", .kind = TEXTS},
-    {.name = "names", MAPPING, "a mapping from names to names", &a_text, TEXTS_MAX},
-    {.name = "old_names", MAPPING, "a mapping from old ends to new ones", &an_ending, TEXTS_MAX},
-    {.name = "grids", MAPPING, "a mapping from tables to their first rows", &a_row, TEXTS_MAX},
-    {.name = "left_out",
-     MAPPING,
-     "a mapping from parameters to conditions",
-     &an_expression,
-     HF_LEFT_OUT_MAX},
-    {.name = NULL},
+    {.name = "names", MAP, "a mapping from names to names", &a_text, TEXTS_MAX},
+    {.name = "old_names", MAP, "a mapping from old ends to new ones", &a_text, TEXTS_MAX},
+    {.name = "grids", MAP, "a mapping from tables to their first rows", &a_row, TEXTS_MAX},
+    {.name = "left_out", MAP, "conditions by parameter", &an_expression, FAMILY_LEFT_OUT_MAX},
 };
 
-static const struct form head_fields[] = {
+static const struct form of_head[] = {
     {.name = "name", .kind = TEXT},
     {.name = "bare", .kind = FLAG},
-    {.name = "config", MAPPING, keys, &a_key, KEYS_MAX},
+    {.name = "config", MAP, keys, &a_key, KEYS_MAX},
     {.name = "other_heads", .kind = TEXTS},
     {.name = "new", .kind = TEXTS},
     {.name = "model", TEXT, "a model file as a text (model: |)", .required = true},
-    {.name = NULL},
 };
-static const struct form a_head = {.kind = FIELDS,
-                                   "a head: name, config, other_heads, new, model",
-                                   head_fields};
+static const struct form a_head = {.kind = FIELDS, "a head with its model", FIELDS_OF(of_head)};
 
-static const struct form family_fields[] = {
+static const struct form of_family[] = {
     {.name = "name", TEXT, .required = true},
     {.name = "model_type", TEXTS, .required = true},
     {.name = "architecture", TEXT, .required = true},
     {.name = "also", .kind = TEXTS},
-    {.name = "config", MAPPING, keys, &a_key, KEYS_MAX, .required = true},
+    {.name = "other_heads", .kind = TEXTS},
+    {.name = "new", .kind = TEXTS},
+    {.name = "config", MAP, keys, &a_key, KEYS_MAX, .required = true},
     {.name = "checks", LIST, "a list of checks", &a_check, CHECKS_MAX},
-    {.name = "tensors", FIELDS, "what is to be known of tensors in files", tensor_fields},
+    {.name = "tensors", FIELDS, "what is to be known of tensors", FIELDS_OF(of_tensors)},
     {.name = "body", TEXT, "sections of a model file as a text (body: |)"},
     {.name = "model", TEXT, "a model file as a text (model: |)", .required = true},
-    {.name = "heads", MAPPING, "a mapping from architectures to heads", &a_head, HEADS_MAX},
-    {.name = NULL},
+    {.name = "heads", MAP, "a mapping from architectures to heads", &a_head, HEADS_MAX},
 };
 static const struct form a_family = {.kind = FIELDS,
                                      "a family: name, model_type, architecture, config, model",
-                                     family_fields};
+                                     FIELDS_OF(of_family)};
 
 status_t family_expression(const struct yamldoc_node *node, struct expression **expression)
 {
@@ -123,20 +113,11 @@ static status_t check_expression(const struct yamldoc_node *node)
     return NULL;
 }
 
-/* An old name ends differently: "*LayerNorm.gamma" and "*LayerNorm.weight". */
-static status_t check_old_name(const struct yamldoc_node *node)
-{
-    const char *name;
-    TRY(yamldoc_read_text(node, NULL, &name));
-    if (strrchr(node->key, '*') == node->key && strrchr(name, '*') == name) return NULL;
-    return yamldoc_key_error(node, "expected an end of names such as *.gamma: *.weight");
-}
-
 static status_t check_form(const struct yamldoc_node *node, const struct form *form);
 
 static status_t check_items(const struct yamldoc_node *node, const struct form *form)
 {
-    if (node->kind != (form->kind == MAPPING ? YAMLDOC_MAPPING : YAMLDOC_SEQUENCE))
+    if (node->kind != (form->kind == MAP ? YAMLDOC_MAPPING : YAMLDOC_SEQUENCE))
         return yamldoc_expected(node, form->what);
     if (node->item_count > form->max)
         return yamldoc_key_error(node, "more than %d entries", form->max);
@@ -147,30 +128,42 @@ static status_t check_items(const struct yamldoc_node *node, const struct form *
 static status_t check_fields(const struct yamldoc_node *node, const struct form *form)
 {
     const char *known[FIELDS_MAX];
-    size_t count = 0;
-    for (const struct form *field = form->items; field->name != NULL; field++)
-        known[count++] = field->name;
+    for (int i = 0; i < form->max; i++) known[i] = form->items[i].name;
     TRY(yamldoc_expect_mapping(node, form->what));
-    TRY(yamldoc_check_keys(node, known, count));
-    for (const struct form *field = form->items; field->name != NULL; field++) {
-        struct yamldoc_node *item = yamldoc_get(node, field->name);
-        if (field->required) TRY(yamldoc_require(node, field->name, &item));
-        if (item != NULL) TRY(check_form(item, field));
+    TRY(yamldoc_check_keys(node, known, (size_t)form->max));
+    for (int i = 0; i < form->max; i++) {
+        struct yamldoc_node *item = yamldoc_get(node, known[i]);
+        if (form->items[i].required) TRY(yamldoc_require(node, known[i], &item));
+        if (item != NULL) TRY(check_form(item, &form->items[i]));
     }
     return NULL;
 }
 
-/* Also what relates its values: a default is a text or an expression, as the type says. */
-static status_t check_key(const struct yamldoc_node *node, const struct form *form)
+static status_t check_key_name(const struct yamldoc_node *node)
 {
-    if (!name_is_valid(node->key) || strcmp(node->key, "x") == 0 ||
-        strcmp(node->key, "output") == 0 || strcmp(node->key, "target") == 0)
-        return yamldoc_error(node, "a key cannot be called '%.60s' here", node->key);
-    TRY(check_fields(node, form));
-    const struct yamldoc_node *standard = yamldoc_get(node, "default");
-    if (standard == NULL) return NULL;
-    if (family_type(node) != FAMILY_TEXT) return check_expression(standard);
-    return yamldoc_is_null(standard) ? NULL : check_form(standard, &a_text);
+    if (name_is_valid(node->key) && strcmp(node->key, "x") != 0 &&
+        strcmp(node->key, "output") != 0 && strcmp(node->key, "target") != 0)
+        return NULL;
+    return yamldoc_error(node, "a key cannot be called '%.60s' here", node->key);
+}
+
+/* A text, a list or an expression, as the key's type says. */
+static status_t check_default(const struct yamldoc_node *node)
+{
+    enum family_type type = family_type(node->parent);
+    if (type == FAMILY_LIST && node->kind == YAMLDOC_SEQUENCE) return check_items(node, &defaults);
+    if (type != FAMILY_TEXT) return check_expression(node);
+    return yamldoc_is_null(node) ? NULL : check_form(node, &a_text);
+}
+
+/* One of the family's keys; the node is in one of its checks. */
+static status_t check_name(const struct yamldoc_node *node)
+{
+    const struct yamldoc_node *family = node->parent->parent->parent;
+    const char *name;
+    TRY(yamldoc_read_text(node, NULL, &name));
+    if (yamldoc_get(yamldoc_get(family, "config"), name) != NULL) return NULL;
+    return yamldoc_key_error(node, "config has no key '%.60s'", name);
 }
 
 static status_t check_form(const struct yamldoc_node *node, const struct form *form)
@@ -184,16 +177,18 @@ static status_t check_form(const struct yamldoc_node *node, const struct form *f
     case FLAG: return yamldoc_read_bool(node, &flag);
     case ROW: return yamldoc_read_i64(node, 0, INT32_MAX, &row);
     case TYPE: return yamldoc_read_choice(node, types, COUNT_OF(types), &type);
-    case VALUE: return node->kind == YAMLDOC_SCALAR ? NULL : yamldoc_expected(node, form->what);
+    case VALUE:
+        return node->kind == YAMLDOC_SCALAR ? NULL : yamldoc_expected(node, "a number or a text");
+    case REF: return check_name(node);
     case EXPRESSION: return check_expression(node);
-    case ENDING: return check_old_name(node);
+    case DEFAULT: return check_default(node);
     case TEXTS: return check_form(node, node->kind == YAMLDOC_SCALAR ? &a_text : &texts);
     case LIST:
-    case MAPPING: return check_items(node, form);
-    case FIELDS: return check_fields(node, form);
-    case KEY: break;
+    case MAP: return check_items(node, form);
+    case KEY: TRY(check_key_name(node)); break;
+    case FIELDS: break;
     }
-    return check_key(node, form);
+    return check_fields(node, form);
 }
 
 /* ---- Its parts ---- */
@@ -254,32 +249,25 @@ const char *hf_family_item(const struct hf_family *family, enum hf_family_list l
     const struct yamldoc_node *from = yamldoc_get(family->root, "model_type");
     if (list == HF_FAMILY_KEYS) return index < family->key_count ? family->keys[index]->key : NULL;
     if (list == HF_FAMILY_ARCHITECTURES) {
-        if (index-- == 0) return family->architecture;
+        if (index-- == 0) return yamldoc_get(family->root, "architecture")->text;
         if (index < family_count(family->heads)) return family->heads->items[index]->key;
         index -= family_count(family->heads);
-        from = family->also;
+        from = yamldoc_get(family->root, "also");
     }
     return index < family_count(from) ? family_text(from, index) : NULL;
 }
 
-static status_t take_root(struct hf_family *family, const struct yamldoc_node *root)
+void family_choose(struct hf_family *family, const char *architecture)
 {
-    TRY(check_form(root, &a_family));
-    take_keys(family, yamldoc_get(root, "config"));
-    family->root = root;
-    family->heads = yamldoc_get(root, "heads");
-    family->tensors = yamldoc_get(root, "tensors");
-    family->also = yamldoc_get(root, "also");
-    family->architecture = yamldoc_get(root, "architecture")->text;
-    family->model = yamldoc_get(root, "model")->text;
-    family->other_heads = yamldoc_get(family->tensors, "other_heads");
-    const struct yamldoc_node *relations = yamldoc_get(root, "checks");
-    for (int i = 0; i < family_count(relations); i++) {
-        const struct yamldoc_node *name = yamldoc_get(relations->items[i], "key");
-        if (family_find_key(family, name->text) < 0)
-            return yamldoc_key_error(name, "config has no key '%.60s'", name->text);
-    }
-    return NULL;
+    const char *own = yamldoc_get(family->root, "architecture")->text;
+    const char *name = architecture != NULL ? architecture : own;
+    const struct yamldoc_node *head = yamldoc_get(family->heads, name);
+    family->trained = head != NULL ? head : family->root;
+    family->architecture = head != NULL ? head->key : own;
+    family->has_new = strcmp(name, own) != 0;
+    family->key_count = 0;
+    take_keys(family, yamldoc_get(family->root, "config"));
+    if (head != NULL) take_keys(family, yamldoc_get(head, "config"));
 }
 
 status_t hf_family_parse(const char *text, size_t length, const char *file,
@@ -292,7 +280,11 @@ status_t hf_family_parse(const char *text, size_t length, const char *file,
     TRY(yamldoc_parse(text, length, file, &document));
     struct hf_family *made = mem_alloc(sizeof *made);
     made->document = document;
-    status_t status = take_root(made, document->root);
+    made->root = document->root;
+    made->heads = yamldoc_get(made->root, "heads");
+    made->tensors = yamldoc_get(made->root, "tensors");
+    status_t status = check_form(made->root, &a_family);
+    if (status == NULL) family_choose(made, NULL);
     if (status == NULL) *family = made;
     else hf_family_free(made);
     return status;
@@ -303,31 +295,4 @@ void hf_family_free(struct hf_family *family)
     if (family == NULL) return;
     yamldoc_free(family->document);
     free(family);
-}
-
-/* ---- The head that a config.json chooses ---- */
-
-static void take_head(struct hf_family *family, const struct yamldoc_node *head)
-{
-    family->model = yamldoc_get(head, "model")->text;
-    family->architecture = head->key;
-    family->also = NULL;
-    family->is_bare = family_flag(yamldoc_get(head, "bare"));
-    family->other_heads = yamldoc_get(head, "other_heads");
-    family->fresh = yamldoc_get(head, "new");
-    take_keys(family, yamldoc_get(head, "config"));
-}
-
-status_t hf_family_choose(struct hf_family *family, const char *json, size_t length,
-                          const char *file)
-{
-    char *architecture = NULL;
-    TRY(hf_config_architecture(json, length, file, &architecture));
-    if (architecture == NULL) return NULL;
-    const struct yamldoc_node *head = yamldoc_get(family->heads, architecture);
-    if (head != NULL) take_head(family, head);
-    else if (family_has_text(family->also, architecture))
-        family->fresh = yamldoc_get(family->tensors, "new");
-    free(architecture);
-    return NULL;
 }

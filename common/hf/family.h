@@ -22,24 +22,28 @@ enum family_type {
 };
 
 enum { FAMILY_KEYS_MAX = 256 }; /* half of them at most are a head's */
+enum { FAMILY_LEFT_OUT_MAX = 16 };
 
 /* Nodes may be NULL unless the file must have them. */
 struct hf_family {
     struct yamldoc *document; /* owns all nodes and texts */
     const struct yamldoc_node *root, *tensors, *heads;
 
-    /* what is trained: the family's own architecture, or the head that was chosen */
-    const char *architecture, *model;
+    /* what is trained: the family's own architecture, or a head */
+    const struct yamldoc_node *trained; /* the root, or the head */
+    const char *architecture;
+    bool has_new; /* files may lack the new parameters: they are another architecture's */
     const struct yamldoc_node *keys[FAMILY_KEYS_MAX]; /* of config; a node's key is the name */
     int key_count;
-    const struct yamldoc_node *also, *other_heads;
-    const struct yamldoc_node *fresh; /* parameters that files may lack */
-    bool is_bare;                     /* files may have the prefix, and parameters do not */
+    bool left_out[FAMILY_LEFT_OUT_MAX]; /* which conditions hold of the configuration */
 };
 
 /* The index of a key; -1 if there is none of this name. */
 int family_find_key(const struct hf_family *family, const char *name);
 enum family_type family_type(const struct yamldoc_node *key);
+
+/* Makes the family that of the first of a config.json's architectures; NULL: of its own. */
+void family_choose(struct hf_family *family, const char *architecture);
 
 /* The expression that a node is, for the caller to free. */
 status_t family_expression(const struct yamldoc_node *node,

@@ -27,13 +27,6 @@ status_t hf_family_parse(const char *text, size_t length, const char *file,
 void hf_family_free(struct hf_family *family); /* accepts NULL */
 
 /*
- * Makes the family that of the architecture that a config.json names, if that is one of its heads.
- * Before the functions below, and once. Its mistakes are those of hf_config_to_model.
- */
-status_t hf_family_choose(struct hf_family *family, const char *json, size_t length,
-                          const char *file) FSDPD_MUST_USE;
-
-/*
  * A config.json that names the architecture of the head that is called `head`, for the caller to
  * free. INVALID_ARGUMENT if the family has none of this name.
  */
@@ -42,8 +35,8 @@ status_t hf_config_with_head(const struct hf_family *family, const char *json, s
 
 const char *hf_family_name(const struct hf_family *family);
 
-/* Text `index` of a list of the family, from 0; NULL after the last. Architectures: first the one
- * that is trained. Keys: those of config.json that it understands. */
+/* Text `index` of a list of the family, from 0; NULL after the last. Architectures: first its own.
+ * Keys: those of config.json that it understands. */
 enum hf_family_list { HF_FAMILY_MODEL_TYPES, HF_FAMILY_ARCHITECTURES, HF_FAMILY_KEYS };
 const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index);
 
@@ -52,30 +45,20 @@ const char *hf_family_item(const struct hf_family *family, enum hf_family_list l
 status_t hf_config_type(const char *json, size_t length, const char *file,
                         char **model_type) FSDPD_MUST_USE;
 
-/* The first of a config.json's architectures, for the caller to free; NULL if it names none. */
-status_t hf_config_architecture(const char *json, size_t length, const char *file,
-                                char **architecture) FSDPD_MUST_USE;
-
-enum { HF_LEFT_OUT_MAX = 16 };
-
-struct hf_model {
-    char *text;                     /* the model file (docs/model-file.md) */
-    bool left_out[HF_LEFT_OUT_MAX]; /* for hf_export_name: what holds of this configuration */
-};
-
 /*
- * The model file of a config.json. `file` is for messages, which are INVALID_ARGUMENT, "FILE: KEY:
- * expected ..., found ...", or UNIMPLEMENTED, naming what is not supported: an architecture, an
- * option that would change the arithmetic. Other keys than those of the family are ignored, as
- * transformers does.
+ * The model file (docs/model-file.md) of a config.json, for the caller to free. `file` is for
+ * messages, which are INVALID_ARGUMENT, "FILE: KEY: expected ..., found ...", or UNIMPLEMENTED,
+ * naming what is not supported: an architecture, an option that would change the arithmetic. Other
+ * keys than those of the family are ignored, as transformers does. From then on, also for the
+ * functions below, the family is that of this configuration: of the head that it names, with what
+ * it ties.
  */
-status_t hf_config_to_model(const struct hf_family *family, const char *json, size_t length,
-                            const char *file, struct hf_model *model) FSDPD_MUST_USE;
-void hf_model_deinit(struct hf_model *model);
+status_t hf_config_to_model(struct hf_family *family, const char *json, size_t length,
+                            const char *file, char **model) FSDPD_MUST_USE;
 
 /*
- * The config.json of weights that are exported from a job with this one: its architecture is the
- * one that was trained, its dtype ("float32", "bfloat16") that of the files.
+ * The config.json of weights that are exported from a job with this one, after hf_config_to_model:
+ * its architecture is the one that was trained, its dtype ("float32", "bfloat16") the files'.
  */
 status_t hf_config_export(const struct hf_family *family, const char *json, size_t length,
                           const char *dtype, struct buf *out) FSDPD_MUST_USE;
@@ -104,31 +87,26 @@ int64_t hf_parameter_grid(const struct hf_family *family, const char *parameter)
 
 /* The name under which a parameter is exported; NULL if its values go under another one's, as
  * transformers leaves out what is tied. */
-const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
-                           const char *parameter);
+const char *hf_export_name(const struct hf_family *family, const char *parameter);
 
 /* ---- families.c: directories of family files ---- */
 
-/* A file in one of them, valid during a visit. */
-struct hf_family_file {
-    const char *path;
-    const char *text; /* `length` bytes; "" if it cannot be read */
-    size_t length;
-    const struct hf_family *family; /* NULL if it cannot be used */
+struct hf_families {
+    struct hf_family_file {
+        char *path, *text;        /* the text is "" if it cannot be read */
+        struct hf_family *family; /* or: */
+        status_t error;           /* why the file cannot be used */
+    } * files;
+    int count, capacity;
 };
 
-/* `error` says why the file cannot be used, NULL if it can; the visitor owns it. A status ends the
- * visits and is their result; `*done` also ends them. */
-typedef status_t hf_family_visit(void *user, const struct hf_family_file *file, status_t error,
-                                 bool *done);
-
 /*
- * Visits the family files of the directories, then those that came with the program, in the order
- * in which they are searched. A directory that is not there is an error only if it is one of
- * `dirs`.
+ * Reads the family files of the directories, then those that came with the program, in the order in
+ * which they are searched. A directory that is not there is an error only if it is one of `dirs`.
  */
-status_t hf_families_each(const char *const *dirs, int dir_count, hf_family_visit *visit,
-                          void *user) FSDPD_MUST_USE;
+status_t hf_families_read(const char *const *dirs, int dir_count,
+                          struct hf_families *families) FSDPD_MUST_USE;
+void hf_families_deinit(struct hf_families *families);
 
 /*
  * The text of the first family file that serves `model_type`, for the caller to free;

@@ -22,12 +22,12 @@ static bool starts_with(const char *name, const char *start)
     return strncmp(name, start, strlen(start)) == 0;
 }
 
-/* "*LayerNorm.gamma": its end becomes that of "*LayerNorm.weight". */
+/* "LayerNorm.gamma": such an end becomes "LayerNorm.weight". */
 static char *modernise(const struct yamldoc_node *old_names, char *name)
 {
     size_t length = strlen(name);
     for (int i = 0; i < family_count(old_names); i++) {
-        const char *old = old_names->items[i]->key + 1, *modern = family_text(old_names, i) + 1;
+        const char *old = old_names->items[i]->key, *modern = family_text(old_names, i);
         if (length < strlen(old) || strcmp(name + length - strlen(old), old) != 0) continue;
         char *changed = mem_printf("%.*s%s", (int)(length - strlen(old)), name, modern);
         free(name);
@@ -42,7 +42,7 @@ static char *full_name(const struct hf_family *family, const char *name)
     const struct yamldoc_node *bare = yamldoc_get(family->tensors, "bare");
     const struct yamldoc_node *node = yamldoc_get(family->tensors, "prefix");
     const char *prefix = node != NULL ? node->text : "";
-    if (family->is_bare)
+    if (family_flag(yamldoc_get(family->trained, "bare")))
         return mem_strdup(starts_with(name, prefix) ? name + strlen(prefix) : name);
     for (int i = 0; i < family_count(bare); i++)
         if (starts_with(name, family_text(bare, i))) return mem_printf("%s%s", prefix, name);
@@ -52,9 +52,9 @@ static char *full_name(const struct hf_family *family, const char *name)
 char *hf_parameter_name(const struct hf_family *family, const char *name, enum hf_tensor *kind)
 {
     const struct yamldoc_node *names = yamldoc_get(family->tensors, "names");
-    *kind = matches(yamldoc_get(family->tensors, "buffers"), name) ? HF_TENSOR_BUFFER
-            : matches(family->other_heads, name)                   ? HF_TENSOR_OTHER_HEAD
-                                                                   : HF_TENSOR_PARAMETER;
+    *kind = matches(yamldoc_get(family->tensors, "buffers"), name)       ? HF_TENSOR_BUFFER
+            : matches(yamldoc_get(family->trained, "other_heads"), name) ? HF_TENSOR_OTHER_HEAD
+                                                                         : HF_TENSOR_PARAMETER;
     if (*kind != HF_TENSOR_PARAMETER) return NULL;
     for (int i = 0; i < family_count(names); i++) {
         if (strcmp(name, names->items[i]->key) == 0) return mem_strdup(family_text(names, i));
@@ -65,7 +65,7 @@ char *hf_parameter_name(const struct hf_family *family, const char *name, enum h
 
 bool hf_parameter_is_new(const struct hf_family *family, const char *parameter)
 {
-    return matches(family->fresh, parameter);
+    return family->has_new && matches(yamldoc_get(family->trained, "new"), parameter);
 }
 
 int64_t hf_parameter_grid(const struct hf_family *family, const char *parameter)
@@ -76,13 +76,12 @@ int64_t hf_parameter_grid(const struct hf_family *family, const char *parameter)
     return row;
 }
 
-const char *hf_export_name(const struct hf_family *family, const struct hf_model *model,
-                           const char *parameter)
+const char *hf_export_name(const struct hf_family *family, const char *parameter)
 {
     const struct yamldoc_node *left_out = yamldoc_get(family->tensors, "left_out");
     const struct yamldoc_node *names = yamldoc_get(family->tensors, "names");
     for (int i = 0; i < family_count(left_out); i++)
-        if (model->left_out[i] && strcmp(parameter, left_out->items[i]->key) == 0) return NULL;
+        if (family->left_out[i] && strcmp(parameter, left_out->items[i]->key) == 0) return NULL;
     for (int i = 0; i < family_count(names); i++)
         if (strcmp(parameter, family_text(names, i)) == 0) return names->items[i]->key;
     return parameter;

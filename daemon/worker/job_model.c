@@ -50,19 +50,17 @@ static status_t find_family(struct job_settings *settings, const struct worker_o
         free(model->hf_config);
         model->hf_config = changed;
     }
-    return hf_family_choose(settings->family, model->hf_config, strlen(model->hf_config), file);
+    return NULL;
 }
 
 static status_t make_text(struct job_settings *settings, const struct worker_options *options)
 {
     Fsdpd__V1__ModelSpec *model = settings->spec->model;
-    struct hf_model made;
+    char *text = NULL;
     AUTO_FREE char *file = mem_printf("%s/config.json", model->hf);
-    status_t status = find_family(settings, options, file);
-    if (status == NULL)
-        status = hf_config_to_model(settings->family, model->hf_config, strlen(model->hf_config),
-                                    file, &made);
-    if (status != NULL) return status;
+    TRY(find_family(settings, options, file));
+    TRY(hf_config_to_model(settings->family, model->hf_config, strlen(model->hf_config), file,
+                           &text));
     settings->weights.family = settings->family;
     if (settings->weights_path == NULL) {
         settings->weights.dir = settings->hf_dir;
@@ -70,10 +68,10 @@ static status_t make_text(struct job_settings *settings, const struct worker_opt
     }
     if (model->text[0] == '\0') {
         if (model->text != protobuf_c_empty_string) free(model->text);
-        model->text = made.text;
-        made.text = NULL;
+        model->text = text;
+        text = NULL;
     }
-    hf_model_deinit(&made);
+    free(text);
     return NULL;
 }
 

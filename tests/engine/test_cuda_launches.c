@@ -121,13 +121,13 @@ TESTS_BELOW(.timeout = 60, .set_up = set_up);
 
 LOOP_TEST(gpt2, 0, COUNT_OF(cases))
 {
-    struct hf_model model = {0};
+    char *model = NULL;
     struct device *device = NULL;
     struct train_session *session = NULL;
     int total = 0;
     expect_success(
         hf_config_to_model(family_file("gpt2"), config, strlen(config), "config.json", &model));
-    struct train_job job = job_of(model.text, cases[_i].batch, cases[_i].world);
+    struct train_job job = job_of(model, cases[_i].batch, cases[_i].world);
     expect_success(device_open("cuda:0", 1, &device));
     expect_success(train_session_new(&job, device, 0, true, &session));
     struct comm *group = join(device, job.world);
@@ -145,7 +145,7 @@ LOOP_TEST(gpt2, 0, COUNT_OF(cases))
     comm_free(group);
     memory_store_reset();
     device_close(device);
-    hf_model_deinit(&model);
+    free(model);
 }
 
 /* The head of GPT-2 on an H100, whose memory allows 13,340 rows of bf16 logits: 264 tiles

@@ -87,8 +87,8 @@ static status_t run(const struct arguments *arguments, const struct model *model
     return status;
 }
 
-static status_t read_values(const struct weights_source *source, const struct hf_model *made,
-                            const struct model *model, float **parameters)
+static status_t read_values(const struct weights_source *source, const struct model *model,
+                            float **parameters)
 {
     struct weights *weights = NULL;
     TRY(weights_open(source, model, &weights));
@@ -100,7 +100,7 @@ static status_t read_values(const struct weights_source *source, const struct hf
         parameters[p] = mem_alloc_array(count, sizeof *parameters[p]);
         status = weights_read(weights, p, 0, count, parameters[p]);
         if (parameter->buffer != MODEL_BUFFER_NONE) continue;
-        fprintf(stderr, "%s\n", hf_export_name(source->family, made, parameter->name));
+        fprintf(stderr, "%s\n", hf_export_name(source->family, parameter->name));
     }
     weights_free(weights);
     return status;
@@ -110,19 +110,20 @@ static status_t read_values(const struct weights_source *source, const struct hf
 static status_t read_directory(const char *path, struct model **model, float ***parameters)
 {
     struct buf json = {0};
-    struct hf_model made = {0};
+    struct hf_family *family = NULL;
+    char *text = NULL;
     struct weights_source source = {.dir = path, .root = path};
     char *file = file_path_join(path, "config.json");
     status_t status = file_read(file, HF_CONFIG_MAX, &json);
-    if (status == NULL) status = family_for(json.data, json.length, file, &source.family);
-    if (status == NULL)
-        status = hf_config_to_model(source.family, json.data, json.length, file, &made);
-    if (status == NULL) status = model_parse(made.text, strlen(made.text), "model.hf", model);
+    if (status == NULL) status = family_for(json.data, json.length, file, &family);
+    if (status == NULL) status = hf_config_to_model(family, json.data, json.length, file, &text);
+    if (status == NULL) status = model_parse(text, strlen(text), "model.hf", model);
     if (status == NULL) {
+        source.family = family;
         *parameters = mem_alloc_array((size_t)(*model)->parameter_count + 1, sizeof **parameters);
-        status = read_values(&source, &made, *model, *parameters);
+        status = read_values(&source, *model, *parameters);
     }
-    hf_model_deinit(&made);
+    free(text);
     buf_deinit(&json);
     free(file);
     return status;

@@ -52,9 +52,9 @@ static char *changed(const char *config, const char *changes)
     return text;
 }
 
-static status_t to_model(const char *json, size_t length, struct hf_model *model)
+static status_t to_model(const char *json, size_t length, char **model)
 {
-    const struct hf_family *family = NULL;
+    struct hf_family *family = NULL;
     TRY(family_for(json, length, "config.json", &family));
     return hf_config_to_model(family, json, length, "config.json", model);
 }
@@ -62,11 +62,11 @@ static status_t to_model(const char *json, size_t length, struct hf_model *model
 static char *model_text(const char *config, const char *changes)
 {
     char *json = changed(config, changes);
-    struct hf_model model;
+    char *model = NULL;
     status_t status = to_model(json, strlen(json), &model);
     ck_assert_msg(status == NULL, "%s: %s", changes, status_message(status));
     free(json);
-    return model.text;
+    return model;
 }
 
 /* An option, and the text that it adds to the model's description or removes from it. */
@@ -512,7 +512,7 @@ static const struct {
 LOOP_TEST(mistake, 0, COUNT_OF(mistakes))
 {
     char *json = changed(mistakes[_i].config, mistakes[_i].changes);
-    struct hf_model model = {.text = NULL};
+    char *model = NULL;
     status_t status = to_model(json, strlen(json), &model);
     ck_assert_msg(status != NULL, "%s", mistakes[_i].changes);
     ck_assert_int_eq(status_code(status), mistakes[_i].code);
@@ -520,7 +520,7 @@ LOOP_TEST(mistake, 0, COUNT_OF(mistakes))
                   mistakes[_i].changes, status_message(status));
     ck_assert_msg(strncmp(status_message(status), "config.json: ", 13) == 0, "%s",
                   status_message(status));
-    ck_assert_ptr_null(model.text);
+    ck_assert_ptr_null(model);
     status_free(status);
     free(json);
 }
@@ -539,7 +539,7 @@ TEST(not_json)
                                         "{'a': 1}",
                                         "{\"n_embd\": 99999999999999999999}"};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
-        struct hf_model model;
+        char *model = NULL;
         status_t status = to_model(texts[i], strlen(texts[i]), &model);
         ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s", texts[i]);
         status_free(status);
@@ -547,9 +547,9 @@ TEST(not_json)
     char *large = mem_alloc(HF_CONFIG_MAX + 2);
     memset(large, ' ', HF_CONFIG_MAX + 1);
     memcpy(large, gpt2_tiny, strlen(gpt2_tiny));
-    struct hf_model model;
+    char *model = NULL;
     ck_assert_ptr_null(to_model(large, HF_CONFIG_MAX, &model));
-    hf_model_deinit(&model);
+    free(model);
     status_t status = to_model(large, HF_CONFIG_MAX + 1, &model);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     status_free(status);
@@ -615,14 +615,16 @@ LOOP_TEST(name, 0, COUNT_OF(names))
 
 TEST(export_names)
 {
+    static const char tied[] = "{\"tie_word_embeddings\": true}";
     const struct hf_family *gpt2 = family_file("gpt2"), *bert = family_file("bert");
-    const struct hf_model tied = {.left_out = {true}}, not_tied = {0};
-    ck_assert_ptr_null(hf_export_name(gpt2, &tied, "lm_head.weight"));
-    ck_assert_str_eq(hf_export_name(gpt2, &not_tied, "lm_head.weight"), "lm_head.weight");
-    ck_assert_str_eq(hf_export_name(gpt2, &tied, "transformer.wte.weight"),
-                     "transformer.wte.weight");
-    ck_assert_ptr_null(hf_export_name(family_file("llama"), &tied, "lm_head.weight"));
-    ck_assert_ptr_null(hf_export_name(bert, &tied, "cls.predictions.decoder.weight"));
-    ck_assert_str_eq(hf_export_name(bert, &tied, "cls.predictions.decoder.bias"),
-                     "cls.predictions.bias");
+    free(model_text(gpt2_tiny, tied));
+    ck_assert_ptr_null(hf_export_name(gpt2, "lm_head.weight"));
+    ck_assert_str_eq(hf_export_name(gpt2, "transformer.wte.weight"), "transformer.wte.weight");
+    free(model_text(gpt2_tiny, "{\"tie_word_embeddings\": false}"));
+    ck_assert_str_eq(hf_export_name(gpt2, "lm_head.weight"), "lm_head.weight");
+    free(model_text(llama_tiny, tied));
+    ck_assert_ptr_null(hf_export_name(family_file("llama"), "lm_head.weight"));
+    free(model_text(bert_tiny, tied));
+    ck_assert_ptr_null(hf_export_name(bert, "cls.predictions.decoder.weight"));
+    ck_assert_str_eq(hf_export_name(bert, "cls.predictions.decoder.bias"), "cls.predictions.bias");
 }

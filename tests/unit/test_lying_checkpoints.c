@@ -126,7 +126,7 @@ static void write_lies(struct checkpoint *honest)
     }
 }
 
-static void find_entries(struct checkpoint *honest, const struct hf_model *converted)
+static void find_entries(struct checkpoint *honest)
 {
     const struct model *model = honest->model;
     size_t most = (size_t)model->parameter_count + 1;
@@ -134,7 +134,7 @@ static void find_entries(struct checkpoint *honest, const struct hf_model *conve
     honest->owners = mem_alloc_array(most, sizeof *honest->owners);
     for (int i = 0; i < model->parameter_count; i++) {
         const struct parameter *parameter = &model->parameters[i];
-        const char *name = hf_export_name(honest->family, converted, parameter->name);
+        const char *name = hf_export_name(honest->family, parameter->name);
         if (name == NULL) continue;
         struct safetensors_entry *entry = &honest->entries[honest->count];
         *entry = (struct safetensors_entry){.name = (char *)name,
@@ -148,20 +148,17 @@ static void find_entries(struct checkpoint *honest, const struct hf_model *conve
     }
 }
 
-static status_t check_family(void *user, const struct hf_family_file *file, status_t error,
-                             bool *done)
+static status_t check_family(const struct hf_family_file *file)
 {
-    int *families = user;
-    *done = false;
-    ck_assert_msg(error == NULL, "%s", status_message(error));
+    ck_assert_msg(file->error == NULL, "%s", status_message(file->error));
     struct checkpoint honest = {.directory = "/tmp/fsdpd-lies-XXXXXX", .family = file->family};
-    struct hf_model converted = {0};
-    char *json = mem_printf("{\"model_type\": \"%s\", %s",
+    char *text = NULL,
+         *json = mem_printf("{\"model_type\": \"%s\", %s",
                             hf_family_item(file->family, HF_FAMILY_MODEL_TYPES, 0), sizes);
     ck_assert_ptr_nonnull(mkdtemp(honest.directory));
-    TRY(hf_config_to_model(file->family, json, strlen(json), file->path, &converted));
-    TRY(model_parse(converted.text, strlen(converted.text), file->path, &honest.model));
-    find_entries(&honest, &converted);
+    TRY(hf_config_to_model(file->family, json, strlen(json), file->path, &text));
+    TRY(model_parse(text, strlen(text), file->path, &honest.model));
+    find_entries(&honest);
     write_checkpoint(&honest, honest.entries, honest.count);
     TRY(open_weights(&honest));
     write_lies(&honest);
@@ -175,8 +172,7 @@ static status_t check_family(void *user, const struct hf_family_file *file, stat
     free(honest.entries);
     free(honest.owners);
     model_free(honest.model);
-    hf_model_deinit(&converted);
-    ++*families;
+    free(text);
     return NULL;
 }
 
@@ -186,9 +182,12 @@ TEST(every_family_names_the_tensor)
 {
     const char *root = getenv("srcdir");
     char *dir = file_path_join(root != NULL ? root : ".", "families");
-    int families = 0;
-    status_t status = hf_families_each((const char *[]){dir}, 1, check_family, &families);
+    struct hf_families families;
+    status_t status = hf_families_read((const char *[]){dir}, 1, &families);
+    for (int i = 0; status == NULL && i < families.count; i++)
+        status = check_family(&families.files[i]);
     ck_assert_msg(status == NULL, "%s", status_message(status));
-    ck_assert_int_ge(families, 20);
+    ck_assert_int_ge(families.count, 20);
+    hf_families_deinit(&families);
     free(dir);
 }

@@ -171,18 +171,30 @@ LOOP_TEST(pieces, 0, 5)
     }
 }
 
+/* The family of a GPT-2 whose lm_head.weight is tied, or not. */
+static const struct hf_family *gpt2(bool tied)
+{
+    struct hf_family *family = family_file("gpt2");
+    char *text = NULL, *json = mem_printf("{\"model_type\": \"gpt2\", \"tie_word_embeddings\": %s}",
+                                          tied ? "true" : "false");
+    ck_assert_ptr_null(hf_config_to_model(family, json, strlen(json), "config.json", &text));
+    free(text);
+    free(json);
+    return family;
+}
+
 TEST(hf)
 {
     struct files files;
     const struct rewrite_sink sink = {begin_file, write_file, end_file, &files};
-    struct rewrite_options options = {.family = family_file("gpt2"), .model.left_out = {true}};
+    struct rewrite_options options = {.family = gpt2(true)};
     struct rewrite *rewrite = pass(&options, &files, &sink, 33);
     expect_tensors(&files, without_tied, false);
     ck_assert_ptr_nonnull(
         strstr(files.files[0].data + 8, "{\"__metadata__\":{\"format\":\"pt\"},"));
     rewrite_free(rewrite);
     files_deinit(&files);
-    options.model.left_out[0] = false;
+    options.family = gpt2(false);
     rewrite = pass(&options, &files, &sink, 33);
     expect_tensors(&files, all, false);
     rewrite_free(rewrite);
@@ -206,8 +218,7 @@ TEST(shards)
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         struct files files;
         const struct rewrite_sink sink = {begin_file, write_file, end_file, &files};
-        const struct rewrite_options options = {.family = family_file("gpt2"),
-                                                .model.left_out = {true},
+        const struct rewrite_options options = {.family = gpt2(true),
                                                 .bf16 = cases[i].bf16,
                                                 .max_shard_bytes = cases[i].limit};
         struct rewrite *rewrite = pass(&options, &files, &sink, 50);

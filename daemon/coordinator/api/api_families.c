@@ -23,26 +23,22 @@ static char **copy_list(const struct hf_family *family, enum hf_family_list list
     return texts;
 }
 
-static status_t add_row(void *user, const struct hf_family_file *file, status_t error, bool *done)
+static void add_row(struct family_rows *list, const struct hf_family_file *file)
 {
-    struct family_rows *list = user;
     const struct hf_family *family = file->family;
     Fsdpd__V1__Family *row = mem_alloc(sizeof *row);
-    (void)done;
     fsdpd__v1__family__init(row);
     MEM_GROW(list->rows, list->count, list->capacity);
     list->rows[list->count++] = row;
     row->path = mem_strdup(file->path);
-    if (error != NULL) {
-        row->error = mem_strdup(status_message(error));
-        status_free(error);
-        return NULL;
+    if (file->error != NULL) {
+        row->error = mem_strdup(status_message(file->error));
+        return;
     }
     row->name = mem_strdup(hf_family_name(family));
     row->model_types = copy_list(family, HF_FAMILY_MODEL_TYPES, &row->n_model_types);
     row->architectures = copy_list(family, HF_FAMILY_ARCHITECTURES, &row->n_architectures);
     row->keys = copy_list(family, HF_FAMILY_KEYS, &row->n_keys);
-    return NULL;
 }
 
 void api_report_families(const struct coordinator *c)
@@ -80,11 +76,14 @@ void api_list_families(struct rpc_call *call, const ProtobufCMessage *message, v
     const struct coordinator *c = service;
     const Fsdpd__V1__ListFamiliesRequest *request = (const void *)message;
     struct family_rows list = {0};
+    struct hf_families families = {0};
     struct list_page page;
     size_t first = 0;
     status_t status = list_page_begin(&page, request->page_size, request->page_token, true);
     if (status == NULL)
-        status = hf_families_each(c->options.families, c->options.family_count, add_row, &list);
+        status = hf_families_read(c->options.families, c->options.family_count, &families);
+    for (int i = 0; i < families.count; i++) add_row(&list, &families.files[i]);
+    hf_families_deinit(&families);
     if (status == NULL) status = find_first(&list, &page, &first);
     if (status != NULL) rpc_call_finish(call, status);
     else reply(call, &page, list.rows + first, list.count - first);
