@@ -165,6 +165,13 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
     group_reset(&group);
 }
 
+static const char *const hidden[] = {"hidden"}, *const conv_and_out[] = {"conv", "out"};
+static const struct wrap_unit_spec
+    whole_unit[] = {{.modules = hidden, .module_count = 1, .shard_world = 1}},
+    sharded_units[] = {
+        {.modules = hidden, .module_count = 1, .shard_world = 2},
+        {.modules = conv_and_out, .module_count = 2, .shard_world = 2, .reshard = RESHARD_NO}};
+
 /* One group trains to a step, another to the end: the result of a third that did it all. */
 static const struct {
     int world;
@@ -174,19 +181,23 @@ static const struct {
     {2, STRATEGY_FULL_SHARD, {.kind = WRAP_NONE}},
     {2, STRATEGY_NO_SHARD, {.kind = WRAP_SIZE, .min_num_params = 1000}},
     {2, STRATEGY_SHARD_GRAD_OP, {.kind = WRAP_SIZE, .min_num_params = 100}},
+    {2, STRATEGY_FULL_SHARD, {.kind = WRAP_UNITS, .units = whole_unit, .unit_count = 1}},
+    {2, STRATEGY_NO_SHARD, {.kind = WRAP_UNITS, .units = sharded_units, .unit_count = 2}},
 };
 
-LOOP_TEST(another_layout, 0, COUNT_OF(layouts))
+/* From the first layout to another, and back. */
+LOOP_TEST(another_layout, 0, 2 * COUNT_OF(layouts))
 {
     struct group group, again;
     init(&group, group_mean_model, 2);
+    init(&again, group_mean_model, 2);
+    struct group *other = _i % 2 == 0 ? &again : &group;
+    other->job.plan.strategy = layouts[_i / 2].strategy;
+    other->job.wrap = layouts[_i / 2].wrap;
     group.job.checkpoints.every_steps = 9;
     train(&group);
     struct ending whole = end_of(&group);
     group_save_without_error(&group, 1, folder, 0);
-    init(&again, group_mean_model, 2);
-    again.job.plan.strategy = layouts[_i].strategy;
-    again.job.wrap = layouts[_i].wrap;
     train_on(&again);
     ck_assert_uint_eq(again.members[1].resumed_step, 18);
     struct ending part = end_of(&again);

@@ -1,7 +1,7 @@
 /*
- * Tiny GPT-2, Llama and BERT on 1, 2, 3 and 4 ranks: under every strategy, wrap policy and with
- * activation checkpointing they match one rank on the same batch, and have the same bits as without
- * sharding; arenas full of NaNs, memory as planned (engine_train checks it).
+ * Tiny GPT-2, Llama and BERT on 1, 2, 3 and 4 ranks: under every strategy, also of single units,
+ * wrap policy and with activation checkpointing they match one rank on the same batch, and have the
+ * same bits as without sharding; arenas full of NaNs, memory as planned (engine_train checks it).
  */
 #include <math.h>
 #include <stdio.h>
@@ -17,14 +17,24 @@
 
 /* The last ones become units of their own: a head that only backward reads, an embedding, norms. */
 static const struct kind {
-    const char *block, *checkpoint, *alone[3];
+    const char *block, *checkpoint, *alone[3], *blocks[2];
 } kinds[TINY_COUNT] = {
     {"GPT2Block",
      "transformer.h.*",
-     {"transformer.wpe", "transformer.ln_f", "transformer.h.1.ln_1"}},
-    {"LlamaDecoderLayer", "model.layers.*", {"lm_head", "model.embed_tokens", "model.norm"}},
-    {"BertLayer", "*.layer.*", {"cls.predictions.transform", "*.LayerNorm", "*.query"}},
+     {"transformer.wpe", "transformer.ln_f", "transformer.h.1.ln_1"},
+     {"transformer.h.0", "transformer.h.1"}},
+    {"LlamaDecoderLayer",
+     "model.layers.*",
+     {"lm_head", "model.embed_tokens", "model.norm"},
+     {"model.layers.0", "model.layers.1"}},
+    {"BertLayer",
+     "*.layer.*",
+     {"cls.predictions.transform", "*.LayerNorm", "*.query"},
+     {"bert.encoder.layer.0", "bert.encoder.layer.1"}},
 };
+
+/* The sharding of each block's unit, whatever the job's strategy. */
+enum own { OWN_NONE, OWN_WHOLE, OWN_ALL_RANKS, OWN_KEPT };
 
 static const struct way {
     const char *name;
@@ -51,10 +61,46 @@ static const struct way {
     {"bf16", STRATEGY_FULL_SHARD, 0, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_BF16},
     {"bf16, checkpointed", STRATEGY_NO_SHARD, 0, WRAP_NONE, PREFETCH_PRE, true, DTYPE_BF16},
 };
-enum { WAY_COUNT = COUNT_OF(ways), STEPS = 8 };
+
+static const struct own_way {
+    struct way way;
+    enum own own[2];
+} own_ways[] = {
+    {{"a block whole", STRATEGY_FULL_SHARD, 0, WRAP_UNITS, PREFETCH_PRE, false, DTYPE_F32},
+     {OWN_WHOLE, OWN_NONE}},
+    {{"a block whole, one kept", STRATEGY_FULL_SHARD, 0, WRAP_UNITS, PREFETCH_POST, true,
+      DTYPE_F32},
+     {OWN_WHOLE, OWN_KEPT}},
+    {{"all but the blocks whole", STRATEGY_NO_SHARD, 0, WRAP_UNITS, PREFETCH_PRE, false, DTYPE_F32},
+     {OWN_ALL_RANKS, OWN_ALL_RANKS}},
+    {{"all but a block whole", STRATEGY_NO_SHARD, 0, WRAP_UNITS, PREFETCH_NONE, true, DTYPE_F32},
+     {OWN_KEPT, OWN_ALL_RANKS}},
+    {{"a block on all ranks", STRATEGY_HYBRID_SHARD, 2, WRAP_UNITS, PREFETCH_PRE, false, DTYPE_F32},
+     {OWN_ALL_RANKS, OWN_WHOLE}},
+    {{"a block whole, bf16", STRATEGY_FULL_SHARD, 0, WRAP_UNITS, PREFETCH_PRE, true, DTYPE_BF16},
+     {OWN_NONE, OWN_WHOLE}},
+};
+enum { WAY_COUNT = COUNT_OF(ways), ALL_WAYS = WAY_COUNT + COUNT_OF(own_ways), STEPS = 8 };
 
 static const int worlds[] = {1, 2, 3, 4};
 enum { WORLD_COUNT = COUNT_OF(worlds) };
+
+/* Of the blocks, with their sharding; valid until the next call. */
+static struct wrap_policy list_blocks(int which, const enum own *owns, int world)
+{
+    static struct wrap_unit_spec units[2];
+    for (int i = 0; i < 2; i++) {
+        enum own own = owns[i];
+        units[i] =
+            (struct wrap_unit_spec){.modules = &kinds[which].blocks[i],
+                                    .module_count = 1,
+                                    .shard_world = own == OWN_WHOLE       ? 1
+                                                   : own == OWN_ALL_RANKS ? world
+                                                                          : 0,
+                                    .reshard = own == OWN_KEPT ? RESHARD_NO : RESHARD_DEFAULT};
+    }
+    return (struct wrap_policy){.kind = WRAP_UNITS, .units = units, .unit_count = 2};
+}
 
 static struct engine_job job_of(int which, const struct way *way)
 {
@@ -132,10 +178,13 @@ LOOP_TEST(same_as_one_rank, 0, TINY_COUNT *WORLD_COUNT)
     struct engine_outcome *start = run(none, 1);
     struct engine_outcome *alone = run(job_of(which, &plain), 1);
     struct engine_outcome *unsharded = run(job_of(which, &plain), world);
-    for (int w = 0; w < WAY_COUNT; w++) {
-        const struct way *way = &ways[w];
+    for (int w = 0; w < ALL_WAYS; w++) {
+        const struct own_way *own = w < WAY_COUNT ? NULL : &own_ways[w - WAY_COUNT];
+        const struct way *way = own != NULL ? &own->way : &ways[w];
         if (way->strategy == STRATEGY_HYBRID_SHARD && world % way->shard_size != 0) continue;
-        struct engine_outcome *found = run(job_of(which, way), world);
+        struct engine_job job = job_of(which, way);
+        if (own != NULL) job.policy = list_blocks(which, own->own, world);
+        struct engine_outcome *found = run(job, world);
         check_close(start, alone, found, world, way);
         ck_assert_msg(strcmp(found->collectives, world > 1 ? found->planned : "") == 0,
                       "%s: collectives\n%s\nwhere the plan has\n%s", way->name, found->collectives,
