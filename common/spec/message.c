@@ -465,11 +465,16 @@ static status_t check_global_batch(const Fsdpd__V1__JobSpec *spec)
 /* The most numbers of workers: each has a plan. */
 enum { ELASTIC_WORLDS_MAX = 64 };
 
+static bool makes_copies(Fsdpd__V1__Strategy strategy)
+{
+    return strategy == FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD ||
+           strategy == FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
+}
+
 /* Other workers only have copies where a strategy makes them. */
 static status_t check_redundancy(const Fsdpd__V1__JobSpec *spec, bool elastic)
 {
     Fsdpd__V1__Redundancy kind = spec->elastic->redundancy;
-    Fsdpd__V1__Strategy strategy = spec->fsdp->strategy;
     const struct status_details details = {.field = "elastic.redundancy"};
     if (kind <= FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE) return NULL;
     if (!elastic)
@@ -477,14 +482,24 @@ static status_t check_redundancy(const Fsdpd__V1__JobSpec *spec, bool elastic)
                                       "elastic.redundancy: needs elastic.min_workers and "
                                       "elastic.max_workers"),
                            details);
-    if (kind == FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA &&
-        strategy != FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD &&
-        strategy != FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD)
+    if (kind != FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA) return NULL;
+    if (!makes_copies(spec->fsdp->strategy))
         return status_with(status_new(STATUS_INVALID_ARGUMENT,
                                       "elastic.redundancy: replica needs fsdp.strategy no_shard or "
                                       "hybrid_shard, as other strategies keep one copy; expected "
                                       "mirror or parity"),
                            details);
+    for (size_t i = 0; i < spec->fsdp->wrap->n_units; i++) {
+        Fsdpd__V1__Strategy own = spec->fsdp->wrap->units[i]->strategy;
+        if (own == FSDPD__V1__STRATEGY__STRATEGY_UNSPECIFIED || makes_copies(own)) continue;
+        return status_with(
+            status_new(
+                STATUS_INVALID_ARGUMENT,
+                "elastic.redundancy: replica needs no_shard or hybrid_shard, but unit %zu of "
+                "fsdp.wrap.units has %s, which keeps one copy; expected mirror or parity",
+                i + 1, spec_word(&fsdpd__v1__strategy__descriptor, (int)own)),
+            details);
+    }
     return NULL;
 }
 

@@ -510,6 +510,13 @@ static const struct {
      NULL,
      "job.yaml: elastic.redundancy: replica needs fsdp.strategy no_shard or hybrid_shard, as other "
      "strategies keep one copy; expected mirror or parity"},
+    {"train: {global_batch: 8}\nworkers: 2\n"
+     "elastic: {min_workers: 1, max_workers: 2, redundancy: replica}\n"
+     "fsdp: {strategy: no_shard, wrap: {policy: units, units: [a, {modules: b, strategy: "
+     "full_shard}]}}",
+     NULL,
+     "job.yaml: elastic.redundancy: replica needs no_shard or hybrid_shard, but unit 2 of "
+     "fsdp.wrap.units has full_shard, which keeps one copy; expected mirror or parity"},
     {"elastic: {min_workers: 2, max_workers: 4}\nworkers: 2", NULL,
      "job.yaml: elastic: expected a train.global_batch of at least a sample for each of 4 workers, "
      "found 0"},
