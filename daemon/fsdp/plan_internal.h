@@ -156,7 +156,8 @@ struct live_range {
     int buffer;
     int begin, end;                          /* in list order */
     int first[LANE_COUNT], last[LANE_COUNT]; /* -1 if that lane does not access it */
-    int next;                                /* the buffer's next range, -1 */
+    int after[LANE_COUNT]; /* that lane's instructions from this one on follow it (plan_place.c) */
+    int next;              /* the buffer's next range, -1 */
 };
 
 struct live_ranges {
@@ -178,8 +179,9 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
 
 /* ---- plan_place.c ---- */
 
-/* Computes offsets for the work buffers, and the program's work_bytes. */
-void plan_place(struct plan_program *program, const struct live_ranges *live);
+/* Computes offsets for the work buffers, and the program's work_bytes. No placement needs fewer
+ * than `least` bytes. */
+void plan_place(struct plan_program *program, struct live_ranges *live, uint64_t least);
 
 /* Computes live_peak, peak_instruction, class_bytes_at_peak. */
 void plan_account(struct plan_program *program, const struct live_ranges *live);

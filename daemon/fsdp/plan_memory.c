@@ -566,9 +566,9 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
         struct live_ranges live = {0};
         map_gathers(program);
         find_live_ranges(program, lowering, &live);
-        if (!plan->options.sketch) plan_place(program, &live);
         plan_account(program, &live);
-        if (plan->options.sketch) program->work_bytes = program->live_peak - arena_bytes(program);
+        program->work_bytes = program->live_peak - arena_bytes(program);
+        if (!plan->options.sketch) plan_place(program, &live, program->work_bytes);
         free(live.ranges);
         free(live.of_buffer);
     }

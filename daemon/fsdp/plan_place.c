@@ -18,30 +18,62 @@
 
 /* ---- Offsets ---- */
 
-static bool range_before(const int *clocks, const struct live_range *a, const struct live_range *b)
+/* Whether all accesses of the range happen before instruction `i`. */
+static bool range_precedes(const struct plan_program *program, const struct live_range *range,
+                           int i)
 {
-    if (a->end >= b->begin) return false;
-    for (int la = 0; la < LANE_COUNT; la++) {
-        if (a->last[la] < 0) continue;
-        for (int lb = 0; lb < LANE_COUNT; lb++)
-            if (b->first[lb] >= 0 && !plan_clock_before(clocks, la, a->last[la], b->first[lb]))
-                return false;
-    }
+    if (i <= range->end) return false;
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        if (range->last[lane] >= 0 &&
+            !plan_clock_before(program->clocks, lane, range->last[lane], i))
+            return false;
     return true;
 }
 
-static bool conflict(const int *clocks, const struct live_ranges *live, int a, int b)
+/* Finds what follows each range. What an instruction follows, the later ones of its lane do, too.
+ */
+static void find_afters(const struct plan_program *program, struct live_ranges *live)
+{
+    int *of_lane = mem_alloc_array(program->instruction_count, sizeof *of_lane);
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        int count = 0;
+        for (int i = 0; i < program->instruction_count; i++)
+            if ((int)program->instructions[i].lane == lane) of_lane[count++] = i;
+        for (int r = 0; r < live->count; r++) {
+            int low = 0, high = count;
+            while (low < high) {
+                int middle = low + (high - low) / 2;
+                if (range_precedes(program, &live->ranges[r], of_lane[middle])) high = middle;
+                else low = middle + 1;
+            }
+            live->ranges[r].after[lane] = low < count ? of_lane[low]
+                                          : count > 0 ? of_lane[count - 1] + 1
+                                                      : 0;
+        }
+    }
+    free(of_lane);
+}
+
+static bool range_before(const struct live_range *a, const struct live_range *b)
+{
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        if (b->first[lane] >= 0 && b->first[lane] < a->after[lane]) return false;
+    return true;
+}
+
+static bool conflict(const struct live_ranges *live, int a, int b)
 {
     for (int i = live->of_buffer[a]; i >= 0; i = live->ranges[i].next)
         for (int k = live->of_buffer[b]; k >= 0; k = live->ranges[k].next)
-            if (!range_before(clocks, &live->ranges[i], &live->ranges[k]) &&
-                !range_before(clocks, &live->ranges[k], &live->ranges[i]))
+            if (!range_before(&live->ranges[i], &live->ranges[k]) &&
+                !range_before(&live->ranges[k], &live->ranges[i]))
                 return true;
     return false;
 }
 
 struct candidate {
     int buffer, begin;
+    int after; /* all instructions from this one on follow it */
     uint64_t size;
 };
 
@@ -60,27 +92,30 @@ static int compare_size(const void *a, const void *b)
 }
 
 /* Places the buffers in the given order, into `offsets` (by buffer); returns the arena's size. */
-static uint64_t place_in_order(const struct plan_program *program, const struct live_ranges *live,
-                               const struct candidate *candidates, int count, uint64_t *offsets)
+static uint64_t place_in_order(const struct live_ranges *live, const struct candidate *candidates,
+                               int count, uint64_t *offsets)
 {
     struct placed {
         uint64_t begin, end;
-        int buffer;
+        const struct candidate *of;
     } *placed = mem_alloc_array(count, sizeof *placed); /* by begin */
     uint64_t arena = 0;
     for (int i = 0; i < count; i++) {
-        uint64_t size = candidates[i].size, offset = 0;
-        int buffer = candidates[i].buffer;
+        const struct candidate *mine = &candidates[i];
+        uint64_t size = mine->size, offset = 0;
         for (int k = 0; k < i; k++) {
             if (placed[k].begin >= offset + size) break;
-            if (placed[k].end > offset && conflict(program->clocks, live, buffer, placed[k].buffer))
-                offset = placed[k].end;
+            const struct candidate *other = placed[k].of;
+            if (placed[k].end <= offset || other->after <= mine->begin ||
+                mine->after <= other->begin)
+                continue;
+            if (conflict(live, mine->buffer, other->buffer)) offset = placed[k].end;
         }
-        offsets[buffer] = offset;
+        offsets[mine->buffer] = offset;
         if (offset + size > arena) arena = offset + size;
         int at = i;
         for (; at > 0 && placed[at - 1].begin > offset; at--) placed[at] = placed[at - 1];
-        placed[at] = (struct placed){.begin = offset, .end = offset + size, .buffer = buffer};
+        placed[at] = (struct placed){.begin = offset, .end = offset + size, .of = mine};
     }
     free(placed);
     return arena;
@@ -105,14 +140,16 @@ static bool promote(struct candidate *candidates, int count, const uint64_t *off
 
 enum { PROMOTIONS = 12, MOST_COMPARISONS = 4 * 1024 * 1024 };
 
-/* Places the buffers in this order and in orders derived from it; keeps the smallest result. */
+/* Places the buffers in this order and in orders derived from it, until the arena has `least`
+ * bytes; keeps the smallest result. */
 static void place_and_improve(struct plan_program *program, const struct live_ranges *live,
-                              struct candidate *candidates, int count, uint64_t *offsets)
+                              uint64_t least, struct candidate *candidates, int count,
+                              uint64_t *offsets)
 {
     int64_t rounds = MOST_COMPARISONS / ((int64_t)count * count + 1);
     if (rounds > PROMOTIONS) rounds = PROMOTIONS;
-    for (int64_t round = 0; round <= rounds; round++) {
-        uint64_t arena = place_in_order(program, live, candidates, count, offsets);
+    for (int64_t round = 0; round <= rounds && program->work_bytes > least; round++) {
+        uint64_t arena = place_in_order(live, candidates, count, offsets);
         if (arena < program->work_bytes) {
             program->work_bytes = arena;
             for (int k = 0; k < count; k++)
@@ -122,21 +159,32 @@ static void place_and_improve(struct plan_program *program, const struct live_ra
     }
 }
 
-void plan_place(struct plan_program *program, const struct live_ranges *live)
+static int find_after(const struct live_ranges *live, int buffer)
 {
+    int after = 0;
+    for (int r = live->of_buffer[buffer]; r >= 0; r = live->ranges[r].next)
+        for (int lane = 0; lane < LANE_COUNT; lane++)
+            if (live->ranges[r].after[lane] > after) after = live->ranges[r].after[lane];
+    return after;
+}
+
+void plan_place(struct plan_program *program, struct live_ranges *live, uint64_t least)
+{
+    find_afters(program, live);
     struct candidate *candidates = mem_alloc_array(program->buffer_count, sizeof *candidates);
     int count = 0;
     for (int b = 0; b < program->buffer_count; b++)
         if (program->buffers[b].arena == ARENA_WORK && live->of_buffer[b] >= 0)
             candidates[count++] = (struct candidate){.buffer = b,
                                                      .begin = program->buffers[b].first,
+                                                     .after = find_after(live, b),
                                                      .size = plan_align(program->buffers[b].bytes)};
     static int (*const orders[])(const void *, const void *) = {compare_size, compare_begin};
     uint64_t *offsets = mem_alloc_array(program->buffer_count, sizeof *offsets);
     program->work_bytes = UINT64_MAX;
     for (size_t i = 0; i < COUNT_OF(orders); i++) {
         if (count > 1) qsort(candidates, count, sizeof *candidates, orders[i]);
-        place_and_improve(program, live, candidates, count, offsets);
+        place_and_improve(program, live, least, candidates, count, offsets);
     }
     free(offsets);
     free(candidates);
@@ -151,7 +199,19 @@ void plan_place(struct plan_program *program, const struct live_ranges *live)
  */
 struct place_run {
     int *start, *end; /* by instruction; -1 while unknown */
+    int *next;        /* by instruction: the next one of its lane; the program's length if none */
+    int first[LANE_COUNT];
 };
+
+static void find_next(const struct plan_program *program, struct place_run *run)
+{
+    for (int lane = 0; lane < LANE_COUNT; lane++) run->first[lane] = program->instruction_count;
+    for (int i = program->instruction_count - 1; i >= 0; i--) {
+        int *first = &run->first[program->instructions[i].lane];
+        run->next[i] = *first;
+        *first = i;
+    }
+}
 
 static bool is_ready(const struct plan_program *program, const struct place_run *run, int i)
 {
@@ -159,14 +219,6 @@ static bool is_ready(const struct plan_program *program, const struct place_run 
     for (int k = 0; k < instruction->wait_count; k++)
         if (run->end[instruction->waits[k]] < 0) return false;
     return true;
-}
-
-/* The next instruction of a lane after `i`; the program's length if there is none. */
-static int next_on_lane(const struct plan_program *program, enum lane lane, int i)
-{
-    do i++;
-    while (i < program->instruction_count && program->instructions[i].lane != lane);
-    return i;
 }
 
 /* Whether instruction `i` exists and waits for nothing except its predecessor. */
@@ -184,14 +236,14 @@ static void simulate(const struct plan_program *program, bool slow, struct place
 {
     int count = program->instruction_count, next[LANE_COUNT], tick = 0;
     for (int i = 0; i < count; i++) run->start[i] = run->end[i] = -1;
-    for (int lane = 0; lane < LANE_COUNT; lane++) next[lane] = next_on_lane(program, lane, -1);
+    memcpy(next, run->first, sizeof next);
     while (tick < count) {
         int comm = next[LANE_COMM];
         if (follows(program, run, comm) && run->start[comm] < 0) run->start[comm] = tick;
         int chosen;
         if (follows(program, run, next[LANE_COPY])) chosen = next[LANE_COPY];
         else if (comm < count && run->start[comm] >= 0 &&
-                 (!slow || follows(program, run, next_on_lane(program, LANE_COMM, comm))))
+                 (!slow || follows(program, run, run->next[comm])))
             chosen = comm;
         else if (!slow && follows(program, run, next[LANE_DOWNLOAD])) chosen = next[LANE_DOWNLOAD];
         else if (follows(program, run, next[LANE_COMPUTE])) chosen = next[LANE_COMPUTE];
@@ -200,8 +252,7 @@ static void simulate(const struct plan_program *program, bool slow, struct place
         else chosen = next[LANE_HOST];
         if (run->start[chosen] < 0) run->start[chosen] = tick;
         run->end[chosen] = tick++;
-        enum lane lane = program->instructions[chosen].lane;
-        next[lane] = next_on_lane(program, lane, chosen);
+        next[program->instructions[chosen].lane] = run->next[chosen];
     }
 }
 
@@ -260,7 +311,9 @@ void plan_account(struct plan_program *program, const struct live_ranges *live)
 {
     int count = program->instruction_count;
     struct place_run run = {.start = mem_alloc_array(count, sizeof(int)),
-                            .end = mem_alloc_array(count, sizeof(int))};
+                            .end = mem_alloc_array(count, sizeof(int)),
+                            .next = mem_alloc_array(count, sizeof(int))};
+    find_next(program, &run);
     program->live_peak = 0;
     for (int i = 0; i < count; i++) run.start[i] = run.end[i] = i;
     account_run(program, live, &run);
@@ -270,4 +323,5 @@ void plan_account(struct plan_program *program, const struct live_ranges *live)
     account_run(program, live, &run);
     free(run.start);
     free(run.end);
+    free(run.next);
 }
