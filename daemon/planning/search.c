@@ -19,6 +19,9 @@
 
 /* Times that differ by less are a tie, which less memory decides. */
 static const double TIE = 0.005;
+/* Estimates miss what ranks wait for each other in every batch: of plans whose times differ by less
+ * than this, those with the fewest batches win. */
+static const double BATCHES_TIE = 0.02;
 
 enum {
     CANDIDATES_MAX = 12,
@@ -29,6 +32,7 @@ enum {
 struct evaluation {
     uint64_t key;
     bool known, possible; /* possible: it can be planned */
+    uint32_t batches;     /* of a step */
     struct point point;
     double seconds;
     uint64_t peak, host, outside;
@@ -142,6 +146,8 @@ static void sketch(struct searching *search, struct point point, struct evaluati
     search_estimate(plan, &search->advisor->profile->rates, &estimate);
     outcome->possible = true;
     outcome->seconds = plan_message_round(estimate.step_seconds);
+    outcome->batches =
+        plan->options.accumulation != ACCUMULATION_NONE ? (uint32_t)plan->options.micro_steps : 1;
     outcome->peak = plan->peak_bytes;
     outcome->host = plan->host_bytes;
     outcome->outside = train_session_outside_bytes(session);
@@ -359,8 +365,15 @@ static bool plan_fully(struct searching *search, struct point point, bool anyway
 
 struct order {
     const struct searching *search;
-    double tied; /* points with at most these seconds are equally fast */
+    uint32_t batches; /* points with this number of batches per step */
+    double tied; /* and at most these seconds are equally fast */
 };
+
+static bool is_tied(const struct order *order, const struct evaluation *outcome)
+{
+    return fits(order->search, outcome) && outcome->batches == order->batches &&
+           outcome->seconds <= order->tied;
+}
 
 /* The number of dimensions in which a point is not PyTorch's default. */
 static int count_changes(const struct searching *search, struct point point)
@@ -384,8 +397,7 @@ static int compare(const void *a, const void *b, void *user)
     const struct order *order = user;
     const struct evaluation *x = *(const struct evaluation *const *)a;
     const struct evaluation *y = *(const struct evaluation *const *)b;
-    bool x_tied = fits(order->search, x) && x->seconds <= order->tied;
-    bool y_tied = fits(order->search, y) && y->seconds <= order->tied;
+    bool x_tied = is_tied(order, x), y_tied = is_tied(order, y);
     if (x_tied != y_tied) return x_tied ? -1 : 1;
     int64_t memory = x_tied ? rounded_log(x->peak) - rounded_log(y->peak) : 0;
     if (memory != 0) return memory < 0 ? -1 : 1;
@@ -416,14 +428,22 @@ static bool is_known(const struct search_result *result, const struct evaluation
 /* All points that can be planned; returns their number. */
 static size_t sort_points(const struct searching *search, const struct evaluation **sorted)
 {
-    struct order order = {search, INFINITY};
+    struct order order = {search, UINT32_MAX, INFINITY};
     size_t count = 0;
+    double fastest = INFINITY;
     for (uint64_t i = 0; i < search->capacity; i++) {
         const struct evaluation *outcome = &search->outcomes[i];
         if (!outcome->known || !outcome->possible) continue;
         sorted[count++] = outcome;
-        if (fits(search, outcome)) order.tied = fmin(order.tied, outcome->seconds * (1 + TIE));
+        if (fits(search, outcome)) fastest = fmin(fastest, outcome->seconds);
     }
+    for (size_t i = 0; i < count; i++)
+        if (fits(search, sorted[i]) && sorted[i]->seconds <= fastest * (1 + BATCHES_TIE) &&
+            sorted[i]->batches < order.batches)
+            order.batches = sorted[i]->batches;
+    for (size_t i = 0; i < count; i++)
+        if (fits(search, sorted[i]) && sorted[i]->batches == order.batches)
+            order.tied = fmin(order.tied, sorted[i]->seconds * (1 + TIE));
     qsort_r(sorted, count, sizeof *sorted, compare, &order);
     return count;
 }
