@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "planning/search.h"
@@ -17,12 +18,13 @@ struct chosen {
     struct train_job asked;     /* the job before the choice, with its batches per step */
     struct space *space;
     struct search_result result;
-    struct train_job job;
+    struct space_job job;
 };
 
 void chosen_free(struct chosen *chosen)
 {
     if (chosen == NULL) return;
+    space_job_deinit(&chosen->job);
     space_free(chosen->space);
     train_session_free(chosen->base);
     free(chosen);
@@ -30,19 +32,23 @@ void chosen_free(struct chosen *chosen)
 
 const struct train_job *chosen_job(const struct chosen *chosen)
 {
-    return &chosen->job;
+    return &chosen->job.job;
 }
 
 /* "full_shard, batches of 4, each block computed again" */
 static void add_words(const struct space *space, struct point point, struct buf *out)
 {
-    static const enum dimension order[] = {DIMENSION_SHARDING,  DIMENSION_UNITS, DIMENSION_BATCH,
-                                           DIMENSION_RECOMPUTE, DIMENSION_FETCH, DIMENSION_OFFLOAD};
+    static const enum dimension order[] = {DIMENSION_SHARDING, DIMENSION_UNITS,     DIMENSION_OWN,
+                                           DIMENSION_BATCH,    DIMENSION_RECOMPUTE, DIMENSION_FETCH,
+                                           DIMENSION_OFFLOAD};
     size_t start = out->length;
-    for (int i = 0; i < DIMENSION_COUNT; i++) {
+    for (size_t i = 0; i < COUNT_OF(order); i++) {
         const char *words = space_words(space, order[i], point.at[order[i]]);
         if (words[0] == '\0' && order[i] == DIMENSION_SHARDING) words = "full_shard";
-        if (words[0] != '\0') buf_printf(out, "%s%s", out->length > start ? ", " : "", words);
+        if (words[0] == '\0') continue;
+        if (out->length > start) buf_add_text(out, ", ");
+        if (order[i] == DIMENSION_OWN) space_describe_own(space, point, out);
+        else buf_add_text(out, words);
     }
 }
 
@@ -81,9 +87,11 @@ status_t choose(struct advisor *advisor, struct chosen **out)
     struct train_job plain = *advisor->job;
     plain.checkpoint_count = 0;
     plain.weights = NULL;
+    if (plain.batch_tokens > 0) plain.batch_size = 1; /* it is chosen */
     status_t status = train_session_new_unplanned(&plain, advisor->device, &chosen->base);
     if (status == NULL) {
         chosen->asked = *advisor->job;
+        chosen->asked.batch_size = plain.batch_size;
         chosen->asked.accumulation_steps = train_session_micro_steps(chosen->base);
         chosen->space = space_new(&chosen->asked, train_session_model(chosen->base),
                                   &advisor->profile->rates, !device_is_host(advisor->device));

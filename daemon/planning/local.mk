@@ -8,14 +8,16 @@ libplanning_a_SOURCES = \
   %D%/calibrate_steps.c \
   %D%/choose.c %D%/choose.h \
   %D%/cluster.c %D%/cluster.h \
+  %D%/explore.c \
   %D%/simulate.c %D%/simulate.h \
   %D%/local_store.c %D%/local_store.h \
   %D%/message.c %D%/message.h \
+  %D%/own.c %D%/own.h \
   %D%/planning.c %D%/planning.h \
   %D%/profile.c %D%/profile.h \
   %D%/profile_device.c \
   %D%/profile_tables.c %D%/profile_tables.h \
-  %D%/search.c %D%/search.h \
+  %D%/search.c %D%/search.h %D%/search_internal.h \
   %D%/space.c %D%/space.h \
   %D%/trials.c %D%/trials.h
 $(libplanning_a_OBJECTS): $(PROTO_H)

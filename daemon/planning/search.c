@@ -1,12 +1,10 @@
 /*
- * The search; see search.h. Small spaces are enumerated. In larger ones it descends from several
- * starts: it changes one dimension at a time, then two, as long as that improves the best point. A
- * point that does not fit is worse than any that does; among those, less memory is better.
+ * The search; see search.h. explore.c decides which points are evaluated.
  *
  * Graphs depend on the batch and on what is computed again, so there is one session for each pair
  * of these. No state outside of a search; any thread.
  */
-#include "planning/search.h"
+#include "planning/search_internal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -23,32 +21,18 @@ static const double TIE = 0.005;
  * than this, those with the fewest batches win. */
 static const double BATCHES_TIE = 0.02;
 
+/* Plans that take that much longer than a sketch are worth another search. */
+static const double SLOWER = 0.02;
+
 enum {
-    CANDIDATES_MAX = 12,
-    /* full plans */ WORK_OF_POINT = 50, /* the fixed cost of a sketch */
-    RESTARTS_MAX = 256
-};
-
-struct evaluation {
-    uint64_t key;
-    bool known, possible; /* possible: it can be planned */
-    uint32_t batches;     /* of a step */
-    struct point point;
-    double seconds;
-    uint64_t peak, host, outside;
-};
-
-struct searching {
-    struct advisor *advisor;
-    const struct space *space;
-    uint64_t work, evaluated;
-    struct train_session **sessions; /* by batch and recomputation; NULL: not made */
-    bool *impossible;                /* likewise: has no session */
-    struct evaluation *outcomes;     /* hash table by key */
-    uint64_t capacity;               /* a power of two */
-    status_t first_error;
-    bool frugal;  /* the goal is least memory */
-    uint64_t gap; /* by which a full plan needs more than its sketch said */
+    TRIES_MIN = 12, /* full plans */
+    TRIES_MAX = 100,
+    ROOM_MAX = 6,          /* quarters of what a full plan needs more than its sketch said */
+    TRIES_WORK = 20000,    /* the instructions of them all */
+    WORK_OF_POINT = 80,    /* the fixed cost of a sketch */
+    EVALUATED_WORK = 1000, /* of a sketch that includes evaluation */
+    SESSIONS_MIN = 16,
+    SESSIONS_WORK = 100000, /* the instructions of the sessions that are kept, about 100 MB */
 };
 
 /* ---- Evaluation ---- */
@@ -81,21 +65,44 @@ static void note_error(struct searching *search, status_t status)
     else status_free(status);
 }
 
+/* Makes the session the latest one, and frees the one that was used least recently. */
+static void keep_session(struct searching *search, int index)
+{
+    int at = 0, last = search->recent_count;
+    while (at < last && search->recent[at] != index) at++;
+    if (at == search->recent_max) {
+        at--;
+        train_session_free(search->sessions[search->recent[at]]);
+        search->sessions[search->recent[at]] = NULL;
+    } else if (at == last) {
+        search->recent_count++;
+    }
+    memmove(&search->recent[1], &search->recent[0], (size_t)at * sizeof *search->recent);
+    search->recent[0] = index;
+}
+
 static struct train_session *find_session(struct searching *search, struct point point)
 {
     int index = point.at[DIMENSION_BATCH] * space_size(search->space, DIMENSION_RECOMPUTE) +
                 point.at[DIMENSION_RECOMPUTE];
-    if (search->sessions[index] != NULL || search->impossible[index])
+    if (search->impossible[index]) return NULL;
+    if (search->sessions[index] != NULL) {
+        keep_session(search, index);
         return search->sessions[index];
-    struct train_job job;
+    }
+    struct space_job base_job;
     struct point base = {.at = {[DIMENSION_BATCH] = point.at[DIMENSION_BATCH],
                                 [DIMENSION_RECOMPUTE] = point.at[DIMENSION_RECOMPUTE]}};
-    space_apply(search->space, base, &job);
-    job.weights = NULL;
-    job.evaluate = false;
-    status_t status =
-        train_session_new_unplanned(&job, search->advisor->device, &search->sessions[index]);
-    if (status == NULL) return search->sessions[index];
+    space_apply(search->space, base, &base_job);
+    base_job.job.weights = NULL;
+    base_job.job.evaluate = base_job.job.evaluate && search->evaluates;
+    status_t status = train_session_new_unplanned(&base_job.job, search->advisor->device,
+                                                  &search->sessions[index]);
+    space_job_deinit(&base_job);
+    if (status == NULL) {
+        keep_session(search, index);
+        return search->sessions[index];
+    }
     search->impossible[index] = true;
     note_error(search, status);
     return NULL;
@@ -133,12 +140,13 @@ static void sketch(struct searching *search, struct point point, struct evaluati
 {
     struct train_session *session = find_session(search, point);
     if (session == NULL) return;
-    struct train_job job;
+    struct space_job job;
     struct unit_set *units;
     struct plan *plan;
     struct plan_estimate estimate;
     space_apply(search->space, point, &job);
-    status_t status = train_session_sketch(session, &job, &units, &plan);
+    status_t status = train_session_sketch(session, &job.job, &units, &plan);
+    space_job_deinit(&job);
     if (status != NULL) {
         note_error(search, status);
         return;
@@ -152,15 +160,17 @@ static void sketch(struct searching *search, struct point point, struct evaluati
     outcome->host = plan->host_bytes;
     outcome->outside = train_session_outside_bytes(session);
     uint64_t work = (uint64_t)plan->train.instruction_count +
-                    (uint64_t)plan->accumulate.instruction_count + WORK_OF_POINT;
+                    (uint64_t)plan->accumulate.instruction_count +
+                    (uint64_t)plan->evaluate.instruction_count + WORK_OF_POINT;
     search->work = search->work > work ? search->work - work : 0;
     plan_free(plan);
     units_free(units);
 }
 
-static const struct evaluation *evaluate(struct searching *search, struct point point)
+const struct evaluation *search_evaluate(struct searching *search, struct point point)
 {
     grow(search);
+    point = space_canonical(search->space, point);
     uint64_t key = space_key(search->space, point);
     struct evaluation *outcome = find_outcome(search, key);
     if (outcome->known) return outcome;
@@ -172,7 +182,7 @@ static const struct evaluation *evaluate(struct searching *search, struct point 
 
 /* ---- Comparison ---- */
 
-static bool fits(const struct searching *search, const struct evaluation *outcome)
+bool search_fits(const struct searching *search, const struct evaluation *outcome)
 {
     const struct advisor *advisor = search->advisor;
     uint64_t ranks = (uint64_t)advisor_host_ranks(advisor, advisor->job);
@@ -182,121 +192,15 @@ static bool fits(const struct searching *search, const struct evaluation *outcom
     return advisor->host_memory_bytes == 0 || outcome->host <= advisor->host_memory_bytes / ranks;
 }
 
-/* Whether the search prefers `a`. Only exact comparisons: with ties, an order of improvements might
- * go around in a circle. */
-static bool is_better(const struct searching *search, const struct evaluation *a,
-                      const struct evaluation *b)
+bool search_prefers(const struct searching *search, const struct evaluation *a,
+                    const struct evaluation *b)
 {
     if (a->possible != b->possible) return a->possible;
-    bool a_fits = fits(search, a), b_fits = fits(search, b);
+    bool a_fits = search_fits(search, a), b_fits = search_fits(search, b);
     if (a_fits != b_fits) return a_fits;
     if (!a_fits || search->frugal)
         return a->peak != b->peak ? a->peak < b->peak : a->seconds < b->seconds;
     return a->seconds != b->seconds ? a->seconds < b->seconds : a->peak < b->peak;
-}
-
-/* ---- Search ---- */
-
-/* Tries all options of a dimension; returns whether *best has improved. */
-static bool vary(struct searching *search, struct point from, enum dimension dimension,
-                 struct evaluation *best)
-{
-    bool improved = false;
-    for (int i = 0; i < space_size(search->space, dimension) && search->work > 0; i++) {
-        from.at[dimension] = i;
-        const struct evaluation *outcome = evaluate(search, from);
-        if (!is_better(search, outcome, best)) continue;
-        *best = *outcome;
-        improved = true;
-    }
-    return improved;
-}
-
-static void descend(struct searching *search, struct point start, struct evaluation *best)
-{
-    *best = *evaluate(search, start);
-    for (bool improved = true; improved && search->work > 0;) {
-        improved = false;
-        for (int d = 0; d < DIMENSION_COUNT; d++)
-            improved = vary(search, best->point, d, best) || improved;
-    }
-}
-
-/* Pairs of dimensions whose options depend on each other, the closest first. */
-static const enum dimension PAIRS[][2] = {
-    {DIMENSION_BATCH, DIMENSION_RECOMPUTE},  {DIMENSION_SHARDING, DIMENSION_RECOMPUTE},
-    {DIMENSION_SHARDING, DIMENSION_BATCH},   {DIMENSION_SHARDING, DIMENSION_FETCH},
-    {DIMENSION_UNITS, DIMENSION_SHARDING},   {DIMENSION_UNITS, DIMENSION_FETCH},
-    {DIMENSION_OFFLOAD, DIMENSION_SHARDING}, {DIMENSION_OFFLOAD, DIMENSION_RECOMPUTE},
-    {DIMENSION_OFFLOAD, DIMENSION_BATCH},    {DIMENSION_UNITS, DIMENSION_RECOMPUTE},
-    {DIMENSION_UNITS, DIMENSION_BATCH},      {DIMENSION_RECOMPUTE, DIMENSION_FETCH},
-};
-
-/* One round over all pairs; returns whether *best has improved. */
-static bool vary_pairs(struct searching *search, struct evaluation *best)
-{
-    bool improved = false;
-    for (size_t p = 0; p < COUNT_OF(PAIRS); p++) {
-        struct point point = best->point;
-        for (int i = 0; i < space_size(search->space, PAIRS[p][0]) && search->work > 0; i++) {
-            point.at[PAIRS[p][0]] = i;
-            improved = vary(search, point, PAIRS[p][1], best) || improved;
-        }
-    }
-    return improved;
-}
-
-static struct point frugal_point(const struct space *space)
-{
-    struct point point;
-    for (int d = 0; d < DIMENSION_COUNT; d++) point.at[d] = space_frugal(space, d);
-    return point;
-}
-
-/* The same points in every search: advances a linear congruential generator (Knuth's MMIX). */
-static struct point random_point(const struct space *space, uint64_t *state)
-{
-    struct point point;
-    for (int d = 0; d < DIMENSION_COUNT; d++) {
-        *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-        point.at[d] = (int)((*state >> 33) % (uint64_t)space_size(space, d));
-    }
-    return point;
-}
-
-static void explore(struct searching *search, struct evaluation *best)
-{
-    const struct space *space = search->space;
-    descend(search, (struct point){0}, best);
-    struct point starts[3] = {frugal_point(space), frugal_point(space)};
-    starts[1].at[DIMENSION_OFFLOAD] = 0;
-    for (int i = 0; i < 3 && search->work > 0; i++) {
-        struct evaluation other;
-        starts[2].at[DIMENSION_SHARDING] = space_size(space, DIMENSION_SHARDING) - 1;
-        descend(search, starts[i], &other);
-        if (is_better(search, &other, best)) *best = other;
-    }
-    while (search->work > 0 && vary_pairs(search, best)) {}
-    uint64_t random = 1;
-    for (int i = 0; i < RESTARTS_MAX && search->work > 0; i++) {
-        struct evaluation other;
-        descend(search, random_point(space, &random), &other);
-        if (!is_better(search, &other, best)) continue;
-        *best = other;
-        while (search->work > 0 && vary_pairs(search, best)) {}
-    }
-}
-
-static void enumerate(struct searching *search, struct evaluation *best)
-{
-    const struct space *space = search->space;
-    struct point point = {0};
-    for (int d = 0; d < DIMENSION_COUNT && search->work > 0;) {
-        const struct evaluation *outcome = evaluate(search, point);
-        if (is_better(search, outcome, best)) *best = *outcome;
-        for (d = 0; d < DIMENSION_COUNT && ++point.at[d] == space_size(space, d); d++)
-            point.at[d] = 0;
-    }
 }
 
 /* ---- Full plans ---- */
@@ -346,18 +250,20 @@ static void describe(struct searching *search, const struct plan *plan, struct f
 static bool plan_fully(struct searching *search, struct point point, bool anyway,
                        struct found *found)
 {
-    struct train_job job;
+    struct space_job applied;
     struct train_session *session = NULL;
-    space_apply(search->space, point, &job);
-    job.weights = NULL;
+    space_apply(search->space, point, &applied);
+    struct train_job *job = &applied.job;
+    job->weights = NULL;
     *found = (struct found){.point = point};
-    status_t status = train_session_new(&job, search->advisor->device, 0, true, &session);
+    status_t status = train_session_new(job, search->advisor->device, 0, true, &session);
     if (status == NULL) {
         describe(search, train_session_plan(session), found);
         found->outside = train_session_outside_bytes(session);
-        if (!anyway) status = advisor_check_fits(search->advisor, &job, session);
+        if (!anyway) status = advisor_check_fits(search->advisor, job, session);
     }
     train_session_free(session);
+    space_job_deinit(&applied);
     bool good = status == NULL;
     status_free(status);
     return good;
@@ -371,7 +277,7 @@ struct order {
 
 static bool is_tied(const struct order *order, const struct evaluation *outcome)
 {
-    return fits(order->search, outcome) && outcome->batches == order->batches &&
+    return search_fits(order->search, outcome) && outcome->batches == order->batches &&
            outcome->seconds <= order->tied;
 }
 
@@ -405,8 +311,8 @@ static int compare(const void *a, const void *b, void *user)
         x_tied ? count_changes(order->search, x->point) - count_changes(order->search, y->point)
                : 0;
     if (changes != 0) return changes;
-    if (is_better(order->search, x, y)) return -1;
-    return is_better(order->search, y, x) ? 1 : (x->key > y->key) - (x->key < y->key);
+    if (search_prefers(order->search, x, y)) return -1;
+    return search_prefers(order->search, y, x) ? 1 : (x->key > y->key) - (x->key < y->key);
 }
 
 /* Whether the result has a point that differs only in how units are fetched, or that takes as long
@@ -425,59 +331,79 @@ static bool is_known(const struct search_result *result, const struct evaluation
     return false;
 }
 
-/* All points that can be planned; returns their number. */
-static size_t sort_points(const struct searching *search, const struct evaluation **sorted)
+/* All points that can be planned; returns their number. `*promised` is the least time of those that
+ * fit and have as few batches as the best one. */
+static size_t sort_points(const struct searching *search, struct evaluation **sorted,
+                          double *promised)
 {
     struct order order = {search, UINT32_MAX, INFINITY};
     size_t count = 0;
     double fastest = INFINITY;
     for (uint64_t i = 0; i < search->capacity; i++) {
-        const struct evaluation *outcome = &search->outcomes[i];
+        struct evaluation *outcome = &search->outcomes[i];
         if (!outcome->known || !outcome->possible) continue;
         sorted[count++] = outcome;
-        if (fits(search, outcome)) fastest = fmin(fastest, outcome->seconds);
+        if (search_fits(search, outcome)) fastest = fmin(fastest, outcome->seconds);
     }
     for (size_t i = 0; i < count; i++)
-        if (fits(search, sorted[i]) && sorted[i]->seconds <= fastest * (1 + BATCHES_TIE) &&
+        if (search_fits(search, sorted[i]) && sorted[i]->seconds <= fastest * (1 + BATCHES_TIE) &&
             sorted[i]->batches < order.batches)
             order.batches = sorted[i]->batches;
+    *promised = INFINITY;
     for (size_t i = 0; i < count; i++)
-        if (fits(search, sorted[i]) && sorted[i]->batches == order.batches)
-            order.tied = fmin(order.tied, sorted[i]->seconds * (1 + TIE));
+        if (search_fits(search, sorted[i]) && sorted[i]->batches == order.batches)
+            *promised = fmin(*promised, sorted[i]->seconds);
+    order.tied = *promised * (1 + TIE);
     qsort_r(sorted, count, sizeof *sorted, compare, &order);
     return count;
 }
 
-/* Plans the best points in full, in order, until there are enough that fit. Returns by how much a
- * point that does not fit needs more than its sketch said. */
-static uint64_t select_best(struct searching *search, struct search_result *result)
+/* Plans the best points in full, in order, until there are enough that fit; notes what the others
+ * need, and in `*excess` the least by which one needs more than its sketch said. Returns whether
+ * the fastest is as fast as sketches promised. */
+static bool select_best(struct searching *search, struct search_result *result, uint64_t *excess)
 {
-    const struct evaluation **sorted = mem_alloc_array(search->capacity, sizeof *sorted);
-    size_t count = sort_points(search, sorted);
-    int tries = CANDIDATES_MAX;
-    uint64_t gap = 0;
+    struct evaluation **sorted = mem_alloc_array(search->capacity, sizeof *sorted);
+    double promised;
+    size_t count = sort_points(search, sorted, &promised);
+    int tries = search->tries;
+    result->count = 0;
     for (size_t i = 0; i < count && result->count < SEARCH_BEST_MAX && tries > 0; i++) {
+        struct evaluation *outcome = sorted[i];
         struct found found;
-        if (!fits(search, sorted[i])) break;
-        if (is_known(result, sorted[i])) continue;
+        if (!search_fits(search, outcome)) break;
+        if (is_known(result, outcome)) continue;
         tries--;
-        uint64_t sketched = sorted[i]->peak + sorted[i]->outside;
-        if (plan_fully(search, sorted[i]->point, false, &found))
+        if (plan_fully(search, outcome->point, false, &found)) {
             result->best[result->count++] = found;
-        else if (found.peak + found.outside > sketched + gap)
-            gap = found.peak + found.outside - sketched;
+            continue;
+        }
+        uint64_t sketched = outcome->peak + outcome->outside, needed = found.peak + found.outside;
+        if (needed > sketched && needed - sketched < *excess) *excess = needed - sketched;
+        outcome->possible = needed > search->advisor->memory_bytes;
+        outcome->peak = found.peak;
+        outcome->outside = found.outside;
     }
     free(sorted);
-    return gap;
+    return result->count > 0 && result->best[0].seconds <= promised * (1 + SLOWER);
 }
 
-/* Sketches say too little where evaluation, or fragments, need the most memory: if no candidate
- * fits, others are taken that leave room for that. */
-static void select_with_room(struct searching *search, struct search_result *result)
+/* Sketches say too little where evaluation, or fragments, need the most memory. If what fits is
+ * slower than sketches promised, the search continues for points that leave room, more and more. */
+static void select_with_room(struct searching *search, uint64_t work, struct search_result *result)
 {
-    uint64_t gap;
-    while ((gap = select_best(search, result)) > search->gap && result->count == 0)
-        search->gap = gap;
+    uint64_t excess = UINT64_MAX;
+    bool done = select_best(search, result, &excess) || excess == UINT64_MAX;
+    for (uint64_t quarters = 1; !done && quarters <= ROOM_MAX; quarters++) {
+        struct search_result other = *result;
+        search->gap = excess / 4 * quarters;
+        search->work = work / 8;
+        search_explore_more(search);
+        done = select_best(search, &other, &excess);
+        if (other.count > 0 &&
+            (result->count == 0 || other.best[0].seconds < result->best[0].seconds))
+            *result = other;
+    }
     search->gap = 0;
 }
 
@@ -487,7 +413,7 @@ static void select_frugal(struct searching *search, uint64_t work, struct evalua
 {
     search->frugal = true;
     search->work = work / 4;
-    descend(search, frugal_point(search->space), best);
+    search_explore_frugal(search, best);
     if (plan_fully(search, best->point, false, &result->best[0])) result->count = 1;
     else plan_fully(search, best->point, true, &result->best[0]);
 }
@@ -498,9 +424,22 @@ static void search_deinit(struct searching *search)
         space_size(search->space, DIMENSION_BATCH) * space_size(search->space, DIMENSION_RECOMPUTE);
     for (int i = 0; i < sessions; i++) train_session_free(search->sessions[i]);
     free(search->sessions);
+    free(search->recent);
     free(search->impossible);
     free(search->outcomes);
     status_free(search->first_error);
+}
+
+static void forget(struct searching *search)
+{
+    while (search->recent_count > 0) {
+        int index = search->recent[--search->recent_count];
+        train_session_free(search->sessions[index]);
+        search->sessions[index] = NULL;
+    }
+    free(search->outcomes);
+    search->outcomes = NULL;
+    search->capacity = search->evaluated = 0;
 }
 
 status_t search_run(struct advisor *advisor, const struct space *space, uint64_t work,
@@ -512,14 +451,25 @@ status_t search_run(struct advisor *advisor, const struct space *space, uint64_t
                                .space = space,
                                .work = work,
                                .sessions = mem_alloc_array(sessions, sizeof *search.sessions),
-                               .impossible = mem_alloc_array(sessions, sizeof *search.impossible)};
+                               .impossible = mem_alloc_array(sessions, sizeof *search.impossible),
+                               .recent = mem_alloc_array(sessions, sizeof *search.recent),
+                               .recent_max = (int)sessions};
     struct evaluation best = {0};
     *result = (struct search_result){.points = space_points(space)};
-    evaluate(&search, (struct point){0}); /* what points cost */
+    search_evaluate(&search, (struct point){0}); /* what points cost */
     uint64_t cost = work - search.work + WORK_OF_POINT;
-    if (result->points <= work / cost) enumerate(&search, &best);
-    else explore(&search, &best);
-    if (best.possible) select_with_room(&search, result);
+    search.evaluates = cost <= EVALUATED_WORK;
+    if (search.evaluates) forget(&search);
+    search.tries = TRIES_WORK / cost < TRIES_MIN   ? TRIES_MIN
+                   : TRIES_WORK / cost > TRIES_MAX ? TRIES_MAX
+                                                   : (int)(TRIES_WORK / cost);
+    if (SESSIONS_WORK / cost < sessions)
+        search.recent_max = SESSIONS_WORK / cost > SESSIONS_MIN ? (int)(SESSIONS_WORK / cost)
+                            : sessions < SESSIONS_MIN           ? (int)sessions
+                                                                : SESSIONS_MIN;
+    if (result->points <= work / cost) search_enumerate(&search, &best);
+    else search_explore(&search, &best);
+    if (best.possible) select_with_room(&search, work, result);
     if (best.possible && result->count == 0) select_frugal(&search, work, &best, result);
     result->evaluated = search.evaluated;
     status_t status = NULL;

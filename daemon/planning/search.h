@@ -10,7 +10,7 @@
 #include "planning/advice.h"
 #include "planning/space.h"
 
-enum { SEARCH_BEST_MAX = 4, SEARCH_WORK = 800000 };
+enum { SEARCH_BEST_MAX = 4, SEARCH_WORK = 1060000 };
 
 /* A point whose full plan fits. */
 struct found {

@@ -13,18 +13,12 @@ enum {
     PATTERNS_MAX = 64,  /* of fsdp.activation_checkpointing (docs/job-file.md) */
     BATCHES_MAX = 16,   /* sizes of a batch */
     THRESHOLDS_MAX = 7, /* size policies, a power of ten apart */
+    QUARTERS = 4,       /* of the units */
 };
 
 struct batch_option {
     uint32_t batch, steps;
     bool no_sync;
-};
-
-struct sharding_option {
-    enum strategy strategy;
-    int shard_size; /* STRATEGY_HYBRID_SHARD */
-    enum reshard reshard;
-    int reshard_ranks; /* RESHARD_GROUP */
 };
 
 struct fetch_option {
@@ -42,18 +36,21 @@ struct units_option {
     struct wrap_policy policy;
     struct wrap_unit_spec *units; /* the policy's own; one module list for all */
     const char **names;
+    struct unit_list list;
 };
 
 struct space {
     const struct train_job *job;
     const struct model *model;
-    int blocks; /* the module whose children are the model's blocks; -1: none */
+    int per_host; /* ranks */
+    int blocks;   /* the module whose children are the model's blocks; -1: none */
     int sizes[DIMENSION_COUNT];
     struct batch_option batches[OPTIONS_MAX];
     struct recompute_option recompute[OPTIONS_MAX];
     struct units_option units[OPTIONS_MAX];
-    struct sharding_option sharding[OPTIONS_MAX];
+    struct sharding sharding[OPTIONS_MAX];
     struct fetch_option fetch[OPTIONS_MAX];
+    struct own_option own[OPTIONS_MAX];
     char *words[DIMENSION_COUNT][OPTIONS_MAX];
     char **texts; /* patterns and the like, owned */
     int text_count, text_capacity;
@@ -236,30 +233,6 @@ static void add_groups(struct space *space, int group, bool outside)
     space->units[add(space, DIMENSION_UNITS, words)] = option;
 }
 
-/* Every block is a unit. The last ones stay gathered after forward: backward needs them first. Or
- * the first ones are offloaded. */
-static void add_some(struct space *space, int quarter, bool offload)
-{
-    int blocks = block_count(space), count = blocks * quarter / 4;
-    if (count < 1 || count == blocks * (quarter - 1) / 4) return;
-    struct units_option option = {.policy = {.kind = WRAP_UNITS, .unit_count = blocks}};
-    option.units = mem_alloc_array((size_t)blocks, sizeof *option.units);
-    option.names = mem_alloc_array((size_t)blocks, sizeof *option.names);
-    for (int i = 0; i < blocks; i++) {
-        option.names[i] = block(space, i)->path;
-        option.units[i] = (struct wrap_unit_spec){
-            .modules = &option.names[i],
-            .module_count = 1,
-            .reshard = !offload && i >= blocks - count ? RESHARD_NO : RESHARD_DEFAULT,
-            .cpu_offload = offload && i < count,
-        };
-    }
-    option.policy.units = option.units;
-    char *words = offload ? mem_printf("%d of %d blocks on the host", count, blocks)
-                          : mem_printf("%d of %d blocks gathered until backward", count, blocks);
-    space->units[add(space, DIMENSION_UNITS, words)] = option;
-}
-
 /* Every block is a unit, and its parts are units inside it. */
 static void add_parts(struct space *space)
 {
@@ -278,7 +251,7 @@ static void add_parts(struct space *space)
     space->units[add(space, DIMENSION_UNITS, mem_strdup("units of parts of blocks"))] = option;
 }
 
-static void add_units(struct space *space, bool offload)
+static void add_units(struct space *space)
 {
     const struct model *model = space->model;
     if (block_count(space) > 0 && model->tokens) {
@@ -287,10 +260,6 @@ static void add_units(struct space *space, bool offload)
         for (int group = 2; group <= 8 && group < block_count(space); group *= 2)
             add_groups(space, group, false);
         add_parts(space);
-        for (int quarter = 1; quarter < 4; quarter++) {
-            if (space->job->world > 1) add_some(space, quarter, false);
-            if (offload) add_some(space, quarter, true);
-        }
     } else {
         int64_t all = model_parameter_elements(model);
         int count = 0;
@@ -303,6 +272,8 @@ static void add_units(struct space *space, bool offload)
         }
     }
     add_policy(space, mem_strdup("one unit"), &(struct wrap_policy){.kind = WRAP_NONE});
+    for (int i = 0; i < space->sizes[DIMENSION_UNITS]; i++)
+        space->units[i].list = unit_list_new(model, &space->units[i].policy);
 }
 
 static void add_sharding(struct space *space, char *words, enum strategy strategy, int shard_size,
@@ -313,22 +284,37 @@ static void add_sharding(struct space *space, char *words, enum strategy strateg
         return;
     }
     int option = add(space, DIMENSION_SHARDING, words);
-    space->sharding[option] = (struct sharding_option){strategy, shard_size, reshard, ranks};
+    space->sharding[option] = (struct sharding){strategy, shard_size, reshard, ranks};
 }
 
-static void add_shardings(struct space *space, int per_host)
+/* Whether every world of the job can have groups of that many ranks, and not only this one. */
+static bool divides(const struct train_job *job, int ranks)
 {
-    int world = space->job->world;
-    add_sharding(space, mem_strdup(""), STRATEGY_FULL_SHARD, 0, RESHARD_DEFAULT, 0);
-    if (world == 1) return;
-    add_sharding(space, mem_strdup("shard_grad_op"), STRATEGY_SHARD_GRAD_OP, 0, RESHARD_DEFAULT, 0);
+    return !job->elastic && job->world % ranks == 0;
+}
+
+/* Whether each shard must have a copy on another rank. */
+static bool needs_copies(const struct train_job *job)
+{
+    return job->redundancy == REDUNDANCY_REPLICA;
+}
+
+static void add_shardings(struct space *space)
+{
+    const struct train_job *job = space->job;
+    bool copies = needs_copies(job);
+    if (!copies) add_sharding(space, mem_strdup(""), STRATEGY_FULL_SHARD, 0, RESHARD_DEFAULT, 0);
+    if (job->world == 1 && !copies) return;
+    if (!copies)
+        add_sharding(space, mem_strdup("shard_grad_op"), STRATEGY_SHARD_GRAD_OP, 0, RESHARD_DEFAULT,
+                     0);
     add_sharding(space, mem_strdup("no_shard"), STRATEGY_NO_SHARD, 0, RESHARD_DEFAULT, 0);
-    for (int ranks = 2; ranks < world; ranks++) {
-        if (world % ranks != 0) continue;
-        const char *host = ranks == per_host ? " (a host)" : "";
+    for (int ranks = 2; ranks < job->world; ranks++) {
+        if (!divides(job, ranks)) continue;
+        const char *host = ranks == space->per_host ? " (a host)" : "";
         add_sharding(space, mem_printf("hybrid_shard over %d ranks%s", ranks, host),
                      STRATEGY_HYBRID_SHARD, ranks, RESHARD_DEFAULT, 0);
-        if (ranks > per_host) continue; /* backward's gathers stay within a host */
+        if (copies || ranks > space->per_host) continue; /* backward's gathers stay within a host */
         add_sharding(space, mem_printf("resharded to %d ranks%s after forward", ranks, host),
                      STRATEGY_FULL_SHARD, 0, RESHARD_GROUP, ranks);
     }
@@ -338,7 +324,7 @@ static void add_fetches(struct space *space)
 {
     static const struct fetch_option options[] = {
         {2, PREFETCH_PRE}, {2, PREFETCH_POST}, {2, PREFETCH_NONE}, {1, PREFETCH_PRE},
-        {3, PREFETCH_PRE}, {4, PREFETCH_PRE},  {8, PREFETCH_PRE},
+        {3, PREFETCH_PRE}, {4, PREFETCH_PRE},  {8, PREFETCH_PRE},  {1, PREFETCH_NONE},
     };
     static const char *const words[] = {"",
                                         "backward_prefetch post",
@@ -346,10 +332,46 @@ static void add_fetches(struct space *space)
                                         "one unit gathered at a time",
                                         "up to 3 units gathered",
                                         "up to 4 units gathered",
-                                        "up to 8 units gathered"};
+                                        "up to 8 units gathered",
+                                        "one unit gathered at a time, without prefetching"};
     int count = space->job->world > 1 ? (int)COUNT_OF(options) : 1;
     for (int i = 0; i < count; i++)
         space->fetch[add(space, DIMENSION_FETCH, mem_strdup(words[i]))] = options[i];
+}
+
+static void add_own(struct space *space, enum own_kind kind, enum strategy strategy, int shard_size,
+                    char *words)
+{
+    if (is_full(space, DIMENSION_OWN)) {
+        free(words);
+        return;
+    }
+    int option = add(space, DIMENSION_OWN, words);
+    space->own[option] =
+        (struct own_option){.kind = kind,
+                            .sharding = {.strategy = strategy, .shard_size = shard_size}};
+}
+
+/* What some units may have of their own, the most frequent first; and how many of them. */
+static void add_owns(struct space *space, bool offload)
+{
+    int world = space->job->world;
+    add_own(space, OWN_NOTHING, 0, 0, mem_strdup(""));
+    if (world > 1) {
+        add_own(space, OWN_KEPT, 0, 0, mem_strdup("gathered until backward"));
+        add_own(space, OWN_STRATEGY, STRATEGY_NO_SHARD, 0, mem_strdup("no_shard"));
+        if (!needs_copies(space->job))
+            add_own(space, OWN_STRATEGY, STRATEGY_FULL_SHARD, 0, mem_strdup("full_shard"));
+        add_own(space, OWN_REST, 0, 0, mem_strdup("no_shard for what no unit has"));
+    }
+    if (offload) add_own(space, OWN_HOST, 0, 0, mem_strdup("on the host"));
+    for (int ranks = 2; ranks < world; ranks++)
+        if (divides(space->job, ranks))
+            add_own(space, OWN_STRATEGY, STRATEGY_HYBRID_SHARD, ranks,
+                    mem_printf("hybrid_shard over %d ranks", ranks));
+    int shares = space->sizes[DIMENSION_OWN] > 1 ? QUARTERS : 1;
+    for (int quarters = 1; quarters <= shares; quarters++)
+        add(space, DIMENSION_SHARE, mem_strdup(""));
 }
 
 struct space *space_new(const struct train_job *job, const struct model *model,
@@ -358,14 +380,16 @@ struct space *space_new(const struct train_job *job, const struct model *model,
     struct space *space = mem_alloc(sizeof *space);
     space->job = job;
     space->model = model;
+    space->per_host = rates->devices_per_host;
     space->blocks = find_blocks(model);
     add_batches(space);
     add_recomputations(space);
-    add_units(space, offload);
-    add_shardings(space, rates->devices_per_host);
+    add_units(space);
+    add_shardings(space);
     add_fetches(space);
     add(space, DIMENSION_OFFLOAD, mem_strdup(""));
     if (offload) add(space, DIMENSION_OFFLOAD, mem_strdup("parameters and optimizer on the host"));
+    add_owns(space, offload);
     return space;
 }
 
@@ -378,6 +402,7 @@ void space_free(struct space *space)
     for (int i = 0; i < space->sizes[DIMENSION_UNITS]; i++) {
         free(space->units[i].units);
         free(space->units[i].names);
+        unit_list_deinit(&space->units[i].list);
     }
     for (int i = 0; i < space->text_count; i++) free(space->texts[i]);
     free(space->texts);
@@ -399,24 +424,76 @@ uint64_t space_points(const struct space *space)
     return points;
 }
 
+static const struct unit_list *list_of(const struct space *space, struct point point)
+{
+    return &space->units[point.at[DIMENSION_UNITS]].list;
+}
+
+/* Whether units' own settings change anything. */
+static bool own_matters(const struct space *space, struct point point)
+{
+    const struct own_option *own = &space->own[point.at[DIMENSION_OWN]];
+    const struct sharding *all = &space->sharding[point.at[DIMENSION_SHARDING]];
+    if (list_of(space, point)->count == 0) return false;
+    switch (own->kind) {
+    case OWN_NOTHING: return false;
+    case OWN_KEPT:
+        return all->strategy != STRATEGY_SHARD_GRAD_OP && all->strategy != STRATEGY_NO_SHARD;
+    case OWN_HOST: return point.at[DIMENSION_OFFLOAD] == 0;
+    case OWN_STRATEGY:
+        return all->strategy != own->sharding.strategy ||
+               all->shard_size != own->sharding.shard_size || all->reshard != RESHARD_DEFAULT;
+    case OWN_REST: return all->strategy != STRATEGY_NO_SHARD;
+    }
+    return false;
+}
+
+struct point space_canonical(const struct space *space, struct point point)
+{
+    if (!own_matters(space, point)) point.at[DIMENSION_OWN] = 0;
+    enum own_kind own = space->own[point.at[DIMENSION_OWN]].kind;
+    if (own == OWN_NOTHING || own == OWN_REST) point.at[DIMENSION_SHARE] = 0;
+    int units = list_of(space, point)->count;
+    for (int *share = &point.at[DIMENSION_SHARE]; *share > 0; --*share)
+        if (own_share_count(units, *share) != own_share_count(units, *share + 1)) break;
+    bool gathers = space->sharding[point.at[DIMENSION_SHARDING]].strategy != STRATEGY_NO_SHARD ||
+                   own == OWN_STRATEGY || own == OWN_REST;
+    if (space->job->world == 1 || !gathers) point.at[DIMENSION_FETCH] = 0;
+    return point;
+}
+
 uint64_t space_key(const struct space *space, struct point point)
 {
-    const struct sharding_option *sharding = &space->sharding[point.at[DIMENSION_SHARDING]];
-    bool gathers = space->job->world > 1 && sharding->strategy != STRATEGY_NO_SHARD;
-    if (!gathers) point.at[DIMENSION_FETCH] = 0;
     uint64_t key = 0;
     for (int d = 0; d < DIMENSION_COUNT; d++)
         key = key * (uint64_t)space->sizes[d] + (uint64_t)point.at[d];
     return key;
 }
 
-void space_apply(const struct space *space, struct point point, struct train_job *job)
+/* The policy with units' own settings. */
+static void apply_own(const struct space *space, struct point point, struct space_job *out)
+{
+    const struct own_option *own = &space->own[point.at[DIMENSION_OWN]];
+    const struct sharding *all = &space->sharding[point.at[DIMENSION_SHARDING]];
+    const struct unit_list *list = list_of(space, point);
+    if (own->kind == OWN_NOTHING) return;
+    out->units = own_apply(own, list, point.at[DIMENSION_SHARE] + 1, all, out->job.world);
+    out->job.wrap =
+        (struct wrap_policy){.kind = WRAP_UNITS, .units = out->units, .unit_count = list->count};
+    if (own->kind != OWN_REST) return;
+    out->job.plan.strategy = STRATEGY_NO_SHARD;
+    out->job.plan.reshard = RESHARD_DEFAULT;
+    out->job.shard_size = out->job.plan.reshard_ranks = 0;
+}
+
+void space_apply(const struct space *space, struct point point, struct space_job *out)
 {
     const struct batch_option *batch = &space->batches[point.at[DIMENSION_BATCH]];
     const struct recompute_option *recompute = &space->recompute[point.at[DIMENSION_RECOMPUTE]];
-    const struct sharding_option *sharding = &space->sharding[point.at[DIMENSION_SHARDING]];
+    const struct sharding *sharding = &space->sharding[point.at[DIMENSION_SHARDING]];
     const struct fetch_option *fetch = &space->fetch[point.at[DIMENSION_FETCH]];
-    *job = *space->job;
+    struct train_job *job = &out->job;
+    *out = (struct space_job){.job = *space->job};
     job->batch_size = batch->batch;
     job->accumulation_steps = batch->steps;
     job->no_sync = batch->no_sync;
@@ -432,6 +509,13 @@ void space_apply(const struct space *space, struct point point, struct train_job
     job->plan.gathered_limit = fetch->limit;
     job->plan.backward_prefetch = fetch->prefetch;
     job->plan.cpu_offload = point.at[DIMENSION_OFFLOAD] > 0;
+    apply_own(space, point, out);
+}
+
+void space_job_deinit(struct space_job *job)
+{
+    free(job->units);
+    *job = (struct space_job){0};
 }
 
 static void add_list(struct buf *out, const char *const *items, int count)
@@ -441,7 +525,7 @@ static void add_list(struct buf *out, const char *const *items, int count)
     buf_add_char(out, ']');
 }
 
-static void print_policy(const struct wrap_policy *policy, struct buf *out)
+static void print_policy(const struct wrap_policy *policy, int world, struct buf *out)
 {
     static const char *const names[] = {[WRAP_NONE] = "none",
                                         [WRAP_SIZE] = "size",
@@ -457,46 +541,43 @@ static void print_policy(const struct wrap_policy *policy, struct buf *out)
         buf_add_char(out, '\n');
     }
     if (policy->kind != WRAP_UNITS) return;
-    buf_add_text(out, "fsdp.wrap.units=[");
-    for (int u = 0; u < policy->unit_count; u++) {
-        const struct wrap_unit_spec *unit = &policy->units[u];
-        bool kept = unit->reshard == RESHARD_NO;
-        if (u > 0) buf_add_text(out, ", ");
-        if (kept || unit->cpu_offload) buf_add_text(out, "{modules: ");
-        add_list(out, unit->modules, unit->module_count);
-        if (kept) buf_add_text(out, ", reshard_after_forward: false}");
-        else if (unit->cpu_offload) buf_add_text(out, ", cpu_offload: true}");
-    }
-    buf_add_text(out, "]\n");
+    buf_add_text(out, "fsdp.wrap.units=");
+    own_print(policy->units, policy->unit_count, world, out);
+    buf_add_char(out, '\n');
 }
 
 void space_print(const struct space *space, struct point point, struct buf *out)
 {
     static const char *const prefetches[] = {
         [PREFETCH_NONE] = "none", [PREFETCH_PRE] = "pre", [PREFETCH_POST] = "post"};
-    struct train_job job;
-    space_apply(space, point, &job);
-    buf_printf(out, "train.batch_size=%" PRIu32 "\n", job.batch_size);
+    struct space_job applied;
+    space_apply(space, point, &applied);
+    const struct train_job *job = &applied.job;
+    buf_printf(out, "train.batch_size=%" PRIu32 "\n", job->batch_size);
     if (space->job->batch_tokens == 0 && space->job->global_batch == 0)
-        buf_printf(out, "train.accumulation_steps=%" PRIu32 "\n", job.accumulation_steps);
-    buf_printf(out, "train.no_sync=%s\n", job.no_sync ? "true" : "false");
-    buf_printf(out, "fsdp.strategy=%s\n", plan_strategy_name(job.plan.strategy));
-    if (job.plan.strategy == STRATEGY_HYBRID_SHARD)
-        buf_printf(out, "fsdp.shard_size=%d\n", job.shard_size);
-    if (job.plan.reshard == RESHARD_GROUP)
-        buf_printf(out, "fsdp.reshard_after_forward=%d\n", job.plan.reshard_ranks);
-    print_policy(&job.wrap, out);
-    buf_printf(out, "fsdp.backward_prefetch=%s\n", prefetches[job.plan.backward_prefetch]);
-    buf_printf(out, "fsdp.gathered_limit=%d\n", job.plan.gathered_limit);
+        buf_printf(out, "train.accumulation_steps=%" PRIu32 "\n", job->accumulation_steps);
+    buf_printf(out, "train.no_sync=%s\n", job->no_sync ? "true" : "false");
+    buf_printf(out, "fsdp.strategy=%s\n", plan_strategy_name(job->plan.strategy));
+    if (job->plan.strategy == STRATEGY_HYBRID_SHARD)
+        buf_printf(out, "fsdp.shard_size=%d\n", job->shard_size);
+    if (job->plan.reshard == RESHARD_GROUP)
+        buf_printf(out, "fsdp.reshard_after_forward=%d\n", job->plan.reshard_ranks);
+    print_policy(&job->wrap, job->world, out);
+    buf_printf(out, "fsdp.backward_prefetch=%s\n", prefetches[job->plan.backward_prefetch]);
+    buf_printf(out, "fsdp.gathered_limit=%d\n", job->plan.gathered_limit);
     buf_add_text(out, "fsdp.activation_checkpointing=");
-    add_list(out, job.checkpoint, job.checkpoint_count);
-    buf_printf(out, "\nfsdp.recompute=%s", job.recompute == RECOMPUTE_CHEAP ? "cheap" : "all");
-    buf_printf(out, "\nfsdp.cpu_offload=%s\n", job.plan.cpu_offload ? "true" : "false");
+    add_list(out, job->checkpoint, job->checkpoint_count);
+    buf_printf(out, "\nfsdp.recompute=%s", job->recompute == RECOMPUTE_CHEAP ? "cheap" : "all");
+    buf_printf(out, "\nfsdp.cpu_offload=%s\n", job->plan.cpu_offload ? "true" : "false");
+    space_job_deinit(&applied);
 }
 
-void space_print_units(const struct space *space, int option, struct buf *out)
+void space_print_units(const struct space *space, struct point point, struct buf *out)
 {
-    print_policy(&space->units[option].policy, out);
+    struct space_job applied;
+    space_apply(space, point, &applied);
+    print_policy(&applied.job.wrap, applied.job.world, out);
+    space_job_deinit(&applied);
 }
 
 const char *space_words(const struct space *space, enum dimension dimension, int option)
@@ -504,20 +585,70 @@ const char *space_words(const struct space *space, enum dimension dimension, int
     return space->words[dimension][option];
 }
 
+void space_describe_own(const struct space *space, struct point point, struct buf *out)
+{
+    const char *words = space_words(space, DIMENSION_OWN, point.at[DIMENSION_OWN]);
+    enum own_kind own = space->own[point.at[DIMENSION_OWN]].kind;
+    int units = list_of(space, point)->count;
+    int count = own_share_count(units, point.at[DIMENSION_SHARE] + 1);
+    if (own == OWN_NOTHING || own == OWN_REST) buf_add_text(out, words);
+    else if (count < units)
+        buf_printf(out, "the %s %d of %d units %s", own == OWN_KEPT ? "last" : "first", count,
+                   units, words);
+    else buf_printf(out, "all units but the root %s", words);
+}
+
+int space_own_kept(const struct space *space)
+{
+    for (int i = 0; i < space->sizes[DIMENSION_OWN]; i++)
+        if (space->own[i].kind == OWN_KEPT) return i;
+    return -1;
+}
+
 int space_frugal(const struct space *space, enum dimension dimension)
 {
     int last = space->sizes[dimension] - 1;
     switch (dimension) {
     case DIMENSION_BATCH: return last > 0 && space->batches[last].no_sync ? last - 1 : last;
-    case DIMENSION_OFFLOAD: return last;
+    case DIMENSION_OFFLOAD:
+    case DIMENSION_FETCH: return last;
     case DIMENSION_RECOMPUTE:
         for (int i = 0; i <= last; i++)
             if (strcmp(space->words[dimension][i], "each block computed again") == 0) return i;
         return 0;
     case DIMENSION_UNITS:
     case DIMENSION_SHARDING:
-    case DIMENSION_FETCH:
+    case DIMENSION_OWN:
+    case DIMENSION_SHARE:
     case DIMENSION_COUNT: break;
     }
     return 0;
+}
+
+int space_survey(const struct space *space, enum dimension dimension,
+                 int options[static SPACE_SURVEY_MAX])
+{
+    int count = 0;
+    switch (dimension) {
+    case DIMENSION_BATCH:
+        for (int i = 0; i < space->sizes[dimension] && count < SPACE_SURVEY_MAX; i++)
+            if (!space->batches[i].no_sync) options[count++] = i;
+        break;
+    case DIMENSION_SHARDING: /* of all ranks, and within a host */
+        options[count++] = 0;
+        for (int i = 1; i < space->sizes[dimension] && count < 2; i++)
+            if (space->sharding[i].shard_size == space->per_host) options[count++] = i;
+        break;
+    case DIMENSION_RECOMPUTE: /* nothing, and all */
+    case DIMENSION_OFFLOAD:
+        options[count++] = 0;
+        if (space_frugal(space, dimension) != 0) options[count++] = space_frugal(space, dimension);
+        break;
+    case DIMENSION_UNITS:
+    case DIMENSION_FETCH:
+    case DIMENSION_OWN:
+    case DIMENSION_SHARE:
+    case DIMENSION_COUNT: options[count++] = 0;
+    }
+    return count;
 }

@@ -6,7 +6,7 @@
 #ifndef FSDPD_PLANNING_SPACE_H
 #define FSDPD_PLANNING_SPACE_H
 
-#include "base/buf.h"
+#include "planning/own.h"
 #include "planning/profile.h"
 #include "train/job.h"
 
@@ -17,6 +17,8 @@ enum dimension {
     DIMENSION_SHARDING,  /* strategy, shard size, what stays gathered after forward */
     DIMENSION_FETCH,     /* gathered_limit and backward_prefetch */
     DIMENSION_OFFLOAD,
+    DIMENSION_OWN,   /* what some units have of their own: a strategy, offload, ... */
+    DIMENSION_SHARE, /* how many units these are */
     DIMENSION_COUNT
 };
 
@@ -34,21 +36,40 @@ void space_free(struct space *space); /* accepts NULL */
 int space_size(const struct space *space, enum dimension dimension); /* number of options */
 uint64_t space_points(const struct space *space);                    /* UINT64_MAX: at least that */
 
-/* A number below space_points that identifies the point. Points that differ only in settings
- * without effect have the same one. */
+/* The same settings without those that have no effect. What follows expects such points. */
+struct point space_canonical(const struct space *space, struct point point);
+
+/* A number below space_points that identifies the point. */
 uint64_t space_key(const struct space *space, struct point point);
 
 /* The job with the point's settings. It borrows from the space, and from the space's job. */
-void space_apply(const struct space *space, struct point point, struct train_job *job);
+struct space_job {
+    struct train_job job;
+    struct wrap_unit_spec *units; /* with settings of their own; owned */
+};
+
+void space_apply(const struct space *space, struct point point, struct space_job *job);
+void space_job_deinit(struct space_job *job);
 
 /* Adds "key=value" lines that make a job file's settings those of the point. */
 void space_print(const struct space *space, struct point point, struct buf *out);
-
-/* Those of `fsdp.wrap` alone, for an option of DIMENSION_UNITS. */
-void space_print_units(const struct space *space, int option, struct buf *out);
+/* Those of `fsdp.wrap` alone. */
+void space_print_units(const struct space *space, struct point point, struct buf *out);
 
 /* A few words on an option that differs from PyTorch's default; "" for the default. */
 const char *space_words(const struct space *space, enum dimension dimension, int option);
+/* The same for what some units have of their own, and which units these are. */
+void space_describe_own(const struct space *space, struct point point, struct buf *out);
+
+/* The option of DIMENSION_OWN with which units stay gathered until backward; -1 if there is none.
+ */
+int space_own_kept(const struct space *space);
+
+enum { SPACE_SURVEY_MAX = 16 };
+
+/* Options that stand for all of the dimension; returns their number, at least 1. */
+int space_survey(const struct space *space, enum dimension dimension,
+                 int options[static SPACE_SURVEY_MAX]);
 
 /* The option of a dimension that needs least memory, as far as that is known without a plan. */
 int space_frugal(const struct space *space, enum dimension dimension);

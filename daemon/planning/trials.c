@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -14,14 +15,15 @@
 
 enum {
     OTHERS = 2, /* that are tried beside the job's own */
-    OPTIONS_MAX = 64
+    TRIALS_MAX = 64
 };
 
 /* Units that are expected to take longer than this many times the fastest are not worth a trial. */
 static const double HOPELESS = 1.5;
 
 struct trial {
-    int option; /* of DIMENSION_UNITS; -1: the job's own */
+    bool others; /* than the job's own: those of the point */
+    struct point point;
     int units;
     double seconds;
     uint64_t peak;
@@ -48,7 +50,7 @@ static int compare(const void *a, const void *b)
     const struct trial *x = a, *y = b;
     if (x->seconds != y->seconds) return x->seconds < y->seconds ? -1 : 1;
     if (x->peak != y->peak) return x->peak < y->peak ? -1 : 1;
-    return x->option - y->option;
+    return memcmp(&x->point, &y->point, sizeof x->point);
 }
 
 /* Whether a trial before has as many units, which take as much time and memory. */
@@ -61,28 +63,49 @@ static bool is_known(const struct trial *trials, const struct trial *trial)
     return false;
 }
 
-/* Other units that can be planned and fit as far as a sketch says. */
-static int find_others(struct advisor *advisor, struct train_session *session,
-                       const struct space *space, struct trial *trials, int count)
+struct trying {
+    struct advisor *advisor;
+    struct train_session *session;
+    const struct space *space;
+    uint64_t outside;
+    struct trial *trials;
+    int count;
+};
+
+/* Adds the point's units if they can be planned and fit as far as a sketch says. */
+static void try_units(struct trying *trying, struct point point)
 {
-    uint64_t outside = train_session_outside_bytes(session);
-    for (int i = 0; i < space_size(space, DIMENSION_UNITS); i++) {
-        struct train_job job = *advisor->job, with;
-        space_apply(space, (struct point){.at = {[DIMENSION_UNITS] = i}}, &with);
-        job.wrap = with.wrap;
-        struct trial *trial = &trials[count];
-        trial->option = i;
-        status_t status = evaluate(advisor, session, &job, trial);
-        bool fits = status == NULL && trial->peak + outside <= advisor->memory_bytes;
-        if (fits && !is_known(trials, trial)) count++;
-        status_free(status); /* these units are not possible */
-    }
-    qsort(trials + 1, (size_t)count - 1, sizeof *trials, compare);
+    struct point canonical = space_canonical(trying->space, point);
+    if (trying->count > TRIALS_MAX || memcmp(&canonical, &point, sizeof point) != 0) return;
+    struct train_job job = *trying->advisor->job;
+    struct space_job with;
+    struct trial *trial = &trying->trials[trying->count];
+    *trial = (struct trial){.others = true, .point = point};
+    space_apply(trying->space, point, &with);
+    job.wrap = with.job.wrap;
+    status_t status = evaluate(trying->advisor, trying->session, &job, trial);
+    bool fits = status == NULL && trial->peak + trying->outside <= trying->advisor->memory_bytes;
+    if (fits && !is_known(trying->trials, trial)) trying->count++;
+    status_free(status); /* these units are not possible */
+    space_job_deinit(&with);
+}
+
+/* The units of every policy; those of the first also with some that stay gathered. Units' own
+ * strategies are not tried: hybrid_shard adds gradients in another order. */
+static void find_others(struct trying *trying)
+{
+    for (int i = 0; i < space_size(trying->space, DIMENSION_UNITS); i++)
+        try_units(trying, (struct point){.at = {[DIMENSION_UNITS] = i}});
+    int kept = space_own_kept(trying->space);
+    for (int s = 0; kept >= 0 && s < space_size(trying->space, DIMENSION_SHARE); s++)
+        try_units(trying, (struct point){.at = {[DIMENSION_OWN] = kept, [DIMENSION_SHARE] = s}});
+    struct trial *trials = trying->trials;
+    qsort(trials + 1, (size_t)trying->count - 1, sizeof *trials, compare);
     double fastest = trials[0].seconds;
-    if (count > 1 && trials[1].seconds < fastest) fastest = trials[1].seconds;
-    if (count > OTHERS + 1) count = OTHERS + 1;
-    while (count > 1 && trials[count - 1].seconds > HOPELESS * fastest) count--;
-    return count;
+    if (trying->count > 1 && trials[1].seconds < fastest) fastest = trials[1].seconds;
+    if (trying->count > OTHERS + 1) trying->count = OTHERS + 1;
+    while (trying->count > 1 && trials[trying->count - 1].seconds > HOPELESS * fastest)
+        trying->count--;
 }
 
 static void add_trial(const struct space *space, const struct trial *trial,
@@ -90,19 +113,22 @@ static void add_trial(const struct space *space, const struct trial *trial,
 {
     Fsdpd__V1__PlanChoice *choice = mem_alloc(sizeof *choice);
     fsdpd__v1__plan_choice__init(choice);
-    const char *words = "the job's own units";
-    if (trial->option >= 0) {
+    struct buf words = {0};
+    if (trial->others) {
         struct buf lines = {0};
-        words = space_words(space, DIMENSION_UNITS, trial->option);
-        if (words[0] == '\0') words = "units of one block";
-        space_print_units(space, trial->option, &lines);
+        buf_add_text(&words, space_words(space, DIMENSION_UNITS, trial->point.at[DIMENSION_UNITS]));
+        if (words.length > 0 && trial->point.at[DIMENSION_OWN] > 0) buf_add_text(&words, ", ");
+        space_describe_own(space, trial->point, &words);
+        if (words.length == 0) buf_add_text(&words, "units of one block");
+        space_print_units(space, trial->point, &lines);
         choose_add_settings(choice, buf_text(&lines));
         buf_deinit(&lines);
-    }
-    choice->description = mem_strdup(words);
+    } else buf_add_text(&words, "the job's own units");
+    choice->description = mem_strdup(buf_text(&words));
     choice->step_seconds = trial->seconds;
     choice->peak_bytes = trial->peak;
     message->tune[message->n_tune++] = choice;
+    buf_deinit(&words);
 }
 
 static void add_note(Fsdpd__V1__Plan *message, uint64_t steps)
@@ -137,7 +163,7 @@ status_t trials_add(struct advisor *advisor, Fsdpd__V1__Plan *message)
         plan_message_add_note(message, "fsdp.tune has no effect with one worker");
         return NULL;
     }
-    struct trial trials[OPTIONS_MAX + 1] = {{.option = -1}};
+    struct trial trials[TRIALS_MAX + 2] = {{0}};
     struct train_job job = *advisor->job;
     job.weights = NULL;
     struct train_session *session = NULL;
@@ -147,9 +173,15 @@ status_t trials_add(struct advisor *advisor, Fsdpd__V1__Plan *message)
     if (status == NULL) {
         /* Without units on the host: its memory is not checked here. */
         space = space_new(&job, train_session_model(session), &advisor->profile->rates, false);
-        int count = find_others(advisor, session, space, trials, 1);
-        message->tune = mem_alloc_array((size_t)count, sizeof *message->tune);
-        for (int i = 0; i < count; i++) add_trial(space, &trials[i], message);
+        struct trying trying = {.advisor = advisor,
+                                .session = session,
+                                .space = space,
+                                .outside = train_session_outside_bytes(session),
+                                .trials = trials,
+                                .count = 1};
+        find_others(&trying);
+        message->tune = mem_alloc_array((size_t)trying.count, sizeof *message->tune);
+        for (int i = 0; i < trying.count; i++) add_trial(space, &trials[i], message);
         add_note(message, message->steps);
     }
     space_free(space);

@@ -106,6 +106,7 @@ struct train_job {
     bool staged; /* ranks share a device: its collectives go through host memory */
     bool gloo;   /* even ranks of one host communicate over TCP; otherwise they share memory */
     struct checkpoint_settings checkpoints;
+    bool elastic;               /* later attempts may have other numbers of ranks */
     enum redundancy redundancy; /* in the memory of other ranks' hosts */
     uint64_t redundancy_steps;  /* steps between two generations */
     int parity_group;           /* REDUNDANCY_PARITY: the least number of ranks of a group */

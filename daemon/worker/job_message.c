@@ -329,8 +329,9 @@ static void fill_model_arguments(struct job_settings *settings)
             (struct model_argument){model->args[i]->key, model->args[i]->value};
 }
 
-static void fill_redundancy(struct train_job *job, const Fsdpd__V1__ElasticSpec *spec)
+static void fill_elastic(struct train_job *job, const Fsdpd__V1__ElasticSpec *spec)
 {
+    job->elastic = spec != NULL && spec->max_workers > 0;
     if (spec == NULL || spec->redundancy == 0) return;
     job->redundancy =
         (enum redundancy)job_choice(&fsdpd__v1__redundancy__descriptor, (int)spec->redundancy);
@@ -394,7 +395,7 @@ static void fill_job(struct job_settings *settings)
         .plan = plan_of_spec(spec),
     };
     fill_token_data(&settings->job, settings, spec);
-    fill_redundancy(&settings->job, spec->elastic);
+    fill_elastic(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);

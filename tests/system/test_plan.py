@@ -20,6 +20,22 @@ def plan(*arguments, job=harness.JOB, cwd="/", environment=None):
                           env={"PATH": os.environ["PATH"], **(environment or {})})
 
 
+# As published: a config.json alone, no weights.
+LLAMA_8B = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu",
+            "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32,
+            "num_attention_heads": 32, "num_key_value_heads": 8, "max_position_embeddings": 8192,
+            "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "tie_word_embeddings": False,
+            "vocab_size": 128256, "attention_bias": False, "torch_dtype": "bfloat16"}
+LLAMA_JOB = """
+name: llama
+model: {hf: llama}
+data: {format: tokens, path: tokens.bin, context: 4096}
+train: {max_steps: 1000, batch_tokens: 1048576, evaluate: false}
+precision: {param_dtype: bf16}
+optimizer: {type: adamw, lr: 0.0003}
+workers: 8
+"""
+
 WIDE_JOB = """
 name: wide
 model: {file: net.yaml, args: {width: 16}}
@@ -112,6 +128,39 @@ class Offline(unittest.TestCase):
         self.assertEqual(int(again["peak_bytes"]), int(best["peak_bytes"]))
         train = again["programs"][0]["estimate"]["step_seconds"]
         self.assertAlmostEqual(train, best["step_seconds"], delta=1e-3 * train)
+
+    def test_a_choice_divides_tokens_itself(self):
+        """The file's batch_size, which does not divide train.batch_tokens, is one of the settings chosen."""
+        job = os.path.join(harness.SOURCE, "examples/shakespeare/job.yaml")
+        ask = ("--profile", "h100x4", "--set", f"train.batch_tokens={4 * 21 * 64}")  # batches of 6 windows
+        self.refused(1, ask, "train.batch_tokens: expected a multiple", job=job)
+        best = self.json(*ask, "--auto", job=job)["choices"][0]
+        sets = [word for setting in best["settings"] for word in ("--set", setting)]
+        again = self.json(*ask, *sets, job=job)
+        self.assertEqual(int(again["peak_bytes"]), int(best["peak_bytes"]))
+        self.assertEqual(21 % int(again["micro_steps"]), 0)
+
+    def test_choice_for_llama_8b(self):
+        """A million tokens per step: 80 GB suffice, 24 GB need the host, 4 GB suffice for nothing."""
+        os.mkdir(os.path.join(self.directory, "llama"))
+        for name, text in (("llama/config.json", json.dumps(LLAMA_8B)), ("job.yaml", LLAMA_JOB)):
+            with open(os.path.join(self.directory, name), "w") as file:
+                file.write(text)
+        ask = ("--auto", "--families", os.path.join(harness.SOURCE, "families"))
+        options = {"job": os.path.join(self.directory, "job.yaml"), "cwd": self.directory}
+        large = self.json(*ask, "--profile", "h100x8", **options)
+        best = large["choices"][0]
+        self.assertEqual(int(best["host_bytes"]), 0)
+        self.assertIn("limited by arithmetic", " ".join(large["notes"]))
+        self.assertEqual(len(large["choices"]), 4)
+        self.assertIn("train.batch_size=", " ".join(best["settings"]))
+        small = self.json(*ask, "--profile", "h100x4", "--memory", "24GB", **options)["choices"][0]
+        self.assertLess(int(small["peak_bytes"]), 24e9)
+        self.assertGreater(int(small["host_bytes"]), 0)
+        self.assertGreater(small["step_seconds"], 2 * best["step_seconds"])  # on half of the ranks
+        self.refused(10, (*ask, "--profile", "h100x4", "--memory", "4GB"), "no settings fit in 4.00 GB",
+                     "blocks computed again", "parameters and optimizer on the host", "are gradients",
+                     **options)
 
     def test_choice_that_cannot_fit(self):
         self.refused(10, ("--profile", "t4x4", "--memory", "1MB", "--auto"), "no settings fit in 1.00 MB",

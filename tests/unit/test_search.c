@@ -79,7 +79,7 @@ static void trial_deinit(struct trial *trial)
     spec_free(trial->spec);
 }
 
-TESTS_BELOW(.timeout = 300);
+TESTS_BELOW(.timeout = 900);
 
 TEST(search_finds_what_enumeration_finds)
 {
@@ -87,11 +87,12 @@ TEST(search_finds_what_enumeration_finds)
         const char *job, *override;
         size_t machines; /* how many of the list, as larger models take longer to enumerate */
     } jobs[] = {
-        {"examples/mnist/job.yaml", NULL, 12},
-        {"examples/mnist/job.yaml", "train.batch_size=12", 12},
-        {"examples/mnist/job.yaml", "train.accumulation_steps=2", 12},
-        {"examples/mnist/job.yaml", "precision.param_dtype=bf16", 12},
-        {"examples/shakespeare/job.yaml", NULL, 2},
+        {"examples/mnist/job.yaml", NULL, 3},
+        {"examples/mnist/job.yaml", "train.batch_size=12", 8},
+        {"examples/mnist/job.yaml", "train.batch_size=4", 12},
+        {"examples/mnist/job.yaml", "train.accumulation_steps=2", 6},
+        {"examples/mnist/job.yaml", "precision.param_dtype=bf16", 5},
+        {"examples/shakespeare/job.yaml", NULL, 1},
     };
     static const struct {
         const char *profile;
@@ -102,7 +103,7 @@ TEST(search_finds_what_enumeration_finds)
         {"a100", 16, 1.5}, {"a100", 6, 0.4}, {NULL, 8, 2},     {NULL, 8, 0.7},
         {NULL, 4, 0.8},    {NULL, 16, 2},    {"h200", 4, 0.9}, {"t4", 2, 0.8},
     };
-    int cases = 0;
+    int cases = 0, owns = 0;
     double worst = 0;
     for (size_t j = 0; j < COUNT_OF(jobs); j++) {
         for (size_t m = 0; m < jobs[j].machines; m++) {
@@ -119,20 +120,29 @@ TEST(search_finds_what_enumeration_finds)
                           profile, all.count, some.count);
             if (all.count > 0) {
                 double ratio = some.best[0].seconds / all.best[0].seconds;
+                struct buf found = {0}, best = {0};
+                space_print(trial.space, some.best[0].point, &found);
+                space_print(trial.space, all.best[0].point, &best);
                 ck_assert_msg(ratio <= 1.03,
                               "%s, %s over %d: %g s after %" PRIu64
-                              " points, but %g s after %" PRIu64,
+                              " points:\n%sbut %g s after %" PRIu64 ":\n%s",
                               jobs[j].job, profile, machines[m].world, some.best[0].seconds,
-                              some.evaluated, all.best[0].seconds, all.evaluated);
+                              some.evaluated, buf_text(&found), all.best[0].seconds, all.evaluated,
+                              buf_text(&best));
+                buf_deinit(&found);
+                buf_deinit(&best);
                 ck_assert_uint_le(some.best[0].peak, trial.advisor.memory_bytes);
                 if (ratio > worst) worst = ratio;
+                owns += all.best[0].point.at[DIMENSION_OWN] != 0;
                 cases++;
             }
             trial_deinit(&trial);
         }
     }
-    printf("%d cases, the worst %.3f of the fastest\n", cases, worst);
+    printf("%d cases, the worst %.3f of the fastest; %d times units have their own settings\n",
+           cases, worst, owns);
     ck_assert_int_ge(cases, 30);
+    ck_assert_int_gt(owns, 0);
 }
 
 TEST(too_little_memory_names_the_least)
@@ -151,6 +161,58 @@ TEST(too_little_memory_names_the_least)
     trial_deinit(&trial);
 }
 
+/* The certificate of least memory: of all settings of a small network, none fits in less. */
+TEST(nothing_needs_less_than_the_least)
+{
+    static const struct {
+        const char *profile;
+        int world;
+    } machines[] = {{"h200", 2}, {"t4", 4}, {"cpu", 2}};
+    for (size_t m = 0; m < COUNT_OF(machines); m++) {
+        struct trial trial;
+        struct search_result result;
+        trial_init(&trial, "examples/mnist/job.yaml", "train.batch_size=12", machines[m].profile,
+                   machines[m].world, 1000);
+        must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &result));
+        ck_assert_int_eq(result.count, 0);
+        trial.advisor.memory_bytes = (uint64_t)((double)result.best[0].peak * 0.97);
+        must(search_run(&trial.advisor, trial.space, EVERYTHING, &result));
+        ck_assert_int_eq(result.count, 0);
+        ck_assert_uint_gt(result.evaluated, result.points / 50);
+        trial_deinit(&trial);
+    }
+}
+
+/* An elastic job keeps settings that every number of ranks can have, and the copies that it needs
+ * for them. */
+LOOP_TEST(elastic_jobs_stay_elastic, 0, 2)
+{
+    const bool replica = _i == 1;
+    struct trial trial;
+    struct search_result result;
+    trial_init(&trial, "examples/mnist/job.yaml", NULL, SLOW_NETWORK, 8, 0);
+    trial.settings.job.elastic = true;
+    trial.settings.job.redundancy = replica ? REDUNDANCY_REPLICA : REDUNDANCY_NONE;
+    space_free(trial.space);
+    trial.space =
+        space_new(&trial.settings.job, train_session_model(trial.base), &trial.profile.rates, true);
+    must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &result));
+    ck_assert_int_gt(result.count, 0);
+    for (int i = 0; i < result.count; i++) {
+        struct space_job with;
+        space_apply(trial.space, result.best[i].point, &with);
+        ck_assert_int_ne(with.job.plan.strategy, STRATEGY_HYBRID_SHARD);
+        ck_assert_int_ne(with.job.plan.reshard, RESHARD_GROUP);
+        if (replica) ck_assert_int_eq(with.job.plan.strategy, STRATEGY_NO_SHARD);
+        for (int u = 0; u < with.job.wrap.unit_count; u++) {
+            int ranks = with.job.wrap.units[u].shard_world;
+            ck_assert(ranks <= 1 || (ranks == 8 && !replica));
+        }
+        space_job_deinit(&with);
+    }
+    trial_deinit(&trial);
+}
+
 /* All points train on the same samples per step. */
 TEST(points_keep_the_batch)
 {
@@ -158,16 +220,17 @@ TEST(points_keep_the_batch)
     trial_init(&trial, "examples/shakespeare/job.yaml", "train.accumulation_steps=4", "t4", 4, 0);
     uint64_t samples = 6 * 4;
     for (int i = 0; i < space_size(trial.space, DIMENSION_BATCH); i++) {
-        struct train_job job;
-        space_apply(trial.space, (struct point){.at = {[DIMENSION_BATCH] = i}}, &job);
-        ck_assert_uint_eq((uint64_t)job.batch_size * job.accumulation_steps, samples);
+        struct space_job with;
+        space_apply(trial.space, (struct point){.at = {[DIMENSION_BATCH] = i}}, &with);
+        ck_assert_uint_eq((uint64_t)with.job.batch_size * with.job.accumulation_steps, samples);
+        space_job_deinit(&with);
     }
     ck_assert_int_eq(space_size(trial.space, DIMENSION_BATCH),
                      15); /* 8 divisors, 7 of them twice */
     trial_deinit(&trial);
 }
 
-/* Where memory is too small for units that all stay gathered, some do, or are offloaded. */
+/* Where memory is too small for the fastest settings of all units, some units have them. */
 TEST(some_units_differ)
 {
     static const char *const slow = "world: 4\n"
@@ -182,33 +245,90 @@ TEST(some_units_differ)
                                     "host_memory_bandwidth: 20e9\n";
     struct trial trial;
     struct search_result result;
-    int kept = 0, offloaded = 0;
     trial_init(&trial, "examples/shakespeare/job.yaml", NULL, slow, 4, 0);
-    for (int i = 0; i < space_size(trial.space, DIMENSION_UNITS); i++) {
-        struct train_job job;
-        struct buf lines = {0};
-        space_apply(trial.space, (struct point){.at = {[DIMENSION_UNITS] = i}}, &job);
-        space_print_units(trial.space, i, &lines);
-        int last = job.wrap.unit_count - 1;
-        if (last >= 0 && job.wrap.units[last].reshard == RESHARD_NO) {
-            kept++;
-            ck_assert_int_eq(job.wrap.units[0].reshard, RESHARD_DEFAULT);
-            ck_assert_ptr_nonnull(strstr(buf_text(&lines), "reshard_after_forward: false}]"));
-        }
-        if (last >= 0 && job.wrap.units[0].cpu_offload) {
-            offloaded++;
-            ck_assert(!job.wrap.units[last].cpu_offload);
-            ck_assert_ptr_nonnull(strstr(buf_text(&lines), "=[{modules: [\""));
-        }
-        buf_deinit(&lines);
-    }
-    ck_assert_int_eq(kept, 3);
-    ck_assert_int_eq(offloaded, 3);
     must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &result));
     ck_assert_int_gt(result.count, 0);
-    ck_assert_str_eq(space_words(trial.space, DIMENSION_UNITS,
-                                 result.best[0].point.at[DIMENSION_UNITS]),
-                     "3 of 4 blocks gathered until backward");
-    ck_assert_uint_le(result.best[0].peak, trial.advisor.memory_bytes);
+    struct buf words = {0};
+    for (int i = 0; i < result.count; i++) {
+        if (result.best[i].point.at[DIMENSION_OWN] > 0)
+            space_describe_own(trial.space, result.best[i].point, &words);
+        ck_assert_uint_le(result.best[i].peak, trial.advisor.memory_bytes);
+    }
+    ck_assert_msg(strstr(buf_text(&words), " units gathered until backward") != NULL, "'%s'",
+                  buf_text(&words));
+    buf_deinit(&words);
+    trial_deinit(&trial);
+}
+
+/* The job that a file with the point's printed settings describes. */
+static void read_printed(const struct trial *trial, struct point point, Fsdpd__V1__JobSpec **spec,
+                         struct job_settings *settings)
+{
+    enum { LINES_MAX = 24 };
+    struct spec_override overrides[LINES_MAX] = {{0}};
+    int count = 0;
+    struct buf lines = {0};
+    char *workers = mem_printf("workers=%d", trial->settings.job.world), *rest = NULL;
+    overrides[count++].text = workers;
+    space_print(trial->space, point, &lines);
+    char *text = mem_strdup(buf_text(&lines));
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
+        ck_assert_int_lt(count, LINES_MAX);
+        overrides[count++].text = line;
+    }
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", "examples/shakespeare/job.yaml");
+    must(spec_read_file(path, overrides, count, spec));
+    must(job_settings_init_without_data(settings, *spec, "test", NULL));
+    free(path);
+    free(text);
+    free(workers);
+    buf_deinit(&lines);
+}
+
+static uint64_t hash_of(const struct trial *trial, const struct train_job *job)
+{
+    struct train_session *session;
+    must(train_session_new(job, trial->device, 0, true, &session));
+    uint64_t hash = train_session_plan(session)->hash;
+    train_session_free(session);
+    return hash;
+}
+
+/* A file with the printed settings has the plan that the search has judged: all units' own
+ * settings, over all strategies and policies. */
+TEST(a_printed_point_is_that_point)
+{
+    struct trial trial;
+    int plans = 0;
+    trial_init(&trial, "examples/shakespeare/job.yaml", NULL, "h100", 4, 0);
+    const int sizes[] = {space_size(trial.space, DIMENSION_UNITS),
+                         space_size(trial.space, DIMENSION_SHARDING),
+                         space_size(trial.space, DIMENSION_OWN),
+                         space_size(trial.space, DIMENSION_SHARE)};
+    ck_assert_int_eq(sizes[2], 7); /* none, 2 strategies, groups of 2, kept, offloaded, the rest */
+    for (int i = 0; i < sizes[0] * sizes[1] * sizes[2] * sizes[3]; i++) {
+        struct point point = {.at = {[DIMENSION_UNITS] = i % sizes[0],
+                                     [DIMENSION_SHARDING] = i / sizes[0] % sizes[1],
+                                     [DIMENSION_OWN] = i / sizes[0] / sizes[1] % sizes[2],
+                                     [DIMENSION_SHARE] = i / sizes[0] / sizes[1] / sizes[2]}};
+        struct point canonical = space_canonical(trial.space, point);
+        if (memcmp(&canonical, &point, sizeof point) != 0) continue;
+        struct space_job with;
+        Fsdpd__V1__JobSpec *spec;
+        struct job_settings settings;
+        space_apply(trial.space, point, &with);
+        read_printed(&trial, point, &spec, &settings);
+        uint64_t read = hash_of(&trial, &settings.job), applied = hash_of(&trial, &with.job);
+        ck_assert_msg(read == applied, "point %d has the plan %" PRIx64 ", its file %" PRIx64, i,
+                      applied, read);
+        plans++;
+        space_job_deinit(&with);
+        job_settings_deinit(&settings);
+        spec_free(spec);
+    }
+    printf("%d plans\n", plans);
+    ck_assert_int_gt(plans, 200);
     trial_deinit(&trial);
 }
