@@ -1,6 +1,6 @@
 /*
- * What the libraries share of batch norms: x as (n, channels, area), and the state that a batch
- * moves. Inline; any thread.
+ * What the libraries share of batch norms: x as (n, channels, area), in memory also as (n, area,
+ * channels), and the state that a batch moves. Inline; any thread.
  */
 #ifndef FSDPD_KERNELS_BATCH_NORM_H
 #define FSDPD_KERNELS_BATCH_NORM_H
@@ -9,13 +9,21 @@
 
 struct batch_shape {
     int64_t n, channels, area;
+    bool last; /* channels are the last dimension in memory */
 };
 
 static inline struct batch_shape batch_shape_of(const struct tensor_type *x)
 {
-    struct batch_shape shape = {x->dims[0], x->dims[1], 1};
+    struct batch_shape shape = {x->dims[0], x->dims[1], 1, x->layout == LAYOUT_CHANNELS_LAST};
     for (int i = 2; i < x->dim_count; i++) shape.area *= x->dims[i];
     return shape;
+}
+
+/* The index of an element. */
+static inline int64_t batch_place(const struct batch_shape *shape, int64_t n, int64_t c, int64_t i)
+{
+    return shape->last ? (n * shape->area + i) * shape->channels + c
+                       : (n * shape->channels + c) * shape->area + i;
 }
 
 /* The elements of a channel that count. */

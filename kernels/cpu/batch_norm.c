@@ -1,6 +1,7 @@
 /*
  * Norms over a batch, on f32: each thread has its own channels. A channel of a sample is
- * contiguous. Sums are in double, in LANES parts that the processor adds side by side.
+ * contiguous, and its sums are in LANES parts that the processor adds side by side; or the channels
+ * of a pixel are, and BLOCK of them are summed side by side. Sums are in double.
  */
 #include <math.h>
 #include <string.h>
@@ -9,7 +10,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
-enum { LANES = 8 };
+enum { LANES = 8, BLOCK = 64 };
+
+/* Channels that a function works on: one, or up to BLOCK if they are contiguous. */
+struct block {
+    int64_t first, width;
+};
 
 struct batch_job {
     const struct op_desc *desc;
@@ -33,7 +39,14 @@ static bool counts(const struct batch_job *job, int64_t n)
 
 static int64_t place_of(const struct batch_job *job, int64_t n, int64_t c)
 {
-    return (n * job->shape.channels + c) * job->shape.area;
+    return batch_place(&job->shape, n, c, 0);
+}
+
+/* The block of channels that begins at `first`, and ends before `end`. */
+static struct block block_at(const struct batch_job *job, size_t first, size_t end)
+{
+    size_t most = job->shape.last ? BLOCK : 1;
+    return (struct block){(int64_t)first, (int64_t)(end - first < most ? end - first : most)};
 }
 
 static double total(const double parts[LANES])
@@ -69,16 +82,35 @@ static void put_channel(const struct batch_job *job, int output, int64_t c, doub
         put((float *)job->call->outputs[output] + c, job->desc->accumulate[output], (float)value);
 }
 
-static void apply(const struct batch_job *job, int64_t c, double mean, double rstd)
+/* A run is contiguous: all pixels of a channel, or a block's channels of one pixel. */
+static int64_t runs_of(const struct batch_job *job)
 {
-    float scale = (float)(rstd * (job->weight != NULL ? job->weight[c] : 1));
-    float shift = job->bias != NULL ? job->bias[c] : 0, middle = (float)mean;
+    return job->shape.last ? job->shape.area : 1;
+}
+
+static void apply(const struct batch_job *job, struct block block, const double *mean,
+                  const double *rstd)
+{
+    float scale[BLOCK], shift[BLOCK], middle[BLOCK];
+    for (int64_t k = 0; k < block.width; k++) {
+        int64_t c = block.first + k;
+        scale[k] = (float)(rstd[k] * (job->weight != NULL ? job->weight[c] : 1));
+        shift[k] = job->bias != NULL ? job->bias[c] : 0;
+        middle[k] = (float)mean[k];
+    }
     bool add = job->desc->accumulate[0];
     for (int64_t n = 0; n < job->shape.n; n++) {
-        const float *x = job->x + place_of(job, n, c);
-        float *y = (float *)job->call->outputs[0] + place_of(job, n, c);
-        for (int64_t i = 0; i < job->shape.area; i++)
-            put(&y[i], add, (x[i] - middle) * scale + shift);
+        int64_t place = place_of(job, n, block.first);
+        for (int64_t run = 0; run < runs_of(job); run++, place += job->shape.channels) {
+            const float *x = job->x + place;
+            float *y = (float *)job->call->outputs[0] + place;
+            if (job->shape.last)
+                for (int64_t k = 0; k < block.width; k++)
+                    put(&y[k], add, (x[k] - middle[k]) * scale[k] + shift[k]);
+            else
+                for (int64_t i = 0; i < job->shape.area; i++)
+                    put(&y[i], add, (x[i] - middle[0]) * scale[0] + shift[0]);
+        }
     }
 }
 
@@ -90,33 +122,61 @@ static void move_state(const struct batch_job *job, int64_t c, double mean, doub
     if (job->desc->output_present[4]) variances[c] = batch_moved(momentum, variances[c], unbiased);
 }
 
-/* A channel's mean, and the mean of squared distances from it, of this rank's rows. */
-static void find_moments(const struct batch_job *job, int64_t c, double *mean, double *variance)
+/* The same for a block's channels of one pixel. */
+static void add_pixel_powers(const float *x, int64_t width, const double *mean, bool square,
+                             double *sums)
 {
-    double size = job->count > 0 ? (double)job->count : 1, sums[LANES] = {0}, squares[LANES] = {0};
-    for (int64_t n = 0; n < job->shape.n; n++)
-        if (counts(job, n))
-            add_powers(job->x + place_of(job, n, c), job->shape.area, 0, false, sums);
-    *mean = total(sums) / size;
-    for (int64_t n = 0; n < job->shape.n; n++)
-        if (counts(job, n))
-            add_powers(job->x + place_of(job, n, c), job->shape.area, *mean, true, squares);
-    *variance = total(squares) / size;
+    for (int64_t k = 0; k < width; k++) {
+        double distance = x[k] - mean[k];
+        sums[k] += square ? distance * distance : distance;
+    }
+}
+
+/* The means of (x - mean)^power over this rank's rows. */
+static void find_powers(const struct batch_job *job, struct block block, const double *mean,
+                        bool square, double *means)
+{
+    double sums[BLOCK] = {0}, size = job->count > 0 ? (double)job->count : 1;
+    for (int64_t n = 0; n < job->shape.n; n++) {
+        const float *x = job->x + place_of(job, n, block.first);
+        if (!counts(job, n)) continue;
+        if (!job->shape.last) add_powers(x, job->shape.area, mean[0], square, sums);
+        else
+            for (int64_t i = 0; i < job->shape.area; i++, x += job->shape.channels)
+                add_pixel_powers(x, block.width, mean, square, sums);
+    }
+    if (!job->shape.last) sums[0] = total(sums);
+    for (int64_t k = 0; k < block.width; k++) means[k] = sums[k] / size;
+}
+
+/* Channels' means, and the means of squared distances from them, of this rank's rows. */
+static void find_moments(const struct batch_job *job, struct block block, double *mean,
+                         double *variance)
+{
+    const double zeros[BLOCK] = {0};
+    find_powers(job, block, zeros, false, mean);
+    find_powers(job, block, mean, true, variance);
 }
 
 static void forward_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
-    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        double mean, variance;
-        if (job->all.ranks > 0) batch_merge(&job->all, c, &mean, &variance);
-        else find_moments(job, c, &mean, &variance);
-        double rstd = 1 / sqrt(variance + job->desc->attrs.batch_norm.eps);
-        apply(job, c, mean, rstd);
-        put_channel(job, 1, c, mean);
-        put_channel(job, 2, c, rstd);
-        if (job->count > 0)
-            move_state(job, c, mean, batch_unbiased(variance * (double)job->count, job->count));
+    double mean[BLOCK], variance[BLOCK], rstd[BLOCK];
+    struct block block;
+    for (size_t at = begin; at < end; at += (size_t)block.width) {
+        block = block_at(job, at, end);
+        if (job->all.ranks == 0) find_moments(job, block, mean, variance);
+        for (int64_t k = 0; k < block.width; k++) {
+            int64_t c = block.first + k;
+            if (job->all.ranks > 0) batch_merge(&job->all, c, &mean[k], &variance[k]);
+            rstd[k] = 1 / sqrt(variance[k] + job->desc->attrs.batch_norm.eps);
+            put_channel(job, 1, c, mean[k]);
+            put_channel(job, 2, c, rstd[k]);
+            if (job->count > 0)
+                move_state(job, c, mean[k],
+                           batch_unbiased(variance[k] * (double)job->count, job->count));
+        }
+        apply(job, block, mean, rstd);
     }
 }
 
@@ -130,20 +190,29 @@ static void put_totals(const struct batch_job *job, int64_t c, double first, dou
 static void moments_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
-    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        double mean, variance;
-        find_moments(job, c, &mean, &variance);
-        put_totals(job, c, mean, variance);
+    double mean[BLOCK], variance[BLOCK];
+    struct block block;
+    for (size_t at = begin; at < end; at += (size_t)block.width) {
+        block = block_at(job, at, end);
+        find_moments(job, block, mean, variance);
+        for (int64_t k = 0; k < block.width; k++)
+            put_totals(job, block.first + k, mean[k], variance[k]);
     }
 }
 
 static void running_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
-    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        double variance = ((const float *)job->call->inputs[4])[c];
-        apply(job, c, ((const float *)job->call->inputs[3])[c],
-              1 / sqrt(variance + job->desc->attrs.batch_norm.eps));
+    const float *means = job->call->inputs[3], *variances = job->call->inputs[4];
+    double mean[BLOCK], rstd[BLOCK];
+    struct block block;
+    for (size_t at = begin; at < end; at += (size_t)block.width) {
+        block = block_at(job, at, end);
+        for (int64_t k = 0; k < block.width; k++) {
+            mean[k] = means[block.first + k];
+            rstd[k] = 1 / sqrt(variances[block.first + k] + job->desc->attrs.batch_norm.eps);
+        }
+        apply(job, block, mean, rstd);
     }
 }
 
@@ -163,62 +232,99 @@ static void add_products(const float *dy, const float *x, int64_t count, float m
     }
 }
 
-/* Of this rank's rows: the sums of dy, and of dy and the normalised x. */
-static void find_sums(const struct batch_job *job, int64_t c, double *sum, double *product)
+/* The same for a block's channels of one pixel. */
+static void add_pixel_products(const float *dy, const float *x, int64_t width, const float *mean,
+                               double *sums, double *products)
 {
-    double sums[LANES] = {0}, products[LANES] = {0};
-    for (int64_t n = 0; n < job->shape.n; n++)
-        if (counts(job, n))
-            add_products(job->dy + place_of(job, n, c), job->x + place_of(job, n, c),
-                         job->shape.area, job->mean[c], sums, products);
-    *sum = total(sums);
-    *product = total(products) * job->rstd[c];
+    for (int64_t k = 0; k < width; k++) {
+        sums[k] += dy[k];
+        products[k] += (double)dy[k] * (x[k] - mean[k]);
+    }
+}
+
+/* Of this rank's rows: the sums of dy, and of dy and the normalised x. */
+static void find_sums(const struct batch_job *job, struct block block, double *sums,
+                      double *products)
+{
+    const float *mean = job->mean + block.first;
+    for (int k = 0; k < BLOCK; k++) sums[k] = products[k] = 0;
+    for (int64_t n = 0; n < job->shape.n; n++) {
+        int64_t place = place_of(job, n, block.first);
+        if (!counts(job, n)) continue;
+        if (!job->shape.last)
+            add_products(job->dy + place, job->x + place, job->shape.area, mean[0], sums, products);
+        else
+            for (int64_t i = 0; i < job->shape.area; i++, place += job->shape.channels)
+                add_pixel_products(job->dy + place, job->x + place, block.width, mean, sums,
+                                   products);
+    }
+    if (!job->shape.last) {
+        sums[0] = total(sums);
+        products[0] = total(products);
+    }
+    for (int64_t k = 0; k < block.width; k++) products[k] *= job->rstd[block.first + k];
 }
 
 static void sums_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
-    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        double sum, product;
-        find_sums(job, c, &sum, &product);
-        put_totals(job, c, sum, product);
+    double sums[BLOCK], products[BLOCK];
+    struct block block;
+    for (size_t at = begin; at < end; at += (size_t)block.width) {
+        block = block_at(job, at, end);
+        find_sums(job, block, sums, products);
+        for (int64_t k = 0; k < block.width; k++)
+            put_totals(job, block.first + k, sums[k], products[k]);
     }
 }
 
-static void put_gradient(const struct batch_job *job, int64_t c, double sum, double product)
+static void put_gradient(const struct batch_job *job, struct block block, const double *sums,
+                         const double *products)
 {
-    float mean = job->mean[c], rstd = job->rstd[c];
-    float scale = rstd * (job->weight != NULL ? job->weight[c] : 1);
-    float less = (float)(sum / (double)job->count);
-    float bend = (float)(product / (double)job->count * rstd);
+    const float *mean = job->mean + block.first, *rstd = job->rstd + block.first;
+    float scale[BLOCK], less[BLOCK], bend[BLOCK];
+    for (int64_t k = 0; k < block.width; k++) {
+        scale[k] = rstd[k] * (job->weight != NULL ? job->weight[block.first + k] : 1);
+        less[k] = (float)(sums[k] / (double)job->count);
+        bend[k] = (float)(products[k] / (double)job->count * rstd[k]);
+    }
     bool add = job->desc->accumulate[0];
+    int64_t length = job->shape.last ? block.width : job->shape.area;
     for (int64_t n = 0; n < job->shape.n; n++) {
-        int64_t place = place_of(job, n, c);
-        const float *dy = job->dy + place, *x = job->x + place;
-        float *dx = (float *)job->call->outputs[0] + place;
-        if (!counts(job, n)) {
-            for (int64_t i = 0; i < job->shape.area; i++) put(&dx[i], add, 0);
-            continue;
+        int64_t place = place_of(job, n, block.first);
+        for (int64_t run = 0; run < runs_of(job); run++, place += job->shape.channels) {
+            const float *dy = job->dy + place, *x = job->x + place;
+            float *dx = (float *)job->call->outputs[0] + place;
+            if (!counts(job, n))
+                for (int64_t i = 0; i < length; i++) put(&dx[i], add, 0);
+            else if (job->shape.last)
+                for (int64_t k = 0; k < length; k++)
+                    put(&dx[k], add, scale[k] * (dy[k] - less[k] - (x[k] - mean[k]) * bend[k]));
+            else
+                for (int64_t i = 0; i < length; i++)
+                    put(&dx[i], add, scale[0] * (dy[i] - less[0] - (x[i] - mean[0]) * bend[0]));
         }
-        for (int64_t i = 0; i < job->shape.area; i++)
-            put(&dx[i], add, scale * (dy[i] - less - (x[i] - mean) * bend));
     }
 }
 
 static void backward_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
-    for (int64_t c = (int64_t)begin; c < (int64_t)end; c++) {
-        double sum = 0, product = 0;
-        bool own = job->desc->output_present[1] || job->desc->output_present[2];
-        if (own || job->all.ranks == 0) find_sums(job, c, &sum, &product);
-        put_channel(job, 1, c, product);
-        put_channel(job, 2, c, sum);
-        if (job->all.ranks > 0) {
-            sum = batch_total(&job->all, 1 + c);
-            product = batch_total(&job->all, 1 + job->shape.channels + c);
+    bool own = job->desc->output_present[1] || job->desc->output_present[2];
+    double sums[BLOCK] = {0}, products[BLOCK] = {0};
+    struct block block;
+    for (size_t at = begin; at < end; at += (size_t)block.width) {
+        block = block_at(job, at, end);
+        if (own || job->all.ranks == 0) find_sums(job, block, sums, products);
+        for (int64_t k = 0; k < block.width; k++) {
+            int64_t c = block.first + k;
+            put_channel(job, 1, c, products[k]);
+            put_channel(job, 2, c, sums[k]);
+            if (job->all.ranks == 0) continue;
+            sums[k] = batch_total(&job->all, 1 + c);
+            products[k] = batch_total(&job->all, 1 + job->shape.channels + c);
         }
-        if (job->desc->output_present[0]) put_gradient(job, c, sum, product);
+        if (job->desc->output_present[0]) put_gradient(job, block, sums, products);
     }
 }
 
@@ -273,6 +379,7 @@ static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_
     if (job.all.ranks > 0) job.count = (int64_t)batch_total(&job.all, 0) * job.shape.area;
     int64_t elements = job.shape.n * job.shape.area;
     size_t grain = elements < CPU_GRAIN ? (size_t)(CPU_GRAIN / elements) : 1;
+    if (job.shape.last && grain < 16) grain = 16; /* a cache line */
     cpu_parallel(kernel->threads, (size_t)job.shape.channels, grain, at->part, &job);
     if (desc->kind == OP_BATCH_NORM) count_batch(&job);
     return NULL;
@@ -280,6 +387,13 @@ static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_
 
 status_t cpu_prepare_batch_norm(struct kernel *kernel)
 {
+    const struct op_desc *desc = &kernel->desc;
+    const struct places *at = places_of(desc->kind);
+    const struct tensor_type *x = &desc->inputs[at->x];
+    bool alike = at->dy < 0 || desc->inputs[at->dy].layout == x->layout;
+    if (at->part != moments_part && at->part != sums_part && desc->output_present[0])
+        alike = alike && desc->outputs[0].layout == x->layout;
+    if (!alike) return reference_prepare(kernel);
     kernel->run = run_batch_norm;
     return NULL;
 }

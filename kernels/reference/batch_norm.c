@@ -34,11 +34,12 @@ static void apply(const struct kernel *kernel, const struct kernel_call *call,
 {
     const float *x = call->inputs[0], *weight = optional(kernel, call, 1);
     const float *bias = optional(kernel, call, 2);
+    struct batch_shape y = batch_shape_of(&kernel->desc.outputs[0]);
     for (int64_t n = 0; n < s->n; n++)
         for (int64_t i = 0; i < s->area; i++) {
-            int64_t at = (n * s->channels + c) * s->area + i;
-            double value = (x[at] - mean) * rstd * (weight ? weight[c] : 1) + (bias ? bias[c] : 0);
-            reference_put(kernel, 0, (float *)call->outputs[0] + at, value);
+            double value = (x[batch_place(s, n, c, i)] - mean) * rstd * (weight ? weight[c] : 1) +
+                           (bias ? bias[c] : 0);
+            reference_put(kernel, 0, (float *)call->outputs[0] + batch_place(&y, n, c, i), value);
         }
 }
 
@@ -52,7 +53,7 @@ static void find_moments(const struct batch_shape *s, const float *x, const int3
     for (int pass = 0; pass < 2; pass++)
         for (int64_t n = 0; n < s->n; n++)
             for (int64_t i = 0; i < s->area && (!target || target[n] >= 0); i++) {
-                double value = x[(n * s->channels + c) * s->area + i];
+                double value = x[batch_place(s, n, c, i)];
                 if (pass == 0) *mean += value / size;
                 else *squares += (value - *mean) * (value - *mean);
             }
@@ -106,16 +107,18 @@ struct batch_sums {
     double slope, product; /* of dy, and of dy and the normalised x */
 };
 
-static struct batch_sums find_sums(const struct batch_shape *s, const struct kernel_call *call,
+static struct batch_sums find_sums(const struct kernel *kernel, const struct kernel_call *call,
                                    const int32_t *target, int64_t c, double mean, double rstd)
 {
-    const float *dy = call->inputs[0], *x = call->inputs[1];
+    struct batch_shape dy = batch_shape_of(&kernel->desc.inputs[0]);
+    struct batch_shape x = batch_shape_of(&kernel->desc.inputs[1]);
     struct batch_sums sums = {0};
-    for (int64_t n = 0; n < s->n; n++)
-        for (int64_t i = 0; i < s->area && (!target || target[n] >= 0); i++) {
-            int64_t at = (n * s->channels + c) * s->area + i;
-            sums.slope += dy[at];
-            sums.product += dy[at] * ((x[at] - mean) * rstd);
+    for (int64_t n = 0; n < x.n; n++)
+        for (int64_t i = 0; i < x.area && (!target || target[n] >= 0); i++) {
+            double slope = ((const float *)call->inputs[0])[batch_place(&dy, n, c, i)];
+            double value = ((const float *)call->inputs[1])[batch_place(&x, n, c, i)];
+            sums.slope += slope;
+            sums.product += slope * ((value - mean) * rstd);
         }
     return sums;
 }
@@ -128,7 +131,7 @@ status_t reference_batch_norm_sums(const struct kernel *kernel, const struct ker
     float *totals = call->outputs[0];
     reference_put(kernel, 0, &totals[0], (double)(batch_count(&s, target) / s.area));
     for (int64_t c = 0; c < s.channels; c++) {
-        struct batch_sums sums = find_sums(&s, call, target, c, mean[c], rstd[c]);
+        struct batch_sums sums = find_sums(kernel, call, target, c, mean[c], rstd[c]);
         reference_put(kernel, 0, &totals[1 + c], sums.slope);
         reference_put(kernel, 0, &totals[1 + s.channels + c], sums.product);
     }
@@ -139,6 +142,8 @@ status_t reference_batch_norm_backward(const struct kernel *kernel, const struct
 {
     const struct op_desc *desc = &kernel->desc;
     struct batch_shape s = batch_shape_of(&desc->inputs[1]);
+    struct batch_shape of_dy = batch_shape_of(&desc->inputs[0]);
+    struct batch_shape of_dx = batch_shape_of(&desc->outputs[0]);
     const float *dy = call->inputs[0], *x = call->inputs[1], *weight = optional(kernel, call, 2);
     const int32_t *target = optional(kernel, call, 5);
     struct batch_totals all = batch_totals_of(desc, call, 6, s.channels);
@@ -147,17 +152,17 @@ status_t reference_batch_norm_backward(const struct kernel *kernel, const struct
     for (int64_t c = 0; c < s.channels; c++) {
         double mean = ((const float *)call->inputs[3])[c];
         double rstd = ((const float *)call->inputs[4])[c];
-        struct batch_sums own = find_sums(&s, call, target, c, mean, rstd), sums = own;
+        struct batch_sums own = find_sums(kernel, call, target, c, mean, rstd), sums = own;
         if (all.ranks > 0)
             sums = (struct batch_sums){batch_total(&all, 1 + c),
                                        batch_total(&all, 1 + s.channels + c)};
         for (int64_t n = 0; n < s.n && desc->output_present[0]; n++)
             for (int64_t i = 0; i < s.area; i++) {
-                int64_t at = (n * s.channels + c) * s.area + i;
-                double normed = (x[at] - mean) * rstd;
-                double slope = dy[at] - (sums.slope + normed * sums.product) / count;
+                double normed = (x[batch_place(&s, n, c, i)] - mean) * rstd;
+                double slope =
+                    dy[batch_place(&of_dy, n, c, i)] - (sums.slope + normed * sums.product) / count;
                 bool counts = !target || target[n] >= 0;
-                reference_put(kernel, 0, (float *)call->outputs[0] + at,
+                reference_put(kernel, 0, (float *)call->outputs[0] + batch_place(&of_dx, n, c, i),
                               counts ? slope * rstd * (weight ? weight[c] : 1) : 0);
             }
         if (desc->output_present[1])

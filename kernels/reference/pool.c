@@ -83,10 +83,11 @@ static status_t run_average(const struct kernel *kernel, const struct kernel_cal
         double sum = 0, divisor = (double)(h.divisor * w.divisor);
         for (int64_t y = h.begin; y < h.end; y++)
             for (int64_t x = w.begin; x < w.end; x++) {
-                if (forward) sum += from[plane + y * width + x];
-                else to[plane + y * width + x] += (float)(from[i] / divisor);
+                int64_t place = reference_offset(x_type, plane + y * width + x);
+                if (forward) sum += from[place];
+                else to[place] += (float)(from[reference_offset(y_type, i)] / divisor);
             }
-        if (forward) reference_put(kernel, 0, &to[i], sum / divisor);
+        if (forward) reference_put(kernel, 0, &to[reference_offset(y_type, i)], sum / divisor);
     }
     return NULL;
 }

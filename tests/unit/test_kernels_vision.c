@@ -9,6 +9,7 @@
 enum { RUNS = RACES ? 2 : ON_CUDA ? 8 : 50 };
 
 static struct random rng;
+static int64_t most_channels = 12; /* of batch norms */
 
 static const enum op_kind kinds[] = {OP_TALLY,
                                      OP_ELEMENT_LOSS,
@@ -207,8 +208,8 @@ static void random_group_norm(struct op_desc *desc)
 
 static void random_batch_norm(struct op_desc *desc)
 {
-    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9), between(1, 12),
-                                   between(1, 17), between(1, 17));
+    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9),
+                                   between(1, most_channels), between(1, 17), between(1, 17));
     struct tensor_type channel = type_of(DTYPE_F32, 1, x.dims[1], 0, 0, 0);
     struct tensor_type totals = type_of(DTYPE_F32, 2, between(1, 4), 1 + 2 * x.dims[1], 0, 0);
     bool backward = desc->kind == OP_BATCH_NORM_BACKWARD;
@@ -238,8 +239,8 @@ static void random_batch_norm(struct op_desc *desc)
 /* What a rank tells the others: of the forward pass, or of the backward pass. */
 static void random_batch_totals(struct op_desc *desc)
 {
-    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9), between(1, 12),
-                                   between(1, 17), between(1, 17));
+    struct tensor_type x = type_of(DTYPE_F32, (int)between(2, 4), between(1, 9),
+                                   between(1, most_channels), between(1, 17), between(1, 17));
     bool sums = desc->kind == OP_BATCH_NORM_SUMS;
     int target = sums ? 4 : 1;
     desc->inputs[0] = desc->inputs[sums] = x;
@@ -280,6 +281,20 @@ static void random_contrast(struct op_desc *desc)
     desc->outputs[2] = type_of(DTYPE_F32, 1, own, 0, 0, 0);
 }
 
+/* Channels last where their number is even, and of one operand alone in every third batch. */
+static void set_layouts(struct op_desc *desc)
+{
+    const struct op_info *info = op_info_get(desc->kind);
+    int count = 0;
+    for (int i = 0; i < desc->input_count + desc->output_count; i++) {
+        bool input = i < desc->input_count;
+        struct tensor_type *type = input ? &desc->inputs[i] : &desc->outputs[i - desc->input_count];
+        if (type->dim_count != 4 || type->dims[1] % 2 > 0 || ON_CUDA || !info->channels_last)
+            continue;
+        if (count++ == 0 || type->dims[0] % 3 > 0) type->layout = LAYOUT_CHANNELS_LAST;
+    }
+}
+
 static struct op_desc random_desc(enum op_kind kind)
 {
     struct op_desc desc = desc_of(kind);
@@ -308,6 +323,7 @@ static struct op_desc random_desc(enum op_kind kind)
         break;
     default: random_move(&desc); break;
     }
+    set_layouts(&desc);
     bool wide = between(0, 2) > 0;
     for (int i = 0; i < desc.input_count; i++)
         if (info->inputs[i].type == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
@@ -401,6 +417,20 @@ LOOP_TEST(cpu_is_reference, 0, KIND_COUNT)
             int all = of_all_pairs(&desc);
             if (all > 0) call.rank = (uint32_t)between(0, desc.inputs[all].dims[0] - 1);
             compare_libraries(&rng, &desc, &comparison, call);
+        }
+    }
+}
+
+/* Of more channels than a block has. */
+LOOP_TEST(many_channels, OP_BATCH_NORM, OP_BATCH_NORM_SUMS + 1)
+{
+    most_channels = 200;
+    for (int threads = 1; threads <= 3; threads++) {
+        kernels_set_threads(threads);
+        rng.state = (uint64_t)_i * 1000 + (uint64_t)threads;
+        for (int run = 0; run < RUNS; run++) {
+            struct op_desc desc = random_desc((enum op_kind)_i);
+            compare_libraries(&rng, &desc, &comparison, (struct kernel_call){0});
         }
     }
 }
