@@ -12,6 +12,10 @@
 #include "kernels/kernels.h"
 #include "runtime/device_table.h"
 
+/* Memory of at least that size is in huge pages where the system allows it: the first touch of each
+ * small page is a fault, of which large arenas have millions. */
+enum { HUGE_BYTES = 128 << 20 };
+
 static void cpu_close(struct device *device)
 {
     device_deinit(device);
@@ -42,6 +46,7 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: cannot allocate %s; the host has %s available", device->name,
                           text_format_bytes(bytes, wanted), text_format_bytes(available, present));
+    if (bytes >= HUGE_BYTES) madvise(mapped, page_round(bytes), MADV_HUGEPAGE); /* only advice */
     *memory = mapped;
     return NULL;
 }
