@@ -232,12 +232,27 @@ double plan_estimate_instructions(const struct plan *plan, const struct plan_pro
     return sum;
 }
 
-double plan_step_overhead(const struct plan *plan, const struct plan_rates *rates)
+double plan_step_overhead(const struct plan *plan, const struct plan_program *program,
+                          const struct plan_rates *rates)
 {
     if (rates->tables == NULL || rates->tables->rows[PLAN_ROW_STEP][0].count == 0) return 0;
-    struct plan_work work = {.row = PLAN_ROW_STEP, .ranks = ranks_here(plan, rates)};
+    struct plan_work work = {.row = PLAN_ROW_STEP,
+                             .ranks = ranks_here(plan, rates),
+                             .amount = program->instruction_count};
     work.seconds = plan_work_seconds(&work, rates);
     return plan_tables_seconds(rates->tables, &work);
+}
+
+void plan_simulate_lanes(const struct plan *plan, const struct plan_program *program,
+                         const struct plan_rates *rates, struct plan_timing *timings,
+                         struct plan_estimate *estimate)
+{
+    const struct plan_tables *tables = rates->tables;
+    if (tables != NULL && tables->processors > 0)
+        plan_simulate_shared(program,
+                             tables->processors / (ranks_here(plan, rates) * tables->threads),
+                             timings, estimate);
+    else plan_simulate(program, timings, estimate);
 }
 
 void plan_estimate_program(const struct plan *plan, const struct plan_program *program,
@@ -245,12 +260,7 @@ void plan_estimate_program(const struct plan *plan, const struct plan_program *p
                            struct plan_estimate *estimate)
 {
     double flops = plan_estimate_instructions(plan, program, rates, timings);
-    const struct plan_tables *tables = rates->tables;
-    if (tables != NULL && tables->processors > 0)
-        plan_simulate_shared(program,
-                             tables->processors / (ranks_here(plan, rates) * tables->threads),
-                             timings, estimate);
-    else plan_simulate(program, timings, estimate);
-    estimate->step_seconds += plan_step_overhead(plan, rates);
+    plan_simulate_lanes(plan, program, rates, timings, estimate);
+    estimate->step_seconds += plan_step_overhead(plan, program, rates);
     estimate->flops = flops;
 }

@@ -62,8 +62,9 @@ void plan_find_work(const struct plan *plan, const struct plan_program *program,
 double plan_estimate_instructions(const struct plan *plan, const struct plan_program *program,
                                   const struct plan_rates *rates, struct plan_timing *timings);
 
-/* Seconds of a step besides its program, measured; 0 if they were not. */
-double plan_step_overhead(const struct plan *plan, const struct plan_rates *rates);
+/* Seconds of a run of the program besides its instructions, measured; 0 if they were not. */
+double plan_step_overhead(const struct plan *plan, const struct plan_program *program,
+                          const struct plan_rates *rates);
 
 /*
  * Simulates the lanes with the given `seconds`: each instruction starts when its predecessor on the
@@ -77,6 +78,12 @@ void plan_simulate(const struct plan_program *program, struct plan_timing *timin
  * a lane that has one, and become longer where there are fewer than lanes that run. */
 void plan_simulate_shared(const struct plan_program *program, double share,
                           struct plan_timing *timings, struct plan_estimate *estimate);
+
+/* The one of the two that suits the device: lanes share processors if the rates' tables say so.
+ * `seconds` become those that each instruction takes beside the others. */
+void plan_simulate_lanes(const struct plan *plan, const struct plan_program *program,
+                         const struct plan_rates *rates, struct plan_timing *timings,
+                         struct plan_estimate *estimate);
 
 /* Durations, then a simulation; with the step's overhead. */
 void plan_estimate_program(const struct plan *plan, const struct plan_program *program,

@@ -11,8 +11,9 @@
 
 /* A rank more on the host, or in a group, changes durations more than as many bytes more. */
 static const double RANKS_SCALE = 4;
-/* Closer samples than this, squared, count as equal. */
-static const double NEAR = 1e-4;
+/* Closer samples than this, squared, count as equal. What a step takes besides its instructions
+ * differs from run to run, so it is an average of several samples. */
+static const double NEAR = 1e-4, NEAR_STEP = 0.05;
 /* What the rates predict may be 0; a ratio needs more. */
 static const double SECONDS_MIN = 1e-9;
 
@@ -54,7 +55,7 @@ void plan_tables_free(struct plan_tables *tables)
 
 static void place(int row, double ranks, double amount, double bytes, double at[static 3])
 {
-    bool grouped = row >= PLAN_ROW_INSTRUCTION;
+    bool grouped = row >= PLAN_ROW_INSTRUCTION && row != PLAN_ROW_STEP;
     at[0] = RANKS_SCALE * log(ranks);
     at[1] = (grouped ? RANKS_SCALE : 1) * log(amount + 1);
     at[2] = log(bytes + 1);
@@ -96,7 +97,7 @@ double plan_tables_seconds(const struct plan_tables *tables, const struct plan_w
     place(work->row, work->ranks, work->amount, work->bytes, at);
     for (int i = 0; i < table->count; i++) {
         const struct plan_sample *sample = &table->samples[i];
-        double distance = NEAR;
+        double distance = work->row == PLAN_ROW_STEP ? NEAR_STEP : NEAR;
         for (int k = 0; k < 3; k++) distance += (at[k] - sample->at[k]) * (at[k] - sample->at[k]);
         double weight = 1 / (distance * distance);
         sum += weight * sample->ratio;

@@ -2,8 +2,8 @@
  * Measured durations of the work in plans, by kind of work. A duration that was not measured
  * follows from the nearest ones: a sample is the ratio of what was measured to what the rates
  * predict, and ratios are averaged with weights that fall with the distance in the logarithms of
- * sizes. So a table corrects the rates near what was measured, and never contradicts a sample.
- * Pure functions; any thread.
+ * sizes. So a table corrects the rates near what was measured, and never contradicts a sample, but
+ * for those of whole steps, which are averages. Pure functions; any thread.
  */
 #ifndef FSDPD_FSDP_PLAN_TABLES_H
 #define FSDPD_FSDP_PLAN_TABLES_H
@@ -25,7 +25,8 @@ struct plan_work {
     int row;        /* -1: none, takes no time */
     bool half;      /* on bf16 */
     double ranks;   /* of the job on this host: they share its memory and processors */
-    double amount;  /* floating-point operations; of a collective the ranks of its group */
+    double amount;  /* floating-point operations; of a collective the ranks of its group; of a step
+                     * its instructions */
     double bytes;   /* read and written; of a collective those sent */
     double seconds; /* as the rates predict */
 };

@@ -245,19 +245,22 @@ static void run_instruction(struct simulation *sim, int i)
     }
 }
 
+/* The durations of a rank that waits for no other. */
 static struct plan_timing *estimate(const struct simulation *sim, const struct plan_rates *rates,
                                     double speed, double *flops)
 {
     struct plan_rates slower = *rates;
+    struct plan_estimate alone;
     struct plan_timing *timings =
         mem_alloc_array((size_t)sim->program->instruction_count + 1, sizeof *timings);
     slower.between.bandwidth *= speed;
-    slower.devices_per_host = sim->cluster->devices;
     *flops = plan_estimate_instructions(sim->plan, sim->program, &slower, timings);
+    plan_simulate_lanes(sim->plan, sim->program, &slower, timings, &alone);
     return timings;
 }
 
-static void describe(const struct simulation *sim, struct plan_estimate *result)
+static void describe(const struct simulation *sim, const struct plan_rates *rates,
+                     struct plan_estimate *result)
 {
     const struct kind *largest = &sim->kinds[0];
     for (int k = 1; k < sim->kind_count; k++)
@@ -266,6 +269,7 @@ static void describe(const struct simulation *sim, struct plan_estimate *result)
     for (int i = 0; i < sim->program->instruction_count; i++)
         timings[i].seconds = largest->seconds[i];
     plan_simulate(sim->program, timings, result);
+    result->step_seconds += plan_step_overhead(sim->plan, sim->program, rates);
 }
 
 void cluster_simulate(const struct cluster *cluster, const struct plan *plan,
@@ -276,18 +280,20 @@ void cluster_simulate(const struct cluster *cluster, const struct plan *plan,
                              .plan = plan,
                              .program = program,
                              .world = plan->options.world};
+    struct plan_rates here = *rates;
     double flops = 0;
+    here.devices_per_host = cluster->devices;
     sim.timings = mem_alloc_array((size_t)cluster->link_count + 1, sizeof *sim.timings);
     for (int i = 0; i <= cluster->link_count; i++)
         sim.timings[i] =
-            estimate(&sim, rates, i < cluster->link_count ? cluster->links[i].speed : 1, &flops);
+            estimate(&sim, &here, i < cluster->link_count ? cluster->links[i].speed : 1, &flops);
     for (int i = 0; i < program->instruction_count; i++)
         if (program->instructions[i].lane == LANE_COMM)
             find_partition(&sim, &program->instructions[i]);
     find_kinds(&sim);
     find_meetings(&sim);
     for (int i = 0; i < program->instruction_count; i++) run_instruction(&sim, i);
-    describe(&sim, result);
+    describe(&sim, &here, result);
     result->flops = flops;
     *kinds = sim.kind_count;
     for (int i = 0; i <= cluster->link_count; i++) free(sim.timings[i]);

@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "planning/search.h"
 #include "spec/spec.h"
 #include "tests/testing.h"
 #include "train/session.h"
@@ -18,8 +19,29 @@ static void must(status_t status)
     ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
-static status_t simulate(const char *strategy, const struct cluster *cluster,
-                         struct simulated *simulated)
+/* The plan's own estimate of a step. */
+static double estimate(const struct train_job *job, const struct profile *profile)
+{
+    struct device *device;
+    struct train_session *session;
+    struct unit_set *units;
+    struct plan *plan;
+    struct plan_estimate step;
+    must(device_open("null", 1, &device));
+    must(train_session_new_unplanned(job, device, &session));
+    must(train_session_sketch(session, job, &units, &plan));
+    search_estimate(plan, &profile->rates, &step);
+    plan_free(plan);
+    units_free(units);
+    train_session_free(session);
+    device_close(device);
+    return step.step_seconds;
+}
+
+/* `planned` may be NULL. */
+static status_t simulate_on(const struct profile *profile, const char *strategy,
+                            const struct cluster *cluster, struct simulated *simulated,
+                            double *planned)
 {
     const char *root = getenv("srcdir");
     char *path = file_path_join(root != NULL ? root : ".", "examples/shakespeare/job.yaml");
@@ -33,17 +55,24 @@ static status_t simulate(const char *strategy, const struct cluster *cluster,
     int count = strcmp(strategy, "hybrid_shard") == 0 ? 3 : 2;
     Fsdpd__V1__JobSpec *spec = NULL;
     struct job_settings settings;
-    struct profile profile;
     must(spec_read_file(path, overrides, count, &spec));
-    must(profile_find("h100", &profile));
     must(job_settings_init_without_data(&settings, spec, "test", NULL));
-    status_t status = planning_simulate(&settings.job, &profile, cluster, simulated);
+    if (planned != NULL) *planned = estimate(&settings.job, profile);
+    status_t status = planning_simulate(&settings.job, profile, cluster, simulated);
     job_settings_deinit(&settings);
     spec_free(spec);
     free(of);
     free(workers);
     free(path);
     return status;
+}
+
+static status_t simulate(const char *strategy, const struct cluster *cluster,
+                         struct simulated *simulated)
+{
+    struct profile profile;
+    must(profile_find("h100", &profile));
+    return simulate_on(&profile, strategy, cluster, simulated, NULL);
 }
 
 static double seconds(const char *strategy, const struct cluster *cluster)
@@ -89,6 +118,24 @@ LOOP_TEST(a_slow_rank_holds_the_others_up, 0, COUNT_OF(STRATEGIES))
     ck_assert_double_lt(simulated.step.step_seconds, healthy * 4);
     /* the others wait for it in their collectives */
     ck_assert_double_gt(simulated.step.exposed_seconds, 0);
+}
+
+/* Measured on a host with two processors, which the lanes of its ranks share. */
+static const char MEASURED[] =
+    "memory: 16e9\nflops: {f32: 1e11}\nmemory_bandwidth: 1e10\nlink: {bandwidth: 1e9}\n"
+    "tables:\n  threads: 1\n  processors: 2\n"
+    "  f32:\n    all_gather: [[2, 2, 1e6, 4e-3]]\n    step: [[1, 100, 0, 3e-4], [4, 100, 0, 2e-3]]\n";
+
+LOOP_TEST(a_healthy_host_takes_what_the_plan_says, 0, COUNT_OF(STRATEGIES))
+{
+    const struct cluster cluster = {.hosts = 1, .devices = 8};
+    struct simulated simulated;
+    struct profile profile;
+    double planned;
+    must(profile_parse(MEASURED, strlen(MEASURED), "p.yaml", &profile));
+    must(simulate_on(&profile, STRATEGIES[_i], &cluster, &simulated, &planned));
+    NEAR(simulated.step.step_seconds, planned);
+    profile_deinit(&profile);
 }
 
 TEST(a_slow_link_counts_only_between_hosts)
