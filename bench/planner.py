@@ -251,11 +251,11 @@ def find_data():
     return data, os.path.commonpath(list(data.values()))
 
 
-def find_profile(given, work):
+def find_profile(given, work, workers=4):
     """The path of the given profile, or of one that is measured now."""
     profile = os.path.abspath(given or os.path.join(work, "profile.yaml"))
     if not given:
-        subprocess.run([harness.FSDPD, "calibrate", "--workers", "4", "-o", profile], check=True)
+        subprocess.run([harness.FSDPD, "calibrate", "--workers", str(workers), "-o", profile], check=True)
     return profile
 
 
