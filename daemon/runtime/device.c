@@ -416,6 +416,12 @@ status_t lane_transfer(struct lane_queue *lane, void *to, const void *from, uint
     return (table->transfer != NULL ? table->transfer : table->copy)(lane, to, from, bytes);
 }
 
+status_t lane_deliver(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
+{
+    const struct device_table *table = lane->device->table;
+    return (table->deliver != NULL ? table->deliver : table->copy)(lane, to, from, bytes);
+}
+
 struct lane_now lane_look(struct lane_queue *lane)
 {
     struct lane_now (*look)(struct lane_queue *) = lane->device->table->look;
@@ -517,6 +523,16 @@ status_t recording_begin(struct recording *recording, enum recording_pass pass)
 status_t recording_end(struct recording *recording, status_t walked)
 {
     return recording->device->table->recording_end(recording, walked);
+}
+
+bool recording_delivers(const struct recording *recording)
+{
+    return recording->delivers;
+}
+
+status_t recording_wait(struct recording *recording, int64_t timeout_ms, bool *delivered)
+{
+    return recording->device->table->recording_wait(recording, timeout_ms, delivered);
 }
 
 bool lane_is_dry_run(const struct lane_queue *lane)

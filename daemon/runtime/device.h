@@ -159,6 +159,11 @@ status_t lane_copy(struct lane_queue *lane, void *to, const void *from,
  * when the lane is waited for.) */
 status_t lane_transfer(struct lane_queue *lane, void *to, const void *from,
                        uint64_t bytes) FSDPD_MUST_USE;
+/* Like lane_copy, from the device to the host. A replay delivers these bytes before it has ended
+ * (recording_wait), if the device can. Once in a pass, by the last copy to the host and the only
+ * lane that makes any; copies from the host come before it, by lanes and events. */
+status_t lane_deliver(struct lane_queue *lane, void *to, const void *from,
+                      uint64_t bytes) FSDPD_MUST_USE;
 struct kernel_call; /* kernels/kernels.h */
 /* `call` is copied. */
 status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
@@ -215,8 +220,9 @@ struct recording;
 bool device_records(const struct device *device);
 enum recording_pass { RECORDING_MEASURE, RECORDING_CAPTURE, RECORDING_REPLAY };
 
-/* For lanes that are idle whenever a pass begins; it is launched on the first of them.
- * UNIMPLEMENTED, with the reason, if the device has no recordings. */
+/* For lanes that are idle whenever a pass begins, except that a replay may begin when those that
+ * run have delivered (recording_wait); it is launched on the first of the lanes. UNIMPLEMENTED,
+ * with the reason, if the device has no recordings. */
 status_t recording_new(struct device *device, struct lane_queue *const *lanes, int count,
                        struct recording **recording) FSDPD_MUST_USE;
 /* Accepts NULL. Call it after the lanes were closed or waited for, before freeing a communicator
@@ -226,6 +232,17 @@ status_t recording_begin(struct recording *recording, enum recording_pass pass) 
 /* `walked`: the result of the calls; an error is returned, and then nothing was recorded or run. */
 status_t recording_end(struct recording *recording, status_t walked) FSDPD_MUST_USE;
 
+/* Whether its replays deliver (lane_deliver) before they have ended. */
+bool recording_delivers(const struct recording *recording);
+/*
+ * After a replay of a recording that delivers: waits until it has; what follows in the replay may
+ * still run. Then another replay of a recording of the same lanes may begin, which runs when this
+ * one has ended; any other work on the lanes must wait for them first. NULL with *delivered false
+ * after `timeout_ms`. An error is that of any of the lanes; they must still be waited for.
+ */
+status_t recording_wait(struct recording *recording, int64_t timeout_ms,
+                        bool *delivered) FSDPD_MUST_USE;
+
 /* Whether work enqueued on the lane now is only inspected (MEASURE, CAPTURE). */
 bool lane_is_dry_run(const struct lane_queue *lane);
 
@@ -233,7 +250,8 @@ bool lane_is_dry_run(const struct lane_queue *lane);
  */
 uint64_t device_lane_host_bytes(const struct device *device);
 
-/* Nanoseconds of work on the lane since it was opened (for overlap figures). */
+/* Nanoseconds of work on the lane since it was opened (for overlap figures). What was enqueued
+ * since the last lane_wait is not in it; of replays those before the last that delivered are. */
 int64_t lane_busy_ns(const struct lane_queue *lane);
 
 #endif

@@ -54,6 +54,8 @@ struct device_table {
     status_t (*copy)(struct lane_queue *lane, void *to, const void *from, uint64_t bytes);
     status_t (*transfer)(struct lane_queue *lane, void *to, const void *from,
                          uint64_t bytes); /* NULL: copy */
+    status_t (*deliver)(struct lane_queue *lane, void *to, const void *from,
+                        uint64_t bytes); /* NULL: copy */
     status_t (*launch)(struct lane_queue *lane, struct device_graph *graph, int op,
                        const struct kernel_call *call);
     status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
@@ -82,6 +84,8 @@ struct device_table {
     void (*recording_free)(struct recording *recording);
     status_t (*recording_begin)(struct recording *recording, enum recording_pass pass);
     status_t (*recording_end)(struct recording *recording, status_t walked);
+    /* NULL: none delivers */
+    status_t (*recording_wait)(struct recording *recording, int64_t timeout_ms, bool *delivered);
 };
 
 struct device_allocation {
@@ -117,6 +121,7 @@ struct lane_queue {
 
 struct recording {
     struct device *device;
+    bool delivers; /* see recording_delivers */
 };
 
 struct event {

@@ -4,6 +4,10 @@
  * only walks the list, enqueues, and waits for the lanes; it accesses device memory only through
  * lanes, so any device will do.
  *
+ * A step that is replayed returns when its statistics have arrived. The rest of it, its tail, runs
+ * while the caller decides what they mean, and the next replay is enqueued behind it, so the device
+ * does not wait for the host. Everything else waits for the tail first (executor_settle).
+ *
  * One thread owns an executor; executor_abort may be called from any.
  */
 #include "base/array.h"
@@ -68,6 +72,7 @@ static void program_deinit(struct program *program)
 void executor_free(struct executor *executor)
 {
     if (executor == NULL) return;
+    status_free(executor_settle(executor)); /* closing a lane would wait for lost peers, too */
     for (int lane = 0; lane < LANE_COUNT; lane++) lane_close(executor->lanes[lane]);
     program_deinit(&executor->train);
     program_deinit(&executor->accumulate);
@@ -96,14 +101,16 @@ static void forget_recordings(struct executor *executor)
     recorder_forget(&executor->evaluate.recorder);
 }
 
-void executor_set_poison(struct executor *executor, bool on)
+status_t executor_set_poison(struct executor *executor, bool on)
 {
+    TRY(executor_settle(executor));
     forget_recordings(executor);
     free(executor->poison);
     executor->poison = NULL;
-    if (!on || executor->plan->work_bytes == 0) return;
+    if (!on || executor->plan->work_bytes == 0) return NULL;
     executor->poison = mem_alloc(executor->plan->work_bytes);
     memset(executor->poison, 0xff, executor->plan->work_bytes); /* as floats: NaN */
+    return NULL;
 }
 
 void executor_set_trace(struct executor *executor, struct trace *trace)
@@ -291,6 +298,15 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
 }
 
+/* The program has computed them; later instructions only read them. */
+static status_t deliver_stats(struct executor *executor, const struct program *program,
+                              struct lane_queue *lane)
+{
+    int sums = graph_tally_count(program->plan->graph);
+    return lane_deliver(lane, executor->stats_out, program->stats,
+                        (uint64_t)(PLAN_STATS_COUNT + sums) * sizeof *executor->stats_out);
+}
+
 /* `stamps`: where instructions store their times; may be NULL. */
 static status_t issue_all(struct executor *executor, struct program *program,
                           const struct step_input *input, struct trace_stamp *stamps)
@@ -305,13 +321,10 @@ static status_t issue_all(struct executor *executor, struct program *program,
         if (stamps != NULL) TRY(lane_stamp(lane, &stamps[i].begin_ns));
         TRY(issue(executor, program, i, input));
         if (stamps != NULL) TRY(lane_stamp(lane, &stamps[i].end_ns));
+        if (i == program->stats_done) TRY(deliver_stats(executor, program, lane));
         if (program->actions[i].fires != NULL) lane_record(lane, program->actions[i].fires);
     }
-    struct lane_queue *lane = executor->lanes[program->stats_lane];
-    lane_label(lane, NULL);
-    int sums = graph_tally_count(program->plan->graph);
-    return lane_copy(lane, executor->stats_out, program->stats,
-                     (uint64_t)(PLAN_STATS_COUNT + sums) * sizeof *executor->stats_out);
+    return NULL;
 }
 
 /* Waits without a deadline: a running kernel is not a lost peer; collectives have deadlines of
@@ -329,14 +342,15 @@ status_t executor_wait_lane(struct executor *executor, enum lane kind)
 }
 
 /*
- * Waits for every lane, also after an error: nothing may be running when a step returns, unless it
- * was aborted. Collectives know the cause of a failure best, so their error comes first.
+ * Waits for every lane, also after an error: then nothing is running, unless the step was aborted.
+ * Collectives know the cause of a failure best, so their error comes first.
  */
 static status_t wait_all(struct executor *executor)
 {
     static const enum lane order[LANE_COUNT] = {LANE_COMM, LANE_COPY, LANE_COMPUTE, LANE_DOWNLOAD,
                                                 LANE_HOST};
     status_t status = NULL;
+    executor->tail = NULL;
     for (int i = 0; i < LANE_COUNT; i++) {
         status_t failed = executor_wait_lane(executor, order[i]);
         if (failed != NULL && executor->comm != NULL)
@@ -344,6 +358,32 @@ static status_t wait_all(struct executor *executor)
         status = status_first(status, failed);
     }
     return status;
+}
+
+/* If the executor was aborted, that is the reason, whatever a lane reports. */
+static status_t with_reason(struct executor *executor, status_t status)
+{
+    status_t reason = status != NULL ? aborted(executor) : NULL;
+    return reason != NULL ? status_first(reason, status) : status;
+}
+
+static struct busy_times busy_times(const struct executor *executor)
+{
+    return (struct busy_times){lane_busy_ns(executor->lanes[LANE_COMPUTE]),
+                               lane_busy_ns(executor->lanes[LANE_COMM])};
+}
+
+status_t executor_settle(struct executor *executor)
+{
+    if (executor->tail == NULL) return NULL;
+    const struct busy_times before = busy_times(executor);
+    struct program *next = atomic_exchange(&executor->running, executor->tail);
+    status_t status = wait_all(executor);
+    atomic_store(&executor->running, next);
+    const struct busy_times after = busy_times(executor);
+    executor->settled.compute_ns += after.compute_ns - before.compute_ns;
+    executor->settled.comm_ns += after.comm_ns - before.comm_ns;
+    return with_reason(executor, status);
 }
 
 /* ---- recorded runs ---- */
@@ -427,6 +467,25 @@ static status_t enqueue(struct executor *executor, struct program *program,
     return issue_all(executor, program, input, stamps);
 }
 
+/* After a replay: waits until its statistics have arrived. After an error nothing runs, as in
+ * wait_all; otherwise the rest is the tail. */
+static status_t wait_for_stats(struct executor *executor, struct program *program)
+{
+    struct recording *recording = program->recorder.recording;
+    if (!recording_delivers(recording)) return wait_all(executor);
+    status_t status = NULL;
+    for (bool delivered = false; status == NULL && !delivered;) {
+        status = recording_wait(recording, POLL_MS, &delivered);
+        if (status == NULL && !delivered) status = aborted(executor);
+    }
+    if (status == NULL) {
+        executor->tail = program;
+        return NULL;
+    }
+    if (executor->comm != NULL) comm_abort(executor->comm, status_message(status));
+    return status_first(status, wait_all(executor));
+}
+
 char *executor_take_note(struct executor *executor)
 {
     char *note = executor->note;
@@ -475,9 +534,11 @@ static status_t run_checked(struct executor *executor, struct program *program,
     if (executor->released)
         return status_new(STATUS_FAILED_PRECONDITION, "the executor's work memory was given back");
     TRY(aborted(executor));
+    struct trace_stamp *stamps = trace_stamps(executor, program);
+    bool replays = stamps == NULL && recorder_replays(&program->recorder);
+    if (!replays || executor->poison != NULL) TRY(executor_settle(executor));
     int64_t start = clock_monotonic_ns();
-    int64_t compute = lane_busy_ns(executor->lanes[LANE_COMPUTE]);
-    int64_t comm = lane_busy_ns(executor->lanes[LANE_COMM]);
+    const struct busy_times before = busy_times(executor);
     set_stats(executor, program, input);
     announce_buffers(executor);
     if (executor->poison != NULL) {
@@ -486,19 +547,18 @@ static status_t run_checked(struct executor *executor, struct program *program,
                       executor->plan->work_bytes));
         TRY(wait_all(executor));
     }
-    struct trace_stamp *stamps = trace_stamps(executor, program);
     status_t status = enqueue(executor, program, input, stamps);
-    status = status_first(status, wait_all(executor));
+    if (status == NULL && replays) status = wait_for_stats(executor, program);
+    else status = status_first(status, wait_all(executor));
     executor_note_memory(executor);
-    if (status != NULL) {
-        /* If aborted, that is the reason, whatever a lane reports. */
-        status_t reason = aborted(executor);
-        return reason != NULL ? status_first(reason, status) : status;
-    }
+    if (status != NULL) return with_reason(executor, status);
+    const struct busy_times after = busy_times(executor);
+    const struct busy_times *settled = &executor->settled;
     struct step_result measured = {.step_ns = clock_monotonic_ns() - start,
                                    .compute_ns =
-                                       lane_busy_ns(executor->lanes[LANE_COMPUTE]) - compute,
-                                   .comm_ns = lane_busy_ns(executor->lanes[LANE_COMM]) - comm};
+                                       settled->compute_ns + after.compute_ns - before.compute_ns,
+                                   .comm_ns = settled->comm_ns + after.comm_ns - before.comm_ns};
+    executor->settled = (struct busy_times){0};
     int64_t idle = measured.step_ns - measured.compute_ns;
     if (idle > 0) measured.exposed_comm_ns = idle < measured.comm_ns ? idle : measured.comm_ns;
     if (stamps != NULL) note_run(executor, start, start + measured.step_ns);
@@ -537,11 +597,13 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
     return run_program(executor, &executor->evaluate, input, result);
 }
 
-void executor_release_work(struct executor *executor)
+status_t executor_release_work(struct executor *executor)
 {
+    TRY(executor_settle(executor));
     forget_recordings(executor);
     executor_release_arena(executor, &executor->work);
     executor->released = true;
+    return NULL;
 }
 
 const struct plan *executor_plan(const struct executor *executor)

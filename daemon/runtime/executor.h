@@ -59,10 +59,12 @@ struct step_input {
     bool skip;                       /* updates nothing, if the plan has a norm */
 };
 
+/* Busy times are those of steps that have ended since the last result, so a step whose tail still
+ * runs (executor_settle) is in the next result; the last one is in none. */
 struct step_result {
     float stats[PLAN_STATS_COUNT]; /* summed over the ranks */
     const float *sums; /* of an evaluation's VALUE_TALLY, likewise; until the next step */
-    int64_t step_ns;
+    int64_t step_ns;   /* of the call */
     int64_t compute_ns;      /* busy time of the compute lane */
     int64_t comm_ns;         /* busy time of the comm lane */
     int64_t exposed_comm_ns; /* the part of comm_ns not overlapped by compute */
@@ -75,6 +77,15 @@ status_t executor_accumulate_step(struct executor *executor, const struct step_i
                                   struct step_result *result) FSDPD_MUST_USE;
 status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
                                 struct step_result *result) FSDPD_MUST_USE;
+
+/*
+ * A step returns when its statistics are known. If the device replays it and can run ahead, the
+ * rest of the step, its tail, runs on, and the next step is enqueued behind it. This waits until
+ * nothing runs; a failure in a tail is reported here, or by the next step. To be called before
+ * anything else is done with the device's lanes, with the group, or with the state; the functions
+ * below that access the state call it, too.
+ */
+status_t executor_settle(struct executor *executor) FSDPD_MUST_USE;
 
 /* Between steps, on every rank: gives all ranks the model's buffers as rank 0 has them. Each moved
  * its own in training. */
@@ -91,7 +102,7 @@ size_t executor_shard_elements(const struct executor *executor, int unit);
 
 /* Address of this rank's shard of one of the unit's lasting arrays: the parameters (slot -1) or an
  * optimizer slot. NULL if the unit has none. In device memory or, if plan_offloads the unit, in
- * host memory. Writing there does not notify the executor's guard. */
+ * host memory. Writing there does not notify the executor's guard; to access it, settle first. */
 float *executor_unit_state(const struct executor *executor, int unit, int slot);
 /* Whether the host can read the unit's arrays there. */
 bool executor_in_host_memory(const struct executor *executor, int unit);
@@ -112,8 +123,9 @@ struct executor_guard {
 /* Between steps. The executor releases the guard when it gets another one or is freed. */
 void executor_set_guard(struct executor *executor, const struct executor_guard *guard);
 
-/* Releases the work arena, which is unused between steps; no further steps are possible. */
-void executor_release_work(struct executor *executor);
+/* Releases the work arena, which is unused between steps; no further steps are possible. Settles
+ * the executor. */
+status_t executor_release_work(struct executor *executor) FSDPD_MUST_USE;
 
 const struct plan *executor_plan(const struct executor *executor);
 
@@ -145,7 +157,7 @@ struct executor_lane {
 
 /* What an executor does now: its program, and the lanes that have work. */
 struct executor_now {
-    const struct plan_program *program; /* NULL: it is between steps */
+    const struct plan_program *program; /* NULL: it is between steps; a tail may run */
     const char *name;                   /* "train", "accumulate", "evaluate" */
     int64_t since_ns;
     struct executor_lane lanes[LANE_COUNT];
@@ -161,7 +173,7 @@ void executor_replaced(struct executor *executor, uint64_t bytes);
 
 /* For tests: fills the work arena with NaNs before every step, and a unit's gathered buffer after
  * it is freed, to detect reads of data that is not or no longer there. */
-void executor_set_poison(struct executor *executor, bool on);
+status_t executor_set_poison(struct executor *executor, bool on) FSDPD_MUST_USE;
 
 /* Measured: the device's peak of allocated bytes for this executor's arenas (equals
  * plan.peak_bytes), and the bytes among these in touched pages (0 if unknown). */

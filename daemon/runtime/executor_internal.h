@@ -43,7 +43,7 @@ struct program {
     struct op_weights weights;       /* of the loss's classes */
     const struct action *first_norm; /* the instruction that starts this rank's part of the norm;
                                       * NULL without norms */
-    enum lane stats_lane;            /* the lane that writes the statistics last */
+    int stats_done;                  /* the last instruction that writes the statistics */
     struct recorder recorder;
 };
 
@@ -51,6 +51,11 @@ struct program {
 struct shard_groups {
     int ranks;
     struct comm *shard, *replica;
+};
+
+/* Of two lanes. */
+struct busy_times {
+    int64_t compute_ns, comm_ns;
 };
 
 struct executor {
@@ -67,6 +72,9 @@ struct executor {
     struct program train, accumulate, evaluate;
     struct program *_Atomic running; /* one of them; NULL: between steps */
     _Atomic int64_t running_since_ns;
+    struct program *tail;      /* the last run's, which has returned, and may still run; NULL: the
+                                * lanes are idle between steps */
+    struct busy_times settled; /* of tails that were waited for since the last result */
     float stats_in[PLAN_STATS_COUNT]; /* host side of a step */
     float *stats_out;                 /* likewise; behind these an evaluation's sums */
     double counted;                   /* this rank's part of PLAN_STAT_COUNTED */

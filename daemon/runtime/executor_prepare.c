@@ -166,6 +166,17 @@ static void prepare_action(const struct executor *executor, const struct program
     }
 }
 
+static bool writes_stats(const struct plan_program *plan, int i, int stats)
+{
+    const struct plan_instruction *instruction = &plan->instructions[i];
+    if (instruction->kind == INSTRUCTION_COPY_BATCH) return true;
+    if (instruction->kind != INSTRUCTION_COMPUTE) return instruction->target == stats;
+    const struct graph_op *op = &plan->graph->ops[instruction->op];
+    for (int o = 0; o < OP_MAX_OUTPUTS; o++)
+        if (op->outputs[o] >= 0 && plan->buffer_of_value[op->outputs[o]] == stats) return true;
+    return false;
+}
+
 static void prepare_loss(const struct graph *graph, struct program *program)
 {
     if (graph->loss < 0) return;
@@ -191,16 +202,14 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
     program->target_count = tensor_element_count(&plan->graph->values[plan->graph->target].type);
     prepare_loss(plan->graph, program);
-    program->stats =
-        executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_STATS, -1, 0));
+    int stats = executor_find_buffer(plan, BUFFER_STATS, -1, 0);
+    program->stats = executor_buffer(executor, plan, stats);
     program->host_stats =
         executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_HOST_STATS, -1, 0));
-    program->stats_lane = LANE_COMPUTE;
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct plan_instruction *instruction = &plan->instructions[i];
         prepare_action(executor, program, i);
-        if (instruction->kind == INSTRUCTION_REDUCE_STATS || instruction->kind == INSTRUCTION_GATE)
-            program->stats_lane = instruction->lane;
+        if (writes_stats(plan, i, stats)) program->stats_done = i;
         if (instruction->kind == INSTRUCTION_NORM && program->first_norm == NULL)
             program->first_norm = &program->actions[i];
         for (int w = 0; w < instruction->wait_count; w++) {

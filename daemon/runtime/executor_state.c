@@ -69,10 +69,11 @@ struct parameter_part executor_parameter_part(const struct executor *executor, i
     return part;
 }
 
-/* Between steps nothing works on it: `offloaded` state is in host memory. */
+/* When the executor is settled nothing works on it: `offloaded` state is in host memory. */
 static status_t copy(struct executor *executor, bool offloaded, float *to, const float *from,
                      size_t count)
 {
+    TRY(executor_settle(executor));
     if (offloaded) {
         memcpy(to, from, count * sizeof *to);
         return NULL;
@@ -118,6 +119,7 @@ static status_t round_values(struct executor *executor, int unit, const float *s
 
 status_t executor_round_parameters(struct executor *executor)
 {
+    TRY(executor_settle(executor));
     for (int u = 0; u < executor->plan->units->unit_count; u++)
         TRY(round_values(executor, u, executor_unit_state(executor, u, -1),
                          executor_shard_elements(executor, u)));
@@ -190,6 +192,7 @@ float *executor_unit_state(const struct executor *executor, int unit, int slot)
 status_t executor_share_buffers(struct executor *executor)
 {
     const struct unit_set *units = executor->plan->units;
+    TRY(executor_settle(executor));
     for (int u = 0; u < units->unit_count && executor->comm != NULL; u++) {
         if (!units->units[u].buffers) continue;
         executor_announce_change(executor, u);

@@ -317,6 +317,7 @@ status_t protect(struct run *run)
     struct protection *own = &run->protection;
     if (own->kept == NULL) return NULL;
     TRY(protect_finish(run));
+    TRY(executor_settle(run->executor));
     session_at(run->session, "copies its state to memory");
     int64_t began = clock_monotonic_ns();
     TRY(make_generation(run));

@@ -78,7 +78,7 @@ static status_t take_over(struct rewrap *rewrap, const struct next *next, uint64
 {
     struct train_session *session = rewrap->session;
     const struct agreement *ranks = rewrap->ranks;
-    executor_release_work(rewrap->executor);
+    TRY(executor_release_work(rewrap->executor));
     TRY(executor_new(session->device, ranks->comm, next->plan, session->train_lowered,
                      session->evaluate_lowered, session->job->seed, executor));
     struct lane_queue *own = NULL; /* one rank has no lane for collectives, so this opens one */

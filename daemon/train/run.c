@@ -40,6 +40,7 @@ static status_t run_orders(struct run *run, float signal)
     uint64_t sequence = (uint64_t)signal;
     if (sequence <= run->orders_done || run->hooks->run_orders == NULL) return NULL;
     run->orders_done = sequence;
+    TRY(executor_settle(run->executor));
     session_at(run->session, "carries out orders");
     status_t status = run->hooks->run_orders(run->hooks->user, sequence, run->executor, run->step);
     run->agreed = status_code(status) == STATUS_CANCELLED;
@@ -50,6 +51,7 @@ static status_t run_orders(struct run *run, float signal)
 static status_t run_last_orders(struct run *run)
 {
     float signal = my_signal(run);
+    TRY(executor_settle(run->executor));
     TRY(agreement_share(&run->ranks, &signal, sizeof signal, 0));
     return run_orders(run, signal);
 }
@@ -364,6 +366,7 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
 static status_t checkpoint(struct run *run, bool due)
 {
     if (!due || run->captured_step == run->step || run->hooks->checkpoint == NULL) return NULL;
+    TRY(executor_settle(run->executor));
     session_at(run->session, "takes a checkpoint");
     return run->hooks->checkpoint(run->hooks->user);
 }
@@ -704,6 +707,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
 static void run_deinit(struct run *run)
 {
     struct executor *executor = run->executor;
+    if (executor != NULL) status_free(executor_settle(executor)); /* an abort still reaches it */
     run->executor = NULL;
     run->comm = NULL;
     status_free(publish(run));

@@ -116,5 +116,6 @@ status_t tune_step(struct run *run, int64_t ns)
     if (tuning->taken >= warm) tuning->times[tuning->taken - warm] = ns;
     if (++tuning->taken < warm + measured) return NULL;
     tuning->result.trials[tuning->at].seconds = median_seconds(tuning);
+    TRY(executor_settle(run->executor));
     return advance(run);
 }

@@ -172,6 +172,8 @@ int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
  * number if something begins, to the even number after it if it ends. */
 int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count,
                bool begins);
+/* Advances it by one; the host then sees what was copied to its memory before. */
+int cuda_count_delivery(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count);
 
 #ifdef __cplusplus
 }

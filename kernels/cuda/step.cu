@@ -456,3 +456,17 @@ int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host
     return start(launch, progress_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count,
                  begins);
 }
+
+__global__ void delivery_kernel(uint32_t *count, volatile uint32_t *host_count)
+{
+    if (threadIdx.x != 0) return;
+    uint32_t next = *count + 1;
+    *count = next;
+    __threadfence_system();
+    *host_count = next;
+}
+
+int cuda_count_delivery(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count)
+{
+    return start(launch, delivery_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count);
+}

@@ -55,6 +55,8 @@ struct record {
     int major = 8; /* compute capability */
     std::string model = STUB_MODEL;
     int candidates = 1;
+    std::atomic<stub_hold> hold{STUB_RUN};
+    std::atomic<int> releases{0};
 };
 
 record &the_record()
@@ -255,6 +257,7 @@ void cuda_stub_reset(uint64_t seed)
     r.major = 8;
     r.model = STUB_MODEL;
     r.candidates = 1;
+    r.hold = STUB_RUN;
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
     last_error = sticky_error = 0;
@@ -362,6 +365,27 @@ void cuda_stub_fail(const char *call, int number, int error)
 void cuda_stub_fail_here(const char *call, int number, int error)
 {
     fail(call, number, error, std::this_thread::get_id());
+}
+
+void cuda_stub_hold(stub_hold hold)
+{
+    the_record().hold = hold;
+}
+
+void cuda_stub_release(void)
+{
+    cuda_stub_hold(STUB_RUN);
+    the_record().releases++;
+}
+
+stub_hold stub_holding()
+{
+    return the_record().hold;
+}
+
+int stub_releases()
+{
+    return the_record().releases;
 }
 
 /* ---- CUDA ---- */
@@ -619,6 +643,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
             memmove(to, from, bytes);
             return 0;
         });
+    if (error == 0 && captured && out) stub_mark_copy((stub_stream *)stream);
     return result(error);
 }
 

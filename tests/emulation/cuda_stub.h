@@ -33,6 +33,19 @@ void cuda_stub_model(const char *model);
 /* cuBLASLt proposes that many algorithms for a product, instead of one; each is faster than those
  * before it. */
 void cuda_stub_candidates(int count);
+/* When a graph has made its copies to the host, and done what comes directly after them, the rest
+ * of it... */
+enum stub_hold {
+    STUB_RUN,          /* ...continues */
+    STUB_HOLD_SHORTLY, /* ...waits until another graph was launched on its stream, or the device was
+                        * asked a few times whether it is done */
+    STUB_HOLD          /* ...waits for cuda_stub_release */
+};
+/* For graphs that are launched from now on. A launch behind a graph that is not done is recorded as
+ * "overlap", too. */
+void cuda_stub_hold(enum stub_hold hold);
+/* All graphs continue. */
+void cuda_stub_release(void);
 /* NCCL has that version from now on, instead of the one that the stub was built with; 0: that
  * one. */
 void nccl_stub_version(int version);

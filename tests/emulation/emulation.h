@@ -69,6 +69,11 @@ static inline void __syncthreads()
     emulation_sync_block();
 }
 
+/* The threads of the emulation are one of the CPU. */
+static inline void __threadfence_system()
+{
+}
+
 static inline float __fdividef(float a, float b)
 {
     return a / b;

@@ -1,21 +1,31 @@
 /*
  * CUDA graphs for tests: work enqueued on captured streams becomes nodes; a launch is one task of
- * its stream that runs them in a random order that events allow. The rules of captures are CUDA's:
- * a call that would wait, or allocate, is refused and invalidates the capture; participating
- * streams must be joined at its end; host memory in it must be pinned.
+ * its stream that runs them in a random order that events allow, and can be held back
+ * (cuda_stub_hold). The rules of captures are CUDA's: a call that would wait, or allocate, is
+ * refused and invalidates the capture; participating streams must be joined at its end; host memory
+ * in it must be pinned.
  */
 #include "stub_streams.h"
 
 #include <algorithm>
+#include <map>
 
 namespace
 {
 
 thread_local std::vector<std::shared_ptr<stub_capture>> my_captures;
 
-struct stub_graph {
-    std::shared_ptr<std::vector<stub_node>> nodes;
+struct stub_nodes {
+    std::vector<stub_node> list;
+    bool has_graph = true; /* it was not destroyed, so its nodes can be named */
 };
+
+struct stub_graph {
+    std::shared_ptr<stub_nodes> nodes;
+    std::vector<stub_event *> records; /* by node; of an executable graph */
+};
+
+enum { SHORTLY = 20 /* attempts to continue a graph that waits */ };
 
 /* A launch: it does not refer to the graph, which may be destroyed meanwhile. */
 struct graph_run {
@@ -23,10 +33,38 @@ struct graph_run {
         std::function<int()> work;
         std::vector<int> after;
         bool done = false;
+        bool early = false; /* one of those below */
     };
     std::vector<part> parts;
-    size_t left = 0;
+    size_t left = 0, early = 0;
+    stub_hold hold = stub_holding();
+    int releases = stub_releases(), attempts = 0;
+    bool followed = false; /* by another launch */
 
+    /* What the copies to the host depend on, these copies, and what comes directly after them. */
+    void find_early(const std::vector<stub_node> &nodes)
+    {
+        std::vector<int> open;
+        for (size_t i = 0; i < nodes.size() && hold != STUB_RUN; i++) {
+            const std::vector<int> &after = nodes[i].after;
+            bool next = after.size() == 1 && nodes[(size_t)after[0]].to_host;
+            if (nodes[i].to_host || next) open.push_back((int)i);
+        }
+        if (open.empty()) hold = STUB_RUN;
+        while (!open.empty()) {
+            part &p = parts[(size_t)open.back()];
+            open.pop_back();
+            if (p.early) continue;
+            p.early = true;
+            early++;
+            open.insert(open.end(), p.after.begin(), p.after.end());
+        }
+    }
+    bool is_held() const
+    {
+        if (hold == STUB_RUN || releases != stub_releases()) return false;
+        return hold == STUB_HOLD || (!followed && attempts < SHORTLY);
+    }
     bool is_ready(const part &p) const
     {
         return !p.done && std::all_of(p.after.begin(), p.after.end(),
@@ -35,21 +73,35 @@ struct graph_run {
     /* Runs a few parts that may run. */
     int proceed()
     {
+        bool held = is_held();
         uint64_t burst = 1 + stub_random() % 8;
         bool moved = false;
         for (size_t first = stub_random() % parts.size(), i = 0; i < parts.size() && burst > 0;
              i++) {
             part &p = parts[(first + i) % parts.size()];
-            if (!is_ready(p)) continue;
+            if (!is_ready(p) || (held && !p.early)) continue;
             int error = p.work();
             if (error == STUB_NOT_YET) continue;
             if (error != 0) return error;
             p.done = moved = true;
-            left--, burst--;
+            left--, burst--, early -= p.early;
         }
+        if (early == 0 && !moved) attempts++;
         return left == 0 ? 0 : moved ? (int)STUB_MOVED : (int)STUB_NOT_YET;
     }
 };
+
+/* The last launch that is on a stream. */
+thread_local std::map<const stub_stream *, std::weak_ptr<graph_run>> last_runs;
+
+std::function<int()> record_event(stub_event *event)
+{
+    return [=] {
+        event->fired = ++event->recorded;
+        event->when = std::chrono::steady_clock::now();
+        return 0;
+    };
+}
 
 void add_missing(std::vector<int> *to, const std::vector<int> &from)
 {
@@ -107,6 +159,11 @@ int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<voi
     return 0;
 }
 
+void stub_mark_copy(stub_stream *stream)
+{
+    stream->capture->nodes.back().to_host = true;
+}
+
 std::shared_ptr<void> stub_join_capture(void *on)
 {
     std::shared_ptr<stub_capture> capture = ((stub_stream *)on)->capture;
@@ -123,17 +180,11 @@ bool stub_is_capturing()
 int stub_capture_record(stub_stream *stream, stub_event *event, bool external)
 {
     if (!stream->capture->valid) return cudaErrorStreamCaptureInvalidated;
-    if (external)
-        return stub_add_node(
-            stream,
-            [=] {
-                return [=] {
-                    event->fired = ++event->recorded;
-                    event->when = std::chrono::steady_clock::now();
-                    return 0;
-                };
-            },
-            nullptr);
+    if (external) {
+        int error = stub_add_node(stream, nullptr, nullptr);
+        if (error == 0) stream->capture->nodes.back().records = event;
+        return error;
+    }
     event->captured = stream->capture;
     event->nodes = stream->tails;
     return 0;
@@ -194,16 +245,53 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         s->tails.clear();
     }
     if (error != 0) return stub_result(error);
-    *graph = (cudaGraph_t) new stub_graph{
-        std::make_shared<std::vector<stub_node>>(std::move(capture->nodes))};
+    auto nodes = std::make_shared<stub_nodes>();
+    nodes->list = std::move(capture->nodes);
+    *graph = (cudaGraph_t) new stub_graph{nodes, {}};
     return stub_result(0);
 }
 
+/* Nodes are named by their addresses. */
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
 {
-    if (nodes != nullptr) return stub_result(cudaErrorNotSupported);
-    *count = ((stub_graph *)graph)->nodes->size();
+    std::vector<stub_node> &list = ((stub_graph *)graph)->nodes->list;
+    for (size_t i = 0; nodes != nullptr && i < *count && i < list.size(); i++)
+        nodes[i] = (cudaGraphNode_t)&list[i];
+    if (nodes == nullptr || *count > list.size()) *count = list.size();
     return stub_result(0);
+}
+
+cudaError_t cudaGraphNodeGetType(cudaGraphNode_t node, cudaGraphNodeType *type)
+{
+    const stub_node *asked = (const stub_node *)node;
+    *type = asked->records != nullptr ? cudaGraphNodeTypeEventRecord
+            : asked->to_host          ? cudaGraphNodeTypeMemcpy
+                                      : cudaGraphNodeTypeKernel;
+    return stub_result(0);
+}
+
+cudaError_t cudaGraphEventRecordNodeGetEvent(cudaGraphNode_t node, cudaEvent_t *event)
+{
+    const stub_node *asked = (const stub_node *)node;
+    if (asked->records == nullptr) return stub_result(cudaErrorInvalidValue);
+    *event = (cudaEvent_t)asked->records;
+    return stub_result(0);
+}
+
+/* For launches from now on. The graph of the node must still exist. */
+cudaError_t cudaGraphExecEventRecordNodeSetEvent(cudaGraphExec_t exec, cudaGraphNode_t node,
+                                                 cudaEvent_t event)
+{
+    stub_graph *graph = (stub_graph *)exec;
+    std::vector<stub_node> &list = graph->nodes->list;
+    int error = stub_note_text("cudaGraphExecEventRecordNodeSetEvent", stub_name(event));
+    if (error != 0) return stub_result(error);
+    for (size_t i = 0; i < list.size() && graph->nodes->has_graph; i++) {
+        if ((cudaGraphNode_t)&list[i] != node || list[i].records == nullptr) continue;
+        graph->records[i] = (stub_event *)event;
+        return stub_result(0);
+    }
+    return stub_result(cudaErrorInvalidValue);
 }
 
 cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t graph,
@@ -213,12 +301,15 @@ cudaError_t cudaGraphInstantiateWithParams(cudaGraphExec_t *exec, cudaGraph_t gr
     params->result_out =
         error != 0 ? cudaGraphInstantiateNodeOperationNotSupported : cudaGraphInstantiateSuccess;
     if (error != 0) return stub_result(error);
-    *exec = (cudaGraphExec_t) new stub_graph{((stub_graph *)graph)->nodes};
+    stub_graph *made = new stub_graph{((stub_graph *)graph)->nodes, {}};
+    for (const stub_node &node : made->nodes->list) made->records.push_back(node.records);
+    *exec = (cudaGraphExec_t)made;
     return stub_result(0);
 }
 
 cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 {
+    ((stub_graph *)graph)->nodes->has_graph = false;
     delete (stub_graph *)graph;
     return stub_result(0);
 }
@@ -236,9 +327,21 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
     if (error == 0) error = stub_check_stream((stub_stream *)stream);
     if (error != 0) return stub_result(error);
     auto run = std::make_shared<graph_run>();
-    for (const stub_node &node : *((stub_graph *)exec)->nodes)
-        run->parts.push_back({node.make(), node.after});
+    const stub_graph *graph = (stub_graph *)exec;
+    const std::vector<stub_node> &list = graph->nodes->list;
+    for (size_t i = 0; i < list.size(); i++) {
+        stub_event *records = graph->records[i];
+        run->parts.push_back(
+            {records != nullptr ? record_event(records) : list[i].make(), list[i].after});
+    }
     run->left = run->parts.size();
+    run->find_early(list);
+    std::shared_ptr<graph_run> before = last_runs[(stub_stream *)stream].lock();
+    if (before != nullptr && before->left > 0) {
+        before->followed = true;
+        stub_note_text("overlap", stub_name(stream));
+    }
+    last_runs[(stub_stream *)stream] = run;
     return stub_result(stub_enqueue(
         stream, [=] { return [=] { return run->proceed(); }; }, nullptr));
 }

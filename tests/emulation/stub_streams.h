@@ -18,11 +18,15 @@
 
 #include "cuda_stub.h"
 
+struct stub_event;
+
 /* One piece of a graph. */
 struct stub_node {
     stub_work_maker make;
     std::vector<int> after; /* nodes */
     std::shared_ptr<void> holds;
+    stub_event *records = nullptr; /* instead of the work; null: it has work */
+    bool to_host = false;          /* a copy to the host */
 };
 
 struct stub_capture {
@@ -73,6 +77,10 @@ int stub_check_unsafe();
 int stub_check_stream(stub_stream *stream);
 int stub_check_event(const stub_event *event);
 int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<void> holds);
+/* The stream's last node is a copy to the host. */
+void stub_mark_copy(stub_stream *stream);
+stub_hold stub_holding();
+int stub_releases(); /* so far */
 int stub_capture_record(stub_stream *stream, stub_event *event, bool external);
 int stub_capture_wait(stub_stream *stream, stub_event *event);
 

@@ -37,6 +37,7 @@ void cuda_fixture_tear_down(void)
     group_remove_directory(directory);
     free(directory);
     cuda_fixture_timeout_ms = 60000;
+    unsetenv("FSDPD_CUDA_AHEAD");
     unsetenv("FSDPD_CUDA_BRANCHES");
     unsetenv("FSDPD_CUDA_GRAPHS");
     unsetenv("FSDPD_CUDA_SYNC");

@@ -125,8 +125,7 @@ static status_t set_up(struct rank *rank)
     if (job->tamper != NULL) job->tamper(rank->plan);
     TRY(executor_new(rank->device, rank->world > 1 ? rank->comm : NULL, rank->plan,
                      rank->train_lowered, rank->evaluate_lowered, 42, &rank->executor));
-    executor_set_poison(rank->executor, job->poison);
-    return NULL;
+    return executor_set_poison(rank->executor, job->poison);
 }
 
 static void tear_down(struct rank *rank)

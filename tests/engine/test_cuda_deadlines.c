@@ -1,8 +1,8 @@
 /*
  * The deadline of collectives on the CUDA device, under a stub of the runtime (tests/emulation). It
  * covers the peers: it runs while a collective works or waits for them, and never while the lane
- * waits for arithmetic; the same for enqueued calls, for the replay of a graph of them, and for
- * parts of a group.
+ * waits for arithmetic; the same for enqueued calls, for the replay of a graph of them, for what a
+ * replay does after its delivery, and for parts of a group.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -27,6 +27,7 @@ struct scenario {
     int64_t each_ms;     /* of rank 1 alone, before each */
     bool peer_is_absent; /* rank 1, from the last */
     bool quits;          /* each rank's group is aborted while it captures */
+    bool delivers;       /* before the last */
 };
 
 struct member {
@@ -35,6 +36,8 @@ struct member {
     struct lane_queue *compute, *lane;
     struct event *done;
     struct comm *group, *part, *used;
+    void *memory; /* of the device */
+    float arrived;
     bool absent;
     _Atomic int64_t until_ns, each_ms; /* duration of arithmetic now */
 };
@@ -62,7 +65,11 @@ static status_t walk(struct member *member)
         TRY(compute(member));
         lane_record(member->compute, member->done);
         lane_wait_event(member->lane, member->done);
-        if (member->absent && i + 1 == member->scenario->collectives) break;
+        bool last = i + 1 == member->scenario->collectives;
+        if (last && member->scenario->delivers)
+            TRY(lane_deliver(member->lane, &member->arrived, member->memory,
+                             sizeof member->arrived));
+        if (member->absent && last) break;
         lane_label(member->lane, label);
         TRY(comm_barrier(member->used, member->lane));
         lane_label(member->lane, NULL);
@@ -137,6 +144,30 @@ static status_t run_recorded(struct member *member, struct recording **recording
     return pass(*recording, RECORDING_REPLAY, member);
 }
 
+/* Rank 1 does not take part in the first replay. The other one's has delivered; what waits for the
+ * rest of it, a second replay or its end, finds that it hangs. */
+static status_t run_ahead(struct member *member, struct recording **recording)
+{
+    struct lane_queue *lanes[] = {member->compute, member->lane};
+    bool absent = member->absent, delivered = false;
+    member->absent = false;
+    TRY(recording_new(member->device, lanes, 2, recording));
+    TRY(pass(*recording, RECORDING_MEASURE, member));
+    TRY(pass(*recording, RECORDING_CAPTURE, member));
+    TRY(meet(member));
+    if (absent) return NULL;
+    TRY(recording_begin(*recording, RECORDING_REPLAY));
+    TRY(recording_end(*recording, walk(member)));
+    TRY(recording_wait(*recording, WAIT_MS, &delivered));
+    ck_assert(delivered);
+    if (!member->scenario->replayed) return wait_for_both(member);
+    TRY(recording_begin(*recording, RECORDING_REPLAY));
+    TRY(recording_end(*recording, walk(member)));
+    status_t status = recording_wait(*recording, WAIT_MS, &delivered);
+    ck_assert(!delivered);
+    return status_first(status, wait_for_both(member));
+}
+
 static status_t run(struct member *member)
 {
     TRY(meet(member));
@@ -155,6 +186,7 @@ static status_t enter(struct comm *comm, struct member *member)
     member->absent = member->scenario->peer_is_absent && comm_rank(comm) == 1;
     TRY(lane_open(member->device, LANE_COMPUTE, &member->compute));
     TRY(lane_open(member->device, LANE_COMM, &member->lane));
+    TRY(device_allocate(member->device, 256, &member->memory));
     return event_new(member->device, &member->done);
 }
 
@@ -165,12 +197,14 @@ static status_t play(struct comm *comm, void *argument)
     status_t status = enter(comm, &member);
     if (status == NULL)
         status = member.scenario->stuck      ? run_stuck(&member, &recording)
+                 : member.scenario->delivers ? run_ahead(&member, &recording)
                  : member.scenario->replayed ? run_recorded(&member, &recording)
                                              : run(&member);
     if (member.lane != NULL) lane_close(member.lane);
     if (member.compute != NULL) lane_close(member.compute);
     event_free(member.done);
     recording_free(recording);
+    device_release(member.device, member.memory);
     comm_free(member.part);
     comm_free(member.group);
     device_close(member.device);
@@ -251,5 +285,29 @@ LOOP_TEST(stuck_in_capture, 0, 4)
     ck_assert_int_eq(results[stuck].code,
                      scenario.quits ? STATUS_ABORTED : STATUS_DEADLINE_EXCEEDED);
     ck_assert_ptr_nonnull(strstr(results[stuck].message, expected));
+    ck_assert_int_eq(nccl_stub_unfreed(), 0);
+}
+
+/* In the part of a replay that still runs when the host has its delivery: the next replay, or the
+ * wait for this one, reports the collective, though the second launch has enqueued it again. */
+LOOP_TEST(absent_in_tail, 0, 4)
+{
+    struct group_result results[GROUP_MAX];
+    struct scenario scenario = {.delivers = true,
+                                .replayed = _i & 1,
+                                .of_part = _i & 2,
+                                .collectives = 1,
+                                .peer_is_absent = true};
+    enum { SHORT_MS = 1500 };
+    cuda_fixture_timeout_ms = SHORT_MS;
+    int64_t begin = clock_monotonic_ns();
+    group_run(GROUP_LOCAL, 2, WAIT_MS, play, &scenario, results);
+    ck_assert_int_eq(results[0].code, STATUS_DEADLINE_EXCEEDED);
+    char expected[200];
+    snprintf(expected, sizeof expected,
+             "%s: barrier number %d was not done within %d ms of its start on this rank", label,
+             scenario.of_part ? 1 : 2, SHORT_MS);
+    ck_assert_str_eq(results[0].message, expected);
+    ck_assert_double_ge((double)(clock_monotonic_ns() - begin) / 1e9, SHORT_MS / 1e3);
     ck_assert_int_eq(nccl_stub_unfreed(), 0);
 }

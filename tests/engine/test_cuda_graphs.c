@@ -2,8 +2,10 @@
  * Steps captured as CUDA graphs, under a stub of the runtime (tests/emulation): replayed, they have
  * the bits of steps that are enqueued call by call, though rates, steps, dropout and batches
  * change; a step that cannot be captured is captured on no rank, with a note; a failure in a
- * replay, such as a lost peer, ends the step.
+ * replay, such as a lost peer, ends the step. A replay is enqueued behind the running one; whatever
+ * else happens between two steps waits for that one.
  */
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,15 +50,19 @@ static struct engine_outcome *run_plainly(const struct engine_job *job, int worl
     return outcome;
 }
 
-static void compare(const struct engine_job *job, int world)
+/* The second seed holds back what follows a step's statistics, without the poison, which waits for
+ * every step. */
+static void compare(struct engine_job *job, int world)
 {
     int batches = job->micro_steps > 1 ? job->micro_steps : 1;
     int programs = batches > 1 ? 2 : 1;
     /* of every batch except a step's last: that program is ready sooner */
     int replays = REPLAYS + (batches > 1 ? (batches - 1) * STEPS - 2 : 0);
     struct engine_outcome *expected = run_plainly(job, world);
-    for (uint64_t seed = 21; seed <= (world == 1 ? 22 : 21); seed++) {
+    for (uint64_t seed = 21; seed <= 22; seed++) {
         cuda_fixture_begin(seed);
+        if (seed == 22) cuda_stub_hold(STUB_HOLD_SHORTLY);
+        if (seed == 22) job->poison = false;
         struct engine_outcome *found = engine_train(job, GROUP_LOCAL, world);
         ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), world * programs);
         ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), world * replays);
@@ -178,6 +184,187 @@ TEST(mnist)
     expect_same(found, expected);
     engine_outcome_free(found);
     engine_outcome_free(expected);
+}
+
+/* ---- one replay behind another ---- */
+
+static _Thread_local struct device *own_device;
+
+static status_t join_and_keep(struct device *device, int rank, int world, struct comm **comm)
+{
+    own_device = device;
+    return cuda_fixture_join(device, rank, world, comm);
+}
+
+/* What a rank reads between its steps; the sum of a shard's bits. */
+static uint64_t read_sums[GROUP_MAX][STEPS];
+
+static void read_state(struct executor *executor, struct comm *comm, int step)
+{
+    size_t count = executor_shard_elements(executor, 0);
+    uint32_t *bits = mem_alloc_array(count, sizeof *bits);
+    uint64_t *sum = &read_sums[comm_rank(comm)][step];
+    ck_assert_ptr_null(executor_read_shard(executor, 0, (float *)(void *)bits));
+    *sum = 0;
+    for (size_t i = 0; i < count; i++) *sum = *sum * 31 + bits[i];
+    free(bits);
+}
+
+enum { AHEADS = 8 };
+
+/* Without a norm most of a step follows its statistics, with one the optimizers do. */
+static struct engine_job ahead_job(int i)
+{
+    struct engine_job job = job_of(i & 1 ? TINY_GPT2 : TINY_LLAMA);
+    if (i & 1) job.norm = NORM_NONE;
+    job.micro_steps = i & 4 ? 3 : 1;
+    job.poison = false;
+    return job;
+}
+
+/* It is enqueued while the other one runs; never with the switch. */
+LOOP_TEST(ahead, 0, AHEADS)
+{
+    struct engine_job job = ahead_job(_i);
+    const int world = _i & 2 ? 2 : 1;
+    /* Two runs of each program are not replayed, and no replay runs when the one after them is
+     * enqueued. */
+    const int overlaps = job.micro_steps == 1 ? STEPS - 3 : job.micro_steps * STEPS - 6;
+    struct engine_outcome *expected = run_plainly(&job, world);
+    for (int on = 0; on < 2; on++) {
+        cuda_fixture_begin(81);
+        cuda_stub_hold(STUB_HOLD_SHORTLY);
+        if (!on) setenv("FSDPD_CUDA_AHEAD", "off", 1);
+        struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+        ck_assert_int_eq(cuda_stub_count("overlap"), on ? world * overlaps : 0);
+        expect_same(found, expected);
+        ck_assert_int_gt(found->last.compute_ns, 0);
+        engine_outcome_free(found);
+    }
+    engine_outcome_free(expected);
+}
+
+/* A step has ended when its state is read. */
+LOOP_TEST(state_between_steps, 0, AHEADS)
+{
+    struct engine_job job = ahead_job(_i);
+    const int world = _i & 2 ? 2 : 1;
+    uint64_t expected_sums[GROUP_MAX][STEPS];
+    job.before_step = read_state;
+    struct engine_outcome *expected = run_plainly(&job, world);
+    memcpy(expected_sums, read_sums, sizeof read_sums);
+    cuda_fixture_begin(82);
+    cuda_stub_hold(STUB_HOLD_SHORTLY);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+    expect_same(found, expected);
+    ck_assert_mem_eq(read_sums, expected_sums, sizeof read_sums);
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+
+static void meet(struct executor *executor, struct comm *comm, int step)
+{
+    static const char *const refusal = "while a replay may use the group";
+    struct lane_queue *lane = NULL;
+    if (step < STEPS - 2) return;
+    const bool settles = step == STEPS - 2;
+    if (settles) ck_assert_ptr_null(executor_settle(executor));
+    ck_assert_ptr_null(lane_open(own_device, LANE_COMM, &lane));
+    status_t status = comm_barrier(comm, lane);
+    if (status == NULL) status = lane_wait(lane, 60000);
+    ck_assert_int_eq(status_code(status), settles ? STATUS_OK : STATUS_INTERNAL);
+    if (!settles) ck_assert_ptr_nonnull(strstr(status_message(status), refusal));
+    status_free(status);
+    lane_close(lane);
+}
+
+/* A collective of the group on another lane, in time and too early: that ends the group. */
+TEST(collective_too_early)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_job job = ahead_job(1);
+    job.join = join_and_keep;
+    job.before_step = meet;
+    cuda_fixture_begin(83);
+    cuda_stub_hold(STUB_HOLD_SHORTLY);
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
+    for (int r = 0; r < 2; r++) ck_assert_int_eq(results[r].code, STATUS_INTERNAL);
+    engine_outcome_free(what.outcome);
+}
+
+enum { TAIL_MS = 30, REPLAYED = 4 };
+
+static void CUDART_CB take_time(void *argument)
+{
+    (void)argument;
+    clock_sleep_ms(TAIL_MS);
+}
+
+struct alone {
+    struct device *device;
+    struct lane_queue *lane;
+    void *memory;
+    float arrived;
+};
+
+/* A delivery, and then work that takes its time. */
+static status_t walk_alone(struct alone *alone, float value)
+{
+    struct cuda_lane *lane = cuda_lane(alone->lane);
+    TRY(lane_copy(alone->lane, alone->memory, &value, sizeof value));
+    TRY(lane_deliver(alone->lane, &alone->arrived, alone->memory, sizeof alone->arrived));
+    if (!cuda_does_enqueue(lane)) return NULL;
+    TRY_CUDA(cudaLaunchHostFunc(lane->stream, take_time, NULL));
+    return NULL;
+}
+
+static status_t pass_alone(struct recording *recording, enum recording_pass pass,
+                           struct alone *alone, float value)
+{
+    TRY(recording_begin(recording, pass));
+    return recording_end(recording, walk_alone(alone, value));
+}
+
+/* The lane's times, its values, and what it refuses while a replay runs. */
+TEST(tails)
+{
+    struct alone alone = {.arrived = -1};
+    struct recording *recording = NULL;
+    cuda_fixture_begin(84);
+    ck_assert_ptr_null(device_open("cuda:0", 1, &alone.device));
+    ck_assert_ptr_null(lane_open(alone.device, LANE_COMPUTE, &alone.lane));
+    ck_assert_ptr_null(device_allocate(alone.device, 256, &alone.memory));
+    ck_assert_ptr_null(recording_new(alone.device, &alone.lane, 1, &recording));
+    ck_assert_ptr_null(pass_alone(recording, RECORDING_MEASURE, &alone, 0));
+    ck_assert_ptr_null(pass_alone(recording, RECORDING_CAPTURE, &alone, 0));
+    ck_assert(recording_delivers(recording));
+    const int64_t tail_ns = TAIL_MS * INT64_C(1000000), begun = clock_monotonic_ns();
+    for (int i = 0; i < REPLAYED; i++) {
+        bool delivered = false;
+        ck_assert_ptr_null(pass_alone(recording, RECORDING_REPLAY, &alone, (float)i));
+        while (!delivered) ck_assert_ptr_null(recording_wait(recording, 10, &delivered));
+        ck_assert_float_eq(alone.arrived, (float)i);
+        int64_t passed = clock_monotonic_ns() - begun, busy = lane_busy_ns(alone.lane);
+        ck_assert_int_ge(busy, i * tail_ns);
+        ck_assert_int_le(busy, passed);
+        if (i == 0) ck_assert_int_eq(busy, 0);
+    }
+    status_t refused = lane_zero(alone.lane, alone.memory, 4);
+    ck_assert_int_eq(status_code(refused), STATUS_INTERNAL);
+    status_free(refused);
+    refused = recording_begin(recording, RECORDING_CAPTURE);
+    ck_assert_int_eq(status_code(refused), STATUS_INTERNAL);
+    status_free(refused);
+    ck_assert_ptr_null(lane_wait(alone.lane, 60000));
+    ck_assert_int_ge(lane_busy_ns(alone.lane), REPLAYED * tail_ns);
+    ck_assert_int_le(lane_busy_ns(alone.lane), clock_monotonic_ns() - begun);
+    ck_assert_ptr_null(lane_zero(alone.lane, alone.memory, 4));
+    ck_assert_ptr_null(lane_wait(alone.lane, 60000));
+    lane_close(alone.lane);
+    recording_free(recording);
+    device_release(alone.device, alone.memory);
+    device_close(alone.device);
 }
 
 /* ---- steps that are not replayed ---- */
@@ -312,7 +499,7 @@ static int64_t failed_ns;
 static void fail_in_replay(struct executor *executor, struct comm *comm, int step)
 {
     (void)executor;
-    if (step != STEPS - 1 || comm_rank(comm) != 0) return;
+    if (step != STEPS - 2 || comm_rank(comm) != 0) return;
     failed_ns = clock_monotonic_ns();
     cuda_stub_fail_here(asked.call, asked.number, asked.error);
 }
@@ -348,6 +535,7 @@ LOOP_TEST(peer_is_lost, 0, 2)
         job.shard_size = 2;
         job.global_batch = 4;
     }
+    job.poison = false; /* whose many copies wait for each other without a check for errors */
     cuda_fixture_begin(71);
     cuda_fixture_timeout_ms = 3000;
     asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
@@ -361,6 +549,82 @@ LOOP_TEST(peer_is_lost, 0, 2)
     ck_assert_msg(reported, "%s; %s", results[0].message, results[1].message);
     ck_assert_double_lt((double)(clock_monotonic_ns() - failed_ns) / 1e9, 30);
     ck_assert_int_ge(cuda_stub_count("ncclCommAbort"), world);
+}
+
+/* A device error in a step that has returned. */
+static void fail_in_tail(struct executor *executor, struct comm *comm, int step)
+{
+    (void)comm;
+    if (step != STEPS - 1) return;
+    cuda_stub_fail_here("cudaStreamQuery", 1, cudaErrorLaunchFailure);
+    if (asked.number == 0) return;
+    status_t status = executor_settle(executor);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "unspecified launch failure"));
+    status_free(status);
+    ck_assert_ptr_null(executor_settle(executor)); /* nothing runs any more */
+}
+
+/* Found by the next step, or by what comes before it. */
+LOOP_TEST(tail_fails, 0, 2)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_job job = ahead_job(1);
+    cuda_fixture_begin(72);
+    cuda_stub_hold(STUB_HOLD_SHORTLY);
+    asked.number = _i;
+    job.before_step = fail_in_tail;
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, 1, 60000, engine_rank, &what, results);
+    ck_assert_int_eq(results[0].code, STATUS_INTERNAL);
+    ck_assert_ptr_nonnull(strstr(results[0].message, "unspecified launch failure"));
+    engine_outcome_free(what.outcome);
+}
+
+static pthread_t aborter;
+
+static void *abort_soon(void *executor)
+{
+    clock_sleep_ms(100);
+    executor_abort(executor, "the job was cancelled");
+    return NULL;
+}
+
+/* Rank 0 is aborted while its last replay is enqueued behind one that does not end; or before, and
+ * nothing waits. */
+static void abort_tail(struct executor *executor, struct comm *comm, int step)
+{
+    if (step == STEPS - 2) cuda_stub_hold(STUB_HOLD);
+    if (step != STEPS - 1 || comm_rank(comm) != 0) return;
+    if (asked.number == 0)
+        ck_assert_int_eq(pthread_create(&aborter, NULL, abort_soon, executor), 0);
+    else executor_abort(executor, "the job was cancelled");
+}
+
+static void end_abort(struct comm *comm)
+{
+    if (comm_rank(comm) == 0 && asked.number == 0) pthread_join(aborter, NULL);
+    if (comm_rank(comm) == 0) cuda_stub_release();
+}
+
+LOOP_TEST(abort_in_tail, 0, 8)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_job job = ahead_job(_i & 3);
+    const int world = _i & 2 ? 2 : 1;
+    cuda_fixture_begin(73);
+    cuda_fixture_timeout_ms = 2000;
+    asked.number = _i & 4;
+    job.before_step = abort_tail;
+    job.finished = end_abort;
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, world, 60000, engine_rank, &what, results);
+    ck_assert_int_eq(results[0].code, STATUS_ABORTED);
+    ck_assert_msg(strstr(results[0].message, "the job was cancelled") != NULL, "%s",
+                  results[0].message);
+    if (world > 1) ck_assert_int_ne(results[1].code, STATUS_OK);
+    if (asked.number == 0) ck_assert_int_gt(cuda_stub_count("overlap"), 0);
+    ck_assert_int_eq(nccl_stub_unfreed(), 0);
+    engine_outcome_free(what.outcome);
 }
 
 /* ---- the stub enforces CUDA's rules ---- */
@@ -435,5 +699,47 @@ LOOP_TEST(rules_of_captures, 0, 7)
     ck_assert_int_eq(cudaMemsetAsync(s.memory, 0, 64, s.second), 0); /* as before */
     ck_assert_int_eq(cudaStreamSynchronize(s.second), 0);
     if (graph != NULL) cudaGraphDestroy(graph);
+    tear_down_streams(&s);
+}
+
+/* A graph's launches record the event that its node was given last; a node lives with the captured
+ * graph. */
+TEST(events_of_nodes)
+{
+    struct streams s;
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t exec = NULL;
+    cudaGraphNode_t nodes[8], recorder = NULL, other = NULL;
+    cudaGraphInstantiateParams params = {0};
+    size_t count = COUNT_OF(nodes);
+    set_up_streams(&s);
+    ck_assert_int_eq(cudaEventRecordWithFlags(s.outside, s.second, cudaEventRecordExternal), 0);
+    ck_assert_int_eq(cudaEventRecord(s.join, s.second), 0);
+    ck_assert_int_eq(cudaStreamWaitEvent(s.first, s.join, 0), 0);
+    ck_assert_int_eq(cudaStreamEndCapture(s.first, &graph), 0);
+    ck_assert_int_eq(cudaGraphInstantiateWithParams(&exec, graph, &params), 0);
+    ck_assert_int_eq(cudaGraphGetNodes(graph, nodes, &count), 0);
+    ck_assert_uint_eq(count, 2);
+    for (size_t i = 0; i < count; i++) {
+        enum cudaGraphNodeType type;
+        ck_assert_int_eq(cudaGraphNodeGetType(nodes[i], &type), 0);
+        if (type == cudaGraphNodeTypeEventRecord) recorder = nodes[i];
+        else other = nodes[i];
+    }
+    cudaEvent_t event = NULL;
+    ck_assert_int_eq(cudaGraphEventRecordNodeGetEvent(recorder, &event), 0);
+    ck_assert_ptr_eq(event, s.outside);
+    ck_assert_int_eq(cudaGraphEventRecordNodeGetEvent(other, &event), cudaErrorInvalidValue);
+    ck_assert_int_eq(cudaGraphLaunch(exec, s.first), 0);
+    ck_assert_int_eq(cudaGraphExecEventRecordNodeSetEvent(exec, recorder, s.fork), 0);
+    ck_assert_int_eq(cudaGraphLaunch(exec, s.first), 0);
+    ck_assert_int_eq(cudaStreamSynchronize(s.first), 0);
+    float ms = -1; /* from the first launch to the second */
+    ck_assert_int_eq(cudaEventElapsedTime(&ms, s.outside, s.fork), 0);
+    ck_assert_float_gt(ms, 0);
+    cudaGraphDestroy(graph);
+    ck_assert_int_eq(cudaGraphExecEventRecordNodeSetEvent(exec, recorder, s.outside),
+                     cudaErrorInvalidValue);
+    cudaGraphExecDestroy(exec);
     tear_down_streams(&s);
 }

@@ -101,8 +101,10 @@ static void init(struct group *group, int world)
     group->job.evaluate = false;
 }
 
+/* A step that is replayed ends a little after its statistics are known. */
 static void on_cuda(struct group *group)
 {
+    cuda_stub_hold(STUB_HOLD_SHORTLY);
     group->device = "cuda:0";
     group->join = join;
     memory_store_reset();
@@ -205,6 +207,7 @@ LOOP_TEST(changes_of_the_policy, 0, WORLDS)
     /* Under every policy the first step is enqueued call by call, and the second is captured. */
     int replays = staged ? 0 : group.job.world * REPLAYS;
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), replays);
+    ck_assert_int_ge(cuda_stub_count("overlap"), staged ? 0 : group.job.world);
     expect_near_losses(&group, &expected);
     for (int rank = 0; rank < group.job.world; rank++) {
         ck_assert_ptr_null(group.members[rank].changes[0].refused);

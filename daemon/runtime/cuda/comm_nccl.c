@@ -427,6 +427,9 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     struct cuda_lane *lane = cuda_lane(queue);
     if (comm->handle == NULL || atomic_load(&comm->quit))
         return status_new(STATUS_ABORTED, "the group was aborted");
+    if (lane->recording == NULL && cuda_is_replaying(comm->device, whole_of(comm)))
+        return status_new(STATUS_INTERNAL, "%s while a replay may use the group",
+                          comm_kind_name(call->kind));
     TRY(check_recording(comm, lane, call));
     if (!queue->is_dry_run) note_call(comm, lane, call);
     if (cuda_does_enqueue(lane)) {

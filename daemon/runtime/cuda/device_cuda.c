@@ -193,6 +193,7 @@ static status_t set_up(struct cuda_device *device)
     device->wait_after_each = is_set("FSDPD_CUDA_SYNC");
     device->graphs = !cuda_is_switched("FSDPD_CUDA_GRAPHS", "off") &&
                      !cuda_is_switched("FSDPD_CUDA_GRAPHS", "0");
+    device->ahead = !cuda_is_switched("FSDPD_CUDA_AHEAD", "off");
     device->branches =
         cuda_is_switched("FSDPD_CUDA_BRANCHES", "on") && !device->wait_after_each;
     cublasStatus_t status = cublasLtCreate(&device->blas);
@@ -226,6 +227,7 @@ status_t device_cuda_open(int number, struct device **result)
         .event_fired = cuda_event_fired,
         .copy = cuda_lane_copy,
         .transfer = cuda_lane_transfer,
+        .deliver = cuda_lane_deliver,
         .launch = cuda_lane_launch,
         .optimize = cuda_lane_optimize,
         .round = cuda_lane_round,
@@ -243,6 +245,7 @@ status_t device_cuda_open(int number, struct device **result)
         .recording_free = cuda_recording_free,
         .recording_begin = cuda_recording_begin,
         .recording_end = cuda_recording_end,
+        .recording_wait = cuda_recording_wait,
     };
     int count = 0;
     TRY_CUDA(cudaGetDeviceCount(&count));

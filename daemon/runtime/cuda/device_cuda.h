@@ -30,6 +30,7 @@ struct cuda_device {
     bool tf32;            /* products of f32 may be rounded to tf32 */
     bool wait_after_each; /* FSDPD_CUDA_SYNC: report errors at the call that caused them */
     bool graphs;          /* unless FSDPD_CUDA_GRAPHS is off: steps are recorded */
+    bool ahead;           /* unless FSDPD_CUDA_AHEAD is off: replays deliver before they end */
     bool branches;        /* FSDPD_CUDA_BRANCHES: ops run beside each other */
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
@@ -62,6 +63,12 @@ struct cuda_arrival {
 
 enum { ARRIVALS_MAX = 16 };
 
+/* When the lane's work began and ended. A graph records the events that its nodes had when it was
+ * launched. */
+struct cuda_clock {
+    cudaEvent_t began, ended;
+};
+
 struct cuda_lane {
     struct lane_queue base;
     cudaStream_t stream;
@@ -76,15 +83,18 @@ struct cuda_lane {
     cudaStream_t side;  /* for ops that run beside the next one; NULL: none does */
     cudaEvent_t forked, joined;
     int beside; /* the op there that the lane has not waited for; -1: none */
-    cudaEvent_t began, ended;
-    bool busy; /* `began` was recorded since the last wait */
+    struct cuda_clock clocks[2]; /* of the replay that runs, and of the one behind it */
+    int clock;                   /* of what was enqueued last */
+    bool earlier; /* the other one has the times of a replay that are not in busy_ns yet */
+    bool busy;    /* the clock's `began` was recorded since the last wait */
     int64_t busy_ns;
     status_t (*poll)(void *user); /* of a communicator on this lane: polled while waiting for it */
     void *poll_user;
     struct cuda_progress *progress;   /* of its collectives */
     struct cuda_recording *recording; /* whose pass is active; NULL: enqueued work runs */
-    bool replayed;    /* the last wait ended a recording, which itself notes when the lane began and
-                       * ended */
+    bool replayed;    /* a replay was launched since the last wait; it notes itself when the lane
+                       * began and ended */
+    bool delivered;   /* what was replayed has delivered: another replay may follow it */
     status_t failure; /* the first error of a function without a result (record, wait_event); all
                        * later work fails with it, because the lane's order is lost */
     pthread_mutex_t host_lock; /* guards the next one */
@@ -156,6 +166,9 @@ void cuda_lane_record(struct lane_queue *lane, struct event *event);
 void cuda_lane_wait_event(struct lane_queue *lane, struct event *event);
 status_t cuda_lane_copy(struct lane_queue *lane, void *to, const void *from,
                         uint64_t bytes) FSDPD_MUST_USE;
+/* See lane_deliver; without FSDPD_CUDA_AHEAD a copy like any other. */
+status_t cuda_lane_deliver(struct lane_queue *lane, void *to, const void *from,
+                           uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_event_fired(struct event *event, bool *fired) FSDPD_MUST_USE;
 /* Between the device and pinned memory of device_allocate_host. */
 status_t cuda_lane_transfer(struct lane_queue *lane, void *to, const void *from,
@@ -174,6 +187,11 @@ void cuda_lane_fail(struct cuda_lane *lane, const char *label, status_t failure)
 status_t cuda_lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t cuda_lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
+/* Between two questions whether the device is done; `polls`: how many there were. */
+void cuda_pause(int polls);
+/* The lane's last replay has delivered, so those before it have ended. `sends`: it is the lane that
+ * delivers, and has copied to the host. */
+void cuda_lane_delivered(struct cuda_lane *lane, bool sends);
 int64_t cuda_lane_busy_ns(const struct lane_queue *lane);
 
 /*
@@ -186,6 +204,8 @@ status_t cuda_recording_new(struct device *device, struct lane_queue *const *lan
 void cuda_recording_free(struct recording *recording);
 status_t cuda_recording_begin(struct recording *recording, enum recording_pass pass) FSDPD_MUST_USE;
 status_t cuda_recording_end(struct recording *recording, status_t walked) FSDPD_MUST_USE;
+status_t cuda_recording_wait(struct recording *recording, int64_t timeout_ms,
+                             bool *delivered) FSDPD_MUST_USE;
 /* Outside of passes, and while a graph is captured. */
 bool cuda_does_enqueue(const struct cuda_lane *lane);
 /* Where a captured kernel will find the value: for cuda_launch.live. NULL outside of passes. */
@@ -196,6 +216,12 @@ const struct cuda_live *cuda_take_live(struct cuda_lane *lane, const struct kern
 /* In a pass: a copy from host memory. */
 status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from,
                         uint64_t bytes) FSDPD_MUST_USE;
+/* In a pass: a copy to host memory; none may follow what the recording delivers. */
+status_t cuda_check_arrival(const struct cuda_lane *lane) FSDPD_MUST_USE;
+/* In a pass: the recording delivers what the lane has copied to host memory so far. */
+status_t cuda_take_delivery(struct cuda_lane *lane) FSDPD_MUST_USE;
+/* Whether a replay with collectives of that group may still run. */
+bool cuda_is_replaying(struct cuda_device *device, const void *group);
 /* The recording contains collectives of that group... */
 void cuda_record_group(struct cuda_lane *lane, const void *group);
 /* ...whose recordings must not be replayed any more; they refer to the group only until work
@@ -247,13 +273,19 @@ status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc
 void cuda_attention_forget(struct cuda_device *device);
 
 /*
- * progress.c: a lane's progress through its collectives. Each is enqueued between a begin and an
- * end, and named, also when a graph that contains it is replayed.
+ * progress.c: a lane's progress through its collectives, and its deliveries. A collective is
+ * enqueued between a begin and an end, and named, also when a graph that contains it is replayed.
  */
 status_t cuda_progress_open(struct cuda_lane *lane) FSDPD_MUST_USE;
 void cuda_progress_close(struct cuda_lane *lane);
 status_t cuda_progress_begin(struct cuda_lane *lane) FSDPD_MUST_USE;
 status_t cuda_progress_end(struct cuda_lane *lane) FSDPD_MUST_USE;
+/* Counts a delivery: enqueued behind it, in a graph... */
+status_t cuda_progress_deliver(struct cuda_lane *lane) FSDPD_MUST_USE;
+/* ...of which one more launch will count it... */
+void cuda_progress_expect(struct cuda_lane *lane);
+/* ...and whether the last one has. */
+bool cuda_progress_has_delivered(const struct cuda_lane *lane);
 /* `kind` and the lane's label must live as long as the work. */
 void cuda_progress_name(struct cuda_lane *lane, const char *kind, uint64_t sequence);
 /* How long the current collective has been running or waiting for its peers; 0 if the lane is doing

@@ -49,10 +49,13 @@ status_t cuda_lane_join(struct cuda_lane *lane)
 status_t cuda_enqueue(struct cuda_lane *lane)
 {
     if (lane->failure != NULL) return status_copy(lane->failure);
+    if (lane->replayed)
+        return named(lane, status_new(STATUS_INTERNAL, "the %s lane has work while it replays",
+                                      lane_names[lane->base.kind]));
     TRY(cuda_use(cuda_device(lane->base.device)));
     TRY(named(lane, cuda_lane_join(lane)));
     if (lane->busy) return NULL;
-    TRY(named(lane, cuda_record_clock(lane, lane->began)));
+    TRY(named(lane, cuda_record_clock(lane, lane->clocks[lane->clock].began)));
     lane->busy = true;
     return NULL;
 }
@@ -75,8 +78,10 @@ void cuda_lane_close(struct lane_queue *base)
     if (lane->side != NULL) cudaStreamSynchronize(lane->side);
     for (int i = 0; i < STAGING_PARTS; i++)
         if (lane->staging_free[i] != NULL) cudaEventDestroy(lane->staging_free[i]);
-    if (lane->began != NULL) cudaEventDestroy(lane->began);
-    if (lane->ended != NULL) cudaEventDestroy(lane->ended);
+    for (int i = 0; i < 2; i++) {
+        if (lane->clocks[i].began != NULL) cudaEventDestroy(lane->clocks[i].began);
+        if (lane->clocks[i].ended != NULL) cudaEventDestroy(lane->clocks[i].ended);
+    }
     if (lane->staging != NULL) cudaFreeHost(lane->staging);
     if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
     cuda_progress_close(lane);
@@ -109,8 +114,10 @@ static status_t set_up(struct cuda_lane *lane)
     TRY_CUDA(cudaMallocHost((void **)&lane->staging, LANE_HOST_BYTES));
     for (int i = 0; i < STAGING_PARTS; i++)
         TRY_CUDA(cudaEventCreateWithFlags(&lane->staging_free[i], cudaEventDisableTiming));
-    TRY_CUDA(cudaEventCreateWithFlags(&lane->began, cudaEventDefault));
-    TRY_CUDA(cudaEventCreateWithFlags(&lane->ended, cudaEventDefault));
+    for (int i = 0; i < 2; i++) {
+        TRY_CUDA(cudaEventCreateWithFlags(&lane->clocks[i].began, cudaEventDefault));
+        TRY_CUDA(cudaEventCreateWithFlags(&lane->clocks[i].ended, cudaEventDefault));
+    }
     TRY_CUDA(cudaMalloc((void **)&lane->norm_parts, CUDA_NORM_PARTS * sizeof(double)));
     if (cuda_device(lane->base.device)->branches && lane->base.kind == LANE_COMPUTE)
         TRY(open_side(lane));
@@ -279,7 +286,10 @@ static status_t copy(struct cuda_lane *lane, void *to, const void *from, uint64_
     if (target && !source)
         return lane->recording != NULL ? cuda_take_copy(lane, to, from, bytes)
                                        : cuda_copy_in(lane, to, from, bytes);
-    if (source && !target) return cuda_copy_out(lane, to, from, bytes);
+    if (source && !target) {
+        if (lane->recording != NULL) TRY(cuda_check_arrival(lane));
+        return cuda_copy_out(lane, to, from, bytes);
+    }
     if (!source) return status_new(STATUS_INTERNAL, "a copy from host memory to host memory");
     if (!cuda_does_enqueue(lane)) return NULL;
     TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, lane->stream));
@@ -307,6 +317,14 @@ status_t cuda_lane_transfer(struct lane_queue *base, void *to, const void *from,
         cudaMemcpyAsync(to, from, bytes, up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
                         lane->stream);
     return cuda_enqueued(lane, error, "a transfer");
+}
+
+status_t cuda_lane_deliver(struct lane_queue *base, void *to, const void *from, uint64_t bytes)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    TRY(cuda_lane_copy(base, to, from, bytes));
+    if (lane->recording == NULL || !cuda_device(base->device)->ahead) return NULL;
+    return named(lane, cuda_take_delivery(lane));
 }
 
 status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)
@@ -353,6 +371,26 @@ status_t cuda_lane_stamp(struct lane_queue *base, int64_t *ns)
     return NULL;
 }
 
+/* The clock's events have fired. */
+static void add_time(struct cuda_lane *lane, const struct cuda_clock *clock)
+{
+    float ms = 0;
+    if (cudaEventElapsedTime(&ms, clock->began, clock->ended) == cudaSuccess)
+        lane->busy_ns += (int64_t)((double)ms * 1e6);
+}
+
+static void add_earlier(struct cuda_lane *lane)
+{
+    if (lane->earlier) add_time(lane, &lane->clocks[lane->clock ^ 1]);
+    lane->earlier = false;
+}
+
+void cuda_lane_delivered(struct cuda_lane *lane, bool sends)
+{
+    add_earlier(lane);
+    if (sends) hand_out(lane);
+}
+
 int64_t cuda_lane_busy_ns(const struct lane_queue *lane)
 {
     return cuda_lane(lane)->busy_ns;
@@ -363,7 +401,7 @@ int64_t cuda_lane_busy_ns(const struct lane_queue *lane)
 /* A step is thousands of times longer than this; a spin of a few is for short ones. */
 enum { SPINS = 200, PAUSE_NS = 20000 };
 
-static void pause_between_polls(int polls)
+void cuda_pause(int polls)
 {
     if (polls < SPINS) sched_yield();
     else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
@@ -377,7 +415,7 @@ static bool run_out(struct cuda_lane *lane, int64_t deadline_ns)
     for (int polls = 0; error == cudaErrorNotReady && clock_monotonic_ns() <= deadline_ns;
          polls++) {
         error = cudaStreamQuery(lane->stream);
-        if (error == cudaErrorNotReady) pause_between_polls(polls);
+        if (error == cudaErrorNotReady) cuda_pause(polls);
     }
     return error != cudaErrorNotReady;
 }
@@ -400,7 +438,7 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
                               "the %s lane did not finish within %" PRId64 " ms",
                               lane_names[lane->base.kind], timeout_ms);
         }
-        pause_between_polls(spins);
+        cuda_pause(spins);
     }
 }
 
@@ -412,22 +450,22 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     if (!lane->busy) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(base->device)));
     keep(lane, cuda_lane_join(lane));
-    status_t recorded = lane->replayed ? NULL : cuda_record_clock(lane, lane->ended);
+    const struct cuda_clock *clock = &lane->clocks[lane->clock];
+    status_t recorded = lane->replayed ? NULL : cuda_record_clock(lane, clock->ended);
     const int64_t deadline_ns = clock_monotonic_ns() + wanted * 1000000;
     status_t status = wait_until(lane, deadline_ns, timeout_ms);
     if (status_code(status) == STATUS_DEADLINE_EXCEEDED) {
         status_free(recorded);
         return status; /* it still runs */
     }
-    float ms = 0;
-    if (status == NULL && recorded == NULL &&
-        cudaEventElapsedTime(&ms, lane->began, lane->ended) == cudaSuccess)
-        lane->busy_ns += (int64_t)((double)ms * 1e6);
+    if (status == NULL) add_earlier(lane);
+    if (status == NULL && recorded == NULL) add_time(lane, clock);
     if (status == NULL) hand_out(lane);
+    lane->earlier = false;
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
     lane->busy = status != NULL && !run_out(lane, deadline_ns);
-    lane->replayed = false;
+    lane->replayed = lane->delivered = false;
     status = status_first(take_host_failure(lane), status_first(status, recorded));
     return status_first(status_copy(lane->failure), status);
 }

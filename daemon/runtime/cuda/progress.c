@@ -5,14 +5,19 @@
  * the lane waits for other lanes, so a rank's own arithmetic does not count as a delay. Because
  * counting is work on the stream, captures include it, and a replayed graph keeps counting. Events
  * would not do: an event recorded by a graph still reports the previous launch as fired.
+ *
+ * A second counter advances when a graph has copied what it delivers (lane_deliver) to pinned
+ * memory, where the host reads it while the graph continues.
  */
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/cuda/device_cuda.h"
 
-/* An enqueued collective, for errors. If a step has more, the oldest names are lost. */
+/* An enqueued collective, for errors. If two steps, of which the second is enqueued behind the
+ * first, have more, the oldest names are lost. */
 struct named_progress {
     uint32_t number; /* among the lane's, from 1 */
     const char *kind, *label;
@@ -21,11 +26,14 @@ struct named_progress {
 
 enum { NAMES = 4096 };
 
+enum { COLLECTIVES, DELIVERIES, COUNTERS };
+
 struct cuda_progress {
-    uint32_t *count;         /* of the device */
+    uint32_t *count; /* (COUNTERS), of the device */
     volatile uint32_t
-        *host_count;         /* the count as the host sees it: at the end of the lane's staging */
+        *host_count; /* the counts as the host sees them: at the end of the lane's staging */
     uint32_t enqueued;       /* collectives, also those of graphs that were replayed */
+    uint32_t deliveries;     /* of graphs that were launched */
     uint32_t seen;           /* the count at the last check, and the time since it has that
                               * value: */
     int64_t since_ns;
@@ -35,10 +43,11 @@ struct cuda_progress {
 status_t cuda_progress_open(struct cuda_lane *lane)
 {
     struct cuda_progress *progress = lane->progress = mem_alloc(sizeof *progress);
-    TRY_CUDA(cudaMalloc((void **)&progress->count, sizeof *progress->count));
+    const size_t bytes = COUNTERS * sizeof *progress->count;
+    TRY_CUDA(cudaMalloc((void **)&progress->count, bytes));
     progress->host_count = (uint32_t *)(void *)(lane->staging + LANE_HOST_BYTES - PROGRESS_BYTES);
-    *progress->host_count = 0;
-    TRY_CUDA(cudaMemsetAsync(progress->count, 0, sizeof *progress->count, lane->stream));
+    for (int i = 0; i < COUNTERS; i++) progress->host_count[i] = 0;
+    TRY_CUDA(cudaMemsetAsync(progress->count, 0, bytes, lane->stream));
     return NULL;
 }
 
@@ -67,6 +76,28 @@ status_t cuda_progress_begin(struct cuda_lane *lane)
 status_t cuda_progress_end(struct cuda_lane *lane)
 {
     return count(lane, false);
+}
+
+status_t cuda_progress_deliver(struct cuda_lane *lane)
+{
+    struct cuda_launch launch = cuda_launch_of(lane);
+    struct cuda_progress *progress = lane->progress;
+    int error = cuda_count_delivery(&launch, progress->count + DELIVERIES,
+                                    (uint32_t *)progress->host_count + DELIVERIES);
+    return cuda_status((cudaError_t)error, "counting a delivery");
+}
+
+void cuda_progress_expect(struct cuda_lane *lane)
+{
+    lane->progress->deliveries++;
+}
+
+bool cuda_progress_has_delivered(const struct cuda_lane *lane)
+{
+    const struct cuda_progress *progress = lane->progress;
+    bool delivered = progress->host_count[DELIVERIES] == progress->deliveries;
+    atomic_thread_fence(memory_order_acquire); /* what was copied is read after this */
+    return delivered;
 }
 
 void cuda_progress_name(struct cuda_lane *lane, const char *kind, uint64_t sequence)

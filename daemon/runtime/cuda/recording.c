@@ -8,11 +8,25 @@
  *
  * A graph holds references to its communicators. It is destroyed before they are freed or aborted;
  * a running graph is then freed when it has finished (cudaGraphExecDestroy).
+ *
+ * A graph that delivers (lane_deliver) is launched again behind itself, or behind another one of
+ * the same lanes, while the first launch still runs. This overwrites nothing that the first one
+ * needs:
+ *
+ * - Pinned memory for values and batches: by the time of the delivery the first launch has copied
+ *   all of it to the device, because the delivery depends on these copies (a step's statistics on
+ *   its batch). If copies follow the delivery, the recording is `late`, and no replay follows it.
+ * - Pinned memory for what is delivered: the host has taken it from there.
+ * - Memory of the device, the values' included: the second launch begins when the first has ended,
+ *   by the order of the stream.
+ * - The lanes' events for busy times: two sets take turns. A launch records those that its nodes
+ *   had when it was launched. The captured graph is kept because only its nodes name them.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "runtime/cuda/device_cuda.h"
 
@@ -33,7 +47,13 @@ struct cuda_recording {
     enum recording_pass pass;
     struct block values, copies;
     char *live;            /* the values on the device; struct cuda_live comes first */
-    cudaGraphExec_t graph; /* NULL before it was captured; changes under the device's lock */
+    cudaGraphExec_t graph; /* NULL before it was captured; changes under the device's lock, as does
+                            * the next one: */
+    cudaGraph_t captured;  /* that the nodes below are of; NULL unless it delivers */
+    cudaGraphNode_t began[LANE_COUNT], ended[LANE_COUNT]; /* record the lane's clock... */
+    int clocks[LANE_COUNT];                               /* ...of this number */
+    struct cuda_lane *sends; /* what the recording delivers, in this pass; NULL: not yet */
+    bool late;               /* copies from pinned memory follow it */
     bool dropped;
     const void *group; /* whose collectives it contains; NULL: none */
     cudaEvent_t fork, joins[LANE_COUNT], done;
@@ -88,11 +108,84 @@ status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from, uint
     struct cuda_recording *recording = lane->recording;
     size_t place = 0;
     TRY(take(recording, &recording->copies, bytes, &place));
+    recording->late = recording->late || recording->sends != NULL;
     if (recording->pass == RECORDING_REPLAY) memcpy(recording->copies.host + place, from, bytes);
     if (recording->pass == RECORDING_CAPTURE)
         TRY_CUDA(cudaMemcpyAsync(to, recording->copies.host + place, bytes, cudaMemcpyHostToDevice,
                                  lane->stream));
     return NULL;
+}
+
+/* ---- deliveries ---- */
+
+status_t cuda_check_arrival(const struct cuda_lane *lane)
+{
+    if (lane->recording->sends == NULL) return NULL;
+    return status_new(STATUS_UNIMPLEMENTED, "a recording copies to host memory after its delivery");
+}
+
+status_t cuda_take_delivery(struct cuda_lane *lane)
+{
+    struct cuda_recording *recording = lane->recording;
+    for (int i = 0; i < recording->lane_count; i++)
+        if (recording->lanes[i] != lane && recording->lanes[i]->arrival_count > 0)
+            return status_new(STATUS_UNIMPLEMENTED, "a recording delivers by two lanes");
+    recording->sends = lane;
+    recording->base.delivers = true;
+    return cuda_does_enqueue(lane) ? cuda_progress_deliver(lane) : NULL;
+}
+
+/* Polls what a wait for each of the lanes would poll. */
+static status_t poll_lanes(struct cuda_recording *recording)
+{
+    for (int i = 0; i < recording->lane_count; i++) {
+        struct cuda_lane *lane = recording->lanes[i];
+        if (lane->poll != NULL) TRY(lane->poll(lane->poll_user));
+    }
+    return NULL;
+}
+
+/* When it delivers, all that was launched before has ended. */
+static status_t wait_for_delivery(struct cuda_recording *recording, int64_t deadline_ns,
+                                  bool *delivered)
+{
+    for (int polls = 0;; polls++) {
+        cudaError_t error = cudaStreamQuery(recording->lanes[0]->stream);
+        bool works = error == cudaSuccess || error == cudaErrorNotReady;
+        *delivered = works && cuda_progress_has_delivered(recording->sends);
+        if (*delivered) return NULL;
+        TRY(poll_lanes(recording));
+        if (!works) return status_wrap(cuda_status(error, "cudaStreamQuery"), "a replay's lanes");
+        if (error == cudaSuccess)
+            return status_new(STATUS_INTERNAL, "a replay ended, but has delivered nothing");
+        if (clock_monotonic_ns() > deadline_ns) return NULL;
+        cuda_pause(polls);
+    }
+}
+
+status_t cuda_recording_wait(struct recording *base, int64_t timeout_ms, bool *delivered)
+{
+    struct cuda_recording *recording = cuda_recording(base);
+    *delivered = false;
+    TRY(cuda_use(cuda_device(base->device)));
+    TRY(wait_for_delivery(recording, clock_monotonic_ns() + timeout_ms * 1000000, delivered));
+    for (int i = 0; i < recording->lane_count && *delivered; i++) {
+        struct cuda_lane *lane = recording->lanes[i];
+        cuda_lane_delivered(lane, lane == recording->sends);
+        lane->delivered = !recording->late;
+    }
+    return NULL;
+}
+
+bool cuda_is_replaying(struct cuda_device *device, const void *group)
+{
+    bool replays = false;
+    pthread_mutex_lock(&device->base.lock);
+    for (const struct cuda_recording *r = device->recordings; r != NULL; r = r->next)
+        for (int i = 0; i < r->lane_count && r->group == group; i++)
+            replays = replays || r->lanes[i]->replayed;
+    pthread_mutex_unlock(&device->base.lock);
+    return replays;
 }
 
 void cuda_record_group(struct cuda_lane *lane, const void *group)
@@ -102,14 +195,13 @@ void cuda_record_group(struct cuda_lane *lane, const void *group)
 
 /* ---- creating and freeing ---- */
 
+/* The device's lock is held. */
 static void destroy_graph(struct cuda_recording *recording)
 {
-    struct device *device = recording->base.device;
-    pthread_mutex_lock(&device->lock);
-    cudaGraphExec_t graph = recording->graph;
+    if (recording->graph != NULL) cudaGraphExecDestroy(recording->graph);
+    if (recording->captured != NULL) cudaGraphDestroy(recording->captured);
     recording->graph = NULL;
-    pthread_mutex_unlock(&device->lock);
-    if (graph != NULL) cudaGraphExecDestroy(graph);
+    recording->captured = NULL;
 }
 
 void cuda_drop_recordings(struct cuda_device *device, const void *group)
@@ -117,8 +209,7 @@ void cuda_drop_recordings(struct cuda_device *device, const void *group)
     pthread_mutex_lock(&device->base.lock);
     for (struct cuda_recording *r = device->recordings; r != NULL; r = r->next) {
         if (r->group != group) continue;
-        if (r->graph != NULL) cudaGraphExecDestroy(r->graph);
-        r->graph = NULL;
+        destroy_graph(r);
         r->dropped = true;
     }
     pthread_mutex_unlock(&device->base.lock);
@@ -129,8 +220,8 @@ void cuda_recording_free(struct recording *base)
     struct cuda_recording *recording = cuda_recording(base);
     struct cuda_device *device = cuda_device(base->device);
     status_free(cuda_use(device));
-    destroy_graph(recording);
     pthread_mutex_lock(&device->base.lock);
+    destroy_graph(recording);
     struct cuda_recording **at = &device->recordings;
     while (*at != recording) at = &(*at)->next;
     *at = recording->next;
@@ -205,11 +296,45 @@ static status_t join(struct cuda_recording *recording)
         struct cuda_lane *lane = recording->lanes[i];
         recording->worked[i] = lane->busy;
         TRY(cuda_lane_join(lane));
-        if (lane->busy) TRY(cuda_record_clock(lane, lane->ended));
+        if (lane->busy) TRY(cuda_record_clock(lane, lane->clocks[lane->clock].ended));
         if (i == 0) continue;
         TRY_CUDA(cudaEventRecord(recording->joins[i], lane->stream));
         TRY_CUDA(cudaStreamWaitEvent(recording->lanes[0]->stream, recording->joins[i], 0));
     }
+    return NULL;
+}
+
+/* Finds the nodes that record the lanes' clocks. */
+static status_t find_clocks(struct cuda_recording *recording, cudaGraph_t captured, size_t count)
+{
+    AUTO_FREE cudaGraphNode_t *nodes = mem_resize_array(NULL, count, sizeof *nodes);
+    TRY_CUDA(cudaGraphGetNodes(captured, nodes, &count));
+    for (size_t n = 0; n < count; n++) {
+        enum cudaGraphNodeType type;
+        cudaEvent_t event = NULL;
+        TRY_CUDA(cudaGraphNodeGetType(nodes[n], &type));
+        if (type != cudaGraphNodeTypeEventRecord) continue;
+        TRY_CUDA(cudaGraphEventRecordNodeGetEvent(nodes[n], &event));
+        for (int i = 0; i < recording->lane_count; i++) {
+            const struct cuda_lane *lane = recording->lanes[i];
+            recording->clocks[i] = lane->clock;
+            if (event == lane->clocks[lane->clock].began) recording->began[i] = nodes[n];
+            if (event == lane->clocks[lane->clock].ended) recording->ended[i] = nodes[n];
+        }
+    }
+    return NULL;
+}
+
+/* From the next launch on, the lane's times go to the clock of this number. */
+static status_t set_clock(struct cuda_recording *recording, int i, int number)
+{
+    const struct cuda_clock *clock = &recording->lanes[i]->clocks[number];
+    if (recording->clocks[i] == number) return NULL;
+    TRY_CUDA(
+        cudaGraphExecEventRecordNodeSetEvent(recording->graph, recording->began[i], clock->began));
+    TRY_CUDA(
+        cudaGraphExecEventRecordNodeSetEvent(recording->graph, recording->ended[i], clock->ended));
+    recording->clocks[i] = number;
     return NULL;
 }
 
@@ -233,7 +358,7 @@ static status_t instantiate(struct cuda_recording *recording, cudaGraph_t captur
     TRY(status_wrap(cuda_status(error, "cudaGraphInstantiateWithParams"),
                     "a graph of %zu nodes, %s", nodes, why));
     recording->graph = graph;
-    return NULL;
+    return recording->base.delivers ? find_clocks(recording, captured, nodes) : NULL;
 }
 
 /* Always ends the capture, whatever happened in it; otherwise the streams would stay in it. */
@@ -246,7 +371,8 @@ static status_t end_capture(struct cuda_recording *recording, status_t walked)
                                  "cudaStreamEndCapture");
     status = status_first(status, ended);
     if (status == NULL) status = instantiate(recording, captured);
-    if (captured != NULL) cudaGraphDestroy(captured);
+    if (status == NULL && recording->base.delivers) recording->captured = captured;
+    else if (captured != NULL) cudaGraphDestroy(captured);
     if (status != NULL) cudaGetLastError(); /* clear the error: it is already reported */
     return status;
 }
@@ -256,6 +382,7 @@ static void enter(struct cuda_recording *recording, enum recording_pass pass)
     recording->pass = pass;
     recording->values.used = ALIGNMENT; /* the place of struct cuda_live */
     recording->copies.used = 0;
+    recording->sends = NULL;
     for (int i = 0; i < recording->lane_count; i++) {
         recording->lanes[i]->recording = recording;
         recording->lanes[i]->base.is_dry_run = pass != RECORDING_REPLAY;
@@ -302,16 +429,38 @@ static status_t take_memory(struct cuda_recording *recording)
     return NULL;
 }
 
+/* A lane with times that are still to be read gets its other clock. */
+static status_t wind_clocks(struct cuda_recording *recording)
+{
+    for (int i = 0; i < recording->lane_count && recording->captured != NULL; i++) {
+        const struct cuda_lane *lane = recording->lanes[i];
+        if (recording->worked[i]) TRY(set_clock(recording, i, lane->clock ^ (int)lane->busy));
+    }
+    return NULL;
+}
+
+static void note_launch(struct cuda_recording *recording, int i)
+{
+    struct cuda_lane *lane = recording->lanes[i];
+    lane->delivered = false;
+    if (!recording->worked[i] && i != 0) return;
+    if (recording->worked[i] && lane->busy) {
+        lane->clock ^= 1;
+        lane->earlier = true;
+    }
+    lane->busy = lane->replayed = true;
+}
+
 /* The other lanes have finished when the graph has. */
 static status_t launch(struct cuda_recording *recording)
 {
     struct cuda_lane *first = recording->lanes[0];
     for (int i = 0; i < recording->lane_count; i++)
         if (recording->lanes[i]->failure != NULL) return status_copy(recording->lanes[i]->failure);
+    TRY(wind_clocks(recording));
     TRY_CUDA(cudaGraphLaunch(recording->graph, first->stream));
-    for (int i = 0; i < recording->lane_count; i++)
-        if (recording->worked[i] || i == 0)
-            recording->lanes[i]->busy = recording->lanes[i]->replayed = true;
+    for (int i = 0; i < recording->lane_count; i++) note_launch(recording, i);
+    if (recording->sends != NULL) cuda_progress_expect(recording->sends);
     TRY_CUDA(cudaEventRecord(recording->done, first->stream));
     for (int i = 1; i < recording->lane_count; i++)
         TRY_CUDA(cudaStreamWaitEvent(recording->lanes[i]->stream, recording->done, 0));
@@ -325,9 +474,11 @@ status_t cuda_recording_begin(struct recording *base, enum recording_pass pass)
     if (recording->dropped) return status_new(STATUS_ABORTED, "the group was aborted");
     if (pass == RECORDING_REPLAY && recording->graph == NULL)
         return status_new(STATUS_INTERNAL, "nothing was recorded that could be replayed");
-    for (int i = 0; i < recording->lane_count; i++)
-        if (recording->lanes[i]->busy)
+    for (int i = 0; i < recording->lane_count; i++) {
+        const struct cuda_lane *lane = recording->lanes[i];
+        if (lane->busy && !(pass == RECORDING_REPLAY && lane->delivered))
             return status_new(STATUS_INTERNAL, "a recording's pass began while a lane had work");
+    }
     enter(recording, pass);
     if (pass != RECORDING_CAPTURE) return NULL;
     status_t status = begin_capture(recording);
