@@ -509,7 +509,8 @@ choices() {
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   : >"$out/gpu-check-choices.txt"
   for variable in FSDPD_CUDA= FSDPD_CUDA_CANDIDATES=1 FSDPD_CUDA_BRANCHES=on FSDPD_CUDA_GELU=own \
-    FSDPD_CUDA_BIAS=own FSDPD_CUDA_REDUCTIONS=all FSDPD_CUDA_GRAPHS=off FSDPD_CUDA_ATTENTION=own FSDPD_CUDA_HEAD=f32; do
+    FSDPD_CUDA_BIAS=own FSDPD_CUDA_REDUCTIONS=all FSDPD_CUDA_GRAPHS=off FSDPD_CUDA_AHEAD=off FSDPD_CUDA_ATTENTION=own \
+    FSDPD_CUDA_HEAD=f32; do
     name=$(tr 'A-Z_=' 'a-z--' <<<"${variable#FSDPD_}") name=${name%-}
     export "${variable?}"
     start_worker "cuda:$device"
