@@ -52,6 +52,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_avx2.c \
   %D%/cpu/loops_avx512.c \
   %D%/cpu/loops_base.c \
+  %D%/cpu/loops_batch.h \
   %D%/cpu/loops_bfloat16.h \
   %D%/cpu/loops_body.h \
   %D%/cpu/loops_dropout.h \

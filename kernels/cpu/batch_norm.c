@@ -10,7 +10,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
-enum { LANES = 8, BLOCK = 64 };
+enum { LANES = 8, BLOCK = CHANNELS_MAX };
 
 /* Channels that a function works on: one, or up to BLOCK if they are contiguous. */
 struct block {
@@ -20,6 +20,7 @@ struct block {
 struct batch_job {
     const struct op_desc *desc;
     const struct kernel_call *call;
+    const struct cpu_loops *loops;
     struct batch_shape shape;
     int64_t count; /* elements of a channel that count, of all ranks if `all` has them */
     struct batch_totals all;
@@ -82,35 +83,26 @@ static void put_channel(const struct batch_job *job, int output, int64_t c, doub
         put((float *)job->call->outputs[output] + c, job->desc->accumulate[output], (float)value);
 }
 
-/* A run is contiguous: all pixels of a channel, or a block's channels of one pixel. */
-static int64_t runs_of(const struct batch_job *job)
-{
-    return job->shape.last ? job->shape.area : 1;
-}
-
 static void apply(const struct batch_job *job, struct block block, const double *mean,
                   const double *rstd)
 {
-    float scale[BLOCK], shift[BLOCK], middle[BLOCK];
+    struct channel_line line;
     for (int64_t k = 0; k < block.width; k++) {
         int64_t c = block.first + k;
-        scale[k] = (float)(rstd[k] * (job->weight != NULL ? job->weight[c] : 1));
-        shift[k] = job->bias != NULL ? job->bias[c] : 0;
-        middle[k] = (float)mean[k];
+        line.scale[k] = (float)(rstd[k] * (job->weight != NULL ? job->weight[c] : 1));
+        line.shift[k] = job->bias != NULL ? job->bias[c] : 0;
+        line.middle[k] = (float)mean[k];
     }
     bool add = job->desc->accumulate[0];
     for (int64_t n = 0; n < job->shape.n; n++) {
-        int64_t place = place_of(job, n, block.first);
-        for (int64_t run = 0; run < runs_of(job); run++, place += job->shape.channels) {
-            const float *x = job->x + place;
-            float *y = (float *)job->call->outputs[0] + place;
-            if (job->shape.last)
-                for (int64_t k = 0; k < block.width; k++)
-                    put(&y[k], add, (x[k] - middle[k]) * scale[k] + shift[k]);
-            else
-                for (int64_t i = 0; i < job->shape.area; i++)
-                    put(&y[i], add, (x[i] - middle[0]) * scale[0] + shift[0]);
-        }
+        const float *x = job->x + place_of(job, n, block.first);
+        float *y = (float *)job->call->outputs[0] + place_of(job, n, block.first);
+        if (job->shape.last)
+            job->loops->scale_channels((size_t)job->shape.area, (size_t)job->shape.channels,
+                                       (size_t)block.width, y, x, &line, add);
+        else
+            for (int64_t i = 0; i < job->shape.area; i++)
+                put(&y[i], add, (x[i] - line.middle[0]) * line.scale[0] + line.shift[0]);
     }
 }
 
@@ -122,16 +114,6 @@ static void move_state(const struct batch_job *job, int64_t c, double mean, doub
     if (job->desc->output_present[4]) variances[c] = batch_moved(momentum, variances[c], unbiased);
 }
 
-/* The same for a block's channels of one pixel. */
-static void add_pixel_powers(const float *x, int64_t width, const double *mean, bool square,
-                             double *sums)
-{
-    for (int64_t k = 0; k < width; k++) {
-        double distance = x[k] - mean[k];
-        sums[k] += square ? distance * distance : distance;
-    }
-}
-
 /* The means of (x - mean)^power over this rank's rows. */
 static void find_powers(const struct batch_job *job, struct block block, const double *mean,
                         bool square, double *means)
@@ -140,10 +122,10 @@ static void find_powers(const struct batch_job *job, struct block block, const d
     for (int64_t n = 0; n < job->shape.n; n++) {
         const float *x = job->x + place_of(job, n, block.first);
         if (!counts(job, n)) continue;
-        if (!job->shape.last) add_powers(x, job->shape.area, mean[0], square, sums);
-        else
-            for (int64_t i = 0; i < job->shape.area; i++, x += job->shape.channels)
-                add_pixel_powers(x, block.width, mean, square, sums);
+        if (job->shape.last)
+            job->loops->add_distances((size_t)job->shape.area, (size_t)job->shape.channels,
+                                      (size_t)block.width, x, mean, square, sums);
+        else add_powers(x, job->shape.area, mean[0], square, sums);
     }
     if (!job->shape.last) sums[0] = total(sums);
     for (int64_t k = 0; k < block.width; k++) means[k] = sums[k] / size;
@@ -232,16 +214,6 @@ static void add_products(const float *dy, const float *x, int64_t count, float m
     }
 }
 
-/* The same for a block's channels of one pixel. */
-static void add_pixel_products(const float *dy, const float *x, int64_t width, const float *mean,
-                               double *sums, double *products)
-{
-    for (int64_t k = 0; k < width; k++) {
-        sums[k] += dy[k];
-        products[k] += (double)dy[k] * (x[k] - mean[k]);
-    }
-}
-
 /* Of this rank's rows: the sums of dy, and of dy and the normalised x. */
 static void find_sums(const struct batch_job *job, struct block block, double *sums,
                       double *products)
@@ -249,14 +221,13 @@ static void find_sums(const struct batch_job *job, struct block block, double *s
     const float *mean = job->mean + block.first;
     for (int k = 0; k < BLOCK; k++) sums[k] = products[k] = 0;
     for (int64_t n = 0; n < job->shape.n; n++) {
-        int64_t place = place_of(job, n, block.first);
+        const float *dy = job->dy + place_of(job, n, block.first);
+        const float *x = job->x + place_of(job, n, block.first);
         if (!counts(job, n)) continue;
-        if (!job->shape.last)
-            add_products(job->dy + place, job->x + place, job->shape.area, mean[0], sums, products);
-        else
-            for (int64_t i = 0; i < job->shape.area; i++, place += job->shape.channels)
-                add_pixel_products(job->dy + place, job->x + place, block.width, mean, sums,
-                                   products);
+        if (job->shape.last)
+            job->loops->add_slopes((size_t)job->shape.area, (size_t)job->shape.channels,
+                                   (size_t)block.width, dy, x, mean, sums, products);
+        else add_products(dy, x, job->shape.area, mean[0], sums, products);
     }
     if (!job->shape.last) {
         sums[0] = total(sums);
@@ -278,32 +249,40 @@ static void sums_part(const void *argument, size_t begin, size_t end)
     }
 }
 
+/* Where the row does not count. */
+static void put_zeros(const struct batch_job *job, struct block block, float *dx)
+{
+    bool last = job->shape.last, add = job->desc->accumulate[0];
+    int64_t runs = last ? job->shape.area : 1, length = last ? block.width : job->shape.area;
+    for (int64_t run = 0; run < runs; run++)
+        for (int64_t i = 0; i < length; i++) put(&dx[run * job->shape.channels + i], add, 0);
+}
+
 static void put_gradient(const struct batch_job *job, struct block block, const double *sums,
                          const double *products)
 {
-    const float *mean = job->mean + block.first, *rstd = job->rstd + block.first;
-    float scale[BLOCK], less[BLOCK], bend[BLOCK];
+    const float *rstd = job->rstd + block.first;
+    struct channel_line line;
     for (int64_t k = 0; k < block.width; k++) {
-        scale[k] = rstd[k] * (job->weight != NULL ? job->weight[block.first + k] : 1);
-        less[k] = (float)(sums[k] / (double)job->count);
-        bend[k] = (float)(products[k] / (double)job->count * rstd[k]);
+        line.middle[k] = job->mean[block.first + k];
+        line.scale[k] = rstd[k] * (job->weight != NULL ? job->weight[block.first + k] : 1);
+        line.shift[k] = (float)(sums[k] / (double)job->count);
+        line.bend[k] = (float)(products[k] / (double)job->count * rstd[k]);
     }
     bool add = job->desc->accumulate[0];
-    int64_t length = job->shape.last ? block.width : job->shape.area;
     for (int64_t n = 0; n < job->shape.n; n++) {
         int64_t place = place_of(job, n, block.first);
-        for (int64_t run = 0; run < runs_of(job); run++, place += job->shape.channels) {
-            const float *dy = job->dy + place, *x = job->x + place;
-            float *dx = (float *)job->call->outputs[0] + place;
-            if (!counts(job, n))
-                for (int64_t i = 0; i < length; i++) put(&dx[i], add, 0);
-            else if (job->shape.last)
-                for (int64_t k = 0; k < length; k++)
-                    put(&dx[k], add, scale[k] * (dy[k] - less[k] - (x[k] - mean[k]) * bend[k]));
-            else
-                for (int64_t i = 0; i < length; i++)
-                    put(&dx[i], add, scale[0] * (dy[i] - less[0] - (x[i] - mean[0]) * bend[0]));
-        }
+        const float *dy = job->dy + place, *x = job->x + place;
+        float *dx = (float *)job->call->outputs[0] + place;
+        if (!counts(job, n)) put_zeros(job, block, dx);
+        else if (job->shape.last)
+            job->loops->bend_channels((size_t)job->shape.area, (size_t)job->shape.channels,
+                                      (size_t)block.width, dx, dy, x, &line, add);
+        else
+            for (int64_t i = 0; i < job->shape.area; i++)
+                put(&dx[i], add,
+                    line.scale[0] *
+                        (dy[i] - line.shift[0] - (x[i] - line.middle[0]) * line.bend[0]));
     }
 }
 
@@ -363,6 +342,7 @@ static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_
     struct batch_job job = {
         .desc = desc,
         .call = call,
+        .loops = cpu_loops_get(),
         .shape = batch_shape_of(&desc->inputs[at->x]),
         .x = call->inputs[at->x],
         .dy = optional(kernel, call, at->dy),

@@ -43,6 +43,12 @@ struct cpu_product {
     const float *factors; /* factors of c's rows, applied before adding; or NULL */
 };
 
+/* Of each channel of a batch norm, the line that it is moved along. */
+enum { CHANNELS_MAX = 64 };
+struct channel_line {
+    float middle[CHANNELS_MAX], scale[CHANNELS_MAX], shift[CHANNELS_MAX], bend[CHANNELS_MAX];
+};
+
 /* A block of attention's scores: scores[key * ATTENTION_BLOCK + query]. The number of queries is
  * rounded up to a multiple of 16. */
 enum { ATTENTION_BLOCK = 64 };

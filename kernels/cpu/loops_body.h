@@ -32,6 +32,7 @@
  */
 enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
 
+#include "kernels/cpu/loops_batch.h"
 #include "kernels/cpu/loops_bfloat16.h"
 #include "kernels/cpu/loops_dropout.h"
 #include "kernels/cpu/loops_element.h"

@@ -26,6 +26,18 @@ CPU_LOOP(void, max_of, size_t n, size_t step, int count, const float *const *can
 CPU_LOOP(void, max_of_backward, size_t n, size_t step, int count, float *const *outputs,
          const uint8_t *numbers, const float *dy, const uint8_t *indices, bool add)
 
+/* Batch norms of up to CHANNELS_MAX channels, which are side by side in pixels `stride` apart. To
+ * `sums` add: x - mean, or its square; dy, and to `products` dy * (x - mean). */
+CPU_LOOP(void, add_distances, size_t pixels, size_t stride, size_t n, const float *x,
+         const double *mean, bool square, double *sums)
+CPU_LOOP(void, add_slopes, size_t pixels, size_t stride, size_t n, const float *dy, const float *x,
+         const float *mean, double *sums, double *products)
+/* y = (x - middle) * scale + shift; dx = scale * (dy - shift - (x - middle) * bend) */
+CPU_LOOP(void, scale_channels, size_t pixels, size_t stride, size_t n, float *y, const float *x,
+         const struct channel_line *line, bool add)
+CPU_LOOP(void, bend_channels, size_t pixels, size_t stride, size_t n, float *dx, const float *dy,
+         const float *x, const struct channel_line *line, bool add)
+
 /* Random bits, 64 elements per word, from Philox counter `block` on (four elements each). */
 CPU_LOOP(void, keep_bits, size_t word_count, uint64_t *words, uint64_t block,
          const struct dropout_mask *mask)
