@@ -1,11 +1,13 @@
 /*
- * Convolutions: by winograd.h where that fits, else by oneDNN. Activations are channels last inside
- * (on AVX-512 this is within a few percent of the library's own blocked formats, and saves their
- * reorders); activations in plain order are transposed in the workspace. Weights, which are small
- * compared to the work, are always reordered to the blocked format that the primitive prefers.
+ * Convolutions: by winograd.h or conv_columns.h where these fit, else by oneDNN. Activations are
+ * channels last inside (on AVX-512 this is within a few percent of the library's own blocked
+ * formats, and saves their reorders); activations in plain order are transposed in the workspace.
+ * Weights, which are small compared to the work, are always reordered to the blocked format that
+ * the primitive prefers.
  */
 #include <string.h>
 
+#include "kernels/cpu/conv_columns.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/winograd.h"
@@ -240,6 +242,7 @@ status_t cpu_prepare_conv(struct kernel *kernel)
         winograd_prepare(kernel);
         return NULL;
     }
+    if (conv_columns_fit(&kernel->desc)) return conv_columns_prepare(kernel);
     dnnl_primitive_desc_t primitive_desc = NULL;
     TRY(choose(kernel, &conv, &primitive_desc));
     TRY(program_new(kernel, primitive_desc));

@@ -4,6 +4,7 @@
  * time.
  */
 #include "kernel_fixture.h"
+#include "kernels/cpu/conv_columns.h"
 #include "tests/testing.h"
 
 enum { RUNS = RACES ? 2 : ON_CUDA ? 12 : 60, MAX_OPERANDS = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
@@ -324,6 +325,45 @@ TEST(mnist_shapes, .unless = ON_CUDA)
             desc.outputs[1] = bias;
             compare(&random, &desc);
         }
+}
+
+/* Weights' gradients of small images as a product of columns: edges, strides, dilation, one pixel,
+ * and batches of several slices. */
+TEST(small_images_and_many_channels, .unless = ON_CUDA)
+{
+    struct random random = {9};
+    static const struct {
+        int64_t batch, in, out, height, width, kernel, stride, padding, dilation;
+    } cases[] = {
+        {5, 64, 80, 3, 3, 3, 1, 1, 1},   {3, 80, 64, 5, 4, 3, 2, 1, 1},
+        {7, 64, 64, 6, 7, 3, 2, 0, 1},   {4, 96, 64, 5, 5, 3, 1, 1, 2},
+        {6, 64, 72, 5, 5, 1, 2, 0, 1},   {2, 70, 64, 1, 1, 1, 1, 0, 1},
+        {64, 256, 64, 3, 3, 3, 1, 1, 1}, {62, 200, 64, 4, 3, 3, 1, 1, 1},
+    };
+    size_t fits = 0;
+    for (size_t c = 0; c < COUNT_OF(cases); c++) {
+        struct op_desc desc = desc_of(OP_CONV2D_BACKWARD_WEIGHTS);
+        int64_t out[2];
+        desc.attrs.conv.groups = 1;
+        for (int i = 0; i < 2; i++) {
+            desc.attrs.conv.stride[i] = cases[c].stride;
+            desc.attrs.conv.padding[i] = cases[c].padding;
+            desc.attrs.conv.dilation[i] = cases[c].dilation;
+            out[i] = op_window_output(i == 0 ? cases[c].height : cases[c].width, cases[c].kernel,
+                                      cases[c].stride, cases[c].padding, cases[c].dilation);
+        }
+        desc.inputs[0] = image_of(cases[c].batch, cases[c].in, cases[c].height, cases[c].width,
+                                  LAYOUT_CHANNELS_LAST);
+        desc.inputs[1] =
+            image_of(cases[c].batch, cases[c].out, out[0], out[1], LAYOUT_CHANNELS_LAST);
+        desc.outputs[0] =
+            type_of(DTYPE_F32, 4, cases[c].out, cases[c].in, cases[c].kernel, cases[c].kernel);
+        desc.output_present[1] = false;
+        desc.accumulate[0] = c % 2 == 1;
+        fits += conv_columns_fit(&desc);
+        compare(&random, &desc);
+    }
+    ck_assert(fits == 0 || fits == COUNT_OF(cases)); /* 0: not on this processor */
 }
 
 /* Between images of both layouts, flat tensors and images of as many elements: one channel or one

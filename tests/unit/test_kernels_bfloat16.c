@@ -219,63 +219,98 @@ static double rounded_before(const struct operands *exact, const struct op_desc 
     return largest * 0x1p-8;
 }
 
+/* Compares the library with the reference, on operands of bf16 values. */
+static void compare_low(struct random *random, struct op_desc full)
+{
+    struct op_desc low = lowered(full);
+    enum op_kind kind = full.kind;
+    bool weights = full.outputs[0].dtype == low.outputs[0].dtype;
+    if (weights) low.accumulate[0] = full.accumulate[0] = random_bool(random);
+    float *values[OP_MAX_INPUTS] = {NULL};
+    uint8_t *indices = NULL;
+    for (int i = 0; i < full.input_count; i++) {
+        int64_t count = full.input_present[i] ? tensor_element_count(&full.inputs[i]) : 0;
+        values[i] = mem_alloc_array((size_t)count + 1, sizeof(float));
+        fill_random(random, values[i], count);
+        for (int64_t e = 0; e < count; e++) values[i][e] = widen(round_by_hand(values[i][e]));
+        if (full.inputs[i].dtype != DTYPE_U8) continue;
+        int64_t most = full.attrs.pool.kernel[0] * full.attrs.pool.kernel[1] - 1;
+        indices = mem_alloc((size_t)count);
+        for (int64_t e = 0; e < count; e++) indices[e] = (uint8_t)random_between(random, 0, most);
+    }
+    struct operands exact, reference, cpu, again;
+    operands_init(&exact, &full, values, indices);
+    operands_init(&reference, &low, values, indices);
+    operands_init(&cpu, &low, values, indices);
+    operands_init(&again, &low, values, indices);
+    run_once(KERNELS_REFERENCE, &full, exact.call);
+    run_once(KERNELS_REFERENCE, &low, reference.call);
+    run_once(KERNELS_CPU, &low, cpu.call);
+    run_once(KERNELS_CPU, &low, again.call);
+    for (int i = 0; i < low.output_count; i++) {
+        int64_t count = low.output_present[i] ? tensor_element_count(&low.outputs[i]) : 0;
+        for (int64_t e = 0; e < count; e++) {
+            float whole = output_at(&exact, &full, i, e);
+            float expected = output_at(&reference, &low, i, e);
+            float found = output_at(&cpu, &low, i, e);
+            bool rounds = low.outputs[i].dtype == DTYPE_BF16;
+            ck_assert_float_eq(expected, rounds ? widen(round_by_hand(whole)) : whole);
+            ck_assert_float_eq(found, output_at(&again, &low, i, e));
+            /* a step of bf16 is up to 2^-7 of a value; sums here have at most 1,000 terms of at
+             * most 1, each f32 rounding is up to 2^-24 of the sum */
+            double bound =
+                !sums(kind) ? 0 : 1e-4 + fabs((double)expected) * (rounds ? 0x1p-7 : 1e-5);
+            if (has_gelu(&low)) bound += rounded_before(&exact, &full, e);
+            ck_assert_msg(fabs((double)found - (double)expected) <= bound,
+                          "%s: element %lld is %g, not %g", op_info_get(kind)->name, (long long)e,
+                          (double)found, (double)expected);
+        }
+    }
+    operands_deinit(&exact);
+    operands_deinit(&reference);
+    operands_deinit(&cpu);
+    operands_deinit(&again);
+    for (int i = 0; i < OP_MAX_INPUTS; i++) free(values[i]);
+    free(indices);
+}
+
 TESTS_BELOW(.timeout = 120);
 
 LOOP_TEST(ops_on_bf16, OP_CONV2D, OP_ADD + 1)
 {
     enum op_kind kind = (enum op_kind)_i;
     struct random random = {.state = 1000 + (uint64_t)_i};
-    for (int run = 0; run < RUNS && is_tested(kind); run++) {
-        struct op_desc full = random_desc(&random, kind), low = lowered(full);
-        bool weights = full.outputs[0].dtype == low.outputs[0].dtype;
-        if (weights) low.accumulate[0] = full.accumulate[0] = random_bool(&random);
-        float *values[OP_MAX_INPUTS] = {NULL};
-        uint8_t *indices = NULL;
-        for (int i = 0; i < full.input_count; i++) {
-            int64_t count = full.input_present[i] ? tensor_element_count(&full.inputs[i]) : 0;
-            values[i] = mem_alloc_array((size_t)count + 1, sizeof(float));
-            fill_random(&random, values[i], count);
-            for (int64_t e = 0; e < count; e++) values[i][e] = widen(round_by_hand(values[i][e]));
-            if (full.inputs[i].dtype != DTYPE_U8) continue;
-            int64_t most = full.attrs.pool.kernel[0] * full.attrs.pool.kernel[1] - 1;
-            indices = mem_alloc((size_t)count);
-            for (int64_t e = 0; e < count; e++)
-                indices[e] = (uint8_t)random_between(&random, 0, most);
+    for (int run = 0; run < RUNS && is_tested(kind); run++)
+        compare_low(&random, random_desc(&random, kind));
+}
+
+/* Weights' gradients of small and of strided images, as a product of columns. */
+TEST(images_of_many_channels, .unless = ON_CUDA)
+{
+    static const struct {
+        int64_t batch, in, out, side, kernel, stride, padding;
+    } cases[] = {{9, 64, 80, 3, 3, 1, 1},
+                 {4, 72, 64, 13, 3, 2, 1},
+                 {5, 64, 64, 12, 1, 2, 0},
+                 {100, 256, 64, 3, 3, 1, 1}};
+    struct random random = {.state = 11};
+    for (size_t c = 0; c < COUNT_OF(cases); c++) {
+        struct op_desc desc = desc_of(OP_CONV2D_BACKWARD_WEIGHTS);
+        int64_t side =
+            op_window_output(cases[c].side, cases[c].kernel, cases[c].stride, cases[c].padding, 1);
+        for (int i = 0; i < 2; i++) {
+            desc.attrs.conv.stride[i] = cases[c].stride;
+            desc.attrs.conv.padding[i] = cases[c].padding;
+            desc.attrs.conv.dilation[i] = 1;
         }
-        struct operands exact, reference, cpu, again;
-        operands_init(&exact, &full, values, indices);
-        operands_init(&reference, &low, values, indices);
-        operands_init(&cpu, &low, values, indices);
-        operands_init(&again, &low, values, indices);
-        run_once(KERNELS_REFERENCE, &full, exact.call);
-        run_once(KERNELS_REFERENCE, &low, reference.call);
-        run_once(KERNELS_CPU, &low, cpu.call);
-        run_once(KERNELS_CPU, &low, again.call);
-        for (int i = 0; i < low.output_count; i++) {
-            int64_t count = low.output_present[i] ? tensor_element_count(&low.outputs[i]) : 0;
-            for (int64_t e = 0; e < count; e++) {
-                float whole = output_at(&exact, &full, i, e);
-                float expected = output_at(&reference, &low, i, e);
-                float found = output_at(&cpu, &low, i, e);
-                bool rounds = low.outputs[i].dtype == DTYPE_BF16;
-                ck_assert_float_eq(expected, rounds ? widen(round_by_hand(whole)) : whole);
-                ck_assert_float_eq(found, output_at(&again, &low, i, e));
-                /* a step of bf16 is up to 2^-7 of a value; sums here have at most 1,000 terms of at
-                 * most 1, each f32 rounding is up to 2^-24 of the sum */
-                double bound =
-                    !sums(kind) ? 0 : 1e-4 + fabs((double)expected) * (rounds ? 0x1p-7 : 1e-5);
-                if (has_gelu(&low)) bound += rounded_before(&exact, &full, e);
-                ck_assert_msg(fabs((double)found - (double)expected) <= bound,
-                              "%s: element %lld is %g, not %g", op_info_get(kind)->name,
-                              (long long)e, (double)found, (double)expected);
-            }
-        }
-        operands_deinit(&exact);
-        operands_deinit(&reference);
-        operands_deinit(&cpu);
-        operands_deinit(&again);
-        for (int i = 0; i < OP_MAX_INPUTS; i++) free(values[i]);
-        free(indices);
+        desc.attrs.conv.groups = 1;
+        desc.inputs[0] = image_of(cases[c].batch, cases[c].in, cases[c].side, cases[c].side,
+                                  LAYOUT_CHANNELS_LAST);
+        desc.inputs[1] = image_of(cases[c].batch, cases[c].out, side, side, LAYOUT_CHANNELS_LAST);
+        desc.outputs[0] =
+            type_of(DTYPE_F32, 4, cases[c].out, cases[c].in, cases[c].kernel, cases[c].kernel);
+        desc.output_present[1] = false;
+        compare_low(&random, desc);
     }
 }
 
