@@ -44,16 +44,19 @@ static void must(status_t status)
     ck_assert_msg(status == NULL, "%s", status_message(status));
 }
 
-/* `memory` 0: the profile's. */
-static void trial_init(struct trial *trial, const char *job_file, const char *override,
+/* `settings`: of the job, with spaces between them; may be NULL. `memory` 0: the profile's. */
+static void trial_init(struct trial *trial, const char *job_file, const char *settings,
                        const char *profile, int world, uint64_t memory)
 {
     const char *root = getenv("srcdir");
-    char *path = file_path_join(root != NULL ? root : ".", job_file);
-    char *workers = mem_printf("workers=%d", world);
-    const struct spec_override overrides[] = {{.text = workers}, {.text = override}};
-    must(spec_read_file(path, overrides, override != NULL ? 2 : 1, &trial->spec));
-    free(workers);
+    char *path = file_path_join(root != NULL ? root : ".", job_file), *rest = NULL;
+    char *words = mem_printf("workers=%d %s", world, settings != NULL ? settings : "");
+    struct spec_override overrides[4] = {{0}};
+    int count = 0;
+    for (char *word = strtok_r(words, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest))
+        overrides[count++].text = word;
+    must(spec_read_file(path, overrides, count, &trial->spec));
+    free(words);
     free(path);
     if (strchr(profile, ':') == NULL) must(profile_find(profile, &trial->profile));
     else must(profile_parse(profile, strlen(profile), "profile.yaml", &trial->profile));
@@ -84,15 +87,15 @@ TESTS_BELOW(.timeout = 900);
 TEST(search_finds_what_enumeration_finds)
 {
     static const struct {
-        const char *job, *override;
+        const char *job, *settings;
         size_t machines; /* how many of the list, as larger models take longer to enumerate */
     } jobs[] = {
-        {"examples/mnist/job.yaml", NULL, 3},
-        {"examples/mnist/job.yaml", "train.batch_size=12", 8},
+        {"examples/mnist/job.yaml", "train.batch_size=12", 3},
+        {"examples/mnist/job.yaml", "train.batch_size=6", 8},
         {"examples/mnist/job.yaml", "train.batch_size=4", 12},
-        {"examples/mnist/job.yaml", "train.accumulation_steps=2", 6},
-        {"examples/mnist/job.yaml", "precision.param_dtype=bf16", 5},
-        {"examples/shakespeare/job.yaml", NULL, 1},
+        {"examples/mnist/job.yaml", "train.batch_size=1 train.accumulation_steps=3", 12},
+        {"examples/mnist/job.yaml", "train.batch_size=5 precision.param_dtype=bf16", 6},
+        {"examples/shakespeare/job.yaml", "train.batch_size=1", 2},
     };
     static const struct {
         const char *profile;
@@ -110,7 +113,7 @@ TEST(search_finds_what_enumeration_finds)
             struct trial trial;
             struct search_result all, some;
             const char *profile = machines[m].profile != NULL ? machines[m].profile : SLOW_NETWORK;
-            trial_init(&trial, jobs[j].job, jobs[j].override, profile, machines[m].world, 0);
+            trial_init(&trial, jobs[j].job, jobs[j].settings, profile, machines[m].world, 0);
             must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &some));
             ck_assert_int_gt(some.count, 0);
             trial.advisor.memory_bytes = (uint64_t)(machines[m].memory * (double)some.best[0].peak);
