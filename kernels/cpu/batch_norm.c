@@ -13,7 +13,7 @@
 enum { LANES = 8, BLOCK = CHANNELS_MAX };
 
 /* Channels that a function works on: one, or up to BLOCK if they are contiguous. */
-struct block {
+struct channel_block {
     int64_t first, width;
 };
 
@@ -44,10 +44,11 @@ static int64_t place_of(const struct batch_job *job, int64_t n, int64_t c)
 }
 
 /* The block of channels that begins at `first`, and ends before `end`. */
-static struct block block_at(const struct batch_job *job, size_t first, size_t end)
+static struct channel_block block_at(const struct batch_job *job, size_t first, size_t end)
 {
     size_t most = job->shape.last ? BLOCK : 1;
-    return (struct block){(int64_t)first, (int64_t)(end - first < most ? end - first : most)};
+    return (struct channel_block){(int64_t)first,
+                                  (int64_t)(end - first < most ? end - first : most)};
 }
 
 static double total(const double parts[LANES])
@@ -83,7 +84,7 @@ static void put_channel(const struct batch_job *job, int output, int64_t c, doub
         put((float *)job->call->outputs[output] + c, job->desc->accumulate[output], (float)value);
 }
 
-static void apply(const struct batch_job *job, struct block block, const double *mean,
+static void apply(const struct batch_job *job, struct channel_block block, const double *mean,
                   const double *rstd)
 {
     struct channel_line line;
@@ -115,7 +116,7 @@ static void move_state(const struct batch_job *job, int64_t c, double mean, doub
 }
 
 /* The means of (x - mean)^power over this rank's rows. */
-static void find_powers(const struct batch_job *job, struct block block, const double *mean,
+static void find_powers(const struct batch_job *job, struct channel_block block, const double *mean,
                         bool square, double *means)
 {
     double sums[BLOCK] = {0}, size = job->count > 0 ? (double)job->count : 1;
@@ -132,7 +133,7 @@ static void find_powers(const struct batch_job *job, struct block block, const d
 }
 
 /* Channels' means, and the means of squared distances from them, of this rank's rows. */
-static void find_moments(const struct batch_job *job, struct block block, double *mean,
+static void find_moments(const struct batch_job *job, struct channel_block block, double *mean,
                          double *variance)
 {
     const double zeros[BLOCK] = {0};
@@ -144,7 +145,7 @@ static void forward_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
     double mean[BLOCK], variance[BLOCK], rstd[BLOCK];
-    struct block block;
+    struct channel_block block;
     for (size_t at = begin; at < end; at += (size_t)block.width) {
         block = block_at(job, at, end);
         if (job->all.ranks == 0) find_moments(job, block, mean, variance);
@@ -173,7 +174,7 @@ static void moments_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
     double mean[BLOCK], variance[BLOCK];
-    struct block block;
+    struct channel_block block;
     for (size_t at = begin; at < end; at += (size_t)block.width) {
         block = block_at(job, at, end);
         find_moments(job, block, mean, variance);
@@ -187,7 +188,7 @@ static void running_part(const void *argument, size_t begin, size_t end)
     const struct batch_job *job = argument;
     const float *means = job->call->inputs[3], *variances = job->call->inputs[4];
     double mean[BLOCK], rstd[BLOCK];
-    struct block block;
+    struct channel_block block;
     for (size_t at = begin; at < end; at += (size_t)block.width) {
         block = block_at(job, at, end);
         for (int64_t k = 0; k < block.width; k++) {
@@ -215,7 +216,7 @@ static void add_products(const float *dy, const float *x, int64_t count, float m
 }
 
 /* Of this rank's rows: the sums of dy, and of dy and the normalised x. */
-static void find_sums(const struct batch_job *job, struct block block, double *sums,
+static void find_sums(const struct batch_job *job, struct channel_block block, double *sums,
                       double *products)
 {
     const float *mean = job->mean + block.first;
@@ -240,7 +241,7 @@ static void sums_part(const void *argument, size_t begin, size_t end)
 {
     const struct batch_job *job = argument;
     double sums[BLOCK], products[BLOCK];
-    struct block block;
+    struct channel_block block;
     for (size_t at = begin; at < end; at += (size_t)block.width) {
         block = block_at(job, at, end);
         find_sums(job, block, sums, products);
@@ -250,7 +251,7 @@ static void sums_part(const void *argument, size_t begin, size_t end)
 }
 
 /* Where the row does not count. */
-static void put_zeros(const struct batch_job *job, struct block block, float *dx)
+static void put_zeros(const struct batch_job *job, struct channel_block block, float *dx)
 {
     bool last = job->shape.last, add = job->desc->accumulate[0];
     int64_t runs = last ? job->shape.area : 1, length = last ? block.width : job->shape.area;
@@ -258,8 +259,8 @@ static void put_zeros(const struct batch_job *job, struct block block, float *dx
         for (int64_t i = 0; i < length; i++) put(&dx[run * job->shape.channels + i], add, 0);
 }
 
-static void put_gradient(const struct batch_job *job, struct block block, const double *sums,
-                         const double *products)
+static void put_gradient(const struct batch_job *job, struct channel_block block,
+                         const double *sums, const double *products)
 {
     const float *rstd = job->rstd + block.first;
     struct channel_line line;
@@ -291,7 +292,7 @@ static void backward_part(const void *argument, size_t begin, size_t end)
     const struct batch_job *job = argument;
     bool own = job->desc->output_present[1] || job->desc->output_present[2];
     double sums[BLOCK] = {0}, products[BLOCK] = {0};
-    struct block block;
+    struct channel_block block;
     for (size_t at = begin; at < end; at += (size_t)block.width) {
         block = block_at(job, at, end);
         if (own || job->all.ranks == 0) find_sums(job, block, sums, products);

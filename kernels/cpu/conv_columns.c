@@ -58,7 +58,7 @@ static int64_t depth_of(const struct op_desc *desc)
     return taps_of(desc) * desc->inputs[0].dims[1];
 }
 
-/* Not where the processor multiplies whole tiles: nobody has measured it there. */
+/* Not where the processor multiplies whole tiles: that was not measured. */
 static bool is_fast(enum dtype dtype)
 {
     int isa = (int)dnnl_get_effective_cpu_isa(), amx = (int)dnnl_cpu_isa_avx512_core_amx;
