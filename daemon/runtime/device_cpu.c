@@ -3,9 +3,7 @@
  * libkernels, the fast library first and the reference for ops that it refuses. Its lanes are
  * threads (lane_cpu.c).
  */
-#include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -17,64 +15,6 @@
 /* Memory of at least that size is in huge pages where the system allows it: the first touch of each
  * small page is a fault, of which large arenas have millions. */
 enum { HUGE_BYTES = 128 << 20 };
-
-/*
- * Memory of the process that was given back, for the next one who wants as much: touching new pages
- * takes half of a small job's first step. Who wants another amount frees it, so it is never in
- * addition to a job's own.
- */
-enum { SPARES = 2, SPARE_LEAST = 1 << 20, SPARE_MOST = 64 << 20 };
-
-static struct {
-    pthread_mutex_t lock;
-    struct spare {
-        void *memory; /* NULL: none */
-        uint64_t bytes;
-    } of[SPARES];
-} spares = {.lock = PTHREAD_MUTEX_INITIALIZER};
-
-static bool may_be_spare(uint64_t bytes)
-{
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return bytes == 0; /* memory that was given back must not be there */
-#else
-    return bytes >= SPARE_LEAST && bytes <= SPARE_MOST;
-#endif
-}
-
-/* NULL: there is none of that size. */
-static void *take_spare(uint64_t bytes)
-{
-    void *found = NULL;
-    pthread_mutex_lock(&spares.lock);
-    for (int i = 0; i < SPARES; i++) {
-        struct spare *spare = &spares.of[i];
-        if (found != NULL || spare->memory == NULL || spare->bytes != bytes) continue;
-        found = spare->memory;
-        spare->memory = NULL;
-    }
-    for (int i = 0; i < SPARES && found == NULL; i++) {
-        if (spares.of[i].memory != NULL) munmap(spares.of[i].memory, spares.of[i].bytes);
-        spares.of[i].memory = NULL;
-    }
-    pthread_mutex_unlock(&spares.lock);
-    if (found != NULL) memset(found, 0, bytes);
-    return found;
-}
-
-/* False: there are enough of them. */
-static bool keep_spare(void *memory, uint64_t bytes)
-{
-    bool kept = false;
-    pthread_mutex_lock(&spares.lock);
-    for (int i = 0; i < SPARES && !kept; i++) {
-        if (spares.of[i].memory != NULL) continue;
-        spares.of[i] = (struct spare){memory, bytes};
-        kept = true;
-    }
-    pthread_mutex_unlock(&spares.lock);
-    return kept;
-}
 
 static void cpu_close(struct device *device)
 {
@@ -97,8 +37,6 @@ static uint64_t page_round(uint64_t bytes)
 static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
 {
     char wanted[32], present[32];
-    if (may_be_spare(page_round(bytes)) && (*memory = take_spare(page_round(bytes))) != NULL)
-        return NULL;
     uint64_t available = host_memory_available();
     void *mapped = MAP_FAILED;
     if (bytes <= available)
@@ -116,8 +54,7 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
 static void cpu_unmap(struct device *device, void *memory, uint64_t bytes)
 {
     (void)device;
-    uint64_t size = page_round(bytes);
-    if (!may_be_spare(size) || !keep_spare(memory, size)) munmap(memory, size);
+    munmap(memory, page_round(bytes));
 }
 
 static uint64_t cpu_touched(struct device *device, void *memory, uint64_t bytes)
