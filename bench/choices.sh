@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures whether the planner's choice is the fastest: ten small jobs on 1, 2 and 4 workers of the
+# Measures whether the planner's choice is the fastest: twelve small jobs on 1, 2 and 4 workers of the
 # CPU, some with a budget of memory. For each, it asks for the choice (fsdpd plan --auto on a
 # measured profile), and runs it and its alternatives: the planner's own next choices, and policies,
 # strategies, recomputation, and micro-batch x accumulation that fit. Rounds eliminate the slower

@@ -16,7 +16,9 @@
 #include "train/outside.h"
 
 /* Times that differ by less are a tie, which less memory decides. */
-static const double TIE = 0.005;
+static const double TIE = 0.001;
+/* Alternatives that differ by less, with the same memory, are not worth a line each. */
+static const double ALIKE = 0.005;
 /* Estimates miss what ranks wait for each other in every batch: of plans whose times differ by less
  * than this, those with the fewest batches win. */
 static const double BATCHES_TIE = 0.02;
@@ -324,7 +326,7 @@ static bool is_known(const struct search_result *result, const struct evaluation
         struct point point = best->point;
         point.at[DIMENSION_FETCH] = outcome->point.at[DIMENSION_FETCH];
         if (memcmp(&point, &outcome->point, sizeof point) == 0) return true;
-        if (fabs(best->seconds - outcome->seconds) <= TIE * best->seconds &&
+        if (fabs(best->seconds - outcome->seconds) <= ALIKE * best->seconds &&
             rounded_log(best->peak) == rounded_log(outcome->peak))
             return true;
     }
