@@ -21,6 +21,7 @@ struct batch_job {
     const struct op_desc *desc;
     const struct kernel_call *call;
     const struct cpu_loops *loops;
+    void (*part)(const struct batch_job *job, struct channel_block block);
     struct batch_shape shape;
     int64_t count; /* elements of a channel that count, of all ranks if `all` has them */
     struct batch_totals all;
@@ -41,14 +42,6 @@ static bool counts(const struct batch_job *job, int64_t n)
 static int64_t place_of(const struct batch_job *job, int64_t n, int64_t c)
 {
     return batch_place(&job->shape, n, c, 0);
-}
-
-/* The block of channels that begins at `first`, and ends before `end`. */
-static struct channel_block block_at(const struct batch_job *job, size_t first, size_t end)
-{
-    size_t most = job->shape.last ? BLOCK : 1;
-    return (struct channel_block){(int64_t)first,
-                                  (int64_t)(end - first < most ? end - first : most)};
 }
 
 static double total(const double parts[LANES])
@@ -141,62 +134,32 @@ static void find_moments(const struct batch_job *job, struct channel_block block
     find_powers(job, block, mean, true, variance);
 }
 
-static void forward_part(const void *argument, size_t begin, size_t end)
+static void forward(const struct batch_job *job, struct channel_block block)
 {
-    const struct batch_job *job = argument;
     double mean[BLOCK], variance[BLOCK], rstd[BLOCK];
-    struct channel_block block;
-    for (size_t at = begin; at < end; at += (size_t)block.width) {
-        block = block_at(job, at, end);
-        if (job->all.ranks == 0) find_moments(job, block, mean, variance);
-        for (int64_t k = 0; k < block.width; k++) {
-            int64_t c = block.first + k;
-            if (job->all.ranks > 0) batch_merge(&job->all, c, &mean[k], &variance[k]);
-            rstd[k] = 1 / sqrt(variance[k] + job->desc->attrs.batch_norm.eps);
-            put_channel(job, 1, c, mean[k]);
-            put_channel(job, 2, c, rstd[k]);
-            if (job->count > 0)
-                move_state(job, c, mean[k],
-                           batch_unbiased(variance[k] * (double)job->count, job->count));
-        }
-        apply(job, block, mean, rstd);
+    if (job->all.ranks == 0) find_moments(job, block, mean, variance);
+    for (int64_t k = 0; k < block.width; k++) {
+        int64_t c = block.first + k;
+        if (job->all.ranks > 0) batch_merge(&job->all, c, &mean[k], &variance[k]);
+        rstd[k] = 1 / sqrt(variance[k] + job->desc->attrs.batch_norm.eps);
+        put_channel(job, 1, c, mean[k]);
+        put_channel(job, 2, c, rstd[k]);
+        if (job->count > 0)
+            move_state(job, c, mean[k],
+                       batch_unbiased(variance[k] * (double)job->count, job->count));
     }
+    apply(job, block, mean, rstd);
 }
 
-/* What this rank tells of a channel: two numbers. */
-static void put_totals(const struct batch_job *job, int64_t c, double first, double second)
+static void running(const struct batch_job *job, struct channel_block block)
 {
-    put_channel(job, 0, 1 + c, first);
-    put_channel(job, 0, 1 + job->shape.channels + c, second);
-}
-
-static void moments_part(const void *argument, size_t begin, size_t end)
-{
-    const struct batch_job *job = argument;
-    double mean[BLOCK], variance[BLOCK];
-    struct channel_block block;
-    for (size_t at = begin; at < end; at += (size_t)block.width) {
-        block = block_at(job, at, end);
-        find_moments(job, block, mean, variance);
-        for (int64_t k = 0; k < block.width; k++)
-            put_totals(job, block.first + k, mean[k], variance[k]);
-    }
-}
-
-static void running_part(const void *argument, size_t begin, size_t end)
-{
-    const struct batch_job *job = argument;
     const float *means = job->call->inputs[3], *variances = job->call->inputs[4];
     double mean[BLOCK], rstd[BLOCK];
-    struct channel_block block;
-    for (size_t at = begin; at < end; at += (size_t)block.width) {
-        block = block_at(job, at, end);
-        for (int64_t k = 0; k < block.width; k++) {
-            mean[k] = means[block.first + k];
-            rstd[k] = 1 / sqrt(variances[block.first + k] + job->desc->attrs.batch_norm.eps);
-        }
-        apply(job, block, mean, rstd);
+    for (int64_t k = 0; k < block.width; k++) {
+        mean[k] = means[block.first + k];
+        rstd[k] = 1 / sqrt(variances[block.first + k] + job->desc->attrs.batch_norm.eps);
     }
+    apply(job, block, mean, rstd);
 }
 
 /* The sums of dy, and of its products with the normalised x. */
@@ -237,17 +200,27 @@ static void find_sums(const struct batch_job *job, struct channel_block block, d
     for (int64_t k = 0; k < block.width; k++) products[k] *= job->rstd[block.first + k];
 }
 
-static void sums_part(const void *argument, size_t begin, size_t end)
+/* What this rank tells of its channels: two numbers of each. */
+static void put_totals(const struct batch_job *job, struct channel_block block,
+                       void (*find)(const struct batch_job *, struct channel_block, double *,
+                                    double *))
 {
-    const struct batch_job *job = argument;
-    double sums[BLOCK], products[BLOCK];
-    struct channel_block block;
-    for (size_t at = begin; at < end; at += (size_t)block.width) {
-        block = block_at(job, at, end);
-        find_sums(job, block, sums, products);
-        for (int64_t k = 0; k < block.width; k++)
-            put_totals(job, block.first + k, sums[k], products[k]);
+    double first[BLOCK], second[BLOCK];
+    find(job, block, first, second);
+    for (int64_t k = 0; k < block.width; k++) {
+        put_channel(job, 0, 1 + block.first + k, first[k]);
+        put_channel(job, 0, 1 + job->shape.channels + block.first + k, second[k]);
     }
+}
+
+static void moments(const struct batch_job *job, struct channel_block block)
+{
+    put_totals(job, block, find_moments);
+}
+
+static void sums(const struct batch_job *job, struct channel_block block)
+{
+    put_totals(job, block, find_sums);
 }
 
 /* Where the row does not count. */
@@ -287,24 +260,30 @@ static void put_gradient(const struct batch_job *job, struct channel_block block
     }
 }
 
-static void backward_part(const void *argument, size_t begin, size_t end)
+static void backward(const struct batch_job *job, struct channel_block block)
 {
-    const struct batch_job *job = argument;
     bool own = job->desc->output_present[1] || job->desc->output_present[2];
     double sums[BLOCK] = {0}, products[BLOCK] = {0};
-    struct channel_block block;
-    for (size_t at = begin; at < end; at += (size_t)block.width) {
-        block = block_at(job, at, end);
-        if (own || job->all.ranks == 0) find_sums(job, block, sums, products);
-        for (int64_t k = 0; k < block.width; k++) {
-            int64_t c = block.first + k;
-            put_channel(job, 1, c, products[k]);
-            put_channel(job, 2, c, sums[k]);
-            if (job->all.ranks == 0) continue;
-            sums[k] = batch_total(&job->all, 1 + c);
-            products[k] = batch_total(&job->all, 1 + job->shape.channels + c);
-        }
-        if (job->desc->output_present[0]) put_gradient(job, block, sums, products);
+    if (own || job->all.ranks == 0) find_sums(job, block, sums, products);
+    for (int64_t k = 0; k < block.width; k++) {
+        int64_t c = block.first + k;
+        put_channel(job, 1, c, products[k]);
+        put_channel(job, 2, c, sums[k]);
+        if (job->all.ranks == 0) continue;
+        sums[k] = batch_total(&job->all, 1 + c);
+        products[k] = batch_total(&job->all, 1 + job->shape.channels + c);
+    }
+    if (job->desc->output_present[0]) put_gradient(job, block, sums, products);
+}
+
+/* What the op does, for a thread's channels, block by block. */
+static void run_part(const void *argument, size_t begin, size_t end)
+{
+    const struct batch_job *job = argument;
+    size_t most = job->shape.last ? BLOCK : 1;
+    for (size_t at = begin; at < end; at += most) {
+        size_t width = end - at < most ? end - at : most;
+        job->part(job, (struct channel_block){(int64_t)at, (int64_t)width});
     }
 }
 
@@ -320,20 +299,20 @@ static void count_batch(const struct batch_job *job)
 /* Where an op has its operands, -1: not at all; and what it does for some channels. */
 struct places {
     int x, dy, weight, bias, mean, target, totals;
-    void (*part)(const void *, size_t, size_t);
+    void (*part)(const struct batch_job *job, struct channel_block block);
 };
 
 static const struct places *places_of(enum op_kind kind)
 {
-    static const struct places forward = {0, -1, 1, 2, -1, 3, 4, forward_part},
-                               running = {0, -1, 1, 2, -1, -1, -1, running_part},
-                               backward = {1, 0, 2, -1, 3, 5, 6, backward_part},
-                               moments = {0, -1, -1, -1, -1, 1, -1, moments_part},
-                               sums = {1, 0, -1, -1, 2, 4, -1, sums_part};
-    if (kind == OP_BATCH_NORM_BACKWARD) return &backward;
-    if (kind == OP_BATCH_NORM_RUNNING) return &running;
-    if (kind == OP_BATCH_MOMENTS) return &moments;
-    return kind == OP_BATCH_NORM_SUMS ? &sums : &forward;
+    static const struct places of_forward = {0, -1, 1, 2, -1, 3, 4, forward},
+                               of_running = {0, -1, 1, 2, -1, -1, -1, running},
+                               of_backward = {1, 0, 2, -1, 3, 5, 6, backward},
+                               of_moments = {0, -1, -1, -1, -1, 1, -1, moments},
+                               of_sums = {1, 0, -1, -1, 2, 4, -1, sums};
+    if (kind == OP_BATCH_NORM_BACKWARD) return &of_backward;
+    if (kind == OP_BATCH_NORM_RUNNING) return &of_running;
+    if (kind == OP_BATCH_MOMENTS) return &of_moments;
+    return kind == OP_BATCH_NORM_SUMS ? &of_sums : &of_forward;
 }
 
 static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_call *call)
@@ -344,6 +323,7 @@ static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_
         .desc = desc,
         .call = call,
         .loops = cpu_loops_get(),
+        .part = at->part,
         .shape = batch_shape_of(&desc->inputs[at->x]),
         .x = call->inputs[at->x],
         .dy = optional(kernel, call, at->dy),
@@ -354,14 +334,14 @@ static status_t run_batch_norm(const struct kernel *kernel, const struct kernel_
         .target = optional(kernel, call, at->target),
     };
     job.count = batch_count(&job.shape, job.target);
-    if (at->totals < 0 && desc->output_present[0] && at->part != running_part)
+    if (at->totals < 0 && desc->output_present[0] && at->part != running)
         put((float *)call->outputs[0], desc->accumulate[0], (float)(job.count / job.shape.area));
     if (at->totals >= 0) job.all = batch_totals_of(desc, call, at->totals, job.shape.channels);
     if (job.all.ranks > 0) job.count = (int64_t)batch_total(&job.all, 0) * job.shape.area;
     int64_t elements = job.shape.n * job.shape.area;
     size_t grain = elements < CPU_GRAIN ? (size_t)(CPU_GRAIN / elements) : 1;
     if (job.shape.last && grain < 16) grain = 16; /* a cache line */
-    cpu_parallel(kernel->threads, (size_t)job.shape.channels, grain, at->part, &job);
+    cpu_parallel(kernel->threads, (size_t)job.shape.channels, grain, run_part, &job);
     if (desc->kind == OP_BATCH_NORM) count_batch(&job);
     return NULL;
 }
@@ -372,7 +352,7 @@ status_t cpu_prepare_batch_norm(struct kernel *kernel)
     const struct places *at = places_of(desc->kind);
     const struct tensor_type *x = &desc->inputs[at->x];
     bool alike = at->dy < 0 || desc->inputs[at->dy].layout == x->layout;
-    if (at->part != moments_part && at->part != sums_part && desc->output_present[0])
+    if (at->part != moments && at->part != sums && desc->output_present[0])
         alike = alike && desc->outputs[0].layout == x->layout;
     if (!alike) return reference_prepare(kernel);
     kernel->run = run_batch_norm;
