@@ -277,11 +277,27 @@ static int processors_of(const struct profile *profile)
     return profile->here ? (int)sysconf(_SC_NPROCESSORS_ONLN) : 0;
 }
 
-static int count_groups(const struct calibrate_options *options)
+/* The number of workers of the next group; 0: there is none. */
+static int next_world(int world, int workers)
 {
-    int count = 1;
-    for (int world = 2; world < options->workers; world *= 2) count++;
-    return count + (options->workers > 1);
+    if (world == workers) return 0;
+    return world * 2 < workers ? world * 2 : workers;
+}
+
+/* A group that trains needs most of the time. */
+enum { STEPS_SHARE = 3, LINKS_SHARE = 1 };
+
+static int time_share(const struct calibrate_group *group)
+{
+    return measures_steps(group) ? STEPS_SHARE : LINKS_SHARE;
+}
+
+static int sum_of_shares(struct calibrate_group group)
+{
+    int sum = 0, workers = group.options->workers;
+    for (group.world = 1; group.world > 0; group.world = next_world(group.world, workers))
+        sum += time_share(&group);
+    return sum;
 }
 
 status_t calibrate(const struct calibrate_options *options, struct profile *profile)
@@ -289,14 +305,14 @@ status_t calibrate(const struct calibrate_options *options, struct profile *prof
     TRY(describe(options, profile));
     struct calibrate_group group = {.options = options, .processors = processors_of(profile)};
     int64_t now = clock_monotonic_ns(), all = (int64_t)(options->seconds * 1e9);
-    int count = count_groups(options), done = 0;
+    int shares = sum_of_shares(group), passed = 0;
     status_t status = NULL;
-    for (int world = 1; status == NULL && done < count; done++) {
+    for (int world = 1; status == NULL && world > 0; world = next_world(world, options->workers)) {
         group.world = world;
-        group.deadline_ns = now + all / count * (done + 1);
+        passed += time_share(&group);
+        group.deadline_ns = now + all / shares * passed;
         group.decided = 0;
         status = run_group(&group);
-        world = world * 2 < options->workers ? world * 2 : options->workers;
     }
     if (status == NULL) {
         struct plan_tables *tables = mem_alloc(sizeof *tables);
