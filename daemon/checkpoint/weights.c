@@ -575,16 +575,37 @@ static float float_from_half(uint16_t half)
     return sign != 0 ? -small : small;
 }
 
+static uint16_t half_at(const unsigned char *bytes, size_t i)
+{
+    uint16_t half;
+    memcpy(&half, bytes + 2 * i, sizeof half);
+    return half;
+}
+
+/* A constant number of elements becomes vectors. */
+enum { BLOCK = 16 };
+
+static void convert_block(const unsigned char *bytes, float *values)
+{
+    uint16_t halves[BLOCK];
+    memcpy(halves, bytes, sizeof halves);
+    for (int i = 0; i < BLOCK; i++) values[i] = float_from_bits((uint32_t)halves[i] << 16);
+}
+
+static void convert_bf16(const unsigned char *bytes, size_t count, float *values)
+{
+    size_t i = 0;
+    for (; i + BLOCK <= count; i += BLOCK) convert_block(bytes + 2 * i, values + i);
+    for (; i < count; i++) values[i] = float_from_bits((uint32_t)half_at(bytes, i) << 16);
+}
+
 /* Little-endian, as all that this runs on is. */
 static void convert(const unsigned char *bytes, enum weights_dtype dtype, size_t count,
                     float *values)
 {
-    for (size_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, bytes + 2 * i, sizeof half);
-        values[i] =
-            dtype == WEIGHTS_F16 ? float_from_half(half) : float_from_bits((uint32_t)half << 16);
-    }
+    if (dtype == WEIGHTS_BF16) convert_bf16(bytes, count, values);
+    else
+        for (size_t i = 0; i < count; i++) values[i] = float_from_half(half_at(bytes, i));
 }
 
 uint64_t weights_hash(const struct weights *weights)
