@@ -111,6 +111,11 @@ void device_allow_timing(struct device *device)
     device->may_time = true;
 }
 
+void device_reuse_memory(struct device *device)
+{
+    device->reuses = true;
+}
+
 void device_share_memory(struct device *device, int sharers)
 {
     device->sharers = sharers;

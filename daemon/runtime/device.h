@@ -72,6 +72,10 @@ void device_allow_timing(struct device *device);
 void device_share_host(struct device *device, int ranks);
 int device_host_ranks(const struct device *device); /* at least 1 */
 
+/* From now on the process may keep what is released, for its next device that allocates as much
+ * (arena_pool.h). Only once nothing else can reach the memory, as after an abort. */
+void device_reuse_memory(struct device *device);
+
 /* For tests: limits the device's memory; allocations count against it. Set before use. */
 void device_limit_memory(struct device *device, uint64_t bytes);
 

@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "kernels/kernels.h"
+#include "runtime/arena_pool.h"
 #include "runtime/device_table.h"
 
 /* Memory of at least that size is in huge pages where the system allows it: the first touch of each
@@ -25,7 +26,7 @@ static void cpu_close(struct device *device)
 static uint64_t cpu_memory_bytes(const struct device *device)
 {
     (void)device;
-    return host_memory_available();
+    return host_memory_available() + arena_pool_bytes();
 }
 
 static uint64_t page_round(uint64_t bytes)
@@ -37,6 +38,8 @@ static uint64_t page_round(uint64_t bytes)
 static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
 {
     char wanted[32], present[32];
+    *memory = arena_pool_take(page_round(bytes));
+    if (*memory != NULL) return NULL;
     uint64_t available = host_memory_available();
     void *mapped = MAP_FAILED;
     if (bytes <= available)
@@ -53,8 +56,8 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
 
 static void cpu_unmap(struct device *device, void *memory, uint64_t bytes)
 {
-    (void)device;
-    munmap(memory, page_round(bytes));
+    uint64_t size = page_round(bytes);
+    if (!device->reuses || !arena_pool_give(memory, size)) munmap(memory, size);
 }
 
 static uint64_t cpu_touched(struct device *device, void *memory, uint64_t bytes)

@@ -125,11 +125,14 @@ static void on_progress(void *user, uint64_t step)
     op_times_step(&attempt->op_times, executor, step);
 }
 
-static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)
+/* Of a job that saves nothing the memory stays for the worker's next job. Otherwise it makes room
+ * for what is sent or written after the last step, which the plan does not count. */
+static status_t end_training(void *user, struct executor *executor, uint64_t step)
 {
     struct worker_attempt *attempt = user;
     if (attempt->assignment->spec->save_model)
         puller_add(attempt->puller, 0, snapshot_take(executor, step));
+    else if (!attempt->saves_last_step) device_reuse_memory(attempt->device);
     return NULL;
 }
 
@@ -179,6 +182,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     const struct plan *plan = train_session_plan(session);
     const int world = (int)assignment->world;
     attempt->memory_planned = plan->peak_bytes;
+    attempt->saves_last_step = settings->job.checkpoints.last_step;
     resident_reset_peak();
     log_event(LOG_INFO, "planned", "units=%d peak_bytes=%llu hash=%016llx", plan->units->unit_count,
               (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
@@ -217,7 +221,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
         .pack_reports = attempt->spare != NULL ? attempt_pack_kept : NULL,
     };
     if (status == NULL)
-        status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
+        status = train_session_run(session, comm, assignment->timeout_ms, &hooks, end_training);
     note_place(attempt, "ends", false);
     attempt->memory_peak = train_session_memory_peak(session);
     tracer_end(&attempt->tracer);

@@ -60,7 +60,8 @@ struct worker_attempt {
     bool joins; /* there, it waits for the other ranks */
 
     char *resumed_name, *resumed_note; /* training thread, as is what follows */
-    const struct device *device;
+    struct device *device;
+    bool saves_last_step; /* a checkpoint of it */
     int device_notes; /* that were logged */
     uint64_t resumed_step;
     Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are reported; or

@@ -13,6 +13,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "runtime/arena_pool.h"
 #include "runtime/device_table.h"
 
 static struct device *open_device(const char *name)
@@ -154,6 +155,56 @@ TEST(touched)
     ck_assert_uint_lt(touched, 16 << 20); /* the system may use large pages */
     ck_assert_uint_eq(device_touched_bytes(device, device), 0);
     device_close(device);
+}
+
+enum { ARENA = 8 << 20, LARGE_ARENA = 80 << 20 };
+
+/* A device's memory of that size, all of it written, and then released for the next one. */
+static void leave(uint64_t bytes, bool reuse)
+{
+    struct device *device = open_device("cpu");
+    char *memory;
+    ck_assert_ptr_null(device_allocate(device, bytes, (void **)&memory));
+    uint64_t zeros = 0;
+    while (zeros < bytes && memory[zeros] == 0) zeros++;
+    ck_assert_uint_eq(zeros, bytes);
+    memset(memory, 1, bytes);
+    if (reuse) device_reuse_memory(device);
+    device_release(device, memory);
+    device_close(device);
+}
+
+/* The bytes in touched pages of memory that nothing has been written to yet. */
+static uint64_t find(uint64_t bytes)
+{
+    struct device *device = open_device("cpu");
+    void *memory;
+    ck_assert_ptr_null(device_allocate(device, bytes, &memory));
+    uint64_t touched = device_touched_bytes(device, memory);
+    device_close(device);
+    return touched;
+}
+
+TEST(memory_is_used_again)
+{
+    leave(ARENA, true);
+    ck_assert_uint_eq(find(ARENA), ARENA);
+    ck_assert_uint_eq(find(ARENA), 0); /* a device that does not leave it */
+    leave(ARENA, true);
+    leave(ARENA, true); /* zeroed in between */
+    leave(ARENA, false);
+    ck_assert_uint_eq(find(ARENA), 0);
+    leave(LARGE_ARENA, true);
+    ck_assert_uint_eq(find(LARGE_ARENA), 0);
+}
+
+TEST(memory_that_is_kept_goes_when_another_amount_is_wanted)
+{
+    leave(ARENA, true);
+    ck_assert_uint_eq(arena_pool_bytes(), ARENA);
+    find(2 * ARENA);
+    ck_assert_uint_eq(arena_pool_bytes(), 0);
+    ck_assert_uint_eq(find(ARENA), 0);
 }
 
 struct trace {
