@@ -362,10 +362,12 @@ def kill_worker(world, rng):
     pids = world.workers()
     if not pids:
         return "no worker"
-    pid = rng.choice(pids)
+    pid, own = rng.choice(pids), world.worker
     with world.lock:
         world.kills.append(("worker", time.time()))
     os.kill(pid, signal.SIGKILL)
+    if pid == own.pid:
+        own.wait()  # the last look at it, after the users have ended, restarts it only if it has ended
     return f"pid {pid}"
 
 
