@@ -15,6 +15,9 @@ TRACESYSGOOD, WALL, EVENT_STOP = 1, 0x40000000, 128
 # The numbers of calls whose first argument is a descriptor.
 CALLS = {"x86_64": {"read": 0, "write": 1, "pread": 17, "pwrite": 18},
          "aarch64": {"read": 63, "write": 64, "pread": 67, "pwrite": 68}}.get(platform.machine())
+# futex(), and the call that continues one with a time limit after a stop.
+WAITS = {"x86_64": (202, 219), "aarch64": (98, 128)}.get(platform.machine())
+FUTEX_OPERATION, FUTEX_WAIT_BITSET = 0x7f, 9  # glibc's wait for a condition; for a mutex: FUTEX_WAIT, 0
 
 libc = ctypes.CDLL(None, use_errno=True)
 libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
@@ -50,10 +53,25 @@ def find(pid, name):
     raise AssertionError(f"process {pid} has no thread {name}")
 
 
+def call_of(pid, thread):
+    """The number of the system call in which the thread is stopped, and its arguments."""
+    with open(f"/proc/{pid}/task/{thread}/syscall") as file:
+        return file.read().split()
+
+
+def awaits_condition(pid, thread):
+    """Whether the thread, which is stopped, waits for a condition; it then holds no mutex that
+    others need meanwhile."""
+    fields = call_of(pid, thread)
+    futex, restart = WAITS
+    if fields[0] == str(restart):
+        return True
+    return fields[0] == str(futex) and int(fields[2], 16) & FUTEX_OPERATION == FUTEX_WAIT_BITSET
+
+
 def is_in(pid, thread, call, words):
     """Whether the thread, which is stopped, is in this call on a file whose path has these words."""
-    with open(f"/proc/{pid}/task/{thread}/syscall") as file:
-        fields = file.read().split()
+    fields = call_of(pid, thread)
     if len(fields) < 2 or int(fields[0]) != CALLS[call]:
         return False
     try:
