@@ -213,7 +213,7 @@ struct plan_instruction {
     int64_t from, count;   /* a collective's elements: of each rank's part; ALL_REDUCE: `count`
                             * elements of the buffer, starting at `from` */
     uint64_t communicated; /* bytes sent by this rank */
-    int *waits;            /* instructions on other lanes, ascending */
+    int waits[LANE_COUNT]; /* instructions on other lanes, at most one of each, ascending */
     int wait_count;
 };
 

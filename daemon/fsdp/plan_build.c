@@ -110,7 +110,6 @@ static status_t check_graph(const struct plan *plan, const struct graph *graph)
 
 void plan_program_deinit(struct plan_program *program)
 {
-    for (int i = 0; i < program->instruction_count; i++) free(program->instructions[i].waits);
     free(program->instructions);
     free(program->clocks);
     free(program->live_bytes);

@@ -35,7 +35,6 @@ int plan_append(struct plan_program *program, int *capacity,
     }
     struct plan_instruction *added = &program->instructions[number];
     *added = *instruction;
-    added->waits = NULL;
     added->wait_count = 0;
     int *clock = &program->clocks[number * LANE_COUNT];
     for (int lane = 0; lane < LANE_COUNT; lane++) clock[lane] = -1;
@@ -49,7 +48,6 @@ int plan_append(struct plan_program *program, int *capacity,
     for (int i = 0; i < after_count; i++) {
         int other = after[i];
         if (other < 0 || clock[program->instructions[other].lane] >= other) continue;
-        added->waits = mem_resize_array(added->waits, added->wait_count + 1, sizeof *added->waits);
         added->waits[added->wait_count++] = other;
         const int *known = &program->clocks[other * LANE_COUNT];
         for (int lane = 0; lane < LANE_COUNT; lane++)

@@ -9,6 +9,7 @@
  * wins. The "greedy by size" order is from Pisarchyk and Lee, "Efficient Memory Management for Deep
  * Neural Net Inference", 2020.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -256,54 +257,70 @@ static void simulate(const struct plan_program *program, bool slow, struct place
     }
 }
 
+/* The ticks in which the buffer's bytes are alive. */
+static void find_ticks(const struct live_range *range, const struct place_run *run, int *first,
+                       int *last)
+{
+    *first = INT_MAX, *last = -1;
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        if (range->first[lane] < 0) continue;
+        if (run->start[range->first[lane]] < *first) *first = run->start[range->first[lane]];
+        if (run->end[range->last[lane]] > *last) *last = run->end[range->last[lane]];
+    }
+}
+
+/* Adds up what is alive in a tick, by class. */
+static void count_classes(struct plan_program *program, const struct live_ranges *live,
+                          const struct place_run *run, int tick)
+{
+    uint64_t *bytes = program->class_bytes_at_peak;
+    memset(bytes, 0, sizeof program->class_bytes_at_peak);
+    for (int b = 0; b < program->buffer_count; b++) {
+        const struct plan_buffer *buffer = &program->buffers[b];
+        if (buffer->arena == ARENA_STATE) bytes[buffer->class] += plan_align(buffer->bytes);
+    }
+    for (int r = 0; r < live->count; r++) {
+        const struct plan_buffer *buffer = &program->buffers[live->ranges[r].buffer];
+        int first, last;
+        find_ticks(&live->ranges[r], run, &first, &last);
+        if (first <= tick && tick <= last) bytes[buffer->class] += plan_align(buffer->bytes);
+    }
+}
+
 /* Updates the program's peak with the largest sum during this execution. */
 static void account_run(struct plan_program *program, const struct live_ranges *live,
                         const struct place_run *run)
 {
-    int count = program->instruction_count;
-    int64_t(*change)[BUFFER_CLASS_COUNT] = mem_alloc_array((size_t)count + 1, sizeof *change);
+    int count = program->instruction_count, peak = -1;
+    int64_t *change = mem_alloc_array((size_t)count + 1, sizeof *change), sum = 0;
     for (int r = 0; r < live->count; r++) {
         const struct live_range *range = &live->ranges[r];
-        const struct plan_buffer *buffer = &program->buffers[range->buffer];
-        int first = count, last = -1;
-        for (int lane = 0; lane < LANE_COUNT; lane++) {
-            if (range->first[lane] < 0) continue;
-            if (run->start[range->first[lane]] < first) first = run->start[range->first[lane]];
-            if (run->end[range->last[lane]] > last) last = run->end[range->last[lane]];
-        }
-        change[first][buffer->class] += (int64_t)plan_align(buffer->bytes);
-        change[last + 1][buffer->class] -= (int64_t)plan_align(buffer->bytes);
+        int64_t bytes = (int64_t)plan_align(program->buffers[range->buffer].bytes);
+        int first, last;
+        find_ticks(range, run, &first, &last);
+        change[first] += bytes;
+        change[last + 1] -= bytes;
     }
-    int64_t alive[BUFFER_CLASS_COUNT] = {0}, sum = 0;
-    for (int b = 0; b < program->buffer_count; b++) {
-        if (program->buffers[b].arena != ARENA_STATE) continue;
-        alive[program->buffers[b].class] += (int64_t)plan_align(program->buffers[b].bytes);
-        sum += (int64_t)plan_align(program->buffers[b].bytes);
-    }
-    int *at = mem_alloc_array(count, sizeof *at);
+    for (int b = 0; b < program->buffer_count; b++)
+        if (program->buffers[b].arena == ARENA_STATE)
+            sum += (int64_t)plan_align(program->buffers[b].bytes);
     uint64_t *live_bytes = mem_alloc_array((size_t)count + 1, sizeof *live_bytes);
-    bool highest = false;
-    for (int i = 0; i < count; i++) at[run->end[i]] = i;
     for (int tick = 0; tick < count; tick++) {
-        for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
-            alive[class] += change[tick][class];
-            sum += change[tick][class];
-        }
-        live_bytes[at[tick]] = (uint64_t)sum;
+        sum += change[tick];
+        live_bytes[tick] = (uint64_t)sum;
         if ((uint64_t)sum <= program->live_peak) continue;
-        highest = true;
         program->live_peak = (uint64_t)sum;
-        program->peak_instruction = at[tick];
-        for (int class = 0; class < BUFFER_CLASS_COUNT; class ++)
-            program->class_bytes_at_peak[class] = (uint64_t)alive[class];
+        peak = tick;
     }
-    if (highest) {
-        free(program->live_bytes);
-        program->live_bytes = live_bytes;
-    } else {
-        free(live_bytes);
+    if (peak >= 0) {
+        program->live_bytes = mem_resize_array(program->live_bytes, count, sizeof *live_bytes);
+        for (int i = 0; i < count; i++) {
+            program->live_bytes[i] = live_bytes[run->end[i]];
+            if (run->end[i] == peak) program->peak_instruction = i;
+        }
+        count_classes(program, live, run, peak);
     }
-    free(at);
+    free(live_bytes);
     free(change);
 }
 

@@ -320,6 +320,9 @@ static status_t check_form(const struct validator *v)
             return validate_fail(v, i, "claims to send %llu bytes; expected %llu",
                                  (unsigned long long)in->communicated,
                                  (unsigned long long)expected_traffic(v, in));
+        if (in->wait_count < 0 || in->wait_count >= LANE_COUNT)
+            return validate_fail(v, i, "has %d waits; expected at most one for each other lane",
+                                 in->wait_count);
         for (int k = 0; k < in->wait_count; k++) {
             int other = in->waits[k];
             if (other < 0 || other >= i || (k > 0 && other <= in->waits[k - 1]) ||

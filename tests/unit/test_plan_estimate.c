@@ -44,7 +44,6 @@ TEST(small_reductions_use_a_tree)
 struct script {
     struct plan_instruction instructions[16];
     struct plan_timing timings[16];
-    int waits[16][4];
     struct plan_program program;
 };
 
@@ -52,7 +51,7 @@ static int step(struct script *script, enum lane lane, double seconds, int first
 {
     int i = script->program.instruction_count++;
     struct plan_instruction *it = &script->instructions[i];
-    *it = (struct plan_instruction){.lane = lane, .waits = script->waits[i]};
+    *it = (struct plan_instruction){.lane = lane};
     it->kind = lane == LANE_COMPUTE ? INSTRUCTION_COMPUTE : INSTRUCTION_ALL_GATHER;
     if (first >= 0) it->waits[it->wait_count++] = first;
     if (second >= 0) it->waits[it->wait_count++] = second;

@@ -243,7 +243,6 @@ static void refresh(struct plan *plan, struct plan_program *program)
 /* Removes instruction `at` and the waits for it; its waiters do not inherit its waits. */
 static void take_out(struct plan_program *program, int at)
 {
-    free(program->instructions[at].waits);
     program->instruction_count--;
     memmove(&program->instructions[at], &program->instructions[at + 1],
             (program->instruction_count - at) * sizeof *program->instructions);
@@ -267,8 +266,6 @@ static void put_twice(struct plan_program *program, int at)
     program->clocks = mem_resize_array(program->clocks, count, LANE_COUNT * sizeof(int));
     memmove(&program->instructions[at + 1], &program->instructions[at],
             (count - 1 - at) * sizeof *program->instructions);
-    struct plan_instruction *copy = &program->instructions[at + 1];
-    copy->waits = mem_dup(copy->waits, copy->wait_count * sizeof(int));
     for (int i = at + 2; i < count; i++)
         for (int k = 0; k < program->instructions[i].wait_count; k++)
             if (program->instructions[i].waits[k] > at) program->instructions[i].waits[k]++;
@@ -425,7 +422,6 @@ LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT)
                 it->workspace = -1;
                 break;
             case 9:
-                it->waits = mem_resize_array(it->waits, it->wait_count + 1, sizeof *it->waits);
                 it->waits[it->wait_count++] = i + 1;
                 break;
             case 10: it->group = (it->group + 1) % (GROUP_RESHARD + 1); break;
