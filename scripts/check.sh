@@ -78,10 +78,11 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
 }
 
 # shellcheck disable=SC2317 # called through step
-build_fuzzers() {
+build_fuzzers() ( # with clang, whatever compiler the other builds use
+  unset CC CXX
   configure_tree build-fuzz --enable-fuzzers &&
     make -C build-fuzz --quiet -j"$(nproc)" fuzz-build
-}
+)
 fuzz() { # counts every target; needs clang, which may be missing on another system
   local result before=$((passed + failed))
   if ! command -v clang >/dev/null; then
