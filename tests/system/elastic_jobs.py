@@ -132,16 +132,19 @@ class RedundancyTestCase(ElasticTestCase):
         """The weights of that step of a job whose world changes at these steps, by way of
         checkpoints."""
         def until(step):  # with a checkpoint at that step, and time to end it after that
-            last = steps if step is None else 100 * step
-            return f"train.max_steps={last}", f"checkpoint.every_steps={step or 0}"
+            return f"train.max_steps={100 * step}", f"checkpoint.every_steps={step}"
 
-        ends = [step for _, step in changes[1:]] + [None]
+        def wait_checkpoint(job, world, step):
+            ranks = self.wait_world(job, world, step + 1)
+            self.daemon.wait_for(lambda: step in self.checkpoints(job) and step in self.on_disk(job),
+                                 60, "the checkpoint")
+            return ranks
+
+        ends = [step for _, step in changes[1:]] + [steps]
         job = self.submit(*SETTINGS, *settings, *until(ends[0]), f"workers={changes[0][0]}",
                           "retry.machine_failures=0", "checkpoint.keep=1000")
         for (before, _), (world, step), end in zip(changes, changes[1:], ends[1:]):
-            ranks = self.wait_world(job, before, step + 1)
-            self.daemon.wait_for(lambda: step in self.checkpoints(job) and step in self.on_disk(job),
-                                 60, "the checkpoint")
+            ranks = wait_checkpoint(job, before, step)
             os.kill(ranks[0], signal.SIGKILL)
             self.daemon.wait_state(job, "FAILED")
             for later, path in self.on_disk(job).items():
@@ -152,9 +155,11 @@ class RedundancyTestCase(ElasticTestCase):
                         for word in ("--set", setting)]
             resumed = self.daemon.ctl("resume", job, *settings)
             self.assertEqual(resumed.returncode, 0, resumed.stderr)
-            self.daemon.wait_state(job, "RUNNING", "SUCCEEDED")
+            self.daemon.wait_state(job, "RUNNING")
             text = [entry["reason"]["message"] for entry in self.daemon.json("history", job)
                     if entry["reason"]["code"] == "RUNNING"][-1]
             self.assertIn(f"training on {world} workers, continuing from step {step}", text)
-        self.succeed(job)
-        return self.daemon.tensors(job)
+        wait_checkpoint(job, changes[-1][0], steps)
+        self.daemon.ctl("cancel", job)
+        self.daemon.wait_state(job, "CANCELLED")
+        return self.daemon.tensors(job, "--checkpoint", str(steps))

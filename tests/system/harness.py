@@ -259,10 +259,10 @@ class Daemon:
         return [(int(event["metrics"]["step"]), event["metrics"]["loss"])
                 for event in self.events(job) if "metrics" in event]
 
-    def tensors(self, job):
+    def tensors(self, job, *options):
         """The state_dict that a pull returns now: name -> (dtype, shape, bytes)."""
         path = os.path.join(self.root, job + ".safetensors")
-        pulled = self.ctl("pull", job, "-o", path)
+        pulled = self.ctl("pull", job, "-o", path, *options)
         if pulled.returncode != 0:
             raise AssertionError(f"pull {job}: {pulled.stderr}")
         return read_safetensors(path)[0]
