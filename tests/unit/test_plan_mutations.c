@@ -394,7 +394,7 @@ LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT)
     int count = plan->train.instruction_count;
     plan_free(plan);
     for (int i = 0; i < count; i++) {
-        for (int field = 0; field < 15; field++) {
+        for (int field = 0; field < 16; field++) {
             plan = fresh(&subject, programs);
             struct plan_program *train = programs[0];
             struct plan_instruction *it = &train->instructions[i];
@@ -421,9 +421,7 @@ LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT)
                 skip = it->workspace < 0;
                 it->workspace = -1;
                 break;
-            case 9:
-                it->waits[it->wait_count++] = i + 1;
-                break;
+            case 9: it->waits[it->wait_count++] = i + 1; break;
             case 10: it->group = (it->group + 1) % (GROUP_RESHARD + 1); break;
             case 11:
                 skip = it->lane != LANE_COMM;
@@ -434,14 +432,15 @@ LOOP_TEST(damaged_instructions, 0, SUBJECT_COUNT)
                 it->count -= 4;
                 break;
             case 13: it->from += 4; break;
+            case 14: it->wait_count = LANE_COUNT; break;
             default: it->kind = (it->kind + 1) % (INSTRUCTION_DOWNLOAD_STATS + 1); break;
             }
             if (skip) {
                 plan_free(plan);
                 continue;
             }
-            /* A wait for a later instruction has no clock, nor does a lane that is out of range. */
-            if (field != 9) refresh(plan, train);
+            /* Waits for later instructions, and more of them than there are, have no clock. */
+            if (field != 9 && field != 14) refresh(plan, train);
             expect_refused(&subject, plan, "damaged instruction", i, field);
         }
     }
