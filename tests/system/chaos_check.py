@@ -115,7 +115,10 @@ def check_reason(world, job, record, shown, wrong):
     if state == "FAILED":
         # The job is retried as often as its budget of machine failures allows.
         budget = record["settings"].get("retry.machine_failures", 0)
-        if reason["code"] not in MACHINE_FAILURES or not world.kills or shown["attempt"] <= budget:
+        # A cancelling that the store could not keep is lost if fsdpd ends; its ranks have ended.
+        lost = reason["code"] == "ABORTED" and any(code == harness.FAILED for code, _ in cancels)
+        if not lost and reason["code"] not in MACHINE_FAILURES or not world.kills or \
+                shown["attempt"] <= budget:
             wrong.append(f"{job}: FAILED in attempt {shown['attempt']} of {budget + 1}: {reason}")
     for code, at in cancels:
         if code == 0 and state != "CANCELLED" and harness.seconds(shown["finish_time"]) > at + LATE_S:

@@ -107,6 +107,28 @@ class Saving(unittest.TestCase):
         disk.free()
         self.assertEqual(daemon.submit(*SHORT, wait=True).returncode, 0)
 
+    def test_cancel_that_is_not_kept(self):
+        """The store cannot keep that the job was cancelled, and fsdpd is killed: the next one finds
+        out from the workers why the job has ended."""
+        root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(harness.shutil.rmtree, root, True)
+        faults = harness.Faults(root)
+        with harness.Daemon(root=root, environment=faults.environment) as daemon:
+            job = daemon.submit(*SHORT, "train.max_steps=60", "retry.machine_failures=0")
+            daemon.wait_step(job, 1)
+            faults.set("write */state/* ENOSPC", "mkdir */state/* ENOSPC")
+            self.wait_saving(daemon, job)
+            cancelled = daemon.ctl("cancel", job)
+            self.assertEqual(cancelled.returncode, harness.FAILED, cancelled.stderr)
+            self.assertIn("the store could not be written", cancelled.stderr)
+            daemon.wait_state(job, "CANCELLED")
+            daemon.kill(signal.SIGKILL)
+            faults.clear()
+            daemon.start()
+            reason = daemon.wait_state(job, "FAILED")["reason"]
+            self.assertEqual(reason["code"], "ABORTED")
+            self.assertIn("cancelled by ", reason["message"])
+
     def test_coordinator_killed(self):
         """The next coordinator gets the weights from the workers."""
         daemon, disk = self.start()

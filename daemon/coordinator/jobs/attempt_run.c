@@ -252,7 +252,10 @@ static void escalate(struct job *job, int64_t now)
     attempt->escalate_at = 0;
     attempt->escalated = true;
     if (attempt->stop.vacating) attempt_vacate_at_once(job);
-    attempt_stop_at_once(job, "the order to end at a step boundary had no effect");
+    /* Ranks that are SAVING have no more step boundaries. */
+    bool saves = attempt->saving != 0 && attempt->stop.message != NULL;
+    attempt_stop_at_once(job, saves ? attempt->stop.message
+                                    : "the order to end at a step boundary had no effect");
     for (int r = 0; r < attempt->world; r++)
         if (attempt->ranks[r].state == RANK_AWAY) attempt->ranks[r].leave_by = now;
 }
