@@ -117,8 +117,8 @@ def check_reason(world, job, record, shown, wrong):
         budget = record["settings"].get("retry.machine_failures", 0)
         # A cancelling that the store could not keep is lost if fsdpd ends; its ranks have ended.
         lost = reason["code"] == "ABORTED" and any(code == harness.FAILED for code, _ in cancels)
-        if not lost and reason["code"] not in MACHINE_FAILURES or not world.kills or \
-                shown["attempt"] <= budget:
+        explained = lost or reason["code"] in MACHINE_FAILURES
+        if not explained or not world.kills or shown["attempt"] <= budget:
             wrong.append(f"{job}: FAILED in attempt {shown['attempt']} of {budget + 1}: {reason}")
     for code, at in cancels:
         if code == 0 and state != "CANCELLED" and harness.seconds(shown["finish_time"]) > at + LATE_S:

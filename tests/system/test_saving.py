@@ -114,7 +114,7 @@ class Saving(unittest.TestCase):
         self.addCleanup(harness.shutil.rmtree, root, True)
         faults = harness.Faults(root)
         with harness.Daemon(root=root, environment=faults.environment) as daemon:
-            job = daemon.submit(*SHORT, "train.max_steps=60", "retry.machine_failures=0")
+            job = daemon.submit(*SHORT, "train.max_steps=150", "retry.machine_failures=0")
             daemon.wait_step(job, 1)
             faults.set("write */state/* ENOSPC", "mkdir */state/* ENOSPC")
             self.wait_saving(daemon, job)
