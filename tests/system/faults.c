@@ -12,9 +12,10 @@
  * matched by fnmatch against the file's path, the peer's address (127.0.0.1:80, [::1]:80,
  * unix:/path, unix:@abstract), or, for accept and socket, against "inet", "unix" or "other". The
  * first rule that matches counts the call. The call then fails with ERROR, or, if ERROR is a
- * number, takes that many milliseconds longer: not the first `skip` calls, and at most `times`
- * calls after them. All processes share the counts, 64-bit numbers in the file FSDPD_FAULTS.hits,
- * one per rule. Calls that libc makes inside stdio are not seen.
+ * number, takes that many milliseconds longer, or, if it is HOLD, waits until the rules change: not
+ * the first `skip` calls, and at most `times` calls after them. All processes share the counts,
+ * 64-bit numbers in the file FSDPD_FAULTS.hits, one per rule. Calls that libc makes inside stdio are
+ * not seen.
  */
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -41,12 +42,13 @@
 
 #include "base/array.h"
 
-enum { RULES_MAX = 32, LINE_MAX_BYTES = 512 };
+enum { RULES_MAX = 32, LINE_MAX_BYTES = 512, HOLD_POLL_MS = 5 };
 
 struct rule {
     char call[16], pattern[LINE_MAX_BYTES];
     int error;
     long delay_ms;
+    bool holds;
     uint64_t skip, times;
 };
 
@@ -89,12 +91,13 @@ static bool rule_parse(const char *line, struct rule *rule)
             rule->error = errors[i].number;
         }
     }
+    rule->holds = strcmp(error, "HOLD") == 0;
     rule->delay_ms = rule->error ? 0 : atol(error);
     for (int i = 0; i < 2; i++) {
         sscanf(option[i], "skip=%lu", &rule->skip);
         sscanf(option[i], "times=%lu", &rule->times);
     }
-    return rule->error != 0 || rule->delay_ms > 0;
+    return rule->error != 0 || rule->delay_ms > 0 || rule->holds;
 }
 
 static void map_hits(const char *path)
@@ -115,6 +118,12 @@ static void map_hits(const char *path)
     syscall(SYS_close, fd);
 }
 
+static bool is_same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_ino == b->st_ino && a->st_mtim.tv_sec == b->st_mtim.tv_sec &&
+           a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+}
+
 /* Reads the rules if the file has changed. */
 static void rules_refresh(const char *path)
 {
@@ -124,8 +133,7 @@ static void rules_refresh(const char *path)
         memset(&rules_seen, 0, sizeof(rules_seen));
         return;
     }
-    if (now.st_ino == rules_seen.st_ino && now.st_mtim.tv_sec == rules_seen.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == rules_seen.st_mtim.tv_nsec) {
+    if (is_same_file(&now, &rules_seen)) {
         return;
     }
     rules_seen = now;
@@ -147,7 +155,22 @@ static void rules_refresh(const char *path)
     map_hits(path);
 }
 
-/* The error with which this call must fail, or 0. Sleeps for a rule that delays. */
+static void sleep_ms(long ms)
+{
+    struct timespec left = {ms / 1000, ms % 1000 * 1000000};
+    while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
+}
+
+/* Returns when the file is no longer that one. */
+static void wait_change(const char *path, const struct stat *seen)
+{
+    struct stat now;
+    while (stat(path, &now) == 0 && is_same_file(&now, seen)) {
+        sleep_ms(HOLD_POLL_MS);
+    }
+}
+
+/* The error with which this call must fail, or 0. Sleeps for a rule that delays or holds. */
 static int fault(const char *call, const char *object)
 {
     const char *path = getenv("FSDPD_FAULTS");
@@ -156,9 +179,11 @@ static int fault(const char *call, const char *object)
     }
     int before = errno, error = 0;
     long delay_ms = 0;
+    bool held = false;
     inside = true;
     pthread_mutex_lock(&lock);
     rules_refresh(path);
+    const struct stat seen = rules_seen;
     for (int i = 0; i < rule_count; i++) {
         struct rule *rule = &rules[i];
         if (strcmp(rule->call, call) == 0 && fnmatch(rule->pattern, object, 0) == 0) {
@@ -166,14 +191,17 @@ static int fault(const char *call, const char *object)
             if (count >= rule->skip && count - rule->skip < rule->times) {
                 error = rule->error;
                 delay_ms = rule->delay_ms;
+                held = rule->holds;
             }
             break;
         }
     }
     pthread_mutex_unlock(&lock);
     if (delay_ms) {
-        struct timespec left = {delay_ms / 1000, delay_ms % 1000 * 1000000};
-        while (nanosleep(&left, &left) != 0 && errno == EINTR) {}
+        sleep_ms(delay_ms);
+    }
+    if (held) {
+        wait_change(path, &seen);
     }
     inside = false;
     errno = before;

@@ -131,8 +131,11 @@ class Faults:
     describes the form of the rules. Rules apply, and change, while the processes run."""
 
     def __init__(self, directory):
+        library = os.path.abspath(os.path.join(BUILD, "tests/system/faults.so"))
+        if not os.path.exists(library):
+            raise AssertionError(f"{library} was not built: make tests/system/faults.so")
         self.path = os.path.join(directory, "faults")
-        self.environment = {"LD_PRELOAD": os.path.abspath(os.path.join(BUILD, "tests/system/faults.so")),
+        self.environment = {"LD_PRELOAD": library,
                             "FSDPD_FAULTS": self.path,
                             # AddressSanitizer's library is then not the first one, which is fine.
                             "ASAN_OPTIONS": ":".join(filter(None, (os.environ.get("ASAN_OPTIONS"),
@@ -150,6 +153,11 @@ class Faults:
 
     def clear(self):
         self.set()
+
+    def hold_second_checkpoint(self):
+        """Jobs that take checkpoints every N steps train up to step 2 N, and are held there until
+        `clear`: the first checkpoint is not completed, and the second waits for it."""
+        self.set("rename */checkpoints/step-* HOLD")
 
     def hits(self):
         """The number of calls that each rule has matched, including those that it let through."""
@@ -290,6 +298,14 @@ class Daemon:
     def wait_step(self, job, step, seconds=60):
         return self.wait_for(lambda: int(self.show(job)["step"]) >= step, seconds,
                              f"{job} to reach step {step}")
+
+    def wait_delivered(self, job):
+        """Returns when the job's workers have the orders that it was given before: their answers to a
+        diagnosis follow them."""
+        def answered():
+            ranks = self.json("diagnose", job, "--no-stacks")["ranks"]
+            return ranks and all(rank["answered"] for rank in ranks)
+        self.wait_for(answered, PATIENCE, f"the workers of {job} to answer")
 
     def wait_log(self, words, seconds=20):
         """The first log line that contains these words."""

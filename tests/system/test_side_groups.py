@@ -20,11 +20,6 @@ class SharedMemory(unittest.TestCase):
     settings = SETTINGS
     refused = "connect unix:@fsdpd-* ECONNREFUSED times=1"
 
-    @classmethod
-    def setUpClass(cls):
-        if not os.path.exists(os.path.join(harness.BUILD, "tests/system/faults.so")):
-            raise unittest.SkipTest("tests/system/faults.so was not built")
-
     def setUp(self):
         self.faults = harness.Faults(self.make_directory())
         self.daemon = harness.Daemon(environment={**self.faults.environment, **LIMITS})
