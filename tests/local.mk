@@ -16,6 +16,10 @@ dist_check_SCRIPTS += $(RULE_TESTS)
 EXTRA_DIST += %D%/english.txt
 TESTS += $(RULE_TESTS)
 
+# Comparisons with packages that are too heavy for every machine (make check-live).
+LIVE_TESTS = %D%/parity/test_prepare_live.py
+EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/requirements.txt
+
 PARITY_TESTS = %D%/parity/test_batch_norm.py %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_backup.py \

@@ -1,6 +1,7 @@
 """A real fsdpd in a temporary directory, for the system tests, with the programs in $builddir."""
 
 import datetime
+import importlib
 import json
 import os
 import random
@@ -33,6 +34,25 @@ OTHER_UID, OTHER_USER = 65534, "nobody"  # a user without rights on any Linux ho
 # The exit codes of fsdpctl, as in docs/fsdpctl.md.
 DONE, FAILED, USAGE, UNREACHABLE, NOT_PERMITTED, NOT_FOUND, CONFLICT, DEADLINE = range(8)
 JOB_FAILED, JOB_CANCELLED, DOES_NOT_FIT = 8, 9, 10
+
+
+def need(*modules, live=False):
+    """Continues the calling program in a Python that has these modules ("grpc>=1.60" also wants a version): this one,
+    that which $FSDPD_PYTHON names, or that which scripts/check.sh made in the build directory. A missing module fails a
+    live comparison, and any program if $FSDPD_PYTHON is set; otherwise the program is skipped."""
+    named = os.environ.get("FSDPD_PYTHON")
+    try:
+        for name, _, least in (module.partition(">=") for module in modules):
+            version = getattr(importlib.import_module(name), "__version__", "")
+            if least and tuple(map(int, version.split(".")[:2])) < tuple(map(int, least.split("."))):
+                raise ImportError(f"{name} {version} is older than {least}")
+    except ImportError as missing:
+        other = named or os.path.join(BUILD, "python/bin/python3")
+        if os.access(other, os.X_OK) and "FSDPD_PYTHON_TRIED" not in os.environ:
+            os.execve(other, [other, *sys.argv], dict(os.environ, FSDPD_PYTHON_TRIED="1"))
+        fails = live or named
+        print(f"{'FAIL' if fails else 'SKIP'}: {sys.executable}: {missing} (tests/requirements.txt, $FSDPD_PYTHON)")
+        sys.exit(1 if fails else 77)
 
 
 def find_mnist():

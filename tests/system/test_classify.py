@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Texts with labels, prepared by fsdpd-prepare, train tiny BERTs with heads over two workers. The metrics that fsdpd
-reports are those that the pulled model's predictions give, computed here as scikit-learn does. $FSDPD_PYTHON may name a
-Python that has the packages."""
+reports are those that the pulled model's predictions give, computed here as scikit-learn does. The predictions are those of
+a BERT in NumPy, which gives transformers' logits of tests/parity/prepare.json (tests/parity/test_prepare_live.py)."""
 
 import csv
 import json
+import math
 import os
 import random
 import shutil
@@ -21,17 +22,9 @@ CLIENT = os.path.join(harness.SOURCE, "clients/python")
 EXAMPLE = os.path.join(harness.SOURCE, "examples/classify")
 ENVIRONMENT = dict(os.environ, PYTHONPATH=CLIENT, PYTHONDONTWRITEBYTECODE="1")
 
-try:
-    import numpy
-    import tokenizers
-    import torch
-    import transformers
-except ImportError as missing:
-    other = os.environ.get("FSDPD_PYTHON")
-    if other and os.path.realpath(other) != os.path.realpath(sys.executable) and "FSDPD_PREPARE" not in os.environ:
-        os.execve(other, [other, *sys.argv], dict(os.environ, FSDPD_PREPARE="1"))
-    print("SKIP: Python's packages for fsdpd-prepare and transformers are not installed:", missing)
-    sys.exit(77)
+harness.need("numpy", "tokenizers")
+import numpy
+from test_prepare import NUMBERS, draw_tensors
 
 sys.path.insert(0, EXAMPLE)
 import draw
@@ -45,6 +38,41 @@ train: {{max_steps: {STEPS}, batch_size: 12, evaluate_interval: 40, seed: 2}}
 optimizer: {{type: adamw, lr: 2.0e-3}}
 workers: 2
 """
+
+
+def load(directory):
+    """A model that fsdpd wrote: its configuration, and its tensors in double."""
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    tensors = harness.read_safetensors(os.path.join(directory, "model.safetensors"))[0]
+    return config, {name: numpy.frombuffer(raw, "<f4").astype("f8").reshape(shape) for name, (_, shape, raw) in tensors.items()}
+
+
+def bert(config, tensors, ids):
+    """The logits of one text: of its first token, or of all tokens with a token head."""
+    def linear(name, x):
+        return x @ tensors[name + ".weight"].T + tensors[name + ".bias"]
+
+    def norm(name, x):
+        x = x - x.mean(-1, keepdims=True)
+        return x / numpy.sqrt((x * x).mean(-1, keepdims=True) + 1e-12) * tensors[name + ".weight"] + tensors[name + ".bias"]
+
+    def heads(x):
+        return x.reshape(len(ids), config["num_attention_heads"], -1).transpose(1, 0, 2)
+
+    at = "bert.embeddings."
+    x = tensors[at + "word_embeddings.weight"][ids] + tensors[at + "position_embeddings.weight"][:len(ids)]
+    x = norm(at + "LayerNorm", x + tensors[at + "token_type_embeddings.weight"][0])
+    for layer in range(config["num_hidden_layers"]):
+        at = f"bert.encoder.layer.{layer}."
+        query, key, value = (heads(linear(f"{at}attention.self.{name}", x)) for name in ("query", "key", "value"))
+        scores = numpy.exp(query @ key.transpose(0, 2, 1) / math.sqrt(key.shape[-1]))
+        seen = (scores / scores.sum(-1, keepdims=True) @ value).transpose(1, 0, 2).reshape(x.shape)
+        x = norm(at + "attention.output.LayerNorm", x + linear(at + "attention.output.dense", seen))
+        inner = linear(at + "intermediate.dense", x)
+        inner *= (1 + numpy.vectorize(math.erf)(inner / math.sqrt(2))) / 2  # gelu
+        x = norm(at + "output.LayerNorm", x + linear(at + "output.dense", inner))
+    return linear("classifier", numpy.tanh(linear("bert.pooler.dense", x[0])) if "bert.pooler.dense.bias" in tensors else x)
 
 
 def f1_of(right, selected, wanted):
@@ -106,16 +134,21 @@ class Labels(unittest.TestCase):
         job = daemon.json("list")[-1]["id"]
         result = daemon.ctl("pull", job, "--format", "hf", "-o", self.path("out"))
         self.assertEqual(result.returncode, 0, result.stderr)
-        with open(self.path("out/config.json"), encoding="utf-8") as file:
-            architecture = getattr(transformers, json.load(file)["architectures"][0])
-        model, info = architecture.from_pretrained(self.path("out"), output_loading_info=True)
-        for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-            self.assertFalse(info[what], what)
         borders, tokens = self.array("documents").astype(int), self.array("tokens").astype("i8")
         documents = [tokens[begin:end] for begin, end in zip(borders, borders[1:])]
-        with torch.no_grad():
-            logits = [model.eval()(input_ids=torch.from_numpy(ids)[None]).logits[0].numpy() for ids in documents]
-        return job, logits
+        return job, self.predict(self.path("out"), documents)
+
+    def predict(self, directory, documents):
+        """The logits of transformers' model."""
+        config, tensors = load(directory)
+        self.assertEqual(set(tensors), set(NUMBERS["bert"][config["architectures"][0]]["shapes"]))
+        return [bert(config, tensors, ids) for ids in documents]
+
+    def test_predictions_are_those_of_transformers(self):
+        for architecture, expected in NUMBERS["bert"].items():
+            tensors = draw_tensors(expected["shapes"])
+            found = bert(expected["config"], tensors, expected["ids"])
+            numpy.testing.assert_allclose(found, expected["logits"], rtol=0, atol=2e-6, err_msg=architecture)
 
     def scores(self, daemon, job, **expected):
         metrics = daemon.show(job)["metrics"]
