@@ -6,7 +6,7 @@
 #                 AddressSanitizer and UndefinedBehaviorSanitizer, and fuzzes every parser for
 #                 FSDPD_FUZZ_SECONDS (20). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
 #                 under sanitizers. Continuous integration runs this form.
-#   --no-install  installs nothing, and lists missing packages.
+#   --no-install  installs nothing, and lists missing packages, also those of Python (tests/requirements.txt).
 #
 # The last line is "N passed, N failed, N skipped".
 set -uo pipefail
@@ -126,9 +126,13 @@ release_tarball() {
 
 export PYTHONDONTWRITEBYTECODE=1
 # shellcheck disable=SC2086
-need_packages "$install" $CHECK_PACKAGES || exit 1
+(need_packages "$install" $CHECK_PACKAGES)
+lacking=$?
+[ "$lacking" = 0 ] || [ "$install" = no ] || exit 1
 # shellcheck disable=SC2086
 want_packages "$install" $WANTED_PACKAGES
+need_python "$install" build
+[ "$lacking" = 0 ] || exit 1
 # Tests expect data beside the sources; the tarball's sources are elsewhere.
 for data in FSDPD_MNIST=mnist FSDPD_SHAKESPEARE=text/tinyshakespeare.txt; do
   name=${data%%=*} path=$PWD/../shared/data/${data#*=}

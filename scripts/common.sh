@@ -8,7 +8,7 @@ BUILD_PACKAGES="autoconf automake make pkg-config gcc g++ protobuf-compiler prot
 QUICKSTART_PACKAGES="$BUILD_PACKAGES ca-certificates curl"
 # shellcheck disable=SC2034
 CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python3-grpcio
-  python3-grpc-tools python3-protobuf xz-utils clang libclang-rt-14-dev"
+  python3-grpc-tools python3-protobuf python3-venv xz-utils clang libclang-rt-14-dev"
 
 # Without an optimized BLAS, PyTorch runs on Debian's reference BLAS, at half its possible speed.
 # shellcheck disable=SC2034
@@ -59,6 +59,28 @@ need_packages() {
 # want_packages INSTALL PACKAGE...: the same for optional packages: never fails.
 want_packages() {
   (need_packages "$@") || say "going on without: $(shift && missing_packages "$@" | xargs)"
+}
+
+# need_python INSTALL DIR: exports FSDPD_PYTHON, a Python with the packages of tests/requirements.txt; unless it is set, that
+# of a virtual environment in DIR/python, which is made again for another list. With INSTALL=no it reports what is missing.
+need_python() {
+  local install=$1 dir=$2/python list=tests/requirements.txt
+  [ -z "${FSDPD_PYTHON:-}" ] || return 0
+  if ! cmp -s "$list" "$dir/$(basename "$list")"; then
+    if [ "$install" = no ]; then
+      die "missing Python packages in $dir: $(sed -n 's/ \\$//p' "$list" | grep '==' | xargs) (or set FSDPD_PYTHON to a Python that has them)"
+    fi
+    say "installing Python packages in $dir"
+    rm -rf "$dir"
+    # Debian's own Python, as configure prefers it
+    if ! PATH=/usr/bin:$PATH python3 -m venv "$dir" || ! "$dir/bin/python3" -m pip install --quiet \
+      --disable-pip-version-check --require-hashes --only-binary :all: -r "$list"; then
+      die "the Python packages of $list could not be installed; without a network, set FSDPD_PYTHON to a Python that has them"
+    fi
+    cp "$list" "$dir"
+  fi
+  FSDPD_PYTHON=$(realpath -s "$dir/bin/python3")
+  export FSDPD_PYTHON
 }
 
 # build_tree DIR CONFIGURE_ARGUMENT...: configures (once for the same arguments) and builds.
