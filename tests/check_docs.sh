@@ -1,6 +1,7 @@
 #!/bin/sh
 # Every path that CONTRIBUTING.md and docs/development.md name exists, every page is in the index of docs/README.md, no link
 # leads nowhere (headings too), every job key of docs/coming-from-fsdp.md is one, and README.md has the ratios of docs/performance.md.
+# The commits that CONTRIBUTING.md names are in the history, where there is a complete one.
 # A path is a word of `code` with a slash, or with a name of the source tree's root.
 cd "${srcdir:-.}" || exit 1
 status=0
@@ -62,5 +63,16 @@ for key in $(grep -oE '`(fsdp|precision|train|optimizer|schedule|model|checkpoin
   tr -d '`:*'); do
   grep -qF "{\"$key" common/spec/keys.c || fail "docs/coming-from-fsdp.md: there is no job key $key"
 done
+examples=$(tr '\n' ' ' <CONTRIBUTING.md | grep -oE 'commit `[^`]+`' | cut -d '`' -f 2)
+[ "$(printf '%s\n' "$examples" | wc -l)" -ge 5 ] || fail "CONTRIBUTING.md: expected 5 examples of commits"
+if [ -e .git ] && [ "$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ]; then
+  subjects=$(git log --format=%s)
+  missing=$(printf '%s\n' "$examples" | while read -r subject; do
+    printf '%s\n' "$subjects" | grep -qxF -e "$subject" || echo "CONTRIBUTING.md: there is no commit \"$subject\""
+  done)
+  [ -z "$missing" ] || fail "$missing"
+else
+  echo "the commits that CONTRIBUTING.md names were not checked: there is no complete history here"
+fi
 [ $status = 0 ] && echo "$count paths, all there"
 exit $status

@@ -223,9 +223,23 @@ class Docs(unittest.TestCase):
                               stderr=subprocess.STDOUT, check=False)
         self.assertEqual(done.returncode, 1 if expected else 0, done.stdout)
         self.assertIn(expected, done.stdout)
+        return done.stdout
 
     def test_the_pages_as_they_are_pass(self):
         self.check("CONTRIBUTING.md", "", "")
+
+    def test_a_commit_that_does_not_exist_is_found(self):
+        shallow = subprocess.run(["git", "rev-parse", "--is-shallow-repository"], cwd=SOURCE, text=True, check=False,
+                                 stdout=subprocess.PIPE).stdout.strip() if shutil.which("git") else "no git"
+        if os.path.exists(os.path.join(SOURCE, ".git")) and shallow == "false":
+            self.check("CONTRIBUTING.md", "As the commit `model: add\nbricks` does.\n", 'there is no commit "model: add bricks"')
+        else:  # a tarball, or the newest commits alone
+            self.check("CONTRIBUTING.md", "", "")
+
+    def test_without_a_complete_history_commits_are_not_checked(self):
+        if os.path.lexists(os.path.join(self.root, ".git")):
+            os.unlink(os.path.join(self.root, ".git"))
+        self.assertIn("were not checked", self.check("CONTRIBUTING.md", "The commit `model: add bricks`.\n", ""))
 
     def test_a_path_that_does_not_exist_is_found(self):
         self.check("CONTRIBUTING.md", "`daemon/model/brick.c`\n", "CONTRIBUTING.md: daemon/model/brick.c does not exist")
