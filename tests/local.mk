@@ -117,4 +117,7 @@ EXTRA_DIST += %D%/system/harness.py %D%/system/elastic_jobs.py %D%/system/stub_d
 # What scripts/check.sh runs again with sanitizers.
 print-sanitizer-tests:
 	@echo $(filter %D%/unit/% %D%/engine/% %D%/fuzz/%,$(TESTS))
-.PHONY: print-sanitizer-tests
+# What scripts/flakes.sh runs.
+print-tests:
+	@echo $(TESTS)
+.PHONY: print-sanitizer-tests print-tests
