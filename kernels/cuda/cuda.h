@@ -7,7 +7,7 @@
  * (*.cu) with a C++ compiler and run them under an emulation (tests/emulation).
  *
  * All operands are in device memory and in plain layout. A run only enqueues on a stream; it
- * returns the result of cudaGetLastError for its launches, 0 for success. Results do not depend on
+ * returns the first error of its launches, 0 for success. Results do not depend on
  * timing: no atomic additions of floats, and only shapes determine the order of a sum.
  */
 #ifndef FSDPD_KERNELS_CUDA_CUDA_H

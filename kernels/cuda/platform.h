@@ -35,14 +35,18 @@ enum { BLOCK = 256, WARP = 32 };
     type *name = (type *)emulation_shared(&name##_key, sizeof(type) * (size_t)(count))
 #endif
 
-/* Launches a kernel; returns the error of the launch. */
+/* Launches a kernel; returns the error of that launch, never one that an earlier call left. */
 #ifdef __CUDACC__
 template <typename... P, typename... A>
 static inline int start(const struct cuda_launch *launch, void (*kernel)(P...), dim3 grid,
                         int threads, A... arguments)
 {
-    kernel<<<grid, threads, 0, (cudaStream_t)launch->stream>>>(static_cast<P>(arguments)...);
-    return (int)cudaGetLastError();
+    auto call = [=](P... values) {
+        void *places[] = {&values...};
+        return cudaLaunchKernel((const void *)kernel, grid, dim3((unsigned)threads), places, 0,
+                                (cudaStream_t)launch->stream);
+    };
+    return (int)call(static_cast<P>(arguments)...);
 }
 #else
 /* `call`: the text of the arguments, which begins with the kernel's name. */

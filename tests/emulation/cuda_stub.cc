@@ -176,20 +176,22 @@ int put(void *on, std::function<int()> work)
         on, [=] { return work; }, nullptr);
 }
 
+/* As CUDA's launch: an error that an earlier call left is not its own. But only queries may leave
+ * one, as CUDA's guide does not exclude: other callers must have taken theirs. */
 int enqueue_kernel(void *stream, const char *call, std::function<void()> work)
 {
+    if (last_error != sticky_error && last_error != cudaErrorNotReady) {
+        fprintf(stderr, "cuda_stub: error %d of an earlier call is left at a launch\n", last_error);
+        abort();
+    }
     stub_count_launch(std::string(call, strcspn(call, "<,")));
     int error = note("launch", named(stream));
-    if (error != 0) {
-        last_error = error;
-        return error;
-    }
-    error = put(stream, [work] {
-        work();
-        return 0;
-    });
-    if (error != 0) last_error = error;
-    return error != 0 ? error : sticky_error;
+    if (error == 0)
+        error = put(stream, [work] {
+            work();
+            return 0;
+        });
+    return result(error);
 }
 
 } // namespace
@@ -428,7 +430,7 @@ cudaError_t cudaGetDeviceCount(int *count)
     int error = note("cudaGetDeviceCount", "");
     const char *devices = getenv("FSDPD_STUB_DEVICES");
     *count = error != 0 ? 0 : devices != nullptr ? atoi(devices) : 1;
-    return (cudaError_t)error;
+    return result(error);
 }
 
 cudaError_t cudaDriverGetVersion(int *version)
@@ -531,14 +533,14 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     stub_stream *asked = (stub_stream *)stream;
     int error = note("cudaStreamQuery", "");
-    if (error == cudaErrorNotReady) return (cudaError_t)error;
+    if (error == cudaErrorNotReady) return result(error);
     int captured = stub_check_stream(asked);
     if (captured != 0) return result(captured);
     if (error != 0) sticky_error = error;
     int left = 64;
     work_until([&] { return asked->tasks.empty() || left-- == 0; });
     if (sticky_error != 0) return result(0);
-    return asked->tasks.empty() ? cudaSuccess : cudaErrorNotReady;
+    return result(asked->tasks.empty() ? cudaSuccess : cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
@@ -615,8 +617,8 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const stub_event *asked = (const stub_event *)event;
     int error = note("cudaEventQuery", "");
-    if (error != 0) return (cudaError_t)error;
-    return asked->fired >= asked->recorded ? cudaSuccess : cudaErrorNotReady;
+    if (error != 0) return result(error);
+    return asked->fired >= asked->recorded ? cudaSuccess : result(cudaErrorNotReady);
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)

@@ -143,7 +143,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     int error = stub_note_text("cudaMalloc", "");
     if (error == 0) error = stub_check_unsafe();
-    if (error != 0) return (cudaError_t)error; /* out of memory is not sticky */
+    if (error != 0) return stub_result(error); /* not sticky, but kept until it is read */
     *memory = stub_take_memory(bytes);
     return stub_result(0);
 }
@@ -161,7 +161,7 @@ static cudaError_t take_pinned(const char *call, void **memory, size_t bytes)
 {
     int error = stub_note_text(call, "");
     if (error == 0) error = stub_check_unsafe();
-    if (error != 0) return (cudaError_t)error;
+    if (error != 0) return stub_result(error);
     *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
     pinned_memory &p = the_pinned();
     std::lock_guard<std::mutex> guard(p.lock);

@@ -17,6 +17,7 @@
 status_t cuda_status(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess) return NULL;
+    cudaGetLastError(); /* which would keep it: it is reported here */
     enum status_code code = error == cudaErrorMemoryAllocation ? STATUS_RESOURCE_EXHAUSTED
                             : error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver
                                 ? STATUS_UNAVAILABLE
@@ -100,7 +101,7 @@ static status_t map(struct device *base, uint64_t bytes, void **memory)
     TRY(cuda_use(cuda_device(base)));
     cudaError_t error = cudaMalloc(&mapped, bytes);
     if (error == cudaErrorMemoryAllocation) {
-        cudaGetLastError(); /* clear the error: it is already reported */
+        cudaGetLastError();
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: cannot allocate %s; the device has %s available", base->name,
                           text_format_bytes(bytes, wanted),

@@ -377,6 +377,7 @@ static void add_time(struct cuda_lane *lane, const struct cuda_clock *clock)
     float ms = 0;
     if (cudaEventElapsedTime(&ms, clock->began, clock->ended) == cudaSuccess)
         lane->busy_ns += (int64_t)((double)ms * 1e6);
+    else cudaGetLastError();
 }
 
 static void add_earlier(struct cuda_lane *lane)

@@ -373,7 +373,6 @@ static status_t end_capture(struct cuda_recording *recording, status_t walked)
     if (status == NULL) status = instantiate(recording, captured);
     if (status == NULL && recording->base.delivers) recording->captured = captured;
     else if (captured != NULL) cudaGraphDestroy(captured);
-    if (status != NULL) cudaGetLastError(); /* clear the error: it is already reported */
     return status;
 }
 

@@ -62,7 +62,6 @@ status_t cuda_map_registrable(struct device *base, uint64_t bytes, void **memory
     uint64_t before = available(base);
     ncclResult_t result = ncclMemAlloc(&mapped, bytes);
     if (result != ncclSuccess) {
-        cudaGetLastError(); /* clear the error: it is already reported */
         uint64_t left = available(base);
         return status_new(left < bytes ? STATUS_RESOURCE_EXHAUSTED : STATUS_INTERNAL,
                           "device %s: cannot allocate %s to be registered; the device has %s "
