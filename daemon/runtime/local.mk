@@ -54,6 +54,41 @@ tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \
   tests/parity/parameters.c tests/parity/parameters.h $(ENGINE_TEST_SOURCES)
 tests_parity_train_transformer_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
-TESTS += tests/parity/test_embeddings.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/test_transformers.py tests/parity/test_windows.py
+FAMILY_NUMBERS = \
+  tests/parity/families/arcee.json \
+  tests/parity/families/bert.json \
+  tests/parity/families/convnext.json \
+  tests/parity/families/deit.json \
+  tests/parity/families/distilbert.json \
+  tests/parity/families/electra.json \
+  tests/parity/families/exaone4.json \
+  tests/parity/families/gemma.json \
+  tests/parity/families/gemma2.json \
+  tests/parity/families/gemma3_text.json \
+  tests/parity/families/gpt2.json \
+  tests/parity/families/gpt_neox.json \
+  tests/parity/families/granite.json \
+  tests/parity/families/llama.json \
+  tests/parity/families/mistral.json \
+  tests/parity/families/modernbert.json \
+  tests/parity/families/mpnet.json \
+  tests/parity/families/nemotron.json \
+  tests/parity/families/olmo.json \
+  tests/parity/families/olmo2.json \
+  tests/parity/families/opt.json \
+  tests/parity/families/phi.json \
+  tests/parity/families/phi3.json \
+  tests/parity/families/qwen2.json \
+  tests/parity/families/qwen3.json \
+  tests/parity/families/resnet.json \
+  tests/parity/families/roberta.json \
+  tests/parity/families/smollm3.json \
+  tests/parity/families/stablelm.json \
+  tests/parity/families/starcoder2.json \
+  tests/parity/families/vit.json \
+  tests/parity/families/xlm_roberta.json
+TESTS += tests/parity/test_embeddings.py tests/parity/test_family_numbers.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/test_transformers.py tests/parity/test_windows.py
+EXTRA_DIST += tests/parity/family_cases.py tests/parity/family_models.py tests/parity/family_numbers.py \
+  tests/parity/make_family_numbers.py tests/parity/test_family_numbers.py $(FAMILY_NUMBERS)
 EXTRA_DIST += tests/parity/test_embeddings.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/decoder_blocks.py tests/parity/test_transformers.py tests/parity/test_windows.py tests/parity/transformer_reference.py
 endif

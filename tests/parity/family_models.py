@@ -1,0 +1,211 @@
+"""Models of transformers with the seed-made weights of family_numbers.py, and what they answer: for the
+live comparisons (make check-live) and for make_family_numbers.py. Needs a transformers with its torch,
+which need not be the system's."""
+
+import copy
+import json
+import os
+import struct
+import sys
+import tempfile
+
+import numpy
+
+import family_cases as cases
+import family_numbers as numbers
+
+try:
+    import torch
+    from torch.nn import functional as F
+    import transformers
+except ImportError as missing:
+    sys.exit(f"FAIL: the comparison with transformers needs torch, transformers and safetensors: {missing}. "
+             "FSDPD_LIVE_PYTHON names a Python that has them; see docs/development.md.")
+transformers.utils.logging.disable_progress_bar()
+
+# The names of modules in transformers 5, by those in files, which it writes as it always has.
+MODULES = {"embed_out.": "lm_head.", "encoder.layer.": "layers.", "attention.attention.query": "attention.q_proj",
+           "attention.attention.key": "attention.k_proj",
+           "attention.attention.value": "attention.v_proj",
+           "attention.output.dense": "attention.o_proj", "intermediate.dense": "mlp.fc1",
+           "output.dense": "mlp.fc2"}
+
+
+def module_name(path, modules):
+    """Of a tensor in a file."""
+    if path in modules:
+        return path
+    for old, new in MODULES.items():
+        path = path.replace(old, new)
+    return path
+
+
+def scale_name(path):
+    """The tensor whose gradient is the measure for this one's: softmax ignores a key's bias, so that
+    its gradient is only rounding."""
+    for key in ("key", "k_proj", "k_lin", "attn.k"):
+        path = path.replace(key + ".bias", key + ".weight")
+    return path
+
+
+def largest(values):
+    return float(values.detach().abs().max())
+
+
+def describe(model, directory):
+    """What transformers writes of a model: its config.json, and the names, types and shapes of tensors."""
+    model.save_pretrained(directory)
+    with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    with open(os.path.join(directory, "model.safetensors"), "rb") as file:
+        header = json.loads(file.read(*struct.unpack("<Q", file.read(8))))
+    header.pop("__metadata__", None)
+    tensors = {}
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        tensors[name] = {"shape": entry["shape"]}
+        if entry["dtype"] != "F32":
+            tensors[name]["type"] = entry["dtype"]
+    return {"class": type(model).__name__, "config": config, "tensors": tensors}
+
+
+def make_model(kind, settings, prefix=""):
+    """A model with seed-made weights, which transformers reads from a checkpoint, and its record."""
+    architecture = getattr(transformers, kind)
+    blank = architecture(architecture.config_class(**settings, attn_implementation="eager"))
+    with tempfile.TemporaryDirectory() as directory:
+        record = describe(blank, directory)
+        if prefix:
+            record["prefix"] = prefix
+        numbers.write_checkpoint(directory, record)
+        model, info = architecture.from_pretrained(directory, output_loading_info=True, attn_implementation="eager")
+    for what in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if info[what]:
+            raise AssertionError(f"{kind}: {what}: {info[what]}")
+    return model.eval(), record
+
+
+def has_batch_norm(model):
+    return any(isinstance(module, torch.nn.BatchNorm2d) for module in model.modules())
+
+
+def as_tensor(array):
+    return torch.from_numpy(numpy.ascontiguousarray(array))
+
+
+def head_output(settings, model, tokens, targets):
+    tokens, targets = as_tensor(tokens), as_tensor(targets)
+    if targets.is_floating_point():
+        targets = targets.to(next(model.parameters()).dtype)
+    return model(input_ids=tokens, attention_mask=(tokens != cases.padding_of(settings)).long(), labels=targets)
+
+
+def answer_model(name, model):
+    """The logits and the loss of a batch."""
+    inputs, targets = map(as_tensor, cases.draw_inputs(name))
+    if cases.is_picture(name):
+        inputs = {"pixel_values": inputs.to(model.dtype)}
+    else:
+        inputs = {"input_ids": inputs}
+    logits = model(**inputs).logits
+    trained = model.train()(**inputs).logits if has_batch_norm(model) else logits  # by the batch's statistics
+    return logits, F.cross_entropy(trained.flatten(0, -2), targets.flatten())
+
+
+def answer_head(name, model):
+    """The same for a head."""
+    _, settings, kind = cases.HEADS[name]
+    tokens, targets, _ = cases.draw_documents(name, cases.HEAD_BATCH, 1)
+    # a batch's mean is over all targets: the end of a step knows how many of them count
+    share = float((targets >= 0).mean()) if kind == cases.TOKENS else 1
+    output = head_output(settings, model, tokens, targets)
+    return output.logits, output.loss * share
+
+
+def gradients_of(model, names):
+    """By the names of tensors in files; each parameter has one."""
+    # a tied parameter under all of its names: the order of modules decides which is the first
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    found = {name: parameters[module_name(name, parameters)] for name in names}
+    if sorted(map(id, found.values())) != sorted(map(id, model.parameters())):
+        raise AssertionError("the files' tensors are not the parameters")
+    return {name: parameter.grad for name, parameter in found.items()}
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), cases.LEARNING_RATE, weight_decay=cases.WEIGHT_DECAY)
+
+
+def train(model, steps, loss_of):
+    """The losses of AdamW steps, of which `loss_of` makes the loss of one."""
+    optimizer, losses = adamw(model), []
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss = loss_of(step)
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def train_text(model, steps):
+    stream = as_tensor(cases.draw_stream())
+    tokens, targets = (part.view(cases.STEPS, cases.WINDOWS, cases.CONTEXT) for part in (stream[:-1], stream[1:]))
+    return train(model, steps, lambda step: F.cross_entropy(
+        model(input_ids=tokens[step]).logits.flatten(0, 1), targets[step].flatten()))
+
+
+def train_head(name, model, steps):
+    tokens, targets, _ = cases.draw_documents(name, cases.STEPS * cases.WINDOWS, 3)
+
+    def loss_of(step):
+        rows = slice(step * cases.WINDOWS, (step + 1) * cases.WINDOWS)
+        return head_output(cases.HEADS[name][1], model, tokens[rows], targets[rows]).loss
+    return train(model, steps, loss_of)
+
+
+def embed(model, tokens, settings):
+    mask = (tokens != cases.padding_of(settings)).long()
+    states = model(input_ids=tokens, attention_mask=mask).last_hidden_state
+    if settings.get("pooling") == "cls":
+        return states[:, 0]
+    return (states * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+
+
+def train_embeddings(settings, model, steps):
+    rows = as_tensor(cases.draw_pairs(cases.padding_of(settings))).split(cases.PAIRS)
+
+    def loss_of(step):
+        texts = F.normalize(embed(model, rows[step].flatten(0, 1), settings), dim=-1).unflatten(0, (-1, 2))
+        return F.cross_entropy(20 * texts[:, 0] @ texts[:, 1].T, torch.arange(cases.PAIRS))
+    return train(model, steps, loss_of)
+
+
+def scaled_pictures():
+    """The images as models take them, and labels."""
+    images, labels = cases.draw_pictures()
+    return ((as_tensor(images).float() / 255 - cases.MEAN) / cases.STD)[:, None], as_tensor(labels)
+
+
+def train_pictures(model, steps, workers):
+    """As this number of ranks; the model is rank 0's. Returns the losses."""
+    images, labels = scaled_pictures()
+    images, batch = images.to(model.dtype), cases.IMAGES_OF_A_STEP
+    ranks = [model] + [copy.deepcopy(model) for _ in range(workers - 1)]
+    optimizer, losses = adamw(model), []
+    for step in range(steps):
+        total = 0
+        for rank, replica in enumerate(ranks):
+            mine = slice(step * batch + rank, (step + 1) * batch, workers)
+            replica.train().zero_grad()
+            loss = F.cross_entropy(replica(pixel_values=images[mine]).logits, labels[mine])
+            loss.backward()
+            total += loss.item()
+        for parameters in zip(*(replica.parameters() for replica in ranks)):
+            parameters[0].grad = torch.stack([one.grad for one in parameters]).mean(0)
+        optimizer.step()
+        with torch.no_grad():
+            for replica in ranks[1:]:
+                for mine, first in zip(replica.parameters(), model.parameters()):
+                    mine.copy_(first)
+        losses.append(total / workers)
+    return losses
