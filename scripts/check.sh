@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds fsdpd with warnings as errors and runs every unit, engine, parity and system test once.
 #
-#   --all         does so in the release tarball (make distcheck), then runs the CUDA kernels' tests under
+#   --all         does so in the release tarball (make distcheck), then builds, installs and uses the Debian
+#                 packages (scripts/check-package.sh), runs the CUDA kernels' tests under
 #                 ThreadSanitizer, the unit and engine tests under
 #                 AddressSanitizer and UndefinedBehaviorSanitizer, and fuzzes every parser for
 #                 FSDPD_FUZZ_SECONDS (20). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
@@ -102,6 +103,13 @@ fuzz() { # counts every target; needs clang, which may be missing on another sys
   [ $((passed + failed)) -gt $((before + 1)) ] || failed=$((failed + 1))
 }
 
+packages() { # adds what check-package.sh counts
+  local ok bad missing log=build/check-package.log
+  scripts/check-package.sh 2>&1 | tee "$log"
+  read -r ok _ bad _ missing _ < <(tail -n 1 "$log" | grep '^[0-9]* passed, ' || echo 0 passed, 1 failed, 0 skipped)
+  passed=$((passed + ok)) failed=$((failed + bad)) skipped=$((skipped + missing))
+}
+
 # Builds and tests the tarball from read-only sources; its directory stays if a test fails there.
 release_tarball() {
   local trs log=build/distcheck.log before=$failed
@@ -132,6 +140,8 @@ lacking=$?
 # shellcheck disable=SC2086
 want_packages "$install" $WANTED_PACKAGES
 need_python "$install" build
+# shellcheck disable=SC2086
+[ "$all" = no ] || want_packages "$install" $PACKAGE_PACKAGES
 [ "$lacking" = 0 ] || exit 1
 # Tests expect data beside the sources; the tarball's sources are elsewhere.
 for data in FSDPD_MNIST=mnist FSDPD_SHAKESPEARE=text/tinyshakespeare.txt; do
@@ -148,6 +158,8 @@ fi
 
 echo "== release tarball and its tests"
 release_tarball
+echo "== Debian packages"
+packages
 step "CUDA kernels under ThreadSanitizer" make -C build --quiet -j"$(nproc)" check-races
 
 # The CUDA device's tests on the stub runtime take much longer than all others together.

@@ -14,6 +14,9 @@ CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python
 # shellcheck disable=SC2034
 BENCH_PACKAGES="$BUILD_PACKAGES python3 python3-torch python3-numpy libopenblas0-openmp"
 
+# shellcheck disable=SC2034
+PACKAGE_PACKAGES="debhelper lintian mmdebstrap systemd-container"
+
 # Optional dependencies of tests, which print SKIP without them.
 # shellcheck disable=SC2034
 WANTED_PACKAGES="man-db mandoc fish zsh chromium openssl systemd util-linux iproute2 libfaketime
