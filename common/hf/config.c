@@ -8,13 +8,15 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "hf/family.h"
+#include "hf/json.h"
+#include "hf/known.h"
 
 /*
  * A configuration that is being read, with the values of the family's keys so far. The first
  * mistake is kept in `status`, with `label` before it; from then on nothing more is looked at.
  */
 struct config {
-    const struct hf_family *family;
+    struct hf_family *family;
     const char *file;
     json_t *root;
     status_t status;
@@ -52,7 +54,7 @@ static void refuse(struct config *config, enum status_code code, const char *for
 
 static void refuse_value(struct config *config, const json_t *value, const char *expected)
 {
-    char text[72], *found = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char text[72], *found = hf_json_write(value, JSON_ENCODE_ANY | JSON_COMPACT);
     refuse(config, STATUS_INVALID_ARGUMENT, "expected %s, found %s", expected,
            yamldoc_excerpt(found, text));
     free(found);
@@ -137,22 +139,41 @@ static json_t *find(struct config *config, const char *path)
     }
     json_t *value = json_object_get(object, dot != NULL ? dot + 1 : path);
     config->label = path;
-    config->inside = object != NULL;
+    config->inside = json_object_size(object) > 0; /* an empty one is as good as none */
     return json_is_null(value) ? NULL : value;
 }
 
-/* Of several objects that may hold a key, only the first that exists is searched. */
+/* What is at a second place of a key, and does not count. */
+static void note_other(struct config *config, const char *counts, const char *path,
+                       const char *object)
+{
+    size_t length = strcspn(counts, "."), inside = strcspn(path, ".");
+    if (object != NULL && path[inside] == '.')
+        hf_family_note(config->family, "%.*s counts, as in transformers, and %.*s does not: remove one",
+                    (int)length, object, (int)inside, path);
+    else
+        hf_family_note(config->family, "%s counts, as in transformers, and %s does not: remove one",
+                    counts, path);
+}
+
+/* The first place with a value. Of several objects that may hold a key, only the first that exists
+ * is searched. */
 static json_t *find_key(struct config *config, const struct yamldoc_node *key)
 {
     const struct yamldoc_node *paths = yamldoc_get(key, "at");
     const char *object = NULL, *label = NULL;
     json_t *value = NULL;
     if (paths == NULL) return find(config, key->key);
-    for (int i = 0; i < family_count(paths) && value == NULL; i++) {
+    for (int i = 0; i < family_count(paths); i++) {
         const char *path = family_text(paths, i), *dot = strrchr(path, '.');
         size_t length = dot != NULL ? (size_t)(dot - path) + 1 : 0;
-        if (length > 0 && object != NULL && strncmp(object, path, length) != 0) continue;
-        value = find(config, path);
+        bool other = length > 0 && object != NULL && strncmp(object, path, length) != 0;
+        json_t *found = find(config, path);
+        if (found != NULL && (other || value != NULL) && !json_equal(found, value))
+            note_other(config, value != NULL && !other ? label : other ? object : label, path,
+                       other ? object : NULL);
+        if (other || value != NULL) continue;
+        value = found;
         if (length > 0 && config->inside) object = path;
         if (value != NULL || (config->inside && label == NULL)) label = path;
     }
@@ -210,7 +231,9 @@ static const struct {
     [FAMILY_BOOLEAN] = {"true or false", 1 << JSON_TRUE | 1 << JSON_FALSE, 0, 0, 0},
     [FAMILY_TEXT] = {"a text", 1 << JSON_STRING, 0, 0, 0},
     [FAMILY_LIST] = {"an array of at most 4096 elements", 1 << JSON_ARRAY, 0, 0, 4096},
-    [FAMILY_COUNT] = {"an object with entries", 1 << JSON_OBJECT, 0, 1, INT32_MAX},
+    [FAMILY_COUNT] = {"an object with entries, or their number",
+                      1 << JSON_INTEGER | 1 << JSON_OBJECT, 0, 1, INT32_MAX},
+    [FAMILY_ACTIVATION] = {"a text", 1 << JSON_STRING, 0, 0, 0},
 };
 
 static void read_value(struct config *config, const json_t *json)
@@ -223,7 +246,8 @@ static void read_value(struct config *config, const json_t *json)
     struct constant bound;
     if (value_of(config, yamldoc_get(config->key, "from"), &bound)) low = number_of(&bound, low);
     if (value_of(config, yamldoc_get(config->key, "to"), &bound)) high = number_of(&bound, high);
-    if ((types[type].json >> json_typeof(json) & 1) == 0 || amount < low || amount > high) {
+    if ((types[type].json >> json_typeof(json) & 1) == 0 || hf_json_is_foreign(json) ||
+        amount < low || amount > high) {
         char *expected = digits > 0 ? mem_printf("%s from %.*g to %.*g", types[type].what, digits,
                                                  low, digits, high)
                                     : mem_strdup(types[type].what);
@@ -238,11 +262,12 @@ static void read_value(struct config *config, const json_t *json)
         *config->value = (struct constant){.kind = CONSTANT_INTEGER, .integer = (int64_t)amount};
 }
 
-/* The value of a missing key. */
+/* The value of a missing key, or of null. */
 static void take_default(struct config *config)
 {
     const struct yamldoc_node *why = yamldoc_get(config->key, "why");
     const struct yamldoc_node *node = yamldoc_get(config->key, "default");
+    enum family_type type = family_type(config->key);
     if (holds(config, yamldoc_get(config->key, "needed"))) {
         char *reason = fill_in(config, why != NULL ? why->text : "");
         refuse(config, STATUS_INVALID_ARGUMENT, "is missing%s%s", why != NULL ? "; " : "", reason);
@@ -251,7 +276,8 @@ static void take_default(struct config *config)
     if (node != NULL && node->kind == YAMLDOC_SEQUENCE) {
         struct constant *items = new_list(config, (size_t)node->item_count);
         for (int i = 0; i < node->item_count; i++) value_of(config, node->items[i], &items[i]);
-    } else if (node != NULL && family_type(config->key) == FAMILY_TEXT && !yamldoc_is_null(node)) {
+    } else if (node != NULL && (type == FAMILY_TEXT || type == FAMILY_ACTIVATION) &&
+               !yamldoc_is_null(node)) {
         *config->value = (struct constant){.kind = CONSTANT_TEXT, .text = node->text};
     } else {
         value_of(config, node, config->value);
@@ -282,6 +308,20 @@ static void check_supported(struct config *config, const struct constant *value)
     buf_deinit(&words);
 }
 
+/* transformers' name of an activation becomes that of model files. */
+static void take_activation(struct config *config, struct constant *value)
+{
+    const char *name = value->kind == CONSTANT_TEXT ? known_activation(value->text) : NULL;
+    AUTO(buf_deinit) struct buf words = {0};
+    for (int i = 0; known_activation_at(i) != NULL; i++)
+        add_word(&words, i, known_activation_at(i + 1) != NULL ? i + 2 : i + 1,
+                 known_activation_at(i));
+    if (value->kind == CONSTANT_TEXT && name == NULL)
+        refuse(config, STATUS_UNIMPLEMENTED, "'%.60s' is not supported; %s are", value->text,
+               buf_text(&words));
+    value->text = name;
+}
+
 /* `json` is NULL if the list is the default of a missing key. */
 static void check_list(struct config *config, const struct constant *list, const json_t *json)
 {
@@ -303,10 +343,12 @@ static void read_key(struct config *config, const struct yamldoc_node *key)
     const json_t *json = find_key(config, key);
     config->key = key;
     *value = (struct constant){.kind = CONSTANT_NONE};
-    bool null = family_flag(yamldoc_get(key, "null")) &&
-                json_is_null(json_object_get(config->root, key->key));
+    const struct yamldoc_node *null = yamldoc_get(key, "null");
+    if (!json_is_null(json_object_get(config->root, key->key))) null = NULL;
     if (json != NULL) read_value(config, json);
-    else if (!null) take_default(config);
+    else if (null == NULL) take_default(config);
+    else if (!family_flag(null)) value_of(config, null, value); /* true: None */
+    if (family_type(key) == FAMILY_ACTIVATION) take_activation(config, value);
     if (value->kind == CONSTANT_LIST) check_list(config, value, json);
     else if (json != NULL || yamldoc_get(key, "default") != NULL) check_supported(config, value);
     config->names[config->environment.count++] = key->key;
@@ -343,10 +385,35 @@ static void check_architecture(struct config *config, const json_t *item)
     buf_deinit(&known);
 }
 
+/* Keys that no family has, with values that would change the arithmetic. */
+static void check_refused(struct config *config)
+{
+    const struct known_refused *key;
+    json_t *value, *item;
+    size_t i;
+    for (int k = 0; (key = known_refused_at(k)) != NULL; k++) {
+        if (family_find_key(config->family, key->name) >= 0) continue;
+        value = find(config, key->name);
+        if (key->kind == KNOWN_FLAG && value != NULL && !json_is_boolean(value))
+            refuse_value(config, value, "true or false");
+        bool refused = key->kind == KNOWN_FLAG      ? json_is_true(value)
+                       : key->kind == KNOWN_ENTRIES ? json_object_size(value) + json_array_size(value) > 0
+                                                    : value != NULL;
+        if (key->kind == KNOWN_LAYERS) {
+            refused = value != NULL && !json_is_array(value);
+            json_array_foreach(value, i, item)
+            {
+                const char *text = json_string_value(item);
+                refused = refused || text == NULL || strcmp(text, "full_attention") != 0;
+            }
+        }
+        if (refused) refuse(config, STATUS_UNIMPLEMENTED, "%s", key->why);
+    }
+}
+
 /* What every family asks for: its own architectures, and no features that none has. */
 static void check_common(struct config *config)
 {
-    static const char *const flags[] = {"is_encoder_decoder", "add_cross_attention", "is_decoder"};
     json_t *value = find(config, "model_type"), *item;
     size_t i;
     const char *type = json_string_value(value);
@@ -356,32 +423,36 @@ static void check_common(struct config *config)
     value = find(config, "architectures");
     if (value != NULL && !json_is_array(value)) refuse_value(config, value, "an array of texts");
     json_array_foreach(value, i, item) check_architecture(config, item);
-    for (i = 0; i < COUNT_OF(flags); i++) {
-        value = find(config, flags[i]);
-        if (json_is_true(value)) refuse(config, STATUS_UNIMPLEMENTED, "true is not supported");
-        else if (value != NULL && !json_is_false(value))
-            refuse_value(config, value, "true or false");
+    check_refused(config);
+}
+
+/* Notes the keys that nothing here knows: transformers keeps such keys, and so does an exported
+ * file. */
+static void note_unknown(struct config *config, json_t *object, const char *outer)
+{
+    enum { NAMED = 20 };
+    AUTO(buf_deinit) struct buf names = {0};
+    const char *name;
+    json_t *value;
+    int count = 0;
+    json_object_foreach(object, name, value)
+    {
+        char *path = mem_printf("%s%s%.100s", outer, outer[0] != '\0' ? "." : "", name);
+        enum family_key known = family_key(config->family, path);
+        if (known == FAMILY_KEY_OUTER && json_is_object(value)) note_unknown(config, value, path);
+        if (known == FAMILY_KEY_UNKNOWN && ++count <= NAMED)
+            buf_printf(&names, "%s%s", count > 1 ? ", " : "", path);
+        free(path);
     }
-    if (find(config, "quantization_config") != NULL)
-        refuse(config, STATUS_UNIMPLEMENTED, "quantized weights are not supported");
-    value = find(config, "pruned_heads");
-    if (json_object_size(value) > 0 || json_array_size(value) > 0)
-        refuse(config, STATUS_UNIMPLEMENTED, "pruned heads are not supported");
+    if (count > NAMED) buf_printf(&names, " and %d more", count - NAMED);
+    if (count > 0)
+        hf_family_note(config->family, "config.json has keys that are not known, and have no effect: %s",
+                    buf_text(&names));
 }
 
 static status_t load(const char *json, size_t length, const char *file, json_t **root)
 {
-    if (length > HF_CONFIG_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: %zu bytes, at most %d are possible", file,
-                          length, HF_CONFIG_MAX);
-    json_error_t error;
-    *root = json_loadb(json, length, JSON_REJECT_DUPLICATES, &error);
-    if (*root == NULL)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s:%d: not JSON: %s", file, error.line,
-                          error.text);
-    if (json_is_object(*root)) return NULL;
-    json_decref(*root);
-    return status_new(STATUS_INVALID_ARGUMENT, "%s: expected a JSON object", file);
+    return hf_json_load(json, length, HF_CONFIG_MAX, file, root);
 }
 
 status_t hf_config_type(const char *json, size_t length, const char *file, char **model_type)
@@ -416,7 +487,7 @@ status_t hf_config_with_head(const struct hf_family *family, const char *json, s
     buf_deinit(&known);
     if (status != NULL) return status;
     json_object_set_new(root, "architectures", json_pack("[s]", found->key));
-    *changed = json_dumps(root, JSON_INDENT(2));
+    *changed = hf_json_write(root, JSON_INDENT(2));
     json_decref(root);
     return NULL;
 }
@@ -442,12 +513,38 @@ static void add_argument(struct buf *out, const struct constant *value)
     }
 }
 
+/* Adds a part of a model file; among its blocks also those of activations that are not modules. */
+static void add_part(const struct config *config, const char *part, struct buf *out)
+{
+    static const char blocks[] = "\nblocks:\n";
+    const char *at = strstr(part, blocks);
+    bool quick = false;
+    for (int i = 0; i < config->family->key_count; i++)
+        quick = quick || (family_type(config->family->keys[i]) == FAMILY_ACTIVATION &&
+                          config->values[i].kind == CONSTANT_TEXT &&
+                          strcmp(config->values[i].text, "quick_gelu") == 0);
+    if (at == NULL || !quick) {
+        buf_add_text(out, part);
+        return;
+    }
+    at += strlen(blocks);
+    buf_add(out, part, (size_t)(at - part));
+    int indent = (int)strspn(at, " ");
+    buf_printf(out, "%*sQuickGELUActivation:\n", indent, "");
+    buf_printf(out, "%*smodules: {gate: Sigmoid()}\n", indent + 2, "");
+    buf_printf(out, "%*sforward: [output = x * gate(1.702 * x)]\n%s", indent + 2, "", at);
+}
+
 static char *write_model(const struct config *config)
 {
     const struct yamldoc_node *body = yamldoc_get(config->family->root, "body");
     struct buf out = {0};
-    if (body != NULL) buf_printf(&out, "%s\n", body->text);
-    buf_printf(&out, "%s\nargs:\n", yamldoc_get(config->family->trained, "model")->text);
+    if (body != NULL) {
+        add_part(config, body->text, &out);
+        buf_add_char(&out, '\n');
+    }
+    add_part(config, yamldoc_get(config->family->trained, "model")->text, &out);
+    buf_add_text(&out, "\nargs:\n");
     for (int i = 0; i < config->family->key_count; i++) {
         buf_printf(&out, "  %s: ", config->names[i]);
         add_argument(&out, &config->values[i]);
@@ -463,6 +560,7 @@ status_t hf_config_to_model(struct hf_family *family, const char *json, size_t l
     const struct yamldoc_node *left_out = yamldoc_get(family->tensors, "left_out");
     struct config config = {.family = family, .file = file};
     TRY(load(json, length, file, &config.root));
+    family_forget_notes(family);
     config.environment = (struct environment){config.names, config.values, 0, &literals};
     family_choose(family, json_string_value(
                               json_array_get(json_object_get(config.root, "architectures"), 0)));
@@ -472,40 +570,11 @@ status_t hf_config_to_model(struct hf_family *family, const char *json, size_t l
     for (int i = 0; i < family_count(checks); i++) check(&config, checks->items[i]);
     for (int i = 0; i < family_count(left_out); i++)
         family->left_out[i] = holds(&config, left_out->items[i]);
+    if (config.status == NULL) note_unknown(&config, config.root, "");
     if (config.status == NULL) *model = write_model(&config);
     for (int i = 0; i < config.expression_count; i++) expression_free(config.expressions[i]);
     for (int i = 0; i < family->key_count; i++) free(config.lists[i]);
     free(config.expressions);
     json_decref(config.root);
     return config.status;
-}
-
-/* Numbers have the digits that a person would write, if these are enough for all of them. */
-static char *write_json(const json_t *root)
-{
-    char *text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    json_t *again = json_loads(text, 0, NULL);
-    if (!json_equal(root, again)) {
-        free(text);
-        text = json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
-    }
-    json_decref(again);
-    return text;
-}
-
-status_t hf_config_export(const struct hf_family *family, const char *json, size_t length,
-                          const char *dtype, struct buf *out)
-{
-    json_t *root;
-    TRY(load(json, length, "config.json", &root));
-    json_object_set_new(root, "architectures", json_pack("[s]", family->architecture));
-    /* newer versions of transformers write "dtype"; all of them read "torch_dtype" */
-    bool newer = json_object_get(root, "dtype") != NULL;
-    json_object_del(root, newer ? "torch_dtype" : "dtype");
-    json_object_set_new(root, newer ? "dtype" : "torch_dtype", json_string(dtype));
-    char *text = write_json(root);
-    buf_printf(out, "%s\n", text);
-    free(text);
-    json_decref(root);
-    return NULL;
 }

@@ -6,6 +6,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "hf/known.h"
 
 enum {
     KEYS_MAX = FAMILY_KEYS_MAX / 2,
@@ -15,8 +16,8 @@ enum {
     FIELDS_MAX = 16
 };
 
-static const char *const types[] = {"size",    "integer", "number", "probability",
-                                    "boolean", "text",    "list",   "count"};
+static const char *const types[] = {"size", "integer", "number", "probability", "boolean",
+                                    "text", "list",    "count",  "activation"};
 
 /* ---- The form of a file ---- */
 
@@ -42,7 +43,7 @@ static const struct form of_key[] = {
     {.name = "type", TYPE, .required = true},
     {.name = "at", .kind = TEXTS},
     {.name = "why", .kind = TEXT},
-    {.name = "null", .kind = FLAG},
+    {.name = "null", .kind = EXPRESSION},
     {.name = "from", .kind = EXPRESSION},
     {.name = "to", .kind = EXPRESSION},
     {.name = "needed", .kind = EXPRESSION},
@@ -88,6 +89,7 @@ static const struct form of_family[] = {
     {.name = "other_heads", .kind = TEXTS},
     {.name = "new", .kind = TEXTS},
     {.name = "config", MAP, keys, &a_key, KEYS_MAX, .required = true},
+    {.name = "harmless", .kind = TEXTS},
     {.name = "checks", LIST, "a list of checks", &a_check, CHECKS_MAX},
     {.name = "tensors", FIELDS, "what is to be known of tensors", FIELDS_OF(of_tensors)},
     {.name = "body", TEXT, "sections of a model file as a text (body: |)"},
@@ -152,7 +154,7 @@ static status_t check_default(const struct yamldoc_node *node)
 {
     enum family_type type = family_type(node->parent);
     if (type == FAMILY_LIST && node->kind == YAMLDOC_SEQUENCE) return check_items(node, &defaults);
-    if (type != FAMILY_TEXT) return check_expression(node);
+    if (type != FAMILY_TEXT && type != FAMILY_ACTIVATION) return check_expression(node);
     return yamldoc_is_null(node) ? NULL : check_form(node, &a_text);
 }
 
@@ -247,6 +249,8 @@ const char *hf_family_name(const struct hf_family *family)
 const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index)
 {
     const struct yamldoc_node *from = yamldoc_get(family->root, "model_type");
+    if (list == HF_FAMILY_NOTES) return index < family->note_count ? family->notes[index] : NULL;
+    if (list == HF_FAMILY_HARMLESS) from = yamldoc_get(family->root, "harmless");
     if (list == HF_FAMILY_KEYS) return index < family->key_count ? family->keys[index]->key : NULL;
     if (list == HF_FAMILY_ARCHITECTURES) {
         if (index-- == 0) return yamldoc_get(family->root, "architecture")->text;
@@ -255,6 +259,60 @@ const char *hf_family_item(const struct hf_family *family, enum hf_family_list l
         from = yamldoc_get(family->root, "also");
     }
     return index < family_count(from) ? family_text(from, index) : NULL;
+}
+
+void hf_family_note(struct hf_family *family, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char *note = mem_vprintf(format, args);
+    va_end(args);
+    for (int i = 0; i < family->note_count; i++) {
+        if (strcmp(family->notes[i], note) != 0) continue;
+        free(note);
+        return;
+    }
+    MEM_GROW(family->notes, family->note_count, family->note_capacity);
+    family->notes[family->note_count++] = note;
+}
+
+void family_forget_notes(struct hf_family *family)
+{
+    for (int i = 0; i < family->note_count; i++) free(family->notes[i]);
+    family->note_count = 0;
+}
+
+/* Whether one of these keys of config is found at this path, or inside it. */
+static enum family_key place_of(const struct yamldoc_node *const *of, int count, const char *path)
+{
+    size_t length = strlen(path);
+    enum family_key known = FAMILY_KEY_UNKNOWN;
+    for (int i = 0; i < count; i++) {
+        const struct yamldoc_node *at = yamldoc_get(of[i], "at");
+        if (strcmp(of[i]->key, path) == 0 && at == NULL) return FAMILY_KEY_APPLIED;
+        for (int k = 0; k < family_count(at); k++) {
+            const char *place = family_text(at, k);
+            if (strcmp(place, path) == 0) return FAMILY_KEY_APPLIED;
+            if (strncmp(place, path, length) == 0 && place[length] == '.') known = FAMILY_KEY_OUTER;
+        }
+    }
+    return known;
+}
+
+enum family_key family_key(const struct hf_family *family, const char *path)
+{
+    enum family_key known = place_of(family->keys, family->key_count, path);
+    if (known == FAMILY_KEY_UNKNOWN &&
+        (known_is_harmless(path) || family_has_text(yamldoc_get(family->root, "harmless"), path)))
+        known = FAMILY_KEY_HARMLESS;
+    for (int i = 0; i < family_count(family->heads) && known == FAMILY_KEY_UNKNOWN; i++) {
+        const struct yamldoc_node *config = yamldoc_get(family->heads->items[i], "config");
+        if (config != NULL &&
+            place_of((const struct yamldoc_node *const *)config->items, config->item_count, path) !=
+                FAMILY_KEY_UNKNOWN)
+            known = FAMILY_KEY_HARMLESS; /* of a head that is not trained */
+    }
+    return known;
 }
 
 void family_choose(struct hf_family *family, const char *architecture)
@@ -294,5 +352,7 @@ void hf_family_free(struct hf_family *family)
 {
     if (family == NULL) return;
     yamldoc_free(family->document);
+    family_forget_notes(family);
+    free(family->notes);
     free(family);
 }

@@ -18,7 +18,8 @@ enum family_type {
     FAMILY_BOOLEAN,
     FAMILY_TEXT,
     FAMILY_LIST,  /* of texts, integers and booleans */
-    FAMILY_COUNT, /* the number of an object's entries, at least 1 */
+    FAMILY_COUNT, /* an integer from 1, or the number of an object's entries */
+    FAMILY_ACTIVATION, /* a text: transformers' name of one (hf/known.h) */
 };
 
 enum { FAMILY_KEYS_MAX = 256 }; /* half of them at most are a head's */
@@ -36,7 +37,20 @@ struct hf_family {
     const struct yamldoc_node *keys[FAMILY_KEYS_MAX]; /* of config; a node's key is the name */
     int key_count;
     bool left_out[FAMILY_LEFT_OUT_MAX]; /* which conditions hold of the configuration */
+    char **notes;                       /* notes on the configuration */
+    int note_count, note_capacity;
 };
+
+void family_forget_notes(struct hf_family *family);
+
+/* What a family makes of a key of config.json, "rope_scaling.factor" for one inside an object. */
+enum family_key {
+    FAMILY_KEY_APPLIED,
+    FAMILY_KEY_OUTER,    /* an object with keys that are applied */
+    FAMILY_KEY_HARMLESS, /* transformers computes the same whatever it is; or it is checked */
+    FAMILY_KEY_UNKNOWN,
+};
+enum family_key family_key(const struct hf_family *family, const char *path);
 
 /* The index of a key; -1 if there is none of this name. */
 int family_find_key(const struct hf_family *family, const char *name);

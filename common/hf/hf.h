@@ -33,11 +33,29 @@ void hf_family_free(struct hf_family *family); /* accepts NULL */
 status_t hf_config_with_head(const struct hf_family *family, const char *json, size_t length,
                              const char *file, const char *head, char **changed) FSDPD_MUST_USE;
 
+/*
+ * A config.json that does not tie the parameter, for the caller to free: the key that decides it is
+ * false. INVALID_ARGUMENT if none does.
+ */
+status_t hf_config_untied(const struct hf_family *family, const char *json, size_t length,
+                          const char *file, const char *parameter, char **changed) FSDPD_MUST_USE;
+
+/* Adds a note, unless it is there. */
+void hf_family_note(struct hf_family *family, const char *format, ...) FSDPD_PRINTF(2, 3);
+
 const char *hf_family_name(const struct hf_family *family);
 
 /* Text `index` of a list of the family, from 0; NULL after the last. Architectures: first its own.
- * Keys: those of config.json that it understands. */
-enum hf_family_list { HF_FAMILY_MODEL_TYPES, HF_FAMILY_ARCHITECTURES, HF_FAMILY_KEYS };
+ * Keys: those of config.json that it understands. Harmless: others that transformers' class has,
+ * which change no number. Notes: on the last configuration that
+ * hf_config_to_model read. */
+enum hf_family_list {
+    HF_FAMILY_MODEL_TYPES,
+    HF_FAMILY_ARCHITECTURES,
+    HF_FAMILY_KEYS,
+    HF_FAMILY_HARMLESS,
+    HF_FAMILY_NOTES,
+};
 const char *hf_family_item(const struct hf_family *family, enum hf_family_list list, int index);
 
 /* The value of model_type in a config.json, for the caller to free; its mistakes are those of
@@ -48,8 +66,8 @@ status_t hf_config_type(const char *json, size_t length, const char *file,
 /*
  * The model file (docs/model-file.md) of a config.json, for the caller to free. `file` is for
  * messages, which are INVALID_ARGUMENT, "FILE: KEY: expected ..., found ...", or UNIMPLEMENTED,
- * naming what is not supported: an architecture, an option that would change the arithmetic. Other
- * keys than those of the family are ignored, as transformers does. From then on, also for the
+ * naming what is not supported: an architecture, an option that would change the arithmetic. Keys
+ * that are not known have no effect, as in transformers, and a note names them. From then on, also for the
  * functions below, the family is that of this configuration: of the head that it names, with what
  * it ties.
  */

@@ -3,10 +3,13 @@ noinst_LIBRARIES += libhf.a
 libhf_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) -DFAMILIES_DIR='"$(pkgdatadir)/families"'
 libhf_a_SOURCES = \
   %D%/config.c \
+  %D%/export.c \
   %D%/families.c \
   %D%/family.c %D%/family.h \
   %D%/hf.h \
   %D%/index.c %D%/index.h \
+  %D%/json.c %D%/json.h \
+  %D%/known.c %D%/known.h \
   %D%/names.c \
   %D%/safetensors.c %D%/safetensors.h
 HF_LIBS = libhf.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) -lm
@@ -21,4 +24,17 @@ tests_unit_test_safetensors_LDADD = $(HF_LIBS) $(TEST_LIBS)
 
 tests_unit_test_hf_config_SOURCES = tests/unit/test_hf_config.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_hf_config_LDADD = libmodel.a $(HF_LIBS) $(TEST_LIBS)
+
+# Losses of many configurations, as transformers has them.
+check_PROGRAMS += tests/unit/test_hf_numbers tests/parity/dump_config_losses
+TESTS += tests/unit/test_hf_numbers
+CONFIG_LOSS = tests/unit/config_loss.c tests/unit/config_loss.h tests/unit/family_files.c tests/unit/family_files.h \
+  tests/unit/machine.c tests/unit/machine.h
+CONFIG_LOSS_LIBS = libhf.a libmodel.a libkernels.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) \
+  $(DNNL_LIBS) $(OPENMP_CFLAGS)
+tests_unit_test_hf_numbers_SOURCES = tests/unit/test_hf_numbers.c $(CONFIG_LOSS)
+tests_unit_test_hf_numbers_LDADD = $(CONFIG_LOSS_LIBS) $(TEST_LIBS) -lm
+tests_parity_dump_config_losses_SOURCES = tests/parity/dump_config_losses.c $(CONFIG_LOSS)
+tests_parity_dump_config_losses_LDADD = $(CONFIG_LOSS_LIBS) -lm
+EXTRA_DIST += tests/parity/make_config_numbers.py tests/parity/configs.txt
 endif

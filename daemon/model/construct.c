@@ -343,6 +343,7 @@ static status_t construct_activation(struct reader *reader, const struct site *s
         const char *name, *module;
     } known[] = {
         {"gelu", "GELU()"},
+        {"gelu_python", "GELU()"},
         {"gelu_new", "GELU(approximate='tanh')"},
         {"gelu_pytorch_tanh", "GELU(approximate='tanh')"},
         {"relu", "ReLU()"},
@@ -351,6 +352,7 @@ static status_t construct_activation(struct reader *reader, const struct site *s
         {"tanh", "Tanh()"},
         {"sigmoid", "Sigmoid()"},
         {"relu2", "ReLUSquaredActivation()"},
+        {"quick_gelu", "QuickGELUActivation()"}, /* a block, which the file must have */
     };
     struct constant value;
     char found[64];

@@ -203,7 +203,7 @@ MODULES = {"encoder.layer.": "layers.", "attention.attention.query": "attention.
            "attention.attention.key": "attention.k_proj",
            "attention.attention.value": "attention.v_proj",
            "attention.output.dense": "attention.o_proj", "intermediate.dense": "mlp.fc1",
-           "output.dense": "mlp.fc2"}
+           "output.dense": "mlp.fc2", "embed_out.": "lm_head."}
 FAMILIES_OF_FILES = {name.partition("-")[0] for name in FAMILIES}
 
 

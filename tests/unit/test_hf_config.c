@@ -120,8 +120,21 @@ static const struct {
      "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": 1.0,"
      " \"mscale_all_dim\": 0.5, \"original_max_position_embeddings\": 16}}",
      "magnitude=1.06482", "llama3"},
-    {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
+    {llama_tiny,
+     "{\"rope_scaling\": null,"
+     " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
      "theta=7.5 (", "llama3"},
+    /* rope_scaling counts, and what it lacks is not taken from rope_parameters */
+    {llama_tiny,
+     "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2},"
+     " \"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
+     "theta=500000 linear factor=2", "7.5"},
+    {llama_tiny, "{\"original_max_position_embeddings\": 8}", "context=8", "context=16"},
+    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}",
+     "yarn factor=4 context=64", NULL},
+    {llama_tiny, "{\"hidden_act\": \"gelu_fast\"}", "act_fn: GELU(approximate='tanh')", "SiLU"},
+    {llama_tiny, "{\"hidden_act\": \"relu2\"}", "act_fn: ReLUSquaredActivation()", "SiLU"},
+    {llama_tiny, "{\"hidden_act\": \"quick_gelu\"}", "act_fn: QuickGELUActivation", "SiLU"},
     {bert_tiny, "{\"hidden_act\": \"relu\"}", "transform_act_fn: ReLU()", "GELU"},
     {bert_tiny, "{\"hidden_dropout_prob\": 0.3}", "dropout: Dropout(p=0.3", "Dropout(p=0.1"},
     {bert_tiny, "{\"attention_probs_dropout_prob\": 0.2}", "heads=3 p=0.2", NULL},
@@ -193,6 +206,104 @@ LOOP_TEST(option, 0, COUNT_OF(options))
                       text);
     free(text);
     model_free(model);
+}
+
+/* Both versions of transformers find the theta and the scaling that count; a second export says the
+ * same. */
+TEST(exported_positions_have_both_spellings)
+{
+    struct buf out = {0}, again = {0};
+    char *json = changed(llama_tiny, "{\"rope_parameters\": {\"rope_theta\": 7.0}}"), *model = NULL;
+    ck_assert_ptr_null(to_model(json, strlen(json), &model));
+    const struct hf_family *llama = family_file("llama");
+    ck_assert_ptr_null(hf_config_export(llama, json, strlen(json), "float32", &out));
+    ck_assert_ptr_null(hf_config_export(llama, out.data, out.length, "float32", &again));
+    ck_assert_str_eq(buf_text(&out), buf_text(&again));
+    json_t *root = json_loads(buf_text(&out), 0, NULL);
+    json_t *newer = json_object_get(root, "rope_parameters");
+    json_t *older = json_object_get(root, "rope_scaling");
+    ck_assert_double_eq(json_number_value(json_object_get(root, "rope_theta")), 500000);
+    ck_assert_double_eq(json_number_value(json_object_get(newer, "rope_theta")), 500000);
+    ck_assert_double_eq(json_number_value(json_object_get(newer, "factor")), 8);
+    ck_assert_double_eq(json_number_value(json_object_get(older, "factor")), 8);
+    ck_assert_str_eq(json_string_value(json_object_get(older, "rope_type")), "llama3");
+    ck_assert_ptr_null(json_object_get(older, "rope_theta"));
+    json_decref(root);
+    buf_deinit(&out);
+    buf_deinit(&again);
+    free(model);
+    free(json);
+}
+
+/* What Python reads as a number and nothing here needs is kept, and is the same when exported. */
+TEST(numbers_of_python_are_kept)
+{
+    static const char json[] =
+        "{\"model_type\": \"gpt2\", \"a\": Infinity, \"b\": [-Infinity, NaN, 1e999], \"c\": "
+        "123456789012345678901234567890, \"d\": \"NaN \\\"Infinity\", \"n_embd\": 24, \"n_head\": 3}";
+    char *model = NULL;
+    struct buf out = {0};
+    status_t status = to_model(json, strlen(json), &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_ptr_null(hf_config_export(family_file("gpt2"), json, strlen(json), "float32", &out));
+    ck_assert_msg(strstr(buf_text(&out), "\"a\": Infinity,") != NULL, "%s", buf_text(&out));
+    ck_assert_ptr_nonnull(strstr(buf_text(&out), "-Infinity,\n    NaN,\n    1e999\n"));
+    ck_assert_ptr_nonnull(strstr(buf_text(&out), "\"c\": 123456789012345678901234567890,"));
+    ck_assert_ptr_nonnull(strstr(buf_text(&out), "\"d\": \"NaN \\\"Infinity\""));
+    buf_deinit(&out);
+    free(model);
+    static const char needed[] = "{\"model_type\": \"gpt2\", \"n_embd\": Infinity}";
+    status = to_model(needed, strlen(needed), &model);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "n_embd: expected an integer"));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "found Infinity"));
+    status_free(status);
+}
+
+/* num_labels counts, whether there is an id2label or not. */
+TEST(classes_are_counted_by_num_labels)
+{
+    static const struct {
+        const char *changes;
+        int64_t classes;
+    } counts[] = {{"{\"num_labels\": 5}", 5},
+                  {"{\"num_labels\": 1, \"id2label\": null}", 1},
+                  {"{\"num_labels\": null}", 3},
+                  {"{\"id2label\": null}", 2}};
+    for (size_t i = 0; i < COUNT_OF(counts); i++) {
+        char *text = model_text(vit_tiny, counts[i].changes);
+        struct model *model;
+        ck_assert_ptr_null(model_parse(text, strlen(text), "model.hf", &model));
+        ck_assert_int_eq(model->class_count, counts[i].classes);
+        model_free(model);
+        free(text);
+    }
+}
+
+/* Two places of a key, and a key that is not known: notes, once each. */
+TEST(what_does_not_count_is_noted)
+{
+    static const struct {
+        const char *changes, *note;
+    } notes[] = {
+        {"{\"use_cache\": false, \"num_labels\": 3}", NULL},
+        {"{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
+         "rope_scaling counts, as in transformers, and rope_parameters does not: remove one"},
+        {"{\"original_max_position_embeddings\": 8}",
+         "original_max_position_embeddings counts, as in transformers, and "
+         "rope_scaling.original_max_position_embeddings does not: remove one"},
+        {"{\"mystery\": 1}",
+         "config.json has keys that are not known, and have no effect: mystery"},
+        {"{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2, \"facto\": 3}}",
+         "config.json has keys that are not known, and have no effect: rope_scaling.facto"},
+    };
+    for (size_t i = 0; i < COUNT_OF(notes); i++) {
+        free(model_text(llama_tiny, notes[i].changes));
+        const char *note = hf_family_item(family_file("llama"), HF_FAMILY_NOTES, 0);
+        if (notes[i].note == NULL) ck_assert_msg(note == NULL, "%s", note);
+        else ck_assert_str_eq(note != NULL ? note : "", notes[i].note);
+        if (note != NULL)
+            ck_assert_ptr_null(hf_family_item(family_file("llama"), HF_FAMILY_NOTES, 1));
+    }
 }
 
 static const struct parameter *parameter_of(const struct model *model, const char *name)
@@ -448,8 +559,8 @@ static const struct {
      STATUS_INVALID_ARGUMENT},
     {gpt2_tiny, "{\"layer_norm_epsilon\": \"1e-5\"}", "layer_norm_epsilon: expected a number",
      STATUS_INVALID_ARGUMENT},
-    {gpt2_tiny, "{\"activation_function\": \"quick_gelu\"}",
-     "activation_function: 'quick_gelu' is not supported", STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"activation_function\": \"mish\"}",
+     "activation_function: 'mish' is not supported", STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"scale_attn_by_inverse_layer_idx\": true}",
      "scale_attn_by_inverse_layer_idx: true is not supported", STATUS_UNIMPLEMENTED},
     {gpt2_tiny, "{\"reorder_and_upcast_attn\": true}", "reorder_and_upcast_attn: true",
@@ -470,8 +581,10 @@ static const struct {
      "rope_scaling.rope_type: 'longrope' is not supported", STATUS_UNIMPLEMENTED},
     {llama_tiny, "{\"rope_scaling\": {\"type\": \"dynamic\"}}",
      "rope_scaling.factor: is missing; the rope type dynamic needs it", STATUS_INVALID_ARGUMENT},
-    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}",
-     "rope_scaling.original_max_position_embeddings: is missing; the rope type yarn needs it",
+    {llama_tiny, "{\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
+     "layer_types: layers other than full_attention are not supported in this family",
+     STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"rms_norm_eps\": 1, \"hidden_size\": \"Infinity\"}", "hidden_size: expected",
      STATUS_INVALID_ARGUMENT},
     {llama_tiny,
      "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0, \"mscale\": -1.0,"
@@ -479,7 +592,8 @@ static const struct {
      "rope_scaling.mscale: expected a number from 0", STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"rope_scaling\": {\"type\": \"linear\"}}",
      "rope_scaling.factor: is missing; the rope type linear needs it", STATUS_INVALID_ARGUMENT},
-    {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 4.0}}",
+    {llama_tiny,
+     "{\"rope_scaling\": {}, \"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 4.0}}",
      "rope_parameters.low_freq_factor: is missing", STATUS_INVALID_ARGUMENT},
     {llama_tiny, "{\"rope_scaling\": [1]}", "rope_scaling: expected an object, found [1]",
      STATUS_INVALID_ARGUMENT},
@@ -489,9 +603,9 @@ static const struct {
     {llama_tiny, "{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor", STATUS_UNIMPLEMENTED},
     {llama_tiny, "{\"pad_token_id\": 97}", "pad_token_id: expected an integer from -97 to 96",
      STATUS_INVALID_ARGUMENT},
-    {vit_tiny, "{\"id2label\": [\"a\", \"b\"]}", "id2label: expected an object with entries",
+    {vit_tiny, "{\"id2label\": [\"a\", \"b\"]}", "id2label: expected an object with entries, or their number",
      STATUS_INVALID_ARGUMENT},
-    {vit_tiny, "{\"id2label\": {}}", "id2label: expected an object with entries",
+    {vit_tiny, "{\"id2label\": {}}", "id2label: expected an object with entries, or their number",
      STATUS_INVALID_ARGUMENT},
     {vit_tiny, "{\"num_attention_heads\": 7}", "num_attention_heads: expected a divisor",
      STATUS_INVALID_ARGUMENT},
