@@ -42,6 +42,8 @@ const struct spec_key spec_keys[] = {
     {"model.hf", SPEC_TEXT, DEFAULT("")},
     {"model.head", SPEC_TEXT, DEFAULT("")},
     {"model.weights", SPEC_TEXT, DEFAULT("")},
+    {"model.ignore", SPEC_GLOBS, DEFAULT("")},
+    {"model.freeze", SPEC_GLOBS, DEFAULT("")},
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"),
      CHOICES(data_format, "idx", "images", "tokens", "text", "dataset")},

@@ -718,6 +718,16 @@ static status_t check_model(const Fsdpd__V1__ModelSpec *model)
         return status_with(status_new(STATUS_INVALID_ARGUMENT,
                                       "model.head: belongs to model.hf, not to model.file"),
                            (struct status_details){.field = "model.head"});
+    if (!hf && model->n_freeze > 0)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "model.freeze: belongs to model.hf; a model file has a key "
+                                      "freeze of its own"),
+                           (struct status_details){.field = "model.freeze"});
+    if (!hf && model->weights[0] == '\0' && model->n_ignore > 0)
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "model.ignore: belongs to weights, of model.hf or model.weights"),
+            (struct status_details){.field = "model.ignore"});
     if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0))
         return status_with(
             status_new(STATUS_INVALID_ARGUMENT,

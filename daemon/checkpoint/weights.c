@@ -17,6 +17,7 @@
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "checkpoint/bicubic.h"
 #include "hf/index.h"
 #include "hf/safetensors.h"
@@ -151,6 +152,8 @@ static status_t complaints_status(const struct complaints *all, const char *dir)
     add_complaint(&text, &all->shape, "of another shape");
     add_complaint(&text, &all->dtype, "of a type that is not supported");
     add_complaint(&text, &all->twice, "twice");
+    if (all->extra.count > 0)
+        buf_add_text(&text, "; model.ignore: [PATTERN] leaves out what the model does not have");
     if (text.length > 0)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: tensors of the weights: %s", dir,
                           buf_text(&text));
@@ -183,8 +186,11 @@ struct matching {
     struct weights *weights;
     const struct model *model;
     struct name_entry *names;
+    const struct hf_index *index;   /* or NULL */
+    struct name_entry *places;      /* its entries by name, with the number of their file */
     struct complaints complaints;
-    struct complaint unused, fresh, resized;
+    struct complaint unused, fresh, resized, ignored, stale, promised;
+    bool *matched; /* by pattern of the source's `ignore` */
 };
 
 static int find_parameter(const struct matching *matching, const char *name)
@@ -339,31 +345,78 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     slot->grid = grid;
 }
 
+/* The parameter that a tensor is, or -1. */
+static int parameter_of(const struct matching *matching, const char *tensor, enum hf_tensor *kind)
+{
+    const struct weights_source *source = matching->weights->source;
+    *kind = HF_TENSOR_PARAMETER;
+    if (source->own_names) return find_parameter(matching, tensor);
+    char *name = hf_parameter_name(source->family, tensor, kind);
+    int parameter = name != NULL ? find_parameter(matching, name) : -1;
+    free(name);
+    return parameter;
+}
+
+/* Whether the job leaves out a tensor that the model does not have. */
+static bool is_ignored(struct matching *matching, const char *tensor)
+{
+    const struct weights_source *source = matching->weights->source;
+    bool ignored = false;
+    for (int i = 0; i < source->ignore_count; i++) {
+        if (!text_glob_match(source->ignore[i], tensor)) continue;
+        ignored = matching->matched[i] = true;
+    }
+    return ignored;
+}
+
+/* Whether the index has the tensor in another file than this one. */
+static bool is_stale(const struct matching *matching, const char *tensor, int file)
+{
+    if (matching->index == NULL) return false;
+    const struct name_entry wanted = {.name = tensor};
+    const struct name_entry *found =
+        bsearch(&wanted, matching->places, (size_t)matching->index->entry_count,
+                sizeof *matching->places, compare_names);
+    return found != NULL && found->parameter != file;
+}
+
 static void match_entry(struct matching *matching, const struct safetensors_entry *entry, int file,
                         uint64_t data_offset)
 {
     enum hf_tensor kind;
-    const struct weights_source *source = matching->weights->source;
-    char *name = NULL;
-    if (source->own_names) {
-        kind = HF_TENSOR_PARAMETER;
-        name = mem_strdup(entry->name);
-    } else {
-        name = hf_parameter_name(source->family, entry->name, &kind);
-    }
-    int parameter = name != NULL ? find_parameter(matching, name) : -1;
-    free(name);
+    int parameter = parameter_of(matching, entry->name, &kind);
     const struct slot place = {.file = file, .offset = data_offset + entry->begin};
     if (kind == HF_TENSOR_BUFFER) return;
+    if (is_stale(matching, entry->name, file)) {
+        complain(&matching->stale, entry->name, "%s", "");
+        return;
+    }
+    if (parameter < 0 && is_ignored(matching, entry->name)) {
+        complain(&matching->ignored, entry->name, "%s", "");
+        return;
+    }
     if (kind == HF_TENSOR_OTHER_HEAD) complain(&matching->unused, entry->name, "%s", "");
     else if (parameter < 0) complain(&matching->complaints.extra, entry->name, "%s", "");
     else match_parameter(matching, entry, parameter, kind == HF_TENSOR_COPY, &place);
 }
 
+/* Whether a tensor that is nowhere may be missed: another head's, or one of several that are tied. */
+static bool is_dispensable(const struct matching *matching, const char *tensor)
+{
+    enum hf_tensor kind;
+    int parameter = parameter_of(matching, tensor, &kind);
+    if (parameter < 0) return kind != HF_TENSOR_PARAMETER;
+    bool tied = matching->model->parameters[parameter].tied_to >= 0;
+    for (int i = 0; i < matching->model->parameter_count; i++)
+        tied = tied || matching->model->parameters[i].tied_to == parameter;
+    return tied;
+}
+
 /* Also whether the file has what the index promises of it. */
-static status_t check_promises(const struct hf_index *index, int file,
+static status_t check_promises(struct matching *matching, int file,
                                const struct safetensors_header *header)
 {
+    const struct hf_index *index = matching->index;
     AUTO_FREE struct name_entry *sorted =
         mem_alloc_array((size_t)header->count + 1, sizeof *sorted);
     for (int i = 0; i < header->count; i++)
@@ -375,6 +428,10 @@ static status_t check_promises(const struct hf_index *index, int file,
         const struct name_entry wanted = {.name = index->entries[i].name};
         if (bsearch(&wanted, sorted, (size_t)header->count, sizeof *sorted, compare_names) != NULL)
             continue;
+        if (is_dispensable(matching, wanted.name)) {
+            complain(&matching->promised, wanted.name, "%s", "");
+            continue;
+        }
         AUTO(buf_deinit) struct buf name = {0};
         add_name(&name, wanted.name);
         status = status_new(STATUS_INVALID_ARGUMENT, "it has no tensor %s, which the index says",
@@ -383,7 +440,7 @@ static status_t check_promises(const struct hf_index *index, int file,
     return status;
 }
 
-static status_t read_file(struct matching *matching, const struct hf_index *index, int number)
+static status_t read_file(struct matching *matching, int number)
 {
     struct weights *weights = matching->weights;
     struct weights_file *file = &weights->files[number];
@@ -393,7 +450,8 @@ static status_t read_file(struct matching *matching, const struct hf_index *inde
     AUTO(safetensors_header_deinit) struct safetensors_header header = {0};
     status_t status = read_header(fd, file->name, (uint64_t)info.st_size, &header);
     close(fd);
-    if (status == NULL && index != NULL) status = check_promises(index, number, &header);
+    if (status == NULL && matching->index != NULL)
+        status = check_promises(matching, number, &header);
     if (status != NULL) return status_wrap(status, "%s/%s", weights->source->dir, file->name);
     file->device = info.st_dev;
     file->inode = info.st_ino;
@@ -446,6 +504,15 @@ static void make_note(struct matching *matching)
     add_note(&text, &matching->unused, "have", "of another head, which are left out");
     add_note(&text, &matching->fresh, "lack", "of the head, which get new initial values");
     add_note(&text, &matching->resized, "have", "of another image size, which are interpolated");
+    add_note(&text, &matching->ignored, "have", "that model.ignore leaves out");
+    add_note(&text, &matching->stale, "have", "in a file that the index does not name for it");
+    add_note(&text, &matching->promised, "lack",
+             "that the index names, and which nothing here needs");
+    const struct weights_source *source = matching->weights->source;
+    for (int i = 0; i < source->ignore_count; i++)
+        if (!matching->matched[i])
+            buf_printf(&text, "%smodel.ignore: no tensor that the model does not have matches '%s'",
+                       text.length > 0 ? "; " : "", source->ignore[i]);
     matching->weights->is_partial = matching->fresh.count > 0;
     if (text.length > 0) matching->weights->note = buf_take(&text);
 }
@@ -453,14 +520,23 @@ static void make_note(struct matching *matching)
 static status_t match_files(struct weights *weights, const struct model *model,
                             const struct hf_index *index)
 {
-    struct matching matching = {.weights = weights, .model = model};
+    struct matching matching = {.weights = weights, .model = model, .index = index};
+    int entries = index != NULL ? index->entry_count : 0;
+    AUTO_FREE struct name_entry *places = mem_alloc_array((size_t)entries + 1, sizeof *places);
+    for (int i = 0; i < entries; i++)
+        places[i] = (struct name_entry){index->entries[i].name, index->entries[i].file};
+    qsort(places, (size_t)entries, sizeof *places, compare_names);
+    AUTO_FREE bool *matched =
+        mem_alloc_array((size_t)weights->source->ignore_count + 1, sizeof *matched);
+    matching.places = places;
+    matching.matched = matched;
     matching.names = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *matching.names);
     for (int i = 0; i < model->parameter_count; i++)
         matching.names[i] = (struct name_entry){model->parameters[i].name, i};
     qsort(matching.names, (size_t)model->parameter_count, sizeof *matching.names, compare_names);
     status_t status = NULL;
     for (int i = 0; i < weights->file_count && status == NULL; i++)
-        status = read_file(&matching, index, i);
+        status = read_file(&matching, i);
     if (status == NULL) {
         share_tied_tensors(&matching);
         make_note(&matching);
@@ -473,6 +549,9 @@ static status_t match_files(struct weights *weights, const struct model *model,
     buf_deinit(&matching.unused.names);
     buf_deinit(&matching.fresh.names);
     buf_deinit(&matching.resized.names);
+    buf_deinit(&matching.ignored.names);
+    buf_deinit(&matching.stale.names);
+    buf_deinit(&matching.promised.names);
     free(matching.names);
     return status;
 }
@@ -690,4 +769,26 @@ status_t weights_read(struct weights *weights, int parameter, int64_t offset, si
     TRY(need_file(weights, slot->file));
     if (slot->grid.from > 0) return read_resized(weights, slot, offset, count, values);
     return read_values(weights, slot, offset, count, values);
+}
+
+status_t weights_find_untied(struct weights *weights, const struct model *model, int *parameter)
+{
+    enum { PART = 1 << 16 };
+    AUTO_FREE float *values = mem_alloc_array(2 * (size_t)PART, sizeof *values);
+    *parameter = -1;
+    for (int p = 0; p < model->parameter_count; p++) {
+        int owner = p;
+        while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
+        if (owner == p || !weights_has(weights, owner) || !weights_has(weights, p)) continue;
+        int64_t count = tensor_element_count(&model->parameters[p].type);
+        for (int64_t at = 0; at < count; at += PART) {
+            size_t part = count - at < PART ? (size_t)(count - at) : PART;
+            TRY(weights_read(weights, owner, at, part, values));
+            TRY(weights_read(weights, p, at, part, values + PART));
+            if (memcmp(values, values + PART, part * sizeof *values) == 0) continue;
+            *parameter = p;
+            return NULL;
+        }
+    }
+    return NULL;
 }

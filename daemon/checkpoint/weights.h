@@ -16,6 +16,9 @@ struct weights_source {
     const char *file;  /* of the directory, which must be there; NULL: as transformers calls them */
     bool own_names;    /* tensors are called as parameters are; else as in transformers' files */
     const struct hf_family *family; /* then: of this family */
+    const char *const *ignore;      /* patterns of tensors that are left out, if the model does not
+                                     * have them */
+    int ignore_count;
 };
 
 struct weights;
@@ -37,6 +40,11 @@ bool weights_is_partial(const struct weights *weights);
 /* `count` elements of a parameter that is not tied to another, from its element `offset` on. */
 status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
                       float *values) FSDPD_MUST_USE;
+
+/* A parameter that is tied to another, and whose own tensor has other values than the other's; -1 if
+ * there is none. */
+status_t weights_find_untied(struct weights *weights, const struct model *model,
+                             int *parameter) FSDPD_MUST_USE;
 
 /* A hash of the files' layout and sizes, which ranks compare. */
 uint64_t weights_hash(const struct weights *weights);

@@ -24,6 +24,26 @@ static const char *find_offload(const struct train_job *job)
     return NULL;
 }
 
+/* Notes what frozen parameters save. */
+static void add_frozen(Fsdpd__V1__Plan *message, const struct model *model)
+{
+    uint64_t frozen = 0, all = 0;
+    char bytes[32];
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE) continue;
+        uint64_t elements = (uint64_t)tensor_element_count(&parameter->type);
+        all += elements;
+        frozen += parameter->trainable ? 0 : elements;
+    }
+    if (frozen == 0) return;
+    plan_message_add_note(message,
+                          "%" PRIu64 " of %" PRIu64
+                          " elements are frozen: %s of gradients over all ranks, and the optimizer "
+                          "state of these elements, are not kept",
+                          frozen, all, text_format_bytes(4 * frozen, bytes));
+}
+
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                       const struct weights *weights, const struct profile *profile, bool own)
 {
@@ -31,6 +51,10 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
         plan_message_add_note(message,
                               "the scratch memory of ops on %s is not known here and counts as 0",
                               profile->name);
+    const struct hf_family *family = job->weights != NULL ? job->weights->family : NULL;
+    const char *note;
+    for (int i = 0; family && (note = hf_family_item(family, HF_FAMILY_NOTES, i)) != NULL; i++)
+        plan_message_add_note(message, "model.hf: %s", note);
     if (weights != NULL && weights_note(weights) != NULL)
         plan_message_add_note(message, "%s", weights_note(weights));
     if (job->weights != NULL && weights == NULL)
@@ -184,6 +208,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     *plan = plan_message_new(session, &message);
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
+    add_frozen(*plan, train_session_model(session));
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)

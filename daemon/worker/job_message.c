@@ -66,6 +66,8 @@ static status_t find_weights(const Fsdpd__V1__ModelSpec *model,
     settings->weights.root = settings->weights_root;
     settings->weights.file = strrchr(settings->weights_path, '/') + 1;
     settings->weights.own_names = settings->hf_dir == NULL;
+    settings->weights.ignore = (const char *const *)model->ignore;
+    settings->weights.ignore_count = (int)model->n_ignore;
     return NULL;
 }
 

@@ -11,7 +11,10 @@
 
 #include "base/beneath.h"
 #include "base/file.h"
+#include "base/buf.h"
 #include "base/mem.h"
+#include "checkpoint/weights.h"
+#include "model/model.h"
 
 static status_t read_config(struct job_settings *settings, Fsdpd__V1__ModelSpec *model)
 {
@@ -53,6 +56,68 @@ static status_t find_family(struct job_settings *settings, const struct worker_o
     return NULL;
 }
 
+/* The name of a parameter that the configuration ties, and whose own tensor in the weights has other
+ * values; NULL if there is none. Mistakes in the weights are found when they are matched again. */
+static char *find_untied(const struct job_settings *settings, const char *text)
+{
+    struct model *model = NULL;
+    struct weights *weights = NULL;
+    char *name = NULL;
+    int parameter = -1;
+    status_t status = model_parse(text, strlen(text), "model.hf", &model);
+    if (status == NULL) status = weights_open(&settings->weights, model, &weights);
+    if (weights != NULL && status == NULL)
+        status = weights_find_untied(weights, model, &parameter);
+    if (parameter >= 0) name = mem_strdup(model->parameters[parameter].name);
+    status_free(status);
+    weights_free(weights);
+    model_free(model);
+    return name;
+}
+
+/* Tensors that the configuration ties and that differ in the file stay two, as in transformers: the
+ * configuration is changed, so that they are two from now on, also in an exported directory. */
+static status_t keep_untied(struct job_settings *settings, const char *file, char **text)
+{
+    Fsdpd__V1__ModelSpec *model = settings->spec->model;
+    AUTO_FREE char *name = find_untied(settings, *text);
+    if (name == NULL) return NULL;
+    char *changed = NULL, *again = NULL;
+    TRY(hf_config_untied(settings->family, model->hf_config, strlen(model->hf_config), file, name,
+                         &changed));
+    status_t status =
+        hf_config_to_model(settings->family, changed, strlen(changed), file, &again);
+    if (status != NULL) {
+        free(changed);
+        return status_wrap(status, "the weights have a %s of its own, unlike what it is tied to", name);
+    }
+    hf_family_note(settings->family,
+                   "the weights have a %s of its own, which differs from what it is tied to: both "
+                   "are kept, as in transformers, and config.json says so from now on",
+                   name);
+    free(model->hf_config);
+    free(*text);
+    model->hf_config = changed;
+    *text = again;
+    return NULL;
+}
+
+/* `model.freeze` is the key of that name of the model file. */
+static char *with_frozen(const Fsdpd__V1__ModelSpec *model, char *text)
+{
+    struct buf out = {0};
+    if (model->n_freeze == 0) return text;
+    buf_printf(&out, "%s\nfreeze:\n", text);
+    for (size_t i = 0; i < model->n_freeze; i++) {
+        buf_add_text(&out, "  - '");
+        for (const char *at = model->freeze[i]; *at != '\0'; at++)
+            buf_printf(&out, *at == '\'' ? "''" : "%c", *at);
+        buf_add_text(&out, "'\n");
+    }
+    free(text);
+    return buf_take(&out);
+}
+
 static status_t make_text(struct job_settings *settings, const struct worker_options *options)
 {
     Fsdpd__V1__ModelSpec *model = settings->spec->model;
@@ -66,7 +131,15 @@ static status_t make_text(struct job_settings *settings, const struct worker_opt
         settings->weights.dir = settings->hf_dir;
         settings->weights.root = settings->hf_root;
     }
+    settings->weights.ignore = (const char *const *)model->ignore;
+    settings->weights.ignore_count = (int)model->n_ignore;
     if (model->text[0] == '\0') {
+        status_t status = keep_untied(settings, file, &text);
+        if (status != NULL) {
+            free(text);
+            return status;
+        }
+        text = with_frozen(model, text);
         if (model->text != protobuf_c_empty_string) free(model->text);
         model->text = text;
         text = NULL;

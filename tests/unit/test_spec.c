@@ -685,6 +685,16 @@ TEST(model_directories)
     spec_to_yaml(spec, &yaml);
     ck_assert_ptr_nonnull(strstr(buf_text(&yaml), "model:\n  hf: models/gpt2\ndata:\n"));
     buf_deinit(&yaml);
+    const char *patterns[] = {"model.ignore=[v_head.*]", "model.freeze=[transformer.wte.*]"};
+    Fsdpd__V1__JobSpec *patterned = NULL;
+    ck_assert_ptr_null(read_with(text, patterns, 2, &patterned));
+    struct buf again = {0};
+    spec_to_yaml(patterned, &again);
+    ck_assert_msg(strstr(buf_text(&again), "  ignore: [\"v_head.*\"]\n"
+                                           "  freeze: [\"transformer.wte.*\"]\n") != NULL,
+                  "%s", buf_text(&again));
+    buf_deinit(&again);
+    spec_free(patterned);
     ck_assert_ptr_null(spec_validate(spec));
     /* the daemon fills in these together */
     char *empty = spec->model->text, config[] = "{}", model[] = "name: x";

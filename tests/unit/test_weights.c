@@ -405,7 +405,75 @@ TEST(twice)
     char *single = file_path_join(weights_dir, "model.safetensors");
     ck_assert_int_eq(unlink(single), 0);
     free(single);
-    expect_refused(STATUS_INVALID_ARGUMENT, "2 twice (transformer.ln_f.weight and");
+    /* the index says which file counts: copies in others are noted */
+    struct tensor stale[3];
+    memcpy(stale, good, sizeof good);
+    stale[1].start = stale[2].start = 7;
+    write_file("model-00001-of-00002.safetensors", stale, 3);
+    struct weights *weights = open_good();
+    expect_all(weights);
+    ck_assert_str_eq(weights_note(weights),
+                     "the weights have 2 tensors in a file that the index does not name for it: "
+                     "transformer.ln_f.weight, transformer.ln_f.bias");
+    weights_free(weights);
+}
+
+/* What the model does not have is left out by patterns, which do not touch what it has. */
+TEST(tensors_are_ignored_by_patterns)
+{
+    static const char *const patterns[] = {"v_head.*", "transformer.*", "mtp.*"};
+    const struct tensor tensors[] = {good[0],
+                                     good[1],
+                                     good[2],
+                                     {"v_head.summary.weight", "I64", 1, {2}, 0},
+                                     {"transformer.extra", "F32", 1, {2}, 0}};
+    write_file("model.safetensors", tensors, 5);
+    expect_refused(STATUS_INVALID_ARGUMENT,
+                   "2 that the model does not have (v_head.summary.weight, transformer.extra); "
+                   "model.ignore: [PATTERN] leaves out what the model does not have");
+    source.ignore = patterns;
+    source.ignore_count = 3;
+    struct weights *weights = open_good();
+    expect_all(weights);
+    ck_assert_str_eq(weights_note(weights),
+                     "the weights have 2 tensors that model.ignore leaves out: "
+                     "v_head.summary.weight, transformer.extra; model.ignore: no tensor that the "
+                     "model does not have matches 'mtp.*'");
+    weights_free(weights);
+    source.ignore_count = 0;
+}
+
+/* One more name of a tied tensor: equal values, or its own. */
+TEST(tied_tensors_that_differ_are_found)
+{
+    struct tensor tensors[] = {good[0], good[1], good[2], {"lm_head.weight", "F32", 2, {3, 4}, 100}};
+    for (int differs = 0; differs < 2; differs++) {
+        int parameter = 9;
+        tensors[3].start = differs ? 101 : 100;
+        write_file("model.safetensors", tensors, 4);
+        struct weights *weights = open_good();
+        ck_assert_ptr_null(weights_find_untied(weights, model, &parameter));
+        if (differs) ck_assert_str_eq(model->parameters[parameter].name, "lm_head.weight");
+        else ck_assert_int_eq(parameter, -1);
+        weights_free(weights);
+    }
+}
+
+/* The index may name a tied tensor, or a head's, that no file has. */
+TEST(what_the_index_promises_may_be_dispensable)
+{
+    write_shards();
+    char *single = file_path_join(weights_dir, "model.safetensors");
+    (void)unlink(single);
+    free(single);
+    write_index("{\"weight_map\": {\"transformer.wte.weight\": \"model-00001-of-00002.safetensors\", "
+                "\"transformer.ln_f.weight\": \"model-00002-of-00002.safetensors\", "
+                "\"lm_head.weight\": \"model-00001-of-00002.safetensors\"}}");
+    struct weights *weights = open_good();
+    expect_all(weights);
+    ck_assert_str_eq(weights_note(weights), "the weights lack 1 tensor that the index names, and "
+                                            "which nothing here needs: lm_head.weight");
+    weights_free(weights);
 }
 
 TEST(many_missing)
