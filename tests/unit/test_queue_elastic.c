@@ -2,8 +2,10 @@
  * Elastic jobs in the queue: which running jobs give workers to a waiting one, what each of them
  * has afterwards, and when they get them back. The workers are fakes: the test speaks for them.
  */
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "base/mem.h"
 #include "test_queue_world.h"
@@ -37,7 +39,8 @@ static void attach(int count)
         fake_attach(&world, &fakes[attached], ids[attached], 1000 + attached);
 }
 
-static char *submit_elastic(uint32_t workers, uint32_t least, int priority)
+static char *submit_redundant(uint32_t workers, uint32_t least, int priority,
+                              Fsdpd__V1__Redundancy redundancy)
 {
     job_spec spec = *world_spec(workers);
     Fsdpd__V1__TrainSpec train = *spec.train;
@@ -48,10 +51,30 @@ static char *submit_elastic(uint32_t workers, uint32_t least, int priority)
     elastic.min_workers = least;
     elastic._max_workers_case = FSDPD__V1__ELASTIC_SPEC___MAX_WORKERS_MAX_WORKERS;
     elastic.max_workers = workers;
+    elastic.redundancy = redundancy;
+    Fsdpd__V1__FsdpSpec fsdp = FSDPD__V1__FSDP_SPEC__INIT;
+    if (redundancy == FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA) {
+        fsdp = *spec.fsdp;
+        fsdp.strategy = FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD;
+        spec.fsdp = &fsdp;
+    }
     spec.train = &train;
     spec.elastic = &elastic;
     spec.priority = priority;
     return queue_submit(&world, &spec, NULL);
+}
+
+static char *submit_elastic(uint32_t workers, uint32_t least, int priority)
+{
+    return submit_redundant(workers, least, priority, FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE);
+}
+
+static void resize(const char *id, uint32_t workers)
+{
+    Fsdpd__V1__ResizeJobRequest request = FSDPD__V1__RESIZE_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    request.workers = workers;
+    expect_ok(world_call(&world, &control_resize_job, &request, NULL));
 }
 
 /* The number of fakes whose latest assignment is this attempt of the job. */
@@ -285,5 +308,135 @@ TEST(restarted_while_it_shrinks)
     world_check_reached(&world, elastic, "RESIZING",
                         "shrunk from 4 to 2 workers for mnist-2, which has a higher priority; "
                         "continues from step ");
+    free(elastic), free(other);
+}
+
+/* A worker is drained: that, and not a change of the job's size, is why it continues with three. */
+TEST(a_worker_is_drained)
+{
+    attach(4);
+    char *elastic = submit_elastic(4, 2, 0);
+    start_attempt(elastic, 1, 4);
+    Fsdpd__V1__DrainWorkersRequest drain = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    drain.worker = (char *)"host/cpu:1";
+    drain.now = true;
+    expect_ok(world_call(&world, &control_drain_workers, &drain, NULL));
+    WAIT(&world, is_ordered_to_leave(elastic, 1));
+    leave(elastic, 1);
+    start_attempt(elastic, 2, 3);
+    ck_assert(!runs(&fakes[1], elastic, 2));
+    world_check_reached(&world, elastic, "WORKER_DRAINED",
+                        "worker host/cpu:1 was drained by ");
+    finish(elastic, 2);
+    free(elastic);
+}
+
+/* A worker that is away cannot save its shards: the job shrinks when it is back. */
+TEST(does_not_shrink_while_a_worker_is_away)
+{
+    struct coordinator_options options = world.options;
+    options.limits.reattach_ms = 3600000;
+    expect_ok(coordinator_reload(world.coordinator, &options));
+    attach(4);
+    char *elastic = submit_elastic(4, 2, 0);
+    start_attempt(elastic, 1, 4);
+    fake_detach(&fakes[3]);
+    char *other = queue_submit_priority(&world, 1, 5);
+    world_check_reason(&world, other, JOB_QUEUED, "QUEUED", "1st; waits for ");
+    resize(elastic, 3);
+    for (int r = 0; r < 3; r++) ck_assert_int_eq(fakes[r].checkpoints, 0);
+    fake_attach_again(&fakes[3], 1003, true, 0, NULL, 0);
+    WAIT(&world, is_ordered_to_leave(elastic, 1));
+    leave(elastic, 1);
+    start_attempt(elastic, 2, 3);
+    start_attempt(other, 1, 1);
+    free(elastic), free(other);
+}
+
+/* ---- workers of other hosts, and no directory that all of them share ---- */
+
+static struct rpc_channel *local;
+
+/* The coordinator serves TCP as well, and fakes that attach from now on use that. */
+static void move_away(void)
+{
+    struct sockaddr_in place = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof place;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&place, size), 0);
+    ck_assert_int_eq(listen(fd, 16), 0);
+    ck_assert_int_eq(getsockname(fd, (struct sockaddr *)&place, &size), 0);
+    world_stop(&world);
+    world.options.sockets[0] = fd;
+    world.options.socket_count = 1;
+    world.options.insecure_tcp = true;
+    world_start(&world);
+    local = world.channel;
+    char *address = mem_printf("127.0.0.1:%d", ntohs(place.sin_port));
+    expect_ok(rpc_channel_new(world.runtime, address,
+                              &(struct rpc_channel_security){.insecure_tcp = true},
+                              &world.channel));
+    free(address);
+}
+
+static void on_closed(void *user)
+{
+    *(bool *)user = true;
+}
+
+static void set_up_remote(void)
+{
+    set_up();
+    move_away();
+    attach(4);
+    struct rpc_channel *remote = world.channel;
+    world.channel = local;
+    local = remote;
+}
+
+static void tear_down_remote(void)
+{
+    bool closed = false;
+    for (int i = 0; i < attached; i++) fake_deinit(&fakes[i]);
+    attached = 0;
+    rpc_channel_close(local, on_closed, &closed);
+    WAIT(&world, closed);
+    tear_down();
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up_remote, .tear_down = tear_down_remote);
+
+/* Then a mirror or a parity is enough for one worker less at a time, and copies for any number;
+ * without redundancy the job keeps its workers. */
+LOOP_TEST(resizes_by_what_memory_has, 0, 4)
+{
+    static const struct {
+        Fsdpd__V1__Redundancy redundancy;
+        const char *code, *words;
+    } cases[] = {
+        {FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE, "RUNNING", "training on 4 workers"},
+        {FSDPD__V1__REDUNDANCY__REDUNDANCY_MIRROR, "RESIZING", "resized from 4 to 3 workers by "},
+        {FSDPD__V1__REDUNDANCY__REDUNDANCY_PARITY, "RESIZING", "resized from 4 to 3 workers by "},
+        {FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA, "RESIZING", "resized from 4 to 2 workers by "},
+    };
+    char *elastic = submit_redundant(4, 1, 0, cases[_i].redundancy);
+    start_attempt(elastic, 1, 4);
+    resize(elastic, 2);
+    world_check_reason(&world, elastic, JOB_RUNNING, cases[_i].code, cases[_i].words);
+    if (_i > 0) WAIT(&world, is_ordered_to_leave(elastic, 1));
+    free(elastic);
+}
+
+/* It gives no workers to a job of higher priority: they would come back one at a time. */
+TEST(does_not_shrink_without_a_place_for_checkpoints)
+{
+    char *elastic = submit_redundant(4, 1, 0, FSDPD__V1__REDUNDANCY__REDUNDANCY_MIRROR);
+    start_attempt(elastic, 1, 4);
+    char *other = queue_submit_priority(&world, 2, 5);
+    world_check_reason(&world, other, JOB_QUEUED, "QUEUED", "1st; waits for ");
+    world_check_reason(&world, elastic, JOB_RUNNING, "RUNNING", "training on 4 workers");
+    finish(elastic, 1);
+    start_attempt(other, 1, 2);
     free(elastic), free(other);
 }
