@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "planning/choose.h"
 #include "planning/search.h"
 #include "spec/spec.h"
 #include "tests/testing.h"
@@ -263,30 +264,38 @@ TEST(some_units_differ)
     trial_deinit(&trial);
 }
 
-/* The job that a file with the point's printed settings describes. */
-static void read_printed(const struct trial *trial, struct point point, Fsdpd__V1__JobSpec **spec,
-                         struct job_settings *settings)
+/* The job of examples/shakespeare/job.yaml with these settings. */
+static void read_settings(const struct trial *trial, char *const *lines, size_t line_count,
+                          Fsdpd__V1__JobSpec **spec, struct job_settings *settings)
 {
     enum { LINES_MAX = 24 };
     struct spec_override overrides[LINES_MAX] = {{0}};
     int count = 0;
-    struct buf lines = {0};
-    char *workers = mem_printf("workers=%d", trial->settings.job.world), *rest = NULL;
+    char *workers = mem_printf("workers=%d", trial->settings.job.world);
     overrides[count++].text = workers;
-    space_print(trial->space, point, &lines);
-    char *text = mem_strdup(buf_text(&lines));
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
-         line = strtok_r(NULL, "\n", &rest)) {
+    for (size_t i = 0; i < line_count; i++) {
         ck_assert_int_lt(count, LINES_MAX);
-        overrides[count++].text = line;
+        overrides[count++].text = lines[i];
     }
     const char *root = getenv("srcdir");
     char *path = file_path_join(root != NULL ? root : ".", "examples/shakespeare/job.yaml");
     must(spec_read_file(path, overrides, count, spec));
     must(job_settings_init_without_data(settings, *spec, "test", NULL));
     free(path);
-    free(text);
     free(workers);
+}
+
+/* The job that a file with the point's printed settings describes. */
+static void read_printed(const struct trial *trial, struct point point, Fsdpd__V1__JobSpec **spec,
+                         struct job_settings *settings)
+{
+    struct buf lines = {0};
+    Fsdpd__V1__PlanChoice *choice = mem_alloc(sizeof *choice);
+    fsdpd__v1__plan_choice__init(choice);
+    space_print(trial->space, point, &lines);
+    choose_add_settings(choice, buf_text(&lines));
+    read_settings(trial, choice->settings, choice->n_settings, spec, settings);
+    fsdpd__v1__plan_choice__free_unpacked(choice, NULL);
     buf_deinit(&lines);
 }
 
@@ -333,5 +342,50 @@ TEST(a_printed_point_is_that_point)
     }
     printf("%d plans\n", plans);
     ck_assert_int_gt(plans, 200);
+    trial_deinit(&trial);
+}
+
+/* Each choice of a plan's message comes with the settings that make it: a file with them has a plan
+ * of the memory that the choice names, and the first has the plan that was chosen. */
+TEST(choices_come_with_their_settings)
+{
+    struct trial trial;
+    struct chosen *chosen;
+    trial_init(&trial, "examples/shakespeare/job.yaml", NULL, "t4", 4, 0);
+    must(choose(&trial.advisor, &chosen));
+    Fsdpd__V1__Plan *plan = mem_alloc(sizeof *plan);
+    fsdpd__v1__plan__init(plan);
+    chosen_add(chosen, plan);
+    ck_assert_uint_gt(plan->n_choices, 1);
+    for (size_t i = 0; i < plan->n_choices; i++) {
+        const Fsdpd__V1__PlanChoice *choice = plan->choices[i];
+        Fsdpd__V1__JobSpec *spec;
+        struct job_settings settings;
+        struct train_session *session;
+        read_settings(&trial, choice->settings, choice->n_settings, &spec, &settings);
+        must(train_session_new(&settings.job, trial.device, 0, true, &session));
+        ck_assert_uint_eq(train_session_plan(session)->peak_bytes, choice->peak_bytes);
+        train_session_free(session);
+        if (i == 0)
+            ck_assert_uint_eq(hash_of(&trial, &settings.job),
+                              hash_of(&trial, chosen_job(chosen)));
+        job_settings_deinit(&settings);
+        spec_free(spec);
+    }
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    chosen_free(chosen);
+    trial_deinit(&trial);
+}
+
+/* Work that the first descents leave is spent on others, from points drawn at random. */
+TEST(more_work_tries_more_points)
+{
+    struct trial trial;
+    struct search_result some, more;
+    trial_init(&trial, "examples/mnist/job.yaml", "train.batch_size=48", "h200", 8, 0);
+    must(search_run(&trial.advisor, trial.space, SEARCH_WORK, &some));
+    must(search_run(&trial.advisor, trial.space, 2 * SEARCH_WORK, &more));
+    ck_assert_uint_lt(more.evaluated, more.points);
+    ck_assert_uint_gt(more.evaluated, some.evaluated);
     trial_deinit(&trial);
 }
