@@ -20,12 +20,14 @@ libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_weights tests/unit/test_lying_checkpoints tests/unit/test_kept_hosts
-TESTS += tests/unit/test_weights tests/unit/test_lying_checkpoints tests/unit/test_kept_hosts
+CHECKPOINT_TESTS = tests/unit/test_weights tests/unit/test_lying_checkpoints tests/unit/test_kept tests/unit/test_kept_hosts
+check_PROGRAMS += $(CHECKPOINT_TESTS)
+TESTS += $(CHECKPOINT_TESTS)
 weights_test_libs = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
   $(JANSSON_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
 tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_weights_LDADD = $(weights_test_libs)
 tests_unit_test_lying_checkpoints_LDADD = $(weights_test_libs)
+tests_unit_test_kept_LDADD = libcheckpoint.a libdigest.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
 tests_unit_test_kept_hosts_LDADD = libcheckpoint.a libbase.a $(TEST_LIBS)
 endif
