@@ -306,6 +306,45 @@ TEST(measure)
 
 /* Every cycle has rows of each source in proportion to its weight, and each source's own rows
  * appear in their order, without a gap, from any position. */
+/* A row may be longer than the part of its mask that is read at once. */
+TEST(a_long_mask)
+{
+    enum { LENGTH = 140000, COUNTED = LENGTH - LENGTH / 7 };
+    static uint16_t ids[LENGTH + 1];
+    static uint8_t counts[LENGTH + 1];
+    static int32_t tokens[LENGTH], targets[LENGTH];
+    for (int i = 0; i <= LENGTH; i++) {
+        ids[i] = (uint16_t)(i % 50021);
+        counts[i] = i % 7 != 0;
+    }
+    dataset_write_npy(dir, "tokens.npy", "<u2", ids, LENGTH + 1, 2);
+    dataset_write_npy(dir, "mask.npy", "|u1", counts, LENGTH + 1, 1);
+    char *token_path = file_path_join(dir, "tokens.npy");
+    char *mask_path = file_path_join(dir, "mask.npy");
+    struct token_file file;
+    struct npy mask;
+    ck_assert_ptr_null(token_file_open(NULL, token_path, TOKENS_AUTO, &file));
+    ck_assert_ptr_null(npy_open(NULL, mask_path, &mask));
+    struct token_split split = {.file = &file, .count = file.count, .mask = &mask};
+    ck_assert_ptr_null(token_split_cut(&split, LENGTH, 1, false, 0));
+    int64_t samples = 0;
+    ck_assert_ptr_null(token_split_read(&split, 0, 50021, tokens, targets, &samples));
+    for (int i = 0; i < LENGTH; i++) {
+        ck_assert_int_eq(tokens[i], ids[i]);
+        ck_assert_int_eq(targets[i], counts[i + 1] ? ids[i + 1] : -1);
+    }
+    ck_assert_int_eq(samples, COUNTED);
+    struct token_measure measure = {0};
+    ck_assert_ptr_null(token_split_measure(&split, &measure));
+    ck_assert_int_eq(measure.rows, 1);
+    ck_assert_int_eq(measure.filled, LENGTH);
+    ck_assert_int_eq(measure.counted, COUNTED);
+    npy_close(&mask);
+    token_file_close(&file);
+    free(token_path);
+    free(mask_path);
+}
+
 TEST(mixture)
 {
     static const int64_t weights[] = {5, 1, 3};
