@@ -17,7 +17,7 @@ libcoordinator_a_SOURCES = \
   %D%/api/api_queue.c \
   %D%/api/api_workers.c \
   %D%/api/attach.c \
-  %D%/jobs/elastic.c %D%/jobs/elastic.h %D%/jobs/attempt.c %D%/jobs/attempt.h %D%/jobs/attempt_run.c %D%/jobs/attempt_run.h %D%/jobs/attempt_orders.c %D%/calls/attempt_reports.c \
+  %D%/jobs/elastic.c %D%/jobs/elastic.h %D%/jobs/parts.c %D%/jobs/parts.h %D%/jobs/attempt.c %D%/jobs/attempt.h %D%/jobs/attempt_run.c %D%/jobs/attempt_run.h %D%/jobs/attempt_orders.c %D%/calls/attempt_reports.c \
   %D%/jobs/checkpoint_dirs.c %D%/jobs/checkpoint_dirs.h \
   %D%/jobs/checkpoint_place.c %D%/jobs/checkpoint_place.h \
   %D%/calls/checkpoint_reader.c %D%/calls/checkpoint_reader.h \
@@ -96,7 +96,7 @@ tests_unit_libcoordinatortest_a_SOURCES = \
   tests/unit/test_queue_world.c tests/unit/test_queue_world.h
 COORDINATOR_TEST_LIBS = tests/unit/libcoordinatortest.a $(COORDINATOR_LIBS) $(TEST_LIBS)
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/unit/test_migrations \
-  tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
+  tests/unit/test_parts tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \

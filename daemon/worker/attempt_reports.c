@@ -230,6 +230,7 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status)
     message->memory_planned_bytes = attempt->memory_planned;
     message->memory_peak_bytes = attempt->memory_peak;
     message->resident_peak_bytes = resident_peak_bytes();
+    if (attempt->spare != NULL) message->kept = spare_describe(attempt->spare);
     AUTO_FREE char *quoted = log_quote(message->message);
     log_event(status == NULL || paused ? LOG_INFO : LOG_WARNING, "attempt_ended",
               "code=%s message=%s step=%llu memory_peak=%llu memory_planned=%llu", message->reason,

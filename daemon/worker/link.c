@@ -147,6 +147,7 @@ static void send_hello(struct link *link)
     hello->protocol = FSDPD__V1__HELLO__PROTOCOL__PROTOCOL_CURRENT;
     hello->shares_device = link->options->share_device;
     add_attempts(link, hello);
+    hello->kept = link->callbacks.kept(link->callbacks.user);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HELLO;
     message.hello = hello;

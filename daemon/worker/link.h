@@ -31,6 +31,8 @@ struct link_callbacks {
     void (*on_away)(void *user, int64_t away_ms);
     /* Describes the running attempt, in malloc'ed memory, for the hello; false: there is none. */
     bool (*held)(void *user, Fsdpd__V1__HeldAttempt *held);
+    /* What is kept in memory of a job, for the hello; the link frees it. NULL: nothing. */
+    Fsdpd__V1__KeptState *(*kept)(void *user);
     /* Fills in the running attempt's part of a heartbeat. */
     void (*beat)(void *user, Fsdpd__V1__Heartbeat *heartbeat);
     void *user;

@@ -40,6 +40,56 @@ void spare_begin(struct spare *spare, const Fsdpd__V1__Assignment *assignment)
     kept_drop_before(&spare->kept, assignment->kept_since);
 }
 
+/* Ranks whose numbers differ by a multiple of it have the same shards of all units. */
+static uint32_t spread_of(const struct manifest *manifest)
+{
+    uint32_t spread = 1;
+    for (int u = 0; u < manifest->unit_count; u++) {
+        uint32_t world = (uint32_t)manifest->units[u].shard_world, common = world, rest = spread;
+        while (rest != 0) {
+            uint32_t next = common % rest;
+            common = rest;
+            rest = next;
+        }
+        if (world > 0) spread = spread / common * world;
+    }
+    return spread;
+}
+
+static Fsdpd__V1__KeptPart *part_new(const struct kept_generation *generation)
+{
+    const struct kept_shape *shape = &generation->shape;
+    Fsdpd__V1__KeptPart *part = MESSAGE_NEW(part, fsdpd__v1__kept_part__init);
+    part->attempt = generation->attempt;
+    part->step = generation->manifest.progress.step;
+    part->valid = generation->valid;
+    part->world = (uint32_t)shape->world;
+    part->rank = (uint32_t)shape->rank;
+    part->own = generation->own.whole;
+    part->other = kept_has_other(generation);
+    part->distance = (uint32_t)shape->distance;
+    part->groups = (uint32_t)shape->groups;
+    part->spread = spread_of(&generation->manifest);
+    part->kind = shape->kind == REDUNDANCY_MIRROR   ? FSDPD__V1__REDUNDANCY__REDUNDANCY_MIRROR
+                 : shape->kind == REDUNDANCY_PARITY ? FSDPD__V1__REDUNDANCY__REDUNDANCY_PARITY
+                                                    : FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA;
+    return part;
+}
+
+Fsdpd__V1__KeptState *spare_describe(const struct spare *spare)
+{
+    if (spare->job == NULL) return NULL;
+    Fsdpd__V1__KeptState *state = MESSAGE_NEW(state, fsdpd__v1__kept_state__init);
+    state->job = mem_strdup(spare->job);
+    state->parts = mem_alloc_array(KEPT_GENERATIONS, sizeof *state->parts);
+    for (int g = 0; g < KEPT_GENERATIONS; g++)
+        if (spare->kept.generations[g].attempt != 0)
+            state->parts[state->n_parts++] = part_new(&spare->kept.generations[g]);
+    if (state->n_parts > 0) return state;
+    fsdpd__v1__kept_state__free_unpacked(state, NULL);
+    return NULL;
+}
+
 void spare_add_metrics(struct spare *spare, const Fsdpd__V1__Metrics *metrics)
 {
     Fsdpd__V1__Metrics **place = &spare->metrics[spare->metrics_count++ % SPARE_METRICS];

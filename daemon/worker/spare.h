@@ -25,6 +25,10 @@ void spare_begin(struct spare *spare, const Fsdpd__V1__Assignment *assignment);
 bool spare_is_used(const Fsdpd__V1__Assignment *assignment);
 void spare_clear(struct spare *spare);
 
+/* What is kept, for the coordinator; NULL: nothing. The caller frees it. Not while an attempt's
+ * thread uses it. */
+Fsdpd__V1__KeptState *spare_describe(const struct spare *spare);
+
 /* Keeps a copy. */
 void spare_add_metrics(struct spare *spare, const Fsdpd__V1__Metrics *metrics);
 /* Appends the metrics up to `step` that are kept: UnrecordedReports. */

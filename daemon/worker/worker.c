@@ -373,7 +373,8 @@ static void on_release(void *user, const Fsdpd__V1__Release *release)
 /* Whether it would be a loss if this process ended. */
 static bool is_needed(const struct worker_process *worker)
 {
-    return worker->attempt != NULL || link_has_reports(worker->link);
+    return worker->attempt != NULL || link_has_reports(worker->link) ||
+           kept_bytes(&worker->spare.kept) > 0;
 }
 
 /* Retries fail until the certificate or the id changes. */
@@ -424,6 +425,12 @@ static bool describe_attempt(void *user, Fsdpd__V1__HeldAttempt *held)
     if (worker->attempt == NULL) return false;
     attempt_describe(worker->attempt, held);
     return true;
+}
+
+static Fsdpd__V1__KeptState *describe_kept(void *user)
+{
+    const struct worker_process *worker = user;
+    return worker->attempt == NULL ? spare_describe(&worker->spare) : NULL;
 }
 
 static void beat(void *user, Fsdpd__V1__Heartbeat *heartbeat)
@@ -490,6 +497,7 @@ static status_t start(struct worker_process *worker, const char *id)
         .on_lost = on_lost,
         .on_away = on_away,
         .held = describe_attempt,
+        .kept = describe_kept,
         .beat = beat,
         .user = worker,
     };

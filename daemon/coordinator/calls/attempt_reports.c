@@ -12,6 +12,7 @@
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/job_log.h"
+#include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/verdict.h"
 
 /*
@@ -101,6 +102,7 @@ void attempt_check_started(struct job *job)
                   attempt->started_text != NULL ? attempt->started_text : "training");
     if (attempt->cancel_ordered)
         attempt_set_reason(job, "CANCELLING", "ends at its next step boundary");
+    parts_attempt_begun(job);
     if (elastic_is(job->message)) queue_changed(job->c); /* it may get other workers */
     job->c->clients->ready(job);
 }
@@ -164,8 +166,10 @@ static struct rank *take_report(struct worker *worker, const Fsdpd__V1__AttemptE
     struct rank *rank = *job != NULL ? attempt_find_rank(*job, event->attempt, worker->id) : NULL;
     bool finished = event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
     if (finished && worker->job != NULL && strcmp(worker->job, event->job) == 0 &&
-        worker->attempt == event->attempt)
+        worker->attempt == event->attempt) {
         worker_set_idle(worker);
+        parts_report(worker, event->finished->kept);
+    }
     if (rank == NULL) {
         if (event->report != 0) worker_release(worker, event->job, event->attempt);
         return NULL;

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/diagnoses.h"
+#include "coordinator/jobs/elastic.h"
+#include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/jobs/stalls.h"
@@ -64,7 +66,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
         assignment.n_listed_checkpoints = place->listed_count;
         assignment.listed_checkpoints = place->listed;
     }
-    assignment.kept_since = job->elastic.kept_since;
+    assignment.kept_since = parts_since(job);
     assignment.staged = attempt_is_staged(job);
     assignment.sharers = count_sharers(job, rank, worker_shares_memory);
     assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
@@ -193,7 +195,9 @@ static void await_return(struct job *job, struct rank *rank, const char *how)
     rank->state = RANK_AWAY;
     rank->since_start = false;
     int64_t now = coordinator_now();
-    rank->leave_by = now + (attempt->ending ? limits->exit_wait_ms : limits->reattach_ms);
+    bool awaited =
+        !attempt->ending || elastic_is_redundant(job->message); /* it has a part of the state */
+    rank->leave_by = now + (awaited ? limits->reattach_ms : limits->exit_wait_ms);
     /* A local worker whose link closed has usually ended, which is reported at once. */
     rank->show_at = now + (supervisor_has_slot(job->c, rank->worker_id) ? limits->exit_wait_ms : 0);
     reattach_update_reason(job, now);
@@ -260,6 +264,24 @@ static void escalate(struct job *job, int64_t now)
         if (attempt->ranks[r].state == RANK_AWAY) attempt->ranks[r].leave_by = now;
 }
 
+/* The verdict is due, but a rank that still ends may have a part of the state that the next attempt
+ * needs. */
+static void settle(struct job *job, int64_t now)
+{
+    AUTO(buf_deinit) struct buf late = {0};
+    if (!parts_wait(job, now, &late)) {
+        verdict_give(job);
+        return;
+    }
+    const struct coordinator_limits *limits = &job->c->options.limits;
+    int most = limits->kill_ms > limits->reattach_ms ? limits->kill_ms : limits->reattach_ms;
+    attempt_set_reason(job, "RESIZING",
+                       "a rank failed; waits at most %g s for %s to end or to attach again, to "
+                       "continue from the state "
+                       "in memory",
+                       most / 1000.0, buf_text(&late));
+}
+
 void attempt_tick(struct job *job, int64_t now)
 {
     const struct attempt *attempt = job->attempt;
@@ -272,5 +294,5 @@ void attempt_tick(struct job *job, int64_t now)
     stalls_tick(job, now);
     diagnoses_tick(job, now);
     if (attempt->escalate_at != 0 && now >= attempt->escalate_at) escalate(job, now);
-    if (attempt->ending && now >= attempt->settle_at) verdict_give(job);
+    if (attempt->ending && now >= attempt->settle_at) settle(job, now);
 }

@@ -80,9 +80,12 @@ bool elastic_is_redundant(const job_message *job)
 
 void elastic_note_end(struct job *job)
 {
-    if (!elastic_is(job->message) || job->attempt == NULL || !job->attempt->begun) return;
-    if (elastic_is_redundant(job->message) &&
-        job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
+    if (!elastic_is(job->message) || job->attempt == NULL) return;
+    bool redundant = elastic_is_redundant(job->message);
+    if (redundant)
+        job->elastic.reserved_until = coordinator_now() + job->c->options.limits.reattach_ms;
+    if (!job->attempt->begun) return;
+    if (redundant && job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
         job->elastic.kept_since = job->message->attempt;
     job->elastic.world = job->attempt->world;
     job->elastic.step = job->message->step;
@@ -95,16 +98,10 @@ void elastic_attempt_over(struct job *job)
     if (state == JOB_QUEUED || state == JOB_STARTING || state == JOB_RUNNING) return;
     if (!elastic_is_redundant(job->message)) return;
     job->elastic.kept_since = 0;
+    job->elastic.restarted = false;
+    job->elastic.reserved_until = 0;
     for (int i = 0; i < job->c->worker_count; i++)
         worker_release(job->c->workers[i], job->message->id, 0);
-}
-
-int elastic_kept_rank(const struct job *job, const struct worker *worker)
-{
-    if (job->elastic.kept_since == 0) return -1;
-    for (size_t i = 0; i < job->message->n_workers; i++)
-        if (strcmp(job->message->workers[i], worker->id) == 0) return (int)i;
-    return -1;
 }
 
 void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out)

@@ -33,10 +33,6 @@ void elastic_note_end(struct job *job);
 /* If the job waits for a user or is over, workers need not keep its state in memory any more. */
 void elastic_attempt_over(struct job *job);
 
-/* The rank that a worker had in the last attempt, if it may keep the job's state in memory; else
- * -1. */
-int elastic_kept_rank(const struct job *job, const struct worker *worker);
-
 /* Appends what changed since that attempt; nothing if the job is not elastic. */
 void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out);
 

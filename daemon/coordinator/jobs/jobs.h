@@ -61,10 +61,14 @@ struct job {
         uint32_t kept_since; /* see Assignment; all ranks of that attempt began */
         bool lost_before;    /* workers were lost: */
         uint64_t lost_step;
-        char *by;     /* the user who asked for this number of workers; NULL: none */
-        int keep;     /* workers that it keeps if jobs of higher priority wait; 0: not decided */
-        bool *leaves; /* of the last attempt: by rank; NULL: not decided. Used by handover.c */
-        int staying;  /* its other ranks; 0: not decided */
+        char *by;       /* the user who asked for this number of workers; NULL: none */
+        int keep;       /* workers that it keeps if jobs of higher priority wait; 0: not decided */
+        bool *leaves;   /* of the last attempt: by rank; NULL: not decided. Used by handover.c */
+        int staying;    /* its other ranks; 0: not decided */
+        bool restarted; /* fsdpd was: what its workers keep is known only when they attach */
+        int64_t reserved_until; /* QUEUED: until when workers that keep its state are its own */
+        int64_t settle_at;      /* restarted: until when others that keep its state may attach */
+        bool waits;             /* QUEUED: for workers that may keep its state */
         bool between; /* QUEUED by the end of an attempt after which it continues at once */
     } elastic;        /* used by elastic.c, resizing.c and queue.c */
 

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/orders.h"
+#include "coordinator/jobs/parts.h"
 #include "coordinator/workers/rendezvous.h"
 
 static const char reattaching[] = "REATTACHING";
@@ -275,6 +276,7 @@ static const char *why_without(const struct job *job, const struct rank *rank,
 void reattach_worker(struct worker *worker, const Fsdpd__V1__Hello *hello)
 {
     struct coordinator *c = worker->c;
+    parts_report(worker, hello->kept);
     for (size_t i = 0; i < hello->n_attempts; i++) {
         const Fsdpd__V1__HeldAttempt *held = hello->attempts[i];
         struct job *job = jobs_find(c, held->job);

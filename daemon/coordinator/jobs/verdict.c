@@ -21,6 +21,7 @@ enum cause {
     CAUSE_CUT_OFF,     /* it was killed because it did not stop after another had failed */
     CAUSE_CONSEQUENCE, /* it reports that a peer, or its link to one, failed */
     CAUSE_OWN_ERROR,
+    CAUSE_AWAY, /* its link closed, and it has not attached again */
     CAUSE_LOST,
 };
 
@@ -29,7 +30,7 @@ static enum cause cause_of(const struct rank *rank)
     switch (rank->state) {
     case RANK_ASSIGNED:
     case RANK_STARTED: return CAUSE_NONE;
-    case RANK_AWAY:
+    case RANK_AWAY: return rank->cut_off ? CAUSE_CUT_OFF : CAUSE_AWAY;
     case RANK_LOST: return rank->cut_off ? CAUSE_CUT_OFF : CAUSE_LOST;
     case RANK_FINISHED: break;
     }
@@ -102,7 +103,7 @@ static void vacated(struct job *job)
 static bool is_machine_failure(const struct rank *culprit)
 {
     enum cause cause = cause_of(culprit);
-    return cause == CAUSE_LOST || cause == CAUSE_CUT_OFF ||
+    return cause == CAUSE_LOST || cause == CAUSE_AWAY || cause == CAUSE_CUT_OFF ||
            (cause == CAUSE_CONSEQUENCE && culprit->code != STATUS_CANCELLED);
 }
 
@@ -129,12 +130,14 @@ static const Fsdpd__V1__Diagnosis *find_diagnosis(const struct job *job)
 static void fail(struct job *job, const struct rank *culprit)
 {
     bool finished = culprit->state == RANK_FINISHED;
+    bool restarted = culprit->state == RANK_AWAY && culprit->since_start;
+    const char *what =
+        restarted ? "has not attached again since fsdpd was restarted" : culprit->message;
     const char *said = job->diagnosis != NULL ? job->diagnosis->verdict : "";
     retry_attempt_failed(job, is_machine_failure(culprit),
                          finished ? culprit->reason : "WORKER_LOST", "rank %d (%s)%s %s%s%s",
                          (int)(culprit - job->attempt->ranks), culprit->worker_id,
-                         finished ? ":" : "", culprit->message,
-                         said[0] != '\0' ? "; diagnosis: " : "", said);
+                         finished ? ":" : "", what, said[0] != '\0' ? "; diagnosis: " : "", said);
 }
 
 /* Ends the attempt or the job according to what its ranks reported. */

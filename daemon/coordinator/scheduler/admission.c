@@ -10,6 +10,7 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/job_record.h"
+#include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/deadlines.h"
@@ -138,6 +139,7 @@ status_t jobs_recover(struct coordinator *c)
         deadlines_resolve(job->message);
         deadlines_begin(job);
         TRY(retry_recover(job));
+        parts_recover(job);
         if (job->message->attempt > 0) /* what cannot be read is reported when it is needed */
             status_free(store_each_checkpoint(c->store, job->message->id, note_checkpoint, job));
         if (!job_is_in_attempt(job->message->state)) continue;

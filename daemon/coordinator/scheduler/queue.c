@@ -10,6 +10,7 @@
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/handover.h"
+#include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/placement.h"
 #include "coordinator/scheduler/resizing.h"
@@ -88,6 +89,7 @@ static const char *waiting_code(const struct job *job)
     if (message->held_by[0] != '\0') return "HELD";
     if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
+    if (job->elastic.waits) return "RESIZING";
     if (elastic_least(message, job->standing.attached) > job->standing.attached)
         return "WAITING_FOR_WORKERS";
     return "QUEUED";
@@ -131,6 +133,13 @@ static void describe(const struct job *job, struct buf *out)
         buf_printf(out, "no %s%sworker is attached; it is planned %swhen one comes",
                    message->spec->device, message->spec->device[0] != '\0' ? " " : "",
                    message->plan != NULL ? "again " : "");
+    } else if (job->elastic.waits) {
+        AUTO(buf_deinit) struct buf late = {0};
+        parts_wait(job, coordinator_now(), &late);
+        buf_printf(out,
+                   "waits at most %g s after the restart of fsdpd for %s, which may have a part of "
+                   "the state in memory",
+                   job->c->options.limits.reattach_ms / 1000.0, buf_text(&late));
     } else {
         describe_turn(job, out);
     }
@@ -174,10 +183,23 @@ void queue_explain(struct job *job)
 
 /* ---- placement ---- */
 
+/* Whether the worker left the job's last attempt by order, so that others have its part, too. */
+static bool has_left(const struct job *job, const struct worker *worker)
+{
+    for (size_t r = 0; r < job->message->n_workers; r++)
+        if (strcmp(job->message->workers[r], worker->id) == 0)
+            return handover_has_left(job, (int)r);
+    return false;
+}
+
+/* A worker that has a part of the job's state takes part once more even if it is drained. */
 static bool is_idle(const struct job *job, const struct worker *worker)
 {
-    return worker->job == NULL && !worker->drained &&
-           worker_is_kind(worker->device, job->message->spec->device);
+    if (worker->job != NULL || !worker_is_kind(worker->device, job->message->spec->device))
+        return false;
+    const struct job *reserver = parts_reserver(worker);
+    if (reserver != NULL && reserver != job) return false;
+    return !worker->drained || (reserver == job && !has_left(job, worker));
 }
 
 /* How much a worker's memory is worth to the job: the lower, the more. */
@@ -191,8 +213,7 @@ enum standing_of_worker {
 
 static enum standing_of_worker standing_of(const struct job *job, const struct worker *worker)
 {
-    int rank = elastic_kept_rank(job, worker);
-    if (rank >= 0) return handover_has_left(job, rank) ? HAS_A_COPY : HAS_ITS_PART;
+    if (parts_has(job, worker)) return has_left(job, worker) ? HAS_A_COPY : HAS_ITS_PART;
     return worker->shares_device ? SHARED_DEVICE : OWN_DEVICE;
 }
 
@@ -226,7 +247,9 @@ static int start(struct job *job, int most)
         mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
     int needed = 0, count = find_idle(job, idle, &needed);
     int world = elastic_choose(job->message, count < most ? count : most);
-    if (needed > world && needed == handover_staying(job)) world = needed;
+    /* All that have a part, whatever the job wants or may have: it shrinks at its next boundary. */
+    if (needed > world && (needed == handover_staying(job) || elastic_fits(job->message, needed)))
+        world = needed;
     job->elastic.keep = 0;
     if (world > 0) {
         AUTO_FREE struct worker **chosen =
@@ -272,7 +295,7 @@ static void count_workers(struct coordinator *c, struct fleets *fleets)
         }
         fleet->attached++;
         fleet->expected++;
-        fleet->idle += worker->job == NULL;
+        fleet->idle += worker->job == NULL && parts_reserver(worker) == NULL;
     }
 }
 
@@ -340,23 +363,36 @@ static int find_most(const struct job *job, const struct queue_entry *entries, i
     return shrinks ? elastic_least(message, fleet->expected) : (int)message->n_workers;
 }
 
-/* Jobs whose number of workers changes continue before others start: they keep those of their
- * workers that they still have, unless these are too few. Removes them from the entries. */
+/* Continues a job whose number of workers changes with those of its workers that it still has,
+ * unless these are too few. */
+static void place_again(struct job *job, const struct queue_entry *entries, int count,
+                        struct fleets *fleets)
+{
+    struct queue_fleet *fleet = get_fleet(fleets, job->message->spec->device);
+    int reserved = parts_count(job), idle = fleet->idle + reserved;
+    if (!job->elastic.between && reserved == 0 && !job->elastic.restarted) return;
+    AUTO(buf_deinit) struct buf late = {0};
+    job->elastic.waits = parts_wait(job, coordinator_now(), &late);
+    if (job->elastic.waits || elastic_least(job->message, fleet->expected) > idle) return;
+    int most = find_most(job, entries, count, fleets);
+    int taken = start(job, most < idle ? most : idle) - reserved;
+    if (taken > 0) fleet->idle -= taken < fleet->idle ? taken : fleet->idle;
+}
+
+/* Such jobs come before others start. Removes those from the entries that started or have to wait.
+ */
 static void place_resized(struct queue_entry *entries, int *count, struct fleets *fleets)
 {
     for (int i = 0; i < *count; i++) {
-        struct job *job = entries[i].job;
-        struct queue_fleet *fleet = get_fleet(fleets, job->message->spec->device);
-        if (!job->elastic.between || elastic_least(job->message, fleet->expected) > fleet->idle)
-            continue;
-        int most = find_most(job, entries, *count, fleets);
-        fleet->idle -= start(job, most < fleet->idle ? most : fleet->idle);
+        entries[i].job->elastic.waits = false;
+        place_again(entries[i].job, entries, *count, fleets);
     }
     int left = 0;
     for (int i = 0; i < *count; i++) {
         struct job *job = entries[i].job;
         job->elastic.between = false;
-        if (is_queued(job)) entries[left++] = entries[i];
+        if (job->elastic.waits) note(job);
+        else if (is_queued(job)) entries[left++] = entries[i];
     }
     *count = left;
 }

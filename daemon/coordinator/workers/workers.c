@@ -90,6 +90,7 @@ static status_t check_device(const struct coordinator *c, const struct worker *w
 static void worker_free(struct worker *worker)
 {
     free(worker->job);
+    message_free(worker->kept);
     free(worker->id);
     free(worker->device);
     free(worker->version);
@@ -186,6 +187,8 @@ void worker_assign(struct worker *worker, const char *job, uint32_t attempt, int
     worker->attempt = attempt;
     worker->rank = rank;
     worker->stop_at = 0;
+    message_free(worker->kept); /* it reports what it keeps when the attempt ends */
+    worker->kept = NULL;
 }
 
 void worker_set_idle(struct worker *worker)

@@ -34,6 +34,8 @@ struct worker {
     bool calibration_stopped;
     int64_t calibrates_until; /* then nothing waits for its report any more */
     int64_t calibrate_from;   /* after a failure: when it may be tried again */
+    Fsdpd__V1__KeptState
+        *kept;      /* in memory, of a job that is not over; NULL: nothing. See jobs/parts.h */
     int plans_late; /* plan requests that it has not answered in time since its last answer */
 };
 

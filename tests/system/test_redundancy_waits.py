@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""A worker of a job with redundancy in memory is killed, all others live, and something else is under way: a checkpoint
+whose fsync takes long, a survivor that is stopped, a coordinator that is killed, too, and stays away, a change to
+fewer workers, a job of higher priority that takes workers, another worker that is drained. The job waits for all
+that have a part of its state, continues from memory with at most one step done again, and then does what was asked.
+
+FSDPD_REDUNDANCY_TRIES is the number of tries of each trouble, FSDPD_REDUNDANCY_SEED draws the moments."""
+
+import os
+import random
+import signal
+import sys
+import time
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+from elastic_jobs import CHANGE, ELASTIC, LOST, SETTINGS, RedundancyTestCase
+
+TRIES = int(os.environ.get("FSDPD_REDUNDANCY_TRIES", "1"))
+SEED = int(os.environ.get("FSDPD_REDUNDANCY_SEED", "1"))
+ENDLESS = ("retry.machine_failures=1000", "schedule.total_steps=100000", "train.max_steps=1000000")
+LONG = 5  # seconds: longer than limits.settle_seconds
+
+
+class RedundancyWaits(RedundancyTestCase):
+    def setUp(self):
+        self.faults = harness.Faults(self.data)
+        self.daemon = harness.Daemon(workers=4, data=self.data, arguments=["--shrink-elastic"],
+                                     environment=self.faults.environment)
+        self.addCleanup(self.daemon.close)
+
+    def begin(self, redundancy):
+        job = self.submit(*ELASTIC, *ENDLESS, f"elastic.redundancy={redundancy}")
+        return job, self.wait_world(job, 4, 20)
+
+    def kill(self, ranks, chance):
+        """Kills one rank at a moment of a step. Returns the others."""
+        ranks = dict(ranks)
+        time.sleep(chance.random() * 0.1)
+        os.kill(ranks.pop(chance.choice(sorted(ranks))), signal.SIGKILL)
+        return ranks
+
+    def expect_memory(self, job, attempt, ranks):
+        """The next attempt continues from memory, with all of these workers."""
+        def changed():
+            shown = self.daemon.show(job)
+            self.assertIn(shown["state"], ("QUEUED", "STARTING", "RUNNING"), shown["reason"])
+            return shown["attempt"] > attempt and shown["state"] == "RUNNING"
+        self.daemon.wait_for(changed, 60, "the next attempt")
+        text = [entry["reason"]["message"] for entry in self.daemon.json("history", job)
+                if entry["state"] == "RUNNING" and entry["reason"]["code"] == "RUNNING"][-1]
+        world, _, memory, rest = CHANGE.match(text).groups()
+        lost = LOST.search(rest)  # not known if fsdpd was restarted
+        again = int(lost.group(2)) if lost else 1
+        # A change that had been ordered may have taken a checkpoint before the kill.
+        self.assertTrue(memory or again == 0, text)
+        self.assertLessEqual(again, 1, text)
+        self.assertGreaterEqual(int(world), len(ranks), text)
+        alive = {int(worker["pid"]) for worker in self.daemon.worker_list()}
+        self.assertLessEqual(set(ranks.values()), alive)
+        return self.daemon.show(job)["attempt"]
+
+    def end(self, job):
+        self.daemon.ctl("cancel", job)
+        self.daemon.wait_state(job, "CANCELLED")
+
+    def try_trouble(self, trouble):
+        for number in range(TRIES):
+            for redundancy in ("mirror", "parity"):
+                chance = random.Random(f"{SEED} {trouble.__name__} {redundancy} {number}")
+                with self.subTest(redundancy=redundancy, number=number):
+                    job, ranks = self.begin(redundancy)
+                    attempt = self.daemon.show(job)["attempt"]
+                    after = trouble(job, ranks, chance)
+                    self.expect_memory(job, attempt, after)
+                    yield job
+                    self.end(job)
+                    self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 4, 60, "the worker")
+
+    def test_slow_checkpoint(self):
+        """The writing of a checkpoint holds a survivor beyond the time of a verdict."""
+        def slow(job, ranks, chance):
+            self.faults.set(f"fsync */checkpoints/* {LONG * 1000}")
+            verb = self.daemon.spawn("checkpoint", job)
+            self.daemon.wait_for(lambda: sum(self.faults.hits()) > 0, 60, "an fsync")
+            left = self.kill(ranks, chance)
+            verb.communicate(timeout=harness.PATIENCE)
+            self.faults.clear()
+            return left
+        for _ in self.try_trouble(slow):
+            pass
+
+    def test_standing_survivor(self):
+        def stand(job, ranks, chance):
+            pid = ranks[chance.choice(sorted(ranks))]
+            os.kill(pid, signal.SIGSTOP)
+            others = {rank: other for rank, other in ranks.items() if other != pid}
+            left = self.kill(others, chance)
+            self.daemon.wait_for(
+                lambda: "have a part" in self.daemon.show(job)["reason"]["message"]
+                or "in memory" in self.daemon.show(job)["reason"]["message"], 60, "the wait")
+            os.kill(pid, signal.SIGCONT)
+            return {**left, -1: pid}
+        for _ in self.try_trouble(stand):
+            pass
+
+    def test_coordinator_away(self):
+        """fsdpd is killed before or after the worker, and away for three seconds."""
+        def away(job, ranks, chance):
+            first = chance.random() < 0.5
+            if first:
+                self.daemon.kill()
+            left = self.kill(ranks, chance)
+            if not first:
+                time.sleep(chance.random() * 0.25)
+                self.daemon.kill()
+            time.sleep(3)
+            self.daemon.start(attach=False)
+            return left
+        for _ in self.try_trouble(away):
+            pass
+
+    def test_resize_under_way(self):
+        def resize(job, ranks, chance):
+            verb = self.daemon.spawn("resize", job, "2")
+            left = self.kill(ranks, chance)
+            verb.communicate(timeout=harness.PATIENCE)
+            return {rank: pid for rank, pid in left.items() if rank < 2}
+        for job in self.try_trouble(resize):
+            self.wait_world(job, 2)
+
+    def test_drain_under_way(self):
+        def drain(job, ranks, chance):
+            name = next(worker["id"] for worker in self.daemon.worker_list()
+                        if int(worker["pid"]) == ranks[3])
+            self.drained = name
+            verb = self.daemon.spawn("drain", name, "--now")
+            left = self.kill({rank: pid for rank, pid in ranks.items() if rank != 3}, chance)
+            verb.communicate(timeout=harness.PATIENCE)
+            return left
+        for job in self.try_trouble(drain):
+            self.wait_world(job, 3)
+            self.assertNotIn(self.drained, self.daemon.show(job)["workers"])
+            self.assertEqual(self.daemon.ctl("undrain", self.drained).returncode, 0)
+
+    def test_job_of_higher_priority(self):
+        def take(job, ranks, chance):
+            self.other = self.submit(*SETTINGS, "workers=2", "priority=5", "train.max_steps=100000")
+            left = self.kill(ranks, chance)
+            return {rank: pid for rank, pid in left.items() if rank < 2}
+        for job in self.try_trouble(take):
+            self.wait_world(self.other, 2, 1)
+            self.wait_world(job, 2)
+            self.end(self.other)
+
+
+if __name__ == "__main__":
+    harness.main()
