@@ -338,7 +338,7 @@ class BatchNorm(unittest.TestCase):
 
     def test_a_worker_fewer(self):
         """An elastic job of two workers continues with one, and with rank 0's statistics."""
-        self.faults.hold_second_checkpoint()
+        self.faults.hold_checkpoint()
         settings = ["train.global_batch=32", "elastic={min_workers: 1, max_workers: 2}",
                     "train.epochs=2", f"train.max_steps={DONE}", f"checkpoint.every_steps={EVERY}"]
         result = self.daemon.ctl("submit", *self.arguments(2, settings))

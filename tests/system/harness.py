@@ -174,16 +174,23 @@ class Faults:
     def clear(self):
         self.set()
 
-    def hold_second_checkpoint(self):
-        """Jobs that take checkpoints every N steps train up to step 2 N, and are held there until
-        `clear`: the first checkpoint is not completed, and the second waits for it."""
-        self.set("rename */checkpoints/step-* HOLD")
+    def hold_checkpoint(self, number=1):
+        """Of the checkpoints from now on, this one is not completed until `clear`. A job that takes
+        one every N steps trains N steps more, and waits there."""
+        self.set(f"rename */checkpoints/step-* HOLD skip={number - 1}")
 
     def hits(self):
         """The number of calls that each rule has matched, including those that it let through."""
         with open(self.path) as rules, open(self.path + ".hits", "rb") as counts:
             number = len(rules.readlines())
             return list(struct.unpack(f"{number}Q", counts.read(8 * number)))
+
+
+def own_faults(add_cleanup):
+    """Faults in a directory of their own, which goes with the test."""
+    directory = tempfile.mkdtemp(prefix="fsdpd-test-")
+    add_cleanup(shutil.rmtree, directory, True)
+    return Faults(directory)
 
 
 class Daemon:
@@ -229,10 +236,11 @@ class Daemon:
             self.wait_for(lambda: len(self.worker_list()) >= self.expect_workers, PATIENCE,
                           "the workers to attach")
 
-    def ctl(self, *arguments, timeout=2 * PATIENCE, **options):
+    def ctl(self, *arguments, timeout=0, **options):
+        """With at least twice PATIENCE."""
         environment = dict(os.environ, FSDPD_ADDRESS=self.address)
-        return subprocess.run([FSDPCTL, *arguments], env=environment, timeout=timeout, text=True,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        return subprocess.run([FSDPCTL, *arguments], env=environment, text=True,
+                              timeout=max(timeout, 2 * PATIENCE), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, **options)
 
     def spawn(self, *arguments):

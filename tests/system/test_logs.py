@@ -210,12 +210,15 @@ class RestartTest(unittest.TestCase):
 class AttemptsTest(unittest.TestCase):
     def test_attempts(self):
         """A retry preserves the logs and records of earlier attempts."""
-        with Daemon(workers=2) as daemon:
+        faults = harness.own_faults(self.addCleanup)
+        with Daemon(workers=2, environment=faults.environment) as daemon:
+            faults.hold_checkpoint(2)  # so that it does not end before
             job = daemon.submit("train.max_steps=60", "train.log_interval=1",
                                 "checkpoint.every_steps=10")
             daemon.wait_step(job, 15)
             victim = next(one for one in daemon.worker_list() if int(one["rank"]) == 1)
             os.kill(int(victim["pid"]), signal.SIGKILL)
+            faults.clear()
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED", seconds=180)
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
             for attempt in ("1", "2"):

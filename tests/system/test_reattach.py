@@ -70,7 +70,9 @@ class Own(unittest.TestCase):
         """While the coordinator is away, the ranks take a checkpoint and the workers are killed:
         the checkpoint has the metrics that they had not reported, and the curve has no gap and no
         duplicates."""
-        with harness.Daemon() as daemon:
+        faults = harness.own_faults(self.addCleanup)
+        with harness.Daemon(environment=faults.environment) as daemon:
+            faults.hold_checkpoint(2)  # so that it does not end before the coordinator
             job = daemon.submit("train.max_steps=150", *SETTINGS[1:], "checkpoint.every_steps=10")
             folder = os.path.join(daemon.root, "state/jobs", job, "checkpoints")
 
@@ -82,11 +84,13 @@ class Own(unittest.TestCase):
             daemon.wait_for(newest, 60, "a checkpoint")
             daemon.kill()
             first, until = newest(), time.monotonic() + harness.PATIENCE
+            faults.hold_checkpoint(5)  # nor before the workers
             while newest() < first + 30 and time.monotonic() < until:
                 time.sleep(0.01)
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
             self.assertGreaterEqual(newest(), first + 30)
+            faults.clear()
             daemon.start()
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])

@@ -17,11 +17,13 @@ SETTINGS = ("train.evaluate=false", "train.log_interval=1", "workers=2",
 class Resume(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = harness.Daemon()
+        cls.faults = harness.own_faults(cls.addClassCleanup)
+        cls.daemon = harness.Daemon(environment=cls.faults.environment)
         cls.addClassCleanup(cls.daemon.close)
 
     def lose_worker(self, *settings):
         """A job that lost a worker after its checkpoint of step 5, or later."""
+        self.faults.hold_checkpoint(2)  # so that it does not end before
         job = self.daemon.submit(*SETTINGS, *settings)
         self.daemon.wait_step(job, 6)
         if any(setting.startswith("checkpoint.") for setting in settings):
@@ -30,6 +32,7 @@ class Resume(unittest.TestCase):
                                  "the checkpoint")
         worker = next(row for row in self.daemon.worker_list() if row.get("job") == job)
         os.kill(int(worker["pid"]), signal.SIGKILL)
+        self.faults.clear()
         self.daemon.wait_state(job, "FAILED")
         self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 2, harness.PATIENCE,
                              "the worker to be started again")

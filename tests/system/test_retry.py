@@ -17,7 +17,8 @@ SETTINGS = (f"train.max_steps={STEPS}", "train.log_interval=1")
 
 class Retry(unittest.TestCase):
     def setUp(self):
-        self.daemon = harness.Daemon()
+        self.faults = harness.own_faults(self.addCleanup)
+        self.daemon = harness.Daemon(environment=self.faults.environment)
         self.addCleanup(self.daemon.close)
 
     def kill_rank(self, job, rank):
@@ -34,6 +35,7 @@ class Retry(unittest.TestCase):
         expected = {int(event["metrics"]["step"]): event["metrics"]["loss"]
                     for event in self.daemon.events(plain) if "metrics" in event}
 
+        self.faults.hold_checkpoint(3)  # the job does not end before its workers are lost
         job = self.daemon.submit(*SETTINGS, "checkpoint.every_steps=5")
         for attempt, rank in ((1, 1), (2, 0)):
             self.daemon.wait_for(
@@ -42,6 +44,10 @@ class Retry(unittest.TestCase):
                     for entry in self.daemon.json("checkpoints", job)),
                 30, f"checkpoints of attempt {attempt}")
             self.kill_rank(job, rank)
+            if attempt == 1:
+                self.faults.hold_checkpoint(4)
+            else:
+                self.faults.clear()
             self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] == attempt + 1, 30,
                                  f"attempt {attempt + 1}")
         shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED")

@@ -23,11 +23,9 @@ def as_bf16(raw):
 class Weights(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = harness.Daemon()
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.daemon.close()
+        cls.faults = harness.own_faults(cls.addClassCleanup)
+        cls.daemon = harness.Daemon(environment=cls.faults.environment)
+        cls.addClassCleanup(cls.daemon.close)
 
     def path(self, name):
         return os.path.join(self.daemon.data, f"{self.id().rsplit('.', 1)[1]}-{name}")
@@ -116,10 +114,14 @@ class Weights(unittest.TestCase):
         plain = self.pull(self.run_job("train.max_steps=1"), "plain")
         settings = (f"model.weights={plain}", "train.max_steps=40", "checkpoint.every_steps=5")
         whole = self.run_job(*settings)
+        self.faults.hold_checkpoint()  # so that it does not end before
         job = self.daemon.submit(*settings)
         self.daemon.wait_step(job, 2)
-        paused = self.daemon.ctl("pause", job)
-        self.assertEqual(paused.returncode, 0, paused.stderr)
+        pause = self.daemon.spawn("pause", job)
+        self.daemon.wait_for(lambda: self.daemon.show(job)["reason"]["code"] == "PAUSING", 60, "the order")
+        self.faults.clear()
+        _, errors = pause.communicate(timeout=harness.PATIENCE)
+        self.assertEqual(pause.returncode, 0, errors)
         os.unlink(plain)
         self.assertEqual(self.daemon.ctl("resume", job).returncode, 0)
         shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED")
