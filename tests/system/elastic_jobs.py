@@ -18,6 +18,8 @@ SETTINGS = (f"train.max_steps={STEPS}", "train.log_interval=1", "train.global_ba
             "optimizer.lr=3.0e-4")  # with a larger one, training itself amplifies rounding
 ELASTIC = SETTINGS + ("elastic={min_workers: 2, max_workers: 4}", "workers=4",
                       "retry.machine_failures=0")
+# After the curve it continues, so that it does not end before what it is ordered.
+ENDLESS = ("train.max_steps=100000", f"schedule.total_steps={STEPS}")
 CHANGE = re.compile(r"training on (\d) workers?(?:, continuing from step (\d+)( in memory)?)?(.*)")
 LOST = re.compile(r"; (\d) workers? before, (\d+) steps? lost")
 
@@ -70,6 +72,12 @@ class ElasticTestCase(unittest.TestCase):
     def succeed(self, job):
         shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED", seconds=120)
         self.assertEqual(shown["state"], "SUCCEEDED", shown["reason"])
+
+    def end(self, job, world):
+        """Cancels a job that continues after the curve, once it has that many workers and the curve."""
+        self.wait_world(job, world, STEPS)
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+        self.daemon.wait_state(job, "CANCELLED")
 
     def last_losses(self, job):
         return {int(step): loss for step, loss in self.daemon.losses(job)}

@@ -8,7 +8,7 @@ import sys
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
-from elastic_jobs import ELASTIC, STEPS, RedundancyTestCase
+from elastic_jobs import ELASTIC, ENDLESS, STEPS, RedundancyTestCase
 
 BITS_STEPS = 120
 BITS = ("train.batch_size=1", "schedule.total_steps=1000")
@@ -24,12 +24,13 @@ class Redundancy(RedundancyTestCase):
     def test_curve(self):
         """No step's metrics are lost with the process of rank 0, and the curve is the undisturbed
         one; no checkpoint is on the disk, and no state is copied from one worker to another."""
-        job = self.submit(*ELASTIC, "elastic.redundancy=mirror", "elastic.max_workers=4")
+        job = self.submit(*ELASTIC, *ENDLESS, "elastic.redundancy=mirror", "elastic.max_workers=4")
         ranks = self.wait_world(job, 4, 20)
         self.assertEqual([states_mapped(pid) for pid in ranks.values()], [2] * 4)
         os.kill(ranks[0], signal.SIGKILL)
-        self.succeed(job)
-        self.expect_curve(job, self.undisturbed())
+        self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] > 1, 60, "the next attempt")
+        self.end(job, 4)
+        self.expect_curve(job, self.undisturbed(), trains_on=True)
         self.assertIn(" in memory", self.running(job)[1])
 
     def test_every_steps(self):
