@@ -58,16 +58,16 @@ class Service(unittest.TestCase):
 
     def test_notifications(self):
         manager = self.enterContext(Manager(self.root))
-        environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
+        environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "1900000"}
         with Daemon(workers=1, environment=environment) as daemon:
             lines = manager.wait("STATUS=1 worker, 0 jobs running, 0 queued")
             self.assertIn("READY=1", lines)
             # fsdpd feeds the watchdog at least twice per period; occasional stalls of the machine
             # do not count. It sends each state once.
-            heard = [manager.wait("WATCHDOG=1") for _ in range(10)]
-            fed = [at for at, line in manager.heard if line == "WATCHDOG=1"][-10:]
+            heard = [manager.wait("WATCHDOG=1") for _ in range(6)]
+            fed = [at for at, line in manager.heard if line == "WATCHDOG=1"][-6:]
             gaps = sorted(b - a for a, b in zip(fed, fed[1:]))
-            self.assertLess(gaps[len(gaps) // 2], 0.2, gaps)
+            self.assertLess(gaps[len(gaps) // 2], 0.95, gaps)
             self.assertNotIn("STATUS=1 worker, 0 jobs running, 0 queued", sum(heard, []))
             job = daemon.submit("train.epochs=100000", "workers=1")
             manager.wait("STATUS=1 worker, 1 job running, 0 queued")
@@ -78,7 +78,7 @@ class Service(unittest.TestCase):
                     stat.seek(0)
             while manager.listen(0.1):
                 pass  # sent before
-            self.assertEqual(manager.listen(0.6), [])
+            self.assertEqual(manager.listen(1), [])
             daemon.process.send_signal(signal.SIGCONT)
             manager.wait("WATCHDOG=1")
             daemon.process.send_signal(signal.SIGHUP)

@@ -81,7 +81,8 @@ class Shares(unittest.TestCase):
         self.assertLess(10 * sum(busy[:-1]), 1000 * (time.monotonic() - began), busy)
 
     def test_traces_and_slots(self):
-        code, _, errors = self.answer(self.as_other("trace", self.job, "--steps", "2", "-o", "first"))
+        # Nine times as long as this takes, there is no other.
+        code, _, errors = self.answer(self.as_other("trace", self.job, "--steps", "20", "-o", "first"))
         self.assertEqual(code, 0, errors)
         code, _, errors = self.answer(self.as_other("trace", self.job, "--steps", "2", "-o", "second"))
         self.assertNotEqual(code, 0)
@@ -91,7 +92,8 @@ class Shares(unittest.TestCase):
                                      os.path.join(self.daemon.root, name))
             self.assertEqual(traced.returncode, 0, traced.stderr)
         # Of four places of waiting pulls two stay free for the owner.
-        pulls = [self.as_other("pull", self.job, "-o", f"pulled-{i}") for i in range(6)]
+        pulls = [self.as_other("pull", self.job, "-o", f"pulled-{i}", "--timeout", str(harness.PATIENCE))
+                 for i in range(6)]
         answers = [self.answer(process) for process in pulls]
         refused = [errors for code, _, errors in answers if code != 0]
         for errors in refused:
