@@ -155,6 +155,9 @@ class HuggingFace(unittest.TestCase):
                     exported = json.load(file)
                 wanted = dict(config)
                 wanted["dtype" if "dtype" in config else "torch_dtype"] = "float32"
+                if "rope_scaling" in config:  # in the spelling of version 5, too
+                    wanted["rope_parameters"] = dict(config["rope_scaling"],
+                                                     rope_theta=config["rope_theta"])
                 self.assertEqual(exported, wanted)
 
                 rest = settings[1:]
