@@ -134,6 +134,32 @@ class HuggingFace(unittest.TestCase):
             return [f"model.hf={name}"]
         return ["model.hf=bert", "data.objective=masked", "data.mask_token=256"]
 
+    def test_ignored_frozen_and_untied(self):
+        """A head of its own is kept, and untied when pulled; what is frozen keeps its values; what
+        the model does not have is left out by a pattern."""
+        first = os.path.join(self.data, "first")
+        tensors = self.pull(self.submit("model.hf=gpt2"), first)
+        word = "transformer.wte.weight"
+        dtype, shape, raw = tensors[word]
+        tensors["lm_head.weight"] = (dtype, shape, bytes(4) + raw[4:])
+        tensors["v_head.weight"] = (dtype, [1], bytes(4))
+        self.make("untied", CONFIGS["gpt2"], tensors)
+        error = self.submit("model.hf=untied", code=1)
+        self.assertIn("1 that the model does not have (v_head.weight); model.ignore", error)
+        job = self.submit("model.hf=untied", "model.ignore=[v_head.*]",
+                          f"model.freeze=[{word}, 'transformer.h.0.*']")
+        notes = json.dumps(self.daemon.json("show", job))
+        self.assertIn("the weights have a lm_head.weight of its own", notes)
+        self.assertIn("1 tensor that model.ignore leaves out: v_head.weight", notes)
+        self.assertIn("elements are frozen", notes)
+        pulled = self.pull(job, self.out("pulled"))
+        for name, tensor in tensors.items():
+            if name == word or name.startswith("transformer.h.0."):
+                self.assertEqual(pulled[name], tensor, name)
+        self.assertNotEqual(pulled["lm_head.weight"], tensors["lm_head.weight"])
+        with open(os.path.join(self.out("pulled"), "config.json")) as file:
+            self.assertIs(json.load(file)["tie_word_embeddings"], False)
+
     def test_pulled_and_loaded_again(self):
         """Trained, pulled, loaded by a job that changes nothing, pulled: bit for bit the same."""
         for name, config in CONFIGS.items():
