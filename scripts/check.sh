@@ -53,10 +53,17 @@ show_failure() { # FILE.trs LINES: prints the end of its log, then the failures 
   grep -aE '^(FAIL|ERROR|FAILED)\b|^[A-Za-z_.]*(Error|Exception|Expired): |:[0-9]+:[FE]:|Sanitizer|runtime error:' "$log" |
     cut -c 1-300 | tail -n 20
 }
+slowest() { # DIRECTORY: the seconds from the first line of a program's log to its result
+  local trs
+  echo "== slowest programs of $1"
+  while read -r trs; do
+    echo "$(($(stat -c %Y "$trs") - $(stat -c %W "${trs%.trs}.log"))) s  ${trs%.trs}"
+  done < <(find "$1" -name '*.trs') | sort -rn | head -n 20
+}
 run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   local dir=$1 trs result made before=$failed
   shift
-  find "$dir" -name '*.trs' -delete
+  find "$dir" -name '*.trs' -exec sh -c 'for trs; do rm -f "$trs" "${trs%.trs}.log"; done' sh {} +
   make -C "$dir" --quiet -j"$(nproc)" -k check "$@"
   made=$?
   [ -n "$(find "$dir" -name '*.trs' -print -quit)" ] || { failed=$((failed + 1)); return; }
@@ -74,6 +81,7 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
         ;;
     esac
   done < <(find "$dir" -name '*.trs' | sort)
+  slowest "$dir"
   # whatever else made it fail is a failure too
   [ "$made" = 0 ] || [ "$failed" -gt "$before" ] || failed=$((failed + 1))
 }

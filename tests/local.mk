@@ -112,9 +112,6 @@ EXTRA_DIST += %D%/system/faults.c
 
 EXTRA_DIST += %D%/system/harness.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/parity/reference.py %D%/parity/lion.py
 
-# These start daemons and training processes of two threads each: alone, timings mean something.
-%D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))
-
 # What scripts/check.sh runs again with sanitizers.
 print-sanitizer-tests:
 	@echo $(filter %D%/unit/% %D%/engine/% %D%/fuzz/%,$(TESTS))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The README's first command, without its build, on the real MNIST: one epoch on two CPU workers
-reaches 98.0 %, and PyTorch, which loads the pulled file by name, gets the same accuracy."""
+"""The README's first command, without its build, on the real MNIST, or on drawn digits where it is missing: one epoch
+on two CPU workers reaches 98.0 %, and PyTorch, which loads the pulled file by name, gets the same accuracy."""
 
 import os
 import re
@@ -16,9 +16,6 @@ if os.environ.get("FSDPD_QUICK"):
     print("slow: left out of the quick run")
     sys.exit(77)
 MNIST = harness.find_mnist()
-if MNIST is None:
-    print("MNIST is missing: set FSDPD_MNIST to its directory")
-    sys.exit(77)
 try:
     import reference
 except ImportError as error:
@@ -29,8 +26,11 @@ except ImportError as error:
 class Quickstart(unittest.TestCase):
     def test_one_epoch(self):
         with tempfile.TemporaryDirectory() as directory:
+            data = MNIST or os.path.join(self.enterContext(tempfile.TemporaryDirectory()), "digits")
+            if MNIST is None:
+                harness.draw_digits(data, train=60000, test=10000)
             result = subprocess.run(
-                [os.path.join(harness.SOURCE, "scripts/quickstart.sh"), "--data", MNIST,
+                [os.path.join(harness.SOURCE, "scripts/quickstart.sh"), "--data", data,
                  "--build", os.path.abspath(harness.BUILD), "--no-install"],
                 cwd=directory, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, timeout=1800,
@@ -49,7 +49,7 @@ class Quickstart(unittest.TestCase):
             self.assertEqual(metadata, {"format": "pt"})
             model = reference.Net()
             model.load_state_dict(state, strict=True)
-            accuracy, loss = reference.accuracy(model, MNIST)
+            accuracy, loss = reference.accuracy(model, data)
             print(f"fsdpd {correct / total:.4f}, PyTorch with the pulled file {accuracy:.4f} "
                   f"(loss {loss:.4f})")
             self.assertLessEqual(abs(accuracy - correct / total), 0.0002)
