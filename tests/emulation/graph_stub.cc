@@ -23,6 +23,7 @@ struct stub_nodes {
 struct stub_graph {
     std::shared_ptr<stub_nodes> nodes;
     std::vector<stub_event *> records; /* by node; of an executable graph */
+    bool uploaded = false;
 };
 
 enum { SHORTLY = 20 /* attempts to continue a graph that waits */ };
@@ -321,13 +322,23 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     return stub_result(0);
 }
 
+cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t stream)
+{
+    int error = stub_check_stream((stub_stream *)stream);
+    if (error == 0) ((stub_graph *)exec)->uploaded = true;
+    return stub_result(error);
+}
+
+/* Like CUDA, a launch uploads a graph that was not; that is recorded. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     int error = stub_note_text("cudaGraphLaunch", stub_name(stream));
     if (error == 0) error = stub_check_stream((stub_stream *)stream);
     if (error != 0) return stub_result(error);
     auto run = std::make_shared<graph_run>();
-    const stub_graph *graph = (stub_graph *)exec;
+    stub_graph *graph = (stub_graph *)exec;
+    if (!graph->uploaded) stub_note_text("upload", "at a launch");
+    graph->uploaded = true;
     const std::vector<stub_node> &list = graph->nodes->list;
     for (size_t i = 0; i < list.size(); i++) {
         stub_event *records = graph->records[i];

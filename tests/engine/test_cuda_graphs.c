@@ -66,6 +66,7 @@ static void compare(struct engine_job *job, int world)
         struct engine_outcome *found = engine_train(job, GROUP_LOCAL, world);
         ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), world * programs);
         ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), world * replays);
+        ck_assert_int_eq(cuda_stub_count("upload"), 0);
         ck_assert_int_eq(cuda_stub_count("cudaGraphExecDestroy"), world * programs);
         expect_same(found, expected);
         ck_assert_int_gt(found->last.compute_ns, 0);
