@@ -64,6 +64,11 @@ class Disk(unittest.TestCase):
             model = 1199882 * 4  # MNIST's example, whose optimizer keeps two values per parameter
             self.assertGreater(needed, 5 * 3 * model + model)
             self.assertLess(needed, 5 * 3 * model + model + (2 << 20))
+            # Adagrad keeps one value per parameter.
+            refused = self.submit(daemon, *checkpoints, "checkpoint.keep=8", "optimizer.type=adagrad")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+            needed = int(refused.stderr.split("it will write ")[1].split()[0])
+            self.assertLess(abs(needed - (6 * 2 * model + model)), 2 << 20)
             # All are kept; the last step's is counted once.
             refused = self.submit(daemon, *checkpoints, "checkpoint.keep=0")
             self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)

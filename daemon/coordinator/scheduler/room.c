@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "coordinator/core/reserve.h"
 #include "coordinator/jobs/jobs.h"
+#include "fsdp/optimizers.h"
 
 enum {
     ALLOWANCE = 1 << 20,  /* for logs, metrics and events */
@@ -25,11 +26,15 @@ struct need {
 };
 
 /* Values that the optimizer keeps per parameter. */
-static int count_slots(const Fsdpd__V1__OptimizerSpec *optimizer)
+static int count_slots(const Fsdpd__V1__OptimizerSpec *step)
 {
-    if (optimizer->type == FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_SGD)
-        return optimizer->momentum != 0;
-    return 2;
+#define OPTIMIZER_CASE(KIND, name, kernel, count, ...)                                             \
+    case FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_##KIND: return count;
+    switch (step->type) {
+        OPTIMIZERS(OPTIMIZER_CASE)
+    default: return OPTIMIZER_MAX_SLOTS; /* of a newer fsdpd */
+    }
+#undef OPTIMIZER_CASE
 }
 
 /* Checkpoints that are taken: the last step's may be one of the others. */
