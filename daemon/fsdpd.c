@@ -233,6 +233,7 @@ static status_t check_profile(struct options *options)
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file at `ulimit -f`: EFBIG */
     struct options options;
     status_t status = options_parse(&options, argc, argv);
     int code = 0;

@@ -54,6 +54,7 @@ static enum status_code code_from_errno(int error)
     case EEXIST: return STATUS_ALREADY_EXISTS;
     case ENOSPC:
     case EDQUOT:
+    case EFBIG: /* `ulimit -f`: as a full disk */
     case EMFILE:
     case ENFILE:
     case ENOMEM: return STATUS_RESOURCE_EXHAUSTED;
@@ -75,7 +76,8 @@ status_t status_from_errno(int error, const char *format, ...)
     va_start(args, format);
     status_t status = status_new_v(code_from_errno(error), format, args);
     va_end(args);
-    status->lacks = error == ENOSPC || error == EDQUOT || error == EMFILE || error == ENFILE;
+    status->lacks = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
+                    error == ENFILE;
     char *joined = mem_printf("%s: %s", status->message, strerror(error));
     free(status->message);
     status->message = joined;

@@ -3,6 +3,7 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import unittest
@@ -152,6 +153,26 @@ class Disk(unittest.TestCase):
                              list(range(1, 121)))
             self.assertEqual(daemon.submit("train.max_steps=2", "save_model=false",
                                            wait=True).returncode, 0)
+
+    def test_file_size_limit(self):
+        """A file at `ulimit -f` is as one on a full disk: nothing ends, and the job waits in SAVING."""
+        with harness.Daemon() as daemon:
+            process = daemon.process.pid
+            usual = resource.prlimit(process, resource.RLIMIT_FSIZE)
+            resource.prlimit(process, resource.RLIMIT_FSIZE, (3 << 20, usual[1]))  # the model: 4.8 MB
+            job = daemon.submit("train.max_steps=2", "train.evaluate=false")
+            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "SAVING", harness.PATIENCE,
+                            f"{job} to be SAVING")
+            resource.prlimit(process, resource.RLIMIT_FSIZE, usual)
+            daemon.wait_state(job, "SUCCEEDED")
+            self.assertEqual(daemon.show(job)["attempt"], 1)
+            target = os.path.join(daemon.root, "pulled.safetensors")
+            pull = [harness.FSDPCTL, "--address", daemon.address, "pull", job, "-o", target]
+            result = subprocess.run(
+                pull, capture_output=True, text=True, timeout=harness.PATIENCE,
+                preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (3 << 20, usual[1])))
+            self.assertGreater(result.returncode, 0, result.stderr)  # not by a signal
+            self.assertIn("File too large", result.stderr)
 
     def test_unwritable(self):
         """Without permission fsdpd does not start, and the message names the directory."""

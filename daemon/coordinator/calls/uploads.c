@@ -139,7 +139,7 @@ static struct job *find_attempt(const struct upload *upload)
 /* The error for a resource that this host lacks, or for a request that it refuses. */
 static status_t lack(int error, const char *doing, const char *path)
 {
-    if (error != ENOSPC && error != EDQUOT)
+    if (error != ENOSPC && error != EDQUOT && error != EFBIG)
         return status_from_errno(error, "cannot %s %s", doing, path);
     AUTO_FREE char *directory = file_path_directory(path);
     return status_new(STATUS_RESOURCE_EXHAUSTED, "no space left on %s", directory);
