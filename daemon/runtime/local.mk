@@ -87,8 +87,8 @@ FAMILY_NUMBERS = \
   tests/parity/families/starcoder2.json \
   tests/parity/families/vit.json \
   tests/parity/families/xlm_roberta.json
-TESTS += tests/parity/test_embeddings.py tests/parity/test_family_numbers.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/test_transformers.py tests/parity/test_windows.py
+TESTS += tests/parity/test_family_numbers.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_transformers.py tests/parity/test_windows.py
 EXTRA_DIST += tests/parity/family_cases.py tests/parity/family_models.py tests/parity/family_numbers.py \
   tests/parity/make_family_numbers.py tests/parity/test_family_numbers.py $(FAMILY_NUMBERS)
-EXTRA_DIST += tests/parity/test_embeddings.py tests/parity/test_families.py tests/parity/test_heads.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_picture_curves.py tests/parity/decoder_blocks.py tests/parity/test_transformers.py tests/parity/test_windows.py tests/parity/transformer_reference.py
+EXTRA_DIST += tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/decoder_blocks.py tests/parity/test_transformers.py tests/parity/test_windows.py tests/parity/transformer_reference.py
 endif

@@ -11,7 +11,8 @@ import tempfile
 import unittest
 
 import test_families as families
-from test_families import CONTEXT, CURVE_BOUND, ENCODER, MODERN, PADDING, ROBERTA, VOCABULARY, harness
+from family_cases import CONTEXT, EMBEDDINGS, PADDING, VOCABULARY
+from test_families import CURVE_BOUND, harness
 from test_pairs import write_dataset
 
 import torch
@@ -19,25 +20,13 @@ import transformers
 from torch.nn import functional as F
 
 STEPS, BATCH, LEARNING_RATE, WEIGHT_DECAY = 8, 6, 1e-3, 0.01
-MPNET = dict(ROBERTA, pad_token_id=1, max_position_embeddings=CONTEXT + 2)
-# the class without a head, the one of a masked language model, the configuration
-MODELS = {
-    "bert": ("BertModel", "BertForMaskedLM", dict(ENCODER)),
-    "bert-cls": ("BertModel", "BertForMaskedLM", dict(ENCODER, pooling="cls")),
-    "roberta": ("RobertaModel", "RobertaForMaskedLM", dict(ROBERTA)),
-    "xlm_roberta": ("XLMRobertaModel", "XLMRobertaForMaskedLM", dict(ROBERTA)),
-    "distilbert": ("DistilBertModel", "DistilBertForMaskedLM", dict(families.FAMILIES["distilbert"][1])),
-    "mpnet": ("MPNetModel", "MPNetForMaskedLM", MPNET),
-    "electra": ("ElectraModel", "ElectraForMaskedLM", dict(ENCODER, embedding_size=16)),
-    "modernbert": ("ModernBertModel", "ModernBertForMaskedLM", dict(MODERN)),
-}
 JOB = f"""
 name: embed
 data: {{format: dataset, path: "", windows: document, context: {CONTEXT}}}
 train: {{max_steps: {STEPS}, shuffle: false, evaluate: false, log_interval: 1}}
 optimizer: {{type: adamw, lr: {LEARNING_RATE}, weight_decay: {WEIGHT_DECAY}}}
 """
-for name, (bare, masked, settings) in MODELS.items():
+for name, (bare, masked, settings) in EMBEDDINGS.items():
     families.FAMILIES[f"{name}/bare"] = (bare, settings)
     families.FAMILIES[f"{name}/masked"] = (masked, settings)
 
@@ -104,7 +93,7 @@ class Embeddings(unittest.TestCase):
         return model, out
 
     def check(self, name):
-        settings = MODELS[name][2]
+        settings = EMBEDDINGS[name][2]
         padding = settings.get("pad_token_id", PADDING)
         generator = torch.Generator().manual_seed(3)
         tokens = draw(padding, generator)
@@ -151,7 +140,7 @@ class Embeddings(unittest.TestCase):
                       self.submit("other", "any-data", 1, "model.head=rerank").stderr)
 
 
-for one in MODELS:
+for one in EMBEDDINGS:
     setattr(Embeddings, f"test_{one.replace('-', '_')}", lambda self, one=one: self.check(one))
 
 if __name__ == "__main__":

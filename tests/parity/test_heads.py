@@ -14,76 +14,14 @@ import tempfile
 import unittest
 
 import test_families as families
-from test_families import (BOUND, CONTEXT, CURVE_BOUND, DECODER, ENCODER, MODERN, NEOX, PADDING, ROBERTA, VOCABULARY,
-                           harness, largest)
+from family_cases import CAUSAL, CONTEXT, CURVES, ENCODER, HEADS, MANY, ONE, PADDING, REGRESSION, TOKENS, VOCABULARY
+from test_families import BOUND, CURVE_BOUND, harness, largest
 
 import numpy
 import torch
 import transformers
 
 BATCH, STEPS, WINDOWS, LEARNING_RATE, WEIGHT_DECAY = 5, 20, 6, 1e-3, 0.01
-PADDED = dict(DECODER, pad_token_id=PADDING)
-ONE, MANY, REGRESSION, TOKENS = "one label", "several labels", "regression", "labels of tokens"
-SEVERAL = dict(num_labels=4, problem_type="multi_label_classification")
-MPNET = dict(ROBERTA, pad_token_id=1, max_position_embeddings=CONTEXT + 2)
-LABELED_TOKENS = dict(num_labels=5, classifier_dropout=0.0)
-
-# name, or name and variant: the model's class, its configuration, what its labels are
-HEADS = {
-    "bert": ("BertForSequenceClassification", dict(ENCODER, num_labels=3), ONE),
-    "bert-binary": ("BertForSequenceClassification", dict(ENCODER), ONE),
-    "bert-regression": ("BertForSequenceClassification", dict(ENCODER, num_labels=1), REGRESSION),
-    "bert-several": ("BertForSequenceClassification", dict(ENCODER, **SEVERAL), MANY),
-    "bert-tokens": ("BertForTokenClassification", dict(ENCODER, num_labels=5), TOKENS),
-    "roberta": ("RobertaForSequenceClassification", dict(ROBERTA, num_labels=3), ONE),
-    "roberta-tokens": ("RobertaForTokenClassification", dict(ROBERTA, num_labels=5), TOKENS),
-    "xlm_roberta": ("XLMRobertaForSequenceClassification", dict(ROBERTA, num_labels=3), ONE),
-    "xlm_roberta-tokens": ("XLMRobertaForTokenClassification", dict(ROBERTA, num_labels=5), TOKENS),
-    "distilbert": ("DistilBertForSequenceClassification", dict(
-        families.FAMILIES["distilbert"][1], num_labels=3, seq_classif_dropout=0.0), ONE),
-    "distilbert-tokens": ("DistilBertForTokenClassification", dict(
-        families.FAMILIES["distilbert"][1], num_labels=5), TOKENS),
-    "electra": ("ElectraForSequenceClassification", dict(ENCODER, embedding_size=16, num_labels=3), ONE),
-    "electra-tokens": ("ElectraForTokenClassification", dict(ENCODER, embedding_size=16, num_labels=5), TOKENS),
-    "gpt2": ("GPT2ForSequenceClassification", dict(
-        families.FAMILIES["gpt2"][1], num_labels=3, pad_token_id=PADDING), ONE),
-    "llama": ("LlamaForSequenceClassification", dict(PADDED, head_dim=6, num_labels=3), ONE),
-    "llama-regression": ("LlamaForSequenceClassification", dict(
-        PADDED, head_dim=6, num_labels=2, problem_type="regression"), REGRESSION),
-    "mistral": ("MistralForSequenceClassification", dict(PADDED, head_dim=6, num_labels=3), ONE),
-    "qwen2": ("Qwen2ForSequenceClassification", dict(PADDED, hidden_size=24, num_labels=3), ONE),
-    "qwen3": ("Qwen3ForSequenceClassification", dict(PADDED, head_dim=6, num_labels=3), ONE),
-    "gemma3_text": ("Gemma3TextForSequenceClassification", dict(
-        PADDED, head_dim=6, num_labels=3, sliding_window=5, query_pre_attn_scalar=5,
-        layer_types=["sliding_attention", "full_attention"]), ONE),
-    "olmo": ("OlmoForSequenceClassification", dict(PADDED, hidden_size=24, num_labels=3), ONE),
-    "olmo2": ("Olmo2ForSequenceClassification", dict(PADDED, hidden_size=24, num_labels=3), ONE),
-    "opt": ("OPTForSequenceClassification", dict(families.FAMILIES["opt"][1], num_labels=3), ONE),
-    "opt-projected": ("OPTForSequenceClassification", dict(
-        families.FAMILIES["opt"][1], word_embed_proj_dim=16, num_labels=3), ONE),
-    "gpt_neox": ("GPTNeoXForSequenceClassification", dict(NEOX, pad_token_id=PADDING, num_labels=3), ONE),
-    "gpt_neox-tokens": ("GPTNeoXForTokenClassification", dict(NEOX, pad_token_id=PADDING, **LABELED_TOKENS), TOKENS),
-    "gpt2-tokens": ("GPT2ForTokenClassification", dict(families.FAMILIES["gpt2"][1], **LABELED_TOKENS), TOKENS),
-    "mpnet": ("MPNetForSequenceClassification", dict(MPNET, num_labels=3), ONE),
-    "mpnet-tokens": ("MPNetForTokenClassification", dict(MPNET, num_labels=5), TOKENS),
-    "modernbert": ("ModernBertForSequenceClassification", dict(MODERN, num_labels=3), ONE),
-    "modernbert-mean": ("ModernBertForSequenceClassification", dict(
-        MODERN, classifier_pooling="mean", classifier_bias=True, norm_bias=True, **SEVERAL), MANY),
-    "modernbert-tokens": ("ModernBertForTokenClassification", dict(MODERN, num_labels=5), TOKENS),
-}
-# decoders with the classes that transformers makes of any model
-GENERIC = {"gemma": "Gemma", "gemma2": "Gemma2", "phi": "Phi", "phi3": "Phi3", "stablelm": "StableLm",
-           "starcoder2": "Starcoder2", "smollm3": "SmolLM3", "llama": "Llama", "mistral": "Mistral",
-           "qwen2": "Qwen2", "qwen3": "Qwen3", "arcee": "Arcee", "exaone4": "Exaone4", "nemotron": "Nemotron"}
-# one of each head and loss; test_families.py has curves of every body
-CURVES = {"bert", "bert-regression", "bert-several", "bert-tokens", "roberta", "roberta-tokens", "xlm_roberta",
-          "distilbert", "distilbert-tokens", "electra", "electra-tokens", "gpt2", "gpt_neox-tokens", "llama",
-          "llama-regression", "llama-tokens", "qwen3", "mpnet", "modernbert-mean", "modernbert-tokens"}
-CAUSAL = {"gpt2", "gpt_neox", *GENERIC}
-for name, stem in GENERIC.items():
-    settings = dict(families.FAMILIES[name][1], pad_token_id=PADDING)
-    HEADS.setdefault(name, (stem + "ForSequenceClassification", dict(settings, num_labels=3), ONE))
-    HEADS[name + "-tokens"] = (stem + "ForTokenClassification", dict(settings, **LABELED_TOKENS), TOKENS)
 families.FAMILIES = {name: head[:2] for name, head in HEADS.items()}
 
 
