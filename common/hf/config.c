@@ -163,7 +163,7 @@ static json_t *find_key(struct config *config, const struct yamldoc_node *key)
     const struct yamldoc_node *paths = yamldoc_get(key, "at");
     const char *object = NULL, *label = NULL;
     json_t *value = NULL;
-    if (paths == NULL) return find(config, key->key);
+    if (family_count(paths) == 0) return find(config, key->key);
     for (int i = 0; i < family_count(paths); i++) {
         const char *path = family_text(paths, i), *dot = strrchr(path, '.');
         size_t length = dot != NULL ? (size_t)(dot - path) + 1 : 0;
