@@ -14,11 +14,19 @@ struct element_job {
     size_t period; /* length of the operand that repeats, or of all */
 };
 
+/* Whether it is a GELU by its approximation; another op's attributes are in the same place. */
+static bool is_approximate(const struct op_desc *desc)
+{
+    bool gelu = desc->kind == OP_GELU || desc->kind == OP_GELU_BACKWARD ||
+                desc->kind == OP_GELU_MUL || desc->kind == OP_GELU_MUL_BACKWARD;
+    return gelu && desc->attrs.gelu.tanh;
+}
+
 /* Runs the op on n elements of each operand, in f32. */
 static void apply(const struct op_desc *desc, size_t n, float *const *to, const float *const *from)
 {
     const struct cpu_loops *loops = cpu_loops_get();
-    bool add = desc->accumulate[0], tanh = desc->attrs.gelu.tanh;
+    bool add = desc->accumulate[0], tanh = is_approximate(desc);
     float factor = (float)desc->attrs.scale.factor, offset = (float)desc->attrs.scale.offset;
     switch (desc->kind) {
     case OP_RELU: loops->relu(n, to[0], from[0], add); break;
