@@ -233,6 +233,27 @@ class Files(Prepare):
             for mine, first in zip(self.arrays(f"form{number}"), self.arrays("form0")):
                 numpy.testing.assert_array_equal(mine, first)
 
+    def test_calls_with_arguments_in_a_text(self):
+        """OpenAI's form, and its older one of a single call, give the tokens of a call with an object."""
+        def conversation(message):
+            return {"messages": [{"role": "user", "content": "red"}, {"role": "assistant", **message},
+                                 {"role": "tool", "content": "blue"}, {"role": "assistant", "content": "green"}]}
+        function = {"name": "look_up", "arguments": {"word": "red", "deep": [{"a": None}]}}
+        text = {**function, "arguments": json.dumps(function["arguments"], indent=1)}
+        for name, message in (("object", {"content": "", "tool_calls": [{"type": "function", "function": function}]}),
+                              ("text", {"content": None, "tool_calls": [{"type": "function", "function": text}]}),
+                              ("bare", {"content": None, "tool_calls": [text]}),
+                              ("old", {"content": None, "function_call": text})):
+            self.chat(self.write(f"call-{name}.jsonl", [conversation(message)]), "call-" + name, "--validation", "0")
+            for mine, first in zip(self.arrays("call-" + name), self.arrays("call-object")):
+                numpy.testing.assert_array_equal(mine, first, name)
+        self.assertIn('[[\n<tool_call>\n{"name": "look_up", "arguments": {"word": "red", "deep": [{"a": null}]}}\n</tool_call>',
+                      self.prepare("show", self.path("call-text")))
+        for wrong in ("", "red", "[1]", '"red"', '{"a": '):
+            call = {"content": None, "tool_calls": [{"type": "function", "function": {"name": "a", "arguments": wrong}}]}
+            error = self.chat(self.write("call-wrong.jsonl", [conversation(call)]), "call-wrong", "--strict", code=2)
+            self.assertIn("call-wrong.jsonl:1: the arguments of a turn's tool call are a text that is no JSON object", error)
+
     def test_malformed(self):
         good = {"prompt": "red", "completion": "blue"}
         source = self.write("bad.jsonl", [good, "{no", {"messages": []}, {"messages": [{"role": "king"}]}, "[]",

@@ -159,6 +159,21 @@ class Chat:
         return text[:end]
 
 
+def with_object(call):
+    """A call whose arguments are an object, as templates expect them: OpenAI's are JSON in a text."""
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
+        return call
+    try:
+        arguments = parse_json(function["arguments"])
+    except Malformed:
+        arguments = None
+    if not isinstance(arguments, dict):
+        raise Malformed("the arguments of a turn's tool call are a text that is no JSON object")
+    function = {**function, "arguments": arguments}
+    return {**call, "function": function} if "function" in call else function
+
+
 def normalise_turn(turn):
     if not isinstance(turn, dict):
         raise Malformed("a turn is not a mapping")
@@ -172,12 +187,16 @@ def normalise_turn(turn):
             raise Malformed("a turn's content has parts that are no text")
         content = "".join(parts)
     calls = turn.get("tool_calls")
+    if turn.get("function_call"):  # OpenAI's form of one call, before tool_calls
+        calls = [*(calls or []), {"type": "function", "function": turn["function_call"]}]
     if calls and not (isinstance(calls, list) and all(isinstance(call, dict) for call in calls)):
         raise Malformed("a turn's tool_calls are no list of mappings")
     if not isinstance(content, str) and not (content is None and calls):
         raise Malformed("a turn's content is no text")
-    message = {key: value for key, value in turn.items() if key not in ("from", "value") and value is not None}
+    message = {key: value for key, value in turn.items() if key not in ("from", "value", "function_call") and value is not None}
     message.update(role=ROLES[role], content=content or "")
+    if calls:
+        message["tool_calls"] = [with_object(call) for call in calls]
     return message
 
 
