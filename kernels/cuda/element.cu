@@ -540,8 +540,8 @@ template <typename T, typename F, typename S> static int run_gate_backward(const
 template <typename T> static int run_element(const operands &o)
 {
     const struct op_desc *desc = &o.op->desc;
-    bool tanh = desc->attrs.gelu.tanh;
-    float factor = (float)desc->attrs.scale.factor, offset = (float)desc->attrs.scale.offset;
+    const op_attrs &attrs = desc->attrs; /* other ops' have no flag where GELU's is */
+    float factor = (float)attrs.scale.factor, offset = (float)attrs.scale.offset;
     switch (desc->kind) {
     case OP_RELU: return run_unary<T>(o, relu());
     case OP_RELU_BACKWARD: return run_binary<T>(o, relu_backward());
@@ -556,21 +556,22 @@ template <typename T> static int run_element(const operands &o)
     case OP_SIGMOID_BACKWARD: return run_binary<T>(o, logistic_backward());
     case OP_SQUARED_RELU: return run_unary<T>(o, squared_relu());
     case OP_SQUARED_RELU_BACKWARD: return run_binary<T>(o, squared_relu_backward());
-    case OP_GELU: return tanh ? run_unary<T>(o, gelu_tanh()) : run_unary<T>(o, gelu_exact());
+    case OP_GELU:
+        return attrs.gelu.tanh ? run_unary<T>(o, gelu_tanh()) : run_unary<T>(o, gelu_exact());
     case OP_GELU_BACKWARD:
-        return tanh ? run_binary<T>(o, gelu_tanh_backward())
-                    : run_binary<T>(o, gelu_exact_backward());
+        return attrs.gelu.tanh ? run_binary<T>(o, gelu_tanh_backward())
+                               : run_binary<T>(o, gelu_exact_backward());
     case OP_TANH: return run_unary<T>(o, hyperbolic_tangent());
     case OP_TANH_BACKWARD: return run_binary<T>(o, hyperbolic_tangent_backward());
     case OP_SILU: return run_unary<T>(o, silu());
     case OP_SILU_BACKWARD: return run_binary<T>(o, silu_backward());
     case OP_SILU_MUL: return run_binary<T>(o, silu_times());
     case OP_GELU_MUL:
-        return tanh ? run_binary<T>(o, gelu_times<gelu_tanh>())
-                    : run_binary<T>(o, gelu_times<gelu_exact>());
+        return attrs.gelu.tanh ? run_binary<T>(o, gelu_times<gelu_tanh>())
+                               : run_binary<T>(o, gelu_times<gelu_exact>());
     case OP_GELU_MUL_BACKWARD:
-        return tanh ? run_gate_backward<T, gelu_tanh, gelu_tanh_backward>(o)
-                    : run_gate_backward<T, gelu_exact, gelu_exact_backward>(o);
+        return attrs.gelu.tanh ? run_gate_backward<T, gelu_tanh, gelu_tanh_backward>(o)
+                               : run_gate_backward<T, gelu_exact, gelu_exact_backward>(o);
     default: return run_silu_mul_backward<T>(o);
     }
 }
