@@ -50,6 +50,12 @@ class Kinds(Prepare):
         return self.prepare(kind, *([source] if isinstance(source, str) else source), *tokens, "-o",
                             self.path(output), "--processes", "1", *arguments, code=code)
 
+    def prepare_all(self, *arguments):
+        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", *arguments], env=ENVIRONMENT, text=True,
+                                capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
+
     def array(self, output, name, split="train"):
         return numpy.load(self.path(output, f"{split}.{name}.npy"))
 
@@ -257,6 +263,34 @@ class Classify(Kinds):
         mixed = self.write("mixed.jsonl", [{"text": "red", "label": label} for label in ("no", 3)])
         self.assertIn("both names and numbers", self.make("classify", mixed, "mixed", "--validation", "0", code=2))
 
+    def test_numbers_that_were_written_as_floats(self):
+        """In numeric order, in tables and in JSON; -1 and -100 are no labels, unless --classes has them."""
+        given = [11.0, 0.0, 10.0, 2.0, 1.0, -1.0, -100.0, 9.0, 0]
+        rows = "".join(f"red {number},{label}\n" for number, label in enumerate(given))
+        with open(self.path("column.csv"), "w") as file:
+            file.write("text,label\n" + rows + "red, 3 \nred,4e0\nred,1.5\nred,123456789\nred,-2\n")
+        self.write("column.jsonl", [{"text": f"red {number}", "label": label} for number, label in enumerate(given)] +
+                   [{"text": "red", "label": label} for label in (3, 4, 1.5, 123456789, -2)])
+        for name in ("column.csv", "column.jsonl"):
+            result = self.prepare_all("classify", self.path(name), "--tokenizer", self.tokenizer, "-o",
+                                      self.path(name + "-data"), "--validation", "0")
+            self.assertEqual(self.array(name + "-data", "labels").tolist(), [11, 0, 10, 2, 1, 9, 0, 3, 4])
+            root = self.root_of(name + "-data")
+            self.assertEqual((root["classes"], root["origin"].get("names")), (12, None))
+            self.assertEqual(root["origin"]["records"], {"read": 14, "malformed": 3, "unlabelled": 2})
+            self.assertIn("records with the label -1 or -100, which is none, and which do not count: 2;", result.stderr)
+            self.assertIn("its label is 1.5: a class is a whole number", result.stderr)
+        self.make("classify", self.path("column.csv"), "signs", "--validation", "0", "--classes=-1,0.0,2,1.5")
+        self.assertEqual(self.array("signs", "labels").tolist(), [1, 2, 0, 1, 3])
+        self.assertEqual(self.root_of("signs")["origin"]["records"], {"read": 14, "malformed": 8, "unlabelled": 1})
+        error = self.make("classify", self.path("column.csv"), "none", "--classes", "1,1.0", code=2)
+        self.assertIn("--classes: expected different names", error)
+        os.makedirs(self.path("halves"))
+        Image.new("RGB", (2, 2)).save(self.path("halves/dot.png"))
+        self.write("halves/metadata.jsonl", [{"file_name": "dot.png", "label": label} for label in (1.0, -1, 10.0)])
+        self.make("images", self.path("halves"), "dots", "--validation", "0")
+        self.assertEqual(self.array("dots", "targets").tolist(), [1, 10])
+
     def test_several_labels(self):
         records = [{"text": "red", "topics": topics} for topics in (["b", "a"], [], "c, a", ["d"], None, [None])]
         source = self.write("topics.jsonl", records)
@@ -328,6 +362,13 @@ class Tags(Kinds):
         self.assertEqual(labels[borders[1]], 0)
         self.assertEqual(len(labels), len(self.array("tags", "tokens")))
         self.assertIn("  O         1  ####", self.prepare("show", self.path("tags"), "-n", "1"))
+        records = [{"tokens": ["red", "blue", "red"], "ner_tags": [10.0, -100, 2.0]}, {"tokens": ["red"], "ner_tags": [-1]}]
+        result = self.prepare_all("tags", self.write("gaps.jsonl", records), "--tokenizer", self.tokenizer, "-o",
+                                  self.path("gaps"), "--validation", "0")
+        self.assertEqual([int(label) for label in self.array("gaps", "token_labels")], [10, -100, 2])
+        self.assertEqual(self.root_of("gaps")["origin"]["records"], {"read": 2, "unlabelled": 1, "unlabelled words": 1})
+        for words in ("fsdpd-prepare: records with the label -1 or -100", "fsdpd-prepare: words with the label -1 or -100"):
+            self.assertIn(words, result.stderr)
         wrong = self.write("wrong.jsonl", [{"tokens": ["red", "blue"], "ner_tags": [1]}])
         error = self.make("tags", wrong, "wrong", "--validation", "0", "--strict", code=2)
         self.assertIn(f"{wrong}:1: its ner_tags are not a list with a label for each of its 2 words", error)
@@ -504,12 +545,6 @@ class Restart(Kinds):
         self.assertIn("the records have changed", result.stderr)
         self.make("classify", source, "fresh")
         self.same("changing", "fresh")
-
-    def prepare_all(self, *arguments):
-        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", *arguments], env=ENVIRONMENT, text=True,
-                                capture_output=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result
 
     def test_a_bar_on_a_terminal(self):
         source = self.write("bar.jsonl", [{"text": "red", "label": 1}] * 300)

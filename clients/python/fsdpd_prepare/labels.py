@@ -1,20 +1,43 @@
 """Labels of records, and the numbers that they get."""
+import functools
+import re
+
 from .records import Malformed, UsageError
 
 MOST = 1 << 24
+UNLABELLED = (-1, -100)  # as datasets and PyTorch mark what has no label
 
 
-def label_of(record, field):
-    """A name or a number. Without the field, the record's folder."""
-    label = record.get(field, record.get("folder") if field == "label" else None)
-    if isinstance(label, str) and label.isdecimal() and len(label) < 9 and label.isascii():
+def plain(label):
+    """A number as an int, also one that is a text or has .0 as of a column of floats; other labels as they are."""
+    if isinstance(label, str) and re.fullmatch(r"\s*[-+]?\d+(\.\d*)?([eE][-+]?\d{1,2})?\s*", label, re.ASCII):
+        label = float(label)
+    if isinstance(label, bool) or isinstance(label, float) and label.is_integer():
         label = int(label)
-    if isinstance(label, bool):
-        label = int(label)
+    return label
+
+
+@functools.lru_cache
+def named(classes):
+    """The names of classes by what they are as labels."""
+    return {plain(name): name for name in classes}
+
+
+def label_of(record, field, classes=None):
+    """A name, a number, or None if it is one of those that mean no label. Without the field, the record's folder."""
+    given = record.get(field, record.get("folder") if field == "label" else None)
+    label = plain(given)
+    if classes and isinstance(label, (int, float)):
+        label = named(tuple(classes)).get(label, label if label in UNLABELLED else str(given).strip())
+    if label in UNLABELLED:
+        return None
     if isinstance(label, int):
         if not 0 <= label < MOST:
             raise Malformed(f"its {field} is {label}; expected 0 to {MOST - 1}")
         return label
+    if isinstance(label, float):
+        raise Malformed(f"its {field} is {given}: a class is a whole number, or a name among --classes; "
+                        "--targets float predicts numbers")
     if not isinstance(label, str) or not label or not label.isprintable():
         raise Malformed(f"its {field} is neither a name nor a number")
     return label
@@ -38,8 +61,8 @@ def labels_of(record, field, classes):
         labels = [name.strip() for name in labels.split(",") if name.strip()]
     if not isinstance(labels, list):
         raise Malformed(f"its {field} is not a list of labels")
-    wanted = {str(label_of({"label": label}, "label")) for label in labels}
-    for label in sorted(wanted.difference(classes)):
+    wanted = {label_of({"label": label}, "label", classes) for label in labels}
+    for label in sorted(map(str, wanted.difference(classes))):
         raise Malformed(f"its label is {label}, which is not among --classes")
     return [float(name in wanted) for name in classes]
 
@@ -67,7 +90,6 @@ class Classes:
         self.fixed = fixed
 
     def add(self, label):
-        label = str(label) if self.fixed and label not in self.places else label
         if label not in self.places:
             if self.fixed:
                 raise Malformed(f"its label is {label}, which is not among --classes")

@@ -3,6 +3,7 @@ import argparse
 import os
 import sys
 
+from .labels import named
 from .records import UsageError
 
 TEXTS_MAX = 16  # of a sample
@@ -120,8 +121,8 @@ def check(options):
     fields = label.split(",")
     if len(fields) > 1 and (targets != "float" or "" in fields or len(set(fields)) < len(fields)):
         raise UsageError("--label: expected one field, or different ones with --targets float")
-    if getattr(options, "classes", None) and (getattr(options, "targets", "class") == "float" or
-                                              len(set(options.classes)) < len(options.classes)):
+    classes = getattr(options, "classes", None) or []
+    if classes and (targets == "float" or len(named(tuple(classes))) < len(classes)):
         raise UsageError("--classes: expected different names, and --targets class or labels")
 
 

@@ -64,6 +64,7 @@ class Preparation:
 
     def check(self, entry):
         """The entry as it is written; Malformed if it does not fit the others."""
+        self.count("unlabelled words", entry.pop("unlabelled words", 0))
         if self.writer.shapes is None:
             self.writer.shapes = {name: (kind, list(item)) for name, (kind, item) in self.shapes_of(entry).items()}
         if "images" in entry:
@@ -79,6 +80,10 @@ class Preparation:
         if not isinstance(label, list):
             return self.classes.add(label)
         return [IGNORED if one is None else self.classes.add(one) for one in label]
+
+    def count(self, what, number=1):
+        if number:
+            self.counts[what] = self.counts.get(what, 0) + number
 
     def chain(self, digest):
         self.digest = hashlib.sha256(self.digest.encode() + digest).hexdigest()
@@ -115,7 +120,7 @@ class Preparation:
         place, wrong = printable(place), printable(wrong)
         if self.options.strict:
             raise UsageError(f"{place}: {wrong}")
-        self.counts["malformed"] = self.counts.get("malformed", 0) + 1
+        self.count("malformed")
         if len(self.malformed) < NAMED_MAX:
             self.malformed.append(f"{place}: {wrong}")
         reason = wrong if wrong in self.reasons or len(self.reasons) < REASONS_MAX else "other reasons"
@@ -135,7 +140,7 @@ class Preparation:
         if wrong:
             self.refuse(result.record, wrong)
         elif result.done:
-            self.counts[result.done] = self.counts.get(result.done, 0) + 1
+            self.count(result.done)
         if self.records % SAVE_EVERY == 0:
             self.save()
 
@@ -150,6 +155,10 @@ class Preparation:
             print(f"fsdpd-prepare: skipped {line}", file=sys.stderr)
         if self.counts.get("malformed", 0) > len(self.malformed):
             print(f"fsdpd-prepare: and {self.counts['malformed'] - len(self.malformed)} more", file=sys.stderr)
+        for what, things in (("unlabelled", "records"), ("unlabelled words", "words")):
+            if what in self.counts:
+                print(f"fsdpd-prepare: {things} with the label -1 or -100, which is none, and which do not count: "
+                      f"{self.counts[what]}; --classes=-1,... makes it a class", file=sys.stderr)
         if "train" not in self.writer.splits:
             raise UsageError("no record is left to train on")
         self.finish()

@@ -70,6 +70,8 @@ class TokenWork:
 
     def entries(self, record, path):
         found, done, label = [], "", self.label(record)
+        if None in label.values():
+            return [], "unlabelled"
         whole = self.documents(record)
         for ids, mask in whole:
             if not ids:
@@ -120,7 +122,7 @@ class ClassifyWork(TextWork):
     def label(self, record):
         if self.settings["targets"] != "class":
             return {"targets": targets_of(record, self.settings)}
-        return {"labels": label_of(record, self.settings["label"])}
+        return {"labels": label_of(record, self.settings["label"], self.settings["classes"])}
 
 
 class PairsWork(ClassifyWork):
@@ -142,20 +144,23 @@ class TagsWork(TokenWork):
             raise Malformed(f"its {self.settings['field']} are not a list of words")
         if not isinstance(labels, list) or len(labels) != len(words):
             raise Malformed(f"its {self.settings['label']} are not a list with a label for each of its {len(words)} words")
-        return words, [label_of({"label": label}, "label") for label in labels]
+        return words, [label_of({"label": label}, "label", self.settings["classes"]) for label in labels]
 
     def entries(self, record, path):
         words, labels = self.words(record)
         ids, places = self.tokens.complete(words, words=True)
         tags = [labels[place] if place is not None and place not in places[:at] else None
                 for at, place in enumerate(places)]
+        if labels.count(None) == len(labels):
+            return [], "unlabelled"
         if not any(tag is not None for tag in tags):
             raise Malformed("it is empty")
         parts, done = self.fit(ids, tags)
         if done == "cut":
             tail = self.tokens.tail()
             parts = [(with_tail(ids, part, tail), with_tail(tags, kept, tail)) for part, kept in parts]
-        return [{"tokens": part, "mask": [1] * len(part), "token_labels": kept} for part, kept in parts], done
+        return [{"tokens": part, "mask": [1] * len(part), "token_labels": kept, "unlabelled words": labels.count(None)}
+                for part, kept in parts], done
 
 
 class ChatWork(TokenWork):
@@ -201,7 +206,9 @@ class ImageWork:
         if self.settings["targets"] != "class":
             target = targets_of(record, self.settings)
         else:
-            target = label_of(record, self.settings["label"])
+            target = label_of(record, self.settings["label"], self.settings["classes"])
+            if target is None:
+                return [], "unlabelled"
         data = self.images.bytes_of(record[field], path)
         return [{"images": self.images.decode(data, self.settings["mode"], self.settings["size"]),
                  "targets": target}], ""
