@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/mem.h"
 #include "cert_role.h"
 #include "config.h"
 #include "config_role.h"
@@ -166,16 +167,25 @@ static void on_signal(uv_signal_t *handle, int number)
     coordinator_drain(process->coordinator, on_closed, process);
 }
 
-/* Every worker, watcher and puller holds a connection. Raising the soft limit of 1024 descriptors
- * is safe, because fsdpd does not use select(). */
-static void allow_files(void)
+/* Every worker, watcher and puller holds a connection, and a rank one to each other. Raising the
+ * soft limit of 1024 descriptors is safe, because fsdpd does not use select(). */
+static status_t allow_files(const struct options *options)
 {
+    const int workers = options->coordinator.local_workers;
+    const bool is_worker = options->role == ROLE_WORKER;
+    const int needed = is_worker ? WORKER_FILES_NEEDED : coordinator_files_needed(workers);
     struct rlimit files;
-    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
-    files.rlim_cur = files.rlim_max;
-    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
-        log_event(LOG_WARNING, "file_limit", "descriptors=%llu",
-                  (unsigned long long)files.rlim_cur);
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0) return NULL;
+    const struct rlimit most = {files.rlim_max, files.rlim_max};
+    if (files.rlim_cur < most.rlim_cur && setrlimit(RLIMIT_NOFILE, &most) == 0) files = most;
+    if (files.rlim_cur >= (rlim_t)needed) return NULL;
+    AUTO_FREE char *who = is_worker ? mem_strdup("a worker")
+                                    : mem_printf("a coordinator with %d local worker%s", workers,
+                                                 workers == 1 ? "" : "s");
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "the limit on open files is %llu, and %s needs %d: raise it (ulimit -Hn %d, "
+                      "LimitNOFILE= in a systemd unit)",
+                      (unsigned long long)files.rlim_cur, who, needed, needed);
 }
 
 static int run_coordinator(const struct options *options, int argc, char **argv)
@@ -189,7 +199,6 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     process.had_terminal =
         sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN && has_terminal();
     notify_init();
-    allow_files();
     struct coordinator_options coordinator = options->coordinator;
     int first = 0, count = notify_take_sockets(&first);
     for (int i = 0; i < count && i < COORDINATOR_ADDRESSES_MAX; i++)
@@ -265,6 +274,8 @@ int main(int argc, char **argv)
         if (status != NULL) code = fail(status);
     } else if (options.role == ROLE_DEVICES) {
         code = devices_role_main(&options);
+    } else if ((status = allow_files(&options)) != NULL) {
+        code = fail(status);
     } else if (set_umask(), (status = options_prepare(&options)) != NULL) {
         code = fail(status);
     } else {

@@ -50,6 +50,7 @@ SYSTEM_TESTS = \
   %D%/system/test_grpc_client.py \
   %D%/system/test_hf.py \
   %D%/system/test_jobs.py \
+  %D%/system/test_limits.py \
   %D%/system/test_load.py \
   %D%/system/test_logs.py \
   %D%/system/test_manual.py \

@@ -36,8 +36,15 @@
 #include "proto/descriptors.h"
 
 /* File descriptors: the most that are counted, the range reserved for the coordinator's own work,
- * and the most connections that may wait before they send their first bytes. */
-enum { FILES_MAX = 1 << 20, OWN_FILES_MIN = 96, OWN_FILES_MAX = 1024, WAITING_MAX = 256 };
+ * the most connections that may wait before they send their first bytes, and the fewest reserved
+ * ones. */
+enum {
+    FILES_MAX = 1 << 20,
+    OWN_FILES_MIN = 96,
+    OWN_FILES_MAX = 1024,
+    WAITING_MAX = 256,
+    RESERVED_MIN = 8,
+};
 
 /* The end of a drain: the time after the jobs' checkpoints and the ranks' grace period, and the
  * part of it for closing. */
@@ -302,31 +309,40 @@ static status_t find_operators(const struct coordinator_options *options,
     return NULL;
 }
 
-/*
- * Passes the operators and the clients' limits to the RPC server. A quarter of the process's
- * descriptors is for its own work: the store, files of jobs, gRPC's own. Of the rest, a quarter is
- * for connections that have not sent anything yet, and a quarter for workers on this host.
- */
-static void apply_access(struct coordinator *c, const struct coordinator_options *options,
-                         const struct rpc_operators *operators)
+/* How `all` descriptors are divided: a quarter is for the process's own work (the store, files of
+ * jobs, gRPC's own). Of the rest, a quarter is for connections that have not sent anything yet, and
+ * a quarter for workers on this host. */
+static struct rpc_limits share_files(int all)
 {
-    struct rlimit files = {.rlim_cur = 1024};
-    getrlimit(RLIMIT_NOFILE, &files);
-    int all = files.rlim_cur > FILES_MAX ? FILES_MAX : (int)files.rlim_cur;
     int own = all / 4 < OWN_FILES_MAX ? all / 4 : OWN_FILES_MAX;
     if (own < OWN_FILES_MIN) own = OWN_FILES_MIN;
     int left = all > own ? all - own : 0;
     int waiting = left / 4 < WAITING_MAX ? left / 4 : WAITING_MAX;
     int reserved = left / 4;
-    struct rpc_limits limits = {
-        .connections = left - waiting - reserved,
-        .connections_waiting = waiting,
-        .connections_reserved = reserved,
-        .connections_per_user = options->limits.connections_per_user,
-        .connections_per_address = options->limits.connections_per_address,
-        .calls_per_user = options->limits.calls_per_user,
-        .users = options->limits.users,
-    };
+    return (struct rpc_limits){.connections = left - waiting - reserved,
+                               .connections_waiting = waiting,
+                               .connections_reserved = reserved};
+}
+
+int coordinator_files_needed(int local_workers)
+{
+    int least = local_workers > RESERVED_MIN ? local_workers : RESERVED_MIN, all = OWN_FILES_MIN;
+    while (share_files(all).connections_reserved < least) all++;
+    return all;
+}
+
+/* Passes the operators and the clients' limits to the RPC server. */
+static void apply_access(struct coordinator *c, const struct coordinator_options *options,
+                         const struct rpc_operators *operators)
+{
+    struct rlimit files = {.rlim_cur = 1024};
+    getrlimit(RLIMIT_NOFILE, &files);
+    struct rpc_limits limits =
+        share_files(files.rlim_cur > FILES_MAX ? FILES_MAX : (int)files.rlim_cur);
+    limits.connections_per_user = options->limits.connections_per_user;
+    limits.connections_per_address = options->limits.connections_per_address;
+    limits.calls_per_user = options->limits.calls_per_user;
+    limits.users = options->limits.users;
     rpc_server_set_operators(c->server, operators);
     rpc_server_set_limits(c->server, &limits);
 }

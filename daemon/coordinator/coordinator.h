@@ -14,6 +14,10 @@
 /* The default limits of a daemon. */
 struct coordinator_limits coordinator_limits_default(void);
 
+/* The file descriptors that the process needs to serve, with this number of local workers and 16
+ * other clients. */
+int coordinator_files_needed(int local_workers);
+
 struct coordinator;
 
 /*

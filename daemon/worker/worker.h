@@ -11,6 +11,9 @@
 
 #include "worker/settings.h"
 
+/* The file descriptors that the process needs. */
+enum { WORKER_FILES_NEEDED = 64 };
+
 int worker_main(const struct worker_options *options);
 
 #endif
