@@ -64,6 +64,7 @@ SYSTEM_TESTS = \
   %D%/system/test_auto.py \
   %D%/system/test_calibration.py \
   %D%/system/test_plan.py \
+  %D%/system/test_printed_commands.py \
   %D%/system/test_precision.py \
   %D%/system/test_prepare.py \
   %D%/system/test_prepare_kinds.py \
@@ -117,7 +118,7 @@ check_DATA = %D%/system/faults.so
 CLEANFILES += %D%/system/faults.so
 EXTRA_DIST += %D%/system/faults.c
 
-EXTRA_DIST += %D%/system/harness.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/parity/reference.py %D%/parity/lion.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/parity/reference.py %D%/parity/lion.py
 
 # What scripts/check.sh runs again with sanitizers.
 print-sanitizer-tests:

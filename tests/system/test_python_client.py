@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """clients/python, built as a wheel: it submits, plans, watches through a restart and pulls what fsdpctl does, and
-the program of its README runs. $FSDPD_PYTHON may name a Python that has the packages."""
+the programs of its README and of ours run. $FSDPD_PYTHON may name a Python that has the packages."""
 
 import glob
 import importlib.util
@@ -19,6 +19,7 @@ import unittest.mock
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
+import printed
 
 harness.need("grpc>=1.60", "grpc_tools.protoc", "numpy", "setuptools", "pip", "yaml")
 import grpc
@@ -261,22 +262,28 @@ class Client(unittest.TestCase):
         """PyTorch, or what stands in for it, and the program's model."""
         return {"torch": types.SimpleNamespace(from_numpy=lambda array: array)}, Module()
 
+    def execute(self, program, modules=(), **names):
+        """Runs it where job.yaml is; returns its names."""
+        old = os.getcwd()
+        os.chdir(self.directory)
+        try:
+            with unittest.mock.patch.dict(sys.modules, modules), \
+                    unittest.mock.patch.dict(os.environ, FSDPD_ADDRESS=self.daemon.address):
+                exec(compile(program, README, "exec"), names)
+        finally:
+            os.chdir(old)
+        return names
+
+    def test_the_program_of_the_projects_readme(self):
+        names = self.execute("\n".join(printed.block("README.md", "API").lines), fsdpd=fsdpd)
+        self.assertEqual({name: array.shape for name, array in names["weights"].items()}, SHAPES)
+
     def test_the_program_of_the_readme(self):
         with open(README, encoding="utf-8") as file:
             program, = re.findall(r"```python\n(.*?)```", file.read(), re.S)
         self.assertLessEqual(len(program.splitlines()), 11)
         modules, model = self.modules()
-        old, old_address = os.getcwd(), os.environ.get("FSDPD_ADDRESS")
-        os.chdir(self.directory)
-        os.environ["FSDPD_ADDRESS"] = self.daemon.address
-        try:
-            with unittest.mock.patch.dict(sys.modules, modules):
-                exec(compile(program, README, "exec"), {"model": model})
-        finally:
-            os.chdir(old)
-            os.environ.pop("FSDPD_ADDRESS")
-            if old_address is not None:
-                os.environ["FSDPD_ADDRESS"] = old_address
+        self.execute(program, modules, model=model)
         pulled = os.path.join(self.directory, "program.safetensors")
         self.daemon.ctl("pull", self.daemon.json("list")[-1]["id"], "-o", pulled)
         loaded = model.state_dict()

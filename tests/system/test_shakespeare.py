@@ -8,12 +8,14 @@ import os
 import re
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
+import printed
 
 JOB = os.path.join(harness.SOURCE, "examples/shakespeare/job.yaml")
 SHORT = ("train.max_steps=60", "schedule.warmup_steps=10", "train.evaluate_interval=25",
@@ -41,7 +43,7 @@ class Shakespeare(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.data = tempfile.mkdtemp(prefix="fsdpd-test-")
-        cls.text = os.path.join(cls.data, "text.txt")
+        cls.text = os.path.join(cls.data, "tinyshakespeare.txt")
         cls.real = write_text(cls.text)
         cls.daemon = harness.Daemon(data=cls.data)
 
@@ -250,10 +252,16 @@ class Shakespeare(unittest.TestCase):
                       "ids 0 to 255", result.stderr)
 
     def test_example(self):
-        """The claims of examples/shakespeare/README.md."""
+        """The claims of examples/shakespeare/README.md, by the command of our README."""
         if not self.real or os.environ.get("FSDPD_QUICK"):
             self.skipTest("takes tiny Shakespeare and some minutes (FSDPD_SHAKESPEARE, FSDPD_QUICK)")
-        text, job = self.train(timeout=1500)
+        command, = printed.block("README.md", "Text and tokens").lines
+        environment = dict(os.environ, FSDPD_ADDRESS=self.daemon.address,
+                           PATH=os.path.abspath(harness.BUILD) + ":" + os.environ["PATH"])
+        result = subprocess.run(["bash", "-ec", command], cwd=harness.SOURCE, env=environment, text=True, timeout=1500,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+        self.assertEqual(result.returncode, 0)
+        text, job = result.stdout, self.daemon.show(self.daemon.json("list")[-1]["id"])
         losses = [float(loss) for loss in re.findall(r"validation loss (\d\.\d+)", text)]
         print("validation losses:", *losses, f"after {job['metrics']['train_seconds']:.0f} s")
         self.assertEqual(len(losses), 8)
