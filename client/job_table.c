@@ -8,6 +8,7 @@
 #include "curve.h"
 #include "output.h"
 #include "proto/message.h"
+#include "scores.h"
 
 enum { BAR_WIDTH = 22, USER = 1 };
 
@@ -56,12 +57,11 @@ static void add_speed(struct table *table, const Fsdpd__V1__Job *job)
 
 static void add_figures(struct table *table, const Fsdpd__V1__Metrics *metrics)
 {
-    if (metrics != NULL && metrics->step > 0) table_addf(table, "%.4f", metrics->loss);
-    else table_add(table, "-");
-    if (metrics != NULL && metrics->validated) table_addf(table, "%.4f", metrics->val_loss);
-    else table_add(table, "-");
-    if (metrics != NULL && metrics->evaluated) table_addf(table, "%.2f%%", 100 * metrics->accuracy);
-    else table_add(table, "-");
+    char text[32];
+    bool any = metrics != NULL;
+    table_add(table, any && metrics->step > 0 ? scores_loss(metrics->loss, text) : "-");
+    table_add(table, any && metrics->validated ? scores_loss(metrics->val_loss, text) : "-");
+    table_add(table, any && metrics->evaluated ? scores_share(metrics->accuracy, text) : "-");
 }
 
 /* The step of the latest metrics may be ahead of the job's record. */

@@ -66,10 +66,9 @@ static const char csv_head[] =
 /* Adds the shortest text that reads back as the same number. */
 static void csv_number(struct buf *out, double value)
 {
-    char text[32];
-    if (isnan(value)) snprintf(text, sizeof text, "nan");
-    else if (isinf(value)) snprintf(text, sizeof text, value > 0 ? "inf" : "-inf");
-    else snprintf(text, sizeof text, "%.15g", value);
+    char text[32] = ""; /* a mean of nothing */
+    if (isinf(value)) snprintf(text, sizeof text, value > 0 ? "inf" : "-inf");
+    else if (!isnan(value)) snprintf(text, sizeof text, "%.15g", value);
     if (isfinite(value) && strtod(text, NULL) != value) snprintf(text, sizeof text, "%.17g", value);
     buf_printf(out, ",%s", text);
 }
@@ -170,7 +169,7 @@ static void table_step(struct table *table, const Fsdpd__V1__Metrics *m)
     double rate = tokens ? m->tokens_per_second : m->samples_per_second;
     char text[32];
     table_addf(table, "%.3f", m->epoch);
-    table_addf(table, "%.4f", m->loss);
+    table_add(table, scores_loss(m->loss, text));
     table_addf(table, "%.4g", m->learning_rate);
     if (m->gradient_norm_known) table_addf(table, "%.4g", m->gradient_norm);
     else table_add(table, "-");
@@ -196,10 +195,11 @@ static void add_validation(struct table *table, const Fsdpd__V1__Validation *val
 static void add_epoch_end(struct table *table, const Fsdpd__V1__EpochEnd *epoch)
 {
     AUTO(buf_deinit) struct buf text = {0};
+    char loss[32], accuracy[32];
     buf_add_text(&text, "end of epoch");
     if (epoch->evaluated) {
-        buf_printf(&text, ": test loss %.4f, accuracy %.2f%%", epoch->test_loss,
-                   100 * epoch->accuracy);
+        buf_printf(&text, ": test loss %s, accuracy %s", scores_loss(epoch->test_loss, loss),
+                   scores_share(epoch->accuracy, accuracy));
         scores_add_f1(epoch->scores, &text);
     }
     table_add(table, buf_text(&text));
@@ -209,6 +209,7 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
 {
     struct table *table = &rows->table;
     const Fsdpd__V1__JobEvent *event = row->event;
+    char loss[32];
     table_addf(table, "%u", row->attempt);
     uint64_t step = row_step(event);
     if (step > 0) table_addf(table, "%llu", (unsigned long long)step);
@@ -219,7 +220,8 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
     }
     bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
     table_addf(table, "%.3f", epoch ? epochs_done(event->epoch) : event->validation->epoch);
-    table_addf(table, "%.4f", epoch ? event->epoch->train_loss : event->validation->loss);
+    table_add(table,
+              scores_loss(epoch ? event->epoch->train_loss : event->validation->loss, loss));
     for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
     if (epoch) add_epoch_end(table, event->epoch);
     else add_validation(table, event->validation);

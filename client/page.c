@@ -1,6 +1,7 @@
 /* A job's page; see page.h. */
 #include "page.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,6 +98,13 @@ static void fact_time(struct buf *out, const char *name, int64_t time_ms)
     if (time_ms > 0) fact(out, name, clock_format_wall(time_ms, text));
 }
 
+/* As scores_loss, with six digits. */
+static const char *loss_text(double loss, char text[static 32])
+{
+    snprintf(text, 32, isnan(loss) ? "-" : "%.6g", loss);
+    return text;
+}
+
 static void add_summary(const struct page *page, struct buf *out)
 {
     const Fsdpd__V1__Job *job = page->job;
@@ -113,19 +121,18 @@ static void add_summary(const struct page *page, struct buf *out)
     if (job->steps == 0) snprintf(text, sizeof text, "%llu", (unsigned long long)job->step);
     fact(out, "Steps", text);
     if (metrics != NULL && metrics->step > 0) {
-        snprintf(text, sizeof text, "%.6g", metrics->loss);
-        fact(out, "Loss", text);
+        fact(out, "Loss", loss_text(metrics->loss, a));
     }
     if (metrics != NULL && metrics->evaluated) {
         AUTO(buf_deinit) struct buf test = {0};
-        buf_printf(&test, "loss %.6g, accuracy %.2f%%", metrics->test_loss,
-                   100 * metrics->accuracy);
+        buf_printf(&test, "loss %s, accuracy %s", loss_text(metrics->test_loss, text),
+                   scores_share(metrics->accuracy, a));
         scores_add_f1(metrics->test_scores, &test);
         fact(out, "Test", buf_text(&test));
     }
     if (metrics != NULL && metrics->validated) {
         AUTO(buf_deinit) struct buf validation = {0};
-        buf_printf(&validation, "loss %.6g", metrics->val_loss);
+        buf_printf(&validation, "loss %s", loss_text(metrics->val_loss, text));
         scores_add(metrics->val_scores, &validation);
         buf_printf(&validation, " after step %llu", (unsigned long long)metrics->val_step);
         fact(out, "Validation", buf_text(&validation));

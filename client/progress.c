@@ -54,7 +54,8 @@ static void make_pieces(const struct progress *progress, struct pieces *pieces)
         if (current > progress->epochs) current = progress->epochs;
         snprintf(pieces->text[PIECE_EPOCH], 64, "epoch %u/%u", current, progress->epochs);
     }
-    if (progress->has_loss) snprintf(pieces->text[PIECE_LOSS], 64, "loss %.4f", progress->loss);
+    if (progress->has_loss)
+        snprintf(pieces->text[PIECE_LOSS], 64, "loss %s", scores_loss(progress->loss, text));
     bool tokens = progress->tokens_per_second > 0;
     double rate = tokens ? progress->tokens_per_second : progress->samples_per_second;
     if (rate > 0 && rate < 1e15)
@@ -109,7 +110,8 @@ enum { FIGURES = 6 };
 static void add_figures(const struct progress *progress, char text[FIGURES][64])
 {
     char a[32], b[32];
-    if (progress->validated) snprintf(text[0], 64, "val loss %.4f", progress->val_loss);
+    if (progress->validated)
+        snprintf(text[0], 64, "val loss %s", scores_loss(progress->val_loss, a));
     if (progress->learning_rate > 0) snprintf(text[1], 64, "lr %.4g", progress->learning_rate);
     if (progress->gradient_norm_known)
         snprintf(text[2], 64, "grad norm %.4g", progress->gradient_norm);
@@ -152,7 +154,8 @@ void progress_plain(const struct progress *progress, struct buf *out)
     char text[32];
     buf_add_text(out, "step ");
     add_pieces(out, &pieces);
-    if (progress->validated) buf_printf(out, "  val loss %.4f", progress->val_loss);
+    if (progress->validated)
+        buf_printf(out, "  val loss %s", scores_loss(progress->val_loss, text));
     if (progress->learning_rate > 0) buf_printf(out, "  lr %.4g", progress->learning_rate);
     if (progress->step_seconds > 0)
         buf_printf(out, "  %s/step", text_format_duration(progress->step_seconds, text));
@@ -178,11 +181,13 @@ void progress_bytes(uint64_t done, uint64_t total, double seconds, int width, bo
 
 void progress_epoch(const Fsdpd__V1__EpochEnd *epoch, struct buf *out)
 {
-    buf_printf(out, "Train Epoch: %u \tLoss: %.4f\n", epoch->epoch, epoch->train_loss);
+    char text[32], share[32];
+    buf_printf(out, "Train Epoch: %u \tLoss: %s\n", epoch->epoch,
+               scores_loss(epoch->train_loss, text));
     if (!epoch->evaluated) return;
-    buf_printf(out, "Test set: Average loss: %.4f, Accuracy: %llu/%llu (%.2f%%)", epoch->test_loss,
-               (unsigned long long)epoch->correct, (unsigned long long)epoch->test_samples,
-               100 * epoch->accuracy);
+    buf_printf(out, "Test set: Average loss: %s, Accuracy: %llu/%llu (%s)",
+               scores_loss(epoch->test_loss, text), (unsigned long long)epoch->correct,
+               (unsigned long long)epoch->test_samples, scores_share(epoch->accuracy, share));
     scores_add_f1(epoch->scores, out);
     buf_add_char(out, '\n');
 }
@@ -191,7 +196,8 @@ void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps
 {
     buf_printf(out, "step %llu", (unsigned long long)validation->step);
     if (steps > 0) buf_printf(out, "/%llu", (unsigned long long)steps);
-    buf_printf(out, ": validation loss %.4f", validation->loss);
+    char text[32];
+    buf_printf(out, ": validation loss %s", scores_loss(validation->loss, text));
     scores_add(validation->scores, out);
     buf_printf(out, " (epoch %.3g)\n", validation->epoch);
 }

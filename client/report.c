@@ -84,10 +84,11 @@ static void report_data(const Fsdpd__V1__Metrics *metrics, struct buf *out)
 
 static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct buf *out)
 {
-    char text[32];
+    char text[32], share[32];
     if (metrics->step == 0 && !metrics->evaluated) return;
     label(out, "loss");
-    buf_printf(out, "%.4f at a learning rate of %g\n", metrics->loss, metrics->learning_rate);
+    buf_printf(out, "%s at a learning rate of %g\n", scores_loss(metrics->loss, text),
+               metrics->learning_rate);
     if (metrics->gradient_norm_known) {
         label(out, "gradient");
         buf_printf(out, "norm %.4g", metrics->gradient_norm);
@@ -98,13 +99,14 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     }
     if (metrics->evaluated) {
         label(out, "test");
-        buf_printf(out, "loss %.4f, accuracy %.2f%%", metrics->test_loss, 100 * metrics->accuracy);
+        buf_printf(out, "loss %s, accuracy %s", scores_loss(metrics->test_loss, text),
+                   scores_share(metrics->accuracy, share));
         scores_add_f1(metrics->test_scores, out);
         buf_add_char(out, '\n');
     }
     if (metrics->validated) {
         label(out, "validation");
-        buf_printf(out, "loss %.4f", metrics->val_loss);
+        buf_printf(out, "loss %s", scores_loss(metrics->val_loss, text));
         scores_add(metrics->val_scores, out);
         buf_printf(out, " after step %llu\n", (unsigned long long)metrics->val_step);
     }

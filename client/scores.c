@@ -1,6 +1,22 @@
 /* See scores.h. */
 #include "scores.h"
 
+#include <math.h>
+#include <stdio.h>
+
+const char *scores_loss(double loss, char text[static 32])
+{
+    snprintf(text, 32, isnan(loss) ? "-" : fabs(loss) < 1e15 ? "%.4f" : "%.4g", loss);
+    return text;
+}
+
+const char *scores_share(double share, char text[static 32])
+{
+    if (isnan(share)) return "-";
+    snprintf(text, 32, "%.2f%%", 100 * share);
+    return text;
+}
+
 void scores_add_f1(const Fsdpd__V1__Scores *scores, struct buf *out)
 {
     if (scores != NULL && scores->_f1_case) buf_printf(out, ", F1 %.4f", scores->f1);

@@ -95,6 +95,7 @@ SYSTEM_TESTS = \
   %D%/system/test_two_hosts.py \
   %D%/system/test_units.py \
   %D%/system/test_not_begun.py \
+  %D%/system/test_nothing_counts.py \
   %D%/system/test_retry.py \
   %D%/system/test_views.py \
   %D%/system/test_reattach.py \

@@ -6,6 +6,7 @@
 #include "train/resume.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,7 +34,7 @@ struct saved_progress run_progress(const struct run *run)
         .interval = run->interval,
         .epoch = run->epoch,
         .evaluation_ns = run->evaluation_ns,
-        .validated = run->validated,
+        .validated = run->validated && isfinite(run->validation_loss),
         .validation_loss = run->validation_loss,
         .validation_step = run->validation_step,
     };

@@ -128,6 +128,12 @@ static double per(double sum, double count)
     return count > 0 ? sum / count : 0;
 }
 
+/* NAN: of nothing. */
+static double mean_of(double sum, double count)
+{
+    return count > 0 ? sum / count : (double)NAN;
+}
+
 /* printf would show the sign of a number that is none, which says nothing. */
 static double unsigned_nan(double value)
 {
@@ -246,7 +252,7 @@ static void report_metrics(struct run *run)
         const struct train_metrics metrics = {
             .step = run->step,
             .epoch = epochs_done(run),
-            .loss = per(interval->loss, interval->weight),
+            .loss = mean_of(interval->loss, interval->weight),
             .learning_rate = run->optimizer.lr,
             .samples_per_second =
                 tokens ? tokens_per_second / tokens_of_row(run) : per(interval->samples, seconds),
@@ -458,7 +464,7 @@ static bool epoch_needs_checkpoint(const struct run *run)
 static struct train_scores compute_scores(const struct run *run, const struct tally *tally)
 {
     return score_sums_compute(&run->sums, run->session->model->target,
-                              per(tally->loss, tally->weight), tally->correct, tally->samples);
+                              mean_of(tally->loss, tally->weight), tally->correct, tally->samples);
 }
 
 /* An evaluation that began then, of which `tally` has the sums. */
@@ -466,7 +472,7 @@ static void report_validation(struct run *run, const struct tally *tally, double
                               int64_t began)
 {
     run->validated = true;
-    run->validation_loss = per(tally->loss, tally->weight);
+    run->validation_loss = mean_of(tally->loss, tally->weight);
     run->validation_step = run->step;
     const struct train_validation validation = {
         .step = run->step,
@@ -517,9 +523,9 @@ static status_t run_epoch(struct run *run)
         .epoch = run->epochs + 1,
         .step = run->step,
         .epochs_done = left == 0 ? run->epochs + 1.0 : epochs_done(run),
-        .train_loss = per(run->epoch.loss, run->epoch.weight),
-        .test_loss = per(test.loss, test.weight),
-        .accuracy = per(test.correct, test.samples),
+        .train_loss = mean_of(run->epoch.loss, run->epoch.weight),
+        .test_loss = mean_of(test.loss, test.weight),
+        .accuracy = mean_of(test.correct, test.samples),
         .correct = (uint64_t)test.correct,
         .test_samples = (uint64_t)test.samples,
         .scores = compute_scores(run, &test),
@@ -597,6 +603,24 @@ static status_t save_last_step(struct run *run)
         if (!again) return status;
         TRY(run_last_orders(run));
     }
+}
+
+/* A run in which no step changed anything has not trained. All ranks know it. */
+static status_t nothing_trained(struct run *run)
+{
+    const struct tally *whole = &run->whole;
+    struct token_measure measure;
+    bool known;
+    run->agreed = true;
+    TRY(status_wrap(train_session_measure(run->session, &measure, &known), "no step trained"));
+    return status_new(STATUS_FAILED_PRECONDITION, "no step of %" PRIu64 " trained: %s", run->step,
+                      whole->weight > 0 ? "the loss, or the gradient's norm, was never finite"
+                      : whole->samples > 0
+                          ? "all targets are of classes that have the weight 0 in the loss"
+                      : run->job->masked
+                          ? "data.mask_probability chose no token"
+                          : "no target counts (a label below 0, a number that is NaN, and a token "
+                            "whose mask is 0 do not)");
 }
 
 /* Setup and cleanup. */
@@ -700,6 +724,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     TRY(protect_finish(run));
     TRY(run_last_orders(run));
     atomic_store(&session->memory_peak, memory_peak(run));
+    if (run->optimizer.taken == 0) return nothing_trained(run);
     if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
     return save_last_step(run);
 }

@@ -571,7 +571,17 @@ status_t train_session_measure(const struct train_session *session, struct token
 {
     *known = false;
     if (session->job->data_format != DATA_DATASET) return NULL;
-    return token_data_measure(&session->tokens, measure, known);
+    TRY(token_data_measure(&session->tokens, measure, known));
+    if (!*known || measure->counted > 0 || session->job->masked) return NULL;
+    const struct token_source *source = &session->tokens.sources[0];
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: no target of its split train counts: %s",
+                      source->dataset.path,
+                      measure->filled == 0 ? "every document has one token, and no next one"
+                      : source->train.labels.npy == NULL
+                          ? "its mask is 0 for every target, of documents cut after data.context "
+                            "tokens"
+                      : source->train.token_labels ? "every label is below 0"
+                                                   : "every number is NaN");
 }
 
 uint64_t train_session_memory_peak(const struct train_session *session)

@@ -48,7 +48,7 @@ uint32_t train_session_micro_steps(const struct train_session *session); /* batc
 double train_session_step_flops(const struct train_session *session);
 int64_t train_session_context(const struct train_session *session); /* tokens of a window */
 /* Measures an epoch of a dataset's rows. *known is false for other data, and for data too large to
- * read here. */
+ * read here. INVALID_ARGUMENT if no target counts. */
 status_t train_session_measure(const struct train_session *session, struct token_measure *measure,
                                bool *known) FSDPD_MUST_USE;
 /* Host memory that this rank pins in addition to the plan's host_bytes: for its lanes' copies, and
@@ -58,7 +58,7 @@ uint64_t train_session_staging_bytes(const struct train_session *session);
 struct train_metrics {
     uint64_t step; /* steps done */
     double epoch;  /* epochs done, fractional */
-    double loss;   /* mean per sample or token, over all ranks since the last metrics */
+    double loss;   /* mean per target that counts, all ranks, since the last metrics; NAN: none */
     double learning_rate;
     bool gradient_norm_known;
     double gradient_norm;      /* of the last step, before clipping; 0 if it was not finite */
@@ -86,7 +86,7 @@ struct train_epoch {
     uint32_t epoch;                         /* from 1 */
     uint64_t step;                          /* training steps done */
     double epochs_done;                     /* fractional, if the run's steps ended before it */
-    double train_loss, test_loss, accuracy; /* losses: mean per sample over all ranks */
+    double train_loss, test_loss, accuracy; /* means per target that counts; NAN: none does */
     uint64_t correct, test_samples;
     struct train_scores scores; /* of the evaluation */
     double seconds;
@@ -97,7 +97,7 @@ struct train_epoch {
 struct train_validation {
     uint64_t step;   /* training steps done */
     double epoch;    /* epochs done, fractional */
-    double loss;     /* mean per token over all ranks */
+    double loss;     /* mean per token over all ranks; NAN: of none */
     uint64_t tokens; /* number of targets that count */
     struct train_scores scores;
     double seconds;

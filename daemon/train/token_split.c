@@ -204,15 +204,27 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
     return read_targets(split, place, split->length, vocabulary, tokens, targets, samples);
 }
 
+/* Counts a document's targets, `count` tokens from `begin` on; classes of documents all count. */
+static status_t count_targets(const struct token_split *split, int64_t number, int64_t begin,
+                              int64_t count, int64_t *samples)
+{
+    const struct target_array *labels = &split->labels;
+    int64_t width = split->label_width;
+    *samples = 1;
+    if (split->texts > 1) return NULL;
+    if (labels->npy == NULL) return apply_mask(split->mask, begin + 1, count, NULL, samples);
+    if (split->token_labels) return target_array_count(labels, begin, count, samples);
+    if (labels->npy->type != NPY_F32) return NULL;
+    return target_array_count(labels, number * width, width, samples);
+}
+
 static status_t measure_document(const struct token_split *split, int64_t number,
                                  struct token_measure *measure)
 {
     int64_t begin = 0, end = 0, samples = 0;
     TRY(dataset_document(split->documents, number, split->file->count, &begin, &end));
     int64_t count = document_targets(split, begin, end);
-    if (split->labels.npy == NULL && split->texts <= 1)
-        TRY(apply_mask(split->mask, begin + 1, count, NULL, &samples));
-    else if (split->token_labels) TRY(target_array_count(&split->labels, begin, count, &samples));
+    TRY(count_targets(split, number, begin, count, &samples));
     measure->filled += count;
     measure->counted += samples;
     measure->cut += document_length(split, begin, end) > split->length;

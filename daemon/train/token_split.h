@@ -56,7 +56,7 @@ status_t token_split_starts(const struct token_split *split, int64_t row,
 struct token_measure {
     int64_t rows;    /* number of rows, of `length` tokens each */
     int64_t filled;  /* tokens that have a next one: all except padding */
-    int64_t counted; /* of these, tokens whose target counts; 0 if targets are of documents */
+    int64_t counted; /* targets that count */
     int64_t cut;     /* documents that are longer than a row */
     int64_t packed;  /* documents in packed rows */
 };

@@ -335,7 +335,8 @@ TEST(masked_cuts)
     }
 }
 
-/* If no target of a step counts, parameters and optimizer stay unchanged. */
+/* If no target of a step counts, parameters and optimizer stay unchanged, and the mean is no number.
+ * A run of such steps has not trained. */
 TEST(nothing_counts)
 {
     static struct group group;
@@ -350,13 +351,26 @@ TEST(nothing_counts)
             group.job.max_steps = longer ? 9 : 1;
             group.job.log_interval = 1;
             group.job.batch_tokens = 12 * CONTEXT;
-            train_without_error(&group);
+            group.order_at[0] = longer ? 18 : 2; /* two batches in a step */
+            group.order_count = 1;
+            group_run(&group);
             const struct member *member = &group.members[1];
             ck_assert_int_eq(member->metric_count, longer ? 9 : 1);
             ck_assert_uint_eq(member->metrics[member->metric_count - 1].skipped_steps,
                               longer ? 9 : 1);
-            ck_assert_double_eq(member->metrics[0].loss, 0);
-            files[longer] = group_pull_file(&group, -1);
+            for (int i = 0; i < member->metric_count; i++)
+                ck_assert(isnan(member->metrics[i].loss));
+            for (int rank = 0; rank < 2; rank++) {
+                status_t status = group.members[rank].status;
+                ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
+                ck_assert_str_eq(status_message(status),
+                                 longer ? "no step of 9 trained: data.mask_probability chose no "
+                                          "token"
+                                        : "no step of 1 trained: data.mask_probability chose no "
+                                          "token");
+            }
+            ck_assert_int_eq(member->finished, 0);
+            files[longer] = group_pull_file(&group, 0);
             group_reset(&group);
         }
         /* The headers name the steps. */

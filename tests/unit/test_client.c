@@ -624,7 +624,7 @@ TEST(bars)
     expect_bar(&end, 50, "[==============]  100/100  epoch 3/3  loss 0.0000");
     struct progress unknown = {
         .step = 7, .loss = NAN, .has_loss = true, .samples_per_second = NAN};
-    expect_bar(&unknown, 60, "7  loss nan");
+    expect_bar(&unknown, 60, "7  loss -");
     /* Resumed: no step was reported since. */
     struct progress beyond = {.step = 9, .steps = 3}; /* from a faulty daemon */
     expect_bar(&beyond, 40, "[================================]  9/3");
@@ -694,6 +694,14 @@ TEST(lines)
     buf_clear(&text);
     progress_epoch(&epoch, &text);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "9812/10000 (98.12%), F1 0.9805\n"));
+    buf_clear(&text);
+    epoch = (Fsdpd__V1__EpochEnd)FSDPD__V1__EPOCH_END__INIT;
+    epoch.epoch = 1;
+    epoch.evaluated = true;
+    epoch.train_loss = epoch.test_loss = epoch.accuracy = NAN; /* means of nothing */
+    progress_epoch(&epoch, &text);
+    ck_assert_str_eq(buf_text(&text), "Train Epoch: 1 \tLoss: -\n"
+                                      "Test set: Average loss: -, Accuracy: 0/0 (-)\n");
     buf_deinit(&text);
 }
 

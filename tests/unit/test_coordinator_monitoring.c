@@ -127,6 +127,16 @@ TEST(exposition)
     ck_assert(metrics_is_ready(world.coordinator, &why));
     ck_assert_ptr_null(why);
     free(line);
+    fake_validation(&fakes[0], 5, NAN);
+    fake_metrics(&fakes[0], 6, NAN);
+    line = mem_printf("\nfsdpd_loss{job_id=\"%s\"} NaN\n", id);
+    do {
+        world_run(&world, 20);
+        buf_clear(&text);
+        metrics_write(world.coordinator, &text);
+    } while (strstr(buf_text(&text), line) == NULL);
+    ck_assert_ptr_null(strstr(buf_text(&text), "fsdpd_validation_loss")); /* a mean of nothing */
+    free(line);
     ck_assert_int_gt(size_of_store("-wal"), 0);
     line = mem_printf("\nfsdpd_store_bytes %lld\n", size_of_store("") + size_of_store("-wal"));
     ck_assert_ptr_nonnull(strstr(buf_text(&text), line));

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -224,7 +225,10 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
         step = (int64_t)event->validation->step;
         scalars[count++] = (struct tensorboard_scalar){"validation/loss", event->validation->loss};
     }
-    if (count == 0) return;
+    int kept = 0;
+    for (int i = 0; i < count; i++)
+        if (!isnan(scalars[i].value)) scalars[kept++] = scalars[i]; /* not a mean of nothing */
+    if (kept == 0) return;
     struct tensorboard *file = *own;
     if (file == NULL) {
         *own = file = mem_alloc(sizeof *file);
@@ -235,7 +239,7 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
     if (file->fd < 0) return;
     AUTO(buf_deinit) struct buf record = {0};
     tensorboard_add_scalars(&record, (double)message_time_ms(event->time) / 1000.0, step, scalars,
-                            count);
+                            kept);
     status_t status = append(file, &record);
     if (status != NULL) give_up(file, status);
 }
