@@ -30,6 +30,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from fsdpd_prepare.chat import NAMED, Chat
 from fsdpd_prepare.tokens import Tokens
 from fsdpd_prepare.work import mask_of
+from fsdpd_prepare.writer import Writer
 
 with open(os.path.join(harness.SOURCE, "tests/parity/prepare.json"), encoding="utf-8") as published:
     NUMBERS = json.load(published)
@@ -150,6 +151,12 @@ class Prepare(unittest.TestCase):
                                 capture_output=True, env=ENVIRONMENT)
         self.assertEqual(result.returncode, code, result.stdout + result.stderr)
         return result.stdout if code == 0 else result.stderr
+
+    def prepare_all(self, *arguments):
+        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", *arguments], env=ENVIRONMENT, text=True,
+                                capture_output=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result
 
     def chat(self, source, output, *arguments, template="chatml", **options):
         return self.prepare("chat", source, "--tokenizer", self.tokenizer, "--template", template,
@@ -277,6 +284,63 @@ class Files(Prepare):
                          "--validation", "0", "--processes", "1", "-o", self.path(how))
             borders = self.arrays(how)[1]
             self.assertEqual(list(numpy.diff(borders.astype(int))), lengths, how)
+
+
+class SingleText(Prepare):
+    def test_its_end_is_held_out(self):
+        """So that a job without any key about validation trains, whatever the seed."""
+        os.makedirs(self.path("single"))
+        choice = random.Random(8)
+        text = "\n".join(line(choice) for _ in range(400))
+        with open(self.path("book.txt"), "w") as file:
+            file.write(text)
+        whole = self.text("whole", "--validation", "0")[0]
+        for seed in ("1", "2", "9"):  # 9 would take it for validation
+            tokens, documents, mask = self.text("single/book", "--seed", seed, "--force")
+            held, borders, counted = self.arrays("single/book", "validation")
+            self.assertEqual(len(held), -(-len(whole) // 20))
+            numpy.testing.assert_array_equal(numpy.concatenate([tokens, held]), whole)
+            self.assertEqual((documents.tolist(), borders.tolist()), ([0, len(tokens)], [0, len(held)]))
+            self.assertEqual((mask.tolist(), counted.tolist()), ([1] * len(tokens), [1] * len(held)))
+        self.assertIn(f"validation: the last {len(held)} tokens, as no record was chosen\n",
+                      self.prepare("show", self.path("single/book"), "--check"))
+        make_llama(self.path("single/model"), Tokens(self.tokenizer).vocabulary, 32)
+        with open(self.path("single.yaml"), "w") as file:
+            file.write("name: single\nmodel: {hf: model}\ndata: {format: dataset, path: book}\ntrain: {max_steps: 4}\n")
+        with harness.Daemon(data=self.path("single")) as daemon:
+            result = daemon.ctl("submit", self.path("single.yaml"), "--wait", timeout=300)
+            self.assertEqual(result.returncode, 0, result.stdout + result.stderr + daemon.text())
+            self.assertEqual(daemon.show("single-1")["metrics"]["val_step"], 4)
+
+    def text(self, output, *arguments):
+        self.prepare("text", self.path("book.txt"), "--tokenizer", self.tokenizer, "-o", self.path(output), "--processes",
+                     "1", *arguments)
+        return self.arrays(output)
+
+    def test_few_texts(self):
+        """The border may be inside a text, and texts behind it are whole."""
+        lengths = [3, 1, 4, 1, 5, 9, 2]
+        for share in (1e-9, 0.08, 0.1, 0.4, 0.5, 0.9, 0.99):
+            writer = Writer(self.path("held"), {}, force=True)
+            writer.shapes = {"tokens": ("uint16", ()), "documents": ("uint64", ()), "mask": ("uint8", ())}
+            for number, length in enumerate(lengths):
+                writer.add("train", {"tokens": list(range(10 * number, 10 * number + length)), "mask": [1] * length})
+            held = writer.hold_out(share)
+            keep = sum(lengths) - held
+            self.assertEqual(held, 0 if share == 0.99 else max(2, -(-sum(lengths) * share // 1)))
+            writer.finish({})
+            whole = [10 * number + at for number, length in enumerate(lengths) for at in range(length)]
+            borders = numpy.cumsum([0, *lengths]).tolist()
+            tokens, documents, mask = self.arrays("held")
+            self.assertEqual((tokens.tolist(), mask.tolist()), (whole[:keep], [1] * keep))
+            self.assertEqual(documents.tolist(), [border for border in borders if border < keep] + [keep])
+            if held:
+                tokens, documents, mask = self.arrays("held", "validation")
+                self.assertEqual((tokens.tolist(), mask.tolist()), (whole[keep:], [1] * held))
+                self.assertEqual(documents.tolist(), [0] + [border - keep for border in borders if border > keep])
+        source, options = self.write("one.jsonl", [{"text": "red", "label": 1}]), ("--tokenizer", self.tokenizer)
+        result = self.prepare_all("classify", source, "-o", self.path("one"), *options)
+        self.assertIn("no record was chosen for validation: expected a larger share", result.stderr)
 
 
 class Training(Prepare):

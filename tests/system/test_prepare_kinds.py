@@ -50,12 +50,6 @@ class Kinds(Prepare):
         return self.prepare(kind, *([source] if isinstance(source, str) else source), *tokens, "-o",
                             self.path(output), "--processes", "1", *arguments, code=code)
 
-    def prepare_all(self, *arguments):
-        result = subprocess.run([sys.executable, "-m", "fsdpd_prepare", *arguments], env=ENVIRONMENT, text=True,
-                                capture_output=True)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result
-
     def array(self, output, name, split="train"):
         return numpy.load(self.path(output, f"{split}.{name}.npy"))
 
@@ -72,7 +66,7 @@ class Kinds(Prepare):
         roots = [self.root_of(one), self.root_of(other)]
         for root in roots:
             for key in ignored:
-                root["origin"].pop(key)
+                root["origin"].pop(key, None)
         self.assertEqual(*roots)
 
 
@@ -110,7 +104,7 @@ class Formats(Kinds):
                 self.make("classify", self.path("a.jsonl"), "from-a.jsonl")
             with self.subTest(name):
                 self.make("classify", self.path(name), "from-" + name)
-                self.same("from-a.jsonl", "from-" + name, "sources")
+                self.same("from-a.jsonl", "from-" + name, "sources", "tables")
         numbers = [["bad", "fair", "good"].index(record["label"]) for record in records]
         both = [*self.array("from-a.jsonl", "labels"), *self.array("from-a.jsonl", "labels", "validation")]
         self.assertEqual(sorted(both), sorted(numbers))
@@ -155,6 +149,68 @@ class Formats(Kinds):
             error = self.make("classify", self.path(name), "none", code=2)
             self.assertIn(words, error)
             self.assertNotIn("Traceback", error)
+
+
+class Tables(Kinds):
+    """Rows of .csv and .tsv, in which a quote may be around a field or text."""
+
+    def table(self, name, text):
+        with open(self.path(name), "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+        return self.path(name)
+
+    def texts(self, output):
+        tokens, borders = self.array(output, "tokens"), self.array(output, "documents").astype(int)
+        tokenizer = Tokenizer.from_file(os.path.join(self.tokenizer, "tokenizer.json"))
+        return [tokenizer.decode(tokens[begin:end].tolist()) for begin, end in zip(borders, borders[1:])]
+
+    def test_a_lone_quote_is_noticed(self):
+        """It would take the rows up to the next one into its own."""
+        for number, (name, text, line) in enumerate((
+                ("lone.tsv", 'text\tlabel\nred\t0\n"green\t1\nblue\t0\nsmall"\t1\nlarge\t0\n', 3),
+                ("open.csv", 'text,label\nred,0\n\ngreen,1\n"blue,0\nsmall,1\n', 5),
+                ("more.csv", 'text,label\nred,0\n"green" blue,1\n', 3),
+                ("said.tsv", 'text\tlabel\n"red\t0\nblue "green"\t1\n', 2))):
+            source, output = self.table(name, text), f"quotes-{number}"
+            error = self.make("classify", source, output, "--validation", "0", code=2)
+            self.assertIn(f"{source}:{line}: a quote ", error)
+            self.assertIn("; --quotes none reads quotes as text, --quotes csv as around a field", error)
+            self.make("classify", source, output, "--validation", "0", "--quotes", "none")
+            lines = [row.replace("\t", ",").rsplit(",", 1) for row in text.split("\n")[1:] if row]
+            self.assertEqual(self.texts(output), [text for text, _ in lines])
+            self.assertEqual(self.array(output, "labels").tolist(), [int(label) for _, label in lines])
+            shown = self.prepare("show", self.path(output))
+            self.assertIn(f"read {source}: columns text, label; a {'tab' if name.endswith('tsv') else 'comma'} between them, "
+                          "quotes are text\n", shown)
+            self.assertIn("labels: the numbers of the records\n", shown)
+        self.make("classify", self.path("lone.tsv"), "merged", "--validation", "0", "--quotes", "csv")
+        self.assertEqual(self.texts("merged"), ["red", "green\t1\nblue\t0\nsmall", "large"])
+
+    def test_fields_of_several_lines(self):
+        """They are usual where something else shows that quotes are around fields, and noted."""
+        for name, text in (("long.csv", 'text,label\n"red, blue",a\n"red, green\nblue",b\n'),
+                           ("three.csv", 'text,label\n"red\ngreen\nblue",a\n"red, ""green""",b\n')):
+            source = self.table(name, text)
+            result = self.prepare_all("classify", source, "--tokenizer", self.tokenizer, "-o", self.path(name + "-data"),
+                                      "--validation", "0")
+            with open(source, newline="", encoding="utf-8") as file:
+                self.assertEqual(self.texts(name + "-data"), [row["text"] for row in csv.DictReader(file)])
+            self.assertIn("quotes are around fields; 1 rows have several lines, the first at line ", result.stderr)
+            self.assertIn("labels: 0 a, 1 b\n", self.prepare("show", self.path(name + "-data")))
+
+    def test_a_field_of_a_book(self):
+        source = self.table("book.csv", "text,label\n" + "red " * 50000 + ",1\nblue,0\n")
+        self.make("classify", source, "book-field", "--validation", "0")
+        self.assertEqual([len(text) for text in self.texts("book-field")], [200000, 4])
+
+    def test_columns(self):
+        source = self.table("columns.csv", "text,label\nred, blue,1\nred,0,\nred\nblue,1\n")
+        error = self.make("classify", source, "columns", "--validation", "0", "--strict", code=2)
+        self.assertIn(f"{source}:2: it has 3 columns, and the first row has 2", error)
+        self.make("classify", source, "columns", "--validation", "0")
+        self.assertEqual((self.texts("columns"), self.array("columns", "labels").tolist()), (["red", "blue"], [0, 1]))
+        source = self.table("twice.csv", "text,label,label\nred,0,1\n")
+        self.assertIn(f"{source}:1: two columns are called label", self.make("classify", source, "twice", code=2))
 
 
 class Hostile(Kinds):

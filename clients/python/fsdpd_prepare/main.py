@@ -16,6 +16,8 @@ def add_common(parser):
     parser.add_argument("--validation", default="0.05", metavar="SHARE|SOURCE",
                         help="a share of the records, chosen by the seed (default 0.05), or a source of its own")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--quotes", choices=("auto", "csv", "none"), default="auto",
+                        help="in .csv and .tsv: around fields (csv), or text (none); auto: csv, unless that merges rows")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, metavar="N")
     parser.add_argument("--strict", action="store_true", help="stop at the first malformed record")
 

@@ -1,5 +1,6 @@
 """From the command line's settings to a dataset directory."""
 import hashlib
+import itertools
 import os
 import sys
 
@@ -12,6 +13,7 @@ from .work import run
 from .writer import IGNORED, Writer
 
 NAMED_MAX = 5       # malformed records that are named
+TABLES_MAX = 20     # files that are described
 REASONS_MAX = 20    # reasons that are counted apart
 SAVE_EVERY = 4096   # records
 MESSAGE_MAX = 300   # characters
@@ -19,7 +21,8 @@ MESSAGE_MAX = 300   # characters
 
 def settings_of(options):
     """What the dataset's bytes depend on, besides the records."""
-    names = ("template", "loss", "field", "label", "targets", "mode", "size", "max_length", "long", "classes", "seed")
+    names = ("template", "loss", "field", "label", "targets", "mode", "size", "max_length", "long", "classes", "seed",
+             "quotes")
     settings = {name: getattr(options, name, None) for name in names}
     path = getattr(options, "tokenizer", None)
     settings.update(kind=options.verb, tokenizer=path and os.path.abspath(path), validation=options.share)
@@ -89,7 +92,9 @@ class Preparation:
         self.digest = hashlib.sha256(self.digest.encode() + digest).hexdigest()
 
     def reader(self):
-        return Reader(self.options.sources, self.options.validation_sources, self.settings["kind"] == "images")
+        self.source = Reader(self.options.sources, self.options.validation_sources, self.settings["kind"] == "images",
+                             self.settings["quotes"])
+        return self.source
 
     def skip_done(self, reader):
         """The records that an ended run has not done yet; None if it read others."""
@@ -159,14 +164,30 @@ class Preparation:
             if what in self.counts:
                 print(f"fsdpd-prepare: {things} with the label -1 or -100, which is none, and which do not count: "
                       f"{self.counts[what]}; --classes=-1,... makes it a class", file=sys.stderr)
+        for table in self.source.tables.values():
+            if table.several:
+                print(f"fsdpd-prepare: {table}", file=sys.stderr)
         if "train" not in self.writer.splits:
             raise UsageError("no record is left to train on")
         self.finish()
 
+    def validate(self):
+        """Something to validate with, where no record was chosen: of texts the last tokens."""
+        held = self.writer.hold_out(self.options.share) if self.settings["kind"] == "text" else 0
+        print("fsdpd-prepare: no record was chosen for validation: " + (
+            f"the last {held} tokens are held out" if held else "expected a larger share or a source as --validation, or "
+            "train.evaluate: false in the job"), file=sys.stderr)
+        return held
+
     def finish(self):
         kind = self.settings["kind"]
+        self.writer.end()
         root = {"kind": {"images": "images", "preference": "pairs"}.get(kind, "tokens")}
         origin = {**self.settings, "sources": self.options.sources, "records": self.counts}
+        if self.options.share and "validation" not in self.writer.splits:
+            origin["held_out"] = self.validate()
+        if self.source.tables:
+            origin["tables"] = [str(table) for table in itertools.islice(self.source.tables.values(), TABLES_MAX)]
         if self.malformed:
             origin.update(skipped=self.malformed, reasons=self.reasons)
         if self.vocabulary:

@@ -4,6 +4,7 @@ import csv
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import lzma
 import os
@@ -16,6 +17,8 @@ SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", *TABLES, ".txt", ".tex
 PACKED = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": None}
 # Of Hugging Face's datasets, beside their data.
 NOT_DATA = ("state.json", "dataset_info.json", "dataset_dict.json")
+TAB = "\t"
+csv.field_size_limit(1 << 28)  # bytes; a field may be a book, and a quote that does not end is not the whole disk
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
@@ -74,13 +77,14 @@ def size_of(path):
 class Reader:
     """Reads the records of sources in order, and knows which share of the bytes has been read."""
 
-    def __init__(self, sources, validation=(), pictures=False):
+    def __init__(self, sources, validation=(), pictures=False, quotes="auto"):
         self.files = [(path, "") for path in find_files(sources, pictures)]
         if validation:
             self.files = [(path, "train") for path, _ in self.files]
             self.files += [(path, "validation") for path in find_files(validation, pictures)]
         self.total = sum(size_of(path) for path, _ in self.files)
         self.before, self.raw = 0, None
+        self.quotes, self.tables = quotes, {}
 
     def share(self):
         at = self.before
@@ -124,7 +128,7 @@ class Reader:
         if name.endswith(".json"):
             return self.json_list(path)
         if name.endswith((".csv", ".tsv")):
-            return self.rows(path, "\t" if name.endswith(".tsv") else ",")
+            return self.rows(path, TAB if name.endswith(".tsv") else ",")
         if name.endswith(TABLES):
             return self.table(path, name)
         if name.endswith((".txt", ".text", ".md")):
@@ -149,12 +153,9 @@ class Reader:
 
     def rows(self, path, delimiter):
         with self.open(path) as file:
-            reader = csv.DictReader(io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter=delimiter)
-            try:
-                for record in reader:
-                    yield f":{reader.line_num}", record
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise UsageError(f"{path}:{reader.line_num}: {error}") from None
+            table = Rows(path, io.TextIOWrapper(file, "utf-8-sig", newline=""), delimiter, self.quotes)
+            self.tables[path] = table
+            yield from table
 
     def table(self, path, name):
         try:
@@ -171,6 +172,78 @@ class Reader:
                         yield f": row {number}", record
             except pyarrow.ArrowException as error:
                 raise UsageError(f"{path}: after row {number}: {error}") from None
+
+
+class Rows:
+    """The rows of a table in a text, each with its place, and what was decided about them.
+
+    A quote that is text, and not around a field, takes the lines behind it into its field. With quotes "auto" this is
+    refused: where such a quote does not end as a field does, and where all rows of several lines can also be as many
+    rows of one line, if nothing else in the file shows that quotes are around fields."""
+
+    def __init__(self, path, file, delimiter, quotes):
+        self.path, self.delimiter, self.quotes = path, delimiter, quotes
+        self.file, self.lines, self.line = file, [], 0
+        self.columns, self.several, self.first = [], 0, 0
+        self.doubtful, self.shown = 0, False
+
+    def read_lines(self):
+        for line in self.file:
+            self.lines.append(line)
+            yield line
+
+    def refuse(self, line, why):
+        raise UsageError(f"{self.path}:{line}: {why}; --quotes none reads quotes as text, --quotes csv as around a field")
+
+    def read(self):
+        reader = csv.reader(self.read_lines(), delimiter=self.delimiter, strict=self.quotes == "auto",
+                            quoting=csv.QUOTE_NONE if self.quotes == "none" else csv.QUOTE_MINIMAL)
+        try:
+            for row in reader:
+                yield row
+                self.line += len(self.lines)
+                self.lines.clear()
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{self.path}:{self.line + len(self.lines) + 1}: {error}") from None
+        except csv.Error as error:
+            if self.quotes == "auto" and any('"' in line for line in self.lines):
+                self.refuse(self.line + 1, f"a quote begins a field that does not end as one ({error})")
+            raise UsageError(f"{self.path}:{self.line + 1}: {error}") from None
+
+    def note(self, row):
+        """What a row shows about quotes."""
+        plain = all(line.count(self.delimiter) == len(self.columns) - 1 for line in self.lines)
+        self.shown |= not plain and len(row) == len(self.columns)
+        if len(self.lines) > 1:
+            self.several += 1
+            self.first = self.first or self.line + 1
+            self.doubtful = self.doubtful or plain and self.line + 1
+
+    def __iter__(self):
+        for row in self.read():
+            if not row:
+                continue
+            if not self.columns:
+                self.begin(row)
+                continue
+            self.note(row)
+            record = dict(itertools.zip_longest(self.columns, row[:len(self.columns)]))
+            if any(row[len(self.columns):]):
+                record[None] = f"it has {len(row)} columns, and the first row has {len(self.columns)}"
+            yield f":{self.line + len(self.lines)}", record
+        if self.quotes == "auto" and self.doubtful and not self.shown:
+            self.refuse(self.doubtful, "a quote makes one row of several lines, each of which is a row without it")
+
+    def begin(self, row):
+        self.columns = row
+        for name in row:
+            if name and row.count(name) > 1:
+                raise UsageError(f"{self.path}:{self.line + 1}: two columns are called {name}")
+
+    def __str__(self):
+        several = f"; {self.several} rows have several lines, the first at line {self.first}" if self.several else ""
+        return (f"{self.path}: columns {', '.join(self.columns)}; {'a tab' if self.delimiter == TAB else 'a comma'} between "
+                f"them, quotes {'are text' if self.quotes == 'none' else 'are around fields'}{several}")
 
 
 def batches(source, name):
@@ -209,6 +282,8 @@ def as_mapping(record):
         record = parse_json(record)
     if not isinstance(record, dict):
         raise Malformed("it is not a mapping")
+    if None in record:  # of a row
+        raise Malformed(record[None])
     return record
 
 

@@ -179,6 +179,14 @@ def print_picture(image, out):
 
 
 def print_origin(origin, out):
+    for table in origin.get("tables", []):
+        print(f"read {table}", file=out)
+    if origin.get("targets") == "class" or origin.get("kind") == "tags":
+        names = [f"{number} {name}" for number, name in enumerate(origin.get("names") or ())]
+        names = names[:MOST_CLASSES] + ["..."] * (len(names) > MOST_CLASSES)
+        print(f"labels: {', '.join(names) or 'the numbers of the records'}", file=out)
+    if origin.get("held_out"):
+        print(f"validation: the last {origin['held_out']} tokens, as no record was chosen", file=out)
     done = origin.get("records", {})
     if done:
         print("records: " + ", ".join(f"{count} {what}" for what, count in sorted(done.items())), file=out)

@@ -219,7 +219,9 @@ KINDS = {"chat": ChatWork, "text": TextWork, "classify": ClassifyWork, "pairs": 
 
 
 def split_of(settings, number):
-    """Which split a record belongs to: by its number and the seed alone."""
+    """Which split a record belongs to: by its number and the seed alone. The first one trains, as it may be the only one."""
+    if number == 0:
+        return "train"
     digest = hashlib.sha256(f"{settings['seed']} {number}".encode()).digest()
     share = int.from_bytes(digest[:8], "big") / 2**64
     return "validation" if share < settings["validation"] else "train"

@@ -1,6 +1,7 @@
 """Writes a dataset directory; docs/datasets.md has the format."""
 import hashlib
 import json
+import math
 import os
 import shutil
 
@@ -37,6 +38,13 @@ class Array:
         array = numpy.asarray(values, dtype=self.kind)
         self.file.write(array.tobytes())
         self.count += len(array)
+
+    def cut(self, count):
+        """Removes what is behind the first elements, and returns it; of an array with one dimension."""
+        rest, self.count = numpy.array(self.values()[count:]), count
+        self.file.truncate(HEADER + count * self.kind.itemsize)
+        self.file.seek(0, os.SEEK_END)
+        return rest
 
     def save(self):
         self.file.flush()
@@ -147,14 +155,31 @@ class Writer:
             split.arrays[what].replace(numpy.where(counts, numpy.asarray(numbers)[numpy.where(counts, values, 0)], IGNORED),
                                        kind)
 
+    def hold_out(self, share):
+        """Makes the last tokens of the training the validation; returns how many, 0 if there are too few."""
+        train = self.splits["train"].arrays
+        keep = train["tokens"].count - max(2, math.ceil(share * train["tokens"].count))
+        if keep < 2:
+            return 0
+        documents = train["documents"]
+        borders = documents.cut(int(numpy.searchsorted(documents.values(), keep)))
+        documents.add([keep])
+        self.splits["validation"] = Split(self.partial, "validation", self.shapes)
+        for name, array in self.splits["validation"].arrays.items():
+            array.add(borders[borders > keep] - numpy.uint64(keep) if name == "documents" else train[name].cut(keep))
+        return self.splits["validation"].arrays["tokens"].count
+
+    def end(self):
+        """What follows is not continued, but done again."""
+        if os.path.exists(os.path.join(self.partial, STATE)):
+            os.remove(os.path.join(self.partial, STATE))
+
     def finish(self, root):
         splits = {name: self.splits[name].close() for name in sorted(self.splits)}
         with open(os.path.join(self.partial, "dataset.json"), "w", encoding="utf-8") as file:
             json.dump({"format": "fsdpd-dataset", "version": 1, "splits": splits, **root}, file, indent=1,
                       sort_keys=True, ensure_ascii=False)
             file.write("\n")
-        if os.path.exists(os.path.join(self.partial, STATE)):
-            os.remove(os.path.join(self.partial, STATE))
         if os.path.exists(self.directory):
             shutil.rmtree(self.directory)
         os.rename(self.partial, self.directory)
