@@ -35,7 +35,7 @@ void world_stop(struct world *world);
 void world_deinit(struct world *world);
 char *world_path(const struct world *world, const char *name);
 
-/* Runs the loop until the condition holds; fails the test after ten seconds. */
+/* Runs the loop until the condition holds; fails the test after a minute. */
 #define WAIT(world, condition)                                                                     \
     do {                                                                                           \
         int64_t until_ = uv_hrtime() / 1000000 + 60000;                                            \
