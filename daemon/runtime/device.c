@@ -4,6 +4,7 @@
  */
 #include "runtime/device.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,18 @@ void device_allow_timing(struct device *device)
 void device_reuse_memory(struct device *device)
 {
     device->reuses = true;
+}
+
+static atomic_bool is_lost;
+
+void device_lose(void)
+{
+    atomic_store(&is_lost, true);
+}
+
+bool device_is_lost(void)
+{
+    return atomic_load(&is_lost);
 }
 
 void device_share_memory(struct device *device, int sharers)

@@ -96,6 +96,11 @@ status_t device_allocate_registrable(struct device *device, uint64_t bytes,
 /* UNIMPLEMENTED, with the reason, if there is no such memory. */
 status_t device_check_registrable(const struct device *device) FSDPD_MUST_USE;
 
+/* After an error that ends all use of a device by this process; another process may use it. From any
+ * thread. */
+void device_lose(void);
+bool device_is_lost(void);
+
 /* Whether the device's memory is the host's, so that nothing can be offloaded. */
 bool device_is_host(const struct device *device);
 

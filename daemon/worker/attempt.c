@@ -292,8 +292,10 @@ static void *attempt_thread(void *argument)
     pthread_setname_np(pthread_self(), "train");
     note_place(attempt, "reads its settings", false);
     /* Reported last, and through the same queue: the coordinator may then assign another attempt at
-     * once. */
-    attempt_report_finished(attempt, set_up_and_train(attempt));
+     * once, unless the worker leaves. */
+    status_t status = set_up_and_train(attempt);
+    if (device_is_lost()) link_post_leave(attempt->link);
+    attempt_report_finished(attempt, status);
     mailbox_post(attempt->mailbox, attempt->ended, attempt->user);
     return NULL;
 }

@@ -62,6 +62,14 @@ void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message)
     mailbox_post(link->mailbox, send_posted, posted);
 }
 
+void link_post_leave(struct link *link)
+{
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_LEAVE;
+    message->leave = MESSAGE_NEW(message->leave, fsdpd__v1__leave__init);
+    link_post(link, message);
+}
+
 void link_post_event(struct link *link, const char *job, uint32_t attempt,
                      Fsdpd__V1__AttemptEvent *event)
 {

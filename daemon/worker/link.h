@@ -61,6 +61,10 @@ void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
 void link_post_event(struct link *link, const char *job, uint32_t attempt,
                      Fsdpd__V1__AttemptEvent *event);
 
+/* Says that the worker takes no more work: before the report of its attempt's end, after which it
+ * would get some. From any thread. */
+void link_post_leave(struct link *link);
+
 /* Appends the attempt's metrics that the coordinator has not acknowledged; see outbox_pack_metrics.
  * Includes everything that this thread posted before. From any thread but the loop's, which must
  * run. */

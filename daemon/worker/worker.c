@@ -61,8 +61,11 @@ static void on_link_closed(void *user)
     uv_close((uv_handle_t *)&worker->leave_timer, NULL);
 }
 
+static void leave(struct worker_process *worker, const char *why, int exit_code);
+
 static void leave_if_idle(struct worker_process *worker)
 {
+    if (device_is_lost()) leave(worker, "the device is lost", 1);
     if (!worker->leaving || worker->attempt != NULL || worker->plans_running > 0) return;
     if (worker->calibration != NULL) return;
     if (worker->link == NULL) return;
@@ -77,22 +80,13 @@ static void on_leave_timeout(uv_timer_t *timer)
     _exit(worker->exit_code ? worker->exit_code : 1);
 }
 
-/* Before the report of the attempt's end, after which the coordinator would give it another one. */
-static void say_goodbye(struct worker_process *worker)
-{
-    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
-    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_LEAVE;
-    message->leave = MESSAGE_NEW(message->leave, fsdpd__v1__leave__init);
-    link_post(worker->link, message);
-}
-
 static void leave(struct worker_process *worker, const char *why, int exit_code)
 {
     if (worker->leaving) return;
     worker->leaving = true;
     worker->exit_code = exit_code;
     uv_timer_start(&worker->leave_timer, on_leave_timeout, LEAVE_MS, 0);
-    if (worker->link != NULL) say_goodbye(worker);
+    if (worker->link != NULL) link_post_leave(worker->link);
     if (worker->attempt != NULL) attempt_abort(worker->attempt, why);
     if (worker->calibration != NULL) measuring_stop(worker->calibration);
     leave_if_idle(worker);

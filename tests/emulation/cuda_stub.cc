@@ -109,8 +109,36 @@ uint64_t next_random()
 /* ---- streams and events ---- */
 
 thread_local int last_error;
-thread_local int sticky_error;  /* a failed device stays failed */
+std::atomic<int> sticky_error; /* the process's: its device stays failed */
 thread_local bool host_is_busy; /* with a function that a stream of this rank waits for */
+
+/* Errors whose text in CUDA's header says that the process must end, and those of the memory and of
+ * the links of a device. */
+bool is_fatal(int error)
+{
+    switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak: return true;
+    default: return false;
+    }
+}
+
+void fail_device(int error)
+{
+    int none = 0;
+    sticky_error.compare_exchange_strong(none, error);
+}
 
 /* Runs the first task of a stream, if it may run. */
 bool step(stub_stream *stream)
@@ -121,7 +149,7 @@ bool step(stub_stream *stream)
         int error = t.work();
         if (error == STUB_NOT_YET) return false;
         if (error == STUB_MOVED) return true;
-        if (error != 0 && sticky_error == 0) sticky_error = error;
+        if (error != 0) fail_device(error);
     } else if (t.waits) {
         if (t.event->fired < t.recording) return false;
     } else {
@@ -137,6 +165,7 @@ template <typename F> bool work_until(F done)
 {
     stub_as_device device;
     while (!done()) {
+        if (sticky_error != 0) return false;
         size_t count = stub_my_streams.size(), first = count > 0 ? next_random() % count : 0;
         bool moved = false;
         for (size_t i = 0; i < count && !moved; i++) {
@@ -149,11 +178,11 @@ template <typename F> bool work_until(F done)
     return true;
 }
 
-/* Waits like a host: peers may have to continue first. */
+/* Waits like a host: peers may have to continue first. A failed device is not waited for. */
 template <typename F> void wait_for(F done)
 {
     auto begin = std::chrono::steady_clock::now();
-    while (!work_until(done)) {
+    while (!work_until(done) && sticky_error == 0) {
         if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(60)) {
             fprintf(stderr, "cuda_stub: a wait that never ends\n");
             abort();
@@ -164,7 +193,8 @@ template <typename F> void wait_for(F done)
 
 cudaError_t result(int error)
 {
-    if (error == 0) error = sticky_error;
+    if (is_fatal(error)) fail_device(error);
+    if (sticky_error != 0) error = sticky_error;
     if (error != 0) last_error = error;
     return (cudaError_t)error;
 }
@@ -536,7 +566,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (error == cudaErrorNotReady) return result(error);
     int captured = stub_check_stream(asked);
     if (captured != 0) return result(captured);
-    if (error != 0) sticky_error = error;
+    if (error != 0) fail_device(error);
     int left = 64;
     work_until([&] { return asked->tasks.empty() || left-- == 0; });
     if (sticky_error != 0) return result(0);
@@ -672,6 +702,10 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
         bool begun = false;
         std::atomic<bool> done{false};
         std::thread thread;
+        ~host_call()
+        {
+            if (thread.joinable()) thread.join(); /* of a failed device */
+        }
     };
     int error = note("host", named(stream));
     if (error != 0) return result(error);

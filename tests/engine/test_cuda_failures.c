@@ -86,6 +86,8 @@ TEST(device_fails)
     ck_assert_ptr_nonnull(message);
     ck_assert_msg(strstr(message, "lane") != NULL && strstr(message, "launch failure") != NULL,
                   "%s", message);
+    ck_assert_msg(strstr(message, "this process has lost its device") != NULL, "%s", message);
+    ck_assert(device_is_lost());
     free(message);
 }
 

@@ -447,7 +447,7 @@ TEST(the_first_candidate)
     setenv("FSDPD_CUDA_CHOICES", "/dev/null/choices", 1);
     expect_first("no file");
     setenv("FSDPD_CUDA_CHOICES", choices, 1);
-    cuda_stub_fail("cudaStreamCreateWithFlags", 1, cudaErrorLaunchFailure);
+    cuda_stub_fail("cudaStreamCreateWithFlags", 1, cudaErrorInvalidValue);
     expect_first("a stream: ");
     ck_assert_int_eq(count_lines(choices), 0);
 }

@@ -14,17 +14,44 @@
 #include "base/text.h"
 #include "runtime/cuda/matmul.h"
 
+/* Errors of which CUDA's header says that the process must end; and those of a device's memory and
+ * of its links. */
+static bool ends_process(cudaError_t error)
+{
+    switch (error) {
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable:
+    case cudaErrorContained:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated: return true;
+    default: return false;
+    }
+}
+
 status_t cuda_status(cudaError_t error, const char *call)
 {
     if (error == cudaSuccess) return NULL;
     cudaGetLastError(); /* which would keep it: it is reported here */
+    bool lost = ends_process(error);
+    if (lost) device_lose();
     enum status_code code = error == cudaErrorMemoryAllocation ? STATUS_RESOURCE_EXHAUSTED
-                            : error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver
+                            : error == cudaErrorNoDevice ||
+                                    error == cudaErrorInsufficientDriver || lost
                                 ? STATUS_UNAVAILABLE
                                 : STATUS_INTERNAL;
     size_t length = strcspn(call, "(");
-    return status_new(code, "%.*s: %s (%s)", (int)length, call, cudaGetErrorString(error),
-                      cudaGetErrorName(error));
+    return status_new(code, "%.*s: %s (%s)%s", (int)length, call, cudaGetErrorString(error),
+                      cudaGetErrorName(error),
+                      lost ? "; this process has lost its device: dmesg may name an Xid" : "");
 }
 
 status_t cuda_use(const struct cuda_device *device)
