@@ -220,8 +220,7 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
     }
     bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
     table_addf(table, "%.3f", epoch ? epochs_done(event->epoch) : event->validation->epoch);
-    table_add(table,
-              scores_loss(epoch ? event->epoch->train_loss : event->validation->loss, loss));
+    table_add(table, scores_loss(epoch ? event->epoch->train_loss : event->validation->loss, loss));
     for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
     if (epoch) add_epoch_end(table, event->epoch);
     else add_validation(table, event->validation);

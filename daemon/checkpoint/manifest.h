@@ -35,6 +35,8 @@ enum {
 struct tally {
     double loss, correct, samples; /* of all ranks; samples: targets that count */
     double weight;                 /* of these targets, in the loss */
+    double not_finite;             /* the loss of steps that `loss` and `weight` leave out; not
+                                    * saved */
     double tokens;                 /* of all ranks' windows */
     uint64_t steps;
     int64_t ns; /* wall time of the steps */

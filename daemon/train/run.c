@@ -115,6 +115,7 @@ static void add_to_tally(struct tally *tally, const struct tally *more)
     tally->correct += more->correct;
     tally->samples += more->samples;
     tally->weight += more->weight;
+    tally->not_finite += more->not_finite;
     tally->tokens += more->tokens;
     tally->steps += more->steps;
     tally->ns += more->ns;
@@ -132,6 +133,13 @@ static double per(double sum, double count)
 static double mean_of(double sum, double count)
 {
     return count > 0 ? sum / count : (double)NAN;
+}
+
+/* Of steps with a finite loss; the others' loss if there are no such steps. */
+static double mean_loss(const struct tally *tally)
+{
+    bool skipped = tally->weight == 0 && tally->not_finite != 0;
+    return skipped ? tally->not_finite : mean_of(tally->loss, tally->weight);
 }
 
 /* printf would show the sign of a number that is none, which says nothing. */
@@ -252,7 +260,7 @@ static void report_metrics(struct run *run)
         const struct train_metrics metrics = {
             .step = run->step,
             .epoch = epochs_done(run),
-            .loss = mean_of(interval->loss, interval->weight),
+            .loss = mean_loss(interval),
             .learning_rate = run->optimizer.lr,
             .samples_per_second =
                 tokens ? tokens_per_second / tokens_of_row(run) : per(interval->samples, seconds),
@@ -304,13 +312,10 @@ static status_t micro_step(struct run *run, const struct step_input *input, bool
     step->comm_ns += result->comm_ns;
     step->exposed_ns += result->exposed_comm_ns;
     if (run->hooks->progress != NULL && !last) run->hooks->progress(run->hooks->user, run->step);
-    if (isfinite(result->stats[PLAN_STAT_LOSS])) {
-        step->loss += summed_loss(run, result->stats);
-        step->samples += result->stats[PLAN_STAT_SAMPLES];
-        step->weight += result->stats[PLAN_STAT_WEIGHT];
-        return NULL;
-    }
-    if (run->job->skip_non_finite) return NULL;
+    step->loss += summed_loss(run, result->stats);
+    step->samples += result->stats[PLAN_STAT_SAMPLES];
+    step->weight += result->stats[PLAN_STAT_WEIGHT];
+    if (isfinite(result->stats[PLAN_STAT_LOSS]) || run->job->skip_non_finite) return NULL;
     run->step++;
     atomic_store(&run->session->step, run->step);
     return not_finite(run, "loss", result->stats[PLAN_STAT_LOSS]);
@@ -434,6 +439,10 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
         return not_finite(run, "norm of the gradient", result.stats[PLAN_STAT_NORM]);
     if (refused || !counts) run->skipped_steps++;
     else run->optimizer.taken++;
+    if (!isfinite(step.loss)) {
+        step.not_finite = unsigned_nan(step.loss);
+        step.loss = step.weight = 0;
+    }
     step.ns = clock_monotonic_ns() - began;
     add_to_tally(&run->epoch, &step);
     add_to_tally(&run->interval, &step);
@@ -523,7 +532,7 @@ static status_t run_epoch(struct run *run)
         .epoch = run->epochs + 1,
         .step = run->step,
         .epochs_done = left == 0 ? run->epochs + 1.0 : epochs_done(run),
-        .train_loss = mean_of(run->epoch.loss, run->epoch.weight),
+        .train_loss = mean_loss(&run->epoch),
         .test_loss = mean_of(test.loss, test.weight),
         .accuracy = mean_of(test.correct, test.samples),
         .correct = (uint64_t)test.correct,
@@ -614,7 +623,8 @@ static status_t nothing_trained(struct run *run)
     run->agreed = true;
     TRY(status_wrap(train_session_measure(run->session, &measure, &known), "no step trained"));
     return status_new(STATUS_FAILED_PRECONDITION, "no step of %" PRIu64 " trained: %s", run->step,
-                      whole->weight > 0 ? "the loss, or the gradient's norm, was never finite"
+                      whole->weight > 0 || whole->not_finite != 0
+                          ? "the loss, or the gradient's norm, was never finite"
                       : whole->samples > 0
                           ? "all targets are of classes that have the weight 0 in the loss"
                       : run->job->masked

@@ -58,7 +58,9 @@ uint64_t train_session_staging_bytes(const struct train_session *session);
 struct train_metrics {
     uint64_t step; /* steps done */
     double epoch;  /* epochs done, fractional */
-    double loss;   /* mean per target that counts, all ranks, since the last metrics; NAN: none */
+    /* Mean per target that counts, all ranks, since the last metrics; NAN: none. Without a step
+     * whose loss is finite, the others' loss. */
+    double loss;
     double learning_rate;
     bool gradient_norm_known;
     double gradient_norm;      /* of the last step, before clipping; 0 if it was not finite */

@@ -335,8 +335,8 @@ TEST(masked_cuts)
     }
 }
 
-/* If no target of a step counts, parameters and optimizer stay unchanged, and the mean is no number.
- * A run of such steps has not trained. */
+/* If no target of a step counts, parameters and optimizer stay unchanged, and the mean is no
+ * number. A run of such steps has not trained. */
 TEST(nothing_counts)
 {
     static struct group group;

@@ -60,12 +60,13 @@ class NothingCounts(unittest.TestCase):
             file.write(text)
         return path
 
-    def run_rows(self, targets, *settings):
-        """Trains on rows, two in each step, with these targets; none of the validation's counts."""
+    def run_rows(self, targets, *settings, huge=()):
+        """Trains on rows, two in each step, with these targets, of numbers near 1 or huge; none of the validation's counts."""
         os.makedirs(os.path.join(self.daemon.data, "rows"), exist_ok=True)
         for split, numbers in (("train", targets), ("validation", [NAN] * 3)):
             place = os.path.join(self.daemon.data, "rows", split)
-            npy(place + ".images.npy", "<f4", [len(numbers), 3], [0.1 * i for i in range(3 * len(numbers))])
+            npy(place + ".images.npy", "<f4", [len(numbers), 3], 
+                [1e30 if i // 3 in huge else 0.1 * (i % 3) for i in range(3 * len(numbers))])
             npy(place + ".targets.npy", "<f4", [len(numbers)], numbers)
         self.write("line.yaml", LINE)
         job = self.daemon.json("submit", self.write("rows-job.yaml", ROWS), *(f"--set={one}" for one in settings))["id"]
@@ -104,6 +105,29 @@ class NothingCounts(unittest.TestCase):
         _, alone = self.run_rows([1, 2, NAN, NAN])
         _, both = self.run_rows([1, 2, NAN, NAN], "train.log_interval=2")
         self.assertEqual(self.daemon.losses(both), [(2, self.daemon.losses(alone)[0][1])])
+
+    def test_a_skipped_step_keeps_its_loss(self):
+        """One that is infinite, also if only a part of the step's batches has it. A longer interval's mean is of the rest."""
+        skip = "train.non_finite=skip"
+        _, plain = self.run_rows([1, 2, 5, 6])
+        (_, first), (_, third) = self.daemon.losses(plain)
+        for settings in ((), ("train.batch_size=1", "train.accumulation_steps=2")):
+            shown, job = self.run_rows([1, 2, 3, 4, 5, 6], skip, *settings, huge=(3,))
+            self.assertEqual((shown["state"], shown["metrics"]["skipped_steps"]), ("SUCCEEDED", 1), shown["reason"])
+            rows = list(csv.DictReader(self.daemon.ctl("metrics", job, "--csv").stdout.splitlines()))
+            losses = [row["loss"] for row in rows if row["kind"] == "step"]
+            self.assertEqual(losses[1], "inf")
+            for found, expected in ((float(losses[0]), first), (float(losses[2]), third),
+                                    (shown["metrics"]["train_loss"], (first + third) / 2)):
+                self.assertAlmostEqual(found, expected, delta=1e-6 * expected)
+            self.assertIn(" inf ", self.daemon.ctl("metrics", job).stdout)
+            self.assertIsNone(self.daemon.losses(job)[1][1])
+        _, job = self.run_rows([1, 2, 3, 4, 5, 6], skip, "train.log_interval=3", huge=(3,))
+        ((_, mean),) = self.daemon.losses(job)
+        self.assertAlmostEqual(mean, (first + third) / 2, delta=1e-6 * mean)
+        shown, _ = self.run_rows([1, 2, 3, 4], skip, huge=(0, 3))
+        self.assertEqual(shown["state"], "FAILED")
+        self.assertIn("no step of 2 trained: the loss, or the gradient's norm, was never finite", shown["reason"]["message"])
 
     def test_no_step_trains(self):
         shown, _ = self.run_rows([NAN] * 6)
