@@ -29,8 +29,8 @@ class RedundancyWaits(RedundancyTestCase):
                                      environment=self.faults.environment)
         self.addCleanup(self.daemon.close)
 
-    def begin(self, redundancy):
-        job = self.submit(*ELASTIC, *ENDLESS, f"elastic.redundancy={redundancy}")
+    def begin(self, redundancy, *settings):
+        job = self.submit(*ELASTIC, *ENDLESS, *settings, f"elastic.redundancy={redundancy}")
         return job, self.wait_world(job, 4, 20)
 
     def kill(self, ranks, chance):
@@ -56,20 +56,21 @@ class RedundancyWaits(RedundancyTestCase):
         self.assertTrue(memory or again == 0, text)
         self.assertLessEqual(again, 1, text)
         self.assertGreaterEqual(int(world), len(ranks), text)
-        alive = {int(worker["pid"]) for worker in self.daemon.worker_list()}
-        self.assertLessEqual(set(ranks.values()), alive)
+        # If fsdpd was killed after that attempt began, its ranks attach again.
+        self.daemon.wait_for(lambda: set(ranks.values()) <= {int(worker["pid"]) for worker in self.daemon.worker_list()},
+                             60, "the other workers")
         return self.daemon.show(job)["attempt"]
 
     def end(self, job):
         self.daemon.ctl("cancel", job)
         self.daemon.wait_state(job, "CANCELLED")
 
-    def try_trouble(self, trouble):
+    def try_trouble(self, trouble, *settings):
         for number in range(TRIES):
             for redundancy in ("mirror", "parity"):
                 chance = random.Random(f"{SEED} {trouble.__name__} {redundancy} {number}")
                 with self.subTest(redundancy=redundancy, number=number):
-                    job, ranks = self.begin(redundancy)
+                    job, ranks = self.begin(redundancy, *settings)
                     attempt = self.daemon.show(job)["attempt"]
                     after = trouble(job, ranks, chance)
                     self.expect_memory(job, attempt, after)
@@ -118,6 +119,21 @@ class RedundancyWaits(RedundancyTestCase):
             self.daemon.start(attach=False)
             return left
         for _ in self.try_trouble(away):
+            pass
+
+    def test_coordinator_away_between_attempts(self):
+        """fsdpd is killed when the lost attempt has ended and the next one cannot begin yet, for want of a worker."""
+        def away(job, ranks, chance):
+            name = next(worker["id"] for worker in self.daemon.worker_list()
+                        if int(worker["pid"]) == ranks[3])
+            self.assertEqual(self.daemon.ctl("drain", name).returncode, 0)  # it ends no job that cannot do without
+            os.kill(ranks.pop(3), signal.SIGKILL)
+            self.daemon.wait_state(job, "QUEUED")
+            self.daemon.kill()
+            self.daemon.start(attach=False)
+            self.assertEqual(self.daemon.ctl("undrain", name).returncode, 0)
+            return ranks
+        for _ in self.try_trouble(away, "elastic={min_workers: 4, max_workers: 4}"):
             pass
 
     def test_resize_under_way(self):

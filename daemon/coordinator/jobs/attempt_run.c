@@ -66,7 +66,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
         assignment.n_listed_checkpoints = place->listed_count;
         assignment.listed_checkpoints = place->listed;
     }
-    assignment.kept_since = parts_since(job);
+    assignment.kept_since = job->elastic.kept_since;
     assignment.staged = attempt_is_staged(job);
     assignment.sharers = count_sharers(job, rank, worker_shares_memory);
     assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
@@ -90,6 +90,7 @@ void attempt_begin(struct job *job, struct worker **workers, int count)
         retry_start_later(job, status);
         return;
     }
+    job->elastic.kept_since = parts_since(job); /* before the workers are assigned, and busy */
     message->attempt++;
     for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
     free(message->workers);
