@@ -21,7 +21,7 @@ void handover_end(struct job *job, bool by_change);
 
 /* Ranks of the last attempt that must be in the next one together; 0: any may be. */
 int handover_staying(const struct job *job);
-/* Whether that rank left; what it has is in the memory of others, too. */
+/* Whether that rank left; what it has is in the memory of those that stay, too, taken together. */
 bool handover_has_left(const struct job *job, int rank);
 
 #endif

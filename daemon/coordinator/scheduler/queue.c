@@ -183,13 +183,17 @@ void queue_explain(struct job *job)
 
 /* ---- placement ---- */
 
-/* Whether the worker left the job's last attempt by order, so that others have its part, too. */
+/* Whether the worker left the job's last attempt by order, and all that stay have their parts: so
+ * they have its part, too. */
 static bool has_left(const struct job *job, const struct worker *worker)
 {
-    for (size_t r = 0; r < job->message->n_workers; r++)
-        if (strcmp(job->message->workers[r], worker->id) == 0)
-            return handover_has_left(job, (int)r);
-    return false;
+    bool left = false;
+    for (size_t r = 0; r < job->message->n_workers; r++) {
+        const struct worker *other = workers_find(job->c, job->message->workers[r]);
+        if (handover_has_left(job, (int)r)) left = left || other == worker;
+        else if (other == NULL || !parts_has(job, other)) return false;
+    }
+    return left;
 }
 
 /* A worker that has a part of the job's state takes part once more even if it is drained. */
