@@ -133,11 +133,13 @@ bool parts_has(const struct job *job, const struct worker *worker)
     return false;
 }
 
-/* Whether the job is between two attempts. */
+/* Whether the job is between two attempts, or the next one has not begun on all of its ranks. */
 static bool is_between(const struct job *job)
 {
     if (!elastic_is_redundant(job->message) || job->unsaved) return false;
-    if (job->attempt != NULL) return job->attempt->ending;
+    if (job->attempt != NULL)
+        return job->attempt->ending ||
+               job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_STARTING;
     return job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED &&
            coordinator_now() < job->elastic.reserved_until;
 }
