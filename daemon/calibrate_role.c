@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/host_limits.h"
 #include "planning/calibrate.h"
 
 enum { SECONDS = 50, WORKERS_DEFAULT_MAX = 8, LOWEST_PRIORITY = 19 };
@@ -18,10 +19,8 @@ static int count_workers(const struct calibrate_role_options *options, const cha
 {
     if (options->workers > 0) return options->workers;
     if (strcmp(device, "cpu") != 0) return 1;
-    long processors = sysconf(_SC_NPROCESSORS_ONLN);
-    return processors < 1                     ? 1
-           : processors > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX
-                                              : (int)processors;
+    const int processors = host_processors();
+    return processors > WORKERS_DEFAULT_MAX ? WORKERS_DEFAULT_MAX : processors;
 }
 
 static status_t write_profile(const struct profile *profile, const char *path)

@@ -3,9 +3,9 @@
 
 #include <jansson.h>
 #include <stdio.h>
-#include <unistd.h>
 
 #include "base/host.h"
+#include "base/host_limits.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "runtime/backend.h"
@@ -25,7 +25,7 @@ static void describe_cpu(struct backend_device *found)
         return;
     }
     found->memory_free = device_memory_bytes(device);
-    found->memory_total = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    found->memory_total = host_memory_most();
     device_close(device);
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host_limits.h"
 #include "base/mem.h"
 
 char *host_name(char name[static HOST_NAME_SIZE])
@@ -28,8 +29,8 @@ char *host_processor(void)
         name = mem_strdup(colon + 1 + strspn(colon + 1, " "));
     }
     if (file != NULL) fclose(file);
-    char *text = mem_printf("%s, %ld processors", name != NULL ? name : "unknown processor",
-                            sysconf(_SC_NPROCESSORS_ONLN));
+    char *text = mem_printf("%s, %d processors", name != NULL ? name : "unknown processor",
+                            host_processors());
     free(name);
     return text;
 }

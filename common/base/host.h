@@ -8,8 +8,8 @@ enum { HOST_NAME_SIZE = 65 };
  * non-ASCII bytes become "-". */
 char *host_name(char name[static HOST_NAME_SIZE]);
 
-/* "Intel(R) Xeon(R) Platinum 8481C CPU, 8 processors": the first one's model, and how many are
- * online. The caller frees it. */
+/* "Intel(R) Xeon(R) Platinum 8481C CPU, 8 processors": the first one's model, and how many of
+ * them this process may use. The caller frees it. */
 char *host_processor(void);
 
 #endif

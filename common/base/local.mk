@@ -3,11 +3,13 @@ libbase_a_SOURCES = \
   %D%/array.h \
   %D%/beneath.c %D%/beneath.h \
   %D%/buf.c %D%/buf.h \
+  %D%/cgroup.c %D%/cgroup.h \
   %D%/clock.c %D%/clock.h \
   %D%/condition.c %D%/condition.h \
   %D%/connections.c %D%/connections.h \
   %D%/file.c %D%/file.h \
   %D%/host.c %D%/host.h \
+  %D%/host_limits.c %D%/host_limits.h \
   %D%/journal.c %D%/journal.h \
   %D%/list.h \
   %D%/log.c %D%/log.h \
@@ -24,7 +26,8 @@ libbase_a_SOURCES = \
   %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK
-BASE_TESTS = tests/unit/test_beneath tests/unit/test_list tests/unit/test_log \
+BASE_TESTS = tests/unit/test_beneath tests/unit/test_host_limits tests/unit/test_list \
+  tests/unit/test_log \
   tests/unit/test_shared_memory tests/unit/test_threads
 check_PROGRAMS += $(BASE_TESTS)
 TESTS += $(BASE_TESTS)

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/condition.h"
+#include "base/host_limits.h"
 #include "base/mem.h"
 #include "planning/calibrate_internal.h"
 #include "runtime/backend.h"
@@ -274,7 +274,7 @@ static status_t describe(const struct calibrate_options *options, struct profile
 
 static int processors_of(const struct profile *profile)
 {
-    return profile->here ? (int)sysconf(_SC_NPROCESSORS_ONLN) : 0;
+    return profile->here ? host_processors() : 0;
 }
 
 /* The number of workers of the next group; 0: there is none. */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_limits.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "planning/advice.h"
@@ -274,8 +275,9 @@ static uint64_t find_host_memory(const struct planning_options *options,
                                  const struct device *device)
 {
     if (options->device == NULL || device_is_host(device)) return 0;
-    uint64_t now = device_host_memory_bytes(device);
-    return now > options->host_memory_bytes ? now : options->host_memory_bytes;
+    uint64_t now = device_host_memory_bytes(device), most = host_memory_most();
+    if (now < options->host_memory_bytes) now = options->host_memory_bytes;
+    return now < most ? now : most;
 }
 
 status_t planning_make(const struct train_job *job, const struct planning_options *options,

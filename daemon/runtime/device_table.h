@@ -185,9 +185,4 @@ status_t lane_cpu_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_U
 struct lane_now lane_cpu_look(struct lane_queue *lane);
 int64_t lane_cpu_busy_ns(const struct lane_queue *lane);
 
-/* Memory available on this host: MemAvailable, or less if a control group limits it. */
-uint64_t host_memory_available(void);
-/* The same with /proc and /sys below `root`: for tests. */
-uint64_t host_memory_available_in(const char *root);
-
 #endif

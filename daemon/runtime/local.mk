@@ -16,7 +16,6 @@ libruntime_a_SOURCES = \
   %D%/executor.c %D%/executor.h %D%/executor_internal.h %D%/executor_prepare.c \
   %D%/executor_look.c %D%/executor_state.c \
   %D%/gloo_link.cc %D%/gloo_link.h \
-  %D%/host_memory.c \
   %D%/lane_cpu.c \
   %D%/recorder.c %D%/recorder.h \
   %D%/relayout.c %D%/relayout.h \

@@ -21,6 +21,13 @@
 #include "worker/job_message.h"
 #include "worker/unlisted_reports.h"
 
+static int threads_of(const struct worker_attempt *attempt)
+{
+    int threads = (int)attempt->assignment->threads;
+    if (threads == 0) threads = attempt->options->threads;
+    return threads > 0 ? threads : 1;
+}
+
 /* Of all ranks' devices, if something is known of this worker's; else 0. */
 static double peak_flops(const struct worker_attempt *attempt, const struct device *device)
 {
@@ -36,7 +43,7 @@ static double peak_flops(const struct worker_attempt *attempt, const struct devi
     bool low =
         spec->precision != NULL && spec->precision->param_dtype == FSDPD__V1__DTYPE__DTYPE_BF16;
     double flops = low ? profile.peak_flops_bf16 : profile.peak_flops_f32;
-    if (profile.here) flops *= attempt->options->threads > 0 ? attempt->options->threads : 1;
+    if (profile.here) flops *= threads_of(attempt);
     return flops * attempt->assignment->world;
 }
 
@@ -265,7 +272,7 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
     struct device *device = NULL;
     struct train_session *session = NULL;
     note_place(attempt, "opens its device", false);
-    status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
+    status_t status = device_open(attempt->options->device, threads_of(attempt), &device);
     note_place(attempt, "reads its model and data", false);
     if (status == NULL) {
         attempt->peak_flops = peak_flops(attempt, device);

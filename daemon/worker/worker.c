@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/host.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/resident.h"
@@ -183,6 +184,8 @@ static status_t make_plan_for(struct worker_plan *request, const struct profile 
         TRY(device_memory(options, &free_now));
         if (free_now > memory_bytes) memory_bytes = free_now;
     }
+    if (strcmp(options->device, "cpu") == 0 && host_memory_most() < memory_bytes)
+        memory_bytes = host_memory_most(); /* a limit that is lower than at the start */
     uint64_t share = memory_bytes / sharers, most = request->order->memory_bytes;
     if (most > 0 && most < share) share = most;
     struct job_settings settings;
@@ -317,8 +320,9 @@ static void on_assignment(void *user, const Fsdpd__V1__Assignment *assignment)
         return;
     }
     logs_begin(worker->link, assignment->job, assignment->attempt);
-    log_event(LOG_INFO, "attempt_started", "job=%s attempt=%u rank=%u world=%u", assignment->job,
-              assignment->attempt, assignment->rank, assignment->world);
+    log_event(LOG_INFO, "attempt_started", "job=%s attempt=%u rank=%u world=%u threads=%u",
+              assignment->job, assignment->attempt, assignment->rank, assignment->world,
+              assignment->threads);
     spare_begin(&worker->spare, assignment);
     worker->attempt = attempt_start(worker->link, worker->mailbox, worker->options, assignment,
                                     &worker->spare, on_attempt_ended, worker);

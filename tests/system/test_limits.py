@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""The limit on open files: fsdpd with too low a one does not start and names the number that it
-needs; with that number it serves its workers and 16 clients."""
+"""Limits of the host. On open files: fsdpd with too low a one does not start and names the number
+that it needs; with that number it serves its workers and 16 clients. Those of control groups on
+memory and processors count when jobs are planned and begin, and may change meanwhile."""
 
 import contextlib
 import os
@@ -34,7 +35,7 @@ def under(hard, soft):
         harness.subprocess.Popen = popen
 
 
-class Limits(unittest.TestCase):
+class OpenFiles(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix="fsdpd-test-")
         self.addCleanup(shutil.rmtree, self.root, True)
@@ -98,6 +99,62 @@ class Limits(unittest.TestCase):
         for worker in started:
             self.assertEqual(resource.prlimit(worker.pid, resource.RLIMIT_NOFILE), (64, 64))
         self.train(daemon, 2)
+
+
+class ControlGroups(unittest.TestCase):
+    """Their files are the test's: FSDPD_HOST_ROOT."""
+
+    def write(self, name, text):
+        path = os.path.join(self.root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path + ".new", "w") as file:
+            file.write(text + "\n")
+        os.rename(path + ".new", path)
+
+    def limit(self, **values):
+        for name, text in values.items():
+            self.write("sys/fs/cgroup/outer/" + name.replace("_", "."), text)
+
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, self.root, True)
+        self.write("proc/meminfo", "MemTotal: 8000000 kB\nMemAvailable: 4000000 kB")
+        self.write("proc/self/cgroup", "0::/outer/inner")
+        self.write("proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw")
+        self.write("sys/fs/cgroup/outer/inner/memory.max", "max")
+        self.limit(memory_max="2000000000", memory_current="0", cpu_max="100000 100000")
+        self.daemon = harness.Daemon(workers=1, environment={"FSDPD_HOST_ROOT": self.root})
+        self.addCleanup(self.daemon.close)
+
+    def threads(self, job):
+        return self.daemon.wait_log(f" job={job} attempt=1 rank=0 world=1 ").split("threads=")[1].split()[0]
+
+    def test_a_plan_and_an_attempt_count_them_as_they_are_then(self):
+        daemon, settings = self.daemon, ("workers=1", "train.max_steps=2")
+        planned = ("plan", harness.JOB, "--set", f"data.dir={daemon.data}", "--set", "workers=1")
+        self.assertEqual(int(daemon.worker_list()[0]["memory_bytes"]), 2000000000)
+        first = daemon.submit(*settings)
+        daemon.wait_state(first, "SUCCEEDED")
+        self.assertEqual(self.threads(first), "1")
+
+        self.limit(memory_max="3000000")
+        refused = daemon.ctl(*planned)
+        self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+        self.assertIn("3.00 MB", refused.stdout + refused.stderr)
+
+        self.limit(memory_max="2000000000", cpu_max="max 100000")
+        self.assertEqual(daemon.ctl(*planned).returncode, harness.DONE)
+        second = daemon.submit(*settings)
+        daemon.wait_state(second, "SUCCEEDED")
+        self.assertEqual(self.threads(second), str(len(os.sched_getaffinity(0))))
+
+    def test_an_attempt_that_no_longer_fits_does_not_begin(self):
+        job = self.daemon.json("submit", harness.JOB, "--hold", "--set", f"data.dir={self.daemon.data}",
+                               "--set", "workers=1")["id"]
+        self.limit(memory_max="3000000")
+        self.assertEqual(self.daemon.ctl("release", job).returncode, harness.DONE)
+        reason = self.daemon.wait_state(job, "FAILED")["reason"]["message"]
+        self.assertIn("3.00 MB", reason)
 
 
 if __name__ == "__main__":

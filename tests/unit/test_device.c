@@ -100,49 +100,6 @@ TEST(shared_memory)
     device_close(device);
 }
 
-static void write_text(const char *root, const char *name, const char *text)
-{
-    char *path = file_path_join(root, name), *directory = file_path_directory(path);
-    ck_assert_ptr_null(file_make_directory(directory, 0700));
-    ck_assert_ptr_null(file_write_atomic(path, text, strlen(text), 0600));
-    free(directory);
-    free(path);
-}
-
-/* The page cache of a control group counts as available; the limits around the group count, too. */
-TEST(host_memory)
-{
-    char root[] = "/tmp/test_device.XXXXXX";
-    ck_assert_ptr_nonnull(mkdtemp(root));
-    write_text(root, "proc/meminfo", "MemTotal: 9000000 kB\nMemAvailable: 8000000 kB\n");
-    write_text(root, "proc/self/cgroup", "1:cpu:/\n0::/system.slice/fsdpd.service\n");
-    ck_assert_uint_eq(host_memory_available_in(root), UINT64_C(8192000000));
-    const char *group = "sys/fs/cgroup/system.slice/fsdpd.service";
-    char *limit = mem_printf("%s/memory.max", group),
-         *used = mem_printf("%s/memory.current", group);
-    char *statistics = mem_printf("%s/memory.stat", group);
-    write_text(root, limit, "max\n");
-    write_text(root, used, "5000000000\n");
-    ck_assert_uint_eq(host_memory_available_in(root), UINT64_C(8192000000));
-    write_text(root, limit, "6000000000\n");
-    ck_assert_uint_eq(host_memory_available_in(root), UINT64_C(1000000000));
-    write_text(root, statistics,
-               "anon 700000000\nfile 4200000000\nactive_file 1100000000\n"
-               "inactive_file 3000000000\nslab_reclaimable 50000000\nworkingset_refault_file 7\n");
-    ck_assert_uint_eq(host_memory_available_in(root), UINT64_C(5150000000));
-    write_text(root, statistics, "inactive_file 9000000000\n"); /* never more than the limit */
-    ck_assert_uint_eq(host_memory_available_in(root), UINT64_C(6000000000));
-    write_text(root, "sys/fs/cgroup/system.slice/memory.max", "900\n");
-    write_text(root, "sys/fs/cgroup/system.slice/memory.current", "300\n");
-    ck_assert_uint_eq(host_memory_available_in(root), 600);
-    free(limit);
-    free(used);
-    free(statistics);
-    char *command = mem_printf("rm -r %s", root);
-    ck_assert_int_eq(system(command), 0);
-    free(command);
-}
-
 TEST(touched)
 {
     struct device *device = open_device("cpu");

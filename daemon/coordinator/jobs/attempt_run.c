@@ -70,6 +70,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.staged = attempt_is_staged(job);
     assignment.sharers = count_sharers(job, rank, worker_shares_memory);
     assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
+    if (worker->supervised) assignment.threads = (uint32_t)supervisor_threads(job->c);
     if (spec.fsdp->tune) add_tune(job->message->plan, &assignment);
     worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT, &assignment);
     free(assignment.tune);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/cgroup.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
@@ -44,20 +45,9 @@ static int64_t read_count(const char *path, const char *key)
 /* The file of fsdpd's cgroup (v2); NULL if there is none. The root cgroup has no such file. */
 static char *find_cgroup_events(void)
 {
-    AUTO(buf_deinit) struct buf text = {0};
-    char *path = NULL;
-    status_t status = file_read("/proc/self/cgroup", FILE_MAX, &text);
-    if (status == NULL) {
-        char *copy = mem_strdup(buf_text(&text)), *rest = copy;
-        for (char *line = strsep(&rest, "\n"); line != NULL && path == NULL;
-             line = strsep(&rest, "\n"))
-            if (strncmp(line, "0::/", 4) == 0)
-                path = mem_printf("/sys/fs/cgroup/%s%smemory.events", line + 4,
-                                  line[4] != '\0' ? "/" : "");
-        free(copy);
-    }
-    status_free(status);
-    return path;
+    AUTO(cgroups_deinit) struct cgroups groups = {0};
+    cgroups_find("memory", &groups);
+    return groups.count > 0 ? file_path_join(groups.directories[0], "memory.events") : NULL;
 }
 
 static void poll_counter(struct counter *counter, int64_t now)

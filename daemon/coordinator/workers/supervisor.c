@@ -1,13 +1,13 @@
 /* Supervision of local workers; see supervisor.h. On the loop's thread. */
 #include "coordinator/workers/supervisor.h"
 
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/host.h"
+#include "base/host_limits.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/workers/adopted.h"
@@ -54,12 +54,11 @@ struct supervisor {
     int64_t kill_at;
 };
 
-static int processor_count(void)
+int supervisor_threads(const struct coordinator *c)
 {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
-    long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    int share = c->options.worker_threads;
+    if (share <= 0) share = host_processors() / c->options.local_workers;
+    return share < 1 ? 1 : share;
 }
 
 /* The pid of the slot's process; 0 if there is none. */
@@ -228,10 +227,7 @@ static int build_arguments(struct coordinator *c, struct worker_slot *slot, cons
 
 static void start_child(struct coordinator *c, struct worker_slot *slot)
 {
-    int share = c->options.worker_threads;
-    if (share <= 0) share = processor_count() / c->options.local_workers;
-    if (share < 1) share = 1;
-    AUTO_FREE char *threads = mem_printf("%d", share);
+    AUTO_FREE char *threads = mem_printf("%d", supervisor_threads(c));
     AUTO_FREE char *away = mem_printf("%g", c->options.worker_away_ms / 1000.0);
     const char *arguments[18 + 2 * COORDINATOR_DATA_ROOTS_MAX + 2 * COORDINATOR_FAMILIES_MAX];
     build_arguments(c, slot, threads, away, arguments);

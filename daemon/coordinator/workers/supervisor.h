@@ -14,6 +14,9 @@
  * options.local_workers. */
 void supervisor_start(struct coordinator *c);
 
+/* The threads of each local worker: as set, or its share of the processors, which may change. */
+int supervisor_threads(const struct coordinator *c);
+
 /* Whether a local worker has this id. */
 bool supervisor_has_slot(const struct coordinator *c, const char *id);
 

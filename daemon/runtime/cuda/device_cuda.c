@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/host_limits.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "runtime/cuda/matmul.h"
