@@ -63,6 +63,12 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               "there are no weights in model.hf: initial values are drawn");
     if (!train_job_has_data(job) && message->steps == 0)
         plan_message_add_note(message, "the number of steps is not known without the data");
+    const uint64_t steps = message->steps > 0 ? message->steps : job->max_steps;
+    if (job->schedule_warmup_steps > 0 && steps > 0 && job->schedule_warmup_steps >= steps)
+        plan_message_add_note(message,
+                              "schedule.warmup_steps: all %" PRIu64
+                              " steps are warm-up, so the rate stays below optimizer.lr",
+                              steps);
     if (job->batch_tokens > 0)
         plan_message_add_note(message,
                               "train.batch_tokens: a step of %" PRIu64

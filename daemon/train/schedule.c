@@ -1,7 +1,6 @@
 /* Learning rates over epochs and steps; see schedule.h. Pure functions; any thread. */
 #include "train/schedule.h"
 
-#include <inttypes.h>
 #include <math.h>
 
 double schedule_next_rate(const struct train_job *job, uint32_t epoch, double rate)
@@ -13,11 +12,6 @@ double schedule_next_rate(const struct train_job *job, uint32_t epoch, double ra
 static bool is_annealed(const struct train_job *job)
 {
     return job->schedule == SCHEDULE_LINEAR || job->schedule == SCHEDULE_COSINE;
-}
-
-static uint64_t total_steps(const struct train_job *job, uint64_t steps)
-{
-    return job->schedule_total_steps > 0 ? job->schedule_total_steps : steps;
 }
 
 double schedule_factor(const struct train_job *job, uint64_t step, double place, double places)
@@ -35,14 +29,4 @@ double schedule_factor(const struct train_job *job, uint64_t step, double place,
     double done = place > begin ? (place - begin) / (places - begin) : 0;
     if (job->schedule == SCHEDULE_LINEAR) return 1 + (end - 1) * done;
     return end + (1 - end) * (1 + cos(M_PI * done)) / 2;
-}
-
-status_t schedule_check(const struct train_job *job, uint64_t steps)
-{
-    if (!is_annealed(job) || total_steps(job, steps) > job->schedule_warmup_steps)
-        return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT,
-                      "schedule.warmup_steps: expected fewer than the %" PRIu64
-                      " steps of the whole job, found %" PRIu64,
-                      total_steps(job, steps), job->schedule_warmup_steps);
 }

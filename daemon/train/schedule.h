@@ -19,7 +19,4 @@ double schedule_next_rate(const struct train_job *job, uint32_t epoch, double ra
  */
 double schedule_factor(const struct train_job *job, uint64_t step, double place, double places);
 
-/* INVALID_ARGUMENT if the schedule's end is not after its warm-up. */
-status_t schedule_check(const struct train_job *job, uint64_t steps) FSDPD_MUST_USE;
-
 #endif

@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "train/batch_share.h"
 #include "train/image_files.h"
-#include "train/schedule.h"
 #include "train/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,
@@ -451,7 +450,6 @@ static status_t set_up(struct train_session *session, bool unplanned)
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     TRY(divide_global_batch(session));
     TRY(read_sizes(session));
-    if (session->steps > 0) TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
     TRY(sort_parameters(session));
     if (unplanned) return NULL;

@@ -97,6 +97,14 @@ class Offline(unittest.TestCase):
                      "integer, as the file's 8, found 'wide'", job=job)
         self.refused(1, ("--set", "model.args.widht=8"), "did you mean 'width'?", job=job)
 
+    def test_warmup_of_the_whole_job(self):
+        """It is allowed with every schedule, and a note says so."""
+        for kind in ("constant", "step", "linear", "cosine"):
+            for steps, noted in ((9, False), (10, True), (50, True)):
+                made = self.json("--profile", "a100", "--set", f"schedule.type={kind}", "--set", "train.max_steps=10",
+                                 "--set", f"schedule.warmup_steps={steps}")
+                self.assertEqual("schedule.warmup_steps: all 10 steps are warm-up" in " ".join(made["notes"]), noted)
+
     def test_recomputation(self):
         with open(os.path.join(self.directory, "job.yaml"), "w", encoding="utf-8") as file:
             file.write("name: llama\nmodel: {file: model.yaml}\noptimizer: {type: sgd}\ntrain: {max_steps: 9}\n"

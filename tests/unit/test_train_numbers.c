@@ -603,14 +603,22 @@ TEST(schedule_ends)
     job.schedule_warmup_steps = 4;
     ck_assert(schedule_factor(&job, 0, 0, 50) == 0 && schedule_factor(&job, 1, 1, 50) == 0.25);
     ck_assert(schedule_factor(&job, 4, 4, 50) == 1 && schedule_factor(&job, 45, 45, 50) == 1);
-    ck_assert_ptr_null(schedule_check(&job, 4));
-    job.schedule = SCHEDULE_LINEAR;
-    ck_assert_ptr_null(schedule_check(&job, 4)); /* its own end counts */
-    job.schedule_total_steps = 0;
-    ck_assert_ptr_null(schedule_check(&job, 5));
-    status_t status = schedule_check(&job, 4);
-    ck_assert_str_eq(status_message(status),
-                     "schedule.warmup_steps: expected fewer than the 4 steps of the whole job, "
-                     "found 4");
-    status_free(status);
+}
+
+/* A warm-up may be as long as the job, or longer: the rate rises until the end, then is the end's.
+ */
+TEST(warmup_longer_than_the_job)
+{
+    static const enum schedule_kind kinds[] = {SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR,
+                                               SCHEDULE_COSINE};
+    for (size_t k = 0; k < COUNT_OF(kinds); k++) {
+        struct train_job job = {.schedule = kinds[k],
+                                .schedule_warmup_steps = 8,
+                                .schedule_end_factor = 0.1};
+        for (uint64_t step = 0; step < 8; step++)
+            ck_assert(schedule_factor(&job, step, (double)step, 4) == (double)step / 8);
+        double after = k < 2 ? 1 : 0.1;
+        ck_assert(schedule_factor(&job, 8, 8, 4) == after);
+        ck_assert(schedule_factor(&job, 8, 8, 8) == after);
+    }
 }
