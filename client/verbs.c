@@ -97,9 +97,10 @@ const struct verb verbs[] = {
      "if fsdpd restarts. If a checkpoint fails, its job continues. --timeout limits the wait for "
      "the checkpoints.",
      jobs_options, verb_pause, "fsdpctl pause mnist-1\n"},
-    {VERBS_CHANGE, "resume", "JOB...", 1,
-     "Queue paused jobs again, or failed ones with a checkpoint",
-     "Each job continues from its newest checkpoint, with its full retry budget. --set changes "
+    {VERBS_CHANGE, "resume", "JOB...", 1, "Queue paused jobs again, or jobs with a checkpoint",
+     "Failed jobs need a checkpoint; succeeded ones need one and more steps, as with --set "
+     "train.max_steps=N. Each job continues from its newest checkpoint, with its full retry "
+     "budget. --set changes "
      "settings that checkpoints do not depend on: not the model, optimizer.type, the data or their "
      "order, nor checkpoint.directory (exit 6).",
      resume_options, verb_resume, "fsdpctl resume mnist-1 --set optimizer.lr=0.01\n"},

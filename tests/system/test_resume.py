@@ -108,6 +108,66 @@ class Resume(unittest.TestCase):
         ended = self.daemon.wait_state(job, "SUCCEEDED", "FAILED")
         self.assertEqual((ended["state"], int(ended["step"])), ("SUCCEEDED", step + 4))
 
+    def rates(self, job):
+        return {int(event["metrics"]["step"]): event["metrics"]["learning_rate"]
+                for event in self.daemon.events(job) if "metrics" in event}
+
+    def test_succeeded(self):
+        """More steps end with the same bits as if the job had had them at first; until then its result stays."""
+        settings = (*SETTINGS, "schedule.type=constant", "checkpoint.every_steps=5")
+        whole = self.daemon.submit(*settings, "train.max_steps=20")
+        job = self.daemon.submit(*settings, "train.max_steps=10")
+        later = self.daemon.submit(*SETTINGS, "train.max_steps=2", f"after={job}")
+        for one in (whole, job, later):
+            self.daemon.wait_state(one, "SUCCEEDED")
+        result = self.daemon.tensors(job)
+        self.refuse(job, harness.CONFLICT, "is SUCCEEDED: only")
+        for setting in ("train.max_steps=10", "optimizer.lr=0.5"):
+            self.refuse(job, harness.CONFLICT, "has trained 10 steps, and would have 10", setting)
+        self.assertEqual(self.daemon.show(job)["state"], "SUCCEEDED")
+
+        self.faults.hold_checkpoint()  # of step 15: it trains to step 20 at most
+        resumed = self.daemon.ctl("resume", job, "--set", "train.max_steps=20")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.daemon.wait_step(job, 12)
+        worker = next(row for row in self.daemon.worker_list() if row.get("job") == job)
+        os.kill(int(worker["pid"]), signal.SIGKILL)
+        self.daemon.wait_state(job, "FAILED")
+        self.faults.clear()
+        self.assertEqual(self.daemon.tensors(job), result)
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.daemon.tensors(job), result)
+        resumed = self.daemon.ctl("resume", job)
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        ended = self.daemon.wait_state(job, "SUCCEEDED", "FAILED")
+        self.assertEqual((ended["state"], int(ended["step"])), ("SUCCEEDED", 20), ended["reason"])
+        self.assertEqual(self.daemon.tensors(job), self.daemon.tensors(whole))
+        self.assertNotEqual(self.daemon.tensors(job), result)
+        shown = self.daemon.show(later)
+        self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1))
+
+    def test_succeeded_schedule(self):
+        """A schedule over the whole job is that of the new epochs."""
+        settings = (*SETTINGS, "schedule.type=linear", "checkpoint.every_epochs=1")
+        whole = self.daemon.submit(*settings, "train.epochs=2")
+        job = self.daemon.submit(*settings, "train.epochs=1")
+        self.daemon.wait_state(whole, "SUCCEEDED")
+        end = int(self.daemon.wait_state(job, "SUCCEEDED")["step"])
+        resumed = self.daemon.ctl("resume", job, "--set", "train.epochs=2")
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        self.daemon.wait_step(job, end + 1)
+        self.daemon.wait_state(job, "SUCCEEDED")
+        expected, found = self.rates(whole), self.rates(job)
+        self.assertEqual(len(found), 2 * end)
+        self.assertEqual([found[step] for step in range(end + 1, 2 * end + 1)],
+                         [expected[step] for step in range(end + 1, 2 * end + 1)])
+
+    def test_succeeded_without_a_checkpoint(self):
+        job = self.daemon.submit(*SETTINGS, "train.max_steps=2")
+        self.daemon.wait_state(job, "SUCCEEDED")
+        self.refuse(job, harness.CONFLICT, "is SUCCEEDED and has no checkpoint", "train.max_steps=9")
+
     def test_nothing_to_resume_from(self):
         job = self.lose_worker("train.max_steps=100000")
         self.refuse(job, harness.CONFLICT, "no checkpoint")

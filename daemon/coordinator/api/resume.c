@@ -9,7 +9,7 @@
 #include "coordinator/workers/planner.h"
 #include "spec/spec.h"
 
-/* The job to resume: `job` if it is PAUSED, `stored` if it FAILED. */
+/* The job to resume: `job` if it is PAUSED, `stored` if it is over. */
 struct resumable {
     struct job *job;
     job_message *stored;
@@ -26,37 +26,44 @@ static status_t take_step(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
     return NULL;
 }
 
-static status_t check_state(struct coordinator *c, struct resumable *found)
+static bool has_succeeded(const job_message *message)
+{
+    return message->state == FSDPD__V1__JOB_STATE__JOB_STATE_SUCCEEDED;
+}
+
+static status_t check_state(struct coordinator *c, struct resumable *found, bool changes)
 {
     const job_message *message = found->message;
     if (c->draining) return status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
     bool paused = found->job != NULL && message->state == FSDPD__V1__JOB_STATE__JOB_STATE_PAUSED;
     bool failed = found->job == NULL && message->state == FSDPD__V1__JOB_STATE__JOB_STATE_FAILED;
-    if (!paused && !failed)
+    bool succeeded = found->job == NULL && has_succeeded(message);
+    if (!paused && !failed && !(succeeded && changes))
         return status_with(
             status_new(STATUS_FAILED_PRECONDITION,
                        "job %s is %s: only a PAUSED job, or a FAILED one that has a checkpoint, "
-                       "resumes",
+                       "resumes, or a SUCCEEDED one with a checkpoint and a larger "
+                       "train.max_steps or train.epochs",
                        message->id, job_state_name(message->state)),
             (struct status_details){.reason = "JOB_CANNOT_RESUME", .subject = message->id});
     TRY(store_each_checkpoint(c->store, message->id, take_step, &found->step));
-    if (failed && found->step == 0)
+    if (!paused && found->step == 0)
         return status_with(status_new(STATUS_FAILED_PRECONDITION,
-                                      "job %s is FAILED and has no checkpoint to resume from",
-                                      message->id),
+                                      "job %s is %s and has no checkpoint to resume from",
+                                      message->id, job_state_name(message->state)),
                            (struct status_details){.reason = "JOB_HAS_NO_CHECKPOINT",
                                                    .subject = message->id});
     return NULL;
 }
 
 static status_t find(struct coordinator *c, const struct rpc_call *call, const char *id,
-                     struct resumable *found)
+                     bool changes, struct resumable *found)
 {
     *found = (struct resumable){.job = jobs_find(c, id)};
     if (found->job == NULL) TRY(store_get_job(c->store, id, &found->stored));
     found->message = found->job != NULL ? found->job->message : found->stored;
     status_t status = access_check(rpc_call_peer(call), found->message, "resume");
-    if (status == NULL) status = check_state(c, found);
+    if (status == NULL) status = check_state(c, found, changes);
     if (status == NULL) return NULL;
     message_free(found->stored);
     found->stored = NULL;
@@ -133,6 +140,21 @@ static void set_spec(job_message *message, const job_spec *spec,
     message_set_time(&message->finish_by, 0);
 }
 
+/* Refuses to train a job that has trained all its steps, unless it has more now. */
+static status_t check_longer(const job_message *message, const Fsdpd__V1__PlanResult *result)
+{
+    if (!has_succeeded(message) || result->steps > message->step) return NULL;
+    return status_with(
+        status_new(STATUS_FAILED_PRECONDITION,
+                   "job %s has trained %llu steps, and would have %llu: raise train.max_steps or "
+                   "train.epochs",
+                   message->id, (unsigned long long)message->step,
+                   (unsigned long long)result->steps),
+        (struct status_details){.reason = "SETTING_IS_FIXED",
+                                .subject = "train.max_steps",
+                                .field = "train.max_steps"});
+}
+
 /* Refuses a deadline that has passed: the job would fail again at once. */
 static status_t check_deadline(const job_message *message)
 {
@@ -153,10 +175,12 @@ static status_t revive(struct coordinator *c, struct resumable *found, const job
 {
     bool paused = found->job != NULL;
     job_message *message = paused ? found->job->message : found->stored;
-    if (spec != NULL) set_spec(message, spec, result);
-    deadlines_resolve(message);
-    status_t status = NULL;
-    if (paused) {
+    status_t status = spec != NULL ? check_longer(message, result) : NULL;
+    if (status == NULL && spec != NULL) set_spec(message, spec, result);
+    if (status == NULL) deadlines_resolve(message);
+    if (status != NULL) {
+        message_free(message);
+    } else if (paused) {
         found->job->start_by = found->job->finish_by = 0;
         deadlines_begin(found->job);
     } else if ((status = check_deadline(message)) != NULL) {
@@ -174,7 +198,7 @@ static void resume(struct coordinator *c, struct rpc_call *call, const char *id,
                    const job_spec *spec, const Fsdpd__V1__PlanResult *result)
 {
     struct resumable found;
-    status_t status = find(c, call, id, &found);
+    status_t status = find(c, call, id, spec != NULL, &found);
     if (status == NULL) status = revive(c, &found, spec, result);
     if (status != NULL) {
         rpc_call_finish(call, status);
@@ -208,7 +232,7 @@ static status_t check_spec(struct coordinator *c, struct rpc_call *call, const c
     TRY(api_check_size(c, spec));
     TRY(api_accept_spec(spec));
     struct resumable found;
-    TRY(find(c, call, id, &found));
+    TRY(find(c, call, id, true, &found));
     status_t status = check_fit(&found, spec);
     message_free(found.stored);
     return status;

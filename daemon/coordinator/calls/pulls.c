@@ -367,9 +367,8 @@ static int pulls_of(const struct coordinator *c, const char *id, bool others)
 static bool is_in_checkpoint(const job_message *message,
                              const Fsdpd__V1__PullStateDictRequest *request)
 {
-    if (request->from_checkpoint) return true;
-    return job_state_is_over(message->state) ? !message->has_state_dict
-                                             : !job_is_in_attempt((int)message->state);
+    return request->from_checkpoint ||
+           (!message->has_state_dict && !job_is_in_attempt((int)message->state));
 }
 
 /* Whether the pull is allowed. `job` is NULL if it is over. */
@@ -447,7 +446,7 @@ void pulls_start(struct rpc_call *call, const ProtobufCMessage *first, void *ser
     }
     if (checkpoint) {
         send_checkpoint(pull, message, request->checkpoint_step, no_weights_error(message));
-    } else if (job != NULL) {
+    } else if (job != NULL && job_is_in_attempt((int)message->state)) {
         pull->attempt = message->attempt;
         pulls_advance(job);
     } else {
@@ -480,7 +479,7 @@ void pulls_advance(struct job *job)
     if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING || !attempt_is_active(job))
         return;
     if ((attempt->saving & SAVING_STATE_DICT) != 0) return; /* waiting pulls take the next upload */
-    if (attempt->saving != 0 && job->message->has_state_dict) {
+    if (attempt->saving != 0 && job_has_result(job)) {
         hand_out_kept(job);
         return;
     }

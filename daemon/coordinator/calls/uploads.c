@@ -199,11 +199,12 @@ static status_t begin_final(struct upload *upload, const Fsdpd__V1__UploadStateR
                           first->job);
     const job_message *message = job->message;
     uint64_t step = 0;
-    if (message->has_state_dict) TRY(store_get_state_dict(c->store, message->id, &step));
-    if (message->has_state_dict && step == first->step) /* only our answer was lost */
+    const bool kept = job_has_result(job);
+    if (kept) TRY(store_get_state_dict(c->store, message->id, &step));
+    if (kept && step == first->step) /* only our answer was lost */
         return status_new(STATUS_ALREADY_EXISTS, "the state_dict of job %s, step %llu, is kept",
                           message->id, (unsigned long long)step);
-    if (!message->spec->save_model || message->has_state_dict || uploads_has(job))
+    if (!message->spec->save_model || kept || uploads_has(job))
         return status_new(STATUS_FAILED_PRECONDITION, "job %s needs no final state_dict",
                           message->id);
     /* At most eight bytes per element, the largest type, plus a header. */
@@ -341,6 +342,7 @@ static status_t keep(struct upload *upload)
 static void note_kept(struct upload *upload, struct job *job)
 {
     job->message->has_state_dict = true;
+    job->outdated = false;
     log_event(LOG_INFO, "state_dict_kept", "job=%s step=%llu bytes=%llu", upload->base.id,
               (unsigned long long)upload->step, (unsigned long long)upload->total);
     saving_done(job, SAVING_STATE_DICT);

@@ -158,7 +158,7 @@ void attempt_check(struct job *job)
         return;
     }
     const job_message *message = job->message;
-    if (message->spec->save_model && !message->has_state_dict) {
+    if (message->spec->save_model && !job_has_result(job)) {
         if (job->c->clients->is_uploading(job)) return; /* its end calls this function again */
         if (attempt->weights_refused != NULL)
             job_set_state(job, JOB_FAILED, "STATE_DICT_REFUSED",

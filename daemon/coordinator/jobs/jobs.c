@@ -71,6 +71,11 @@ void job_set_reason_text(job_message *message, const char *code, const char *tex
     message_set_text(&message->reason->message, text);
 }
 
+bool job_has_result(const struct job *job)
+{
+    return job->message->has_state_dict && !job->outdated;
+}
+
 struct job *job_add(struct coordinator *c, job_message *message)
 {
     struct job *job = mem_alloc(sizeof *job);

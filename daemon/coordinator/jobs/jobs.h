@@ -38,6 +38,7 @@ struct job {
     uint64_t metrics_events; /* number in the store */
     uint64_t thin_from;      /* number that triggers the next thinning */
     struct job_totals totals;
+    bool outdated; /* its kept state_dict is of an earlier end; that of the next end replaces it */
 
     /* Used by job_record.c: what the store has. */
     uint64_t sequence;   /* number of the last event */
@@ -108,6 +109,9 @@ void job_note_change(struct job *job, const char *code, const char *format, ...)
  * attempt, which may have failed because of them: they are removed, and the last report up to
  * `step` is shown again. The events stay. The store gets the change with the next event. */
 void job_rewind(struct job *job, uint64_t step);
+
+/* Whether the state_dict of its last step is kept. */
+bool job_has_result(const struct job *job);
 
 /* Record what rank 0 reports: events that are stored and passed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);

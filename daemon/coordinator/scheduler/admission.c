@@ -59,24 +59,38 @@ static status_t check_count(const struct coordinator *c, const char *owner)
     return NULL;
 }
 
+/* A state_dict of an earlier end is kept until that of the next one replaces it. */
+static status_t find_outdated(struct coordinator *c, const job_message *message, bool *outdated)
+{
+    uint64_t step = 0;
+    *outdated = false;
+    if (!message->has_state_dict) return NULL;
+    TRY(store_get_state_dict(c->store, message->id, &step));
+    *outdated = message->spec->save_model && step < message->steps;
+    return NULL;
+}
+
 status_t jobs_revive(struct coordinator *c, job_message *message, struct job **out)
 {
     uint64_t sequence = 0, metrics_events = 0;
     status_t status = check_count(c, message->owner);
     if (status == NULL)
         status = store_count_events(c->store, message->id, &sequence, &metrics_events);
-    if (status == NULL && message->has_state_dict)
+    bool outdated = false;
+    if (status == NULL) status = find_outdated(c, message, &outdated);
+    if (status == NULL && message->has_state_dict && !outdated)
         status = store_drop_state_dict(c->store, message->id);
     if (status != NULL) {
         message_free(message);
         return status;
     }
-    message->has_state_dict = false;
+    message->has_state_dict = outdated;
     message->state = (Fsdpd__V1__JobState)JOB_PAUSED;
     message_set_time(&message->finish_time, 0);
     struct job *job = job_add(c, message);
     job->sequence = sequence;
     job->metrics_events = metrics_events;
+    job->outdated = outdated;
     job->retried = true; /* the store must record that it has all its retries again */
     deadlines_begin(job);
     *out = job;
@@ -139,6 +153,7 @@ status_t jobs_recover(struct coordinator *c)
         deadlines_resolve(job->message);
         deadlines_begin(job);
         TRY(retry_recover(job));
+        TRY(find_outdated(c, job->message, &job->outdated));
         parts_recover(job);
         if (job->message->attempt > 0) /* what cannot be read is reported when it is needed */
             status_free(store_each_checkpoint(c->store, job->message->id, note_checkpoint, job));

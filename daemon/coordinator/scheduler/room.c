@@ -93,7 +93,7 @@ static double still_to_come(const struct job *job)
         log_status(LOG_WARNING, "store_failed",
                    store_each_checkpoint(job->c->store, message->id, add_bytes, &written));
     if (written > need.checkpoints) written = need.checkpoints;
-    return need.all - written - (message->has_state_dict ? need.state_dict : 0);
+    return need.all - written - (job_has_result(job) ? need.state_dict : 0);
 }
 
 status_t room_check(struct coordinator *c, const job_spec *spec, const Fsdpd__V1__Plan *plan,
