@@ -11,7 +11,7 @@ check_LIBRARIES += %D%/libtesting.a
 $(patsubst $(srcdir)/%,%,$(patsubst %.c,%.$(OBJEXT),$(wildcard $(srcdir)/tests/unit/*.c $(srcdir)/tests/engine/*.c))): | proto/generated.stamp
 endif
 
-RULE_TESTS = %D%/check_layers.sh %D%/check_install.py %D%/check_circles.py %D%/check_structs.py %D%/check_proto.py %D%/check_docs.sh %D%/check_english.py %D%/check_dialect.sh %D%/check_cuda_kernels.sh %D%/check_cuda_sass.py %D%/test_rules.py
+RULE_TESTS = %D%/check_layers.sh %D%/check_install.py %D%/check_circles.py %D%/check_structs.py %D%/check_proto.py %D%/check_docs.sh %D%/check_hf_keys.py %D%/check_english.py %D%/check_dialect.sh %D%/check_cuda_kernels.sh %D%/check_cuda_sass.py %D%/test_rules.py
 dist_check_SCRIPTS += $(RULE_TESTS)
 EXTRA_DIST += %D%/english.txt
 TESTS += $(RULE_TESTS)

@@ -11,7 +11,7 @@ import unittest
 SOURCE = os.path.abspath(os.environ.get("srcdir", "."))
 NEEDED = ("daemon", "common", "client", "kernels", "docs/architecture.md", "tests/check_layers.sh",
           "tests/check_circles.py", "tests/check_structs.py", "tests/check_english.py", "tests/english.txt",
-          "proto", "tests/check_proto.py")
+          "proto", "tests/check_proto.py", "families", "docs/hugging-face.md", "tests/check_hf_keys.py")
 
 
 class Rules(unittest.TestCase):
@@ -54,6 +54,35 @@ class Rules(unittest.TestCase):
         self.assertEqual(code, 1, output)
         for part in parts:
             self.assertIn(part, output)
+
+    def change(self, name, before, after):
+        path = os.path.join(self.root, name)
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn(before, text)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.replace(before, after, 1))
+
+    def test_keys_of_families(self):
+        """The page and the lists may change only together."""
+        check = (sys.executable, "tests/check_hf_keys.py")
+        self.assertEqual(self.run_check(*check)[0], 0, self.run_check(*check)[1])
+        for name, before, after in (
+                ("families/llama.yaml", "  mlp_bias: {type", "  mlp_biased: {type"),
+                ("families/phi.yaml", "checks:", "harmless: [some_key]\nchecks:"),
+                ("families/opt.yaml", "  vocab_size: {type: size", "  vocab_size: {type: size, at: [v]"),
+                ("families/resnet.yaml", "supported: [basic, bottleneck]", "supported: [basic]"),
+                ("common/hf/known.c", '"use_cache",', '"use_cached",'),
+                ("common/hf/known.c", '{"is_decoder", KNOWN_FLAG', '{"is_decode", KNOWN_FLAG'),
+                ("docs/hugging-face.md", "| `gpt2` | `vocab_size`,", "| `gpt2` |"),
+                ("docs/hugging-face.md", "these are harmless: `model_type`,", "these are harmless:")):
+            self.change(name, before, after)
+            code, output = self.run_check(*check)
+            self.assertEqual(code, 1, (name, output))
+            self.change(name, after, before)
+        self.change("families/opt.yaml", "  vocab_size: {type: size", "  vocab_size: {type: size, at: [v]")
+        self.assertEqual(self.run_check(*check, "--write")[0], 0)
+        self.assertEqual(self.run_check(*check)[0], 0)
 
     def test_proto_files(self):
         check = (sys.executable, "tests/check_proto.py")
