@@ -26,10 +26,11 @@ static const char *find_offload(const struct train_job *job)
 }
 
 /* Notes what frozen parameters save. */
-static void add_frozen(Fsdpd__V1__Plan *message, const struct model *model)
+static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
+                       const struct model *model)
 {
     uint64_t frozen = 0, all = 0;
-    char bytes[32];
+    char gradients[32], state[32];
     for (int p = 0; p < model->parameter_count; p++) {
         const struct parameter *parameter = &model->parameters[p];
         if (parameter->tied_to >= 0 || parameter->buffer != MODEL_BUFFER_NONE) continue;
@@ -38,11 +39,13 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct model *model)
         frozen += parameter->trainable ? 0 : elements;
     }
     if (frozen == 0) return;
-    plan_message_add_note(message,
-                          "%" PRIu64 " of %" PRIu64
-                          " elements are frozen: %s of gradients over all ranks, and the optimizer "
-                          "state of these elements, are not kept",
-                          frozen, all, text_format_bytes(4 * frozen, bytes));
+    plan_message_add_note(
+        message,
+        "%" PRIu64 " of %" PRIu64
+        " elements are frozen: %s of gradients and %s of optimizer state, over "
+        "all ranks, are not kept",
+        frozen, all, text_format_bytes(4 * frozen, gradients),
+        text_format_bytes(4 * frozen * (uint64_t)optimizer_step_slots(&job->optimizer), state));
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
@@ -215,7 +218,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     *plan = plan_message_new(session, &message);
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
-    add_frozen(*plan, train_session_model(session));
+    add_frozen(*plan, advisor->job, train_session_model(session));
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)

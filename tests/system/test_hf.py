@@ -160,6 +160,24 @@ class HuggingFace(unittest.TestCase):
         with open(os.path.join(self.out("pulled"), "config.json")) as file:
             self.assertIs(json.load(file)["tie_word_embeddings"], False)
 
+    def test_frozen_memory(self):
+        """The plan says what freezing saves, and has that much less."""
+        frozen = 24 * VOCABULARY + 12 * 24 * 24 + 13 * 24  # the word embedding and a block
+        for optimizer, values, size in (("adamw", 2, "107 kB"), ("lion", 1, "53.6 kB"), ("sgd", 0, "0 B")):
+            plans = []
+            for freeze in ([], ["--set", "model.freeze=[transformer.wte.weight, 'transformer.h.0.*']"]):
+                planned = self.daemon.ctl("plan", self.job, "--set", f"optimizer.type={optimizer}", *freeze, "-o", "json")
+                self.assertEqual(planned.returncode, 0, planned.stderr)
+                plans.append(json.loads(planned.stdout))
+            state = [sum(int(part["bytes"]) for part in plan["memory"] if part["name"] == "optimizer state")
+                     for plan in plans]
+            saved = 2 * (state[0] - state[1])  # on two ranks, whose shards are padded
+            self.assertLess(abs(saved - 4 * values * frozen), 2048)
+            self.assertNotIn("frozen", " ".join(plans[0]["notes"]))
+            self.assertIn(f"{frozen} of 21432 elements are frozen: 53.6 kB of gradients and {size} of optimizer state",
+                          " ".join(plans[1]["notes"]))
+            self.assertLess(int(plans[1]["peak_bytes"]), int(plans[0]["peak_bytes"]))
+
     def test_pulled_and_loaded_again(self):
         """Trained, pulled, loaded by a job that changes nothing, pulled: bit for bit the same."""
         for name, config in CONFIGS.items():
