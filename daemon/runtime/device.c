@@ -544,6 +544,11 @@ status_t recording_end(struct recording *recording, status_t walked)
     return recording->device->table->recording_end(recording, walked);
 }
 
+bool recording_is_disturbed(const struct recording *recording)
+{
+    return recording->disturbed;
+}
+
 bool recording_delivers(const struct recording *recording)
 {
     return recording->delivers;

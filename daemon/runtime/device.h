@@ -241,6 +241,8 @@ status_t recording_begin(struct recording *recording, enum recording_pass pass) 
 /* `walked`: the result of the calls; an error is returned, and then nothing was recorded or run. */
 status_t recording_end(struct recording *recording, status_t walked) FSDPD_MUST_USE;
 
+/* Whether the last CAPTURE failed because of something outside of it: another may succeed. */
+bool recording_is_disturbed(const struct recording *recording);
 /* Whether its replays deliver (lane_deliver) before they have ended. */
 bool recording_delivers(const struct recording *recording);
 /*

@@ -122,7 +122,8 @@ struct lane_queue {
 
 struct recording {
     struct device *device;
-    bool delivers; /* see recording_delivers */
+    bool delivers;  /* see recording_delivers */
+    bool disturbed; /* see recording_is_disturbed */
 };
 
 struct event {

@@ -435,7 +435,8 @@ static status_t prepare_recording(struct executor *executor, struct program *pro
         comm_abort(executor->comm, status_message(status));
         return status;
     }
-    note_unrecorded(executor, status);
+    if (recorder_report(&program->recorder) < 0) note_unrecorded(executor, status);
+    else status_free(status);
     return NULL;
 }
 
@@ -444,13 +445,11 @@ static status_t prepare_recording(struct executor *executor, struct program *pro
  * steps. */
 static void note_stage(struct executor *executor, struct program *program, bool traced)
 {
-    float all_ranks = (float)executor->plan->options.world;
-    bool recorded = executor->stats_out[PLAN_STAT_RECORDED] == all_ranks;
+    float reports = executor->stats_out[PLAN_STAT_RECORDED];
     executor->stats_out[PLAN_STAT_RECORDED] = 0; /* a program of another executor */
     if (traced || recorder_replays(&program->recorder)) return;
-    if (recorder_has(&program->recorder) && !recorded)
+    if (recorder_note_run(&program->recorder, reports, executor->plan->options.world))
         note_unrecorded(executor, status_new(STATUS_UNIMPLEMENTED, "another rank cannot record"));
-    recorder_note_run(&program->recorder, recorded);
 }
 
 /* Enqueues a whole run, with one call if possible. */
@@ -463,7 +462,7 @@ static status_t enqueue(struct executor *executor, struct program *program,
         return status_wrap(recorder_replay(&program->recorder, &walk), "a recorded %s step",
                            program == &executor->evaluate ? "evaluation" : "training");
     if (stamps == NULL) TRY(prepare_recording(executor, program, &walk));
-    executor->stats_in[PLAN_STAT_RECORDED] = recorder_has(&program->recorder) ? 1 : 0;
+    executor->stats_in[PLAN_STAT_RECORDED] = recorder_report(&program->recorder);
     return issue_all(executor, program, input, stamps);
 }
 

@@ -16,6 +16,7 @@ void recorder_deinit(struct recorder *recorder)
 void recorder_forget(struct recorder *recorder)
 {
     drop(recorder);
+    recorder->repeated = false;
     if (recorder->state != RECORDER_OFF) recorder->state = RECORDER_WARMUP;
 }
 
@@ -37,10 +38,16 @@ static status_t measure(struct recorder *recorder, struct device *device,
     return walk_through(recorder->recording, RECORDING_MEASURE, walk, NULL);
 }
 
+/* Whether this rank has completed the current stage. */
+static bool has(const struct recorder *recorder)
+{
+    return recorder->state == RECORDER_MEASURING ? recorder->recording != NULL : recorder->captured;
+}
+
 bool recorder_is_due(const struct recorder *recorder)
 {
     return (recorder->state == RECORDER_MEASURING || recorder->state == RECORDER_RECORDING) &&
-           !recorder_has(recorder);
+           !has(recorder);
 }
 
 status_t recorder_record(struct recorder *recorder, struct device *device,
@@ -48,21 +55,24 @@ status_t recorder_record(struct recorder *recorder, struct device *device,
                          const struct recorder_walk *walk, bool *fatal)
 {
     status_t status = NULL;
-    *fatal = false;
+    *fatal = recorder->disturbed = false;
     if (recorder->recording == NULL) status = measure(recorder, device, lanes, count, walk);
     if (status == NULL && recorder->state == RECORDER_RECORDING) {
         bool walked = false;
         status = walk_through(recorder->recording, RECORDING_CAPTURE, walk, &walked);
         recorder->captured = status == NULL;
+        recorder->disturbed = !recorder->captured && !recorder->repeated &&
+                              recording_is_disturbed(recorder->recording);
         *fatal = recorder->needs_peers && !walked;
     }
     if (status != NULL) drop(recorder);
     return status;
 }
 
-bool recorder_has(const struct recorder *recorder)
+float recorder_report(const struct recorder *recorder)
 {
-    return recorder->state == RECORDER_MEASURING ? recorder->recording != NULL : recorder->captured;
+    const float cannot = -65536; /* whatever others report */
+    return has(recorder) ? 1 : recorder->disturbed ? 0 : cannot;
 }
 
 bool recorder_replays(const struct recorder *recorder)
@@ -75,20 +85,26 @@ status_t recorder_replay(struct recorder *recorder, const struct recorder_walk *
     return walk_through(recorder->recording, RECORDING_REPLAY, walk, NULL);
 }
 
-void recorder_note_run(struct recorder *recorder, bool all_ranks)
+bool recorder_note_run(struct recorder *recorder, float reports, int world)
 {
+    const bool all = reports == (float)world, had = has(recorder);
     switch (recorder->state) {
     case RECORDER_WARMUP:
         recorder->state = recorder->needs_peers ? RECORDER_MEASURING : RECORDER_RECORDING;
         break;
     case RECORDER_MEASURING:
     case RECORDER_RECORDING:
-        recorder->state = !all_ranks                              ? RECORDER_OFF
+        if (!all) drop(recorder);
+        if (!all && reports >= 0 && !recorder->repeated) {
+            recorder->repeated = true;
+            break;
+        }
+        recorder->state = !all                                    ? RECORDER_OFF
                           : recorder->state == RECORDER_MEASURING ? RECORDER_RECORDING
                                                                   : RECORDER_REPLAYING;
-        if (!all_ranks) drop(recorder);
-        break;
+        return had && !all;
     case RECORDER_REPLAYING:
     case RECORDER_OFF: break;
     }
+    return false;
 }

@@ -2,8 +2,9 @@
  * How a program moves from individually enqueued calls to a replayed recording (runtime/device.h).
  * The first run enqueues calls, as libraries load and select algorithms in it. Before the second
  * run the program is recorded; each rank reports success in its statistics, because NCCL requires
- * that all ranks record a collective or none. From the third run on it is replayed, or never. Both
- * ways have the same results.
+ * that all ranks record a collective or none. From the third run on it is replayed, or never; but if
+ * something outside disturbed the recording on some ranks, and no rank cannot record, all record
+ * once more. Both ways have the same results.
  *
  * If recording collectives blocks until the peers do (comm_enqueue_needs_peers), a rank that cannot
  * record would leave the others waiting. Then the second run only measures and reports; the third
@@ -29,6 +30,8 @@ struct recorder {
     bool needs_peers;            /* set before the first run */
     struct recording *recording; /* NULL before it is measured */
     bool captured;
+    bool disturbed; /* the recording that failed: it may succeed the second time */
+    bool repeated;  /* it was tried a second time, on all ranks */
 };
 
 /* Enqueues the whole program, the same at every call. */
@@ -46,14 +49,16 @@ bool recorder_is_due(const struct recorder *recorder);
 status_t recorder_record(struct recorder *recorder, struct device *device,
                          struct lane_queue *const *lanes, int count,
                          const struct recorder_walk *walk, bool *fatal) FSDPD_MUST_USE;
-/* Whether this rank has completed the current stage. */
-bool recorder_has(const struct recorder *recorder);
+/* What this rank's statistics report of the current stage: 1 if it has completed it; so that a sum
+ * over ranks is below 0 if one of them cannot, otherwise 0. */
+float recorder_report(const struct recorder *recorder);
 /* Whether the next run is a replay; false for a recorder without a recording. */
 bool recorder_replays(const struct recorder *recorder);
 status_t recorder_replay(struct recorder *recorder,
                          const struct recorder_walk *walk) FSDPD_MUST_USE;
-/* After a successful run of enqueued calls; `all_ranks`: all ranks have completed the stage. */
-void recorder_note_run(struct recorder *recorder, bool all_ranks);
+/* After a successful run of enqueued calls, with the sum of all ranks' reports. Returns whether this
+ * rank completed the stage but another rank did not, so that it cannot be used. */
+bool recorder_note_run(struct recorder *recorder, float reports, int world);
 /* The program's calls will change, so the recording is obsolete. */
 void recorder_forget(struct recorder *recorder);
 

@@ -218,6 +218,7 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
 {
+    stub_synchronize_device();
     free(handle);
     return CUBLAS_STATUS_SUCCESS;
 }

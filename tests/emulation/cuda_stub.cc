@@ -498,7 +498,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
-    int error = stub_check_unsafe();
+    int error = stub_synchronize_device();
     if (error != 0) return result(error);
     wait_for([] {
         for (stub_stream *stream : stub_my_streams)

@@ -78,6 +78,9 @@ typedef std::function<std::function<int()>()> stub_work_maker;
 /* `holds`: kept by a graph for as long as it has the work; may be null. Returns an error of
  * CUDA. */
 int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<void> holds);
+/* What synchronizes the device invalidates every capture of the process: cudaDeviceSynchronize, and
+ * what destroys a library's handle. Returns an error of CUDA if there is one. */
+int stub_synchronize_device();
 /* For a thread that may launch into the stream's capture: keeps it open, while held. Null if the
  * stream is not captured. */
 std::shared_ptr<void> stub_join_capture(void *stream);

@@ -458,6 +458,7 @@ cudnnStatus_t cudnnCreate(cudnnHandle_t *made)
 
 cudnnStatus_t cudnnDestroy(cudnnHandle_t which)
 {
+    stub_synchronize_device();
     delete (handle *)which;
     return CUDNN_STATUS_SUCCESS;
 }

@@ -9,11 +9,35 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 namespace
 {
 
-thread_local std::vector<std::shared_ptr<stub_capture>> my_captures;
+/* Of the process: what synchronizes the device meets those of all threads. */
+struct all_captures {
+    std::mutex lock;
+    std::vector<std::shared_ptr<stub_capture>> list;
+};
+
+all_captures &captures()
+{
+    static all_captures c;
+    return c;
+}
+
+/* Invalidates them; returns whether there were any. */
+bool spoil_captures(bool all_threads)
+{
+    bool any = false;
+    std::lock_guard<std::mutex> guard(captures().lock);
+    for (const auto &capture : captures().list) {
+        if (!all_threads && capture->thread != std::this_thread::get_id()) continue;
+        capture->valid = false;
+        any = true;
+    }
+    return any;
+}
 
 struct stub_nodes {
     std::vector<stub_node> list;
@@ -135,8 +159,12 @@ bool is_joined(const stub_capture &capture, const std::vector<int> &tails)
 
 int stub_check_unsafe()
 {
-    for (const auto &capture : my_captures) capture->valid = false;
-    return my_captures.empty() ? 0 : cudaErrorStreamCaptureUnsupported;
+    return spoil_captures(false) ? cudaErrorStreamCaptureUnsupported : 0;
+}
+
+int stub_synchronize_device()
+{
+    return spoil_captures(true) ? cudaErrorStreamCaptureUnsupported : 0;
 }
 
 int stub_check_stream(stub_stream *stream)
@@ -175,7 +203,11 @@ std::shared_ptr<void> stub_join_capture(void *on)
 
 bool stub_is_capturing()
 {
-    return !my_captures.empty();
+    std::lock_guard<std::mutex> guard(captures().lock);
+    const auto &list = captures().list;
+    return std::any_of(list.begin(), list.end(), [](const auto &capture) {
+        return capture->thread == std::this_thread::get_id();
+    });
 }
 
 int stub_capture_record(stub_stream *stream, stub_event *event, bool external)
@@ -218,7 +250,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
     origin->capture->origin = stream;
     origin->capture->thread = std::this_thread::get_id();
     origin->tails.clear();
-    my_captures.push_back(origin->capture);
+    std::lock_guard<std::mutex> guard(captures().lock);
+    captures().list.push_back(origin->capture);
     return stub_result(0);
 }
 
@@ -236,10 +269,14 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
         fprintf(stderr, "graph_stub: a capture ends while another thread may launch into it\n");
         abort();
     }
+    {
+        std::lock_guard<std::mutex> guard(captures().lock);
+        auto &list = captures().list;
+        list.erase(std::find(list.begin(), list.end(), capture));
+    }
     if (error == 0 && !capture->valid) error = cudaErrorStreamCaptureInvalidated;
     if (error == 0 && !is_joined(*capture, origin->tails)) error = cudaErrorStreamCaptureUnjoined;
     capture->over = true;
-    my_captures.erase(std::find(my_captures.begin(), my_captures.end(), capture));
     for (stub_stream *s : stub_my_streams) {
         if (s->capture != capture) continue;
         s->capture = nullptr;

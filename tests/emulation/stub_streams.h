@@ -32,7 +32,8 @@ struct stub_node {
 struct stub_capture {
     void *origin;
     std::thread::id thread;
-    bool valid = true, over = false;
+    std::atomic<bool> valid{true};
+    bool over = false;
     std::atomic<int> guests{0}; /* other threads that may launch into it */
     std::vector<stub_node> nodes;
 };

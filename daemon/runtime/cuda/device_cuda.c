@@ -55,6 +55,8 @@ status_t cuda_status(cudaError_t error, const char *call)
                       lost ? "; this process has lost its device: dmesg may name an Xid" : "");
 }
 
+pthread_rwlock_t cuda_captures = PTHREAD_RWLOCK_INITIALIZER;
+
 status_t cuda_use(const struct cuda_device *device)
 {
     TRY_CUDA(cudaSetDevice(device->number));
@@ -92,8 +94,10 @@ static void close_device(struct device *base)
     status_free(cuda_use(device));
     cuda_matmul_forget(device);
     cuda_attention_forget(device);
+    pthread_rwlock_wrlock(&cuda_captures);
     cuda_dnn_close(device->dnn);
     if (device->blas != NULL) cublasLtDestroy(device->blas);
+    pthread_rwlock_unlock(&cuda_captures);
     device_deinit(base);
     free(device);
 }
@@ -117,9 +121,11 @@ static status_t model(const struct device *base, char *text, size_t size)
 
 status_t cuda_clear(void *memory, uint64_t bytes)
 {
-    TRY_CUDA(cudaMemset(memory, 0, bytes));
-    TRY_CUDA(cudaDeviceSynchronize());
-    return NULL;
+    pthread_rwlock_wrlock(&cuda_captures);
+    cudaError_t error = cudaMemset(memory, 0, bytes);
+    if (error == cudaSuccess) error = cudaDeviceSynchronize();
+    pthread_rwlock_unlock(&cuda_captures);
+    return cuda_status(error, "cudaMemset");
 }
 
 static status_t map(struct device *base, uint64_t bytes, void **memory)
@@ -225,7 +231,9 @@ static status_t set_up(struct cuda_device *device)
     device->ahead = !cuda_is_switched("FSDPD_CUDA_AHEAD", "off");
     device->branches =
         cuda_is_switched("FSDPD_CUDA_BRANCHES", "on") && !device->wait_after_each;
+    pthread_rwlock_wrlock(&cuda_captures);
     cublasStatus_t status = cublasLtCreate(&device->blas);
+    pthread_rwlock_unlock(&cuda_captures);
     if (status == CUBLAS_STATUS_SUCCESS) return NULL;
     return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));
 }

@@ -133,6 +133,10 @@ void cuda_note(struct cuda_device *device, const char *format, ...) FSDPD_PRINTF
  * (docs/fsdpd.md). */
 bool cuda_is_switched(const char *variable, const char *value);
 
+/* Of the process: shared while a capture is open, exclusive for what synchronizes the device (opening
+ * and closing its libraries, clearing memory), which would invalidate the capture. */
+extern pthread_rwlock_t cuda_captures;
+
 /* Makes this the current device of the calling thread. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
 /* Zeroes device memory, synchronously. */

@@ -10,6 +10,20 @@
 #include "base/mem.h"
 #include "runtime/cuda/dnn_graph.h"
 
+#if CUDNN_MAJOR < 9
+#error "cuDNN 9 or later is needed: statuses and their ranges are numbered as it does"
+#endif
+
+status_t dnn_status(cudnnStatus_t status, const char *call)
+{
+    if (status == CUDNN_STATUS_SUCCESS) return NULL;
+    enum status_code code =
+        status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR
+            ? STATUS_UNIMPLEMENTED
+            : STATUS_INTERNAL;
+    return status_new(code, "%s: %s", call, cudnnGetErrorString(status));
+}
+
 #ifdef FSDPD_HAVE_DNN_GRAPHS
 
 enum { FIRST_INSIDE = 1000, ENGINES_MAX = 16, NOTES_MAX = 16 };

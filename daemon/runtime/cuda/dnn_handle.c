@@ -5,24 +5,13 @@
 
 #include "runtime/cuda/dnn_graph.h"
 
-#if CUDNN_MAJOR < 9
-#error "cuDNN 9 or later is needed: statuses and their ranges are numbered as it does"
-#endif
-
-status_t dnn_status(cudnnStatus_t status, const char *call)
-{
-    if (status == CUDNN_STATUS_SUCCESS) return NULL;
-    enum status_code code =
-        status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR
-            ? STATUS_UNIMPLEMENTED
-            : STATUS_INTERNAL;
-    return status_new(code, "%s: %s", call, cudnnGetErrorString(status));
-}
-
 status_t cuda_dnn_open(struct cuda_device *device)
 {
-    if (device->dnn == NULL) TRY_DNN(cudnnCreate, (cudnnHandle_t *)&device->dnn);
-    return NULL;
+    if (device->dnn != NULL) return NULL;
+    pthread_rwlock_wrlock(&cuda_captures);
+    cudnnStatus_t status = cudnnCreate((cudnnHandle_t *)&device->dnn);
+    pthread_rwlock_unlock(&cuda_captures);
+    return dnn_status(status, "cudnnCreate");
 }
 
 void cuda_dnn_close(void *dnn)

@@ -216,7 +216,7 @@ tests_emulation_libcuda_so_1_SOURCES = tests/emulation/driver_stub.c
 tests_emulation_libcuda_so_1_CFLAGS = $(AM_CFLAGS) -fPIC
 tests_emulation_libcuda_so_1_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-soname,libcuda.so.1
 tests_unit_test_cudnn_graphs_SOURCES = tests/unit/test_cudnn_graphs.c \
-  %D%/attention_graph.c %D%/conv_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
+  %D%/attention_graph.c %D%/conv_graph.c %D%/dnn_graph.c
 tests_unit_test_cudnn_graphs_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_cudnn_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_unit_test_cudnn_graphs_LDFLAGS = $(AM_LDFLAGS) $(CUDA_RPATH)

@@ -279,8 +279,9 @@ status_t cuda_recording_new(struct device *base, struct lane_queue *const *lanes
 static status_t begin_capture(struct cuda_recording *recording)
 {
     cudaStream_t first = recording->lanes[0]->stream;
+    pthread_rwlock_rdlock(&cuda_captures);
     /* Thread-local mode: calls of other threads, e.g. to allocate memory, are neither captured nor
-     * errors. */
+     * errors; to synchronize the device is one (cuda_captures). */
     TRY_CUDA(cudaStreamBeginCapture(first, cudaStreamCaptureModeThreadLocal));
     TRY_CUDA(cudaMemcpyAsync(recording->live, recording->values.host, recording->values.bytes,
                              cudaMemcpyHostToDevice, first));
@@ -369,9 +370,10 @@ static status_t end_capture(struct cuda_recording *recording, status_t walked)
     cudaGraph_t captured = NULL;
     status_t status = walked;
     if (status == NULL) status = join(recording);
-    status_t ended = cuda_status(cudaStreamEndCapture(recording->lanes[0]->stream, &captured),
-                                 "cudaStreamEndCapture");
-    status = status_first(status, ended);
+    cudaError_t ended = cudaStreamEndCapture(recording->lanes[0]->stream, &captured);
+    pthread_rwlock_unlock(&cuda_captures);
+    recording->base.disturbed = ended == cudaErrorStreamCaptureInvalidated;
+    status = status_first(status, cuda_status(ended, "cudaStreamEndCapture"));
     if (status == NULL) status = instantiate(recording, captured);
     if (status == NULL && recording->base.delivers) recording->captured = captured;
     else if (captured != NULL) cudaGraphDestroy(captured);
