@@ -77,9 +77,12 @@ static status_t walk(struct member *member)
     return NULL;
 }
 
+/* Once a lane is aborted, what is behind its collective runs to its end. */
 static status_t wait_for_both(struct member *member)
 {
-    TRY(lane_wait(member->lane, WAIT_MS));
+    status_t status = lane_wait(member->lane, WAIT_MS);
+    ck_assert(!lane_is_running(member->lane) && !cuda_lane(member->lane)->busy);
+    TRY(status);
     return lane_wait(member->compute, WAIT_MS);
 }
 

@@ -466,7 +466,7 @@ static void free_comm(struct comm *base)
         status_free(status);
     }
     abort_handle(comm);
-    if (comm->staged != NULL) cudaFree(comm->staged);
+    cuda_release(comm->staged);
     comm_deinit(base);
     free(comm);
 }

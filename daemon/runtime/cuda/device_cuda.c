@@ -95,8 +95,9 @@ static void close_device(struct device *base)
     cuda_matmul_forget(device);
     cuda_attention_forget(device);
     pthread_rwlock_wrlock(&cuda_captures);
-    cuda_dnn_close(device->dnn);
-    if (device->blas != NULL) cublasLtDestroy(device->blas);
+    const bool lost = device_is_lost();
+    cuda_dnn_close(lost ? NULL : device->dnn);
+    if (device->blas != NULL && !lost) cublasLtDestroy(device->blas);
     pthread_rwlock_unlock(&cuda_captures);
     device_deinit(base);
     free(device);
@@ -117,6 +118,11 @@ static status_t model(const struct device *base, char *text, size_t size)
     TRY_CUDA(cudaGetDeviceProperties(&properties, cuda_device(base)->number));
     snprintf(text, size, "%s", properties.name);
     return NULL;
+}
+
+void cuda_release(void *memory)
+{
+    if (memory != NULL && !device_is_lost()) cudaFree(memory);
 }
 
 status_t cuda_clear(void *memory, uint64_t bytes)
@@ -155,7 +161,7 @@ static void unmap(struct device *base, void *memory, uint64_t bytes)
 {
     (void)bytes;
     status_free(cuda_use(cuda_device(base)));
-    cudaFree(memory);
+    cuda_release(memory);
 }
 
 static status_t map_host(struct device *base, uint64_t bytes, void **memory)
@@ -182,7 +188,7 @@ static void unmap_host(struct device *base, void *memory, uint64_t bytes)
 {
     (void)bytes;
     status_free(cuda_use(cuda_device(base)));
-    cudaFreeHost(memory);
+    if (!device_is_lost()) cudaFreeHost(memory);
 }
 
 static uint64_t touched(struct device *device, void *memory, uint64_t bytes)

@@ -139,6 +139,9 @@ extern pthread_rwlock_t cuda_captures;
 
 /* Makes this the current device of the calling thread. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
+/* Memory of the device, or NULL. After a loss of the device the memory stays: the driver might wait
+ * without end for work that uses it. */
+void cuda_release(void *memory);
 /* Zeroes device memory, synchronously. */
 status_t cuda_clear(void *memory, uint64_t bytes) FSDPD_MUST_USE;
 /* registration_nccl.c; see device_table.h */

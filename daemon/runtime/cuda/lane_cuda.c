@@ -21,7 +21,10 @@ struct cuda_launch cuda_launch_of(const struct cuda_lane *lane)
                                 .processors = cuda_device(lane->base.device)->processors};
 }
 
-static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t timeout_ms);
+/* For the event, or for all of the lane's work if it is NULL. */
+static status_t wait_until(struct cuda_lane *lane, cudaEvent_t event, int64_t timeout_ms);
+/* Waits, but not after `deadline_ns`. Returns whether the stream has nothing more to do. */
+static bool run_out(cudaStream_t stream, int64_t deadline_ns);
 
 static status_t named(const struct cuda_lane *lane, status_t status)
 {
@@ -64,18 +67,24 @@ status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what)
 {
     TRY(named(lane, cuda_status((cudaError_t)error, what)));
     if (!cuda_device(lane->base.device)->wait_after_each) return NULL;
-    int64_t deadline_ns = clock_monotonic_ns() + (int64_t)SYNC_TIMEOUT_MS * 1000000;
-    return named(lane, status_wrap(wait_until(lane, deadline_ns, SYNC_TIMEOUT_MS), "%s", what));
+    return named(lane, status_wrap(wait_until(lane, NULL, SYNC_TIMEOUT_MS), "%s", what));
 }
 
 /* ---- opening and closing ---- */
+
+/* Longer than a step. What still runs then never ends, and uses the lane's memory. */
+enum { CLOSE_MS = 60000 };
 
 void cuda_lane_close(struct lane_queue *base)
 {
     struct cuda_lane *lane = cuda_lane(base);
     status_free(cuda_use(cuda_device(base->device)));
-    if (lane->stream != NULL) cudaStreamSynchronize(lane->stream);
-    if (lane->side != NULL) cudaStreamSynchronize(lane->side);
+    const int64_t deadline_ns = clock_monotonic_ns() + (int64_t)CLOSE_MS * 1000000;
+    if ((lane->stream != NULL && !run_out(lane->stream, deadline_ns)) ||
+        (lane->side != NULL && !run_out(lane->side, deadline_ns))) {
+        device_lose();
+        return;
+    }
     for (int i = 0; i < STAGING_PARTS; i++)
         if (lane->staging_free[i] != NULL) cudaEventDestroy(lane->staging_free[i]);
     for (int i = 0; i < 2; i++) {
@@ -83,7 +92,7 @@ void cuda_lane_close(struct lane_queue *base)
         if (lane->clocks[i].ended != NULL) cudaEventDestroy(lane->clocks[i].ended);
     }
     if (lane->staging != NULL) cudaFreeHost(lane->staging);
-    if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
+    cuda_release(lane->norm_parts);
     cuda_progress_close(lane);
     if (lane->forked != NULL) cudaEventDestroy(lane->forked);
     if (lane->joined != NULL) cudaEventDestroy(lane->joined);
@@ -232,7 +241,7 @@ status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from, uint64
         size_t count = bytes - done < STAGING_BYTES ? (size_t)(bytes - done) : STAGING_BYTES;
         int part = lane->staging_next;
         char *pinned = lane->staging + (size_t)part * STAGING_BYTES;
-        TRY_CUDA(cudaEventSynchronize(lane->staging_free[part]));
+        TRY(wait_until(lane, lane->staging_free[part], SYNC_TIMEOUT_MS));
         memcpy(pinned, from + done, count);
         TRY_CUDA(cudaMemcpyAsync(to + done, pinned, count, cudaMemcpyHostToDevice, lane->stream));
         TRY_CUDA(cudaEventRecord(lane->staging_free[part], lane->stream));
@@ -261,7 +270,7 @@ status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from, uint6
                 return status_new(STATUS_UNIMPLEMENTED,
                                   "a recording that copies more than %d bytes to host memory",
                                   (int)STAGING_BYTES);
-            TRY_CUDA(cudaStreamSynchronize(lane->stream));
+            TRY(wait_until(lane, NULL, SYNC_TIMEOUT_MS));
             hand_out(lane);
             continue;
         }
@@ -408,26 +417,26 @@ void cuda_pause(int polls)
     else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
 }
 
-/* After an abort: work after the lane's collectives still uses memory that is about to be released.
- * Returns whether it has finished. */
-static bool run_out(struct cuda_lane *lane, int64_t deadline_ns)
+static bool run_out(cudaStream_t stream, int64_t deadline_ns)
 {
     cudaError_t error = cudaErrorNotReady;
     for (int polls = 0; error == cudaErrorNotReady && clock_monotonic_ns() <= deadline_ns;
          polls++) {
-        error = cudaStreamQuery(lane->stream);
+        error = cudaStreamQuery(stream);
         if (error == cudaErrorNotReady) cuda_pause(polls);
     }
     return error != cudaErrorNotReady;
 }
 
-static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t timeout_ms)
+static status_t wait_until(struct cuda_lane *lane, cudaEvent_t event, int64_t timeout_ms)
 {
+    const int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * 1000000;
     for (int spins = 0;; spins++) {
-        cudaError_t error = cudaStreamQuery(lane->stream);
+        cudaError_t error = event != NULL ? cudaEventQuery(event) : cudaStreamQuery(lane->stream);
         if (error == cudaSuccess) return NULL;
         if (error != cudaErrorNotReady) {
-            status_t status = cuda_status(error, "cudaStreamQuery");
+            status_t status =
+                cuda_status(error, event != NULL ? "cudaEventQuery" : "cudaStreamQuery");
             return status_wrap(status, "the %s lane, after it was given %s",
                                lane_names[lane->base.kind],
                                lane->base.label != NULL ? lane->base.label : "its work");
@@ -454,8 +463,8 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     const struct cuda_clock *clock = &lane->clocks[lane->clock];
     status_t recorded = lane->replayed ? NULL : cuda_record_clock(lane, clock->ended);
     const int64_t deadline_ns = clock_monotonic_ns() + wanted * 1000000;
-    status_t status = wait_until(lane, deadline_ns, timeout_ms);
-    if (status_code(status) == STATUS_DEADLINE_EXCEEDED) {
+    status_t status = wait_until(lane, NULL, wanted);
+    if (lane->base.unfinished) {
         status_free(recorded);
         return status; /* it still runs */
     }
@@ -465,7 +474,8 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     lane->earlier = false;
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
-    lane->busy = status != NULL && !run_out(lane, deadline_ns);
+    /* After an abort, work behind the collectives still uses memory that is about to be released. */
+    lane->busy = status != NULL && !run_out(lane->stream, deadline_ns);
     lane->replayed = lane->delivered = false;
     status = status_first(take_host_failure(lane), status_first(status, recorded));
     return status_first(status_copy(lane->failure), status);

@@ -55,7 +55,7 @@ void cuda_progress_close(struct cuda_lane *lane)
 {
     struct cuda_progress *progress = lane->progress;
     if (progress == NULL) return;
-    if (progress->count != NULL) cudaFree(progress->count);
+    cuda_release(progress->count);
     free(progress);
 }
 

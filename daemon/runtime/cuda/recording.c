@@ -230,9 +230,10 @@ void cuda_recording_free(struct recording *base)
     if (recording->done != NULL) cudaEventDestroy(recording->done);
     for (int i = 0; i < LANE_COUNT; i++)
         if (recording->joins[i] != NULL) cudaEventDestroy(recording->joins[i]);
-    if (recording->values.host != NULL) cudaFreeHost(recording->values.host);
-    if (recording->copies.host != NULL) cudaFreeHost(recording->copies.host);
-    if (recording->live != NULL) cudaFree(recording->live);
+    const bool lost = device_is_lost();
+    if (recording->values.host != NULL && !lost) cudaFreeHost(recording->values.host);
+    if (recording->copies.host != NULL && !lost) cudaFreeHost(recording->copies.host);
+    cuda_release(recording->live);
     free(recording);
 }
 

@@ -83,7 +83,7 @@ void cuda_unmap_registrable(struct device *base, void *memory, uint64_t bytes)
 {
     (void)bytes;
     status_free(cuda_use(cuda_device(base)));
-    ncclMemFree(memory);
+    if (!device_is_lost()) ncclMemFree(memory);
 }
 
 status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, void **handle)
