@@ -25,12 +25,18 @@
 enum {
     HEADER_GUESS = 1 << 16, /* bytes that are read of a file at first */
     PIECE_BYTES = 1 << 20,
-    LISTED = 10,        /* maximum number of tensors named in a message, per kind of error */
-    NAME_SHOWN = 100,   /* bytes of their names */
-    GRID_COLUMNS = 1024 /* that are interpolated at a time */
+    LISTED = 10,         /* maximum number of tensors named in a message, per kind of error */
+    NAME_SHOWN = 100,    /* bytes of their names */
+    GRID_COLUMNS = 1024, /* that are interpolated at a time */
+    CHECKED = 256        /* elements; a constant number becomes vectors */
 };
 
-enum weights_dtype { WEIGHTS_F32, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_OTHER };
+enum weights_dtype {
+    WEIGHTS_F32,
+    WEIGHTS_F16,
+    WEIGHTS_BF16,
+    WEIGHTS_OTHER /* only of a count, whose bytes are read as they are */
+};
 
 struct weights_file {
     char *name; /* in the directory */
@@ -340,7 +346,7 @@ static void match_parameter(struct matching *matching, const struct safetensors_
     }
     *slot = *place;
     slot->tensor = mem_strdup(entry->name);
-    slot->dtype = count ? WEIGHTS_F32 : dtype_of(entry->dtype);
+    slot->dtype = dtype_of(entry->dtype);
     slot->copy = copy;
     slot->grid = grid;
 }
@@ -701,21 +707,51 @@ uint64_t weights_hash(const struct weights *weights)
     return hash;
 }
 
+/* Whether an element of a block is infinite or NaN: its exponent's bits are all 1. */
+static bool has_other_than_finite(const float *values)
+{
+    uint32_t bits[CHECKED], found = 0;
+    memcpy(bits, values, sizeof bits);
+    for (int i = 0; i < CHECKED; i++) found |= (bits[i] & 0x7fffffff) + 0x00800000;
+    return found >> 31 != 0;
+}
+
+/* Elements of a tensor from `offset` on. */
+static status_t check_finite(const struct weights *weights, const struct slot *slot, int64_t offset,
+                             size_t count, const float *values)
+{
+    size_t i = 0;
+    while (i + CHECKED <= count && !has_other_than_finite(values + i)) i += CHECKED;
+    while (i < count && isfinite(values[i])) i++;
+    if (i == count) return NULL;
+    AUTO(buf_deinit) struct buf name = {0};
+    add_name(&name, slot->tensor);
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s/%s: element %" PRId64 " of tensor %s is %s: a model with it cannot train",
+                      weights->source->dir, weights->files[slot->file].name, offset + (int64_t)i,
+                      buf_text(&name), isnan(values[i]) ? "NaN" : "infinite");
+}
+
 /* Elements of a tensor as its file has them. */
 static status_t read_values(struct weights *weights, const struct slot *slot, int64_t offset,
                             size_t count, float *values)
 {
     const char *name = weights->files[slot->file].name;
-    if (slot->dtype == WEIGHTS_F32)
-        return read_at(weights->fd, values, count * sizeof *values,
-                       slot->offset + (uint64_t)offset * sizeof *values, name);
+    if (slot->dtype == WEIGHTS_F32 || slot->dtype == WEIGHTS_OTHER) {
+        TRY(read_at(weights->fd, values, count * sizeof *values,
+                    slot->offset + (uint64_t)offset * sizeof *values, name));
+        return slot->dtype == WEIGHTS_F32 ? check_finite(weights, slot, offset, count, values)
+                                          : NULL;
+    }
     if (weights->piece == NULL) weights->piece = mem_alloc(PIECE_BYTES);
     uint64_t at = slot->offset + (uint64_t)offset * 2;
     while (count > 0) {
         size_t part = count < PIECE_BYTES / 2 ? count : PIECE_BYTES / 2;
         TRY(read_at(weights->fd, weights->piece, part * 2, at, name));
         convert(weights->piece, slot->dtype, part, values);
+        TRY(check_finite(weights, slot, offset, part, values));
         at += part * 2;
+        offset += (int64_t)part;
         values += part;
         count -= part;
     }

@@ -37,7 +37,8 @@ void weights_free(struct weights *weights); /* accepts NULL */
 bool weights_has(const struct weights *weights, int parameter);
 bool weights_is_partial(const struct weights *weights);
 
-/* `count` elements of a parameter that is not tied to another, from its element `offset` on. */
+/* `count` elements of a parameter that is not tied to another, from its element `offset` on.
+ * INVALID_ARGUMENT names the tensor and its first element that is infinite or NaN. */
 status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
                       float *values) FSDPD_MUST_USE;
 

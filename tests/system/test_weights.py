@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """model.weights: a job that begins with another job's weights, and files that are refused."""
 
+import json
 import os
 import struct
 import sys
@@ -96,6 +97,21 @@ class Weights(unittest.TestCase):
         self.refuse(harness.FAILED, ["is not a regular file"], self.path("directory"))
         os.symlink("/etc/passwd", self.path("link"))
         self.refuse(harness.NOT_PERMITTED, ["outside the root"], self.path("link"))
+
+    def test_not_finite(self):
+        """Whichever worker reads it, the job ends before its first step, and names the tensor."""
+        with open(self.pull(self.run_job("train.max_steps=1"), "whole"), "rb") as file:
+            whole = file.read()
+        header = json.loads(whole[8:8 + struct.unpack("<Q", whole[:8])[0]])
+        for name, bits, words in (("conv1.weight", 0x7fc00000, "NaN"), ("fc2.weight", 0xff800000, "infinite")):
+            last = len(whole) - max(end for _, end in (tensor["data_offsets"] for key, tensor in header.items()
+                                                       if key != "__metadata__")) + header[name]["data_offsets"][1] - 4
+            with open(self.path("broken"), "wb") as file:
+                file.write(whole[:last] + struct.pack("<I", bits) + whole[last + 4:])
+            job = self.daemon.submit(f"model.weights={self.path('broken')}", *KEEP)
+            shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["step"]), ("FAILED", 0), shown["reason"])
+            self.assertRegex(shown["reason"]["message"], rf"broken: element \d+ of tensor {name} is {words}: ")
 
     def test_gone_before_it_starts(self):
         plain = self.pull(self.run_job("train.max_steps=1"), "plain")
