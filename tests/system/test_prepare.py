@@ -28,6 +28,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from fsdpd_prepare.chat import NAMED, Chat
+from fsdpd_prepare.records import Malformed
 from fsdpd_prepare.tokens import Tokens
 from fsdpd_prepare.work import mask_of
 from fsdpd_prepare.writer import Writer
@@ -206,6 +207,69 @@ class Masks(Prepare):
                     self.assertEqual([text[a:b].strip() for a, b in spans], [text[a:b].strip() for a, b in others])
                     for (a, b), (c, d) in zip(spans, others):  # except a line break before a call
                         self.assertTrue(abs(a - c) <= 1 and b == d, (spans, others))
+
+
+    def test_system_turns_that_have_no_place(self):
+        """Gemma's and Mistral's are in the first question: a second one, one in the middle or one alone would be lost."""
+        def turn(role):
+            return {"role": role, "content": line(choice)}
+        tokens, choice = Tokens(self.tokenizer), random.Random(2)
+        for name in TURNS:
+            chat = Chat(tokens, name)
+            for roles, lost in (("suasua", 4), ("ssua", 2), ("usa", 2), ("sa", 1), ("sua", 0), ("suaua", 0)):
+                lost = lost if name in ("gemma", "mistral") else 0
+                messages = [turn({"s": "system", "u": "user", "a": "assistant"}[role]) for role in roles]
+                with self.subTest(template=name, roles=roles):
+                    if lost:
+                        with self.assertRaisesRegex(Malformed, f"does not write all of turn {lost}, system's"):
+                            chat.spans(messages, None)
+                    else:
+                        text = chat.spans(messages, None)[0]
+                        self.assertTrue(all(message["content"] in text for message in messages))
+
+
+class Weights(Prepare):
+    """weight: 0 and train: false of a turn."""
+
+    def counted(self, output):
+        ids, borders, mask = self.arrays(output)
+        tokens = Tokens(self.tokenizer)
+        return [tokens.decode([one for one, counts in zip(ids[begin:end], mask[begin:end]) if counts])
+                for begin, end in zip(borders.astype(int), borders[1:].astype(int))]
+
+    def test_turns_that_do_not_count(self):
+        def conversation(keys, of_user=None):
+            turns = [{"role": "user", "content": "red", **(of_user or {})}]
+            for number, more in enumerate(keys):
+                turns += [{"role": "assistant", "content": WORDS[number + 1], **more}, {"role": "user", "content": "what"}]
+            return {"messages": turns[:-1]}
+        no, yes = {"weight": 0}, {"weight": 1}
+        records = [conversation([no, yes]), conversation([{"train": False}, {"train": True}]),
+                   conversation([{}, {"weight": 0.0}]), conversation([{"weight": None}, {"weight": 1, "train": False}]),
+                   conversation([{}, yes], {"train": False}), conversation([no, no]), conversation([{"weight": 0.5}, {}]),
+                   conversation([{"train": "no"}, {}]), conversation([{}, {}], yes)]
+        source = self.write("weights.jsonl", records)
+        plain = self.path("plain.jinja")
+        with open(os.path.join(NAMED, "chatml.jinja"), encoding="utf-8") as file, open(plain, "w", encoding="utf-8") as out:
+            out.write(file.read().replace("{%- generation -%}", "").replace("{%- endgeneration -%}", ""))
+        for number, template in enumerate(("chatml", plain)):
+            output = f"weights-{number}"
+            self.chat(source, output, "--validation", "0", template=template)
+            self.assertEqual(self.counted(output), [
+                "blue<|im_end|>", "blue<|im_end|>", "green<|im_end|>", "green<|im_end|>", "green<|im_end|>blue<|im_end|>"])
+            shown = self.prepare("show", self.path(output))
+            for words in ("4 malformed, 9 read", "1 malformed: nothing of it counts", "1 malformed: a turn's weight or train is "
+                          "[0.5]; expected 0 or 1", "1 malformed: a turn of which every token is to count is not the assistant's"):
+                self.assertIn(words, shown)
+            self.chat(source, output, "--validation", "0", "--force", "--loss", "last", template=template)
+            self.assertEqual(self.counted(output), ["blue<|im_end|>"] * 3)
+            self.chat(source, output, "--validation", "0", "--force", "--loss", "all", template=template)
+            counted = self.counted(output)
+            self.assertEqual(len(counted), 6)
+            self.assertNotIn("green<|im_end|>", counted[0])
+            self.assertIn("<|im_start|>assistant\nblue<|im_end|>", counted[0])
+            self.assertNotRegex(counted[4], r"(green|blue)<\|im_end\|>")
+            self.assertEqual(counted[5].count("<|im_end|>"), 4)
 
 
 class Files(Prepare):

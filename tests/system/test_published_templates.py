@@ -259,7 +259,7 @@ def call_of(message):
 
 
 def plain(end):
-    """A family that knows no calls: their turns are empty."""
+    """A family that knows no calls."""
     return lambda message, last: message["content"] + end
 
 
@@ -297,9 +297,9 @@ def in_mistral(message, last):
 
 
 # Template, what it writes of the assistant's turns, whether it takes tools and system turns.
-FAMILIES = {"chatml": (CHATML, plain("<|im_end|>"), True, True), "llama 3": (LLAMA_3, plain("<|eot_id|>"), True, True),
+FAMILIES = {"chatml": (CHATML, plain("<|im_end|>"), False, True), "llama 3": (LLAMA_3, plain("<|eot_id|>"), False, True),
             "llama 3.1": (LLAMA_3_1, in_llama, True, True), "qwen 2.5": (QWEN_2_5, in_qwen, True, True),
-            "qwen 3": (QWEN_3, in_qwen_3, True, True), "mistral": (MISTRAL, in_mistral, True, True),
+            "qwen 3": (QWEN_3, in_qwen_3, True, True), "mistral": (MISTRAL, in_mistral, True, False),
             "gemma 2": (GEMMA_2, plain("<end_of_turn>"), False, False),
             "gemma 3": (GEMMA_3, plain("<end_of_turn>"), False, True)}
 
@@ -376,8 +376,17 @@ class Published(Prepare):
             with self.assertRaises(Malformed) as raised:
                 self.template(name, FAMILIES[name][0]).spans(messages, None)
             self.assertIn(words, str(raised.exception))
-        nothing = self.template("nothing", "{% for message in messages %}{% if message.role == 'user' %}"
-                                "{{ message.content }}{% endif %}{% endfor %}")
+        call = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look_up", "arguments": {}}}]}
+        result = {"role": "tool", "content": "red"}
+        for name, messages, tools, words in (
+                ("mistral", [system, user, assistant], None, "write all of turn 1, system's"),
+                ("chatml", [user, call, result, assistant], None, "write all of turn 2, assistant's"),
+                ("llama 3", [user, assistant], TOOLS, "write its tools"),
+                ("llama 3.1", [user, {**call, "content": "blue"}, result], None, "write all of turn 2, assistant's")):
+            with self.assertRaises(Malformed) as raised:
+                self.template(name, FAMILIES[name][0]).spans(messages, tools)
+            self.assertIn("the template does not " + words, str(raised.exception))
+        nothing = self.template("sorted", "{{ messages | map(attribute='content') | sort | join }}")
         with self.assertRaises(Malformed) as raised:
             nothing.spans([user, assistant], None)
         self.assertIn("does not show which text is that of turn 2", str(raised.exception))

@@ -11,7 +11,7 @@ from .records import Malformed, UsageError, parse_json
 
 NAMED = os.path.join(os.path.dirname(__file__), "templates")
 # Around what a template puts into {% generation %}: characters that no text has.
-BEGIN, END = "\ue0f0", "\ue0f1"
+BEGIN, END, MARK = "\ue0f0", "\ue0f1", "\ue0f2"
 ROLES = {"human": "user", "user": "user", "gpt": "assistant", "assistant": "assistant", "model": "assistant",
          "system": "system", "developer": "system", "tool": "tool", "function": "tool", "observation": "tool"}
 
@@ -86,7 +86,31 @@ class Chat:
         if any(mark in str(message) for message in messages for mark in (BEGIN, END)):
             raise Malformed("its text has characters U+E0F0 or U+E0F1")
         text = self.render(messages, tools)
+        self.check_written(text, messages, tools)
         return self.marked_spans(text) if self.marks else (text, self.found_spans(text, messages, tools))
+
+    def check_written(self, text, messages, tools):
+        """Refuses a conversation of which the template leaves something out, as a second system turn."""
+        if tools and self.render(messages, None) == text:
+            raise Malformed("the template does not write its tools")
+        every = [with_marks(turn, f"{MARK}{number}{MARK}") for number, turn in enumerate(messages)]
+        try:
+            marked = self.render(every, tools)
+        except Malformed:
+            marked = ""
+        for number, turn in enumerate(messages):
+            for what in ("content", "tool_calls"):
+                mark = f"{MARK}{number}{MARK}{what}"
+                if every[number].get(what) != turn.get(what) and mark not in marked:
+                    self.check_changes(text, messages, tools, number, {**turn, what: every[number][what]})
+
+    def check_changes(self, text, messages, tools, number, turn):
+        try:
+            same = self.render([*messages[:number], turn, *messages[number + 1:]], tools) == text
+        except Malformed:
+            return
+        if same:
+            raise Malformed(f"the template does not write all of turn {number + 1}, {turn['role']}'s")
 
     @staticmethod
     def marked_spans(text):
@@ -124,8 +148,6 @@ class Chat:
         if prompt:
             return self.replaced_span(text, messages, tools, number)
         # Nothing is in front of a turn, so that only the end tells it from others: Mistral's.
-        if said is None and messages[0]["role"] == "system":
-            said = self.added(messages[1:], tools, number - 1)[1]
         begin = text.find(said, at) if said else -1
         return (begin, begin + len(said)) if begin >= 0 else self.replaced_span(text, messages, tools, number)
 
@@ -157,6 +179,32 @@ class Chat:
         end = max((text.rfind(special) + len(special) for special in self.specials if special in text),
                   default=len(text.rstrip("\n")))
         return text[:end]
+
+
+def with_marks(turn, mark):
+    """A turn of which each part that a template should write has a mark of its own."""
+    turn = dict(turn)
+    if turn["content"].strip():
+        turn["content"] += mark + "content"
+    if turn.get("tool_calls"):
+        turn["tool_calls"] = [with_name(call, f"{mark}tool_calls") for call in turn["tool_calls"]]
+    return turn
+
+
+def with_name(call, more):
+    function = call.get("function", call)
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        return call
+    function = {**function, "name": function["name"] + more}
+    return {**call, "function": function} if "function" in call else function
+
+
+def counts(turn):
+    """Whether a turn's tokens count: not with a weight of 0 (OpenAI's) or train: false."""
+    given = [turn[key] for key in ("weight", "train") if turn.get(key) is not None]
+    if any(isinstance(value, str) or value not in (0, 1) for value in given):
+        raise Malformed(f"a turn's weight or train is {given!r}; expected 0 or 1, false or true")
+    return all(given) if given else None
 
 
 def with_object(call):
@@ -195,6 +243,7 @@ def normalise_turn(turn):
         raise Malformed("a turn's content is no text")
     message = {key: value for key, value in turn.items() if key not in ("from", "value", "function_call") and value is not None}
     message.update(role=ROLES[role], content=content or "")
+    counts(message)
     if calls:
         message["tool_calls"] = [with_object(call) for call in calls]
     return message

@@ -176,9 +176,21 @@ class ChatWork(TokenWork):
         if not spans:
             raise Malformed("the template writes nothing of the assistant's")
         ids, offsets = self.tokens.encode(text)
-        if self.settings["loss"] == "all":
-            return ids, [1] * len(ids)
-        return ids, mask_of(offsets, spans[-1:] if self.settings["loss"] == "last" else spans)
+        return ids, self.mask(offsets, spans, messages)
+
+    def mask(self, offsets, spans, messages):
+        from .chat import counts
+        loss = self.settings["loss"]
+        said = [counts(turn) for turn in messages if turn["role"] == "assistant"]
+        if (loss != "all") in [counts(turn) for turn in messages if turn["role"] != "assistant"]:
+            raise Malformed(f"a turn of which {'no' if loss == 'all' else 'every'} token is to count is not the assistant's")
+        if (loss == "last" or False in said) and len(spans) != len(said):
+            raise Malformed("the template does not show which text is which turn's: one with {% generation %} for each does")
+        if loss == "all":
+            return [1 - left for left in mask_of(offsets, [span for span, count in zip(spans, said) if count is False])]
+        if loss == "last":
+            spans, said = spans[-1:], said[-1:]
+        return mask_of(offsets, [span for span, count in zip(spans, said) if count is not False] if False in said else spans)
 
     def documents(self, record):
         from .chat import messages_of
