@@ -19,7 +19,7 @@ TESTS += $(RULE_TESTS)
 # Comparisons with packages that are too heavy for every machine (make check-live).
 LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_families.py %D%/parity/test_heads.py \
   %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py
-EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/requirements.txt
+EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/requirements.txt
 check-live: all
 	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers and safetensors" >&2; exit 1; }
 	@"$$FSDPD_LIVE_PYTHON" -c 'import numpy, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers or safetensors" >&2; exit 1; }
@@ -68,6 +68,7 @@ SYSTEM_TESTS = \
   %D%/system/test_precision.py \
   %D%/system/test_prepare.py \
   %D%/system/test_prepare_kinds.py \
+  %D%/system/test_prepare_odd.py \
   %D%/system/test_classify.py \
   %D%/system/test_python_client.py \
   %D%/system/test_published_templates.py \

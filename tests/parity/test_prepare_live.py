@@ -20,11 +20,12 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 FILE = sys.argv[sys.argv.index("--write") + 1] if "--write" in sys.argv else None
 WRITTEN = {"made by": f"tests/parity/test_prepare_live.py: transformers {transformers.__version__}, torch {torch.__version__}",
-           "losses": {}, "templates": {}, "bert": {}}
+           "losses": {}, "templates": {}, "bert": {}, "odd": []}
 
 import test_classify
 import test_prepare
 import test_prepare_kinds
+import test_prepare_odd
 import test_published_templates
 import test_python_client
 
@@ -100,6 +101,149 @@ class Kinds(test_prepare_kinds.Formats):
         datasets.Dataset.from_list(records).save_to_disk(directory)
 
 
+class Odd(test_prepare_odd.Odd):
+    """All odd records: what is not refused has the arrays that transformers and datasets make."""
+    COUNT = test_prepare_odd.odd_records.COUNT
+    ROLES = {"human": "user", "gpt": "assistant", "developer": "system"}
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        datasets.disable_progress_bars()
+        cls.fast = transformers.PreTrainedTokenizerFast(
+            tokenizer_file=os.path.join(cls.tokenizer, "tokenizer.json"), bos_token="<s>", eos_token="</s>", pad_token="[INST]")
+
+    def conversation(self, turns):
+        """As a program makes it for apply_chat_template: as transformers serve reads OpenAI's form."""
+        messages = []
+        for turn in turns:
+            turn = {"role": turn.get("from"), "content": turn.get("value"), **turn}
+            if isinstance(turn["content"], list):
+                turn["content"] = "".join(part["text"] for part in turn["content"])
+            message = {**turn, "role": self.ROLES.get(turn["role"], turn["role"])}
+            message["tool_calls"] = [self.call(call) for call in turn.get("tool_calls") or ()] or turn.get("tool_calls")
+            messages.append({key: value for key, value in message.items() if key not in ("from", "value")})
+        return messages
+
+    @staticmethod
+    def call(call):
+        call = json.loads(json.dumps(call))
+        function = call.get("function") or call
+        if isinstance(function["arguments"], str):
+            function["arguments"] = json.loads(function["arguments"])
+        return call
+
+    @staticmethod
+    def has(turn, value):
+        return any(turn.get(key) is not None and turn[key] == value for key in ("weight", "train"))
+
+    def document(self, messages, tools, loss, template):
+        """Ids, and the mask, if the template shows it."""
+        tools = json.loads(tools) if isinstance(tools, str) else tools
+        messages = [{**turn, "content": turn.get("content") or ""} for turn in messages]  # templates fail for null, if not for ""
+        ids = self.fast.apply_chat_template(messages, tools=tools or None, chat_template=template)["input_ids"]
+        marked = "endgeneration" in template
+        (text,), (spans,) = render_jinja_template(
+            [[{key: value for key, value in turn.items() if value is not None} for turn in messages]], tools=tools or None,
+            chat_template=template, return_assistant_tokens_mask=True, **self.fast.special_tokens_map)
+        encoding = self.fast(text, add_special_tokens=False, return_offsets_mapping=True)
+        self.assertEqual(encoding["input_ids"], ids)
+        said = [turn for turn in messages if turn["role"] == "assistant"]
+        if not marked and (loss != "all" or any(self.has(turn, 0) for turn in said)):
+            return ids, None
+        spans = spans if marked else [None] * len(said)
+        pairs = list(zip(spans, said, strict=True))
+        if loss == "all":
+            out = [span for span, turn in pairs if self.has(turn, 0)]
+            return ids, [int(not any(begin < b and end > a for a, b in out)) for begin, end in encoding["offset_mapping"]]
+        kept = [span for span, turn in (pairs[-1:] if loss == "last" else pairs) if not self.has(turn, 0)]
+        return ids, [int(any(begin < b and end > a for a, b in kept)) for begin, end in encoding["offset_mapping"]]
+
+    def rows(self, path):
+        """The records as datasets reads them."""
+        if path.endswith((".csv", ".tsv")):
+            more = {"sep": "\t"} if path.endswith(".tsv") else {}
+            return list(datasets.load_dataset("csv", data_files=path, split="train", cache_dir=self.path("cache"),
+                                              keep_default_na=False, quoting=3 if "none" in self.arguments else 0, **more))
+        with open(path, encoding="utf-8") as file:
+            written = file.read()
+        records = json.loads(written) if path.endswith(".json") else [json.loads(text) for text in written.split("\n") if text]
+        if self.kind in ("chat", "preference"):
+            return records  # Arrow adds the keys of other turns
+        rows = list(datasets.load_dataset("json", data_files=path, split="train", cache_dir=self.path("cache")))
+        self.assertEqual(len(rows), len(records))
+        return rows
+
+    def encoded(self, text):
+        return self.fast(text, add_special_tokens=False)["input_ids"]
+
+    @staticmethod
+    def numbers(given, path):
+        """Labels as numbers (-1 and -100: none) and the names of names."""
+        def plain(label):
+            try:
+                return int(float(label))
+            except ValueError:
+                return label
+        labels = [plain(label) for label in given]
+        names = sorted({label for label in labels if isinstance(label, str)})
+        if names:
+            assert all(isinstance(label, str) for label in labels if label not in (-1, -100)), labels
+        if any(label is True or label is False for label in given) and path.endswith((".csv", ".tsv")):
+            return labels, ["False", "True"]  # pandas' booleans are words in the table
+        return [-100 if label in (-1, -100) else names.index(label) if names else label for label in labels], names or None
+
+    def expected(self, kind, path, arguments, template):
+        self.kind, self.arguments = kind, arguments
+        rows, documents, made = self.rows(path), [], {"names": None, "classes": None}
+        if kind == "chat":
+            for row in rows:
+                turns = row.get("messages", row.get("conversations"))
+                turns = ([{"role": "system", "content": row["system"]}] if row.get("system") else []) + turns
+                documents.append(self.document(self.conversation(turns), row.get("tools"), arguments[-1], template))
+        elif kind == "preference":
+            for row in rows:
+                prompt = row["prompt"] if isinstance(row["prompt"], list) else [{"role": "user", "content": row["prompt"]}]
+                for answer in (row["chosen"], row["rejected"]):
+                    answer = answer if isinstance(answer, list) else [{"role": "assistant", "content": answer}]
+                    documents.append(self.document(self.conversation(prompt + answer), None, "last", template))
+        elif kind == "tags":
+            labels = [label for row in rows for label in row["ner_tags"]]
+            numbers, made["names"] = self.numbers(labels, path)
+            made["classes"], made["token_labels"] = max(numbers) + 1, []
+            for row in rows:
+                mine, numbers = numbers[:len(row["tokens"])], numbers[len(row["tokens"]):]
+                if set(mine) == {-100}:
+                    continue
+                encoding = self.fast(row["tokens"], is_split_into_words=True)
+                places = encoding.word_ids()
+                made["token_labels"] += [-100 if place is None or place in places[:at] else mine[place]
+                                         for at, place in enumerate(places)]
+                documents.append((encoding["input_ids"], [1] * len(places)))
+        else:
+            numbers = [0] * len(rows)
+            if kind == "classify":
+                numbers, made["names"] = self.numbers([row["label"] for row in rows], path)
+                made.update(classes=max(numbers) + 1, labels=[number for number in numbers if number != -100])
+            fields = ("anchor", "positive") if kind == "pairs" else ("text",)
+            end = [self.fast.eos_token_id]
+            documents = [(ids, [1] * len(ids)) for row, number in zip(rows, numbers) if number != -100
+                         for ids in (self.encoded(row[field]) + end for field in fields)]
+        borders = numpy.cumsum([0] + [len(ids) for ids, _ in documents]).tolist()
+        masks = [mask for _, mask in documents]
+        return {**made, "tokens": sum((ids for ids, _ in documents), []), "documents": borders,
+                "mask": None if None in masks else sum(masks, [])}
+
+    def compare(self, number, found, wrong, *case):
+        if found is not None:
+            expected = self.expected(*case)
+            if expected["mask"] is None:
+                expected["mask"] = found["mask"]  # test_published_templates has it
+            self.assertEqual(found, expected)
+        if number < test_prepare_odd.odd_records.SAMPLE:
+            WRITTEN["odd"].append(found and test_prepare_odd.digest(found))
+
+
 class Client(test_python_client.Client):
     def modules(self):
         model = torch.nn.Module()
@@ -114,7 +258,7 @@ def load_tests(loader, tests, pattern):
     return loader.suiteClass([
         *(loader.loadTestsFromTestCase(case) for case in (Training, Labels)),
         *map(Published, ("test_counted_tokens_are_the_assistants", "test_marks_are_those_of_transformers")),
-        Kinds("test_directories_of_datasets"), Client("test_the_program_of_the_readme")])
+        Kinds("test_directories_of_datasets"), Odd("test_odd_records"), Client("test_the_program_of_the_readme")])
 
 
 if __name__ == "__main__":

@@ -228,6 +228,20 @@ class Masks(Prepare):
                         self.assertTrue(all(message["content"] in text for message in messages))
 
 
+    def test_a_template_for_tools(self):
+        """A tokenizer may have one of its own for conversations with tools, which transformers takes for them."""
+        tokens = Tokens(self.tokenizer)
+        begin = "{% for message in messages %}{{ message.content }}{% endfor %}"
+        tokens.config["chat_template"] = [{"name": "default", "template": begin},
+                                          {"name": "tool_use", "template": "{{ tools | tojson }}" + begin}]
+        chat, messages = Chat(tokens), [{"role": "user", "content": "red"}, {"role": "assistant", "content": "blue"}]
+        self.assertEqual(chat.spans(messages, None), ("redblue", [(3, 7)]))
+        self.assertEqual(chat.spans(messages, TOOLS)[0], json.dumps(TOOLS) + "redblue")
+        del tokens.config["chat_template"][1]
+        with self.assertRaisesRegex(Malformed, "does not write its tools"):
+            Chat(tokens).spans(messages, TOOLS)
+
+
 class Weights(Prepare):
     """weight: 0 and train: false of a turn."""
 

@@ -31,16 +31,16 @@ def raise_exception(message):
     raise Malformed(f"the template refuses it: {message}")
 
 
-def to_json(value, indent=None, **_):
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def to_json(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
 def names():
     return sorted(name[:-len(".jinja")] for name in os.listdir(NAMED) if name.endswith(".jinja"))
 
 
-def load_template(tokens, name):
-    """The text of a named template, of a file, or of the tokenizer itself."""
+def load_template(tokens, name, use="default"):
+    """The text of a named template, of a file, or of the tokenizer itself, which may have one for each use."""
     if name in names():
         name = os.path.join(NAMED, name + ".jinja")
     if name is not None:
@@ -51,27 +51,31 @@ def load_template(tokens, name):
             raise UsageError(f"--template {name}: expected {', '.join(names())} or a file") from None
     template = tokens.config.get("chat_template")
     if isinstance(template, list):
-        template = next((item["template"] for item in template if item.get("name") == "default"), None)
+        template = next((item["template"] for item in template if item.get("name") == use), None)
     if not template:
         raise UsageError(f"the tokenizer has no chat template; expected --template {', '.join(names())} or a file")
     return template
 
 
 class Chat:
-    def __init__(self, tokens, template=None):
+    def __init__(self, tokens, template=None, use="default"):
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
         environment.filters["tojson"] = to_json
         environment.globals["raise_exception"] = raise_exception
         # A date in a template would make other bytes every day.
         environment.globals["strftime_now"] = lambda form: datetime.date(2024, 7, 26).strftime(form)
-        text = load_template(tokens, template)
+        text = load_template(tokens, template, use)
+        uses = tokens.config.get("chat_template") if template is None and use == "default" else None
+        tooled = isinstance(uses, list) and any(item.get("name") == "tool_use" for item in uses)
+        self.for_tools = Chat(tokens, use="tool_use") if tooled else None
         try:
             self.template = environment.from_string(text)
         except jinja2.TemplateError as error:
             raise UsageError(f"the chat template: {error}") from None
         self.marks = "endgeneration" in text
-        self.names = {"bos_token": tokens.special("bos_token"), "eos_token": tokens.special("eos_token")}
+        self.names = {name: tokens.special(name) for name in ("bos_token", "eos_token", *tokens.config)
+                      if name in ("bos_token", "eos_token") or name.endswith("_token") and tokens.special(name)}
         self.specials = [text for text in tokens.special_texts() if text]
 
     def render(self, messages, tools, prompt=False):
@@ -83,6 +87,8 @@ class Chat:
 
     def spans(self, messages, tools):
         """The text of a conversation, and where the assistant's turns begin and end in it."""
+        if tools and self.for_tools:
+            return self.for_tools.spans(messages, tools)
         if any(mark in str(message) for message in messages for mark in (BEGIN, END)):
             raise Malformed("its text has characters U+E0F0 or U+E0F1")
         text = self.render(messages, tools)
@@ -246,11 +252,17 @@ def normalise_turn(turn):
     counts(message)
     if calls:
         message["tool_calls"] = [with_object(call) for call in calls]
+    # Reasoning has several names; templates read the first or the second, as in transformers.
+    reasoning = next((message[name] for name in ("reasoning_content", "thinking", "reasoning") if name in message), None)
+    if reasoning is not None:
+        message = {"thinking": reasoning, **message, "reasoning_content": reasoning}
     return message
 
 
 def tools_of(record):
     """The functions that the assistant may call; some files have them as JSON in a text."""
+    if record.get("chat_template_kwargs"):
+        raise Malformed("it has chat_template_kwargs, which are not used")
     tools = record.get("tools") or None
     tools = parse_json(tools) if isinstance(tools, str) else tools
     if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
@@ -260,12 +272,16 @@ def tools_of(record):
 
 def messages_of(record):
     """The turns of a record in any of the usual forms, and its tools."""
-    turns = record.get("messages", record.get("conversations"))
+    turns = record.get("messages") or record.get("conversations")
+    if isinstance(turns, list) and record.get("system"):
+        turns = [{"role": "system", "content": record["system"]}, *turns]
     if turns is None and "instruction" in record and "output" in record:
         extra = record.get("input") or ""
         question = record["instruction"] + ("\n\n" + extra if extra else "") if isinstance(
             record["instruction"], str) else None
         turns = [{"role": "user", "content": question}, {"role": "assistant", "content": record["output"]}]
+        if record.get("history"):
+            raise Malformed("it has a history, which is not used; messages can have it")
         if record.get("system"):
             turns.insert(0, {"role": "system", "content": record["system"]})
     if turns is None and "prompt" in record and "completion" in record:

@@ -8,7 +8,8 @@ from .records import Malformed, UsageError
 
 
 def token_text(value):
-    return value.get("content") if isinstance(value, dict) else value
+    value = value.get("content") if isinstance(value, dict) else value
+    return value if isinstance(value, str) else ""
 
 
 class Tokens:
@@ -31,8 +32,8 @@ class Tokens:
         self.vocabulary = max(self.tokenizer.get_vocab(with_added_tokens=True).values()) + 1
 
     def special(self, name):
-        """The text of bos_token or eos_token; "" if there is none."""
-        return token_text(self.config.get(name)) or ""
+        """The text of bos_token, eos_token or another; "" if there is none."""
+        return token_text(self.config.get(name))
 
     def special_texts(self):
         return [token.content for token in self.tokenizer.get_added_tokens_decoder().values()
