@@ -165,6 +165,6 @@ status_t config_file_parse(struct options *options, const char *text, size_t len
 status_t config_file_read(struct options *options, const char *path)
 {
     AUTO(buf_deinit) struct buf text = {0};
-    TRY(file_read(path, YAMLDOC_MAX_BYTES, &text));
+    TRY(file_read_regular(path, YAMLDOC_MAX_BYTES, &text));
     return config_file_parse(options, buf_text(&text), text.length, path);
 }

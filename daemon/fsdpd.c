@@ -1,7 +1,7 @@
 /*
  * main of fsdpd: parses the options, selects the role and runs it, and reloads the options at
- * SIGHUP. The coordinator's roles use one libuv loop, on this thread; the worker role has its own
- * loop (worker/worker.h).
+ * SIGHUP (reload.h). The coordinator's roles use one libuv loop, on this thread; the worker role
+ * has its own loop (worker/worker.h).
  */
 #include <fcntl.h>
 #include <pthread.h>
@@ -25,6 +25,7 @@
 #include "options.h"
 #include "planning/profile.h"
 #include "print/table.h"
+#include "reload.h"
 #include "store_role.h"
 
 static int exit_code(enum status_code code)
@@ -58,11 +59,7 @@ enum { SIGNAL_COUNT = 3 };
 
 /* The state of the coordinator's roles while they run. */
 struct process {
-    int argc;
-    char **argv;
-    const struct options *started; /* at the start; in force for keys that need a restart */
-    struct options loaded;         /* the options of the last reload, if any */
-    bool reloaded;
+    struct reload reload;
     struct coordinator *coordinator; /* NULL once it has closed */
     uv_signal_t signals[SIGNAL_COUNT];
     bool had_terminal; /* the process ends with it */
@@ -74,6 +71,7 @@ static void on_closed(void *user)
 {
     struct process *process = user;
     process->coordinator = NULL;
+    reload_close(&process->reload);
     for (int i = 0; i < SIGNAL_COUNT; i++) uv_close((uv_handle_t *)&process->signals[i], NULL);
 }
 
@@ -83,49 +81,6 @@ static bool has_terminal(void)
     if (fd < 0) return false;
     close(fd);
     return true;
-}
-
-/* Logs a message of one or more lines, one event per line. */
-static void log_lines(const char *event, status_t status)
-{
-    AUTO_FREE char *text = strdup(status_message(status));
-    char *rest = text;
-    for (char *line = text != NULL ? strsep(&rest, "\n") : NULL; line != NULL;
-         line = strsep(&rest, "\n")) {
-        AUTO_FREE char *quoted = log_quote(line);
-        log_event(LOG_ERROR, event, "message=%s", quoted);
-    }
-    status_free(status);
-}
-
-/* Reads all options again; if any is invalid, nothing changes. */
-static void reload(struct process *process)
-{
-    notify_reloading();
-    struct options fresh;
-    status_t status = options_parse(&fresh, process->argc, process->argv);
-    if (status == NULL) status = coordinator_reload(process->coordinator, &fresh.coordinator);
-    if (status != NULL) {
-        log_lines("reload_refused", status);
-        options_deinit(&fresh);
-        notify_send("READY=1");
-        return;
-    }
-    const struct options *before = process->reloaded ? &process->loaded : process->started;
-    AUTO(buf_deinit) struct buf applied = {0}, waiting = {0};
-    options_differences(before, &fresh, true, &applied);
-    options_differences(process->started, &fresh, false, &waiting);
-    log_set_level(fresh.log_level);
-    AUTO_FREE char *changed = log_quote(buf_text(&applied)),
-                   *restart = log_quote(buf_text(&waiting));
-    log_event(LOG_INFO, "reloaded", "file=%s%s%s%s%s",
-              fresh.config_file != NULL ? fresh.config_file : "none",
-              applied.length > 0 ? " changed=" : "", applied.length > 0 ? changed : "",
-              waiting.length > 0 ? " needs_restart=" : "", waiting.length > 0 ? restart : "");
-    options_deinit(&process->loaded);
-    process->loaded = fresh;
-    process->reloaded = true;
-    notify_send("READY=1");
 }
 
 /* Exits even if something still blocks, for instance a disk of the loop's own; the next start
@@ -155,14 +110,14 @@ static void on_signal(uv_signal_t *handle, int number)
     log_event(LOG_INFO, "signal", "number=%d", number);
     if (process->coordinator == NULL) return;
     if (number == SIGHUP && (!process->had_terminal || has_terminal())) {
-        if (!process->draining) reload(process);
+        if (!process->draining) reload_begin(&process->reload);
         return;
     }
     if (process->draining) {
         coordinator_abandon(process->coordinator);
         _exit(128 + number);
     }
-    process->draining = true;
+    process->draining = process->reload.ending = true;
     bound_the_end(process);
     coordinator_drain(process->coordinator, on_closed, process);
 }
@@ -193,7 +148,7 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     static const int numbers[SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
     uv_loop_t loop;
     static struct process process; /* static: a thread reads it after the loop has ended */
-    process = (struct process){.argc = argc, .argv = argv, .started = options};
+    process = (struct process){0};
     struct sigaction hangup;
     /* Under nohup the process outlives its terminal. */
     process.had_terminal =
@@ -206,6 +161,7 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     uv_loop_init(&loop);
     status_t status = coordinator_new(&loop, &coordinator, &process.coordinator);
     if (status == NULL) {
+        reload_open(&process.reload, &loop, process.coordinator, options, argc, argv);
         for (int i = 0; i < SIGNAL_COUNT; i++) {
             uv_signal_init(&loop, &process.signals[i]);
             process.signals[i].data = &process;
@@ -214,7 +170,7 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
         notify_send("READY=1");
     }
     uv_run(&loop, UV_RUN_DEFAULT);
-    options_deinit(&process.loaded);
+    options_deinit(&process.reload.loaded);
     if (uv_loop_close(&loop) != 0) log_event(LOG_ERROR, "loop_not_empty", "%s", "");
     if (status != NULL) return fail(status);
     log_event(LOG_INFO, "ended", "%s", "");

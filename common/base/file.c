@@ -51,6 +51,19 @@ status_t file_read(const char *path, size_t limit, struct buf *out)
     return status;
 }
 
+status_t file_read_regular(const char *path, size_t limit, struct buf *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    struct stat info;
+    status_t status = NULL;
+    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
+    if (fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        status = file_read_descriptor(fd, path, limit, out);
+    else status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a regular file", path);
+    close(fd);
+    return status;
+}
+
 static status_t write_all(int fd, const char *path, const char *bytes, size_t size)
 {
     while (size > 0) {

@@ -17,6 +17,10 @@
  * bytes. */
 status_t file_read(const char *path, size_t limit, struct buf *out) FSDPD_MUST_USE;
 
+/* The same of a regular file only: never waits for the other end of a FIFO. INVALID_ARGUMENT for
+ * anything else. */
+status_t file_read_regular(const char *path, size_t limit, struct buf *out) FSDPD_MUST_USE;
+
 /* The same for an open descriptor at offset 0; `path` is for messages. */
 status_t file_read_descriptor(int fd, const char *path, size_t limit,
                               struct buf *out) FSDPD_MUST_USE;

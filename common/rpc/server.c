@@ -133,13 +133,10 @@ static status_t listen_unix(struct rpc_server *server, const char *normal, int m
     return rpc_acceptor_bind(server, path, mode ? mode : 0660);
 }
 
-status_t rpc_server_set_tls(struct rpc_server *server, const struct rpc_tls_files *files)
+void rpc_server_set_tls(struct rpc_server *server, struct rpc_pems *pems)
 {
-    struct rpc_pems pems;
-    TRY(rpc_pems_read(files, true, &pems));
     if (server->tls == NULL) server->tls = rpc_server_tls_new();
-    rpc_server_tls_set(server->tls, &pems);
-    return NULL;
+    rpc_server_tls_set(server->tls, pems);
 }
 
 static status_t listen_tls(struct rpc_server *server, const char *normal, int *port)

@@ -73,12 +73,11 @@ status_t rpc_server_listen(struct rpc_server *server, const char *address, int m
                            int *port) FSDPD_MUST_USE;
 
 /*
- * The server's certificate and the authorities trusted to sign its peers'. Reads and checks the
- * files; on error, nothing changes. Call it before rpc_server_listen_tls, and later to renew: peers
- * that connect from then on see the new certificate.
+ * The server's certificate and the authorities trusted to sign its peers', which it takes. Call it
+ * before rpc_server_listen_tls, and later to renew: peers that connect from then on see the new
+ * certificate.
  */
-status_t rpc_server_set_tls(struct rpc_server *server,
-                            const struct rpc_tls_files *files) FSDPD_MUST_USE;
+void rpc_server_set_tls(struct rpc_server *server, struct rpc_pems *pems);
 
 /* Like rpc_server_listen, for a TCP address with TLS: peers must present a certificate signed by a
  * trusted authority, which identifies them (rpc/peer.h). */

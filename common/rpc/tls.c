@@ -63,6 +63,7 @@ void rpc_pems_deinit(struct rpc_pems *pems)
 status_t rpc_pems_read(const struct rpc_tls_files *files, bool server, struct rpc_pems *out)
 {
     struct rpc_pems pems = {0};
+    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     const char *const *names = names_of(files);
     TRY(check_given(files));
     TRY(status_wrap(check_key_mode(files->key), "%s", names[KEY]));
@@ -79,20 +80,11 @@ status_t rpc_pems_read(const struct rpc_tls_files *files, bool server, struct rp
         status = status_wrap(x509_check_use(pems.certificate, server), "%s", files->certificate);
     if (status == NULL)
         status = status_wrap(x509_check_key(pems.certificate, pems.key), "%s", files->key);
+    if (status == NULL) status = x509_describe(pems.certificate, &facts);
+    pems.end = facts.not_after;
     if (status == NULL) *out = pems;
     else rpc_pems_deinit(&pems);
     return status;
-}
-
-long long rpc_tls_end(const struct rpc_tls_files *files)
-{
-    AUTO_FREE char *text = NULL;
-    AUTO(x509_facts_deinit) struct x509_facts facts = {0};
-    status_t status = x509_read_pem(files->certificate, &text);
-    if (status == NULL) status = x509_describe(text, &facts);
-    long long end = status == NULL ? facts.not_after : 0;
-    status_free(status);
-    return end;
 }
 
 char *rpc_tls_worker_name(const struct rpc_tls_files *files)

@@ -6,6 +6,7 @@
 #define FSDPD_RPC_TLS_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "base/status.h"
 
@@ -22,8 +23,20 @@ struct rpc_tls_files {
 /* Whether any of them is given. */
 bool rpc_tls_is_given(const struct rpc_tls_files *files);
 
-/* When the certificate expires: Unix time in seconds; 0 if it cannot be read. */
-long long rpc_tls_end(const struct rpc_tls_files *files);
+/* The files' content; the private key is wiped when freed. */
+struct rpc_pems {
+    char *ca, *certificate, *key;
+    int64_t end; /* when the certificate expires: Unix time in seconds */
+};
+/*
+ * Reads and checks the files, on any thread; errors name the file: INVALID_ARGUMENT if one is
+ * missing or malformed, or is not a server's (`server`) or a client's certificate;
+ * FAILED_PRECONDITION if the certificate has expired or is not yet valid; PERMISSION_DENIED if every
+ * user may read the key.
+ */
+status_t rpc_pems_read(const struct rpc_tls_files *files, bool server,
+                       struct rpc_pems *pems) FSDPD_MUST_USE;
+void rpc_pems_deinit(struct rpc_pems *pems);
 
 /*
  * The name NODE of a worker's certificate (fsdpd://worker/NODE); NULL if there is no certificate or

@@ -6,19 +6,6 @@
 
 #include "rpc/tls.h"
 
-/* The files' content; the private key is wiped when freed. */
-struct rpc_pems {
-    char *ca, *certificate, *key;
-};
-/*
- * Reads and checks the files; errors name the file: INVALID_ARGUMENT if one is missing or
- * malformed, or is not a server's (`server`) or a client's certificate; FAILED_PRECONDITION if the
- * certificate has expired or is not yet valid; PERMISSION_DENIED if every user may read the key.
- */
-status_t rpc_pems_read(const struct rpc_tls_files *files, bool server,
-                       struct rpc_pems *pems) FSDPD_MUST_USE;
-void rpc_pems_deinit(struct rpc_pems *pems);
-
 /* A server's certificate, which can be replaced while it serves: peers that connect later see the
  * new one. */
 struct rpc_server_tls *rpc_server_tls_new(void);

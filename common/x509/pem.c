@@ -9,7 +9,7 @@ enum { PEM_FILE_MAX = 1 << 20 };
 status_t x509_read_pem(const char *path, char **text)
 {
     struct buf bytes = {0};
-    TRY(file_read(path, PEM_FILE_MAX, &bytes));
+    TRY(file_read_regular(path, PEM_FILE_MAX, &bytes));
     bool zero = memchr(buf_text(&bytes), '\0', bytes.length) != NULL;
     if (!zero) {
         *text = buf_take(&bytes);

@@ -298,15 +298,31 @@ static void share_socket(const char *path)
 static status_t find_operators(const struct coordinator_options *options,
                                struct rpc_operators *operators)
 {
+    enum { GROUP_MAX = 1 << 20 };
     *operators = (struct rpc_operators){0};
     if (options->operator_group == NULL) return NULL;
-    const struct group *group = getgrnam(options->operator_group);
-    if (group == NULL && !options->operator_group_is_default)
+    AUTO_FREE char *text = mem_alloc(GROUP_MAX);
+    struct group storage, *group = NULL;
+    int error = getgrnam_r(options->operator_group, &storage, text, GROUP_MAX, &group);
+    if (group == NULL && error == 0 && !options->operator_group_is_default)
         return status_new(STATUS_NOT_FOUND, "operator_group: there is no group %s",
                           options->operator_group);
     operators->known = group != NULL;
     if (group != NULL) operators->group = group->gr_gid;
     return NULL;
+}
+
+void coordinator_files_deinit(struct coordinator_files *files)
+{
+    rpc_pems_deinit(&files->pems);
+}
+
+status_t coordinator_files_read(const struct coordinator_options *options,
+                                struct coordinator_files *files)
+{
+    TRY(find_operators(options, &files->operators));
+    return rpc_tls_is_given(&options->tls) ? rpc_pems_read(&options->tls, true, &files->pems)
+                                           : NULL;
 }
 
 /* How `all` descriptors are divided: a quarter is for the process's own work (the store, files of
@@ -433,10 +449,10 @@ static status_t open_all(struct coordinator *c)
     api_services(c, services);
     TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
                        proto_descriptors_size, &c->server));
-    struct rpc_operators operators;
-    TRY(find_operators(&c->options, &operators));
-    apply_access(c, &c->options, &operators);
-    if (rpc_tls_is_given(&c->options.tls)) TRY(rpc_server_set_tls(c->server, &c->options.tls));
+    AUTO(coordinator_files_deinit) struct coordinator_files files = {0};
+    TRY(coordinator_files_read(&c->options, &files));
+    apply_access(c, &c->options, &files.operators);
+    if (rpc_tls_is_given(&c->options.tls)) rpc_server_set_tls(c->server, &files.pems);
     TRY(listen_everywhere(c));
     if (c->options.metrics_listen != NULL)
         TRY(status_wrap(http_start(c, c->options.metrics_listen), "metrics.listen"));
@@ -506,27 +522,26 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     return NULL;
 }
 
-/* Reloads the certificate, from the paths in the new options. It applies to new connections. */
-static status_t reload_tls(struct coordinator *c, const struct coordinator_options *options)
+/* Reloads the certificate, which applies to new connections. */
+static status_t reload_tls(struct coordinator *c, const struct coordinator_options *options,
+                           struct rpc_pems *pems)
 {
     bool before = rpc_tls_is_given(&c->options.tls), now = rpc_tls_is_given(&options->tls);
     if (before != now)
         return status_new(STATUS_FAILED_PRECONDITION,
                           "tls: enabling or disabling TLS needs a restart");
     if (!now) return NULL;
-    TRY(rpc_server_set_tls(c->server, &options->tls));
     AUTO_FREE char *quoted = log_quote(options->tls.certificate);
-    log_event(LOG_INFO, "certificate_read", "file=%s expires=%lld", quoted,
-              rpc_tls_end(&options->tls));
+    log_event(LOG_INFO, "certificate_read", "file=%s expires=%lld", quoted, (long long)pems->end);
+    rpc_server_set_tls(c->server, pems);
     return NULL;
 }
 
-status_t coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
+status_t coordinator_reload(struct coordinator *c, const struct coordinator_options *options,
+                            struct coordinator_files *files)
 {
-    struct rpc_operators operators;
-    TRY(find_operators(options, &operators)); /* all that may fail comes first */
-    TRY(reload_tls(c, options));
-    apply_access(c, options, &operators);
+    TRY(reload_tls(c, options, &files->pems)); /* all that may fail comes first */
+    apply_access(c, options, &files->operators);
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
     c->options.shrink_elastic = options->shrink_elastic;

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "coordinator/core/settings.h"
+#include "rpc/peer.h"
 
 /* The default limits of a daemon. */
 struct coordinator_limits coordinator_limits_default(void);
@@ -31,13 +32,24 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
 /* "unix:/run/fsdpd/fsdpd.sock" */
 const char *coordinator_address(const struct coordinator *coordinator);
 
+/* What a reload reads from outside of this process. */
+struct coordinator_files {
+    struct rpc_operators operators;
+    struct rpc_pems pems;
+};
+/* Reads it, on any thread. Free it with coordinator_files_deinit, whether or not that succeeds. */
+status_t coordinator_files_read(const struct coordinator_options *options,
+                                struct coordinator_files *files) FSDPD_MUST_USE;
+void coordinator_files_deinit(struct coordinator_files *files);
+
 /*
- * Applies the options that can change at run time: the limits (those of a wait in progress stay
- * unchanged), the operators, the certificate (its files are read again even if the paths are
- * unchanged), and the log level of workers started from now on. On error, nothing changes.
+ * Applies the options that can change at run time, and takes the files: the limits (those of a wait
+ * in progress stay unchanged), the operators, the certificate, and the log level of workers started
+ * from now on. On error, nothing changes.
  */
 status_t coordinator_reload(struct coordinator *coordinator,
-                            const struct coordinator_options *options) FSDPD_MUST_USE;
+                            const struct coordinator_options *options,
+                            struct coordinator_files *files) FSDPD_MUST_USE;
 
 /*
  * Accepts no more jobs, ends those on local workers at their next step boundary, ends local

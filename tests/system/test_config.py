@@ -117,6 +117,52 @@ class Config(unittest.TestCase):
             self.assertNotEqual(refused.returncode, 0)
             self.assertEqual(daemon.ctl("cancel", first).returncode, 0)
 
+    def test_a_configuration_that_is_no_file(self):
+        """A FIFO, at the start and at a reload."""
+        os.mkfifo(self.path)
+        result = fsdpd("--config", self.path)
+        self.assertEqual((result.returncode, result.stderr),
+                         (2, f"fsdpd: {self.path} is not a regular file\n"))
+        os.unlink(self.path)
+        self.write("log_level: info\n")
+        with Daemon(workers=1, arguments=["--config", self.path]) as daemon:
+            os.unlink(self.path)
+            os.mkfifo(self.path)
+            daemon.process.send_signal(signal.SIGHUP)
+            self.assertIn("is not a regular file", daemon.wait_log("reload_refused"))
+            self.assertEqual(daemon.ctl("status").returncode, 0)
+
+    def test_a_configuration_on_a_disk_that_hangs(self):
+        """fsdpd serves, refuses the reload, and takes a later one when the disk answers again."""
+        self.write("log_level: info\n")
+        faults = harness.own_faults(self.addCleanup)
+        with Daemon(workers=1, arguments=["--config", self.path], environment=faults.environment) as daemon:
+            faults.set("open */fsdpd.yaml HOLD")
+            daemon.process.send_signal(signal.SIGHUP)
+            harness_wait(lambda: faults.hits()[0] == 1)
+            self.assertEqual(daemon.ctl("status").returncode, 0)
+            self.assertIn("was not read within", daemon.wait_log("reload_refused"))
+            daemon.process.send_signal(signal.SIGHUP)
+            daemon.wait_log("is still being read")
+            faults.clear()
+            self.write("limits: {watchers: 6}\n")
+
+            def reloads():
+                daemon.process.send_signal(signal.SIGHUP)
+                return " reloaded " in daemon.text()
+            harness_wait(reloads)
+
+    def test_the_end_while_a_configuration_hangs(self):
+        self.write("log_level: info\n")
+        faults = harness.own_faults(self.addCleanup)
+        with Daemon(workers=1, arguments=["--config", self.path], environment=faults.environment) as daemon:
+            faults.set("open */fsdpd.yaml HOLD")
+            daemon.process.send_signal(signal.SIGHUP)
+            harness_wait(lambda: faults.hits()[0] == 1)
+            daemon.process.send_signal(signal.SIGTERM)
+            self.assertEqual(daemon.process.wait(harness.PATIENCE), 0)
+            self.assertIn(" ended", daemon.text())
+
     def test_terminal_goes_away(self):
         """SIGHUP from a terminal that has closed ends fsdpd and its workers."""
         root = self.directory.name

@@ -261,12 +261,12 @@ TEST(refusals)
     fake.plan_code = STATUS_OK;
     fake.silent_plans = true;
     world.options.limits.plan_ms = 500;
-    expect_ok(coordinator_reload(world.coordinator, &world.options));
+    world_reload(&world, &world.options);
     expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_DEADLINE_EXCEEDED,
                   "host/cpu:0");
     fake.silent_plans = false;
     world.options.limits.plan_ms = 20000;
-    expect_ok(coordinator_reload(world.coordinator, &world.options));
+    world_reload(&world, &world.options);
     int plans = fake.plans;
     request.spec->workers = 0; /* not worth a plan */
     expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_INVALID_ARGUMENT,

@@ -253,7 +253,7 @@ LOOP_TEST(a_worker_that_does_not_come_back, 0, 2)
         restart();
         fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);
     } else {
-        expect_ok(coordinator_reload(world.coordinator, &world.options));
+        world_reload(&world, &world.options);
         fake_detach(&fakes[1]);
     }
     WAIT(&world, fakes[0].cancels_at_once == 1);

@@ -72,6 +72,13 @@ static void on_flag(void *user)
     *(bool *)user = true;
 }
 
+void world_reload(struct world *world, const struct coordinator_options *options)
+{
+    AUTO(coordinator_files_deinit) struct coordinator_files files = {0};
+    expect_ok(coordinator_files_read(options, &files));
+    expect_ok(coordinator_reload(world->coordinator, options, &files));
+}
+
 void world_stop(struct world *world)
 {
     bool closed = false, channel_closed = false;

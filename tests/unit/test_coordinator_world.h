@@ -30,6 +30,8 @@ struct world {
 /* Limits are shortened; change options before world_start. */
 void world_init(struct world *world);
 void world_start(struct world *world);
+/* SIGHUP with these options. */
+void world_reload(struct world *world, const struct coordinator_options *options);
 /* Drains the coordinator and waits until it is gone. world_start may follow. */
 void world_stop(struct world *world);
 void world_deinit(struct world *world);

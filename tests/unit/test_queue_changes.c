@@ -516,7 +516,7 @@ TEST(retention_by_number)
     world_run(&world, 300);
     ck_assert(is_known("ancient")); /* without limits fsdpd keeps everything */
     world.options.limits.retention_jobs = 1;
-    expect_ok(coordinator_reload(world.coordinator, &world.options));
+    world_reload(&world, &world.options);
     WAIT(&world, !is_known("ancient") && !is_known("old") && !is_known("recent"));
     ck_assert(is_known("new") && is_known("queued"));
 }

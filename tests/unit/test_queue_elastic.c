@@ -173,7 +173,7 @@ LOOP_TEST(does_not_shrink, 0, 4)
     if (_i == 0) {
         struct coordinator_options options = world.options;
         options.shrink_elastic = false;
-        expect_ok(coordinator_reload(world.coordinator, &options));
+        world_reload(&world, &options);
     }
     attach(4);
     char *elastic = submit_elastic(4, 2, 0);
@@ -336,7 +336,7 @@ TEST(does_not_shrink_while_a_worker_is_away)
 {
     struct coordinator_options options = world.options;
     options.limits.reattach_ms = 3600000;
-    expect_ok(coordinator_reload(world.coordinator, &options));
+    world_reload(&world, &options);
     attach(4);
     char *elastic = submit_elastic(4, 2, 0);
     start_attempt(elastic, 1, 4);
