@@ -99,6 +99,69 @@ TEST(elastic_jobs_take_what_is_idle)
     }
 }
 
+/* Whatever exists, is idle or reserved: a job that waits misses at least one worker, and not more
+ * than it needs. */
+static void check_turn(const struct standing *standing)
+{
+    AUTO(buf_deinit) struct buf text = {0};
+    queue_describe_turn(standing, "cpu", &text);
+    const char *reason = strstr(buf_text(&text), "; ");
+    ck_assert_ptr_nonnull(reason);
+    int first = 0, second = 0;
+    char plural[2] = "", verb[4] = "";
+    if (sscanf(reason, "; waits for %d of %d cpu worker%1s", &first, &second, plural) >= 2) {
+        ck_assert_msg(first >= 1 && first <= second, "%s", reason);
+        ck_assert_str_eq(plural, second == 1 ? "" : "s");
+    } else if (sscanf(reason, "; needs %d cpu worker%1[s], %d %3s attached", &first, plural,
+                      &second, verb) == 4 ||
+               sscanf(reason, "; needs %d cpu worker, %d %3s attached", &first, &second, verb) ==
+                   3) {
+        ck_assert_msg(second >= 0 && first > second, "%s", reason);
+        ck_assert_str_eq(plural, first == 1 ? "" : "s");
+        ck_assert_str_eq(verb, second == 1 ? "is" : "are");
+    } else {
+        ck_assert_int_eq(sscanf(reason, "; %d job%1[s] are before it", &first, plural) +
+                             sscanf(reason, "; %d job is before it", &first),
+                         first == 1 ? 2 : 3);
+        ck_assert_msg(first >= 1, "%s", reason);
+    }
+}
+
+TEST(reasons_of_all_small_queues)
+{
+    enum { MOST = 4, CASES = 5 * 5 * 5 * 4 * 4 * 4 };
+    int waiting = 0;
+    for (int n = 0; n < CASES; n++) {
+        int attached = n % 5, idle = n / 5 % 5, starting = n / 25 % 5, reserved = n / 125 % 4;
+        if (idle + reserved > attached) continue;
+        struct queue_item items[] = {
+            {.kind = "cpu", .workers = n / 500 % 4 + 1, .most = MOST, .reserved = reserved},
+            {.kind = "cpu", .workers = n / 2000 + 1}};
+        struct queue_fleet fleet = {
+            .kind = "cpu", .attached = attached, .expected = attached + starting, .idle = idle};
+        queue_decide(items, 2, &fleet, 1);
+        ck_assert_int_ge(fleet.idle, 0);
+        for (int i = 0; i < 2; i++) {
+            if (items[i].standing.decision == QUEUE_START) continue;
+            check_turn(&items[i].standing);
+            waiting++;
+        }
+    }
+    ck_assert_int_gt(waiting, 1000);
+}
+
+/* All of an elastic job's workers are expected, one still starts: the job waits for that one, not
+ * for fewer than none of its least. */
+TEST(a_reason_while_a_worker_starts)
+{
+    struct queue_item item = {.kind = "cpu", .workers = 4, .most = 4};
+    struct queue_fleet fleet = {.kind = "cpu", .attached = 3, .expected = 4, .idle = 3};
+    queue_decide(&item, 1, &fleet, 1);
+    AUTO(buf_deinit) struct buf text = {0};
+    queue_describe_turn(&item.standing, "cpu", &text);
+    ck_assert_str_eq(buf_text(&text), "1st; needs 4 cpu workers, 3 are attached");
+}
+
 TEST(ordinals)
 {
     static const struct {

@@ -23,7 +23,8 @@ struct standing {
     int position; /* from 1, among jobs that wait for its kind of device; 0: not known yet */
     int higher;   /* number of jobs before it that have a higher priority */
     bool behind;  /* a job before it waits for workers that this one could use */
-    int attached, idle, drained; /* workers of its kind; `idle`: when its turn came */
+    int workers;                 /* that it needs at least */
+    int attached, idle, drained; /* workers of its kind; `idle`: when its turn came, for it */
 };
 
 struct job {

@@ -28,7 +28,7 @@ static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, con
 static enum queue_decision decide(const struct queue_item *item, struct queue_fleet *fleet)
 {
     if (item->workers > fleet->expected) return QUEUE_WAIT_WORKERS;
-    if (fleet->blocked || item->workers > fleet->idle) return QUEUE_WAIT_TURN;
+    if (fleet->blocked || item->workers > fleet->idle + item->reserved) return QUEUE_WAIT_TURN;
     return QUEUE_START;
 }
 
@@ -41,7 +41,8 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
     for (int i = 0; i < count; i++) {
         struct queue_item *item = &items[i];
         struct queue_fleet *fleet = find_fleet(fleets, fleet_count, item->kind);
-        item->standing = (struct standing){.decision = QUEUE_WAIT_WORKERS, .position = 1};
+        item->standing = (struct standing){
+            .decision = QUEUE_WAIT_WORKERS, .position = 1, .workers = item->workers};
         if (fleet == NULL) continue;
         if (fleet->waiting > 0 && item->priority < fleet->priority)
             fleet->waiting_higher = fleet->waiting;
@@ -50,12 +51,14 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
                                            .position = fleet->waiting + 1,
                                            .higher = fleet->waiting_higher,
                                            .behind = fleet->blocked,
+                                           .workers = item->workers,
                                            .attached = fleet->attached,
-                                           .idle = fleet->idle,
+                                           .idle = fleet->idle + item->reserved,
                                            .drained = fleet->drained};
         if (decision == QUEUE_START) {
             int most = item->most > item->workers ? item->most : item->workers;
-            fleet->idle -= most < fleet->idle ? most : fleet->idle;
+            int taken = most > item->reserved ? most - item->reserved : 0;
+            fleet->idle -= taken < fleet->idle ? taken : fleet->idle;
             continue;
         }
         fleet->waiting++;
@@ -90,25 +93,22 @@ static const char *waiting_code(const struct job *job)
     if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
     if (job->elastic.waits) return "RESIZING";
-    if (elastic_least(message, job->standing.attached) > job->standing.attached)
-        return "WAITING_FOR_WORKERS";
+    if (job->standing.workers > job->standing.attached) return "WAITING_FOR_WORKERS";
     return "QUEUED";
 }
 
-static void describe_turn(const struct job *job, struct buf *out)
+void queue_describe_turn(const struct standing *standing, const char *device, struct buf *out)
 {
-    const struct standing *standing = &job->standing;
-    const job_spec *spec = job->message->spec;
-    int workers = elastic_least(job->message, standing->attached);
+    int workers = standing->workers;
     char text[16];
     buf_printf(out, "%s; ", queue_ordinal(standing->position, text));
     if (workers > standing->attached) {
-        buf_printf(out, "needs %d %s worker%s, %d %s attached", workers, spec->device,
+        buf_printf(out, "needs %d %s worker%s, %d %s attached", workers, device,
                    plural(workers), standing->attached, standing->attached == 1 ? "is" : "are");
         if (standing->drained > 0) buf_printf(out, " and %d drained", standing->drained);
     } else if (!standing->behind) {
-        buf_printf(out, "waits for %d of %d %s worker%s", workers - standing->idle, workers,
-                   spec->device, plural(workers));
+        buf_printf(out, "waits for %d of %d %s worker%s", workers - standing->idle, workers, device,
+                   plural(workers));
     } else {
         int before = standing->position - 1;
         buf_printf(out, "%d job%s %s before it", before, plural(before),
@@ -141,7 +141,7 @@ static void describe(const struct job *job, struct buf *out)
                    "the state in memory",
                    job->c->options.limits.reattach_ms / 1000.0, buf_text(&late));
     } else {
-        describe_turn(job, out);
+        queue_describe_turn(&job->standing, message->spec->device, out);
     }
 }
 
@@ -421,14 +421,16 @@ void queue_place(struct coordinator *c)
         int expected = get_fleet(&fleets, message->spec->device)->expected;
         items[i] = (struct queue_item){.kind = message->spec->device,
                                        .workers = elastic_least(message, expected),
+                                       .reserved = parts_count(entries[i].job),
                                        .most = (int)message->spec->workers,
                                        .priority = message->priority};
     }
     queue_decide(items, count, fleets.items, fleets.count);
     for (int i = 0; i < count; i++) {
         struct job *job = entries[i].job;
-        job->standing = items[i].standing;
-        if (items[i].standing.decision == QUEUE_START) {
+        bool starts = items[i].standing.decision == QUEUE_START;
+        job->standing = starts ? (struct standing){0} : items[i].standing;
+        if (starts) {
             start(job, items[i].most);
             continue;
         }

@@ -8,6 +8,7 @@
 #ifndef FSDPD_COORDINATOR_QUEUE_H
 #define FSDPD_COORDINATOR_QUEUE_H
 
+#include "base/buf.h"
 #include "coordinator/jobs/jobs.h"
 
 /* The workers of one kind of device. Drained workers count only in `drained`. */
@@ -25,8 +26,9 @@ struct queue_fleet {
 
 struct queue_item {
     const char *kind;
-    int workers; /* at least */
-    int most;    /* it takes what is idle up to this many; 0: `workers` */
+    int workers;  /* at least */
+    int reserved; /* idle for this job only; not in the fleet's `idle` */
+    int most;     /* it takes what is idle up to this many; 0: `workers` */
     int priority;
     struct standing standing; /* the result */
 };
@@ -37,6 +39,9 @@ struct queue_item {
  * counts.
  */
 void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleets, int fleet_count);
+
+/* Appends why a job waits that queue_decide has not started. Pure. */
+void queue_describe_turn(const struct standing *standing, const char *device, struct buf *out);
 
 /* Decides for the coordinator's queue, starts the jobs that can start, and notes the positions of
  * the others. Does nothing if nothing has changed since the last call. Only turn.c calls it. */
