@@ -13,7 +13,7 @@ enum { STATUS_MESSAGE_MAX = 4096 };
 
 struct status {
     enum status_code code;
-    bool lacks, answer;
+    bool lacks, answer, is_errno;
     char *message;
     char *reason, *subject, *field; /* see struct status_details */
     int line;
@@ -57,6 +57,7 @@ static enum status_code code_from_errno(int error)
     case EFBIG: /* `ulimit -f`: as a full disk */
     case EMFILE:
     case ENFILE:
+    case ENOBUFS:
     case ENOMEM: return STATUS_RESOURCE_EXHAUSTED;
     case EINVAL:
     case EISDIR:
@@ -76,8 +77,9 @@ status_t status_from_errno(int error, const char *format, ...)
     va_start(args, format);
     status_t status = status_new_v(code_from_errno(error), format, args);
     va_end(args);
+    status->is_errno = true;
     status->lacks = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
-                    error == ENFILE;
+                    error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EIO;
     char *joined = mem_printf("%s: %s", status->message, strerror(error));
     free(status->message);
     status->message = joined;
@@ -103,6 +105,7 @@ status_t status_copy(status_t status)
     status_t copy = status_new(status->code, "%s", status->message);
     copy->lacks = status->lacks;
     copy->answer = status->answer;
+    copy->is_errno = status->is_errno;
     return status_with(copy, status_about(status));
 }
 
@@ -145,6 +148,12 @@ void status_set_answer(status_t status, bool answer)
 void status_set_lacks(status_t status, bool lacks)
 {
     if (status != NULL) status->lacks = lacks;
+}
+
+status_t status_of_disk(status_t status)
+{
+    if (status != NULL && status->is_errno) status->lacks = true;
+    return status;
 }
 
 enum status_code status_code(status_t status)

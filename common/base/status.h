@@ -56,10 +56,14 @@ status_t status_copy(status_t status);
 /* STATUS_OK for NULL. */
 enum status_code status_code(status_t status);
 
-/* Whether a host ran out of space or descriptors, so that a later attempt may succeed. Set by
- * errors made from errno; copies and wrapped errors keep it. */
+/* Whether a host ran out of space, memory or descriptors, or its disk failed, so that a later
+ * attempt may succeed. Set by errors made from errno; copies and wrapped errors keep it. */
 bool status_lacks(status_t status);
 void status_set_lacks(status_t status, bool lacks); /* accepts NULL */
+
+/* The same for any error made from errno, where what is to be opened was there before; returns
+ * `status`. */
+status_t status_of_disk(status_t status);
 
 /* Whether it is the answer of the other side of a call, rather than a failure on the way there;
  * copies and wrapped errors keep it. */

@@ -57,11 +57,12 @@ static status_t open_below(const char *root, const char *path, bool make, int *f
     if (made && fsync(parent) != 0) status = status_from_errno(errno, "cannot sync %s", path);
     if (status == NULL) {
         *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (*fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+        if (*fd < 0 && (errno == ELOOP || errno == ENOTDIR)) {
             status = status_new(STATUS_FAILED_PRECONDITION,
                                 "%s is in the way of the job's checkpoints: it is not a directory",
                                 path);
-        else if (*fd < 0 && (make || errno != ENOENT))
+            status_set_lacks(status, true);
+        } else if (*fd < 0 && (make || errno != ENOENT))
             status = status_from_errno(errno, "cannot open %s", path);
     }
     close(parent);

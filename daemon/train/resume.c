@@ -268,19 +268,22 @@ static status_t try_one(struct search *search, const char *name, struct saved **
     *mine = saved_open(&search->folder, name, MANIFEST_MAX, saved);
     TRY(share_manifest(search, *saved, mine));
     if (*mine == NULL) *mine = examine(search, *saved);
+    status_of_disk(*mine);
     TRY(agreement_reach(&run->ranks, mine));
     if (*mine != NULL) return NULL;
     TRY(share_blocks(search, *saved));
-    *mine = load_arrays(run, *saved);
+    *mine = status_of_disk(load_arrays(run, *saved));
     TRY(agreement_reach(&run->ranks, mine));
     search->spoiled = *mine != NULL;
     return NULL;
 }
 
-/* After a damaged or unfitting checkpoint, an older one may be good. */
-static bool may_skip(status_t status)
+/* After a damaged or unfitting checkpoint, an older one may be good. One that the disk does not
+ * give now may be good later; it is skipped only if the state is in memory. */
+static bool may_skip(const struct search *search, status_t status)
 {
     enum status_code code = status_code(status);
+    if (status_lacks(status)) return search->recovery.found;
     return code == STATUS_DATA_LOSS || code == STATUS_FAILED_PRECONDITION ||
            code == STATUS_INTERNAL || code == STATUS_UNKNOWN;
 }
@@ -308,7 +311,7 @@ static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct s
         if (status == NULL && mine == NULL) return NULL;
         saved_free(*saved);
         *saved = NULL;
-        if (status != NULL || !may_skip(mine)) {
+        if (status != NULL || !may_skip(search, mine)) {
             run->agreed = status == NULL;
             return status_first(mine, status);
         }
@@ -393,17 +396,24 @@ static status_t list_checkpoints(struct search *search, status_t *mine)
 {
     const struct checkpoint_settings *settings = &search->run->job->checkpoints;
     if (!settings->resume) return NULL; /* there are none */
-    *mine = folder_open(settings->root, settings->folder, false, &search->folder);
+    *mine = status_of_disk(
+        folder_open(settings->root, settings->folder, false, &search->folder));
     if (*mine == NULL && search->run->session->rank == 0)
-        *mine = folder_list(&search->folder, &search->entries, &search->count);
+        *mine = status_of_disk(folder_list(&search->folder, &search->entries, &search->count));
     return agreement_reach(&search->run->ranks, mine);
 }
 
-/* What is in memory; a note says why it cannot be used. */
-static status_t look_into_memory(struct search *search)
+/* What is in memory; a note says why it cannot be used. It does without the disk, whose problem,
+ * `mine`, becomes a note then. */
+static status_t look_into_memory(struct search *search, status_t *mine)
 {
     struct recovery *recovery = &search->recovery;
     TRY(recover_find(search->run, recovery));
+    if (*mine != NULL && recovery->found) {
+        pass_over(search, "what is on the disk", *mine);
+        *mine = NULL;
+        search->count = 0;
+    }
     if (recovery->problem != NULL)
         buf_printf(&search->note, "%s", status_message(recovery->problem));
     return NULL;
@@ -413,7 +423,7 @@ status_t run_resume(struct run *run)
 {
     struct search search = {.run = run, .folder.fd = -1};
     status_t mine = NULL, status = list_checkpoints(&search, &mine);
-    if (status == NULL && mine == NULL) status = look_into_memory(&search);
+    if (status == NULL) status = look_into_memory(&search, &mine);
     if (status == NULL) {
         status = mine;
         run->agreed = mine != NULL;

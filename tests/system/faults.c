@@ -74,6 +74,7 @@ static const struct {
     {"ENFILE", ENFILE},
     {"ENOMEM", ENOMEM},
     {"ENOSPC", ENOSPC},
+    {"ENOTDIR", ENOTDIR},
     {"EROFS", EROFS},
     {"ETIMEDOUT", ETIMEDOUT},
 };

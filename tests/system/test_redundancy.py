@@ -152,6 +152,27 @@ class Redundancy(RedundancyTestCase):
             curve = self.last_losses(job)
         self.assertEqual(sorted(curve), list(range(1, STEPS + 1)))
 
+    def test_a_disk_that_fails(self):
+        """The checkpoints' directory cannot be opened: the state is in memory."""
+        faults = harness.own_faults(self.addCleanup)
+        with harness.Daemon(workers=4, data=self.data, environment=faults.environment) as self.daemon:
+            for error in ("EIO", "EACCES", "ENOTDIR"):
+                with self.subTest(error):
+                    job = self.submit(*ELASTIC, *ENDLESS, "elastic.redundancy=mirror", "checkpoint.every_steps=10")
+                    ranks = self.wait_world(job, 4, 20)
+                    self.daemon.wait_for(lambda: self.checkpoints(job), 60, "a checkpoint")
+                    faults.set(f"open */checkpoints {error}")
+                    os.kill(ranks[1], signal.SIGKILL)
+                    self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] > 1, 60, "the next attempt")
+                    self.wait_world(job, 3)
+                    faults.clear()
+                    texts = [entry["reason"]["message"] for entry in self.daemon.json("history", job)
+                             if entry["reason"]["code"] == "RUNNING"]
+                    self.assertIn(" in memory", texts[1])
+                    self.assertIn("what is on the disk cannot be read", texts[1])
+                    self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+                    self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 4, 60, "the worker")
+
     def test_restarted_between(self):
         """fsdpd is killed after the order, before a step ends: the job takes a checkpoint."""
         job = self.submit(*ELASTIC, "elastic.redundancy=mirror")

@@ -231,6 +231,54 @@ class Saving(unittest.TestCase):
             ended = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual(ended["state"], "SUCCEEDED", ended["reason"])
 
+    def test_a_disk_that_fails_at_a_retry(self):
+        """A job whose checkpoints cannot be read now is retried without using its budget, until they
+        can, and starts from none but the newest."""
+        root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(harness.shutil.rmtree, root, True)
+        faults = harness.Faults(root)
+        with harness.Daemon(root=root, environment=faults.environment) as daemon:
+            for rule in ("open */checkpoints EIO", "open */checkpoints EACCES", "open */checkpoints ENOTDIR",
+                         "read *.safetensors EIO", "open */checkpoints/step-* EACCES"):
+                with self.subTest(rule):
+                    job = daemon.submit("workers=2", "train.evaluate=false", "train.max_steps=100000",
+                                        "checkpoint.every_steps=5", "retry.failures=0",
+                                        "retry.machine_failures=1")
+                    daemon.wait_for(lambda: daemon.json("checkpoints", job), harness.PATIENCE, "a checkpoint")
+                    faults.set(rule)
+                    pid = [row["pid"] for row in daemon.worker_list() if row.get("job") == job][0]
+                    os.kill(int(pid), signal.SIGKILL)
+                    shown = daemon.wait_for(
+                        lambda: [seen for seen in [daemon.show(job)]
+                                 if seen["state"] == "FAILED" or
+                                 seen["attempt"] > 2 and seen["reason"]["code"] == "RETRYING"],
+                        harness.PATIENCE, "a third attempt")[0]
+                    self.assertEqual(shown["state"], "QUEUED", shown["reason"])
+                    self.assertIn("because of its host", shown["reason"]["message"])
+                    faults.clear()
+                    daemon.wait_for(lambda: daemon.show(job)["state"] == "RUNNING", harness.PATIENCE, "the job")
+                    text = daemon.show(job)["reason"]["message"]
+                    self.assertIn("continuing from step", text)
+                    self.assertNotIn("cannot be read", text)
+                    self.assertEqual(daemon.ctl("cancel", job).returncode, 0)
+                    daemon.wait_state(job, "CANCELLED")
+                    daemon.wait_for(lambda: len(daemon.worker_list()) == 2, harness.PATIENCE, "the workers")
+
+    def test_no_memory_for_a_socket(self):
+        """As no descriptor: the job's budget is not used, and it starts when there is memory."""
+        root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(harness.shutil.rmtree, root, True)
+        faults = harness.Faults(root)
+        with harness.Daemon(root=root, environment=faults.environment) as daemon:
+            job = daemon.ctl("submit", harness.JOB, "--hold", *[
+                word for setting in (f"data.dir={daemon.data}", "retry.machine_failures=0", *SHORT)
+                for word in ("--set", setting)]).stdout.strip()
+            faults.set("socket unix ENOMEM skip=1 times=1")
+            self.assertEqual(daemon.ctl("release", job).returncode, 0)
+            daemon.wait_for(lambda: faults.hits()[0] >= 2, harness.PATIENCE, "the error")
+            ended = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual(ended["state"], "SUCCEEDED", ended["reason"])
+
     def test_failed_calls(self):
         """No call that fails on fsdpd's own host fails the job."""
         root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")

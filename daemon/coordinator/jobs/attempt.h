@@ -23,7 +23,7 @@ struct rank {
     enum rank_state state;
     uint64_t plan_hash;
     int code;         /* FINISHED: gRPC status code; 0: success */
-    bool lacks;       /* FINISHED with an error: its host ran out of space or descriptors */
+    bool lacks;       /* FINISHED with an error: see status_lacks */
     char *reason;     /* FINISHED with an error: machine-readable */
     char *message;    /* FINISHED with an error, AWAY, LOST */
     int failure;      /* order among this attempt's failures, from 1; 0: none */

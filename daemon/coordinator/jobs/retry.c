@@ -128,7 +128,7 @@ void retry_attempt_lacked(struct job *job, const char *format, ...)
     job->retry_at = coordinator_now() + pause;
     coordinator_tick_soon(job->c);
     job_set_state(job, JOB_QUEUED, "RETRYING",
-                  "attempt %u ended because its host lacks resources (%s): retries in %.3g s, "
+                  "attempt %u ended because of its host, not of the job (%s): retries in %.3g s, "
                   "without using its retry budget",
                   job->message->attempt, text, pause / 1000.0);
 }

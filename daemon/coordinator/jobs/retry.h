@@ -14,7 +14,7 @@
 void retry_attempt_failed(struct job *job, bool machine, const char *code, const char *format, ...)
     FSDPD_PRINTF(4, 5);
 
-/* A host had no space or no descriptor, which is not a failure of the job: it is QUEUED again
+/* A host had no space, memory or descriptor, or its disk failed, which is not a failure of the job: it is QUEUED again
  * without using its budget, and placed after a pause that grows. */
 void retry_attempt_lacked(struct job *job, const char *format, ...) FSDPD_PRINTF(2, 3);
 
