@@ -44,6 +44,7 @@ using clock_type = std::chrono::steady_clock; /* clock_monotonic_ns's clock */
 constexpr uint64_t kWatchTag = UINT64_MAX;
 constexpr auto kForever = std::chrono::hours(24 * 365);
 constexpr milliseconds kConnectTime(20000); /* from when all ranks are there until all are joined */
+constexpr milliseconds kNamingTime(2000); /* longer than that: for the rank that knows which peer */
 constexpr milliseconds kCheckTime(20); /* how often a connecting rank checks whether to continue */
 
 using bytes_type = std::vector<char>;
@@ -269,9 +270,10 @@ class meeting
  * Runs `work` on a thread of its own and waits for it, at most until the deadline, or until this
  * rank must give up. Gloo and the resolver cannot be interrupted: an abandoned thread ends by
  * itself, within kConnectTime or the resolver's timeout. So `work` owns everything that it touches.
+ * `late` says what took too long.
  */
-template <typename work_function>
-void run_apart(const meeting &peers, int64_t deadline_ns, work_function work)
+template <typename work_function, typename naming_function>
+void run_apart(const meeting &peers, int64_t deadline_ns, work_function work, naming_function late)
 {
     struct progress {
         std::mutex lock;
@@ -298,7 +300,7 @@ void run_apart(const meeting &peers, int64_t deadline_ns, work_function work)
     while (!state->changed.wait_for(guard, kCheckTime, [&] { return state->done; })) {
         peers.check_open();
         if (now_ns() >= deadline_ns)
-            throw join_error(STATUS_DEADLINE_EXCEEDED, "the connections took too long");
+            throw join_error(STATUS_DEADLINE_EXCEEDED, late());
     }
     if (state->error != nullptr) std::rethrow_exception(state->error);
 }
@@ -342,8 +344,23 @@ class mesh : public gloo::Context
         for (int peer = 0; peer < size; peer++) {
             if (peer == rank) continue;
             bytes_type address = address_of(theirs, peer);
-            if (calls(own_addresses_.at(peer), address) == calling) getPair(peer)->connect(address);
+            if (calls(own_addresses_.at(peer), address) != calling) continue;
+            connecting_ = peer;
+            try {
+                getPair(peer)->connect(address);
+            } catch (const std::exception &error) {
+                throw std::runtime_error(no_way() + ": " + plain_message(error));
+            }
         }
+        connecting_ = -1;
+    }
+
+    /* "rank 0 cannot reach rank 2", while it connects, or has failed to. */
+    std::string no_way() const
+    {
+        int peer = connecting_;
+        if (peer < 0) return "the connections took too long";
+        return "rank " + std::to_string(rank) + " cannot reach rank " + std::to_string(peer);
     }
 
   private:
@@ -375,6 +392,7 @@ class mesh : public gloo::Context
         return order != 0 ? order > 0 : x.sin_port > y.sin_port;
     }
 
+    std::atomic<int> connecting_{-1}; /* the peer */
     std::map<int, bytes_type> own_addresses_; /* by rank; changes once connected */
 };
 
@@ -386,14 +404,17 @@ std::shared_ptr<mesh> join(int rank, int world, const std::string &address, cons
     auto made = std::make_shared<std::shared_ptr<mesh>>();
     milliseconds timeout = std::min(time_left(join_deadline_ns), kConnectTime);
     run_apart(peers, now_ns() + to_ns(timeout),
-              [=] { *made = std::make_shared<mesh>(rank, world, address, timeout); });
+              [=] { *made = std::make_shared<mesh>(rank, world, address, timeout); },
+              [] { return "its address took too long"; });
     std::shared_ptr<mesh> context = *made;
     auto theirs = peers.exchange("address", context->addresses(), join_deadline_ns);
     int64_t deadline_ns = now_ns() + to_ns(timeout);
-    run_apart(peers, deadline_ns, [=] { context->connect(theirs, true); });
-    peers.exchange("called", {}, deadline_ns);
-    run_apart(peers, deadline_ns, [=] { context->connect(theirs, false); });
-    peers.exchange("joined", {}, deadline_ns);
+    int64_t exchange_ns = deadline_ns + to_ns(kNamingTime);
+    auto late = [=] { return context->no_way(); };
+    run_apart(peers, deadline_ns, [=] { context->connect(theirs, true); }, late);
+    peers.exchange("called", {}, exchange_ns);
+    run_apart(peers, deadline_ns, [=] { context->connect(theirs, false); }, late);
+    peers.exchange("joined", {}, exchange_ns);
     return context;
 }
 

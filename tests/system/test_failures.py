@@ -49,6 +49,24 @@ class Failures(unittest.TestCase):
             self.assertEqual(pids[other["id"]], other["pid"], "the survivor was restarted too")
             self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
 
+    def test_two_ranks_that_cannot_connect(self):
+        """The pair is named, and its link is not the job's error; the job starts when it is there."""
+        faults = harness.own_faults(self.addCleanup)
+        with harness.Daemon(workers=3, environment=faults.environment) as daemon:
+            faults.set("connect 127.0.0.1:* HOLD times=1")
+            job = daemon.submit("train.max_steps=3", "workers=3", "fsdp.transport=gloo", "retry.failures=0",
+                                "retry.machine_failures=0")
+
+            def ended():
+                shown = daemon.show(job)
+                return shown if shown["attempt"] > 1 or shown["state"] == "FAILED" else None
+            daemon.wait_for(ended, 2 * harness.PATIENCE, "the first attempt's end")
+            faults.clear()
+            self.assertEqual(daemon.wait_state(job, "SUCCEEDED", "FAILED")["state"], "SUCCEEDED")
+            why = [entry["reason"]["message"] for entry in daemon.json("history", job)
+                   if entry["reason"]["code"] == "RETRYING"]
+            self.assertRegex(why[0], r"rank (\d) cannot reach rank (?!\1)\d")
+
     def test_stopped_worker(self):
         """fsdpd loses a worker that is alive but silent, too, within a bounded time."""
         job = self.daemon.submit(*LONG)

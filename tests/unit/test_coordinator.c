@@ -52,7 +52,7 @@ TEST(rendezvous)
     rendezvous_forget(&c, &forgotten);
     rendezvous_tick(&c);
     ck_assert_int_eq(never.count, 1);
-    ck_assert_int_eq(never.code, STATUS_NOT_FOUND);
+    ck_assert_int_eq(never.code, STATUS_DEADLINE_EXCEEDED);
     ck_assert_int_eq(later.count, 0);
     expect_ok(rendezvous_set(&c, "mnist-1/1", "rank1", "", 0));
     ck_assert_int_eq(later.count, 1);
@@ -187,7 +187,7 @@ TEST(a_job_from_submit_to_done)
     ck_assert_uint_eq(((Fsdpd__V1__StoreGetResponse *)response)->value.len, 7);
     message_free(response);
     get.key = (char *)"nothing";
-    expect_status(world_call(&world, &worker_link_store_get, &get, NULL), STATUS_NOT_FOUND,
+    expect_status(world_call(&world, &worker_link_store_get, &get, NULL), STATUS_DEADLINE_EXCEEDED,
                   "nothing");
 
     fake_started(&fakes[1], 42);

@@ -228,7 +228,7 @@ void rendezvous_tick(struct coordinator *c)
         for (int j = store->wait_count - 1; j >= 0; j--) {
             if (j >= store->wait_count || now < store->waits[j].deadline) continue;
             answer(store, j,
-                   status_new(STATUS_NOT_FOUND, "%s was not set in %s within %lld ms",
+                   status_new(STATUS_DEADLINE_EXCEEDED, "%s was not set in %s within %lld ms",
                               store->waits[j].key, store->name,
                               (long long)store->waits[j].timeout_ms),
                    NULL);
