@@ -438,6 +438,31 @@ LOOP_TEST(damage, 0, COUNT_OF(damages))
     group_reset(&group);
 }
 
+TEST(every_damaged_checkpoint_is_named)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    train(&group);
+    for (int i = 0; i < 2; i++) group_save_without_error(&group, i, folder, 0);
+    spoil("manifest.json", 2);
+    char *path = newest(), *away = file_path_join(folder, "away");
+    ck_assert_int_eq(rename(path, away), 0);
+    spoil("rank-00000.safetensors", 0);
+    ck_assert_int_eq(rename(away, path), 0);
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    group_run(&again);
+    const char *message = status_message(again.members[0].status);
+    const char *first = strstr(message, ": step-000000000018 cannot be read ("),
+               *second = strstr(message, "); step-000000000009 cannot be read (");
+    ck_assert_msg(first != NULL && second > first, "%s", message);
+    free(path);
+    free(away);
+    group_reset(&again);
+    group_reset(&group);
+}
+
 /* Checkpoints of another run are named, and neither resumed nor removed. */
 TEST(foreign)
 {
