@@ -240,3 +240,16 @@ TEST(a_rank_that_is_slow_over_fifty_steps_is_named_until_it_recovers)
     ck_assert_double_eq(slowdown_of_rank_1(), 0);
     world_check_reached(&world, id, "SLOW_RANK_RECOVERED", "rank 1 (host/cpu:1)");
 }
+
+/* Nothing can be many times as long as no time. */
+TEST(no_rank_is_slow_while_the_median_rank_takes_no_time)
+{
+    uint64_t step = 0;
+    world.options.limits.heartbeat_ms = 1;
+    start();
+    run_steps(&step, 1, 1);
+    world_run(&world, 20);
+    fakes[0].own_us -= 50 * 1000; /* what run_steps adds */
+    run_steps(&step, 50, 3);
+    ck_assert_double_eq(slowdown_of_rank_1(), 0);
+}
