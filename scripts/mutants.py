@@ -48,6 +48,7 @@ BINARY = {"==": "!=", "!=": "==", "<": "<= >=", "<=": "< >", ">": ">= <=", ">=":
           "+": "-", "-": "+", "*": "/", "/": "*", "%": "/", "<<": ">>", ">>": "<<", "&": "|", "|": "&",
           "+=": "-=", "-=": "+=", "*=": "/=", "|=": "&=", "&=": "|="}
 UNARY = {"++": "--", "--": "++", "!": ""}
+FAILED = re.compile(rb"^not ok \d+ - [^:\n]*:[^:\n]*:(\w+).*\n", re.MULTILINE)
 NO_CALL = re.compile(r"(if|for|while|switch|return|sizeof|log_event|log_status|(.*_)?(free|deinit|destroy|decref))$")
 
 
@@ -242,9 +243,10 @@ class Tree:
                 elif b"ok " in piece:
                     longest, last = max(longest, time.monotonic() - last), time.monotonic()
                 text = text[-1000:] + piece
-                failed = re.search(rb"^not ok \d+ - [^:\n]*:[^:\n]*:(\w+).*\n", text, re.MULTILINE)
+                failed = FAILED.search(text)
         finally:
             end_children(running)
+            failed = failed or FAILED.search(text + running.stdout.read())
             running.stdout.close()
         if failed or running.returncode not in (0, 77):
             return failed[1].decode() if failed else f"status {running.returncode}"
