@@ -27,9 +27,6 @@ try:
 except ImportError as error:
     print(f"PyTorch is missing: {error}")
     sys.exit(77)
-if harness.find_mnist() is None:  # test_training.py explains why generated digits do not suffice
-    print("MNIST is missing: set FSDPD_MNIST to its directory")
-    sys.exit(77)
 
 # SequentialLR of PyTorch 1 uses what PyTorch 1 deprecates.
 warnings.filterwarnings("ignore", message="The epoch parameter in")
@@ -166,7 +163,7 @@ def train(rank, directory, case, port, results):
 
 
 def first_samples(directory, count, target):
-    """MNIST with only the first samples for training, so that epochs are short."""
+    """The digits with only the first samples for training, so that epochs are short."""
     for name in harness.MNIST_FILES:
         values = reference.read_idx(directory, name).numpy()
         if name.startswith("train"):
@@ -183,15 +180,16 @@ def worst(found, expected):
 class Optimizers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.whole = harness.Daemon(data=harness.find_mnist())
-        cls.few = tempfile.TemporaryDirectory()
-        first_samples(harness.find_mnist(), 2 * BATCH * EPOCH, cls.few.name)
+        cls.many, cls.few = tempfile.TemporaryDirectory(), tempfile.TemporaryDirectory()
+        cls.whole = harness.Daemon(data=harness.find_clear_digits(cls.many.name, train=2 * BATCH * STEPS * 3))
+        first_samples(cls.whole.data, 2 * BATCH * EPOCH, cls.few.name)
         cls.short = harness.Daemon(data=cls.few.name)
 
     @classmethod
     def tearDownClass(cls):
         cls.whole.close()
         cls.short.close()
+        cls.many.cleanup()
         cls.few.cleanup()
 
     def run_job(self, steps, settings):

@@ -7,9 +7,7 @@ with the tutorial's (Adadelta, lr 1.0, on a summed loss) the run is chaotic: PyT
 ranks against one process on the same global batch, starts 1e-7 apart and is 5 % apart after 60
 steps. At the rates here a rounding difference stays small, so an error of ours would show.
 
-These comparisons need the real MNIST. Generated digits are noisy everywhere, so among half a
-million pooling windows a few have two largest values within one rounding of each other; either
-choice is right, and it moves a gradient by more than the bounds.
+Where MNIST is missing, 100 steps on drawn digits are compared.
 """
 
 import json
@@ -28,9 +26,7 @@ except ImportError as error:
     print(f"PyTorch is missing: {error}")
     sys.exit(77)
 
-STEPS = 20 if os.environ.get("FSDPD_QUICK") else 200
-MNIST = harness.find_mnist()
-needs_mnist = unittest.skipIf(MNIST is None, "MNIST is missing: set FSDPD_MNIST to its directory")
+STEPS = 20 if os.environ.get("FSDPD_QUICK") else 200 if harness.find_mnist() else 100
 
 
 def tutorial(parameters):
@@ -48,11 +44,13 @@ def sgd(parameters):
 class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = harness.Daemon(data=MNIST)
+        cls.data = tempfile.TemporaryDirectory()
+        cls.daemon = harness.Daemon(data=harness.find_clear_digits(cls.data.name, train=2 * 64 * STEPS))
 
     @classmethod
     def tearDownClass(cls):
         cls.daemon.close()
+        cls.data.cleanup()
 
     def run_job(self, *settings):
         """The losses by step and the final state_dict."""
@@ -93,19 +91,16 @@ class Training(unittest.TestCase):
         self.assertLess(losses[STEPS], losses[1])
         self.assertLessEqual(worst, 1e-4)
 
-    @needs_mnist
     def test_the_tutorials_first_step(self):
         expected = self.expect(tutorial, 1, port=29533)
         self.compare_first_step(expected)
         self.compare_first_step(expected, "fsdp.strategy=no_shard")
 
-    @needs_mnist
     def test_adadelta(self):
         expected = self.expect(adadelta, STEPS, port=29534)
         self.compare_first_step(expected, "optimizer.lr=0.003")
         self.compare_curve(expected, "optimizer.lr=0.003")
 
-    @needs_mnist
     def test_sgd_no_shard(self):
         settings = ("optimizer.type=sgd", "optimizer.lr=0.000002", "optimizer.momentum=0.9",
                     "fsdp.strategy=no_shard")
