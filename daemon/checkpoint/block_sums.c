@@ -6,12 +6,43 @@ void block_sums_begin(struct block_sums *sums)
     *sums = (struct block_sums){.block = digester_new(), .whole = digester_new()};
 }
 
+void block_sums_begin_list(struct block_sums *sums, struct buf *list)
+{
+    block_sums_begin(sums);
+    sums->list = list;
+    sums->part = "";
+}
+
+/* A name of a hostile file must not end its line. */
+static void add_name(struct buf *list, const char *name)
+{
+    for (; *name != '\0'; name++)
+        buf_add_char(list, (unsigned char)*name < ' ' || *name == 127 ? '?' : *name);
+    buf_add_char(list, '\n');
+}
+
+static void end_line(struct block_sums *sums, const struct digest *digest)
+{
+    char digits[DIGEST_DIGITS + 1];
+    size_t start = sums->list->length;
+    buf_printf(sums->list, "%s %zu ", digest_format(digest, digits), sums->filled);
+    add_name(sums->list, sums->part);
+    digester_add(sums->whole, sums->list->data + start, sums->list->length - start);
+}
+
 static void end_block(struct block_sums *sums)
 {
     struct digest digest;
     digester_take(sums->block, &digest);
-    digester_add(sums->whole, digest.bytes, DIGEST_BYTES);
+    if (sums->list != NULL) end_line(sums, &digest);
+    else digester_add(sums->whole, digest.bytes, DIGEST_BYTES);
     sums->filled = 0;
+}
+
+void block_sums_part(struct block_sums *sums, const char *name)
+{
+    if (sums->filled > 0) end_block(sums);
+    sums->part = name;
 }
 
 void block_sums_add(struct block_sums *sums, const void *bytes, size_t size)

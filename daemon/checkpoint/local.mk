@@ -14,6 +14,7 @@ libcheckpoint_a_SOURCES = \
   %D%/state_dict.c %D%/state_dict.h \
   %D%/state_entries.c %D%/state_entries.h \
   %D%/state_header.c %D%/state_header.h \
+  %D%/state_sums.c %D%/state_sums.h \
   %D%/unlisted.c %D%/unlisted.h \
   %D%/weights.c %D%/weights.h
 libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)

@@ -114,6 +114,11 @@ char *coordinator_state_dict_path(const struct coordinator *c, const char *job)
     return coordinator_job_path(c, job, "state_dict.safetensors");
 }
 
+char *coordinator_state_sums_path(const struct coordinator *c, const char *job)
+{
+    return coordinator_job_path(c, job, "state_dict.safetensors.sums");
+}
+
 /* ---- the tick ---- */
 
 static void step_drain(struct coordinator *c);

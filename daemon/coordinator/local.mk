@@ -39,6 +39,7 @@ libcoordinator_a_SOURCES = \
   %D%/jobs/job_totals.c %D%/jobs/job_totals.h \
   %D%/jobs/job_record.c %D%/jobs/job_record.h %D%/jobs/jobs.c %D%/jobs/jobs.h \
   %D%/jobs/log_files.c %D%/jobs/log_files.h \
+  %D%/calls/kept_weights.c %D%/calls/kept_weights.h \
   %D%/calls/logs.c %D%/calls/logs.h \
   %D%/store/message.c %D%/store/message.h \
   %D%/monitor/metrics.c %D%/monitor/metrics.h \

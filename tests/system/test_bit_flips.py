@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""One flipped bit in a checkpoint: a pull and a resumed job name the file; neither takes other
-weights.
+"""One flipped bit in a checkpoint, or in the final weights: a pull and a resumed job name the file;
+neither takes other weights.
 
-FSDPD_FLIPS flips for pulls, drawn from FSDPD_SEED; tests/engine/test_bit_flips.c flips more of
-them, faster, without an fsdpd."""
+FSDPD_FLIPS flips for pulls of each kind, drawn from FSDPD_SEED; tests/engine/test_bit_flips.c flips
+more of them, faster, without an fsdpd."""
 
+import json
 import os
 import random
 import re
 import shutil
+import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -33,6 +36,42 @@ def flip(path, at, bit):
         byte = file.read(1)[0]
         file.seek(at)
         file.write(bytes([byte ^ 1 << bit]))
+
+
+def tensor_at(content, at):
+    """The tensor that has this byte of a state_dict; None: the header."""
+    size = 8 + struct.unpack("<Q", content[:8])[0]
+    for name, entry in json.loads(content[8:size]).items():
+        if name != "__metadata__" and size + entry["data_offsets"][0] <= at < size + entry["data_offsets"][1]:
+            return name
+    return None
+
+
+def flipped(dice, kind, weights, sums):
+    """A damaged copy of the weights and of their sums, and what the error must name."""
+    header = 8 + struct.unpack("<Q", weights[:8])[0]
+    weights, sums, good = bytearray(weights), bytearray(sums), weights
+    if kind == "length":
+        at = dice.randrange(len(weights))
+        weights = weights[:at] if dice.randrange(2) else weights + bytes(1 + at % 4096)
+        return weights, sums, str(len(good)) if weights else "is empty"
+    if kind == "sums length":
+        at = dice.randrange(len(sums))
+        sums = sums[:at] if dice.randrange(2) else sums + bytes([at % 256])
+        return weights, sums, ".sums is damaged"
+    where = {"header": (weights, 0, header), "data": (weights, header, len(weights)),
+             "sums": (sums, 0, len(sums))}
+    changed, begin, end = where[kind]
+    at = dice.randrange(begin, end)
+    changed[at] ^= 1 << dice.randrange(8)
+    if kind == "sums":
+        return weights, sums, ".sums is damaged"
+    return weights, sums, f'the tensor "{tensor_at(good, at)}"' if kind == "data" else "its header"
+
+
+def put(path, content):
+    with open(path, "wb") as file:
+        file.write(content)
 
 
 class BitFlips(unittest.TestCase):
@@ -80,6 +119,69 @@ class BitFlips(unittest.TestCase):
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
         self.assertEqual(read(again), read(good))
         self.daemon.ctl("cancel", job)
+
+    def finish(self):
+        """A job that ended with two checkpoints, and the path of its weights."""
+        submitted = self.daemon.submit("train.max_steps=12", "checkpoint.every_steps=5", "checkpoint.keep=0",
+                                       wait=True)
+        self.assertEqual(submitted.returncode, 0, submitted.stderr)
+        job = self.daemon.json("list")[-1]["id"]
+        return job, os.path.join(self.daemon.root, "state/jobs", job, "state_dict.safetensors")
+
+    def test_final_weights(self):
+        job, path = self.finish()
+        out = os.path.join(self.daemon.root, "final")
+        weights, sums = read(path), read(path + ".sums")
+        dice = random.Random(SEED)
+        for number in range(FLIPS):
+            kind = ("header", "data", "length", "sums", "data", "sums length")[number % 6]
+            *damaged, named = flipped(dice, kind, weights, sums)
+            put(path, damaged[0])
+            put(path + ".sums", damaged[1])
+            pulled = self.daemon.ctl("pull", job, "-o", out)
+            what = (SEED, number, kind, pulled.stderr)
+            self.assertEqual(pulled.returncode, harness.FAILED, what)
+            self.assertIn(path, pulled.stderr, what)
+            self.assertIn(named, pulled.stderr, what)
+            self.assertFalse(os.path.exists(out), what)
+        put(path, weights)
+        os.unlink(path + ".sums")
+        pulled = self.daemon.ctl("pull", job, "-o", out)
+        self.assertEqual(pulled.returncode, harness.FAILED)
+        self.assertIn(".sums is missing", pulled.stderr)
+        put(path + ".sums", sums)
+        pulled = self.daemon.ctl("pull", job, "-o", out)
+        self.assertEqual(pulled.returncode, 0, pulled.stderr)
+        self.assertEqual(read(out), weights)
+        self.assert_common_tools(path)
+
+    def assert_common_tools(self, path):
+        """The loop that docs/durability.md shows proves the file, too, and names what it finds."""
+        with open(os.path.join(os.path.dirname(__file__), "../../docs/durability.md"), encoding="utf-8") as file:
+            loop = re.search(r"    (exec 3<.*?[.]sums)\n", file.read(), re.DOTALL).group(1)
+        def run():
+            shown = subprocess.run(["bash", "-c", loop], cwd=os.path.dirname(path), text=True, check=True,
+                                   stdout=subprocess.PIPE)
+            return shown.stdout
+        self.assertEqual(run(), "")
+        flip(path, os.path.getsize(path) - 1, 0)
+        self.assertEqual(run(), "damaged: fc2.bias\n")
+        flip(path, os.path.getsize(path) - 1, 0)
+
+    def test_offers(self):
+        """The error names the newest checkpoint that is whole, whatever became of later ones."""
+        job, path = self.finish()
+        listed = self.daemon.json("checkpoints", job)
+        flip(path, os.path.getsize(path) - 1, 0)
+        def pull(*options):
+            return self.daemon.ctl("pull", job, "-o", os.path.join(self.daemon.root, "offer"), *options)
+        for checkpoint in reversed(listed):
+            step = str(checkpoint["step"])
+            self.assertIn(f"its checkpoint of step {step} is whole: fsdpctl pull {job} --checkpoint {step}\n",
+                          pull().stderr)
+            self.assertEqual(pull("--checkpoint", step).returncode, 0)
+            flip(os.path.join(checkpoint["path"], "rank-00000.safetensors"), 99, 0)
+        self.assertIn("has no whole checkpoint either", pull().stderr)
 
     def test_jobs(self):
         """Changes a digit of the step, of the updates, of the epochs; a number of a parameter."""

@@ -276,18 +276,27 @@ TEST(state_dict)
 {
     struct store *store = open_store();
     insert(store, "mnist-1");
-    uint64_t step = 0;
-    expect_error(store_get_state_dict(store, "mnist-1", &step), STATUS_NOT_FOUND, "mnist-1");
-    expect_error(store_set_state_dict(store, "mnist-9", 5), STATUS_NOT_FOUND, "mnist-9");
-    expect_ok(store_set_state_dict(store, "mnist-1", 938));
-    expect_ok(store_get_state_dict(store, "mnist-1", &step));
-    ck_assert_uint_eq(step, 938);
+    struct store_weights kept = {.step = 938, .proved = true, .sums = "sums"}, found;
+    expect_error(store_get_state_dict(store, "mnist-1", &found), STATUS_NOT_FOUND, "mnist-1");
+    expect_error(store_set_state_dict(store, "mnist-9", &kept), STATUS_NOT_FOUND, "mnist-9");
+    expect_ok(store_set_state_dict(store, "mnist-1", &kept));
+    expect_ok(store_get_state_dict(store, "mnist-1", &found));
+    ck_assert_uint_eq(found.step, 938);
+    ck_assert(found.proved);
+    ck_assert_mem_eq(found.sums, kept.sums, sizeof kept.sums);
     job_message *job = NULL;
     expect_ok(store_get_job(store, "mnist-1", &job));
     ck_assert(job->has_state_dict);
     expect_ok(store_update_job(store, job, NULL, true)); /* does not forget it */
     message_free(job);
-    expect_ok(store_get_state_dict(store, "mnist-1", &step));
+    expect_ok(store_get_state_dict(store, "mnist-1", &found));
+    ck_assert(found.proved);
+    expect_ok(store_drop_state_dict(store, "mnist-1"));
+    expect_error(store_get_state_dict(store, "mnist-1", &found), STATUS_NOT_FOUND, "mnist-1");
+    kept.proved = false; /* none of the former ones is left */
+    expect_ok(store_set_state_dict(store, "mnist-1", &kept));
+    expect_ok(store_get_state_dict(store, "mnist-1", &found));
+    ck_assert(!found.proved);
     store_close(store);
 }
 

@@ -162,7 +162,8 @@ static void fill(int updates)
         store_close(store);
         store = open_store();
         expect_ok(store_forget_job(store, "mnist-1"));
-        expect_ok(store_set_state_dict(store, "mnist-2", 5));
+        struct store_weights weights = {.step = 5, .proved = true, .sums = "sums"};
+        expect_ok(store_set_state_dict(store, "mnist-2", &weights));
         for (int i = 0; i < updates; i++) {
             name_job(3 + i % 3, id);
             write_job(store, id, JOB_RUNNING, (uint64_t)i + 2, false);

@@ -24,6 +24,8 @@ struct checkpoint_reader {
 
     struct export *export; /* NULL: not open */
     bool verified;
+    bool passes;    /* over damaged ones */
+    uint64_t below, passed; /* steps of the last one that was tried, and passed over; 0: none */
     char *name; /* of its directory in `path` */
     Fsdpd__V1__Checkpoint found;
     Google__Protobuf__Timestamp found_time;
@@ -53,14 +55,21 @@ struct checkpoint_reader *checkpoint_reader_new(const struct coordinator *c, con
     return reader;
 }
 
+static void close_entry(struct checkpoint_reader *reader)
+{
+    export_free(reader->export);
+    reader->export = NULL;
+    if (reader->name != NULL) free(reader->found.path);
+    free(reader->name);
+    reader->name = NULL;
+}
+
 void checkpoint_reader_free(struct checkpoint_reader *reader)
 {
     if (reader == NULL) return;
-    export_free(reader->export);
+    close_entry(reader);
     for (int i = 0; i < reader->root_count; i++) free(reader->roots[i]);
     free(reader->roots);
-    if (reader->name != NULL) free(reader->found.path);
-    free(reader->name);
     free(reader->job);
     free(reader->run);
     free(reader->directory);
@@ -163,6 +172,10 @@ static status_t choose(struct checkpoint_reader *reader, const struct folder *fo
             any = true;
             continue;
         }
+        if (reader->passes) {
+            if (reader->below != 0 && entries[i].step >= reader->below) continue;
+            reader->below = entries[i].step;
+        }
         return with_steps(open_entry(reader, folder, &entries[i]), entries, count, entries[i].step);
     }
     if (!any) return status_copy(reader->none);
@@ -208,13 +221,34 @@ static status_t explain(const struct checkpoint_reader *reader, status_t status)
                       reader->found.step, reader->job);
 }
 
+void checkpoint_reader_pass_damage(struct checkpoint_reader *reader)
+{
+    reader->passes = true;
+}
+
+bool checkpoint_reader_is_verified(const struct checkpoint_reader *reader)
+{
+    return reader->verified;
+}
+
+/* A checkpoint that is passed over; there may be an older one. */
+static status_t pass(struct checkpoint_reader *reader, status_t status)
+{
+    bool none = reader->below == reader->passed;
+    if (status == NULL || none) return status;
+    reader->passed = reader->below;
+    status_free(status);
+    close_entry(reader);
+    return NULL;
+}
+
 status_t checkpoint_reader_work(struct checkpoint_reader *reader, void *chunk, size_t size,
                                 size_t *count)
 {
     *count = 0;
-    if (reader->export == NULL) return find(reader);
+    if (reader->export == NULL) return reader->passes ? pass(reader, find(reader)) : find(reader);
     status_t status = reader->verified
                           ? export_read(reader->export, chunk, size, count)
                           : export_verify(reader->export, VERIFY_BYTES, &reader->verified);
-    return explain(reader, status);
+    return reader->passes ? pass(reader, status) : explain(reader, status);
 }

@@ -25,6 +25,11 @@ void checkpoint_reader_free(struct checkpoint_reader *reader); /* accepts NULL *
 status_t checkpoint_reader_work(struct checkpoint_reader *reader, void *chunk, size_t size,
                                 size_t *count) FSDPD_MUST_USE;
 
+/* From now on, damaged checkpoints are passed over; the reader is of use only to find the newest
+ * whole one, which it has read when it is verified. */
+void checkpoint_reader_pass_damage(struct checkpoint_reader *reader);
+bool checkpoint_reader_is_verified(const struct checkpoint_reader *reader);
+
 /* The checkpoint that was found, and the size of its state_dict; NULL and 0 before it is open. */
 const Fsdpd__V1__Checkpoint *checkpoint_reader_found(const struct checkpoint_reader *reader);
 uint64_t checkpoint_reader_bytes(const struct checkpoint_reader *reader);

@@ -14,6 +14,7 @@ void final_weights_begin(struct final_weights *weights, uint64_t total, uint64_t
 void final_weights_deinit(struct final_weights *weights)
 {
     buf_deinit(&weights->header);
+    safetensors_header_deinit(&weights->layout);
 }
 
 /* Called with `needed` header bytes, which may be the whole header. */
@@ -28,6 +29,9 @@ static status_t check(struct final_weights *weights)
         return NULL;
     }
     weights->checked = true;
+    if (status == NULL)
+        status = safetensors_read_header(weights->header.data, weights->header.length,
+                                         weights->total, &weights->layout, &needed);
     buf_deinit(&weights->header);
     return status;
 }

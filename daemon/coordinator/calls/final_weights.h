@@ -10,12 +10,14 @@
 #include <stdint.h>
 
 #include "base/buf.h"
+#include "checkpoint/state_sums.h"
 
 struct final_weights {
     uint64_t total, parameters; /* bytes of the file; values in the plan, 0: unknown */
     uint64_t needed;            /* header bytes needed so far */
     struct buf header;
     bool checked;
+    struct safetensors_header layout; /* once it is checked */
 };
 
 void final_weights_begin(struct final_weights *weights, uint64_t total, uint64_t parameters);

@@ -4,18 +4,15 @@
  */
 #include "coordinator/calls/pulls.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/checkpoint_reader.h"
 #include "coordinator/calls/job_call.h"
+#include "coordinator/calls/kept_weights.h"
 #include "coordinator/calls/saving.h"
 #include "coordinator/calls/shares.h"
 #include "coordinator/jobs/attempt_run.h"
@@ -50,22 +47,23 @@ struct pull {
     struct upload *upload; /* RELAYING */
     bool asked;            /* the next chunk was requested */
 
-    int fd; /* FILE, the kept file; -1 otherwise */
-    uv_fs_t read;
+    struct kept_weights *kept;        /* FILE, the kept file; NULL otherwise */
     struct checkpoint_reader *reader; /* FILE, a checkpoint; NULL otherwise */
+    status_t damage; /* of the kept file; then `reader` looks for a whole checkpoint to offer */
     uv_work_t work;
     status_t read_status; /* the result of the work, with its bytes in `read_count` */
     size_t read_count;
     uint8_t *chunk;
-    bool reading;   /* another thread owns `chunk` and `reader` */
+    bool reading;   /* another thread owns `chunk`, `kept` and `reader` */
     bool has_begun; /* the first chunk was sent */
     int64_t sent_at;
 };
 
 static void pull_free(struct pull *pull)
 {
-    if (pull->fd >= 0) close(pull->fd);
+    kept_weights_free(pull->kept);
     checkpoint_reader_free(pull->reader);
+    status_free(pull->damage);
     status_free(pull->read_status);
     free(pull->chunk);
     free(pull->by);
@@ -116,7 +114,7 @@ static void send_chunk(struct pull *pull, const uint8_t *bytes, size_t size)
     if (!pull->has_begun) {
         chunk.total_size = pull->total;
         chunk.step = pull->step;
-        if (pull->reader != NULL)
+        if (pull->reader != NULL && pull->damage == NULL)
             chunk.checkpoint = (Fsdpd__V1__Checkpoint *)checkpoint_reader_found(pull->reader);
     }
     rpc_call_send(pull->base.call, &chunk.base);
@@ -125,54 +123,73 @@ static void send_chunk(struct pull *pull, const uint8_t *bytes, size_t size)
     pull->sent += size;
 }
 
-/* ---- the kept file ---- */
+/* ---- the kept file, and checkpoints ---- */
 
 static void read_next(struct pull *pull);
-
-static void on_read(uv_fs_t *request)
-{
-    struct pull *pull = request->data;
-    ssize_t count = request->result;
-    uv_fs_req_cleanup(request);
-    pull->reading = false;
-    struct coordinator *c = pull->base.c;
-    if (pull->base.over) {
-        if (pull->base.call == NULL) pull_free(pull);
-    } else if (count <= 0) {
-        pull_end(pull, status_new(STATUS_DATA_LOSS,
-                                  "the kept state_dict of job %s ends after %llu of %llu bytes: %s",
-                                  pull->base.id, (unsigned long long)pull->sent,
-                                  (unsigned long long)pull->total,
-                                  count < 0 ? uv_strerror((int)count) : "the file was cut"));
-    } else {
-        send_chunk(pull, pull->chunk, (size_t)count);
-        if (pull->sent == pull->total) pull_end(pull, NULL);
-        else read_next(pull);
-    }
-    coordinator_disk_done(c);
-}
-
-/* ---- a checkpoint ---- */
 
 static void work(uv_work_t *request)
 {
     struct pull *pull = request->data;
     pull->read_status =
-        checkpoint_reader_work(pull->reader, pull->chunk, STATE_DICT_CHUNK, &pull->read_count);
+        pull->reader != NULL
+            ? checkpoint_reader_work(pull->reader, pull->chunk, STATE_DICT_CHUNK, &pull->read_count)
+            : kept_weights_work(pull->kept, pull->chunk, STATE_DICT_CHUNK, &pull->read_count);
 }
 
-/* Sends the first chunk when the checkpoint is open, and an empty one periodically while it is
- * verified, which keeps the client from timing out. */
-static void send_checkpoint_chunk(struct pull *pull)
+/* Ends the pull of a damaged file; `step` is that of the newest whole checkpoint, 0: there is
+ * none. */
+static void end_damaged(struct pull *pull, uint64_t step)
 {
-    if (!pull->has_begun) {
+    const char *message = status_message(pull->damage);
+    pull_end(pull, step == 0 ? status_new(STATUS_DATA_LOSS,
+                                          "%s; job %s has no whole checkpoint either", message,
+                                          pull->base.id)
+                             : status_new(STATUS_DATA_LOSS,
+                                          "%s; its checkpoint of step %llu is whole: fsdpctl pull "
+                                          "%s --checkpoint %llu",
+                                          message, (unsigned long long)step, pull->base.id,
+                                          (unsigned long long)step));
+}
+
+/* Looks for what the client can have instead of a file that is damaged. */
+static void look_for_checkpoint(struct pull *pull, status_t damage)
+{
+    job_message *message = NULL;
+    status_t status = store_get_job(pull->base.c->store, pull->base.id, &message);
+    log_event(LOG_ERROR, "weights_damaged", "job=%s message=\"%s\"", pull->base.id,
+              status_message(damage));
+    if (status != NULL) {
+        status_free(status);
+        pull_end(pull, damage);
+        return;
+    }
+    pull->damage = damage;
+    pull->reader = checkpoint_reader_new(pull->base.c, message, 0,
+                                         status_new(STATUS_NOT_FOUND, "no whole checkpoint"));
+    checkpoint_reader_pass_damage(pull->reader);
+    message_free(message);
+    read_next(pull);
+}
+
+/* Sends the first chunk when the file or the checkpoint is open, and an empty one periodically
+ * while a checkpoint is verified, which keeps the client from timing out. */
+static void send_read(struct pull *pull)
+{
+    if (pull->damage != NULL && checkpoint_reader_is_verified(pull->reader)) {
+        end_damaged(pull, checkpoint_reader_found(pull->reader)->step);
+        return;
+    }
+    bool first = !pull->has_begun && pull->damage == NULL;
+    if (first && pull->reader != NULL) {
         pull->total = checkpoint_reader_bytes(pull->reader);
         pull->step = checkpoint_reader_found(pull->reader)->step;
+    } else if (first) {
+        pull->total = kept_weights_bytes(pull->kept);
     }
-    if (!pull->has_begun || pull->read_count > 0 ||
-        coordinator_now() - pull->sent_at >= PULL_SIGN_MS)
+    if (first || pull->read_count > 0 ||
+        (pull->has_begun && coordinator_now() - pull->sent_at >= PULL_SIGN_MS))
         send_chunk(pull, pull->chunk, pull->read_count);
-    if (pull->sent == pull->total) pull_end(pull, NULL);
+    if (pull->sent == pull->total && pull->damage == NULL) pull_end(pull, NULL);
     else read_next(pull);
 }
 
@@ -188,20 +205,26 @@ static void on_work(uv_work_t *request, int canceled)
     if (pull->base.over) {
         status_free(status);
         if (pull->base.call == NULL) pull_free(pull);
+    } else if (status != NULL && pull->damage != NULL) {
+        status_free(status);
+        end_damaged(pull, 0);
+    } else if (status_code(status) == STATUS_DATA_LOSS && pull->kept != NULL) {
+        look_for_checkpoint(pull, status);
     } else if (status != NULL) {
         pull_end(pull, status);
     } else {
-        send_checkpoint_chunk(pull);
+        send_read(pull);
     }
     coordinator_disk_done(c);
 }
 
-static void work_next(struct pull *pull)
+static void read_next(struct pull *pull)
 {
+    if (pull->reading || rpc_call_queued(pull->base.call) >= PULL_QUEUE) return;
     pull->work.data = pull;
     int error = uv_queue_work(pull->base.c->loop, &pull->work, work, on_work);
     if (error != 0) {
-        pull_end(pull, status_new(STATUS_INTERNAL, "cannot read a checkpoint of job %s: %s",
+        pull_end(pull, status_new(STATUS_INTERNAL, "cannot read the weights of job %s: %s",
                                   pull->base.id, uv_strerror(error)));
         return;
     }
@@ -220,56 +243,21 @@ static void send_checkpoint(struct pull *pull, const job_message *message, uint6
     read_next(pull);
 }
 
-static void read_next(struct pull *pull)
-{
-    if (pull->reading || rpc_call_queued(pull->base.call) >= PULL_QUEUE) return;
-    if (pull->reader != NULL) {
-        work_next(pull);
-        return;
-    }
-    uint64_t left = pull->total - pull->sent;
-    uv_buf_t buffer = uv_buf_init((char *)pull->chunk,
-                                  left < STATE_DICT_CHUNK ? (unsigned)left : STATE_DICT_CHUNK);
-    pull->read.data = pull;
-    int error = uv_fs_read(pull->base.c->loop, &pull->read, pull->fd, &buffer, 1,
-                           (int64_t)pull->sent, on_read);
-    if (error != 0) {
-        pull_end(pull, status_new(STATUS_INTERNAL, "cannot read the state_dict of job %s: %s",
-                                  pull->base.id, uv_strerror(error)));
-        return;
-    }
-    pull->reading = true;
-    pull->base.c->disk_requests++;
-}
-
-static status_t open_kept(struct pull *pull)
-{
-    uint64_t step = 0;
-    TRY(store_get_state_dict(pull->base.c->store, pull->base.id, &step));
-    AUTO_FREE char *path = coordinator_state_dict_path(pull->base.c, pull->base.id);
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    struct stat info;
-    status_t status = NULL;
-    if (fd < 0 || fstat(fd, &info) != 0)
-        status = status_from_errno(errno, "cannot open the kept state_dict %s", path);
-    else if (info.st_size == 0) status = status_new(STATUS_DATA_LOSS, "%s is empty", path);
-    if (status != NULL) {
-        if (fd >= 0) close(fd);
-        return status;
-    }
-    pull->fd = fd;
-    pull->total = (uint64_t)info.st_size;
-    pull->step = step;
-    pull->chunk = mem_alloc(STATE_DICT_CHUNK);
-    enter(pull, PULL_FILE);
-    return NULL;
-}
-
 static void send_kept(struct pull *pull)
 {
-    status_t status = open_kept(pull);
-    if (status != NULL) pull_end(pull, status);
-    else read_next(pull);
+    struct coordinator *c = pull->base.c;
+    struct store_weights weights;
+    status_t status = store_get_state_dict(c->store, pull->base.id, &weights);
+    if (status != NULL) {
+        pull_end(pull, status);
+        return;
+    }
+    AUTO_FREE char *path = coordinator_state_dict_path(c, pull->base.id);
+    pull->kept = kept_weights_new(path, &weights);
+    pull->step = weights.step;
+    pull->chunk = mem_alloc(STATE_DICT_CHUNK);
+    enter(pull, PULL_FILE);
+    read_next(pull);
 }
 
 /* ---- the client's call ---- */
@@ -417,7 +405,6 @@ static struct pull *new_pull(struct rpc_call *call, const char *id, struct coord
     struct pull *pull = job_call_begin(&pull_calls, call, c, id);
     pull->number = ++c->last_number;
     pull->by = mem_strdup(access_user(call));
-    pull->fd = -1;
     return pull;
 }
 

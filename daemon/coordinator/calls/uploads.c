@@ -1,10 +1,11 @@
 /*
- * Uploads; see uploads.h. One message is read at a time. libuv's disk threads write and sync the
+ * Uploads; see uploads.h. One message is read at a time. libuv's threads write, hash and sync the
  * bytes of a final state_dict, so a slow disk does not stop the loop; an upload whose call is over
- * is freed when its disk request completes.
+ * is freed when its work is done.
  */
 #include "coordinator/calls/uploads.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,18 +36,30 @@ struct upload {
     char *temporary; /* the file's name until the rename */
     int fd;          /* -1 unless final */
     struct final_weights weights;
+    struct state_sums sums;
+    struct digest sums_digest;
     uint8_t *chunk;
-    size_t chunk_size, chunk_done;
-    uv_fs_t disk;
-    bool busy; /* `disk` is in flight */
+    size_t chunk_size;
+    uv_work_t disk;
+    status_t disk_status; /* the result of `disk` */
+    bool busy;            /* `disk` is in flight; its thread owns the chunk and the sums */
 };
+
+static char *sums_path(const struct upload *upload)
+{
+    return coordinator_state_sums_path(upload->base.c, upload->base.id);
+}
 
 /* Closes the file, and removes it unless it was renamed. */
 static void drop_file(struct upload *upload)
 {
     if (upload->fd >= 0) close(upload->fd);
     upload->fd = -1;
-    if (upload->temporary != NULL) unlink(upload->temporary);
+    if (upload->temporary != NULL) {
+        AUTO_FREE char *sums = sums_path(upload);
+        unlink(upload->temporary);
+        unlink(sums);
+    }
     free(upload->temporary);
     upload->temporary = NULL;
 }
@@ -54,6 +67,7 @@ static void drop_file(struct upload *upload)
 static void upload_free(struct upload *upload)
 {
     drop_file(upload);
+    state_sums_deinit(&upload->sums);
     final_weights_deinit(&upload->weights);
     free(upload->chunk);
     job_call_free(&upload->base);
@@ -198,13 +212,13 @@ static status_t begin_final(struct upload *upload, const Fsdpd__V1__UploadStateR
         return status_new(STATUS_ABORTED, "attempt %u of job %s is over", first->attempt,
                           first->job);
     const job_message *message = job->message;
-    uint64_t step = 0;
-    const bool kept = job_has_result(job);
-    if (kept) TRY(store_get_state_dict(c->store, message->id, &step));
-    if (kept && step == first->step) /* only our answer was lost */
+    struct store_weights kept = {0};
+    const bool has_result = job_has_result(job);
+    if (has_result) TRY(store_get_state_dict(c->store, message->id, &kept));
+    if (has_result && kept.step == first->step) /* only our answer was lost */
         return status_new(STATUS_ALREADY_EXISTS, "the state_dict of job %s, step %llu, is kept",
-                          message->id, (unsigned long long)step);
-    if (!message->spec->save_model || kept || uploads_has(job))
+                          message->id, (unsigned long long)kept.step);
+    if (!message->spec->save_model || has_result || uploads_has(job))
         return status_new(STATUS_FAILED_PRECONDITION, "job %s needs no final state_dict",
                           message->id);
     /* At most eight bytes per element, the largest type, plus a header. */
@@ -231,6 +245,7 @@ static status_t begin_final(struct upload *upload, const Fsdpd__V1__UploadStateR
     }
     final_weights_begin(&upload->weights, first->total_size,
                         message->plan != NULL ? message->plan->parameters : 0);
+    state_sums_begin(&upload->sums);
     upload->final = true;
     upload->total = first->total_size;
     upload->step = first->step;
@@ -238,8 +253,6 @@ static status_t begin_final(struct upload *upload, const Fsdpd__V1__UploadStateR
     upload->fd = fd;
     return NULL;
 }
-
-static void write_chunk(struct upload *upload);
 
 /* The upload cannot continue now; takes ownership of `why`. */
 static void postpone(struct upload *upload, status_t why)
@@ -249,52 +262,61 @@ static void postpone(struct upload *upload, status_t why)
     conclude(upload, job != NULL ? not_now(job, why) : why);
 }
 
-/* Common to all disk requests. Returns false if the upload is over, and perhaps freed. */
-static bool disk_is_done(struct upload *upload)
+/* After any work. Returns its result in *status; false if the upload is over, and perhaps freed. */
+static bool disk_is_done(struct upload *upload, status_t *status)
 {
-    uv_fs_req_cleanup(&upload->disk);
     upload->busy = false;
+    *status = upload->disk_status;
+    upload->disk_status = NULL;
     struct coordinator *c = upload->base.c;
     bool over = upload->base.over;
     if (upload->base.call == NULL) upload_free(upload);
     coordinator_disk_done(c);
+    if (over) status_free(*status);
     return !over;
 }
 
-static bool disk_began(struct upload *upload, int error, const char *doing)
+static void disk_begin(struct upload *upload, uv_work_cb work, uv_after_work_cb done)
 {
+    upload->disk.data = upload;
+    int error = uv_queue_work(upload->base.c->loop, &upload->disk, work, done);
     if (error != 0) {
-        postpone(upload, lack(-error, doing, upload->temporary));
-        return false;
+        postpone(upload, lack(-error, "write", upload->temporary));
+        return;
     }
     upload->busy = true;
     upload->base.c->disk_requests++;
-    return true;
 }
 
-static void on_written(uv_fs_t *request)
+static void write_chunk(uv_work_t *work)
 {
-    struct upload *upload = request->data;
-    ssize_t count = request->result;
-    if (!disk_is_done(upload)) return;
-    if (count <= 0) {
-        postpone(upload, lack(count < 0 ? (int)-count : EIO, "write", upload->temporary));
+    struct upload *upload = work->data;
+    for (size_t done = 0; done < upload->chunk_size;) {
+        ssize_t count = pwrite(upload->fd, upload->chunk + done, upload->chunk_size - done,
+                               (off_t)(upload->written + done));
+        if (count < 0 && errno == EINTR) continue;
+        if (count <= 0) {
+            upload->disk_status = lack(count < 0 ? errno : EIO, "write", upload->temporary);
+            return;
+        }
+        done += (size_t)count;
+    }
+    state_sums_add(&upload->sums, upload->weights.checked ? &upload->weights.layout : NULL,
+                   upload->chunk, upload->chunk_size);
+}
+
+static void on_written(uv_work_t *work, int canceled)
+{
+    (void)canceled; /* never cancelled */
+    struct upload *upload = work->data;
+    status_t status;
+    if (!disk_is_done(upload, &status)) return;
+    if (status != NULL) {
+        postpone(upload, status);
         return;
     }
-    upload->chunk_done += (size_t)count;
-    upload->written += (uint64_t)count;
-    if (upload->chunk_done < upload->chunk_size) write_chunk(upload);
-    else rpc_call_read(upload->base.call);
-}
-
-static void write_chunk(struct upload *upload)
-{
-    uv_buf_t buffer = uv_buf_init((char *)upload->chunk + upload->chunk_done,
-                                  (unsigned)(upload->chunk_size - upload->chunk_done));
-    upload->disk.data = upload;
-    int error = uv_fs_write(upload->base.c->loop, &upload->disk, upload->fd, &buffer, 1,
-                            (int64_t)upload->written, on_written);
-    disk_began(upload, error, "write");
+    upload->written += upload->chunk_size;
+    rpc_call_read(upload->base.call);
 }
 
 static status_t check_weights(struct upload *upload, const ProtobufCBinaryData *data)
@@ -318,8 +340,7 @@ static status_t take_chunk(struct upload *upload, const ProtobufCBinaryData *dat
     if (upload->chunk == NULL) upload->chunk = mem_alloc(STATE_DICT_CHUNK);
     memcpy(upload->chunk, data->data, data->len);
     upload->chunk_size = data->len;
-    upload->chunk_done = 0;
-    write_chunk(upload);
+    disk_begin(upload, write_chunk, on_written);
     return NULL;
 }
 
@@ -336,7 +357,10 @@ static status_t keep(struct upload *upload)
         status = file_sync_parent(path);
     }
     TRY(status);
-    return store_set_state_dict(c->store, upload->base.id, upload->step);
+    struct store_weights weights = {.step = upload->step, .proved = true};
+    static_assert(sizeof weights.sums == sizeof upload->sums_digest.bytes, "a digest");
+    memcpy(weights.sums, upload->sums_digest.bytes, sizeof weights.sums);
+    return store_set_state_dict(c->store, upload->base.id, &weights);
 }
 
 static void note_kept(struct upload *upload, struct job *job)
@@ -349,18 +373,33 @@ static void note_kept(struct upload *upload, struct job *job)
     conclude(upload, NULL);
 }
 
-static void on_synced(uv_fs_t *request)
+static void sync_file(uv_work_t *work)
 {
-    struct upload *upload = request->data;
-    ssize_t result = request->result;
-    if (!disk_is_done(upload)) return;
+    struct upload *upload = work->data;
+    if (fsync(upload->fd) != 0) {
+        upload->disk_status = lack(errno, "sync", upload->temporary);
+        return;
+    }
+    AUTO_FREE char *path = sums_path(upload);
+    state_sums_end(&upload->sums, &upload->sums_digest);
+    upload->disk_status =
+        file_write_atomic(path, upload->sums.list.data, upload->sums.list.length, 0640);
+}
+
+static void on_synced(uv_work_t *work, int canceled)
+{
+    (void)canceled;
+    struct upload *upload = work->data;
+    status_t status;
+    if (!disk_is_done(upload, &status)) return;
     struct job *job = find_attempt(upload);
     if (job == NULL) {
+        status_free(status);
         conclude(upload, status_new(STATUS_ABORTED, "attempt %u of job %s is over", upload->attempt,
                                     upload->base.id));
         return;
     }
-    status_t status = result < 0 ? lack((int)-result, "sync", upload->temporary) : keep(upload);
+    if (status == NULL) status = keep(upload);
     if (status != NULL) postpone(upload, status);
     else note_kept(upload, job);
 }
@@ -374,9 +413,7 @@ static void end_final(struct upload *upload)
                                     (unsigned long long)upload->total));
         return;
     }
-    upload->disk.data = upload;
-    int error = uv_fs_fsync(upload->base.c->loop, &upload->disk, upload->fd, on_synced);
-    disk_began(upload, error, "sync");
+    disk_begin(upload, sync_file, on_synced);
 }
 
 /* ---- the call ---- */

@@ -131,6 +131,8 @@ char *coordinator_job_path(const struct coordinator *c, const char *job, const c
 
 /* The job's state_dict.safetensors; the caller frees it. */
 char *coordinator_state_dict_path(const struct coordinator *c, const char *job);
+/* That of its sums. */
+char *coordinator_state_sums_path(const struct coordinator *c, const char *job);
 
 /* Removes element `i` of an array of pointers and keeps the order. */
 #define LIST_REMOVE(items, count, i)                                                               \

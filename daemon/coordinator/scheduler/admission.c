@@ -62,11 +62,11 @@ static status_t check_count(const struct coordinator *c, const char *owner)
 /* A state_dict of an earlier end is kept until that of the next one replaces it. */
 static status_t find_outdated(struct coordinator *c, const job_message *message, bool *outdated)
 {
-    uint64_t step = 0;
+    struct store_weights kept;
     *outdated = false;
     if (!message->has_state_dict) return NULL;
-    TRY(store_get_state_dict(c->store, message->id, &step));
-    *outdated = message->spec->save_model && step < message->steps;
+    TRY(store_get_state_dict(c->store, message->id, &kept));
+    *outdated = message->spec->save_model && kept.step < message->steps;
     return NULL;
 }
 

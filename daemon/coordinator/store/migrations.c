@@ -127,6 +127,11 @@ static const struct migration migrations[] = {
      "crc = record_crc(job, step) << 32 | "
      "record_crc(job, step, record_move('checkpoint', checkpoint)) "
      "WHERE crc = record_crc(job, step) << 32 | record_crc(job, step, checkpoint);"},
+    {"sums of kept weights", "CREATE TABLE weights ("
+                             "  job TEXT PRIMARY KEY,"
+                             "  sums BLOB NOT NULL," /* see store_set_state_dict */
+                             "  crc INTEGER NOT NULL"
+                             ") WITHOUT ROWID;"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };

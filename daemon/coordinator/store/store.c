@@ -93,6 +93,10 @@ static const char *const statements[STATEMENT_COUNT] = {
     [DELETE_EVENTS] = "DELETE FROM events WHERE job = ?1",
     [DELETE_RETRIES] = "DELETE FROM retries WHERE job = ?1",
     [DELETE_CHECKPOINTS] = "DELETE FROM checkpoints WHERE job = ?1",
+    [SET_WEIGHTS] = "INSERT OR REPLACE INTO weights (job, sums, crc) VALUES "
+                    "(?1, ?2, " KEYED_CRC("?1", "?2") ")",
+    [GET_WEIGHTS] = "SELECT sums, crc IS " WEIGHTS_CRC " FROM weights WHERE job = ?1",
+    [DELETE_WEIGHTS] = "DELETE FROM weights WHERE job = ?1",
     [DELETE_JOB] = "DELETE FROM jobs WHERE id = ?1",
     [LIST_OLD] = "SELECT id FROM jobs WHERE state IN (5, 6, 7) AND finished_ms < ?1 "
                  "ORDER BY finished_ms",

@@ -104,15 +104,23 @@ status_t store_each_id(struct store *store, bool (*visit)(void *user, const char
 /* Adds the number of jobs in each state to `counts`, which has JOB_CANCELLED + 1 elements. */
 status_t store_count_states(struct store *store, uint64_t *counts) FSDPD_MUST_USE;
 
-/* Records that the job's final state_dict, of this step, is on the disk; durable. Also sets
- * has_state_dict. */
-status_t store_set_state_dict(struct store *store, const char *id, uint64_t step) FSDPD_MUST_USE;
+/* The final state_dict of a job that is on the disk. */
+struct store_weights {
+    uint64_t step;
+    bool proved;            /* false: an earlier fsdpd kept it, without sums */
+    unsigned char sums[32]; /* the SHA-256 of the file with its sums */
+};
+
+/* Records it; durable. Also sets has_state_dict. */
+status_t store_set_state_dict(struct store *store, const char *id,
+                              const struct store_weights *weights) FSDPD_MUST_USE;
 
 /* Records that the job has no state_dict any more; durable. */
 status_t store_drop_state_dict(struct store *store, const char *id) FSDPD_MUST_USE;
 
-/* The step of the kept state_dict; NOT_FOUND if there is none. */
-status_t store_get_state_dict(struct store *store, const char *id, uint64_t *step) FSDPD_MUST_USE;
+/* NOT_FOUND if there is none; DATA_LOSS if its record is damaged. */
+status_t store_get_state_dict(struct store *store, const char *id,
+                              struct store_weights *weights) FSDPD_MUST_USE;
 
 /*
  * Calls `visit` with at most `limit` events of the job whose sequence is above `after`, in order;

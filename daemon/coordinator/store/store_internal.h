@@ -22,6 +22,7 @@
 #define EVENT_CRC KEYED_CRC("job, sequence", "metrics, event")
 #define CHECKPOINT_CRC KEYED_CRC("job, step", "checkpoint")
 #define RETRIES_CRC KEYED_CRC("job", "failures, machine_failures")
+#define WEIGHTS_CRC KEYED_CRC("job", "sums")
 #define DRAIN_CRC "record_crc(worker, by, time_ms)"
 #define FORGOTTEN_CRC "record_crc(name, jobs)"
 
@@ -57,6 +58,9 @@ enum store_statement {
     DELETE_EVENTS,
     DELETE_RETRIES,
     DELETE_CHECKPOINTS,
+    SET_WEIGHTS,
+    GET_WEIGHTS,
+    DELETE_WEIGHTS,
     DELETE_JOB,
     LIST_OLD,
     LIST_BEYOND,

@@ -368,22 +368,34 @@ status_t store_get_stop(struct store *store, const char *id, struct store_stop *
     return status;
 }
 
-static status_t set_state_dict(struct store *store, const char *id, const uint64_t *step)
+static status_t write_weights(struct store *store, const char *id, const struct store_weights *weights)
 {
-    TRY(store_begin(store, true));
     sqlite3_stmt *statement = store_use(store, SET_STATE_DICT);
     sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
-    if (step != NULL) sqlite3_bind_int64(statement, 2, (sqlite3_int64)*step);
+    if (weights != NULL) sqlite3_bind_int64(statement, 2, (sqlite3_int64)weights->step);
     else sqlite3_bind_null(statement, 2);
-    status_t status = store_run(store, statement, "write");
-    if (status == NULL && sqlite3_changes(store->database) != 1)
-        status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", id);
-    return store_end(store, status);
+    TRY(store_run(store, statement, "write"));
+    if (sqlite3_changes(store->database) != 1)
+        return status_new(STATUS_NOT_FOUND, "there is no job %s in the store", id);
+    bool proved = weights != NULL && weights->proved;
+    statement = store_use(store, proved ? SET_WEIGHTS : DELETE_WEIGHTS);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    if (proved)
+        sqlite3_bind_blob(statement, 2, weights->sums, sizeof weights->sums, SQLITE_STATIC);
+    return store_run(store, statement, "write");
 }
 
-status_t store_set_state_dict(struct store *store, const char *id, uint64_t step)
+static status_t set_state_dict(struct store *store, const char *id,
+                               const struct store_weights *weights)
 {
-    return set_state_dict(store, id, &step);
+    TRY(store_begin(store, true));
+    return store_end(store, write_weights(store, id, weights));
+}
+
+status_t store_set_state_dict(struct store *store, const char *id,
+                              const struct store_weights *weights)
+{
+    return set_state_dict(store, id, weights);
 }
 
 status_t store_drop_state_dict(struct store *store, const char *id)
@@ -391,17 +403,36 @@ status_t store_drop_state_dict(struct store *store, const char *id)
     return set_state_dict(store, id, NULL);
 }
 
-status_t store_get_state_dict(struct store *store, const char *id, uint64_t *step)
+static status_t read_sums(struct store *store, const char *id, struct store_weights *weights)
+{
+    sqlite3_stmt *statement = store_use(store, GET_WEIGHTS);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    weights->proved = code == SQLITE_ROW;
+    if (code != SQLITE_ROW && code != SQLITE_DONE) status = store_error(store, "read");
+    else if (code == SQLITE_ROW && (!sqlite3_column_int(statement, 1) ||
+                                    sqlite3_column_bytes(statement, 0) != sizeof weights->sums))
+        status = status_new(STATUS_DATA_LOSS, "the sums of the weights of job %s in %s are damaged",
+                            id, store->path);
+    else if (code == SQLITE_ROW)
+        memcpy(weights->sums, sqlite3_column_blob(statement, 0), sizeof weights->sums);
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_get_state_dict(struct store *store, const char *id, struct store_weights *weights)
 {
     sqlite3_stmt *statement = store_use(store, GET_JOB);
     sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
     int code = sqlite3_step(statement);
     status_t status = NULL;
+    *weights = (struct store_weights){0};
     if (code == SQLITE_ROW && sqlite3_column_type(statement, 16) != SQLITE_NULL)
-        *step = (uint64_t)sqlite3_column_int64(statement, 16);
+        weights->step = (uint64_t)sqlite3_column_int64(statement, 16);
     else if (code == SQLITE_ROW || code == SQLITE_DONE)
         status = status_new(STATUS_NOT_FOUND, "no state_dict of job %s is kept", id);
     else status = store_error(store, "read");
     sqlite3_reset(statement);
-    return status;
+    return status != NULL ? status : read_sums(store, id, weights);
 }

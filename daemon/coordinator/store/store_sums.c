@@ -115,7 +115,8 @@ static status_t check_others(sqlite3 *database, const char *path)
         "NOT " FORGOTTEN_CRC
         " UNION ALL " MOVED("events", "job, sequence", "metrics, event") " UNION ALL " MOVED(
             "checkpoints", "job, step",
-            "checkpoint") " UNION ALL " MOVED("retries", "job", "failures, machine_failures");
+            "checkpoint") " UNION ALL " MOVED("retries", "job", "failures, machine_failures")
+            " UNION ALL " MOVED("weights", "job", "sums");
     AUTO_FREE char *damaged = NULL;
     status_t status = each_text(database, path, sql, keep_first, &damaged);
     if (status == NULL && damaged != NULL) status = store_damaged(path, "records of %s", damaged);
@@ -142,6 +143,7 @@ status_t store_check_records(sqlite3 *database, const char *path, const struct s
                   "SELECT id FROM jobs WHERE crc IS NOT " JOB_CRC
                   " OR state_crc IS NOT " JOB_STATE_CRC " UNION "
                   "SELECT job FROM retries WHERE crc IS NOT " RETRIES_CRC " UNION "
+                  "SELECT job FROM weights WHERE crc IS NOT " WEIGHTS_CRC " UNION "
                   "SELECT job FROM checkpoints WHERE crc IS NOT " CHECKPOINT_CRC,
                   damage->job, damage->user));
     return each_text(database, path, "SELECT DISTINCT job FROM events WHERE crc IS NOT " EVENT_CRC,
