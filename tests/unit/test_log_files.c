@@ -106,7 +106,7 @@ TEST(times_and_texts)
     struct buf file = {0};
     char *path = mem_printf("%s/00000001.log", directory);
     must(file_read(path, LIMIT, &file));
-    ck_assert_str_eq(buf_text(&file), "2026-01-31T12:34:56.789Z 4294967295 4095 INFO "
+    ck_assert_str_eq(buf_text(&file), "a070e771 2026-01-31T12:34:56.789Z 4294967295 4095 INFO "
                                       "x?y?z?[31m ? \xc3\xa9\n");
     buf_deinit(&file);
     free(path);
@@ -201,32 +201,95 @@ static void append_raw(const char *bytes, size_t count)
     free(path);
 }
 
-/* Invalid lines are skipped, and half a line is not read before it ends. */
+/* Damaged lines are shown as such, whatever the filter, and half a line is not read before it
+ * ends. Lines of an earlier fsdpd have no sum. */
 TEST(torn)
 {
     static const char *const wrong[] = {
-        "\n",
-        "nonsense\n",
-        "2026-01-31T12:34:56.789Z\n",
-        "2026-01-31T12:34:56.789Z 1 0 INFO\n",
-        "2026-01-31T12:34:56.789Z x 0 INFO text\n",
-        "2026-01-31T12:34:56.789Z 1 99999999999 INFO text\n",
-        "2026-01-31T12:34:56.789Z -1 0 INFO text\n",
-        "2026-01-3XT12:34:56.789Z 1 0 INFO text\n",
+        "",
+        "nonsense",
+        "2026-01-31T12:34:56.789Z",
+        "2026-01-31T12:34:56.789Z 1 0 INFO",
+        "2026-01-31T12:34:56.789Z x 0 INFO text",
+        "2026-01-31T12:34:56.789Z 1 99999999999 INFO text",
+        "2026-01-31T12:34:56.789Z -1 0 INFO text",
+        "2026-01-3XT12:34:56.789Z 1 0 INFO text",
+        "2026-01-31T12:34:56.789Z 1 0 INVO text",
     };
+    struct buf all = {0};
     add(LIMIT, 1, 1, 0, "one");
-    for (size_t i = 0; i < COUNT_OF(wrong); i++) append_raw(wrong[i], strlen(wrong[i]));
+    buf_add_text(&all, "1/0 one|");
+    for (size_t i = 0; i < COUNT_OF(wrong); i++) {
+        append_raw(wrong[i], strlen(wrong[i]));
+        append_raw("\n", 1);
+        buf_printf(&all, "0/- damaged line: %s|", wrong[i]);
+    }
     append_raw("a\0b\n", 4);
+    append_raw("2026-01-31T12:34:56.789Z 7 0 INFO t\xe9xt\n", 39);
+    append_raw("2026-01-31T12:34:56.789Z 7 0 INFO text\n", 39);
     append_raw("2026-01-31T12:34:5", 18);
-    expect((struct log_query){0}, "1/0 one|");
+    buf_add_text(&all, "0/- damaged line: a|"
+                       "0/- damaged line: 2026-01-31T12:34:56.789Z 7 0 INFO t?xt|7/0 text|");
+    expect((struct log_query){0}, buf_text(&all));
+    expect((struct log_query){.filter = {.since_ms = INT64_MAX}, .limit = 2},
+           "0/- damaged line: |0/- damaged line: nonsense|");
     add(LIMIT, 2, 1, 0, "two");
-    expect((struct log_query){0}, "1/0 one|1/0 two|");
+    buf_add_text(&all, "0/- damaged line: 2026-01-31T12:34:5|1/0 two|");
+    expect((struct log_query){0}, buf_text(&all));
     char *garbage = mem_alloc(300000);
     memset(garbage, 'g', 300000);
     append_raw(garbage, 300000);
     free(garbage);
     add(LIMIT, 3, 1, 0, "three");
-    expect((struct log_query){0}, "1/0 one|1/0 two|1/0 three|");
+    struct reading reading = {0};
+    struct log_query query = {.directory = directory, .limit = 100, .visit = take, .user = &reading};
+    must(log_files_read(&query));
+    ck_assert_int_eq(strncmp(buf_text(&reading.text), buf_text(&all), all.length), 0);
+    int pieces = 0; /* four blocks without a line end, and the rest of the line */
+    for (const char *text = buf_text(&reading.text) + all.length;
+         strncmp(text, "0/- damaged line: ggg", 21) == 0; text = strchr(text, '|') + 1)
+        pieces++;
+    ck_assert_int_eq(pieces, 5);
+    ck_assert_ptr_nonnull(strstr(buf_text(&reading.text), "g|1/0 three|"));
+    buf_deinit(&reading.text);
+    buf_deinit(&all);
+}
+
+/* One flipped bit damages one line, two that it joins, or one that it divides; all others are
+ * there. FSDPD_FLIPS of them. */
+TEST(flips)
+{
+    enum { LINES = 5 };
+    const char *count = getenv("FSDPD_FLIPS");
+    for (int i = 0; i < LINES; i++) add(LIMIT, 1000 + i, 1, i, "loss=0.25 text");
+    char *path = mem_printf("%s/00000001.log", directory);
+    struct buf file = {0};
+    must(file_read(path, LIMIT, &file));
+    int fd = open(path, O_WRONLY);
+    uint64_t state = 1;
+    for (int i = 0; i < (count != NULL ? atoi(count) : 60); i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        size_t at = (size_t)(state >> 33) % (file.length - 1); /* the last line has its end */
+        char byte = (char)(file.data[at] ^ 1 << (state >> 60 & 7));
+        ck_assert_int_eq(pwrite(fd, &byte, 1, (off_t)at), 1);
+        struct reading reading = {0};
+        struct log_query query = {
+            .directory = directory, .limit = 100, .visit = take, .user = &reading};
+        must(log_files_read(&query));
+        int good = 0, damaged = 0;
+        for (const char *text = buf_text(&reading.text); *text != '\0';
+             text = strchr(text, '|') + 1) {
+            good += strncmp(text, "1/", 2) == 0 && strncmp(text + 3, " loss=0.25 text|", 16) == 0;
+            damaged += strncmp(text, "0/- damaged line: ", 18) == 0;
+        }
+        ck_assert_msg(damaged >= 1 && damaged <= 2 && good >= LINES - 2 && good < LINES,
+                      "flip %d at %zu: %s", i, at, buf_text(&reading.text));
+        buf_deinit(&reading.text);
+        ck_assert_int_eq(pwrite(fd, file.data + at, 1, (off_t)at), 1);
+    }
+    close(fd);
+    buf_deinit(&file);
+    free(path);
 }
 
 TEST(unwritable)

@@ -7,13 +7,17 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <zlib.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -21,7 +25,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
-enum { FILES = 8, BLOCK = 64 << 10, OFFSET_BITS = 36 };
+enum { FILES = 8, BLOCK = 64 << 10, OFFSET_BITS = 36, SUM_BYTES = 9 /* and a space */ };
 
 static uint64_t place(uint64_t file, uint64_t offset)
 {
@@ -72,21 +76,37 @@ static status_t list_files(const char *directory, struct file_list *list)
 
 /* ---- writing ---- */
 
+static void add_text(struct buf *out, const char *text)
+{
+    for (size_t at = 0; text[at] != '\0';) {
+        uint32_t character;
+        int length = utf8_decode(text + at, &character);
+        if (at + (size_t)length > LOG_LINE_MAX) break;
+        if (length == 0 || utf8_is_control(character)) buf_add_char(out, '?');
+        else buf_add(out, text + at, (size_t)length);
+        at += length > 0 ? (size_t)length : 1;
+    }
+}
+
+static uint32_t sum_of(const char *text, size_t size)
+{
+    return (uint32_t)crc32(0, (const Bytef *)text, (uInt)size);
+}
+
 static void add_line(struct buf *out, const struct log_line *line)
 {
-    char when[32];
-    buf_printf(out, "%s %u ", clock_format_wall(line->time_ms, when), line->attempt);
+    char when[32], sum[SUM_BYTES + 1];
+    size_t start = out->length;
+    buf_printf(out, "%0*d%s %u ", SUM_BYTES, 0, clock_format_wall(line->time_ms, when),
+               line->attempt);
     if (line->rank < 0) buf_add_text(out, "-");
     else buf_printf(out, "%d", line->rank);
     buf_printf(out, " %s ", line->level);
-    for (size_t at = 0; line->text[at] != '\0';) {
-        uint32_t character;
-        int length = utf8_decode(line->text + at, &character);
-        if (at + (size_t)length > LOG_LINE_MAX) break;
-        if (length == 0 || utf8_is_control(character)) buf_add_char(out, '?');
-        else buf_add(out, line->text + at, (size_t)length);
-        at += length > 0 ? (size_t)length : 1;
-    }
+    add_text(out, line->text);
+    char *text = out->data + start;
+    snprintf(sum, sizeof sum, "%08" PRIx32 " ",
+             sum_of(text + SUM_BYTES, out->length - start - SUM_BYTES));
+    memcpy(text, sum, SUM_BYTES);
     buf_add_char(out, '\n');
 }
 
@@ -128,7 +148,7 @@ static status_t append_to(const char *path, struct buf *text)
     if (fd < 0) return write_error(path, errno);
     struct stat about;
     status_t status = NULL;
-    /* A line that a crash or a full disk cut off gets its own line end; readers skip it. */
+    /* A line that a crash or a full disk cut off gets its own line end; readers see that it is damaged. */
     bool torn = fstat(fd, &about) == 0 && !ends_with_line(fd, about.st_size);
     if (torn && write(fd, "\n", 1) != 1) status = write_error(path, errno);
     size_t done = 0;
@@ -204,6 +224,34 @@ static char *next_word(char **text)
     return word;
 }
 
+static bool is_level(const char *word)
+{
+    static const char *const levels[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+    for (size_t i = 0; i < COUNT_OF(levels); i++)
+        if (strcmp(word, levels[i]) == 0) return true;
+    return false;
+}
+
+static bool is_utf8(const char *text)
+{
+    uint32_t character;
+    for (int length; *text != '\0'; text += length)
+        if ((length = utf8_decode(text, &character)) == 0) return false;
+    return true;
+}
+
+/* Past the sum of a line, if it is right; NULL if it is not. Lines of an earlier fsdpd have none:
+ * they begin with the year and a dash. */
+static char *check_sum(char *text, size_t size)
+{
+    char sum[SUM_BYTES + 1];
+    int year;
+    if (size > 4 && number_at(text, 4, '-', &year)) return text;
+    if (size < SUM_BYTES) return NULL;
+    snprintf(sum, sizeof sum, "%08" PRIx32 " ", sum_of(text + SUM_BYTES, size - SUM_BYTES));
+    return memcmp(text, sum, SUM_BYTES) == 0 ? text + SUM_BYTES : NULL;
+}
+
 /* False if the text is not a whole line of a log. Changes the text, which the line then points
  * into. */
 static bool parse_line(char *text, struct log_line *line)
@@ -214,7 +262,8 @@ static bool parse_line(char *text, struct log_line *line)
     const char *attempt_word = next_word(&text);
     const char *rank_word = attempt_word != NULL ? next_word(&text) : NULL;
     line->level = rank_word != NULL ? next_word(&text) : NULL;
-    if (line->level == NULL || !text_parse_i64(attempt_word, &attempt) || attempt < 0 ||
+    if (line->level == NULL || !is_level(line->level) || !is_utf8(text) ||
+        !text_parse_i64(attempt_word, &attempt) || attempt < 0 ||
         attempt > UINT32_MAX)
         return false;
     if (strcmp(rank_word, "-") != 0 &&
@@ -226,8 +275,28 @@ static bool parse_line(char *text, struct log_line *line)
     return true;
 }
 
+/* Reads one line, a whole one or a damaged one; the text of the latter is `damaged`'s. */
+static void read_line(char *text, size_t size, int64_t previous_ms, struct buf *damaged,
+                      struct log_line *line)
+{
+    char *checked = memchr(text, '\0', size) == NULL ? check_sum(text, size) : NULL;
+    AUTO_FREE char *copy = mem_strndup(text, size);
+    line->damaged = checked == NULL || !parse_line(checked, line);
+    if (!line->damaged) return;
+    *line = (struct log_line){.position = line->position,
+                              .time_ms = previous_ms,
+                              .rank = -1,
+                              .level = "ERROR",
+                              .damaged = true};
+    buf_clear(damaged);
+    buf_add_text(damaged, "damaged line: ");
+    add_text(damaged, copy);
+    line->text = buf_text(damaged);
+}
+
 static bool lets_through(const struct log_filter *filter, const struct log_line *line)
 {
+    if (line->damaged) return true; /* it may have been any line */
     return (filter->attempt == 0 || line->attempt == filter->attempt) &&
            (!filter->one_rank || line->rank == filter->rank) && line->time_ms >= filter->since_ms;
 }
@@ -236,10 +305,11 @@ static bool lets_through(const struct log_filter *filter, const struct log_line 
  * Visits the lines of one file from an offset on, as long as they are whole and `left` allows.
  * Moves the offset past the last line that was examined.
  */
-static void read_block(struct log_query *query, uint64_t number, char *block, size_t size,
-                       uint64_t *offset, int *left)
+static void read_block(struct log_query *query, uint64_t number, bool ended, char *block,
+                       size_t size, uint64_t *offset, int *left)
 {
     size_t at = 0;
+    AUTO(buf_deinit) struct buf damaged = {0};
     while (*left > 0 && at < size) {
         char *end = memchr(block + at, '\n', size - at);
         if (end == NULL) break;
@@ -248,31 +318,41 @@ static void read_block(struct log_query *query, uint64_t number, char *block, si
         char *text = block + at;
         at = (size_t)(end - block) + 1;
         line.position = place(number, *offset + at);
-        if (memchr(text, '\0', (size_t)(end - text)) != NULL || !parse_line(text, &line)) continue;
+        read_line(text, (size_t)(end - text), query->time_ms, &damaged, &line);
+        query->time_ms = line.time_ms;
         if (!lets_through(&query->filter, &line)) continue;
         query->visit(query->user, &line);
         (*left)--;
     }
-    /* A block without a line end is garbage, or a line that is still being written. */
-    if (at == 0 && size == BLOCK) at = size;
+    /* No line is as long as a block, and only the last file may end within one. */
+    if (at == 0 && (size == BLOCK || (ended && size > 0)) && *left > 0) {
+        struct log_line line = {.position = place(number, *offset + size)};
+        block[size] = '\0';
+        read_line(block, size, query->time_ms, &damaged, &line);
+        query->visit(query->user, &line);
+        (*left)--;
+        at = size;
+    }
     *offset += at;
 }
 
-static status_t read_file(struct log_query *query, uint64_t number, uint64_t *offset, int *left)
+/* `ended`: nothing is added to it any more. */
+static status_t read_file(struct log_query *query, uint64_t number, bool ended, uint64_t *offset,
+                          int *left)
 {
     AUTO_FREE char *path = file_name(query->directory, number);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     status_t status = NULL;
     if (fd < 0 && errno != ENOENT)
         status = status_new(STATUS_UNAVAILABLE, "cannot read %s: %s", path, strerror(errno));
-    AUTO_FREE char *block = mem_alloc(BLOCK);
+    AUTO_FREE char *block = mem_alloc(BLOCK + 1);
     while (fd >= 0 && *left > 0) {
         ssize_t size = pread(fd, block, BLOCK, (off_t)*offset);
         uint64_t before = *offset;
         if (size < 0 && errno == EINTR) continue;
         if (size < 0)
             status = status_new(STATUS_UNAVAILABLE, "cannot read %s: %s", path, strerror(errno));
-        else read_block(query, number, block, (size_t)size, offset, left);
+        else read_block(query, number, ended, block, (size_t)size, offset, left);
         if (*offset == before) break;
     }
     if (fd >= 0) close(fd);
@@ -296,7 +376,7 @@ status_t log_files_read(struct log_query *query)
             query->at_end = false;
             break;
         }
-        status = read_file(query, list.numbers[i], &offset, &left);
+        status = read_file(query, list.numbers[i], i + 1 < list.count, &offset, &left);
         query->position = place(list.numbers[i], offset);
         if (left == 0) query->at_end = false; /* possibly; the next call finds out */
     }

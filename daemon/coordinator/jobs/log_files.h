@@ -2,9 +2,9 @@
  * A job's log on disk: lines of text in numbered files of one directory, so that standard tools can
  * read them, too:
  *
- *     2026-01-31T12:34:56.789Z 1 0 INFO group_joined world=2 seconds=0.012
+ *     5f0c9a1b 2026-01-31T12:34:56.789Z 1 0 INFO group_joined world=2 seconds=0.012
  *
- * The fields are the time, the attempt, the rank ("-": fsdpd itself), the level and the text. Files
+ * The fields are the CRC-32 of the rest of the line, the time, the attempt, the rank ("-": fsdpd itself), the level and the text. Files
  * only grow; when their total size exceeds a limit, the oldest file is removed. A position in a log
  * is one number, which stays valid as long as its file exists. Nothing is kept in memory or open.
  * Lines are not synced one by one: a crash of the machine may lose the last seconds, a crash of the
@@ -27,6 +27,7 @@ struct log_line {
     uint32_t attempt;
     int rank; /* -1: fsdpd itself */
     const char *level, *text;
+    bool damaged; /* reading: its bytes are in the text, and its time is that of the line before */
 };
 
 /*
@@ -54,11 +55,13 @@ struct log_query {
     /* The texts are valid during the call. */
     void (*visit)(void *user, const struct log_line *line);
     void *user;
+    int64_t time_ms;    /* of the line that was read last */
     bool at_end;        /* set: there are no more lines at present */
     bool older_removed; /* set: files before what was read have been removed */
 };
 
-/* Visits the lines that match the filter. A missing log is an empty one. */
+/* Visits the lines that match the filter, and those that are damaged. A missing log is an empty
+ * one. */
 status_t log_files_read(struct log_query *query) FSDPD_MUST_USE;
 
 /* Finds the position before the last `count` lines that match the filter. */
