@@ -61,6 +61,7 @@ int verb_submit(struct client *client);
 int verb_top(struct client *client);
 int verb_trace(struct client *client);
 int verb_undrain(struct client *client);
+int verb_verify(struct client *client);
 int verb_version(struct client *client);
 int verb_watch(struct client *client);
 int verb_workers(struct client *client);
@@ -80,6 +81,7 @@ extern const struct verb_option report_options[];
 extern const struct verb_option resume_options[];
 extern const struct verb_option top_options[];
 extern const struct verb_option trace_options[];
+extern const struct verb_option verify_options[];
 extern const struct verb_option wrap_options[];
 
 /* The job's current state; free it with fsdpd__v1__job__free_unpacked. */

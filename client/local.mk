@@ -37,7 +37,8 @@ libclient_a_SOURCES = \
   %D%/priority.c \
   %D%/resize.c \
   %D%/progress.c %D%/progress.h \
-  %D%/pull.c \
+  %D%/pull.c %D%/pull.h \
+  %D%/verify.c \
   %D%/reconnect.c %D%/reconnect.h \
   %D%/report.c %D%/report.h \
   %D%/scores.c %D%/scores.h \

@@ -314,10 +314,11 @@ status_t options_parse(int count, char **words_given, const struct verb **verb_o
             TRY(take_argument(word, verb, options));
         }
     }
-    /* `help` alone accepts fewer arguments: the verb to explain is optional. */
-    bool optional = verb != NULL && (verb->arguments[0] == '[' || options->label_count > 0);
-    if (verb != NULL && !options->help && !optional &&
-        options->argument_count < verb->argument_count)
+    /* The last argument is optional in "[VERB]" and "JOB [FILE]". */
+    int least = verb != NULL && options->label_count == 0
+                    ? verb->argument_count - (strchr(verb->arguments, '[') != NULL)
+                    : 0;
+    if (verb != NULL && !options->help && options->argument_count < least)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: expected %s; fsdpctl %s --help says more",
                           verb->name, verb->arguments, verb->name);
     *verb_out = verb;

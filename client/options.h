@@ -89,7 +89,7 @@ enum verb_group { VERBS_TRAIN, VERBS_LOOK, VERBS_CHANGE, VERBS_WORKERS, VERBS_TO
 struct verb {
     enum verb_group group;
     const char *name;
-    const char *arguments; /* "FILE", "show JOB"; "JOB...": one or more; "" for none */
+    const char *arguments; /* "FILE", "show JOB"; "JOB...": one or more; "JOB [FILE]"; "" for none */
     int argument_count;
     const char *about;                 /* one line */
     const char *details;               /* a paragraph, for --help; may be NULL */

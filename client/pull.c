@@ -17,6 +17,7 @@
 #include "hf/index.h"
 #include "print/json.h"
 #include "progress.h"
+#include "pull.h"
 #include "proto/message.h"
 #include "rewrite.h"
 
@@ -64,7 +65,7 @@ static status_t set_dtype(struct verb_options *options, const char *value)
     return status_new(STATUS_INVALID_ARGUMENT, "expected f32 or bf16, found '%s'", value);
 }
 
-static status_t set_max_shard_size(struct verb_options *options, const char *value)
+status_t pull_set_max_shard_size(struct verb_options *options, const char *value)
 {
     static const struct {
         const char *name;
@@ -89,7 +90,7 @@ static status_t set_max_shard_size(struct verb_options *options, const char *val
                       "expected bytes, such as 5000000000 or 5GB, found '%s'", value);
 }
 
-static status_t set_checkpoint(struct verb_options *options, const char *value)
+status_t pull_set_checkpoint(struct verb_options *options, const char *value)
 {
     int64_t step = 0;
     bool latest = strcmp(value, "latest") == 0;
@@ -111,8 +112,8 @@ const struct verb_option pull_options[] = {
      set_format},
     {"dtype", 0, "DTYPE", "f32 (default) or bf16, rounded to nearest", set_dtype},
     {"checkpoint", 0, "STEP", "the weights of this checkpoint, or of the latest one",
-     set_checkpoint},
-    {"max-shard-size", 0, "BYTES", "with hf: of one file (default 5GB)", set_max_shard_size},
+     pull_set_checkpoint},
+    {"max-shard-size", 0, "BYTES", "with hf: of one file (default 5GB)", pull_set_max_shard_size},
     {0},
 };
 
@@ -272,7 +273,7 @@ static void report(struct client_pull *pull, const char *id, double seconds)
 
 /* Finds the family that the job was planned with. Jobs of an earlier fsdpd have none: their
  * config.json determines it. */
-static status_t find_family(struct client_pull *pull, const Fsdpd__V1__ModelSpec *model)
+static status_t find_family(const Fsdpd__V1__ModelSpec *model, struct hf_family **family)
 {
     char *text = NULL, *type = NULL;
     if (model->hf_family[0] != '\0') {
@@ -284,13 +285,13 @@ static status_t find_family(struct client_pull *pull, const Fsdpd__V1__ModelSpec
         free(type);
         TRY(status);
     }
-    status_t status = hf_family_parse(text, strlen(text), "the job's family", &pull->family);
+    status_t status = hf_family_parse(text, strlen(text), "the job's family", family);
     free(text);
     return status;
 }
 
 /* Reads the job's own configuration, which determines the names of its weights. */
-static status_t read_config(struct client_pull *pull, const Fsdpd__V1__Job *job)
+static status_t read_config(const Fsdpd__V1__Job *job, struct hf_family **family, char **text)
 {
     const char *config = job->spec && job->spec->model ? job->spec->model->hf_config : "";
     if (config[0] == '\0')
@@ -299,20 +300,20 @@ static status_t read_config(struct client_pull *pull, const Fsdpd__V1__Job *job)
                           "so it cannot be written as one; without --format hf its weights can be "
                           "pulled as a file",
                           job->id);
-    TRY(find_family(pull, job->spec->model));
+    TRY(find_family(job->spec->model, family));
     char *model = NULL;
-    TRY(hf_config_to_model(pull->family, config, strlen(config), "the job's config.json", &model));
+    TRY(hf_config_to_model(*family, config, strlen(config), "the job's config.json", &model));
     free(model); /* the family has what is needed here */
-    pull->rewriting.family = pull->family;
-    pull->config = mem_strdup(config);
+    *text = mem_strdup(config);
     return NULL;
 }
 
-static status_t find_config(struct client_pull *pull, struct session *session)
+status_t pull_find_config(const struct client *client, struct session *session,
+                          struct hf_family **family, char **config)
 {
     Fsdpd__V1__Job *job;
-    TRY(client_get_job(session, pull->client->options.arguments[0], &job));
-    status_t status = read_config(pull, job);
+    TRY(client_get_job(session, client->options.arguments[0], &job));
+    status_t status = read_config(job, family, config);
     fsdpd__v1__job__free_unpacked(job, NULL);
     return status;
 }
@@ -364,7 +365,8 @@ static int run(struct client_pull *pull, struct session *session)
 {
     session_catch_signals(session);
     if (pull->client->options.hf) {
-        status_t status = find_config(pull, session);
+        status_t status = pull_find_config(pull->client, session, &pull->family, &pull->config);
+        pull->rewriting.family = pull->family;
         if (status != NULL) return output_error(status);
     }
     status_t status = begin(pull);

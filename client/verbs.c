@@ -36,6 +36,13 @@ const struct verb verbs[] = {
      pull_options, verb_pull,
      "fsdpctl pull mnist-1 -o mnist.safetensors\n"
      "fsdpctl pull finetune-1 --format hf --dtype bf16 -o gpt2-finetuned\n"},
+    {VERBS_TRAIN, "verify", "JOB [FILE]", 2, "Prove a job's kept or pulled weights",
+     "Without FILE, fsdpd reads the final weights, all checkpoints and the log of the job and "
+     "compares their sums. With FILE, which pull wrote (or DIR, with --format hf), every byte of it "
+     "is compared with the job's weights. Exits with 1 if something is damaged, which it names.",
+     verify_options, verb_verify,
+     "fsdpctl verify mnist-1\n"
+     "fsdpctl verify mnist-1 mnist.safetensors\n"},
     {VERBS_LOOK, "list", "", 0, "List the jobs, oldest first",
      "Without options, lists all jobs. With several options, a job must match each of them.",
      list_options, verb_list,
