@@ -576,7 +576,10 @@ TEST(pulls_that_fail)
 static void check_no_half_file(void)
 {
     char *half = mem_printf("%s/state/jobs/%s/state_dict.safetensors.tmp", world.directory, id);
+    char *sums = mem_printf("%s.sums", half);
     ck_assert_int_ne(access(half, F_OK), 0);
+    ck_assert_int_ne(access(sums, F_OK), 0);
+    free(sums);
     free(half);
 }
 

@@ -45,9 +45,10 @@ struct upload {
     bool busy;            /* `disk` is in flight; its thread owns the chunk and the sums */
 };
 
-static char *sums_path(const struct upload *upload)
+/* The sums, until they are renamed with the file. */
+static char *temporary_sums(const struct upload *upload)
 {
-    return coordinator_state_sums_path(upload->base.c, upload->base.id);
+    return mem_printf("%s.sums", upload->temporary);
 }
 
 /* Closes the file, and removes it unless it was renamed. */
@@ -56,7 +57,7 @@ static void drop_file(struct upload *upload)
     if (upload->fd >= 0) close(upload->fd);
     upload->fd = -1;
     if (upload->temporary != NULL) {
-        AUTO_FREE char *sums = sums_path(upload);
+        AUTO_FREE char *sums = temporary_sums(upload);
         unlink(upload->temporary);
         unlink(sums);
     }
@@ -344,13 +345,16 @@ static status_t take_chunk(struct upload *upload, const ProtobufCBinaryData *dat
     return NULL;
 }
 
-/* The bytes are on the disk: rename the file, then record it in the store. */
+/* The bytes are on the disk: rename the files, then record them in the store. */
 static status_t keep(struct upload *upload)
 {
     struct coordinator *c = upload->base.c;
     AUTO_FREE char *path = coordinator_state_dict_path(c, upload->base.id);
+    AUTO_FREE char *sums = coordinator_state_sums_path(c, upload->base.id);
+    AUTO_FREE char *written = temporary_sums(upload);
     status_t status = NULL;
     if (rename(upload->temporary, path) != 0) status = lack(errno, "rename", upload->temporary);
+    else if (rename(written, sums) != 0) status = lack(errno, "rename", written);
     if (status == NULL) {
         free(upload->temporary);
         upload->temporary = NULL;
@@ -380,7 +384,7 @@ static void sync_file(uv_work_t *work)
         upload->disk_status = lack(errno, "sync", upload->temporary);
         return;
     }
-    AUTO_FREE char *path = sums_path(upload);
+    AUTO_FREE char *path = temporary_sums(upload);
     state_sums_end(&upload->sums, &upload->sums_digest);
     upload->disk_status =
         file_write_atomic(path, upload->sums.list.data, upload->sums.list.length, 0640);

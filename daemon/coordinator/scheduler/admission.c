@@ -160,7 +160,9 @@ status_t jobs_recover(struct coordinator *c)
         if (!job_is_in_attempt(job->message->state)) continue;
         AUTO_FREE char *path = coordinator_state_dict_path(c, job->message->id);
         AUTO_FREE char *half = mem_printf("%s.tmp", path); /* an interrupted upload */
+        AUTO_FREE char *half_sums = mem_printf("%s.sums", half);
         unlink(half);
+        unlink(half_sums);
         TRY(reattach_job(job));
         if (job->attempt != NULL) continue;
         retry_attempt_failed(job, true, "COORDINATOR_RESTARTED",
