@@ -56,6 +56,9 @@ static status_t open_paths(const struct train_job *job, const struct token_paths
     for (int i = 0; i < train->count; i++) TRY(open_file(job, train->paths[i], &data->sources[i]));
     for (int i = 0; i < validation->count; i++)
         TRY(open_validation_file(job, validation->paths[i], &data->sources[train->count + i]));
+    for (int i = 0; i < data->source_count; i++)
+        TRY(token_file_check_start(&data->sources[i].files[i >= train->count],
+                                   data->model.vocabulary));
     return NULL;
 }
 

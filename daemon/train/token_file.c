@@ -122,6 +122,7 @@ static status_t find_tokens(const char *root, struct token_file *file, enum toke
                                   ? " (a text needs data.format: text; llm.c's files have a header)"
                                   : "");
         file->count = file->data.size / file->width;
+        file->guessed = encoding == TOKENS_AUTO;
     }
     if (file->count > 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s has no tokens", file->data.path);
@@ -152,9 +153,12 @@ static status_t too_large(const struct token_file *file, int64_t place, int64_t 
 {
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s: token %" PRId64 " (byte %" PRId64 ") is %" PRId64
-                      ", but the model's vocabulary has the ids 0 to %" PRId64,
+                      ", but the model's vocabulary has the ids 0 to %" PRId64 "%s",
                       file->data.path, place, file->first_byte + place * file->width, id,
-                      vocabulary - 1);
+                      vocabulary - 1,
+                      file->guessed ? "; nothing says that its tokens are uint16: if they are "
+                                      "not, set data.encoding"
+                                    : "");
 }
 
 /* With `ids` NULL only checks them. */
@@ -175,6 +179,39 @@ static status_t read_ids(const struct token_file *file, int64_t first, int64_t c
         }
     }
     return data_file_check_unchanged(&file->data);
+}
+
+/* As small uint32 are that are read as uint16, little-endian. */
+static bool every_second_is_zero(const int32_t *ids, int64_t count)
+{
+    int32_t first = 0, second = 0;
+    for (int64_t i = 0; i + 1 < count; i += 2) {
+        first |= ids[i];
+        second |= ids[i + 1];
+    }
+    return first != 0 && second == 0;
+}
+
+status_t token_file_check_start(const struct token_file *file, int64_t vocabulary)
+{
+    enum { LEAST = 32, MOST = 1 << 12, UINT16_IDS = UINT16_MAX + 1 };
+    int64_t count = file->count < MOST ? file->count : MOST;
+    if (!file->guessed) return token_file_check(file, 0, count, vocabulary);
+    if (vocabulary > UINT16_IDS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: nothing says what type its tokens have, and the model's vocabulary "
+                          "has %" PRId64 " ids, more than uint16 can hold: set data.encoding: "
+                          "uint32, or uint16 if none is above %d",
+                          file->data.path, vocabulary, UINT16_MAX);
+    int32_t ids[MOST];
+    TRY(token_file_read(file, 0, count, UINT16_IDS, ids));
+    if (count >= LEAST && every_second_is_zero(ids, count))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: every second of its first %" PRId64 " tokens is 0, as in uint32 "
+                          "that are read as uint16: set data.encoding: uint32, or uint16 if they "
+                          "are right",
+                          file->data.path, count);
+    return token_file_check(file, 0, count, vocabulary);
 }
 
 status_t token_file_check(const struct token_file *file, int64_t first, int64_t count,

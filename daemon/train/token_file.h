@@ -26,6 +26,7 @@ struct token_file {
     int64_t first_byte; /* of the first id */
     int64_t count;      /* ids, at least 1 */
     int width;          /* bytes of an id: 1, 2 or 4 */
+    bool guessed;       /* nothing says that the ids are uint16 */
 };
 
 /* Links must not lead out of `root` (NULL: no root). */
@@ -34,6 +35,11 @@ status_t token_file_open(const char *root, const char *path, enum token_encoding
 /* The elements of an array as tokens. The array must stay open; do not close the token file. */
 status_t token_file_from_npy(const struct npy *npy, struct token_file *file) FSDPD_MUST_USE;
 void token_file_close(struct token_file *file); /* accepts a zeroed one */
+
+/* Whether the file's first ids suit a vocabulary: they are below it, and where the width is
+ * guessed, uint16 can hold all of it, and the ids do not look like uint32. INVALID_ARGUMENT says
+ * what to set. */
+status_t token_file_check_start(const struct token_file *file, int64_t vocabulary) FSDPD_MUST_USE;
 
 /* Reads ids `first` to `first` + `count` - 1. INVALID_ARGUMENT with the place of the first id that
  * is not below `vocabulary`. After an error, part of `ids` may have been written. */

@@ -257,11 +257,11 @@ class Shakespeare(unittest.TestCase):
         # token.
         with open(self.write("large.bin"), "r+b") as file:
             file.truncate((1 << 29) + 4096)
-            file.seek(2 * (64 * 20 + 7))
+            file.seek(2 * (64 * 92 + 7))
             file.write(struct.pack("<H", 256))
         result = self.ctl("submit", "data.format=tokens", f"data.path={file.name}", *SHORT,
                           "train.shuffle=false", "train.evaluate=false", arguments=["--wait"])
-        self.expect_bad_token(file.name, 64 * 20 + 7, result)
+        self.expect_bad_token(file.name, 64 * 92 + 7, result)
 
     def expect_bad_token(self, path, place, result):
         self.assertEqual(result.returncode, harness.JOB_FAILED, result.stderr)

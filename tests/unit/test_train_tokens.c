@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/tree.h"
@@ -100,8 +101,12 @@ LOOP_TEST(reads, 0, COUNT_OF(good))
     int byte = 500 * good[_i].width + (good[_i].magic != 0 ? 1024 : 0);
     char *expected =
         mem_printf("%s: token 500 (byte %d) is 500, but the model's vocabulary has the "
-                   "ids 0 to 499",
-                   path, byte);
+                   "ids 0 to 499%s",
+                   path, byte,
+                   good[_i].magic == 0 && good[_i].encoding == TOKENS_AUTO
+                       ? "; nothing says that its tokens are uint16: if they are not, set "
+                         "data.encoding"
+                       : "");
     ck_assert_str_eq(status_message(status), expected);
     free(expected);
     status_free(status);
@@ -356,6 +361,59 @@ static struct train_job make_job(int world, uint32_t batch_size)
                               .world = world};
 }
 
+/* What a plan refuses of files whose type nothing says, or that the vocabulary contradicts. */
+static const struct {
+    int width;
+    enum token_encoding encoding;
+    int64_t vocabulary;
+    const char *message; /* NULL: accepted */
+} suits[] = {
+    {2, TOKENS_AUTO, 1 << 16, NULL},
+    {2, TOKENS_AUTO, (1 << 16) + 1, "has 65537 ids, more than uint16 can hold: set data.encoding"},
+    {2, TOKENS_UINT16, 151936, NULL},
+    {4, TOKENS_AUTO, 151936, "has 151936 ids, more than uint16 can hold: set data.encoding"},
+    {4, TOKENS_AUTO, 50257, "every second of its first 2000 tokens is 0, as in uint32"},
+    {4, TOKENS_UINT32, 50257, NULL},
+    {4, TOKENS_UINT32, 151936, NULL},
+    {4, TOKENS_UINT16, 50257, NULL}, /* the job says so: they may be right */
+    {2, TOKENS_UINT32, 151936,
+     "token 1 (byte 4) is 196610, but the model's vocabulary has the ids"},
+    {2, TOKENS_AUTO, 500, "is 500, but the model's vocabulary has the ids 0 to 499; nothing says"},
+    {2, TOKENS_UINT16, 500, "is 500, but the model's vocabulary has the ids 0 to 499"},
+};
+
+LOOP_TEST(types_that_suit, 0, COUNT_OF(suits))
+{
+    write_plain(suits[_i].width);
+    char other[sizeof path];
+    strcpy(other, path);
+    set_up(); /* an acceptable file, with the other one to validate */
+    for (int validates = 0; validates < 2; validates++) {
+        struct buf bytes = {0};
+        struct train_job job = make_job(1, 2);
+        job.token_encoding = suits[_i].encoding;
+        job.data_path = validates ? path : other;
+        job.validation_path = validates ? other : NULL;
+        for (int i = 0; i < 100; i++) put(&bytes, 3, suits[_i].encoding == TOKENS_UINT32 ? 4 : 2);
+        write_file(&bytes);
+        buf_deinit(&bytes);
+        struct token_data data;
+        status_t status =
+            token_data_open(&job, &(struct token_model){.vocabulary = suits[_i].vocabulary}, 9,
+                            false, &data);
+        if (suits[_i].message == NULL) {
+            ck_assert_msg(status == NULL, "%s", status_message(status));
+            token_data_close(&data);
+            continue;
+        }
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+        ck_assert_msg(strstr(status_message(status), suits[_i].message) != NULL, "%s",
+                      status_message(status));
+        status_free(status);
+    }
+    unlink(other);
+}
+
 /* Rows `row` to `row` + `count` - 1 of all ranks together, in their order. */
 static void collect(const struct train_job *job, bool validation, int64_t batches, int64_t context,
                     int32_t *inputs, int32_t *targets)
@@ -486,7 +544,8 @@ TEST(error_while_loading)
     job.shuffle = false;
     struct token_data data;
     ck_assert_ptr_null(
-        token_data_open(&job, &(struct token_model){.vocabulary = 500}, 9, false, &data));
+        token_data_open(&job, &(struct token_model){.vocabulary = COUNT}, 9, false, &data));
+    data.model.vocabulary = 500; /* as of an id that is not among a longer file's first */
     struct token_rows rows = token_data_rows(&data, &job, 0, false);
     struct rows source = token_rows_source(&rows);
     struct loader *loader;
