@@ -112,6 +112,11 @@ static void add_text(const struct client *client, const char *address,
         output_clean(out, overview->version->refuses, false);
         buf_add_char(out, '\n');
     }
+    if (overview->version->warning[0] != '\0') {
+        buf_add_text(out, "warning     ");
+        output_clean(out, overview->version->warning, false);
+        buf_add_char(out, '\n');
+    }
     size_t all = overview->workers->n_workers;
     buf_printf(out, "workers     %zu: %zu busy, %zu free", all, busy, all - busy - drained);
     if (drained > 0) buf_printf(out, ", %zu drained", drained);

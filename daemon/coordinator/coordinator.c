@@ -19,6 +19,7 @@
 #include "coordinator/core/reserve.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/retry.h"
+#include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/http.h"
 #include "coordinator/notify.h"
 #include "coordinator/retention/forget.h"
@@ -216,6 +217,7 @@ static void on_tick(uv_timer_t *timer)
     c->ticking = false;
     reserve_tick(c);
     check_store(c);
+    certificate_tick(c);
     jobs_save_again(c);
     for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
@@ -457,7 +459,10 @@ static status_t open_all(struct coordinator *c)
     AUTO(coordinator_files_deinit) struct coordinator_files files = {0};
     TRY(coordinator_files_read(&c->options, &files));
     apply_access(c, &c->options, &files.operators);
-    if (rpc_tls_is_given(&c->options.tls)) rpc_server_set_tls(c->server, &files.pems);
+    if (rpc_tls_is_given(&c->options.tls)) {
+        certificate_set(c, files.pems.end);
+        rpc_server_set_tls(c->server, &files.pems);
+    }
     TRY(listen_everywhere(c));
     if (c->options.metrics_listen != NULL)
         TRY(status_wrap(http_start(c, c->options.metrics_listen), "metrics.listen"));
@@ -538,6 +543,7 @@ static status_t reload_tls(struct coordinator *c, const struct coordinator_optio
     if (!now) return NULL;
     AUTO_FREE char *quoted = log_quote(options->tls.certificate);
     log_event(LOG_INFO, "certificate_read", "file=%s expires=%lld", quoted, (long long)pems->end);
+    certificate_set(c, pems->end);
     rpc_server_set_tls(c->server, pems);
     return NULL;
 }

@@ -30,6 +30,7 @@ libcoordinator_a_SOURCES = \
   %D%/jobs/blame.c %D%/jobs/blame.h %D%/jobs/diagnoses.c %D%/jobs/diagnoses.h \
   %D%/calls/final_weights.c %D%/calls/final_weights.h \
   %D%/retention/forget.c %D%/retention/forget.h \
+  %D%/monitor/certificate.c %D%/monitor/certificate.h \
   %D%/monitor/http.c %D%/monitor/http.h \
   %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
   %D%/core/internal.h %D%/core/settings.h \

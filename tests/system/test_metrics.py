@@ -169,7 +169,7 @@ class Metrics(unittest.TestCase):
         exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm",
                     "fsdpd_validation_loss", "fsdpd_rank_slowdown", "fsdpd_tokens_per_second",
                     "fsdpd_counted_tokens_per_second", "fsdpd_mfu", "fsdpd_f1", "fsdpd_perplexity",
-                    "fsdpd_pearson", "fsdpd_mse"}
+                    "fsdpd_pearson", "fsdpd_mse", "fsdpd_certificate_expiry_time_seconds"}
         self.assertEqual(documented("metric"), exposed)
         self.check_with_promtool()
         self.assertEqual(daemon.ctl("cancel", job).returncode, 0)

@@ -2,15 +2,22 @@
 """Mutual TLS over TCP: a private authority, a job on a worker that attaches with a certificate, and
 certificates that change while everything runs. test_refusals.py tests the refusals."""
 
+import glob
 import os
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 import unittest
+import urllib.error
+import urllib.request
 
 import harness
 from harness import FSDPCTL, FSDPD, Daemon, free_port
+
+FAKETIME = glob.glob("/usr/lib/*/faketime/libfaketimeMT.so.1")
 
 
 class Authority:
@@ -57,10 +64,10 @@ class Tls(unittest.TestCase):
         self.ann = self.authority.issue("user", "ann")
         self.address = f"localhost:{free_port()}"
 
-    def start(self, workers=0, config=None):
+    def start(self, workers=0, config=None, arguments=(), environment=()):
         daemon = Daemon(workers=workers or 1, arguments=[
             *(["--config", config] if config else []), *([] if workers else ["--workers", "none"]), "--listen", self.address,
-            *tls_flags(self.server)], expect_workers=workers)
+            *tls_flags(self.server), *arguments], expect_workers=workers, environment=environment)
         self.addCleanup(daemon.close)
         return daemon
 
@@ -191,6 +198,56 @@ class Tls(unittest.TestCase):
         # ann's own ca.crt is the new one too now, but not the authority that signed her
         # certificate.
         self.assertEqual(client(self.address, self.ann, "status").returncode, harness.UNREACHABLE)
+
+    def expect_end(self, daemon, said, metrics):
+        """`status`, /readyz and the metrics say this of the certificate's end."""
+        self.assertRegex(daemon.ctl("status").stdout, f"(?m)^warning     {said}")
+        self.assertRegex(daemon.json("status")["daemon"]["warning"], said)
+        port = re.findall(r"metrics_served address=\S+:(\d+)", daemon.text())[-1]
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=harness.PATIENCE) as ready:
+                code, text = ready.status, ready.read().decode()
+        except urllib.error.HTTPError as error:
+            code, text = error.code, error.read().decode()
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=harness.PATIENCE) as response:
+            ends = re.findall(r"(?m)^fsdpd_certificate_expiry_time_seconds (\S+)$", response.read().decode())
+        self.assertRegex(text, said)
+        self.assertEqual(len(ends), 1)
+        self.assertAlmostEqual(float(ends[0]), metrics, delta=600)
+        return code, text
+
+    def test_a_certificate_that_ends_soon(self):
+        self.server = self.authority.issue("server", "soon", "--host", "localhost", "--days", "12")
+        daemon = self.start(arguments=["--metrics-listen", "127.0.0.1:0"])
+        said = r"the server's certificate expires in 1[12] days, at 2\d{3}-"
+        self.assertIn("WARNING certificate_ends", daemon.wait_log("the server's certificate expires"))
+        code, text = self.expect_end(daemon, said, time.time() + 12 * 86400)
+        self.assertEqual((code, text.split("\n")[0]), (200, "ok"))
+        # The next one is good for longer.
+        for source, target in list(zip(self.authority.files("server-here"), self.server))[1:]:
+            shutil.copy(source, target)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_log("certificate_read")
+        self.assertEqual(daemon.json("status")["daemon"]["warning"], "")
+
+    @unittest.skipUnless(FAKETIME, "libfaketime is not installed")
+    def test_a_certificate_that_expires(self):
+        """It expires while fsdpd serves."""
+        offset = os.path.join(self.root, "offset")
+        with open(offset, "w") as file:
+            file.write("+0s\n")
+        ends = time.time() + 40 * 86400
+        self.server = self.authority.issue("server", "soon", "--host", "localhost", "--days", "40")
+        daemon = self.start(arguments=["--metrics-listen", "127.0.0.1:0"], environment={
+            "LD_PRELOAD": FAKETIME[0], "FAKETIME_TIMESTAMP_FILE": offset, "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1"})
+        self.assertEqual(daemon.json("status")["daemon"]["warning"], "")
+        with open(offset + ".new", "w") as file:
+            file.write(f"+{41 * 86400}s\n")
+        os.rename(offset + ".new", offset)
+        self.assertIn("ERROR certificate_ends", daemon.wait_log("the server's certificate expired"))
+        code, text = self.expect_end(daemon, "the server's certificate (has )?expired", ends)
+        self.assertEqual((code, text.split("\n")[0]), (503, "the server's certificate has expired"))
 
     def test_a_reload_is_done_as_a_whole(self):
         """An error elsewhere in the configuration keeps the old certificate."""

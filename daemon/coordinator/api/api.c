@@ -23,6 +23,7 @@
 #include "coordinator/calls/uploads.h"
 #include "coordinator/calls/watch.h"
 #include "coordinator/jobs/jobs.h"
+#include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/get_metrics.h"
 #include "coordinator/retention/forget.h"
 #include "coordinator/scheduler/room.h"
@@ -48,6 +49,9 @@ static void get_version(struct rpc_call *call, const ProtobufCMessage *request, 
     version.workers = (uint32_t)c->worker_count;
     status_t refusal = room_refusal(c);
     if (refusal != NULL) version.refuses = (char *)status_message(refusal);
+    AUTO(buf_deinit) struct buf warning = {0};
+    certificate_describe(c, &warning);
+    if (warning.length > 0) version.warning = (char *)buf_text(&warning);
     rpc_call_reply(call, &version.base);
     status_free(refusal);
 }

@@ -92,6 +92,11 @@ struct coordinator {
     bool queue_changed; /* queue_place has decisions to make at the end of the turn */
     const char *actor;  /* the user whose request is being executed; NULL: the daemon itself */
 
+    struct {
+        int64_t end;   /* Unix time in seconds; 0: the server has none */
+        int64_t noted; /* when the log had it last */
+        bool noted_expired;
+    } certificate; /* used by certificate.c */
     bool store_gone; /* its files were removed or replaced: records nothing, accepts no jobs */
     bool draining;   /* no new jobs */
     int64_t end_by;  /* monotonic ms: fsdpd ends then, even if jobs still run */

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/metrics.h"
 #include "rpc/address.h"
 #include "rpc/lobby.h"
@@ -88,6 +89,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         const char *why = NULL;
         bool ready = metrics_is_ready(http->c, &why);
         buf_printf(&text, "%s\n", ready ? "ok" : why);
+        size_t length = text.length;
+        certificate_describe(http->c, &text);
+        if (text.length > length) buf_add_char(&text, '\n');
         return answer(connection, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, plain, &text);
     }
     if (strcmp(url, "/") == 0) {

@@ -16,6 +16,7 @@
 #include "coordinator/calls/watch.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/stalls.h"
+#include "coordinator/monitor/certificate.h"
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
@@ -420,6 +421,7 @@ static void add_process(struct buf *out, const struct coordinator *c)
 bool metrics_is_ready(const struct coordinator *c, const char **why)
 {
     *why = c->draining ? "stopping" : c->rpc_stuck ? "gRPC does not respond" : NULL;
+    if (*why == NULL && certificate_has_expired(c)) *why = "the server's certificate has expired";
     if (*why == NULL && c->store_gone) *why = "the store's files were removed or replaced";
     for (int i = 0; *why == NULL && i < c->job_count; i++)
         if (c->jobs[i]->unsaved) *why = "the store refuses changes";
@@ -437,6 +439,10 @@ void metrics_write(const struct coordinator *c, struct buf *out)
     add_sample(out, "build_info", "version", PACKAGE_VERSION, NULL, NULL, 1);
     add_single(out, "ready", "gauge", "Whether jobs are accepted and run.",
                metrics_is_ready(c, &why));
+    if (c->certificate.end != 0)
+        add_single(out, "certificate_expiry_time_seconds", "gauge",
+                   "When the server's certificate expires, as a Unix time.",
+                   (double)c->certificate.end);
     add_workers(out, c);
     add_jobs(out, c);
     add_single(out, "watchers", "gauge", "Clients that watch jobs.", watch_count(c));
