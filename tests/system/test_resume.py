@@ -147,6 +147,26 @@ class Resume(unittest.TestCase):
         shown = self.daemon.show(later)
         self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1))
 
+    def test_result_that_is_not_replaced(self):
+        """The next result is lost while it is saved: the last one is whole, with its sums."""
+        settings = (*SETTINGS, "checkpoint.every_steps=5")
+        for rule in ("write */state_dict.safetensors.* ENOSPC", "fsync */state_dict.safetensors.* EIO"):
+            with self.subTest(rule=rule):
+                job = self.daemon.submit(*settings, "train.max_steps=10")
+                self.daemon.wait_state(job, "SUCCEEDED")
+                result = self.daemon.tensors(job)
+                self.faults.set(rule)
+                resumed = self.daemon.ctl("resume", job, "--set", "train.max_steps=20")
+                self.assertEqual(resumed.returncode, 0, resumed.stderr)
+                self.daemon.wait_for(lambda: self.daemon.show(job)["reason"]["code"] == "SAVING", harness.PATIENCE,
+                                     "the saving that fails")
+                self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+                self.daemon.wait_state(job, "CANCELLED")
+                self.faults.clear()
+                self.assertEqual(self.daemon.tensors(job), result)
+                verified = self.daemon.ctl("verify", job)
+                self.assertEqual(verified.returncode, 0, verified.stderr)
+
     def test_succeeded_schedule(self):
         """A schedule over the whole job is that of the new epochs."""
         settings = (*SETTINGS, "schedule.type=linear", "checkpoint.every_epochs=1")
