@@ -55,4 +55,6 @@ $(PROTO_C) $(PROTO_H): %D%/generated.stamp
 
 BUILT_SOURCES += $(PROTO_C) $(PROTO_H) %D%/descriptors.c
 CLEANFILES += $(PROTO_C) $(PROTO_H) %D%/descriptors.c %D%/descriptors.bin %D%/generated.stamp $(PROTO_COPIES)
-EXTRA_DIST += $(addprefix %D%/,$(PROTO_FILES) methods.awk optional.awk)
+# The API, for generators of clients.
+nobase_dist_pkgdata_DATA = $(addprefix %D%/,$(PROTO_FILES))
+EXTRA_DIST += $(addprefix %D%/,methods.awk optional.awk)

@@ -7,7 +7,7 @@ BUILD_PACKAGES="autoconf automake make pkg-config gcc g++ protobuf-compiler prot
 # shellcheck disable=SC2034 # used by the scripts that source this
 QUICKSTART_PACKAGES="$BUILD_PACKAGES ca-certificates curl"
 # shellcheck disable=SC2034
-CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python3-grpcio
+CHECK_PACKAGES="$BUILD_PACKAGES check protoc-gen-go protoc-gen-go-grpc python3 python3-torch python3-numpy python3-grpcio
   python3-grpc-tools python3-protobuf python3-venv xz-utils clang libclang-rt-14-dev"
 
 # Without an optimized BLAS, PyTorch runs on Debian's reference BLAS, at half its possible speed.

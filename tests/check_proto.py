@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The rules of buf's category STANDARD for proto/fsdpd/v1, without buf: names, packages, enums, and
 the messages of calls; that lists come in pages; and that a point in time is a Timestamp and a span
-of time a double of seconds, as the head of control.proto explains. An exception is listed with its
+of time a double of seconds, as the head of control.proto explains. The generators of protoc and Go
+take the files as they are. An exception is listed with its
 reason; one that is not needed fails, too."""
 
 import os
@@ -180,12 +181,41 @@ def check(directory):
     return found
 
 
+# What a language's library has already: what is generated names it as it is named there.
+KNOWN = {"java": "com.google.protobuf.Timestamp ", "go": '"google.golang.org/protobuf/types/known/timestamppb"',
+         "csharp": "Google.Protobuf.WellKnownTypes.Timestamp "}
+GENERATORS = ("cpp", "csharp", "java", "kotlin", "objc", "php", "python", "pyi", "ruby", "go", "go-grpc")
+
+
+def check_generators(directory):
+    """What fails if stubs are made of the files as they are, for each language."""
+    names = sorted(f"fsdpd/v1/{name}" for name in os.listdir(os.path.join(directory, "fsdpd/v1"))
+                   if name.endswith(".proto"))
+    failed = []
+    for generator in GENERATORS:
+        with tempfile.TemporaryDirectory() as out:
+            made = subprocess.run(["protoc", f"--proto_path={directory}", f"--{generator}_out={out}", *names],
+                                  stderr=subprocess.PIPE, text=True, check=False)
+            if made.returncode != 0:
+                failed.append(f"{generator}: {made.stderr.strip()}")
+                continue
+            text = ""
+            for folder, _, files in os.walk(out):
+                for name in files:
+                    with open(os.path.join(folder, name), encoding="utf-8", errors="replace") as file:
+                        text += file.read()
+            if not text or KNOWN.get(generator, "") not in text:
+                failed.append(f"{generator}: does not use {KNOWN.get(generator)}")
+    return failed
+
+
 def main():
     found = check(os.path.join(SOURCE, "proto"))
     wrong = [f"{what}: {rule}" for rule, what in found if (rule, what) not in EXCEPTIONS]
+    wrong += check_generators(os.path.join(SOURCE, "proto"))
     wrong += [f"{what}: no exception from {rule} is needed" for rule, what in EXCEPTIONS
               if (rule, what) not in found]
-    print("\n".join(wrong) or f"{len(found)} exceptions, each with its reason")
+    print("\n".join(wrong) or f"{len(found)} exceptions, each with its reason; {len(GENERATORS)} generators")
     return bool(wrong)
 
 
