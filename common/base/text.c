@@ -122,20 +122,34 @@ bool text_glob_match(const char *glob, const char *name)
     return fnmatch(glob, name, 0) == 0;
 }
 
+static bool is_same_letter(char a, char b)
+{
+    return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* The optimal string alignment distance, in which two neighbours in the wrong order are one edit;
+ * capitals count as small letters. */
 static size_t edit_distance(const char *a, const char *b)
 {
-    size_t row[65];
+    enum { LONGEST = 64 };
+    size_t rows[3][LONGEST + 1];
+    size_t *before = rows[0], *last = rows[1], *row = rows[2];
     size_t a_length = strlen(a), b_length = strlen(b);
-    if (a_length > 64 || b_length > 64) return SIZE_MAX;
+    if (a_length > LONGEST || b_length > LONGEST) return SIZE_MAX;
     for (size_t j = 0; j <= b_length; j++) row[j] = j;
     for (size_t i = 1; i <= a_length; i++) {
-        size_t diagonal = row[0];
+        size_t *oldest = before;
+        before = last;
+        last = row;
+        row = oldest;
         row[0] = i;
         for (size_t j = 1; j <= b_length; j++) {
-            size_t best = diagonal + (a[i - 1] != b[j - 1]);
-            if (row[j] + 1 < best) best = row[j] + 1;
+            size_t best = last[j - 1] + !is_same_letter(a[i - 1], b[j - 1]);
+            if (last[j] + 1 < best) best = last[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = row[j];
+            bool swapped = i > 1 && j > 1 && is_same_letter(a[i - 1], b[j - 2]) &&
+                           is_same_letter(a[i - 2], b[j - 1]);
+            if (swapped && before[j - 2] + 1 < best) best = before[j - 2] + 1;
             row[j] = best;
         }
     }
@@ -145,7 +159,8 @@ static size_t edit_distance(const char *a, const char *b)
 const char *text_nearest(const char *word, const char *const *candidates, size_t count)
 {
     const char *nearest = NULL;
-    size_t best = strlen(word) / 3 + 2; /* at a larger distance it is a different word */
+    /* At this distance it is another word: most short words are two edits apart. */
+    size_t length = strlen(word), best = length > 4 ? length / 3 + 2 : 2;
     for (size_t i = 0; i < count; i++) {
         size_t distance = edit_distance(word, candidates[i]);
         if (distance < best) {

@@ -30,12 +30,6 @@ static bool is_override(const struct yamldoc_node *node)
     return node->line == 0;
 }
 
-static const char *last_word(const char *key)
-{
-    const char *dot = strrchr(key, '.');
-    return dot ? dot + 1 : key;
-}
-
 static size_t row_of(const char *name)
 {
     for (size_t i = 0; i < spec_key_count; i++)
@@ -43,105 +37,14 @@ static size_t row_of(const char *name)
     abort();
 }
 
-const char *spec_key_of_word(const char *word)
-{
-    for (size_t i = 0; i < spec_key_count; i++)
-        if (strcmp(last_word(spec_keys[i].key), word) == 0) return spec_keys[i].key;
-    return NULL;
-}
-
-static bool has_siblings(const char *path, size_t section)
-{
-    for (size_t i = 0; i < spec_key_count && section > 0; i++)
-        if (strncmp(spec_keys[i].key, path, section) == 0) return true;
-    return false;
-}
-
-/* The key of the same section whose last word is similar. Any two short words are, so those must
- * begin alike. */
-static const char *nearest_sibling(const char *path)
-{
-    const char *word = last_word(path), *nearest = NULL;
-    size_t section = (size_t)(word - path), count = 0;
-    AUTO_FREE const char **words = mem_alloc_array(spec_key_count, sizeof *words);
-    for (size_t i = 0; i < spec_key_count; i++) {
-        const char *key = spec_keys[i].key;
-        bool sibling = strncmp(key, path, section) == 0 && last_word(key) == key + section;
-        if (sibling && (strlen(word) > 4 || last_word(key)[0] == word[0]))
-            words[count++] = last_word(key);
-    }
-    const char *best = text_nearest(word, words, count);
-    for (size_t i = 0; i < spec_key_count && best != NULL; i++)
-        if (last_word(spec_keys[i].key) == best) nearest = spec_keys[i].key;
-    return nearest;
-}
-
-/* Appends "; the keys of train are epochs, batch_size" if there is such a section. */
-static void add_siblings(struct buf *out, const char *path)
-{
-    size_t section = (size_t)(last_word(path) - path), count = 0;
-    for (size_t i = 0; i < spec_key_count && section > 0; i++) {
-        const char *key = spec_keys[i].key;
-        if (strncmp(key, path, section) != 0 || last_word(key) != key + section) continue;
-        size_t first = 0; /* a key has a row for each type that it belongs to */
-        while (strcmp(spec_keys[first].key, key) != 0) first++;
-        if (first < i) continue;
-        if (count++ == 0) buf_printf(out, "; the keys of %.*s are ", (int)section - 1, path);
-        else buf_add_text(out, ", ");
-        buf_add_text(out, key + section);
-    }
-}
-
-/* Suggests a key for `path`: the same last word in another section first, then a similar word. NULL
- * if there is none. */
-static const char *nearest_key(const char *path)
-{
-    const char *same = spec_key_of_word(last_word(path));
-    if (same) return same;
-    AUTO_FREE const char **keys = mem_alloc_array(spec_key_count, sizeof *keys);
-    AUTO_FREE const char **words = mem_alloc_array(spec_key_count, sizeof *words);
-    size_t section = (size_t)(last_word(path) - path);
-    const char *nearest = nearest_sibling(path);
-    for (size_t i = 0; i < spec_key_count; i++) keys[i] = spec_keys[i].key;
-    if (nearest == NULL && !has_siblings(path, section))
-        nearest = text_nearest(path, keys, spec_key_count);
-    for (size_t i = 0; i < spec_key_count; i++) words[i] = last_word(keys[i]);
-    /* Almost any word is similar to a short one. */
-    bool guess = nearest == NULL && strlen(last_word(path)) > 4;
-    const char *word = guess ? text_nearest(last_word(path), words, spec_key_count) : NULL;
-    for (size_t i = 0; i < spec_key_count && word != NULL && nearest == NULL; i++)
-        if (words[i] == word) nearest = keys[i];
-    return nearest;
-}
-
-/* "train" is a section, as "train.epochs" is a key. Caller frees; may be NULL. */
-static char *nearest_section(const char *path)
-{
-    AUTO_FREE const char **sections = mem_alloc_array(spec_key_count, sizeof *sections);
-    size_t count = 0;
-    for (size_t i = 0; i < spec_key_count; i++) {
-        const char *dot = strchr(spec_keys[i].key, '.');
-        if (dot != NULL)
-            sections[count++] = mem_strndup(spec_keys[i].key, (size_t)(dot - spec_keys[i].key));
-    }
-    const char *best = text_nearest(path, sections, count);
-    char *copy = best ? mem_strdup(best) : NULL;
-    for (size_t i = 0; i < count; i++) free((char *)sections[i]);
-    return copy;
-}
-
 static status_t unknown_key(const struct yamldoc_node *node, const char *path)
 {
-    AUTO_FREE char *section = node->kind == YAMLDOC_MAPPING ? nearest_section(path) : NULL;
-    const char *nearest = section ? section : nearest_key(path);
     char shown[72];
     struct yamldoc_node at_key = *node;
     at_key.line = node->key_line ? node->key_line : node->line;
-    AUTO(buf_deinit) struct buf hint = {0};
-    if (nearest != NULL) buf_printf(&hint, "; did you mean %s?", nearest);
-    else add_siblings(&hint, path);
+    AUTO_FREE char *hint = spec_hint_key(path, node->kind == YAMLDOC_MAPPING);
     status_t status =
-        yamldoc_error(&at_key, "%s: unknown key%s", yamldoc_excerpt(path, shown), buf_text(&hint));
+        yamldoc_error(&at_key, "%s: unknown key%s", yamldoc_excerpt(path, shown), hint);
     return status_with(status, (struct status_details){.field = path});
 }
 
@@ -189,7 +92,10 @@ static status_t apply_mapping(struct file_reader *reader, const struct yamldoc_n
             status = apply_mapping(reader, item, path);
         } else if (!yamldoc_is_null(item)) { /* "train:" with nothing below it sets nothing */
             AUTO_FREE char *found = describe_node(item);
-            status = yamldoc_error(item, "%s: expected a mapping of keys, found %s", path, found);
+            AUTO_FREE char *hint =
+                spec_hint_value(path, item->kind == YAMLDOC_SCALAR ? item->text : "");
+            status = yamldoc_error(item, "%s: expected a mapping of keys, found %s%s", path, found,
+                                   hint);
         }
         TRY(status);
     }
@@ -353,7 +259,7 @@ static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUn
         protobuf_c_message_descriptor_get_field_by_name(unit->base.descriptor, item->key);
     struct spec_field field = {descriptor, (char *)unit + descriptor->offset};
     for (size_t k = 0; k < COUNT_OF(choices); k++)
-        if (strcmp(item->key, last_word(choices[k])) == 0)
+        if (strcmp(item->key, spec_last_word(choices[k])) == 0)
             return read_unit_choice(item, choices[k], field);
     if (strcmp(item->key, "cpu_offload") == 0)
         return read_boolean(&spec_keys[row_of("fsdp.cpu_offload")], item, field);
@@ -601,6 +507,44 @@ static bool is_model_file(const struct yamldoc_node *root)
            !yamldoc_get(root, "model");
 }
 
+static const char *name_of(const Fsdpd__V1__JobFile *sent)
+{
+    return sent->name[0] != '\0' ? sent->name : "job.yaml";
+}
+
+static const struct yamldoc_node *node_of(const struct yamldoc *document, const char *key)
+{
+    const struct yamldoc_node *node = document->root;
+    for (const char *word = key; node != NULL && word != NULL;) {
+        const char *dot = strchr(word, '.');
+        AUTO_FREE char *name = dot ? mem_strndup(word, (size_t)(dot - word)) : mem_strdup(word);
+        node = node->kind == YAMLDOC_MAPPING ? yamldoc_get(node, name) : NULL;
+        word = dot ? dot + 1 : NULL;
+    }
+    return node;
+}
+
+status_t spec_place(const Fsdpd__V1__JobFile *sent, status_t status)
+{
+    const char *message = status_message(status), *colon = strstr(message, ": ");
+    if (status == NULL || colon == NULL || status_about(status).line != 0) return status;
+    AUTO_FREE char *key = mem_strndup(message, (size_t)(colon - message));
+    bool known = false;
+    for (size_t i = 0; i < spec_key_count; i++) known |= strcmp(spec_keys[i].key, key) == 0;
+    if (!known) return status;
+    status = status_with(status, (struct status_details){.field = key});
+    if (sent == NULL) return status;
+    struct yamldoc *document;
+    status_t unread = yamldoc_parse(sent->text, strlen(sent->text), name_of(sent), &document);
+    for (size_t i = 0; i < sent->n_overrides && unread == NULL; i++)
+        unread = apply_override(document, &(struct spec_override){.text = sent->overrides[i]});
+    const struct yamldoc_node *node = unread == NULL ? node_of(document, key) : NULL;
+    if (node != NULL) status = yamldoc_place(status, node);
+    yamldoc_free(document);
+    status_free(unread);
+    return status;
+}
+
 static status_t read_document(struct yamldoc *document, const char *file,
                               const Fsdpd__V1__JobFile *sent, const struct spec_override *overrides,
                               int count, Fsdpd__V1__JobSpec **spec)
@@ -655,8 +599,7 @@ status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spe
     AUTO_FREE struct spec_override *overrides =
         mem_alloc_array(sent->n_overrides + 1, sizeof *overrides);
     for (size_t i = 0; i < sent->n_overrides; i++) overrides[i].text = sent->overrides[i];
-    return read_yaml(sent->text, strlen(sent->text),
-                     sent->name[0] != '\0' ? sent->name : "job.yaml", sent, overrides,
+    return read_yaml(sent->text, strlen(sent->text), name_of(sent), sent, overrides,
                      (int)sent->n_overrides, spec);
 }
 

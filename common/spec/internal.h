@@ -73,6 +73,14 @@ status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
 void spec_print_text(struct buf *out, const char *text);
 status_t spec_read_jobs(const struct yamldoc_node *node, struct spec_field field);
 
+/* hints.c: "; did you mean train.epochs?", the keys of the section, or "". The caller frees.
+ * For a key that there is not; `mapping`: it has keys below it. */
+char *spec_hint_key(const char *path, bool mapping);
+/* For a value where the keys of a section are expected: the key that takes it. */
+char *spec_hint_value(const char *section, const char *text);
+/* "epochs" of "train.epochs". */
+const char *spec_last_word(const char *key);
+
 /* Rules that involve several keys. */
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec);
 

@@ -3,6 +3,7 @@ libspec_a_SOURCES = \
   %D%/arguments.c \
   %D%/defaults.c \
   %D%/file.c \
+  %D%/hints.c \
   %D%/internal.h \
   %D%/keys.c \
   %D%/message.c \

@@ -86,7 +86,8 @@ const char *spec_word(const ProtobufCEnumDescriptor *type, int value);
 /* The value of a word; 0 if there is none. */
 int spec_word_value(const ProtobufCEnumDescriptor *type, const char *word);
 
-/* The first key with this last word ("epochs": "train.epochs"). NULL if there is none. */
+/* The first key with this last word ("epochs": "train.epochs"), or with this name in other trainers
+ * ("learning_rate": "optimizer.lr"). NULL if there is none. */
 const char *spec_key_of_word(const char *word);
 
 /* One --set of a command line: "train.epochs=3". Lists are in YAML: "[fc1, [a, b]]". */
@@ -115,6 +116,10 @@ status_t spec_read_text(const char *text, size_t length, const char *file,
 
 /* The same from what a client sent: no file of this machine is read. */
 status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spec) FSDPD_MUST_USE;
+
+/* Adds field and line to an error that was found after the file was read, if it begins with a key
+ * that the file has ("data.path: there is no such file"); returns `status`. */
+status_t spec_place(const Fsdpd__V1__JobFile *sent, status_t status) FSDPD_MUST_USE;
 
 /*
  * For clients: reads a job file as the functions above do, which checks it, and makes the message

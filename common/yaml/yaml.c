@@ -56,8 +56,9 @@ char *yamldoc_path(const struct yamldoc_node *node)
     return buf_take(&path);
 }
 
-static status_t wrap_with_place(status_t status, const struct yamldoc_node *node)
+status_t yamldoc_place(status_t status, const struct yamldoc_node *node)
 {
+    if (status == NULL) return NULL;
     if (node->line == 0) return status_wrap(status, "%s", node->file);
     status_with(status, (struct status_details){.line = node->line});
     return status_wrap(status, "%s:%d", node->file, node->line);
@@ -70,7 +71,7 @@ status_t yamldoc_wrap(status_t status, const struct yamldoc_node *node)
         AUTO_FREE char *path = yamldoc_path(node);
         status = status_wrap(status, "key '%s'", path);
     }
-    return wrap_with_place(status, node);
+    return yamldoc_place(status, node);
 }
 
 status_t yamldoc_error(const struct yamldoc_node *node, const char *format, ...)
@@ -79,7 +80,7 @@ status_t yamldoc_error(const struct yamldoc_node *node, const char *format, ...)
     va_start(args, format);
     status_t status = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
     va_end(args);
-    return wrap_with_place(status, node);
+    return yamldoc_place(status, node);
 }
 
 status_t yamldoc_key_error(const struct yamldoc_node *node, const char *format, ...)

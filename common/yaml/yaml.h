@@ -91,6 +91,8 @@ status_t yamldoc_key_error(const struct yamldoc_node *node, const char *format, 
 
 /* Puts the same before the message of `status` and returns it; NULL stays NULL. */
 status_t yamldoc_wrap(status_t status, const struct yamldoc_node *node);
+/* Without the key: "<file>:<line>: <message>". */
+status_t yamldoc_place(status_t status, const struct yamldoc_node *node);
 
 /* "<file>:<line>: key '<path>': expected <what>, found <value>". */
 status_t yamldoc_expected(const struct yamldoc_node *node, const char *what);

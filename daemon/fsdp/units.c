@@ -75,7 +75,7 @@ static status_t choose_listed(struct choice *choice, const struct wrap_policy *p
     const struct model *model = choice->model;
     if (policy->unit_count <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "the wrap policy lists no units; use the policy none for one unit");
+                          "lists no units; use the policy none for one unit");
     for (int u = 0; u < policy->unit_count; u++) {
         const struct wrap_unit_spec *spec = &policy->units[u];
         if (spec->module_count <= 0)
@@ -141,9 +141,9 @@ static status_t check_size(const struct model *model, const struct wrap_policy *
                           "parameters; use the policy none for one unit",
                           text_format_count(policy->min_num_params, wanted), model->modules[0].type,
                           text_format_count((uint64_t)subtree[0], found));
-    TRY(wrap_check_types(model, "the wrap policy's force_leaf", leaf->items, leaf->count,
+    TRY(wrap_check_types(model, "fsdp.wrap.force_leaf", leaf->items, leaf->count,
                          wrap_size_force_leaf.items, wrap_size_force_leaf.count));
-    return wrap_check_types(model, "the wrap policy's exclude", exclude->items, exclude->count,
+    return wrap_check_types(model, "fsdp.wrap.exclude", exclude->items, exclude->count,
                             wrap_size_exclude.items, wrap_size_exclude.count);
 }
 
@@ -205,7 +205,8 @@ static status_t choose(struct choice *choice, const struct wrap_policy *policy,
         return NULL;
     case WRAP_UNITS: {
         struct path_index *index = path_index_new(model);
-        status_t status = choose_listed(choice, policy, subtree, index);
+        status_t status =
+            status_wrap(choose_listed(choice, policy, subtree, index), "fsdp.wrap.units");
         free(index);
         return status;
     }

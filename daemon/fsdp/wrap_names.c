@@ -53,12 +53,11 @@ static status_t unknown_type(const struct model *model, const char *what, const 
 {
     if (strcmp(type, model->modules[0].type) == 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s names '%s', the model itself, which is always the root unit", what,
+                          "%s: '%s' is the model itself, which is always the root unit", what,
                           type);
     char *meant = suggestion(nearest_type(model, type, known, known_count));
-    status_t status = status_new(STATUS_INVALID_ARGUMENT,
-                                 "%s names the module type '%s', which %s does not have%s", what,
-                                 type, model->modules[0].type, meant);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT, "%s: %s has no module type '%s'%s", what,
+                                 model->modules[0].type, type, meant);
     free(meant);
     return status;
 }
@@ -77,7 +76,7 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
 {
     if (count <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "the wrap policy lists no module types; use the policy none for one "
+                          "fsdp.wrap.types: lists no module types; use the policy none for one "
                           "unit");
     for (int i = 0; i < count; i++) {
         int64_t elements = 0;
@@ -87,11 +86,11 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
             wrapped[m] = found = true;
             elements += subtree[m];
         }
-        if (!found) return unknown_type(model, "the wrap policy", types[i], NULL, 0);
+        if (!found) return unknown_type(model, "fsdp.wrap.types", types[i], NULL, 0);
         if (elements == 0)
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "the wrap policy names the module type '%s', whose modules have no "
-                              "parameters to shard",
+                              "fsdp.wrap.types: the modules of type '%s' have no parameters to "
+                              "shard",
                               types[i]);
     }
     return NULL;
@@ -162,15 +161,15 @@ static status_t unmatched(const struct model *model, const char *pattern, bool w
 {
     if (without_parameters)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "the wrap policy's pattern '%s' matches only modules without parameters "
-                          "to shard",
+                          "fsdp.wrap.modules: the pattern '%s' matches only modules without "
+                          "parameters to shard",
                           pattern);
     const char **paths = mem_alloc_array((size_t)model->module_count, sizeof *paths);
     for (int m = 1; m < model->module_count; m++) paths[m - 1] = model->modules[m].path;
     char *meant = suggestion(text_nearest(pattern, paths, (size_t)model->module_count - 1));
     free(paths);
     status_t status = status_new(STATUS_INVALID_ARGUMENT,
-                                 "the wrap policy's pattern '%s' matches no module of %s%s",
+                                 "fsdp.wrap.modules: the pattern '%s' matches no module of %s%s",
                                  pattern, model->modules[0].type, meant);
     free(meant);
     return status;
@@ -181,7 +180,7 @@ status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
 {
     if (count <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "the wrap policy lists no patterns; use the policy none for one unit");
+                          "fsdp.wrap.modules: lists no patterns; use the policy none for one unit");
     bool *inside = mem_alloc_array((size_t)model->module_count, sizeof *inside);
     status_t status = NULL;
     for (int i = 0; i < count && status == NULL; i++) {

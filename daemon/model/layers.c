@@ -417,6 +417,15 @@ char *layer_suggest_function(const char *name, const char *const *others, size_t
     return suggest("functions and modules", functions, COUNT_OF(functions), name, others, count);
 }
 
+char *layer_suggest_loss(const char *name)
+{
+    const char *losses[COUNT_OF(functions)];
+    size_t count = 0;
+    for (size_t i = 0; i < COUNT_OF(functions); i++)
+        if (layer_is_loss(functions[i].kind)) losses[count++] = functions[i].signature.name;
+    return suggest("losses", NULL, 0, name, losses, count);
+}
+
 status_t layer_make(const struct layer_type *type, const struct bound *bound, struct layer *layer)
 {
     struct layer made = {.kind = type->kind};

@@ -35,5 +35,6 @@ status_t layer_make(const struct layer_type *type, const struct bound *bound,
  * in `others` are candidates too. The caller frees. */
 char *layer_suggest_module(const char *name, const char *const *others, size_t count);
 char *layer_suggest_function(const char *name, const char *const *others, size_t count);
+char *layer_suggest_loss(const char *name);
 
 #endif

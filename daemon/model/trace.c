@@ -712,6 +712,17 @@ static status_t choose_loss(const struct scope *scope, const struct expression *
     return NULL;
 }
 
+static status_t refuse_loss(const struct scope *scope, const struct expression *loss)
+{
+    bool call = loss->kind == EXPRESSION_CALL;
+    AUTO_FREE char *hint = layer_suggest_loss(call ? skip_python_prefix(loss->text) : "");
+    char found[72];
+    if (call)
+        return scope_error(scope, "unknown loss '%s'%s", yamldoc_excerpt(loss->text, found), hint);
+    return scope_error(scope, "the loss must be a call such as cross_entropy(output, target)%s",
+                       hint);
+}
+
 /* Runs the loss, for instance cross_entropy(output, target). Its input may be any expression over
  * `output`. */
 static status_t run_loss(struct scope *scope, const struct expression *loss)
@@ -719,9 +730,7 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
     TRY(choose_loss(scope, &loss));
     const struct layer_type *function =
         loss->kind == EXPRESSION_CALL ? layer_find_function(skip_python_prefix(loss->text)) : NULL;
-    if (!function || !layer_is_loss(function->kind))
-        return scope_error(scope, "the loss must be a call such as nll_loss(output, target) or "
-                                  "cross_entropy(output, target)");
+    if (!function || !layer_is_loss(function->kind)) return refuse_loss(scope, loss);
     struct environment environment = scope->reader->environment;
     struct bound bound;
     struct program_call call = {.inputs = {-1, -1, -1, -1, -1},

@@ -44,6 +44,14 @@ static status_t find_path(const char *key, const char *dir, const struct worker_
     return status_wrap(first, "%s", key);
 }
 
+/* "org/name", as models are called on the Hugging Face Hub. */
+static bool is_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+    return slash != NULL && slash != path && slash[1] != '\0' && strchr(slash + 1, '/') == NULL &&
+           path[0] != '.' && path[0] != '~';
+}
+
 /* The directory of the model, and the root that it is below. */
 static status_t find_model(const Fsdpd__V1__ModelSpec *model, const struct worker_options *options,
                            struct job_settings *settings)
@@ -51,7 +59,16 @@ static status_t find_model(const Fsdpd__V1__ModelSpec *model, const struct worke
     static const struct worker_options none;
     if (model->hf[0] == '\0') return NULL;
     if (options == NULL) options = &none;
-    return find_path("model.hf", model->hf, options, &settings->hf_dir, &settings->hf_root);
+    status_t status =
+        find_path("model.hf", model->hf, options, &settings->hf_dir, &settings->hf_root);
+    if (status_code(status) != STATUS_NOT_FOUND || !is_hub_name(model->hf)) return status;
+    status_t hint =
+        status_new(STATUS_NOT_FOUND,
+                   "%s. fsdpd reads a directory below a data root, and downloads nothing: "
+                   "hf download %s --local-dir %s/%s",
+                   status_message(status), model->hf, options->data_roots[0], model->hf);
+    status_free(status);
+    return hint;
 }
 
 /* The file of initial values takes the place of what the model's directory has. */

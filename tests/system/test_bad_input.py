@@ -89,6 +89,19 @@ class BadInput(unittest.TestCase):
                 ("nonsense", ("nonsense",))):
             self.refused_setting(setting, harness.USAGE, *words)
 
+    def test_places(self):
+        """What a worker finds wrong has the line of the job file, or the setting."""
+        text = (f"name: net\nmodel: {{file: {NET}}}\ndata: {{dir: {self.daemon.data}}}\n"
+                "fsdp:\n  wrap:\n    policy: type\n    types: [Linera]\n")
+        path = self.job_file(text)
+        self.refused(["plan", path], harness.FAILED,
+                     f"{path}:7: fsdp.wrap.types: Net has no module type 'Linera'; did you mean 'Linear'?")
+        self.refused(["submit", path, "--set", "fsdp.wrap.types=[Linear]", "--set", "data.dir=/nowhere"],
+                     harness.NOT_PERMITTED, "--set data.dir=/nowhere: data.dir: ")
+        path = self.job_file(f"name: net\nmodel:\n  hf: org/network\ndata: {{path: {self.daemon.data}, format: text}}\n"
+                             "train: {max_steps: 3}\n")
+        self.refused(["plan", path], harness.NOT_FOUND, f"{path}:3: model.hf: ", "hf download org/network --local-dir ")
+
     def test_job_files(self):
         with open(harness.JOB) as file:
             good = file.read()

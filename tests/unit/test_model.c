@@ -383,6 +383,9 @@ static const struct {
     {"forward:\n", "forward: x = 3\nblocks:\n",
      "net.yaml:16: key 'forward': expected a list of lines, found 'x = 3'"},
 
+    {"Conv2d(1, 32, 3, 1)", "Con2vd(1, 32, 3, 1)",
+     "net.yaml:9: module conv1: unknown module 'Con2vd'; did you mean 'Conv2d'?"},
+
     /* names in forward */
     {"relu(conv1(x))", "relo(conv1(x))",
      "net.yaml:17: unknown function or module 'relo'; did you mean 'relu'?"},
@@ -465,8 +468,14 @@ static const struct {
     {"reduction=\"sum\"", "reduction=\"none\"",
      "net.yaml:27: nll_loss(): argument 'reduction': expected \"sum\" or \"mean\", found 'none'"},
     {"loss: nll_loss", "loss: relu",
-     "net.yaml:27: the loss must be a call such as nll_loss(output, target) or "
-     "cross_entropy(output, target)"},
+     "net.yaml:27: unknown loss 'relu'; the losses are nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, "
+     "binary_cross_entropy_with_logits, multiple_negatives_ranking_loss"},
+    {"loss: nll_loss", "loss: cross_entrpoy",
+     "net.yaml:27: unknown loss 'cross_entrpoy'; did you mean 'cross_entropy'?"},
+    {"nll_loss(output, target, reduction=\"sum\")", "3",
+     "net.yaml:27: the loss must be a call such as cross_entropy(output, target); the losses are "
+     "nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, "
+     "binary_cross_entropy_with_logits, multiple_negatives_ranking_loss"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, target)",
      "net.yaml:27: mse_loss() needs 'targets' instead of 'classes'"},
     {"nll_loss(output, target, reduction=\"sum\")", "mse_loss(output, y)",

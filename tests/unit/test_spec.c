@@ -206,6 +206,27 @@ static const struct {
     {"epochs: 1", NULL, "job.yaml:4: epochs: unknown key; did you mean train.epochs?"},
     {"optimiser: {type: sgd}", NULL, "job.yaml:4: optimiser: unknown key; did you mean optimizer?"},
     {"gpus: 4", NULL, "job.yaml:4: gpus: unknown key"},
+    {"learning_rate: 1", NULL,
+     "job.yaml:4: learning_rate: unknown key; did you mean optimizer.lr?"},
+    {"optimizer: {learning_rate: 1}", NULL,
+     "job.yaml:4: optimizer.learning_rate: unknown key; did you mean optimizer.lr?"},
+    {"optimizer: {tpye: sgd}", NULL,
+     "job.yaml:4: optimizer.tpye: unknown key; did you mean optimizer.type?"},
+    {"dtype: bf16", NULL, "job.yaml:4: dtype: unknown key; did you mean precision.param_dtype?"},
+    {"", "clip_grad_norm=1",
+     "--set clip_grad_norm=1: clip_grad_norm: unknown key; did you mean "
+     "train.clip_grad_norm.max_norm?"},
+    /* a value for a section */
+    {"", "precision=bf16",
+     "--set precision=bf16: precision: expected a mapping of keys, found 'bf16'; did you mean "
+     "precision.param_dtype?"},
+    {"", "optimizer=adamw",
+     "--set optimizer=adamw: optimizer: expected a mapping of keys, found 'adamw'; did you mean "
+     "optimizer.type?"},
+    {"train: {clip_grad_norm: 1}", NULL,
+     "job.yaml:4: train.clip_grad_norm: expected a mapping of keys, found '1'; did you mean "
+     "train.clip_grad_norm.max_norm?"},
+    {"", "data=x", "--set data=x: data: expected a mapping of keys, found 'x'"},
     {"priority: 1001", NULL,
      "job.yaml:4: priority: expected an integer from -1000 to 1000, found 1001"},
     {"after: {a: b}", NULL,

@@ -293,8 +293,7 @@ TEST(types_to_leave_alone_may_be_chosen)
     units_free(units);
     policy.exclude = (struct wrap_names)NAMES("ModuleList", "Linear");
     policy.force_leaf = (struct wrap_names)NAMES("MultiheadAttention", "ModuleDict");
-    expect_error(model, policy,
-                 "force_leaf names the module type 'ModuleDict', which Net does not have");
+    expect_error(model, policy, "fsdp.wrap.force_leaf: Net has no module type 'ModuleDict'");
     policy.force_leaf = (struct wrap_names)NAMES("Block");
     units = build(model, policy, 2);
     expect_units(units, "(root):1230");
@@ -304,7 +303,7 @@ TEST(types_to_leave_alone_may_be_chosen)
     expect_units(units, "block:930 (root):300");
     units_free(units);
     policy.exclude = (struct wrap_names)NAMES("ModulList");
-    expect_error(model, policy, "which Net does not have; did you mean 'ModuleList'?");
+    expect_error(model, policy, "Net has no module type 'ModulList'; did you mean 'ModuleList'?");
     model_free(model);
 }
 
@@ -349,12 +348,12 @@ TEST(units_by_type)
     units_free(units);
     policy.types = (struct wrap_names)NAMES("Block", "Lineer");
     expect_error(model, policy,
-                 "the wrap policy names the module type 'Lineer', which Net does not have; did you "
+                 "fsdp.wrap.types: Net has no module type 'Lineer'; did you "
                  "mean 'Linear'?");
     policy.types = (struct wrap_names)NAMES("Net");
-    expect_error(model, policy, "names 'Net', the model itself, which is always the root unit");
+    expect_error(model, policy, "'Net' is the model itself, which is always the root unit");
     policy.types = (struct wrap_names)NAMES("Dropout");
-    expect_error(model, policy, "'Dropout', whose modules have no parameters to shard");
+    expect_error(model, policy, "the modules of type 'Dropout' have no parameters to shard");
     policy.types.count = 0;
     expect_error(model, policy, "lists no module types");
     model_free(model);
@@ -434,7 +433,7 @@ TEST(units_by_pattern)
     units_free(units);
     policy.modules = (struct wrap_names)NAMES("*", "layer.1");
     expect_error(model, policy,
-                 "the wrap policy's pattern 'layer.1' matches no module of Net; did you mean "
+                 "fsdp.wrap.modules: the pattern 'layer.1' matches no module of Net; did you mean "
                  "'layers.1'?");
     policy.modules = (struct wrap_names)NAMES("*.drop");
     expect_error(model, policy, "'*.drop' matches only modules without parameters to shard");

@@ -25,9 +25,18 @@
 struct planning {
     struct job_call base;
     bool submit, hold;
+    Fsdpd__V1__JobFile *file; /* a copy, for the places of errors; NULL: a spec was sent */
 };
 
-static const struct job_call_type planning_calls = {.size = sizeof(struct planning)};
+static void planning_closed(struct job_call *own)
+{
+    struct planning *planning = (struct planning *)own;
+    message_free(planning->file);
+    job_call_free(own);
+}
+
+static const struct job_call_type planning_calls = {.size = sizeof(struct planning),
+                                                    .closed = planning_closed};
 
 static void drop_empty_deadline(job_spec *spec)
 {
@@ -153,7 +162,7 @@ static void on_planned(void *user, status_t status, const job_spec *spec,
         status_free(status);
         submit_planned(planning, spec, NULL);
     } else if (status != NULL) {
-        job_call_finish(&planning->base, status);
+        job_call_finish(&planning->base, spec_place(planning->file, status));
     } else if (planning->submit) {
         submit_planned(planning, spec, result);
     } else {
@@ -184,7 +193,8 @@ struct asked {
 
 /* Common to both calls: refuses an obviously invalid spec, otherwise requests the plan. */
 static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
-                 const struct asked *asked, const Fsdpd__V1__SubmitJobRequest *submit)
+                 const Fsdpd__V1__JobFile *file, const struct asked *asked,
+                 const Fsdpd__V1__SubmitJobRequest *submit)
 {
     status_t status = NULL;
     const char *id = submit != NULL ? submit->id : "";
@@ -218,6 +228,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
     }
     struct planning *planning = job_call_begin(&planning_calls, call, c, id);
     planning->submit = submit != NULL;
+    planning->file = file != NULL ? message_copy(file) : NULL;
     planning->hold = submit != NULL && submit->hold;
     status =
         planner_request_within(c, spec, asked->parts, asked->memory_bytes, on_planned, planning);
@@ -238,13 +249,13 @@ static void plan_either(struct coordinator *c, struct rpc_call *call, job_spec *
                         const Fsdpd__V1__SubmitJobRequest *submit)
 {
     if (file == NULL) {
-        plan(c, call, spec, asked, submit);
+        plan(c, call, spec, NULL, asked, submit);
         return;
     }
     job_spec *read = NULL;
     status_t status = api_read_file(spec, file, &read);
     if (status != NULL) rpc_call_finish(call, status);
-    else plan(c, call, read, asked, submit);
+    else plan(c, call, read, file, asked, submit);
     spec_free(read);
 }
 
