@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "options.h"
+#include "spec/spec.h"
 
 #define LIST_WORKERS                                                                               \
     "fsdpctl workers --timeout 2 2>/dev/null | awk 'NR > 1 { print $1; sub(\"/.*\", \"\", $1); "   \
@@ -37,8 +38,7 @@ static void add_fish(struct buf *out, const char *text)
     add_quoted(out, text, "\\", "\\'");
 }
 
-/* Possible values of an option: words, "" for files, or NULL for anything. */
-static const char *values_of(const struct verb *verb, const struct verb_option *row)
+static const char *known_values(const struct verb *verb, const struct verb_option *row)
 {
     if (strcmp(row->value, "FILE") == 0) return "";
     if (strcmp(row->value, "WHEN") == 0 && strcmp(row->name, "color") == 0)
@@ -51,6 +51,23 @@ static const char *values_of(const struct verb *verb, const struct verb_option *
     if (strcmp(row->value, "FORMAT") != 0) return NULL;
     bool own = verb != NULL && options_find(verb->options, row->name) == row;
     return own ? "table json safetensors hf" : "table json";
+}
+
+/* Possible values of an option: words, "" for files, or NULL for anything. A value follows a
+ * word that ends in "=". Caller frees. */
+static char *values_of(const struct verb *verb, const struct verb_option *row)
+{
+    if (strcmp(row->name, "set") != 0) {
+        const char *values = known_values(verb, row);
+        return values != NULL ? mem_strdup(values) : NULL;
+    }
+    struct buf keys = {0};
+    for (size_t i = 0; i < spec_key_count; i++) {
+        size_t first = 0; /* a key has a row for each type that it belongs to */
+        while (strcmp(spec_keys[first].key, spec_keys[i].key) != 0) first++;
+        if (first == i) buf_printf(&keys, "%s%s=", i > 0 ? " " : "", spec_keys[i].key);
+    }
+    return buf_take(&keys);
 }
 
 /* The i-th argument of a verb, "JOB" or "a|b", with spaces instead of bars; NULL after the last.
@@ -89,14 +106,17 @@ static void bash_options(const struct verb_option *rows, struct buf *out)
 static void bash_values(const struct verb *verb, const struct verb_option *rows, struct buf *out)
 {
     for (; rows != NULL && rows->name != NULL; rows++) {
-        const char *values = rows->value != NULL ? values_of(verb, rows) : NULL;
+        AUTO_FREE char *values = rows->value != NULL ? values_of(verb, rows) : NULL;
         if (values == NULL && rows->value == NULL) continue;
         const char *name = verb != NULL ? verb->name : "*";
         buf_printf(out, "    %s%s%s' --%s'", verb ? "'" : "", name, verb ? "'" : "", rows->name);
         if (rows->letter != 0)
             buf_printf(out, "|%s%s%s' -%c'", verb ? "'" : "", name, verb ? "'" : "", rows->letter);
         if (values == NULL || values[0] == '\0') buf_add_text(out, ") return ;;\n");
-        else buf_printf(out, ") COMPREPLY=($(compgen -W '%s' -- \"$word\")); return ;;\n", values);
+        else
+            buf_printf(out, ")%s COMPREPLY=($(compgen -W '%s' -- \"$word\")); return ;;\n",
+                       values[strlen(values) - 1] == '=' ? " compopt -o nospace 2>/dev/null;" : "",
+                       values);
     }
 }
 
@@ -166,7 +186,7 @@ static void zsh_options(const struct verb *verb, const struct verb_option *rows,
         add_zsh(out, rows->about);
         buf_add_char(out, ']');
         if (rows->value != NULL) {
-            const char *values = values_of(verb, rows);
+            AUTO_FREE char *values = values_of(verb, rows);
             buf_add_char(out, ':');
             add_zsh(out, rows->value);
             if (values == NULL) buf_add_text(out, ": ");
@@ -240,7 +260,7 @@ static void fish_options(const struct verb *verb, const struct verb_option *rows
         buf_printf(out, " -l %s", rows->name);
         if (rows->letter != 0) buf_printf(out, " -s %c", rows->letter);
         if (rows->value != NULL) {
-            const char *values = values_of(verb, rows);
+            AUTO_FREE char *values = values_of(verb, rows);
             if (values == NULL) buf_add_text(out, " -x");
             else if (values[0] == '\0') buf_add_text(out, " -r -F");
             else buf_printf(out, " -x -a '%s'", values);

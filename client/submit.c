@@ -134,9 +134,8 @@ static void print_json(const Fsdpd__V1__Job *job)
     output_print(&text);
 }
 
-/* With --wait the plan goes to stdout, as part of the record of a run; otherwise the id is the only
- * result, and the plan is a note on stderr. */
-static void print_plan(struct client *client, const Fsdpd__V1__Job *job)
+/* The plan is a note on stderr: the result is the id or, with --wait, what the job does. */
+static void print_plan(const Fsdpd__V1__Job *job)
 {
     struct buf text = {0};
     if (job->plan == NULL) {
@@ -148,10 +147,6 @@ static void print_plan(struct client *client, const Fsdpd__V1__Job *job)
     report_memory(job->plan, &text);
     report_advice(job->plan, &text);
     buf_add_char(&text, '\n');
-    if (client->options.wait) {
-        output_print(&text);
-        return;
-    }
     fputs(buf_text(&text), stderr);
     buf_deinit(&text);
 }
@@ -186,7 +181,7 @@ static int submit(struct client *client, struct session *session, Fsdpd__V1__Job
     Fsdpd__V1__Job *job = (Fsdpd__V1__Job *)(void *)response;
     int code = EXIT_DONE;
     if (options->format == FORMAT_TABLE && (options->wait || options->verbose))
-        print_plan(client, job);
+        print_plan(job);
     if (options->wait) {
         output_note("submitted %s; Ctrl-C detaches", job->id);
         code = wait_for_end(client, session, job);

@@ -7,10 +7,23 @@
 # With `verb`, the page is that verb's section ("## fsdpctl VERB ..."); with verbs=list, the verbs'
 # sections are replaced by a list of the verbs. The default of `about` is the text's first sentence.
 
-function escape(text)
+function escape(text, pieces, count, i)
 {
     gsub(/\\/, "\\e", text)
+    # What a terminal without UTF-8 cannot show.
     gsub(/\342\200\231/, "'", text)
+    gsub(/\342\200\246/, "...", text)
+    gsub(/\302\265/, "u", text)
+    gsub(/\302\267/, ".", text)
+    gsub(/\342\210\232/, "sqrt ", text)
+    gsub(/\302\271/, "\0021", text)
+    gsub(/\302\262/, "\0022", text)
+    gsub(/\302\263/, "\0023", text)
+    gsub(/\342\201\260/, "\0020", text)
+    gsub(/\342\201\264/, "\0024", text)
+    count = split(text, pieces, "\002")
+    text = pieces[1]
+    for (i = 2; i <= count; i++) text = text (i > 2 && length(pieces[i - 1]) == 1 ? "" : "^") pieces[i]
     return text
 }
 

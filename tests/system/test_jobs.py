@@ -24,9 +24,9 @@ class Jobs(unittest.TestCase):
     def test_train_to_the_end(self):
         result = self.daemon.submit("train.epochs=3", wait=True)
         self.assertEqual(result.returncode, 0, result.stderr)
-        output = result.stdout + result.stderr
-        self.assertIn("FullyShardedDataParallel(", output)
-        self.assertIn("Linear(in_features=9216, out_features=128, bias=True)", output)
+        self.assertIn("FullyShardedDataParallel(", result.stderr)
+        self.assertIn("Linear(in_features=9216, out_features=128, bias=True)", result.stderr)
+        self.assertNotIn("FullyShardedDataParallel(", result.stdout)
         job = self.daemon.json("list")[-1]
         self.assertEqual(job["state"], "SUCCEEDED")
         shown = self.daemon.show(job["id"])

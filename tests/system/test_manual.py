@@ -65,6 +65,12 @@ class Manual(unittest.TestCase):
                 self.assertEqual((result.returncode, complaints), (0, []))
                 self.assertGreater(len(result.stdout.splitlines()), 8)
 
+    def test_every_character_prints(self):
+        """Also on a terminal that shows ASCII only."""
+        for page in PAGES:
+            result = run("groff", "-k", "-t", "-man", "-Tascii", "-ww", page)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), page)
+
     def test_mandoc(self):
         if shutil.which("mandoc") is None:
             self.skipTest("mandoc is missing: apt-get install mandoc")
@@ -156,6 +162,9 @@ class Completion(unittest.TestCase):
         self.assertEqual(complete("fsdpctl", "list", "-o", ""), ["json", "table"])
         self.assertIn("hf", complete("fsdpctl", "pull", "--format", ""))
         self.assertEqual(complete("fsdpctl", "completion", ""), ["bash", "fish", "zsh"])
+        keys = complete("fsdpctl", "submit", "job.yaml", "--set", "")
+        self.assertEqual(len(keys), len(set(keys)))
+        self.assertLessEqual({"train.epochs=", "fsdp.wrap.policy=", "workers="}, set(keys))
 
     def test_bash(self):
         self.check(self.bash)
