@@ -9,6 +9,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -302,6 +303,13 @@ class Files(Prepare):
         ids, borders, mask = self.arrays("one")
         self.assertIn(f"train: {len(borders) - 1} documents, {len(ids)} tokens, {mask.sum()} count", shown)
         self.assertIn("<|im_start|>assistant\n[[", shown)
+        # The process that reads it may leave early, as head does.
+        command = [sys.executable, "-m", "fsdpd_prepare", "show", self.path("one"), "-n", str(len(borders))]
+        read, write = os.pipe()
+        os.close(read)
+        result = subprocess.run(command, env=ENVIRONMENT, stdout=write, stderr=subprocess.PIPE, text=True)
+        os.close(write)
+        self.assertEqual((result.returncode, result.stderr), (128 + signal.SIGPIPE, ""))
         with open(self.path("one", "train.mask.npy"), "r+b") as file:
             file.seek(200)
             file.write(b"\x07")

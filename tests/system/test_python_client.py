@@ -86,6 +86,18 @@ class Client(unittest.TestCase):
         cls.daemon.close()
         shutil.rmtree(cls.directory)
 
+    def test_files_of_tls_that_are_missing(self):
+        authority = os.path.join(self.directory, "ca.crt")
+        with open(authority, "w") as file:
+            file.write("no certificate")
+        with unittest.mock.patch.dict(os.environ, {"XDG_CONFIG_HOME": self.directory, "FSDPD_TLS_KEY": "/nowhere/my.key"}):
+            with self.assertRaises(FileNotFoundError) as caught:
+                fsdpd.connect("127.0.0.1:7000", ca=authority)
+        self.assertEqual(str(caught.exception),
+                         "127.0.0.1:7000 needs mutual TLS by three files: "
+                         f"{self.directory}/fsdpd/tls/client.crt: No such file or directory (certificate=, or "
+                         "FSDPD_TLS_CERTIFICATE); /nowhere/my.key: No such file or directory (key=, or FSDPD_TLS_KEY)")
+
     def test_a_job_from_plan_to_weights(self):
         client = self.client
         plan = client.plan(self.job, "train.seed=5")

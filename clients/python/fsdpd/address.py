@@ -16,13 +16,25 @@ def default_address() -> str:
     return "unix:/run/fsdpd/fsdpd.sock"
 
 
-def read_tls_file(given: str | None, variable: str, name: str) -> bytes:
-    path = given or os.environ.get(variable)
-    if not path:
-        home = os.environ.get("XDG_CONFIG_HOME", "")
-        path = os.path.join(home if os.path.isabs(home) else "~/.config", "fsdpd/tls", name)
-    with open(os.path.expanduser(path), "rb") as file:
-        return file.read()
+# What mutual TLS needs: the argument of connect, the variable, and the file's name in the default directory.
+TLS_FILES = (("ca", "FSDPD_TLS_CA", "ca.crt"), ("certificate", "FSDPD_TLS_CERTIFICATE", "client.crt"),
+             ("key", "FSDPD_TLS_KEY", "client.key"))
+
+
+def read_tls_files(address: str, given: dict[str, str | None]) -> dict[str, bytes]:
+    home = os.environ.get("XDG_CONFIG_HOME", "")
+    directory = os.path.join(home if os.path.isabs(home) else os.path.expanduser("~/.config"), "fsdpd/tls")
+    found, missing = {}, []
+    for argument, variable, name in TLS_FILES:
+        path = os.path.expanduser(given[argument] or os.environ.get(variable) or os.path.join(directory, name))
+        try:
+            with open(path, "rb") as file:
+                found[argument] = file.read()
+        except OSError as error:
+            missing.append(f"{path}: {error.strerror} ({argument}=, or {variable})")
+    if missing:
+        raise FileNotFoundError(f"{address} needs mutual TLS by three files: " + "; ".join(missing))
+    return found
 
 
 def open_channel(address: str | None, ca: str | None, certificate: str | None, key: str | None) -> grpc.Channel:
@@ -31,6 +43,6 @@ def open_channel(address: str | None, ca: str | None, certificate: str | None, k
     options = [("grpc.max_receive_message_length", 64 << 20), ("grpc.max_send_message_length", 64 << 20)]
     if address.startswith("unix:"):
         return grpc.insecure_channel(address, options)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(
-        read_tls_file(ca, "FSDPD_TLS_CA", "ca.crt"), read_tls_file(key, "FSDPD_TLS_KEY", "client.key"),
-        read_tls_file(certificate, "FSDPD_TLS_CERTIFICATE", "client.crt")), options)
+    files = read_tls_files(address, {"ca": ca, "certificate": certificate, "key": key})
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(files["ca"], files["key"], files["certificate"]),
+                               options)

@@ -1,6 +1,7 @@
 """fsdpd-prepare: the command line."""
 import argparse
 import os
+import signal
 import sys
 
 from .labels import named
@@ -138,6 +139,10 @@ def main(arguments=None):
             check(options)
             from .prepare import Preparation
             Preparation(options).run()
+        sys.stdout.flush()
+    except BrokenPipeError:  # for instance into head: end as other tools do, without a word
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except UsageError as error:
         print(f"fsdpd-prepare: {error}", file=sys.stderr)
         return 2
