@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Tests the Debian packages end to end: builds them, runs lintian, looks for their files, installs them in a temporary
-# root, trains the service's first job there, pulls its weights, removes and purges. The root comes from the
-# apt sources of this machine. The job runs under systemd where a container can be booted, otherwise in a chroot.
+# root, trains the service's first job there, pulls its weights, removes and purges, with the commands of README.md,
+# "Install it as a service", as they are printed. The root comes from the apt sources of this machine. The job runs under
+# systemd where a container can be booted, otherwise in a chroot.
 # Needs root and the Debian mirror for all but the first three, and says SKIP where they are missing.
 #
 # usage: scripts/check-package.sh [--full] [--build DIR] [--packages DIR] [--root TARBALL]
@@ -12,8 +13,9 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/common.sh
+. scripts/root.sh
 
-build=build packages='' tarball='' full=no passed=0 failed=0 skipped=0 nspawn=''
+build=build packages='' tarball='' full=no passed=0 failed=0 skipped=0
 while [ $# -gt 0 ]; do
   case $1 in
     --full) full=yes && shift ;;
@@ -28,7 +30,7 @@ root=$work/root
 
 # shellcheck disable=SC2317 # a trap
 clean_up() {
-  if [ -n "$nspawn" ]; then kill "$nspawn" && wait "$nspawn"; fi 2>/dev/null
+  end_root
   rm -rf --one-file-system "$work"
 }
 trap clean_up EXIT
@@ -55,6 +57,14 @@ skip() {
   echo "SKIP: $*"
   skipped=$((skipped + 1))
 }
+mapfile -t commands < <(python3 tests/system/printed.py README.md "Install it as a service")
+as_printed() { # WORDS: prints README's command with these words, and notes that it is run
+  local command
+  for command in "${commands[@]}"; do
+    case $command in *"$1"*) printf '%s\n' "$command" | tee -a "$work/as-printed" && return ;; esac
+  done
+  die "README.md prints no command with '$1'"
+}
 # shellcheck disable=SC2317 # called through check
 eventually() { # SECONDS COMMAND...
   local until=$((SECONDS + $1))
@@ -72,10 +82,21 @@ for tool in dh:debhelper lintian:lintian; do
 done
 [ -f "$build/Makefile" ] || configure_tree "$build" || exit 1
 if [ -z "$packages" ]; then
-  packages=$build/deb
+  mkdir "$work/tree"
+  tar --exclude=./.git --exclude='./build*' --exclude=./fsdpd-*.tar.xz -cf - . | tar -C "$work/tree" -xf - || exit 1
+  # shellcheck disable=SC2317
+  as_root() { # COMMAND: on this machine, where apt-get only says what it would do
+    echo 'APT::Get::Simulate "true"; APT::Get::Assume-Yes "true";' >"$work/apt-get.conf"
+    (cd "$work/tree" && APT_CONFIG=$work/apt-get.conf bash -ec "sudo() { \"\$@\"; }; $1")
+  }
+  command=$(as_printed build-dep) || exit 1
+  must "$command" as_root "$command"
   # nvcc takes minutes, and the other packages are the same without it
-  if [ $full = yes ]; then cuda_profile=(); else cuda_profile=(DEB_CUDA=); fi
-  must "make deb" make -C "$build" --quiet deb "${cuda_profile[@]}"
+  [ $full = yes ] || export MAKEFLAGS=DEB_CUDA=
+  command=$(as_printed "make deb") || exit 1
+  must "$command" as_root "$command"
+  unset MAKEFLAGS
+  packages=$work/tree/build/deb
 fi
 deb=$(compgen -G "$packages/fsdpd_*.deb") || die "no packages in $packages"
 ctl=$(compgen -G "$packages/fsdpctl_*.deb") || die "no fsdpctl in $packages"
@@ -104,43 +125,43 @@ fi
 if [ -z "$tarball" ]; then
   command -v mmdebstrap >/dev/null ||
     { skip "installing: mmdebstrap is not installed (apt-get install mmdebstrap)" && finish; }
-  tarball=$work/root.tar
-  # shellcheck disable=SC2016 # apt's variables
-  apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' 'Origin: Debian' |
-    sort -u >"$work/sources"
-  apt-config dump Acquire | grep -E '^Acquire::(http|https|Check|Retries)' >"$work/apt.conf"
-  mmdebstrap --variant=minbase --include=ca-certificates,systemd,systemd-sysv --skip=cleanup/apt/lists \
-    --aptopt="$work/apt.conf" bookworm "$tarball" - <"$work/sources" >"$work/mmdebstrap.log" 2>&1 ||
-    { tail -n 5 "$work/mmdebstrap.log" && skip "installing: no network, or no mirror in apt's sources" && finish; }
+  make_root "$root" man-db || { skip "installing: no network, or no mirror in apt's sources" && finish; }
+else
+  mkdir "$root" && tar -C "$root" -xf "$tarball" || exit 1
 fi
-mkdir "$root"
-tar -C "$root" -xf "$tarball" || exit 1
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-cp "$deb" "$ctl" ${cuda:+"$cuda"} "$root/root/"
+mkdir "$root/root/deb" && cp "$deb" "$ctl" ${cuda:+"$cuda"} "$root/root/deb/"
+printf '%s\n' 'APT::Get::Assume-Yes "true";' 'APT::Install-Recommends "false";' >"$root/etc/apt/apt.conf.d/90test"
+# The root has no sudo, and its user is root.
+install -m 755 /dev/stdin "$root/usr/local/bin/sudo" <<<'#!/bin/sh
+exec "$@"'
 # The same package with a later version, to upgrade to.
 dpkg-deb -R "$deb" "$work/later" && sed -i 's/^Version: .*/&+later/' "$work/later/DEBIAN/control" &&
   dpkg-deb --root-owner-group -b "$work/later" "$root/root/later.deb" >/dev/null
 
 inside=(chroot "$root")
 run() { # a shell command in the root, in the booted system once it runs
-  "${inside[@]}" env DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -xc "$1"
+  "${inside[@]}" env DEBIAN_FRONTEND=noninteractive PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+    USER=member sh -xc "cd /root && $1"
 }
-# shellcheck disable=SC2317
-chrooted_apt() {
-  run "ls /var/lib/apt/lists/*Packages* >/dev/null 2>&1 || apt-get update -qq
-       apt-get install -y --no-install-recommends $1"
-}
-must "install" chrooted_apt "/root/$(basename "$deb") /root/$(basename "$ctl")"
+[ -z "$tarball" ] || check "the lists of packages" run "ls /var/lib/apt/lists/*Packages* || apt-get update -qq"
+command=$(as_printed "apt-get install") || exit 1
+must "$command" run "$command"
 check "both programs start" run "fsdpd --version && fsdpctl --version && fsdpd config check"
 if [ -n "$cuda" ]; then
   # It installs and uninstalls without affecting the rest, and reports missing libraries of NVIDIA.
-  check "fsdpd-cuda is installed" chrooted_apt "/root/$(basename "$cuda")"
+  check "fsdpd-cuda is installed" run "apt-get install ./deb/$(basename "$cuda")"
   check "fsdpd devices says what is missing" run \
     "fsdpd devices >/root/devices 2>&1 || true; cat /root/devices; grep -q 'cpu' /root/devices &&
      grep -Eq 'libcu|libnccl|driver' /root/devices"
   check "fsdpd-cuda is removed" run "apt-get purge -y fsdpd-cuda && fsdpd --version"
 fi
 check "the user was made" run "getent passwd fsdpd | grep -q nologin"
+run "useradd -m member; useradd -m stranger" >/dev/null 2>&1
+command=$(as_printed usermod) || exit 1
+check "$command" run "$command && id member | grep -F '(fsdpd)'"
+command=$(as_printed "man fsdpd") || exit 1
+check "$command" run "$command | grep -q fsdpctl"
 
 must "draw digits" make -C "$build" --quiet fsdpd-digits
 must "digits for the service" "$build/fsdpd-digits" --seed 1 --train 2000 --test 500 \
@@ -152,24 +173,10 @@ chroot "$root" chown -R fsdpd /var/lib/fsdpd/data
 if ! command -v systemd-nspawn >/dev/null; then
   skip "booting: systemd-nspawn is not installed (apt-get install systemd-container)"
 else
-  systemd-nspawn -q -D "$root" --register=no --keep-unit --private-users=no --boot --console=pipe \
-    --machine=fsdpd-package >"$work/boot.log" 2>&1 &
-  nspawn=$!
-  leader=''
-  for _ in $(seq 50); do
-    leader=$(pgrep -P "$nspawn" | head -n 1)
-    [ -n "$leader" ] && break
-    sleep 0.2
-  done
-  if [ -n "$leader" ]; then
-    inside=(nsenter -t "$leader" -m -u -i -p -n chroot /)
-    eventually 30 run "systemctl is-active --quiet multi-user.target" >/dev/null 2>&1 || leader=''
-  fi
-  if [ -z "$leader" ]; then
-    kill "$nspawn" 2>/dev/null
-    nspawn=''
+  if boot_root "$root" fsdpd-package "$work/boot.log"; then
+    inside=(in_root)
+  else
     tail -n 3 "$work/boot.log"
-    inside=(chroot "$root")
     skip "everything under systemd: a container cannot be booted on this machine"
   fi
 fi
@@ -177,7 +184,7 @@ fi
 first_job="fsdpctl submit /usr/share/doc/fsdpctl/examples/mnist/job.yaml --set data.dir=digits \
     --set train.epochs=1 --set tensorboard=true --wait && fsdpctl pull mnist-1 -o /root/weights.safetensors &&
   test -s /root/weights.safetensors && ls /var/lib/fsdpd/jobs/mnist-1/tensorboard/events.*"
-if [ -z "$nspawn" ]; then
+if [ -z "$machine" ]; then
   # The unit's command and environment as its user, in namespaces that end with the shell.
   { echo "first_job() { $first_job; }" && cat <<'EOF'
 mount -t proc proc /proc && mount -t tmpfs tmpfs /run
@@ -196,13 +203,13 @@ else
   check "fsdpd and its socket are active" eventually 30 \
     run "systemctl is-active --quiet fsdpd.service fsdpd.socket"
   check "nothing failed in booting" run '! systemctl --failed --no-legend | grep fsdpd'
-  check "systemctl shows the status" eventually 30 \
-    run 'systemctl show -P StatusText fsdpd | grep -q "2 workers, 0 jobs running"'
+  command=$(as_printed "systemctl status") || exit 1
+  check "$command" eventually 30 run "$command | grep '2 workers, 0 jobs running, 0 queued'"
   check "a job trains in the sandbox" run "$first_job"
+  check "systemctl restart fsdpd" run "systemctl restart fsdpd && fsdpctl show mnist-1"
 fi
 
-if [ -n "$nspawn" ] && [ $full = yes ]; then
-  run "useradd -m member; usermod -aG fsdpd member; useradd -m stranger" >/dev/null 2>&1
+if [ -n "$machine" ] && [ $full = yes ]; then
   check "a member of the group may use it" run "setpriv --reuid=member --regid=member --init-groups \
     fsdpctl status"
   # shellcheck disable=SC2317
@@ -253,9 +260,12 @@ fi
 # ---- removal ----
 
 check "remove" run "apt-get remove -y fsdpd && test ! -e /usr/bin/fsdpd && test -e /etc/fsdpd/fsdpd.yaml"
-[ -z "$nspawn" ] || check "nothing runs any more" run \
+[ -z "$machine" ] || check "nothing runs any more" run \
   "! systemctl is-active --quiet fsdpd.service && ! systemctl is-active --quiet fsdpd.socket && ! pgrep -x fsdpd"
-check "install again" run "apt-get install -y --no-install-recommends /root/$(basename "$deb")"
+check "install again" run "apt-get install ./deb/$(basename "$deb")"
 check "purge" run "apt-get purge -y fsdpd fsdpctl && test ! -e /etc/fsdpd && test ! -e /var/lib/fsdpd &&
   test ! -e /run/fsdpd && test ! -e /usr/share/doc/fsdpd && ! find /etc/systemd /lib/systemd -name 'fsdpd*' | grep -q ."
+# shellcheck disable=SC2317
+all_printed() { diff <(printf '%s\n' "${commands[@]}" | sort) <(sort "$work/as-printed"); }
+[ "$packages" != "$work/tree/build/deb" ] || [ -z "$machine" ] || check "every command of README.md was run" all_printed
 finish

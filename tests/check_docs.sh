@@ -17,7 +17,7 @@ for page in CONTRIBUTING.md docs/development.md; do
     # tests and fuzz targets are named without a suffix
     [ -e "$path" ] || [ -e "$path.c" ] || [ "$path" = tests/fuzz/found ] || fail "$page: $path does not exist"
   done
-  for path in $(grep -oE '^    [^#]*' "$page" | grep -oE '(^|[ /])(tests|bench|scripts)/[a-z_/]+(\.(sh|py))?' | sed 's|^[ /]*||'); do
+  for path in $(grep -oE '^    [^#]*' "$page" | grep -oE '(^|[ /])(tests|bench|scripts)/[a-z_/-]+(\.(sh|py))?' | sed 's|^[ /]*||'); do
     count=$((count + 1))
     [ -e "$path" ] || [ -e "$path.c" ] || fail "$page: $path does not exist"
   done

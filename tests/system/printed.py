@@ -3,6 +3,7 @@
 import collections
 import os
 import re
+import sys
 
 import harness
 
@@ -59,3 +60,7 @@ def spans(page):
 def block(page, heading, number=0):
     one, = (found for found in blocks(page) if (found.heading, found.number) == (heading, number))
     return one
+
+
+if __name__ == "__main__":  # PAGE HEADING [NUMBER]: for scripts
+    print("\n".join(commands(block(*sys.argv[1:3], *map(int, sys.argv[3:])))))

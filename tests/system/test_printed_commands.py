@@ -24,22 +24,23 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 PAGES = ("README.md", "docs/README.md")
 BUILD, SERVICE, JOBS = "Build and run it by hand", "Install it as a service", "docs/README.md"
-PACKAGE, CHECK = "scripts/check-package.sh", "scripts/check.sh"
+PACKAGE, CHECK, FRESH = "scripts/check-package.sh", "scripts/check.sh", "scripts/check-fresh.sh"
 # The pages that tell how to run by hand what needs a GPU, or an idle machine with PyTorch.
 DEVELOPMENT, GPU = "docs/development.md", "docs/gpu-results.md"
 # What is run elsewhere: by which file, and the words of it that do so.
 ELSEWHERE = {
-    "./scripts/quickstart.sh": ("tests/system/test_mnist.py", "scripts/quickstart.sh"),
-    "./autogen.sh && mkdir -p build && cd build && ../configure && make && cd ..": ("scripts/common.sh", "./autogen.sh"),
-    "./autogen.sh && mkdir -p build && cd build && ../configure && make deb": (PACKAGE, "--quiet deb"),
-    "sudo apt-get install ./deb/fsdpd_*.deb ./deb/fsdpctl_*.deb": (PACKAGE, "apt-get install"),
-    "sudo usermod -aG fsdpd $USER": (PACKAGE, "usermod -aG fsdpd"),
-    "systemctl status fsdpd": (PACKAGE, "systemctl show -P StatusText fsdpd"),
-    "man fsdpd; man fsdpd.yaml; man fsdpctl": ("tests/system/test_manual.py", '"man"'),
+    "./scripts/quickstart.sh": (FRESH, "./scripts/quickstart.sh"),
+    "./autogen.sh && mkdir -p build && cd build && ../configure && make && cd ..": (FRESH, 'README.md "Build and run it by hand"'),
+    "sudo apt-get build-dep ./": (PACKAGE, "as_printed build-dep"),
+    "./autogen.sh && mkdir -p build && cd build && ../configure && make deb": (PACKAGE, 'as_printed "make deb"'),
+    "sudo apt-get install ./deb/fsdpd_*.deb ./deb/fsdpctl_*.deb": (PACKAGE, 'as_printed "apt-get install"'),
+    "sudo usermod -aG fsdpd $USER": (PACKAGE, "as_printed usermod"),
+    "systemctl status fsdpd": (PACKAGE, 'as_printed "systemctl status"'),
+    "man fsdpd; man fsdpd.yaml; man fsdpctl": (PACKAGE, 'as_printed "man fsdpd"'),
     "systemctl restart fsdpd": (PACKAGE, "systemctl restart fsdpd"),
     "fsdpctl submit examples/shakespeare/job.yaml --set data.path=tinyshakespeare.txt --wait":
         ("tests/system/test_shakespeare.py", 'printed.block("README.md", "Text and tokens")'),
-    "./scripts/check.sh": (".ci/run", "scripts/check.sh"),
+    "./scripts/check.sh": (FRESH, "./scripts/check.sh"),
     "check.sh": (".ci/run", "scripts/check.sh"),
     "check.sh --all": (".ci/run", "scripts/check.sh\" --all"),
     "make distcheck": (CHECK, "distcheck"),
