@@ -1,0 +1,167 @@
+/*
+ * The model file of every configuration of the tests, byte for byte: of each architecture's
+ * defaults, of tests/parity/configs.txt and of tests/parity/families. tests/golden/family-texts.txt
+ * has each family's number of them and their digest; FSDPD_UPDATE_GOLDEN=1 rewrites it. To see what
+ * changed, compare what "test_family_texts print" printed before and after.
+ */
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "digest/digest.h"
+#include "family_files.h"
+#include "tests/testing.h"
+
+static const char *source(void)
+{
+    const char *directory = getenv("srcdir");
+    return directory != NULL ? directory : ".";
+}
+
+/* Not Check's: there is no test when the program prints. */
+static void demand(bool holds, const char *what)
+{
+    if (holds) return;
+    fprintf(stderr, "test_family_texts: %s\n", what);
+    abort();
+}
+
+static void add_text(const char *json, struct buf *out)
+{
+    struct hf_family *family = NULL;
+    char *model = NULL;
+    status_t status = family_for(json, strlen(json), "config.json", &family);
+    if (status == NULL)
+        status = hf_config_to_model(family, json, strlen(json), "config.json", &model);
+    buf_printf(out, "==== %s\n%s\n", json, status != NULL ? status_message(status) : model);
+    status_free(status);
+    free(model);
+}
+
+/* Each architecture of a family, with its defaults. */
+static int add_defaults(const struct hf_family *family, const char *type, struct buf *out)
+{
+    const char *architecture;
+    int count = 0;
+    while ((architecture = hf_family_item(family, HF_FAMILY_ARCHITECTURES, count)) != NULL) {
+        char *json = mem_printf("{\"model_type\": \"%s\", \"architectures\": [\"%s\"], "
+                                "\"pad_token_id\": 0}",
+                                type, architecture);
+        add_text(json, out);
+        free(json);
+        count++;
+    }
+    return count;
+}
+
+static bool add_if_of(const char *json, const char *type, struct buf *out)
+{
+    char *found = NULL;
+    status_t status = hf_config_type(json, strlen(json), "config.json", &found);
+    bool is_of = status == NULL && strcmp(found, type) == 0;
+    if (is_of) add_text(json, out);
+    status_free(status);
+    free(found);
+    return is_of;
+}
+
+static int add_lines(const char *type, struct buf *out)
+{
+    char *path = mem_printf("%s/tests/parity/configs.txt", source()), *rest = NULL;
+    struct buf text = {0};
+    demand(file_read(path, 1 << 20, &text) == NULL, path);
+    int count = 0;
+    for (char *line = strtok_r(text.data, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
+        if (line[0] != '#') count += add_if_of(strchr(line, ' ') + 1, type, out);
+    buf_deinit(&text);
+    free(path);
+    return count;
+}
+
+static int add_numbers(const char *name, const char *type, struct buf *out)
+{
+    char *path = mem_printf("%s/tests/parity/families/%s.json", source(), name);
+    json_t *root = json_load_file(path, 0, NULL), *row;
+    const char *key;
+    int count = 0;
+    demand(root != NULL, path);
+    json_object_foreach(root, key, row)
+    {
+        char *json = json_dumps(json_object_get(row, "config"), 0);
+        if (json != NULL) count += add_if_of(json, type, out);
+        free(json);
+    }
+    json_decref(root);
+    free(path);
+    return count;
+}
+
+static int add_family(const struct hf_family *family, struct buf *out)
+{
+    const char *type = hf_family_item(family, HF_FAMILY_MODEL_TYPES, 0);
+    return add_defaults(family, type, out) + add_lines(type, out) +
+           add_numbers(hf_family_name(family), type, out);
+}
+
+/* Returns the number of the source tree's, which are the first. */
+static int read_families(struct hf_families *families)
+{
+    char *directory = file_path_join(source(), "families");
+    demand(hf_families_read((const char *[]){directory}, 1, families) == NULL, directory);
+    int count = 0;
+    while (count < families->count &&
+           strncmp(families->files[count].path, directory, strlen(directory)) == 0) {
+        const status_t error = families->files[count++].error;
+        demand(error == NULL, error != NULL ? status_message(error) : "");
+    }
+    demand(count >= 32, "families are missing");
+    free(directory);
+    return count;
+}
+
+static int print_texts(int argc, char **argv)
+{
+    (void)argc, (void)argv;
+    struct hf_families families;
+    struct buf out = {0};
+    int family_count = read_families(&families);
+    for (int i = 0; i < family_count; i++) add_family(families.files[i].family, &out);
+    fputs(buf_text(&out), stdout);
+    buf_deinit(&out);
+    hf_families_deinit(&families);
+    return 0;
+}
+
+TEST_PROGRAM("print", print_texts);
+
+TESTS_BELOW(.timeout = 60);
+
+TEST(texts_are_those_of_before)
+{
+    char *path = mem_printf("%s/tests/golden/family-texts.txt", source());
+    struct hf_families families;
+    struct buf seen = {0}, expected = {0};
+    int family_count = read_families(&families);
+    for (int i = 0; i < family_count; i++) {
+        struct digest digest;
+        char digits[DIGEST_DIGITS + 1];
+        struct buf out = {0};
+        int count = add_family(families.files[i].family, &out);
+        digest_of(out.data, out.length, &digest);
+        buf_printf(&seen, "%s %d %s\n", hf_family_name(families.files[i].family), count,
+                   digest_format(&digest, digits));
+        buf_deinit(&out);
+    }
+    if (getenv("FSDPD_UPDATE_GOLDEN"))
+        ck_assert_ptr_null(file_write_atomic(path, seen.data, seen.length, 0644));
+    ck_assert_ptr_null(file_read(path, 1 << 16, &expected));
+    ck_assert_str_eq(buf_text(&seen), buf_text(&expected));
+    buf_deinit(&seen);
+    buf_deinit(&expected);
+    hf_families_deinit(&families);
+    free(path);
+}
