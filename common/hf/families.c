@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "hf/family.h"
+#include "hf/like.h"
 
 enum { FILES_MAX = 1000 };
 
@@ -38,8 +39,8 @@ static void read_file(char *path, struct hf_families *families)
 {
     struct buf text = {0};
     struct hf_family_file file = {.path = path, .error = file_read(path, HF_FAMILY_MAX, &text)};
-    if (file.error == NULL)
-        file.error = hf_family_parse(buf_text(&text), text.length, path, &file.family);
+    if (file.error == NULL && strlen(buf_text(&text)) != text.length)
+        file.error = status_new(STATUS_INVALID_ARGUMENT, "%s: has a byte of value 0", path);
     file.text = buf_take(&text);
     MEM_GROW(families->files, families->count, families->capacity);
     families->files[families->count++] = file;
@@ -61,6 +62,97 @@ static status_t read_directory(const char *directory, bool required, struct hf_f
                       FILES_MAX);
 }
 
+/* ---- Files that are like others ---- */
+
+struct family_reading {
+    struct hf_families *families;
+    struct {
+        struct yamldoc *document; /* NULL: the file is not one; its error says why */
+        bool is_open;             /* one of those that the file being read is like */
+        char *whole;              /* its text with what it inherits; NULL: it is like none */
+    } * files;
+};
+
+static const struct yamldoc_node *field_of(const struct family_reading *reading, int index,
+                                           const char *key)
+{
+    const struct yamldoc *document = reading->files[index].document;
+    const struct yamldoc_node *node = document != NULL ? yamldoc_get(document->root, key) : NULL;
+    return node != NULL && node->kind == YAMLDOC_SCALAR ? node : NULL;
+}
+
+static bool is_named(const struct hf_family_file *file, const char *name)
+{
+    AUTO_FREE char *end = mem_printf("/%s.yaml", name);
+    return strcmp(strrchr(file->path, '/'), end) == 0;
+}
+
+/* The first file of the family that a file is like; one that cannot be read is of its own name. */
+static status_t find_base(const struct family_reading *reading, const struct yamldoc_node *like,
+                          int *base)
+{
+    for (*base = 0; *base < reading->families->count; ++*base) {
+        const struct yamldoc_node *name = field_of(reading, *base, "name");
+        bool found = reading->files[*base].document == NULL
+                         ? is_named(&reading->families->files[*base], like->text)
+                         : name != NULL && strcmp(name->text, like->text) == 0;
+        if (!found) continue;
+        if (!reading->files[*base].is_open) return NULL;
+        return yamldoc_key_error(like, "the family %.60s is like this one", like->text);
+    }
+    return yamldoc_key_error(like, "there is no family '%.60s'", like->text);
+}
+
+/* The text of a file with all that it inherits. */
+static status_t read_text(const struct family_reading *reading, int index, struct family_text *text)
+{
+    const struct hf_family_file *file = &reading->families->files[index];
+    const struct yamldoc_node *like = field_of(reading, index, "like");
+    AUTO(family_text_deinit) struct family_text inherited = {0};
+    int base;
+    if (reading->files[index].document == NULL) return status_copy(file->error);
+    family_text_read(text, file->text, file->path);
+    if (like == NULL) return NULL;
+    reading->files[index].is_open = true;
+    status_t status = find_base(reading, like, &base);
+    if (status == NULL) status = yamldoc_wrap(read_text(reading, base, &inherited), like);
+    reading->files[index].is_open = false;
+    TRY(status);
+    return family_text_inherit(text, reading->files[index].document->root, &inherited);
+}
+
+static void read_family(struct family_reading *reading, int index)
+{
+    struct hf_family_file *file = &reading->families->files[index];
+    AUTO(family_text_deinit) struct family_text text = {0};
+    if (file->error == NULL) file->error = read_text(reading, index, &text);
+    if (file->error != NULL) return;
+    char *whole = family_text_write(&text);
+    file->error = family_parse(whole, strlen(whole), file->path, &text, &file->family);
+    if (field_of(reading, index, "like") == NULL) free(whole);
+    else reading->files[index].whole = whole;
+}
+
+static void read_families(struct hf_families *families)
+{
+    struct family_reading reading = {.families = families};
+    reading.files = mem_alloc_array((size_t)families->count + 1, sizeof *reading.files);
+    for (int i = 0; i < families->count; i++) {
+        struct hf_family_file *file = &families->files[i];
+        if (file->error == NULL)
+            file->error = yamldoc_parse(file->text, strlen(file->text), file->path,
+                                        &reading.files[i].document);
+    }
+    for (int i = 0; i < families->count; i++) read_family(&reading, i);
+    for (int i = 0; i < families->count; i++) {
+        yamldoc_free(reading.files[i].document);
+        if (reading.files[i].whole == NULL) continue;
+        free(families->files[i].text);
+        families->files[i].text = reading.files[i].whole;
+    }
+    free(reading.files);
+}
+
 status_t hf_families_read(const char *const *dirs, int dir_count, struct hf_families *families)
 {
     struct hf_families read = {0};
@@ -70,6 +162,7 @@ status_t hf_families_read(const char *const *dirs, int dir_count, struct hf_fami
         status = read_directory(dirs[i], true, &read);
     if (status == NULL) status = read_directory(own, false, &read);
     free(own);
+    if (status == NULL) read_families(&read);
     if (status == NULL) *families = read;
     else hf_families_deinit(&read);
     return status;
@@ -92,9 +185,9 @@ void hf_families_deinit(struct hf_families *families)
 static bool is_meant(const struct hf_family_file *file, const char *model_type)
 {
     static const char key[] = "\nmodel_type:", between[] = " \t\r\n,[]\"'#";
-    char *name = mem_printf("/%s.yaml", model_type), *text = mem_printf("\n%s", file->text);
+    char *text = mem_printf("\n%s", file->text);
     char *at = strstr(text, key), *rest = NULL, *word = NULL;
-    bool meant = strcmp(strrchr(file->path, '/'), name) == 0;
+    bool meant = is_named(file, model_type);
     if (at != NULL) at += strlen(key);
     /* the value ends where a line starts another key */
     for (char *end = at; end != NULL && (end = strchr(end, '\n')) != NULL; end++)
@@ -102,7 +195,6 @@ static bool is_meant(const struct hf_family_file *file, const char *model_type)
     if (at != NULL) word = strtok_r(at, between, &rest);
     for (; word != NULL; word = strtok_r(NULL, between, &rest))
         meant = meant || strcmp(word, model_type) == 0;
-    free(name);
     free(text);
     return meant;
 }
@@ -141,7 +233,12 @@ void hf_families_report(const char *const *dirs, int dir_count)
     struct hf_families families = {0};
     for (int i = 0; i < dir_count; i++)
         log_status(LOG_WARNING, "family_broken", read_directory(dirs[i], true, &families));
-    for (int i = 0; i < families.count; i++)
+    int count = families.count; /* the rest is what these may be like */
+    char *own = own_directory();
+    log_status(LOG_WARNING, "family_broken", read_directory(own, false, &families));
+    free(own);
+    read_families(&families);
+    for (int i = 0; i < count; i++)
         log_status(LOG_WARNING, "family_broken", status_copy(families.files[i].error));
     hf_families_deinit(&families);
 }

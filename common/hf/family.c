@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "hf/known.h"
+#include "hf/like.h"
 
 enum {
     KEYS_MAX = FAMILY_KEYS_MAX / 2,
@@ -328,24 +329,44 @@ void family_choose(struct hf_family *family, const char *architecture)
     if (head != NULL) take_keys(family, yamldoc_get(head, "config"));
 }
 
-status_t hf_family_parse(const char *text, size_t length, const char *file,
-                         struct hf_family **family)
+/* Of the texts of a family or a head that are parts of a model file. */
+static void join_lines(const struct yamldoc_node *node)
+{
+    const struct yamldoc_node *parts[] = {yamldoc_get(node, "body"), yamldoc_get(node, "model")};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        if (parts[i] != NULL) family_join_lines(parts[i]->text);
+}
+
+status_t family_parse(const char *text, size_t length, const char *file,
+                      const struct family_text *from, struct hf_family **family)
 {
     if (length > HF_FAMILY_MAX)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: %zu bytes, at most %d are possible", file,
                           length, HF_FAMILY_MAX);
     struct yamldoc *document = NULL;
     TRY(yamldoc_parse(text, length, file, &document));
+    if (from != NULL) family_text_place(from, document->root);
     struct hf_family *made = mem_alloc(sizeof *made);
     made->document = document;
     made->root = document->root;
     made->heads = yamldoc_get(made->root, "heads");
     made->tensors = yamldoc_get(made->root, "tensors");
     status_t status = check_form(made->root, &a_family);
-    if (status == NULL) family_choose(made, NULL);
-    if (status == NULL) *family = made;
-    else hf_family_free(made);
+    if (status == NULL) {
+        join_lines(made->root);
+        for (int i = 0; i < family_count(made->heads); i++) join_lines(made->heads->items[i]);
+        family_choose(made, NULL);
+        *family = made;
+    } else {
+        hf_family_free(made);
+    }
     return status;
+}
+
+status_t hf_family_parse(const char *text, size_t length, const char *file,
+                         struct hf_family **family)
+{
+    return family_parse(text, length, file, NULL, family);
 }
 
 void hf_family_free(struct hf_family *family)

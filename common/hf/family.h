@@ -41,6 +41,11 @@ struct hf_family {
     int note_count, note_capacity;
 };
 
+/* hf_family_parse, of a text whose lines are from elsewhere: the places that messages name. */
+struct family_text;
+status_t family_parse(const char *text, size_t length, const char *file,
+                      const struct family_text *from, struct hf_family **family) FSDPD_MUST_USE;
+
 void family_forget_notes(struct hf_family *family);
 
 /* What a family makes of a key of config.json, "rope_scaling.factor" for one inside an object. */

@@ -111,7 +111,7 @@ const char *hf_export_name(const struct hf_family *family, const char *parameter
 
 struct hf_families {
     struct hf_family_file {
-        char *path, *text;        /* the text is "" if it cannot be read */
+        char *path, *text;        /* with what it inherits; "" if it cannot be read */
         struct hf_family *family; /* or: */
         status_t error;           /* why the file cannot be used */
     } * files;

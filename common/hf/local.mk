@@ -10,6 +10,7 @@ libhf_a_SOURCES = \
   %D%/index.c %D%/index.h \
   %D%/json.c %D%/json.h \
   %D%/known.c %D%/known.h \
+  %D%/like.c %D%/like.h \
   %D%/names.c \
   %D%/safetensors.c %D%/safetensors.h
 HF_LIBS = libhf.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) -lm

@@ -1,6 +1,6 @@
 /*
  * Family files: what is accepted makes model files of configurations, or refuses them; names of
- * tensors go through it.
+ * tensors go through it. Any file may be like another one.
  */
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "fuzz.h"
 #include "hf/hf.h"
+#include "hf/like.h"
 #include "model/model.h"
 
 static const char *const configurations[] = {
@@ -34,10 +35,36 @@ static void check(struct hf_family *family, const char *json)
     free(text);
 }
 
+static void check_like(const uint8_t *data, size_t size)
+{
+    static const char other[] = "name: o\nmodel_type: gpt2\narchitecture: H\nconfig:\n"
+                                "  a: {type: size}\n  b: {type: size}\nmodel: |\n  name: H\n"
+                                "  blocks:\n    B(a):\n      forward:\n        - output = x\n";
+    AUTO_FREE char *text = mem_strndup((const char *)data, size);
+    AUTO(family_text_deinit) struct family_text base = {0}, merged = {0};
+    struct yamldoc *document;
+    struct hf_family *family;
+    status_t status = yamldoc_parse(text, size, "family.yaml", &document);
+    if (status != NULL) {
+        fuzz_expect_user_error(status);
+        return;
+    }
+    family_text_read(&base, other, "other.yaml");
+    family_text_read(&merged, text, "family.yaml");
+    status = family_text_inherit(&merged, document->root, &base);
+    yamldoc_free(document);
+    char *whole = status == NULL ? family_text_write(&merged) : NULL;
+    if (status == NULL) status = hf_family_parse(whole, strlen(whole), "merged.yaml", &family);
+    if (status == NULL) hf_family_free(family);
+    else fuzz_expect_user_error(status);
+    free(whole);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const names[] = {"lm_head.weight", "h.0.attn.bias", "LayerNorm.gamma", ""};
     struct hf_family *family;
+    if (size > 0 && memchr(data, 0, size) == NULL) check_like(data, size);
     char *text = mem_dup(data, size);
     status_t status = hf_family_parse(text, size, "family.yaml", &family);
     free(text);

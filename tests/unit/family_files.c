@@ -43,15 +43,20 @@ struct hf_family *family_file(const char *name)
 {
     struct hf_family *family = find(name);
     if (family != NULL) return family;
-    struct buf text = {0};
+    struct hf_families families = {0};
     char *dir = directory(), *path = mem_printf("%s/%s.yaml", dir, name);
-    status_t status = file_read(path, HF_FAMILY_MAX, &text);
-    if (status == NULL) status = keep(name, buf_text(&text), path, &family);
-    if (status != NULL) {
-        fprintf(stderr, "%s\n", status_message(status));
+    status_t status = hf_families_read((const char *[]){dir}, 1, &families);
+    for (int i = 0; i < families.count && family == NULL && status == NULL; i++) {
+        struct hf_family_file *file = &families.files[i];
+        if (strcmp(file->path, path) != 0) continue;
+        status =
+            file->error != NULL ? status_copy(file->error) : keep(name, file->text, path, &family);
+    }
+    if (family == NULL) {
+        fprintf(stderr, "%s: %s\n", path, status_message(status));
         abort();
     }
-    buf_deinit(&text);
+    hf_families_deinit(&families);
     free(path);
     free(dir);
     return family;

@@ -165,3 +165,20 @@ TEST(texts_are_those_of_before)
     hf_families_deinit(&families);
     free(path);
 }
+
+/* Lines that a person can read. */
+TEST(lines_are_short)
+{
+    struct hf_families families;
+    int count = read_families(&families);
+    for (int i = 0; i < count; i++) {
+        struct buf text = {0};
+        char *rest = NULL;
+        ck_assert_ptr_null(file_read(families.files[i].path, HF_FAMILY_MAX, &text));
+        for (char *line = strtok_r(text.data, "\n", &rest); line;
+             line = strtok_r(NULL, "\n", &rest))
+            ck_assert_msg(strlen(line) <= 120, "%s: %s", families.files[i].path, line);
+        buf_deinit(&text);
+    }
+    hf_families_deinit(&families);
+}

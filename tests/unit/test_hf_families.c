@@ -375,3 +375,124 @@ TEST(without_a_head_the_family_is_its_own)
     status_free(status);
     hf_family_free(family);
 }
+
+/* ---- Files that are like others ---- */
+
+static const char close[] = "name: close\n"
+                            "model_type: near\n"
+                            "like: headed\n"
+                            "rename: {Small: Near, lm_head: head}\n"
+                            "config:\n"
+                            "  width: {type: size,\n"
+                            "    default: 9}\n"
+                            "  depth: {type: size, default: 2}\n"
+                            "other_heads: ~\n"
+                            "body: |\n"
+                            "  blocks:\n"
+                            "    Body(\\\n"
+                            "        wide):\n"
+                            "      forward:\n"
+                            "        - x = x + 1\n"
+                            "        - ...\n"
+                            "    More:\n"
+                            "      forward: []\n"
+                            "heads:\n"
+                            "  NearForSequenceClassification:\n"
+                            "    config:\n"
+                            "      pad:\n"
+                            "      labels: {type: count, at: id2label, default: 3}\n";
+
+static const char composed_close[] = "input: tokens\n"
+                                     "# for all\n"
+                                     "blocks:\n"
+                                     "  Body(wide):\n"
+                                     "    forward:\n"
+                                     "      - x = x + 1\n"
+                                     "      - output = x\n"
+                                     "  More:\n"
+                                     "    forward: []\n"
+                                     "\n"
+                                     "name: NearForSequenceClassification\n"
+                                     "classes: labels\n"
+                                     "\n"
+                                     "args:\n"
+                                     "  width: 9\n"
+                                     "  depth: 2\n"
+                                     "  pad: 5\n"
+                                     "  labels: 3\n";
+
+/* What the file does not say is as in the other one, with other names; what a job keeps of it needs
+ * no other file. */
+TEST(a_family_is_like_another)
+{
+    static const char json[] = "{\"model_type\": \"near\", \"architectures\": "
+                               "[\"NearForSequenceClassification\"]}";
+    char directory[] = "/tmp/fsdpd-families-XXXXXX";
+    ck_assert(mkdtemp(directory) != NULL);
+    write_file(directory, "a.yaml", close);
+    write_file(directory, "b.yaml", headed);
+    struct hf_family *family = NULL;
+    char *text = NULL, *model = NULL;
+    status_t status = hf_family_find((const char *[]){directory}, 1, "near", &text);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_ptr_null(parse(text, &family));
+    status = hf_config_to_model(family, json, strlen(json), "c", &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(model, composed_close);
+    ck_assert_str_eq(hf_family_item(family, HF_FAMILY_ARCHITECTURES, 0), "NearForCausalLM");
+    ck_assert_str_eq(hf_family_item(family, HF_FAMILY_ARCHITECTURES, 2), "NearModel");
+    ck_assert(!hf_parameter_is_new(family, "head.weight"));
+    hf_family_free(family);
+    free(model);
+    free(text);
+    char *command = mem_printf("rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+}
+
+/* What "like: headed" makes of a change, or the place of its mistake. */
+static const struct {
+    const char *change, *message;
+} likes[] = {
+    {"like: other\n", "/a.yaml:3: key 'like': there is no family 'other'"},
+    {"like: near\n", "/a.yaml:3: key 'like': the family near is like this one"},
+    {"like: round\n", "/a.yaml:3: key 'like': %s/c.yaml:3: key 'like': the family near is like"},
+    {"like: broken\n", "/a.yaml:3: key 'like': %s/broken.yaml:2: "},
+    {"like: headed\nrename: {Smal: Near, mall: x}\n",
+     "/a.yaml:4: key 'rename.mall': no word begins so"},
+    {"like: headed\nrename: Near\n", "/a.yaml:4: key 'rename': expected a mapping"},
+    {"like: headed\nalso: SmallModel\n", "/a.yaml:4: key 'also': is the same in the family"},
+    {"like: headed\nconfig:\n  wide: ~\n", "/a.yaml:5: key 'wide': overrides nothing"},
+    {"like: headed\nconfig:\n  wide:\n", "/a.yaml:5: key 'wide': overrides nothing"},
+    {"like: headed\nconfig:\n  width: {type: siz}\n", "/a.yaml:5: key 'config.width.type': "},
+    {"like: headed\nbody: |\n  blocks:\n    Body:\n      forward: []\n      ...\n",
+     "/a.yaml:8: key '...': expected a key"},
+    {"like: headed\ntensors: {left_off: 1}\n", "/a.yaml:4: unknown key 'tensors.left_off'"},
+    {"like: odd\n", "/e.yaml:4: unknown key 'nome'"},
+    {"rename: {Small: Near}\n", "/a.yaml:3: unknown key 'rename'"},
+};
+
+LOOP_TEST(mistakes_in_likeness_are_named, 0, COUNT_OF(likes))
+{
+    char directory[] = "/tmp/fsdpd-families-XXXXXX";
+    ck_assert(mkdtemp(directory) != NULL);
+    char *file = mem_printf("name: near\nmodel_type: near\n%s", likes[_i].change), *text = NULL;
+    write_file(directory, "a.yaml", file);
+    write_file(directory, "b.yaml", headed);
+    write_file(directory, "c.yaml", "name: round\nmodel_type: round\nlike: near\n");
+    write_file(directory, "broken.yaml", "name: broken\nname: twice\n");
+    write_file(directory, "e.yaml", "name: odd\nmodel_type: odd\nlike: headed\nnome: x\n");
+    status_t status = hf_family_find((const char *[]){directory}, 1, "near", &text);
+    const char *after = strstr(likes[_i].message, "%s");
+    char *message = after == NULL ? mem_strdup(likes[_i].message)
+                                  : mem_printf("%.*s%s%s", (int)(after - likes[_i].message),
+                                               likes[_i].message, directory, after + 2);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), message) != NULL, "%s", status_message(status));
+    status_free(status);
+    char *command = mem_printf("rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(message);
+    free(file);
+}
