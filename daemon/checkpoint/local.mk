@@ -7,7 +7,6 @@ libcheckpoint_a_SOURCES = \
   %D%/capture.c %D%/capture.h %D%/capture_internal.h \
   %D%/export.c %D%/export.h \
   %D%/folder.c %D%/folder.h \
-  %D%/kept.c %D%/kept.h %D%/kept_distance.c \
   %D%/manifest.c %D%/manifest.h \
   %D%/save.c \
   %D%/saved.c %D%/saved.h %D%/saved_internal.h %D%/saved_match.c \
@@ -21,7 +20,7 @@ libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 
 
 if HAVE_CHECK
-CHECKPOINT_TESTS = tests/unit/test_weights tests/unit/test_lying_checkpoints tests/unit/test_kept tests/unit/test_kept_hosts
+CHECKPOINT_TESTS = tests/unit/test_weights tests/unit/test_lying_checkpoints
 check_PROGRAMS += $(CHECKPOINT_TESTS)
 TESTS += $(CHECKPOINT_TESTS)
 weights_test_libs = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
@@ -29,6 +28,4 @@ weights_test_libs = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a lib
 tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_weights_LDADD = $(weights_test_libs)
 tests_unit_test_lying_checkpoints_LDADD = $(weights_test_libs)
-tests_unit_test_kept_LDADD = libcheckpoint.a libdigest.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS)
-tests_unit_test_kept_hosts_LDADD = libcheckpoint.a libbase.a $(TEST_LIBS)
 endif

@@ -9,12 +9,12 @@
 #include "base/host_limits.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "data/batch_share.h"
 #include "planning/advice.h"
 #include "planning/choose.h"
 #include "planning/message.h"
 #include "planning/trials.h"
 #include "runtime/comm.h"
-#include "train/batch_share.h"
 
 /* The first unit with its own setting, or NULL. */
 static const char *find_offload(const struct train_job *job)

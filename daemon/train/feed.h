@@ -2,11 +2,11 @@
 #ifndef FSDPD_TRAIN_FEED_H
 #define FSDPD_TRAIN_FEED_H
 
-#include "train/image_rows.h"
-#include "train/loader.h"
-#include "train/sampler.h"
+#include "data/image_rows.h"
+#include "data/loader.h"
+#include "data/sampler.h"
+#include "data/token_data.h"
 #include "train/session_state.h"
-#include "train/token_data.h"
 
 struct feed {
     struct loader *loader;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "train/generator.h"
+#include "data/generator.h"
 
 enum {
     NORMAL_BLOCK = 16, /* as generator_fill_normal_blocks */

@@ -5,12 +5,12 @@
 #ifndef FSDPD_TRAIN_JOB_H
 #define FSDPD_TRAIN_JOB_H
 
-#include "checkpoint/kept.h"
 #include "checkpoint/weights.h"
+#include "data/image_transform.h"
+#include "data/token_file.h"
 #include "fsdp/plan.h"
+#include "redundancy/kept.h"
 #include "runtime/device.h"
-#include "train/image_transform.h"
-#include "train/token_file.h"
 
 enum image_format { IMAGES_IDX, IMAGES_ANY }; /* ANY: what the directory has */
 enum data_format { DATA_IMAGES, DATA_TOKENS, DATA_DATASET };

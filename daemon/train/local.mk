@@ -1,50 +1,19 @@
 # daemon/train, and the program that draws digits to train on
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
-  %D%/batch_share.c %D%/batch_share.h \
-  %D%/cifar.c %D%/cifar.h \
   %D%/compare.c \
-  %D%/data_file.c %D%/data_file.h \
-  %D%/dataset_dir.c %D%/dataset_dir.h \
   %D%/feed.c %D%/feed.h \
-  %D%/generator.c %D%/generator.h \
-  %D%/idx.c %D%/idx.h \
-  %D%/image_arrays.c %D%/image_arrays.h \
-  %D%/image_files.c %D%/image_files.h \
-  %D%/image_rows.c %D%/image_rows.h \
-  %D%/image_set.c %D%/image_set.h \
-  %D%/image_transform.c %D%/image_transform.h \
   %D%/init.c %D%/init.h \
   %D%/job.h \
-  %D%/loader.c %D%/loader.h \
-  %D%/masking.c %D%/masking.h \
-  %D%/megatron.c %D%/megatron.h \
-  %D%/mixture.c %D%/mixture.h \
-  %D%/npy.c %D%/npy.h \
-  %D%/packing.c %D%/packing.h \
-  %D%/protect.c %D%/protect.h \
-  %D%/recover.c %D%/recover.h \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/outside.c %D%/outside.h \
   %D%/resume.c %D%/resume.h \
-  %D%/rows.h \
   %D%/run.c %D%/run_state.h \
-  %D%/sampler.c %D%/sampler.h \
   %D%/schedule.c %D%/schedule.h \
   %D%/scores.c %D%/scores.h \
   %D%/session.c %D%/session.h %D%/session_state.h \
-  %D%/target_array.c %D%/target_array.h \
-  %D%/token_data.c %D%/token_data.h \
-  %D%/token_file.c %D%/token_file.h \
-  %D%/token_paths.c %D%/token_paths.h \
-  %D%/token_rows.c %D%/token_rows.h \
-  %D%/token_split.c %D%/token_split.h \
   %D%/tune.c %D%/tune.h \
-  %D%/tune_schedule.c %D%/tune_schedule.h \
-  %D%/twister.c %D%/twister.h \
-  %D%/unpacked.c %D%/unpacked.h \
-  %D%/unzip.c %D%/unzip.h \
-  %D%/windows.c %D%/windows.h
+  %D%/tune_schedule.c %D%/tune_schedule.h
 libtrain_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS)
 
 noinst_PROGRAMS += fsdpd-digits
@@ -54,29 +23,10 @@ fsdpd_digits_LDADD = libbase.a -lm
 EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens tests/unit/test_datasets tests/unit/test_labels tests/unit/test_scores tests/unit/test_images \
-  tests/unit/test_megatron tests/unit/test_packing
-TESTS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens tests/unit/test_datasets tests/unit/test_labels tests/unit/test_scores tests/unit/test_images \
-  tests/unit/test_megatron tests/unit/test_packing
-
+check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores
+TESTS += tests/unit/test_train_numbers tests/unit/test_scores
 tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
-
-tests_unit_test_train_data_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
-
-tests_unit_test_megatron_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
-
-tests_unit_test_packing_LDADD = libtrain.a libbase.a $(TEST_LIBS) -lm
-
 tests_unit_test_scores_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(TEST_LIBS) -lm
-tests_unit_test_labels_SOURCES = tests/unit/test_labels.c tests/unit/dataset_files.c tests/unit/dataset_files.h
-tests_unit_test_labels_LDADD = libtrain.a libmodel.a libyamldoc.a libops.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
-tests_unit_test_datasets_SOURCES = tests/unit/test_datasets.c tests/unit/dataset_files.c tests/unit/dataset_files.h
-tests_unit_test_datasets_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
-
-tests_unit_test_images_SOURCES = tests/unit/test_images.c tests/unit/dataset_files.c tests/unit/dataset_files.h
-tests_unit_test_images_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
-
-tests_unit_test_train_tokens_LDADD = libtrain.a libdigest.a libbase.a $(JANSSON_LIBS) $(CRYPTO_LIBS) $(TEST_LIBS) -lm
 endif
 
 # Initial parameters against PyTorch's; skips itself where PyTorch is not installed.

@@ -1,7 +1,7 @@
 /* Memory outside of the arenas; see outside.h. */
 #include "train/outside.h"
 
-#include "train/loader.h"
+#include "data/loader.h"
 #include "train/session_state.h"
 
 /* Measured by bench/memory.sh. */

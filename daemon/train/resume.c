@@ -13,8 +13,8 @@
 #include "base/mem.h"
 #include "checkpoint/folder.h"
 #include "checkpoint/saved.h"
-#include "train/batch_share.h"
-#include "train/recover.h"
+#include "data/batch_share.h"
+#include "redundancy/recover.h"
 #include "train/schedule.h"
 
 enum { PIECE = 1 << 18 };

@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "train/batch_share.h"
+#include "data/batch_share.h"
+#include "redundancy/protect.h"
 #include "train/init.h"
-#include "train/protect.h"
 #include "train/resume.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"

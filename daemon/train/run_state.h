@@ -4,8 +4,8 @@
 #define FSDPD_TRAIN_RUN_STATE_H
 
 #include "checkpoint/agreement.h"
-#include "checkpoint/kept.h"
 #include "checkpoint/manifest.h"
+#include "redundancy/kept.h"
 #include "train/feed.h"
 #include "train/session_state.h"
 #include "train/tune.h"

@@ -12,8 +12,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "train/batch_share.h"
-#include "train/image_files.h"
+#include "data/batch_share.h"
+#include "data/image_files.h"
 #include "train/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,

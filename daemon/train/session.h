@@ -5,11 +5,11 @@
 #ifndef FSDPD_TRAIN_SESSION_H
 #define FSDPD_TRAIN_SESSION_H
 
-#include "checkpoint/kept.h"
+#include "data/token_split.h"
+#include "redundancy/kept.h"
 #include "runtime/executor.h"
 #include "train/job.h"
 #include "train/scores.h"
-#include "train/token_split.h"
 
 struct train_session;
 

@@ -5,9 +5,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "train/image_set.h"
+#include "data/image_set.h"
+#include "data/token_data.h"
 #include "train/session.h"
-#include "train/token_data.h"
 
 struct train_session {
     struct train_job settings;   /* the job's, completed with values from the model and the data */

@@ -11,8 +11,8 @@
 #include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/token_paths.h"
 #include "spec/spec.h"
-#include "train/token_paths.h"
 #include "worker/job_choices.h"
 #include "worker/job_model.h"
 

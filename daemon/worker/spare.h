@@ -1,13 +1,13 @@
 /*
- * What a worker's process keeps of a job between its attempts: state (checkpoint/kept.h), and the
+ * What a worker's process keeps of a job between its attempts: state (redundancy/kept.h), and the
  * last metrics of the steps, which the process of rank 0 may not have sent before it died. An
  * attempt's thread uses it while it runs, and the loop's thread otherwise.
  */
 #ifndef FSDPD_WORKER_SPARE_H
 #define FSDPD_WORKER_SPARE_H
 
-#include "checkpoint/kept.h"
 #include "fsdpd/v1/worker.pb-c.h"
+#include "redundancy/kept.h"
 
 enum { SPARE_METRICS = 64 };
 

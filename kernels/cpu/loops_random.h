@@ -1,5 +1,5 @@
 /*
- * PyTorch's normal random numbers from uniform ones (daemon/train/generator.h). Part of
+ * PyTorch's normal random numbers from uniform ones (daemon/data/generator.h). Part of
  * loops_body.h. Every fused multiply-add is written out: plain a * b + c would differ in the last
  * bit for half of the values.
  */

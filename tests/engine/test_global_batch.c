@@ -11,9 +11,9 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "data/batch_share.h"
 #include "session_group.h"
 #include "tests/testing.h"
-#include "train/batch_share.h"
 
 #ifdef TEST_CUDA
 #include "../emulation/cuda_stub.h"

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "train/image_arrays.h"
-#include "train/token_data.h"
+#include "data/image_arrays.h"
+#include "data/token_data.h"
 
 static char directory[] = "/tmp/fsdpd-fuzz-dataset-XXXXXX";
 static int folder = -1;

@@ -9,8 +9,8 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "data/idx.h"
 #include "fuzz.h"
-#include "train/idx.h"
 
 enum { CLASSES = 10 };
 

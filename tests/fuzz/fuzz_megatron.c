@@ -2,7 +2,7 @@
  * Indexes of Megatron-LM's token files: the input is the .idx of a .bin of 24 bytes.
  */
 #include "scratch.h"
-#include "train/megatron.h"
+#include "data/megatron.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

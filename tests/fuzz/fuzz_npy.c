@@ -1,6 +1,6 @@
 /* .npy files; what is accepted is read to its end. */
 #include "scratch.h"
-#include "train/npy.h"
+#include "data/npy.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {

@@ -2,7 +2,7 @@
  * Files of tokens: a byte with the encoding and one with the vocabulary, then the file.
  */
 #include "scratch.h"
-#include "train/token_file.h"
+#include "data/token_file.h"
 
 static void read_all(const struct token_file *file, int64_t vocabulary)
 {

@@ -8,9 +8,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "data/token_data.h"
 #include "dataset_files.h"
 #include "tests/testing.h"
-#include "train/token_data.h"
 
 static char dir[64], other[80];
 

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "data/image_files.h"
+#include "data/image_rows.h"
+#include "data/sampler.h"
 #include "tests/testing.h"
 #include "tests/unit/dataset_files.h"
-#include "train/image_files.h"
-#include "train/image_rows.h"
-#include "train/sampler.h"
 
 enum { COUNT = 7, CHANNELS = 3, SIDE = 32, PLANE = SIDE * SIDE, PIXELS = CHANNELS * PLANE };
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/kept.h"
+#include "redundancy/kept.h"
 #include "tests/testing.h"
 
 static struct kept kept;

@@ -2,7 +2,7 @@
  * hosts. */
 #include <stdlib.h>
 
-#include "checkpoint/kept.h"
+#include "redundancy/kept.h"
 #include "tests/testing.h"
 
 enum { WORLD_MAX = 9 };

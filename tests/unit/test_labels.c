@@ -8,10 +8,10 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "data/token_data.h"
 #include "dataset_files.h"
 #include "model/graph.h"
 #include "tests/testing.h"
-#include "train/token_data.h"
 
 static char dir[64];
 

@@ -6,8 +6,8 @@
 #include "base/array.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "data/token_file.h"
 #include "tests/testing.h"
-#include "train/token_file.h"
 
 static char dir[64], tokens_path[96], index_path[96];
 

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "data/packing.h"
 #include "tests/testing.h"
-#include "train/packing.h"
 
 enum { MOST = 20000 };
 

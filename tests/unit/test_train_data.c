@@ -14,11 +14,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "data/idx.h"
+#include "data/image_rows.h"
+#include "data/loader.h"
+#include "data/sampler.h"
 #include "tests/testing.h"
-#include "train/idx.h"
-#include "train/image_rows.h"
-#include "train/loader.h"
-#include "train/sampler.h"
 
 enum { COUNT = 6, HEIGHT = 3, WIDTH = 5, PIXELS = HEIGHT * WIDTH };
 

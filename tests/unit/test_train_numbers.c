@@ -13,11 +13,11 @@
 #include <zlib.h>
 
 #include "base/mem.h"
+#include "data/generator.h"
+#include "data/image_rows.h"
+#include "data/sampler.h"
 #include "tests/testing.h"
-#include "train/generator.h"
-#include "train/image_rows.h"
 #include "train/init.h"
-#include "train/sampler.h"
 #include "train/schedule.h"
 #include "train/tune_schedule.h"
 

@@ -11,9 +11,9 @@
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "data/loader.h"
+#include "data/token_data.h"
 #include "tests/testing.h"
-#include "train/loader.h"
-#include "train/token_data.h"
 
 static char path[64];
 

@@ -1,0 +1,69 @@
+/* Directories of images; see image_files.h. */
+#include "data/image_files.h"
+
+#include "base/file.h"
+#include "data/cifar.h"
+#include "data/idx.h"
+#include "data/image_arrays.h"
+
+static bool has_file(const struct train_job *job, const char *name)
+{
+    AUTO(data_file_close) struct data_file file = {0};
+    AUTO_FREE char *path = file_path_join(job->data_dir, name);
+    status_t status = data_file_open(job->data_root, path, &file);
+    bool has = status_code(status) != STATUS_NOT_FOUND; /* another error is found again later */
+    status_free(status);
+    return has;
+}
+
+static status_t check_has_classes(const struct train_job *job, struct image_targets wanted)
+{
+    if (wanted.numbers == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: the model has 'targets', but the images in %s have classes",
+                      job->model_file, job->data_dir);
+}
+
+static status_t open_idx(const struct train_job *job, struct image_targets wanted,
+                         struct image_set *train, struct image_set *test)
+{
+    TRY(check_has_classes(job, wanted));
+    TRY(idx_open(job->data_root, job->data_dir, IDX_TRAIN, wanted.classes, train));
+    if (!job->evaluate) return NULL;
+    return idx_open(job->data_root, job->data_dir, IDX_TEST, wanted.classes, test);
+}
+
+static status_t open_cifar(const struct train_job *job, struct image_targets wanted,
+                           struct image_set *train, struct image_set *test)
+{
+    TRY(check_has_classes(job, wanted));
+    TRY(cifar_open(job->data_root, job->data_dir, false, wanted.classes, train));
+    if (!job->evaluate) return NULL;
+    return cifar_open(job->data_root, job->data_dir, true, wanted.classes, test);
+}
+
+static status_t open_arrays(const struct train_job *job, struct image_targets wanted,
+                            struct image_set *train, struct image_set *test)
+{
+    TRY(image_arrays_open(job->data_root, job->data_dir, "train", wanted, train));
+    if (!job->evaluate) return NULL;
+    return image_arrays_open(job->data_root, job->data_dir, "validation", wanted, test);
+}
+
+status_t image_files_open(const struct train_job *job, struct image_targets wanted, bool check,
+                          struct image_set *train, struct image_set *test)
+{
+    if (job->image_format == IMAGES_IDX) return open_idx(job, wanted, train, test);
+    if (has_file(job, "dataset.json"))
+        return image_arrays_open_dataset(job->data_root, job->data_dir, wanted, check, train,
+                                         job->evaluate ? test : NULL);
+    if (has_file(job, "train.images.npy")) return open_arrays(job, wanted, train, test);
+    if (has_file(job, "data_batch_1.bin") || has_file(job, "train.bin"))
+        return open_cifar(job, wanted, train, test);
+    if (has_file(job, "train-images-idx3-ubyte") || has_file(job, "train-images-idx3-ubyte.gz"))
+        return open_idx(job, wanted, train, test);
+    return status_new(STATUS_NOT_FOUND,
+                      "%s has no images: expected dataset.json, train.images.npy, "
+                      "data_batch_1.bin, train.bin, or train-images-idx3-ubyte",
+                      job->data_dir);
+}

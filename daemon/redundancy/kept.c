@@ -1,0 +1,246 @@
+/* State in host memory; see kept.h. */
+#include "redundancy/kept.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/capture_internal.h"
+
+static void piece_deinit(struct kept_piece *piece)
+{
+    if (piece->shared.memory == NULL) free(piece->values);
+    shared_memory_free(&piece->shared);
+    *piece = (struct kept_piece){0};
+}
+
+static void generation_deinit(struct kept_generation *generation)
+{
+    manifest_deinit(&generation->manifest);
+    piece_deinit(&generation->own);
+    piece_deinit(&generation->other);
+    *generation = (struct kept_generation){0};
+}
+
+void kept_clear(struct kept *kept)
+{
+    for (int i = 0; i < KEPT_GENERATIONS; i++) generation_deinit(&kept->generations[i]);
+    free(kept->run);
+    *kept = (struct kept){0};
+}
+
+void kept_begin(struct kept *kept, const char *run)
+{
+    if (kept->run != NULL && strcmp(kept->run, run) == 0) return;
+    kept_clear(kept);
+    kept->run = mem_strdup(run);
+}
+
+uint64_t kept_bytes(const struct kept *kept)
+{
+    size_t elements = 0;
+    for (int i = 0; i < KEPT_GENERATIONS; i++)
+        elements += kept->generations[i].own.capacity + kept->generations[i].other.capacity;
+    return (uint64_t)elements * sizeof(float);
+}
+
+void kept_drop_before(struct kept *kept, uint32_t attempt)
+{
+    for (int i = 0; i < KEPT_GENERATIONS; i++)
+        if (kept->generations[i].valid < attempt) generation_deinit(&kept->generations[i]);
+}
+
+struct kept_generation *kept_find(struct kept *kept, uint32_t attempt, uint64_t step, int distance)
+{
+    for (int i = 0; i < KEPT_GENERATIONS; i++) {
+        struct kept_generation *generation = &kept->generations[i];
+        if (attempt > 0 && generation->attempt == attempt &&
+            generation->manifest.progress.step == step && generation->shape.distance == distance)
+            return generation;
+    }
+    return NULL;
+}
+
+size_t kept_part(size_t elements, int parts, int part, size_t *begin)
+{
+    size_t each = (elements + (size_t)parts - 1) / (size_t)parts;
+    *begin = each * (size_t)part < elements ? each * (size_t)part : elements;
+    return elements - *begin < each ? elements - *begin : each;
+}
+
+size_t kept_elements(const struct manifest *manifest)
+{
+    size_t elements = 0;
+    for (int u = 0; u < manifest->unit_count; u++)
+        elements += (size_t)manifest->units[u].shard * (size_t)(1 + manifest->units[u].slots);
+    return elements;
+}
+
+/* Elements of the piece that a rank holds for others. */
+static size_t other_elements(size_t own, const struct kept_shape *shape)
+{
+    size_t begin;
+    if (shape->world == 1) return 0;
+    if (shape->kind == REDUNDANCY_MIRROR) return own;
+    if (shape->kind != REDUNDANCY_PARITY || kept_group_size(shape) < 2) return 0;
+    return kept_part(own, kept_group_size(shape) - 1, 0, &begin);
+}
+
+static size_t plan_elements(const struct plan *plan)
+{
+    size_t elements = 0;
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        const struct unit *unit = &plan->units->units[u];
+        int slots = unit->frozen ? 0 : plan->options.optimizer_slots;
+        elements += (size_t)unit->flat.shard * (size_t)(1 + slots);
+    }
+    return elements;
+}
+
+uint64_t kept_plan_bytes(const struct plan *plan, const struct kept_shape *shape)
+{
+    if (shape->kind == REDUNDANCY_NONE) return 0;
+    size_t own = plan_elements(plan);
+    return KEPT_GENERATIONS * (uint64_t)(own + other_elements(own, shape)) * sizeof(float);
+}
+
+uint64_t kept_plan_sent_bytes(const struct plan *plan, const struct kept_shape *shape)
+{
+    bool sends = other_elements(plan_elements(plan), shape) > 0;
+    return sends ? (uint64_t)plan_elements(plan) * sizeof(float) : 0;
+}
+
+static status_t allocate(struct kept_piece *piece, size_t elements, bool shared)
+{
+    if (shared) {
+        TRY(shared_memory_make(elements * sizeof *piece->values, &piece->shared));
+        piece->values = piece->shared.memory;
+        return NULL;
+    }
+    piece->values = malloc(elements * sizeof *piece->values);
+    if (piece->values != NULL || elements == 0) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED, "the host has none left");
+}
+
+/* Room for a piece whose contents no longer count. */
+static status_t make_room(struct kept_piece *piece, size_t elements, bool shared)
+{
+    piece->whole = false;
+    piece->elements = elements;
+    if (elements <= piece->capacity && shared == (piece->shared.memory != NULL)) return NULL;
+    piece_deinit(piece);
+    TRY(status_wrap(allocate(piece, elements, shared),
+                    "elastic.redundancy: no memory for a copy of %zu numbers", elements));
+    piece->elements = piece->capacity = elements;
+    return NULL;
+}
+
+/* ---- Memory of another rank ---- */
+
+/* Differs between the generations of an attempt, as a rank changes its own. */
+static uint64_t mark_of(const struct kept_generation *generation)
+{
+    return (uint64_t)generation->attempt << 32 |
+           ((generation->manifest.progress.step + 1) & UINT32_MAX);
+}
+
+/* Before the rank changes its own piece (0), and once that is whole. */
+static void set_mark(struct kept_generation *generation, uint64_t mark)
+{
+    if (generation->own.shared.memory == NULL) return;
+    atomic_store(generation->own.shared.mark, mark);
+    atomic_thread_fence(memory_order_seq_cst);
+}
+
+bool kept_has_other(const struct kept_generation *generation)
+{
+    const struct kept_piece *other = &generation->other;
+    return other->whole &&
+           (other->shared.memory == NULL || atomic_load(other->shared.mark) == mark_of(generation));
+}
+
+status_t kept_map_other(struct kept_generation *generation, const struct shared_place *place)
+{
+    struct kept_piece *other = &generation->other;
+    size_t elements = generation->own.elements;
+    if (place->bytes < elements * sizeof *other->values)
+        return status_new(STATUS_INTERNAL, "the other rank has another layout");
+    if (other->shared.memory == NULL || other->shared.number != place->number) {
+        piece_deinit(other);
+        TRY(shared_memory_map(place, &other->shared));
+        other->values = other->shared.memory;
+    }
+    other->elements = elements;
+    return NULL;
+}
+
+enum { RUN = 16 }; /* elements that the compiler keeps in registers */
+
+static void xor_run(float *out, const float *const *parts, int count, size_t at)
+{
+    uint64_t sum[RUN / 2], more[RUN / 2];
+    memcpy(sum, parts[0] + at, sizeof sum);
+    for (int p = 1; p < count; p++) {
+        memcpy(more, parts[p] + at, sizeof more);
+        for (int i = 0; i < RUN / 2; i++) sum[i] ^= more[i];
+    }
+    memcpy(out + at, sum, sizeof sum);
+}
+
+void kept_xor(float *out, const float *const *parts, int count, size_t elements)
+{
+    size_t at = 0;
+    for (; at + RUN <= elements; at += RUN) xor_run(out, parts, count, at);
+    for (; at < elements; at++) {
+        uint32_t sum = 0, more;
+        for (int p = 0; p < count; p++) {
+            memcpy(&more, parts[p] + at, sizeof more);
+            sum ^= more;
+        }
+        memcpy(out + at, &sum, sizeof sum);
+    }
+}
+
+/* The layout changes with the attempt and with the units. */
+static void describe(struct kept_generation *generation, const struct executor *executor,
+                     const struct capture_job *job, const struct saved_progress *progress)
+{
+    struct manifest *manifest = &generation->manifest;
+    if (generation->attempt != job->attempt ||
+        manifest->plan_hash != executor_plan(executor)->hash) {
+        manifest_deinit(manifest);
+        capture_describe(executor, job, progress, manifest);
+    }
+    manifest->progress = *progress;
+}
+
+static status_t copy_state(struct executor *executor, const struct manifest *manifest, float *to)
+{
+    for (int u = 0; u < manifest->unit_count; u++)
+        for (int slot = -1; slot < manifest->units[u].slots; slot++) {
+            TRY(executor_read_slot(executor, u, slot, to));
+            to += manifest->units[u].shard;
+        }
+    return NULL;
+}
+
+status_t kept_take(struct kept *kept, struct executor *executor, const struct capture_job *job,
+                   const struct saved_progress *progress, const struct kept_shape *shape,
+                   bool shares, struct kept_generation **taken)
+{
+    struct kept_generation *generation = &kept->generations[1 - kept->last];
+    set_mark(generation, 0);
+    generation->own.whole = generation->other.whole = false;
+    describe(generation, executor, job, progress);
+    generation->attempt = generation->valid = job->attempt;
+    generation->shape = *shape;
+    size_t elements = kept_elements(&generation->manifest);
+    TRY(make_room(&generation->own, elements, shares));
+    if (!shares || !kept_is_copy(shape))
+        TRY(make_room(&generation->other, other_elements(elements, shape), false));
+    TRY(copy_state(executor, &generation->manifest, generation->own.values));
+    generation->own.whole = true;
+    set_mark(generation, mark_of(generation));
+    *taken = generation;
+    return NULL;
+}

@@ -1,0 +1,138 @@
+/*
+ * What a worker's process keeps of a run in host memory, so that the run can continue without the
+ * disk after other ranks were lost. A generation is the state after a step, as the ranks of one
+ * attempt had it; two of them are kept, so that an update that never ends leaves the one before
+ * whole. Of each, a rank has its own shards with their optimizer slots, and, depending on the
+ * redundancy:
+ *
+ *   replica  nothing else: ranks of other groups hold copies of its shards anyway
+ *   mirror   those of the rank `distance` before it
+ *   parity   the XOR of parts of the shards of the others in its group: member k's shards are cut
+ *            into as many parts as there are others, and member i has part d - 1 of the member d
+ *            before it, for every d. So any one member's shards follow from those of the others.
+ *
+ * Where the ranks' processes share memory, a rank's own shards are in such memory. Then `mirror`,
+ * and `parity` between two ranks, copy nothing: the rank maps the other's shards, and so keeps them
+ * when that one dies. Their mark says of which generation they are.
+ *
+ * It outlives attempts; one thread at a time uses it. redundancy/protect.h fills it, redundancy/recover.h
+ * reads it.
+ */
+#ifndef FSDPD_REDUNDANCY_KEPT_H
+#define FSDPD_REDUNDANCY_KEPT_H
+
+#include "base/shared_memory.h"
+#include "checkpoint/capture.h"
+
+enum redundancy { REDUNDANCY_NONE, REDUNDANCY_REPLICA, REDUNDANCY_MIRROR, REDUNDANCY_PARITY };
+
+/* How the ranks of a generation are related. */
+struct kept_shape {
+    enum redundancy kind;
+    int world, rank;
+    int distance; /* mirror: to the rank that holds a rank's copy */
+    int groups;   /* parity: rank r is in group r % groups */
+};
+
+struct kept_piece {
+    float *values;
+    size_t elements, capacity;
+    bool whole;
+    struct shared_memory shared; /* that has the values: this rank's own, or another's */
+};
+
+struct kept_generation {
+    uint32_t attempt; /* that took it; 0: there is none */
+    uint32_t valid;   /* the last attempt that took it or continued from it */
+    struct kept_shape shape;
+    struct manifest manifest; /* where in a rank's shards everything lies, and the progress */
+    struct kept_piece own, other;
+};
+
+enum { KEPT_GENERATIONS = 2 };
+
+struct kept {
+    char *run; /* NULL: nothing is kept */
+    struct kept_generation generations[KEPT_GENERATIONS];
+    int last; /* the generation that must not be overwritten */
+};
+
+/* Of the run `run`; what is kept of another one is freed. */
+void kept_begin(struct kept *kept, const char *run);
+void kept_clear(struct kept *kept);
+uint64_t kept_bytes(const struct kept *kept);
+
+/* Frees what is kept of attempts before `attempt` that no later one continued from. */
+void kept_drop_before(struct kept *kept, uint32_t attempt);
+
+/* The generation that an attempt took after a step, with mirrors at that distance: an attempt that
+ * hands its state over may take two of one step. NULL: it is not kept here. */
+struct kept_generation *kept_find(struct kept *kept, uint32_t attempt, uint64_t step, int distance);
+
+/* Members of a rank's parity group, and the place of `rank` in it: rank == groups * place + its
+ * number. */
+static inline int kept_group_size(const struct kept_shape *shape)
+{
+    int group = shape->rank % shape->groups;
+    return (shape->world - group + shape->groups - 1) / shape->groups;
+}
+
+/* The member of `rank`'s parity group that is `distance` after it. */
+static inline int kept_member_after(const struct kept_shape *of, int rank, int distance)
+{
+    struct kept_shape shape = *of;
+    shape.rank = rank;
+    int size = kept_group_size(&shape);
+    int place = ((rank / shape.groups + distance) % size + size) % size;
+    return rank % shape.groups + place * shape.groups;
+}
+
+/* Whether a rank of this shape keeps one other rank's shards, as they are. */
+static inline bool kept_is_copy(const struct kept_shape *shape)
+{
+    return shape->kind == REDUNDANCY_MIRROR ||
+           (shape->kind == REDUNDANCY_PARITY && kept_group_size(shape) == 2);
+}
+
+/*
+ * Mirror: the least distance at which the most ranks have their copy on another host. hosts: of
+ * each rank, a number. As ranks are placed, those of one host are consecutive: then no copy is on
+ * its rank's own host, unless more than half of all ranks are on one; and no host has more than one
+ * member of a parity group unless it has more ranks than there are groups.
+ */
+int kept_choose_distance(const uint64_t *hosts, int world);
+
+/* Mirror: a distance at which no rank that leaves has its copy on another one that leaves: `usual`
+ * if possible; 0: there is none. leaves: (world). */
+int kept_choose_distance_without(const bool *leaves, int world, int usual);
+
+/* Whether the generation's other piece is whole: another rank's memory may have a later one now. */
+bool kept_has_other(const struct kept_generation *generation);
+
+/* Maps the rank's shards that are there as the other piece, unless it is mapped already. */
+status_t kept_map_other(struct kept_generation *generation,
+                        const struct shared_place *place) FSDPD_MUST_USE;
+
+/* The XOR of the parts' bits; `out` may be one of them. One pass over all of them. */
+void kept_xor(float *out, const float *const *parts, int count, size_t elements);
+
+/* Elements of part `part` of a rank's shards, of `parts`, and where it begins. */
+size_t kept_part(size_t elements, int parts, int part, size_t *begin);
+
+/* Elements of all that a rank keeps of the units' shards and slots, one after the other. */
+size_t kept_elements(const struct manifest *manifest);
+
+/* Bytes that a rank of this shape keeps, of a plan; and sends in each update. */
+uint64_t kept_plan_bytes(const struct plan *plan, const struct kept_shape *shape);
+uint64_t kept_plan_sent_bytes(const struct plan *plan, const struct kept_shape *shape);
+
+/*
+ * Copies this rank's state into the older generation, as that of this attempt and step; `shares`:
+ * into shared memory. Its other piece is not whole yet, but has room, unless it is to be mapped.
+ * RESOURCE_EXHAUSTED if there is no memory. The caller makes it `last` when it is complete.
+ */
+status_t kept_take(struct kept *kept, struct executor *executor, const struct capture_job *job,
+                   const struct saved_progress *progress, const struct kept_shape *shape,
+                   bool shares, struct kept_generation **taken) FSDPD_MUST_USE;
+
+#endif
