@@ -5,7 +5,6 @@ libfsdp_a_SOURCES = \
   %D%/plan.h %D%/plan_internal.h \
   %D%/plan_build.c \
   %D%/plan_dump.c \
-  %D%/plan_estimate.c %D%/plan_estimate.h \
   %D%/plan_hash.c \
   %D%/plan_memory.c \
   %D%/plan_names.c \
@@ -14,8 +13,6 @@ libfsdp_a_SOURCES = \
   %D%/plan_query.c \
   %D%/plan_ranges.c \
   %D%/plan_schedule.c \
-  %D%/plan_simulate.c \
-  %D%/plan_tables.c %D%/plan_tables.h \
   %D%/plan_validate.c %D%/plan_validate.h \
   %D%/plan_validate_memory.c \
   %D%/plan_validate_step.c \
@@ -28,7 +25,7 @@ if HAVE_CHECK
 check_LIBRARIES += libfsdpfixture.a
 libfsdpfixture_a_SOURCES = tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
 
-FSDP_TESTS = tests/unit/test_units tests/unit/test_plan tests/unit/test_plan_estimate \
+FSDP_TESTS = tests/unit/test_units tests/unit/test_plan \
   tests/unit/test_plan_random tests/unit/test_plan_mutations tests/unit/test_plan_tokens \
   tests/unit/test_plan_golden
 check_PROGRAMS += $(FSDP_TESTS)

@@ -7,7 +7,7 @@
 #ifndef FSDPD_PLANNING_CLUSTER_H
 #define FSDPD_PLANNING_CLUSTER_H
 
-#include "fsdp/plan_estimate.h"
+#include "planning/plan_estimate.h"
 
 enum { CLUSTER_RANKS_MAX = 65536, CLUSTER_SLOW_MAX = 64 };
 

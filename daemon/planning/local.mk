@@ -13,6 +13,9 @@ libplanning_a_SOURCES = \
   %D%/local_store.c %D%/local_store.h \
   %D%/message.c %D%/message.h \
   %D%/own.c %D%/own.h \
+  %D%/plan_estimate.c %D%/plan_estimate.h \
+  %D%/plan_simulate.c \
+  %D%/plan_tables.c %D%/plan_tables.h \
   %D%/planning.c %D%/planning.h \
   %D%/profile.c %D%/profile.h \
   %D%/profile_device.c \
@@ -29,6 +32,11 @@ if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_profile
 TESTS += tests/unit/test_profile
 tests_unit_test_profile_LDADD = libplanning.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_plan_estimate
+TESTS += tests/unit/test_plan_estimate
+tests_unit_test_plan_estimate_LDADD = libfsdpfixture.a libplanning.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \
+  $(YAML_LIBS) $(TEST_LIBS) -lm
 
 check_PROGRAMS += tests/unit/test_calibrate
 TESTS += tests/unit/test_calibrate

@@ -9,7 +9,7 @@
 #define FSDPD_PLANNING_PROFILE_H
 
 #include "base/buf.h"
-#include "fsdp/plan_estimate.h"
+#include "planning/plan_estimate.h"
 
 struct device;
 

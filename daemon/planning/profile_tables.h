@@ -3,7 +3,7 @@
 #define FSDPD_PLANNING_PROFILE_TABLES_H
 
 #include "base/buf.h"
-#include "fsdp/plan_tables.h"
+#include "planning/plan_tables.h"
 #include "yaml/yaml.h"
 
 /* The caller prepares and frees *tables. Errors name file, line and key. */

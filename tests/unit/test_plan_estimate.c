@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "fsdp/plan_estimate.h"
 #include "model/graph.h"
 #include "model/model.h"
+#include "planning/plan_estimate.h"
 #include "tests/testing.h"
 
 #define EXPECT(actual, expected) ck_assert_double_eq_tol(actual, expected, 1e-9)

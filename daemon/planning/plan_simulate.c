@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-#include "fsdp/plan_estimate.h"
+#include "planning/plan_estimate.h"
 
 /* How much of each collective runs while the compute lane is idle. Both lanes are in order, so
  * their intervals are walked in parallel. */

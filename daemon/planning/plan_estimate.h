@@ -9,10 +9,10 @@
  * spans hosts is as slow as its slowest link. Tables of measured durations correct all of these.
  * Pure functions; any thread.
  */
-#ifndef FSDPD_FSDP_PLAN_ESTIMATE_H
-#define FSDPD_FSDP_PLAN_ESTIMATE_H
+#ifndef FSDPD_PLANNING_PLAN_ESTIMATE_H
+#define FSDPD_PLANNING_PLAN_ESTIMATE_H
 
-#include "fsdp/plan_tables.h"
+#include "planning/plan_tables.h"
 
 struct plan_link {
     double bandwidth; /* bytes per second, one way, per device */

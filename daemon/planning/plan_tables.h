@@ -5,8 +5,8 @@
  * sizes. So a table corrects the rates near what was measured, and never contradicts a sample, but
  * for those of whole steps, which are averages. Pure functions; any thread.
  */
-#ifndef FSDPD_FSDP_PLAN_TABLES_H
-#define FSDPD_FSDP_PLAN_TABLES_H
+#ifndef FSDPD_PLANNING_PLAN_TABLES_H
+#define FSDPD_PLANNING_PLAN_TABLES_H
 
 #include "fsdp/optimizers.h"
 #include "fsdp/plan.h"

@@ -1,5 +1,5 @@
 /* Durations from rates; see plan_estimate.h. Pure functions; any thread. */
-#include "fsdp/plan_estimate.h"
+#include "planning/plan_estimate.h"
 
 #include "fsdp/plan_internal.h"
 

@@ -1,5 +1,5 @@
 /* Tables of measured durations; see plan_tables.h. Pure functions; any thread. */
-#include "fsdp/plan_tables.h"
+#include "planning/plan_tables.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "fsdp/plan_estimate.h"
+#include "planning/plan_estimate.h"
 
 /* A rank more on the host, or in a group, changes durations more than as many bytes more. */
 static const double RANKS_SCALE = 4;
