@@ -158,7 +158,8 @@ class RedundancyTestCase(ElasticTestCase):
             for later, path in self.on_disk(job).items():
                 if later > step:
                     shutil.rmtree(path)
-            self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 4, 60, "the worker")
+            self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == self.daemon.workers, 60,
+                                 "the worker")
             settings = [word for setting in (f"workers={world}", *until(end))
                         for word in ("--set", setting)]
             resumed = self.daemon.ctl("resume", job, *settings)
