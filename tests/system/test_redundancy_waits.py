@@ -136,6 +136,30 @@ class RedundancyWaits(RedundancyTestCase):
         for _ in self.try_trouble(away, "elastic={min_workers: 4, max_workers: 4}"):
             pass
 
+    def test_coordinator_away_after_a_worker_left(self):
+        """A worker has left by order. Before the next attempt has begun, one that stays is killed, and fsdpd, too. What
+        the killed one had is with the one that left, which attaches last."""
+        def away(job, ranks, chance):
+            self.faults.set("connect unix:@* HOLD")  # the next attempt's ranks do not meet
+            self.assertEqual(self.daemon.ctl("resize", job, "3").returncode, 0)
+            self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] == 2, 60, "the next attempt")
+            os.kill(ranks[2], signal.SIGKILL)
+            self.daemon.kill()
+            os.kill(ranks[3], signal.SIGSTOP)
+            self.faults.clear()
+            self.daemon.start(attach=False)
+
+            def waits():
+                shown = self.daemon.show(job)
+                return "a worker that had left" in shown["reason"]["message"] or shown["attempt"] > 2
+            try:
+                self.daemon.wait_for(waits, 60, "the wait")
+            finally:
+                os.kill(ranks[3], signal.SIGCONT)
+            return {rank: ranks[rank] for rank in (0, 1)}
+        for _ in self.try_trouble(away):
+            pass
+
     def test_resize_under_way(self):
         def resize(job, ranks, chance):
             verb = self.daemon.spawn("resize", job, "2")
@@ -159,6 +183,30 @@ class RedundancyWaits(RedundancyTestCase):
             self.daemon.wait_for(lambda: self.drained not in self.daemon.show(job)["workers"], 60, "the drain")
             self.wait_world(job, 3)
             self.assertEqual(self.daemon.ctl("undrain", self.drained).returncode, 0)
+
+    def test_drain_at_the_least(self):
+        """A drained worker of a job with its least number of workers is replaced by an idle one, by one change,
+        although it has a part of the state; without an idle one it stays."""
+        for redundancy in ("mirror", "parity"):
+            with self.subTest(redundancy=redundancy):
+                job, _ = self.begin(redundancy)
+                self.assertEqual(self.daemon.ctl("resize", job, "2").returncode, 0)
+                self.wait_world(job, 2)
+                shown = self.daemon.show(job)
+                first, attempt = shown["workers"][0], shown["attempt"]
+                self.assertEqual(self.daemon.ctl("drain", first).returncode, 0)
+                self.daemon.wait_for(lambda: first not in self.daemon.show(job)["workers"], 60, "the drain")
+                self.wait_world(job, 2)
+                shown = self.daemon.show(job)
+                self.assertLessEqual(shown["attempt"], attempt + 1)
+                for name in [row["id"] for row in self.daemon.worker_list() if row["id"] not in shown["workers"]]:
+                    self.assertEqual(self.daemon.ctl("drain", name).returncode, 0)
+                self.assertEqual(self.daemon.ctl("drain", shown["workers"][1]).returncode, 0)
+                self.wait_world(job, 2, int(shown["step"]) + 20)
+                self.assertEqual(self.daemon.show(job)["attempt"], shown["attempt"])
+                self.end(job)
+                for name in [row["id"] for row in self.daemon.worker_list()]:
+                    self.daemon.ctl("undrain", name)
 
     def test_job_of_higher_priority(self):
         def take(job, ranks, chance):

@@ -93,6 +93,7 @@ void handover_end(struct job *job, bool by_change)
     if (!by_change) forget(job);
     /* A restarted coordinator has not decided who leaves: then all stay that can. */
     else if (job->elastic.leaves == NULL && elastic_is_redundant(job->message)) choose(job);
+    job->elastic.saved = by_change && job->elastic.staying == 0;
 }
 
 int handover_staying(const struct job *job)

@@ -67,9 +67,11 @@ struct job {
         int keep;       /* workers that it keeps if jobs of higher priority wait; 0: not decided */
         bool *leaves;   /* of the last attempt: by rank; NULL: not decided. Used by handover.c */
         int staying;    /* its other ranks; 0: not decided */
+        bool saved;     /* by order it left a checkpoint: no worker's memory has more */
         bool restarted; /* fsdpd was: what its workers keep is known only when they attach */
         int64_t reserved_until; /* QUEUED: until when workers that keep its state are its own */
         int64_t settle_at;      /* restarted: until when others that keep its state may attach */
+        int64_t back_by;        /* restarted: the same for workers that had left it by order */
         bool waits;             /* QUEUED: for workers that may keep its state */
         bool between; /* QUEUED by the end of an attempt after which it continues at once */
     } elastic;        /* used by elastic.c, resizing.c and queue.c */

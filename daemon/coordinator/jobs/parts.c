@@ -187,6 +187,13 @@ static enum part_holder holder_of(const struct job *job, int rank)
     return ends ? PART_LATE : PART_HERE; /* it has reported what it keeps */
 }
 
+/* Whether what the workers that are here lack may be with one that had left by order, which a restarted
+ * fsdpd does not know. */
+static bool others_may_attach(const struct job *job, bool whole, int64_t now)
+{
+    return job->elastic.restarted && !whole && now < job->elastic.back_by && parts_since(job) > 0;
+}
+
 bool parts_wait(const struct job *job, int64_t now, struct buf *late)
 {
     const struct attempt *attempt = job->attempt;
@@ -197,13 +204,16 @@ bool parts_wait(const struct job *job, int64_t now, struct buf *late)
     int count = (int)job->message->n_workers;
     AUTO_FREE enum part_holder *holders = mem_alloc_array((size_t)count + 1, sizeof *holders);
     for (int r = 0; r < count; r++) holders[r] = holder_of(job, r);
+    bool whole = are_whole(job), others = others_may_attach(job, whole, now);
+    holders[count] = others ? PART_LATE : PART_GONE;
     int64_t settle_at = attempt != NULL ? attempt->settle_at : job->elastic.settle_at;
     int64_t until = attempt != NULL ? INT64_MAX : job->elastic.reserved_until;
-    if (parts_begin(holders, count, are_whole(job), now, settle_at, until)) return false;
+    if (parts_begin(holders, count + 1, whole, now, settle_at, until)) return false;
     for (int r = 0; r < count; r++)
         if (holders[r] == PART_LATE)
             buf_printf(late, "%srank %d (%s)", late->length > 0 ? ", " : "", r,
                        job->message->workers[r]);
+    if (others) buf_printf(late, "%sa worker that had left", late->length > 0 ? ", " : "");
     return true;
 }
 
@@ -244,5 +254,5 @@ void parts_recover(struct job *job)
     const struct coordinator_limits *limits = &job->c->options.limits;
     job->elastic.restarted = true;
     job->elastic.settle_at = coordinator_now() + limits->settle_ms;
-    job->elastic.reserved_until = coordinator_now() + limits->reattach_ms;
+    job->elastic.reserved_until = job->elastic.back_by = coordinator_now() + limits->reattach_ms;
 }

@@ -154,6 +154,7 @@ void retry_tick(struct coordinator *c)
 {
     for (int i = 0; i < c->job_count; i++) {
         struct job *job = c->jobs[i];
+        if (job->elastic.waits) queue_changed(c); /* not longer than for a time */
         if (job->retry_at == 0 || retry_is_waiting(job)) continue;
         job->retry_at = 0;
         queue_changed(c);

@@ -203,7 +203,8 @@ static bool is_idle(const struct job *job, const struct worker *worker)
         return false;
     const struct job *reserver = parts_reserver(worker);
     if (reserver != NULL && reserver != job) return false;
-    return !worker->drained || (reserver == job && !has_left(job, worker));
+    return !worker->drained ||
+           (reserver == job && !job->elastic.saved && !has_left(job, worker));
 }
 
 /* How much a worker's memory is worth to the job: the lower, the more. */

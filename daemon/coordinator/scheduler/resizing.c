@@ -39,13 +39,19 @@ static int shorten(const struct job *job, int next)
     return elastic_fits(job->message, world - 1) ? world - 1 : 0;
 }
 
-/* A drained worker took part once more, as it had a part of the state: it leaves now. False: there
- * is none. */
-static bool leave_drained(struct job *job)
+/* A drained worker took part once more, as it had a part of the state: it leaves now, if the job can
+ * do without it. False: there is none. */
+static bool leave_drained(struct job *job, int idle)
 {
+    int stay = 0;
+    for (int r = 0; r < job->attempt->world; r++) {
+        const struct worker *worker = job->attempt->ranks[r].worker;
+        stay += worker != NULL && !worker->drained;
+    }
     for (int r = 0; r < job->attempt->world; r++) {
         const struct worker *worker = job->attempt->ranks[r].worker;
         if (worker == NULL || !worker->drained) continue;
+        if (elastic_choose(job->message, stay + idle) == 0) return false;
         AUTO_FREE char *why = mem_printf("worker %s is drained", worker->id);
         job->c->clients->resize(job, "", why);
         return true;
@@ -55,7 +61,7 @@ static bool leave_drained(struct job *job)
 
 void resizing_check(struct job *job, struct queue_fleet *fleet)
 {
-    if (!can_change(job) || leave_drained(job)) return;
+    if (!can_change(job) || leave_drained(job, fleet->idle)) return;
     int world = job->attempt->world, wanted = (int)job->message->spec->workers;
     /* A job that cannot save loses steps where it grows: it must not do so again and again. */
     bool may_grow = wanted > world && fleet->waiting == 0 && !elastic_repeats(job);
