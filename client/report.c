@@ -264,6 +264,14 @@ static void add_worker_state(struct table *table, Fsdpd__V1__WorkerState state, 
     if (word != NULL && colour) table_style(table, styles[state]);
 }
 
+static void add_unreachable(struct table *table, const Fsdpd__V1__Worker *worker)
+{
+    AUTO(buf_deinit) struct buf names = {0};
+    for (size_t i = 0; i < worker->n_unreachable; i++)
+        buf_printf(&names, "%s%s", i > 0 ? ", " : "", worker->unreachable[i]);
+    table_add(table, worker->n_unreachable > 0 ? buf_text(&names) : "-");
+}
+
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struct view *view,
                     struct buf *out)
 {
@@ -279,8 +287,12 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struc
         {.title = "VERSION", .drop = 6},
         {.title = "HOST", .drop = 7},
         {.title = "DEVICE"},
+        {.title = "CANNOT REACH"},
     };
-    AUTO(table_deinit) struct table table = {.columns = columns, .column_count = COUNT_OF(columns)};
+    bool cut = false;
+    for (size_t i = 0; i < count; i++) cut = cut || workers[i]->n_unreachable > 0;
+    AUTO(table_deinit) struct table table = {.columns = columns,
+                                             .column_count = COUNT_OF(columns) - !cut};
     for (size_t i = 0; i < count; i++) {
         const Fsdpd__V1__Worker *worker = workers[i];
         char age[32];
@@ -297,6 +309,7 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, const struc
         table_add(&table, worker->host[0] ? worker->host : "-");
         if (worker->shares_device) table_addf(&table, "%s, shared", worker->device);
         else table_add(&table, worker->device);
+        if (cut) add_unreachable(&table, worker);
     }
     table_print(&table, view->width, 0, out);
 }

@@ -39,6 +39,7 @@ SYSTEM_TESTS = \
   %D%/system/test_checkpoint.py \
   %D%/system/test_clock.py \
   %D%/system/test_config.py \
+  %D%/system/test_cut_pairs.py \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \
   %D%/system/test_elastic.py \

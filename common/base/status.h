@@ -81,6 +81,9 @@ struct status_details {
     int line;            /* of the file; 0: none */
 };
 
+/* The reason of an error to connect to another rank, which is the subject. */
+#define STATUS_PEER_UNREACHED "PEER_UNREACHED"
+
 /* Sets what is not known yet of `status`, and returns it; NULL stays NULL. Texts are copied. */
 status_t status_with(status_t status, struct status_details about);
 struct status_details status_about(status_t status);

@@ -28,6 +28,7 @@
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/turn.h"
 #include "coordinator/workers/calibration.h"
+#include "coordinator/workers/cuts.h"
 #include "coordinator/workers/devices.h"
 #include "coordinator/workers/drains.h"
 #include "coordinator/workers/kept_profiles.h"
@@ -224,6 +225,7 @@ static void on_tick(uv_timer_t *timer)
     if (!late && !c->closing) rpc_server_end_silent(c->server);
     planner_tick(c);
     calibration_tick(c);
+    cuts_tick(c);
     rendezvous_tick(c);
     job_calls_tick(c);
     supervisor_tick(c);
@@ -479,6 +481,7 @@ static void free_all(struct coordinator *c)
 {
     jobs_free_all(c);
     drains_free(c);
+    cuts_free(c);
     sweeps_free(c);
     rendezvous_close(c);
     supervisor_free(c);

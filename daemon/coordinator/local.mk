@@ -25,6 +25,7 @@ libcoordinator_a_SOURCES = \
   %D%/coordinator.c %D%/coordinator.h \
   %D%/scheduler/deadlines.c %D%/scheduler/deadlines.h \
   %D%/scheduler/dependencies.c %D%/scheduler/dependencies.h \
+  %D%/workers/cuts.c %D%/workers/cuts.h \
   %D%/workers/drains.c %D%/workers/drains.h \
   %D%/calls/diagnose.c %D%/calls/diagnose.h \
   %D%/jobs/blame.c %D%/jobs/blame.h %D%/jobs/diagnoses.c %D%/jobs/diagnoses.h \

@@ -77,11 +77,12 @@ std::string plain_message(const std::exception &error)
 
 /* The reason why a rank could not join, with its code. */
 struct join_error : std::runtime_error {
-    join_error(enum status_code number, const std::string &text)
-        : std::runtime_error(text), code(number)
+    join_error(enum status_code number, const std::string &text, int unreached = -1)
+        : std::runtime_error(text), code(number), peer(unreached)
     {
     }
     enum status_code code;
+    int peer; /* that it could not reach; -1: it was something else */
 };
 
 void check(status_t status)
@@ -270,7 +271,7 @@ class meeting
  * Runs `work` on a thread of its own and waits for it, at most until the deadline, or until this
  * rank must give up. Gloo and the resolver cannot be interrupted: an abandoned thread ends by
  * itself, within kConnectTime or the resolver's timeout. So `work` owns everything that it touches.
- * `late` says what took too long.
+ * `late` is the error if it took too long.
  */
 template <typename work_function, typename naming_function>
 void run_apart(const meeting &peers, int64_t deadline_ns, work_function work, naming_function late)
@@ -299,8 +300,7 @@ void run_apart(const meeting &peers, int64_t deadline_ns, work_function work, na
     std::unique_lock<std::mutex> guard(state->lock);
     while (!state->changed.wait_for(guard, kCheckTime, [&] { return state->done; })) {
         peers.check_open();
-        if (now_ns() >= deadline_ns)
-            throw join_error(STATUS_DEADLINE_EXCEEDED, late());
+        if (now_ns() >= deadline_ns) throw late();
     }
     if (state->error != nullptr) std::rethrow_exception(state->error);
 }
@@ -349,18 +349,21 @@ class mesh : public gloo::Context
             try {
                 getPair(peer)->connect(address);
             } catch (const std::exception &error) {
-                throw std::runtime_error(no_way() + ": " + plain_message(error));
+                throw no_way(STATUS_UNAVAILABLE, ": " + plain_message(error));
             }
         }
         connecting_ = -1;
     }
 
     /* "rank 0 cannot reach rank 2", while it connects, or has failed to. */
-    std::string no_way() const
+    join_error no_way(enum status_code code, const std::string &why) const
     {
         int peer = connecting_;
-        if (peer < 0) return "the connections took too long";
-        return "rank " + std::to_string(rank) + " cannot reach rank " + std::to_string(peer);
+        if (peer < 0) return join_error(code, "the connections took too long");
+        return join_error(code,
+                          "rank " + std::to_string(rank) + " cannot reach rank " +
+                              std::to_string(peer) + why,
+                          peer);
     }
 
   private:
@@ -405,12 +408,12 @@ std::shared_ptr<mesh> join(int rank, int world, const std::string &address, cons
     milliseconds timeout = std::min(time_left(join_deadline_ns), kConnectTime);
     run_apart(peers, now_ns() + to_ns(timeout),
               [=] { *made = std::make_shared<mesh>(rank, world, address, timeout); },
-              [] { return "its address took too long"; });
+              [] { return join_error(STATUS_DEADLINE_EXCEEDED, "its address took too long"); });
     std::shared_ptr<mesh> context = *made;
     auto theirs = peers.exchange("address", context->addresses(), join_deadline_ns);
     int64_t deadline_ns = now_ns() + to_ns(timeout);
     int64_t exchange_ns = deadline_ns + to_ns(kNamingTime);
-    auto late = [=] { return context->no_way(); };
+    auto late = [=] { return context->no_way(STATUS_DEADLINE_EXCEEDED, ""); };
     run_apart(peers, deadline_ns, [=] { context->connect(theirs, true); }, late);
     peers.exchange("called", {}, exchange_ns);
     run_apart(peers, deadline_ns, [=] { context->connect(theirs, false); }, late);
@@ -488,6 +491,8 @@ status_t gloo_link_new(int rank, int world, const char *address, const char *gro
     } catch (const join_error &error) {
         status = status_new(error.code, "rank %d of %d cannot join group %s at address %s: %s",
                             rank, world, group, address, error.what());
+        std::string peer = std::to_string(error.peer);
+        if (error.peer >= 0) status = status_with(status, {STATUS_PEER_UNREACHED, peer.c_str(), nullptr, 0});
     } catch (const std::exception &error) {
         status =
             status_new(STATUS_UNAVAILABLE, "rank %d of %d cannot join group %s at address %s: %s",

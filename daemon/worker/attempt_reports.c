@@ -1,5 +1,7 @@
 /* The reports of an attempt to the coordinator, and its log; see attempt_internal.h. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/log.h"
 #include "base/mem.h"
@@ -226,6 +228,9 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status)
                                                 : status_code_name(status_code(status)));
     message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
     message->lacks = status_lacks(status);
+    const struct status_details about = status_about(status);
+    if (about.reason != NULL && strcmp(about.reason, STATUS_PEER_UNREACHED) == 0)
+        message->unreached = (uint32_t)atoi(about.subject) + 1;
     message->step = attempt->step;
     message->memory_planned_bytes = attempt->memory_planned;
     message->memory_peak_bytes = attempt->memory_peak;

@@ -255,6 +255,9 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION:
         callbacks->on_calibration(callbacks->user, message->calibration);
         break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PROBE:
+        callbacks->on_probe(callbacks->user, message->probe);
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: callbacks->on_drain(callbacks->user); break;
     default: break; /* from a newer coordinator: additive, so not for us */
     }

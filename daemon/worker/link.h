@@ -22,6 +22,7 @@ struct link_callbacks {
     void (*on_drain)(void *user);
     void (*on_diagnosis)(void *user, const Fsdpd__V1__DiagnosisOrder *order);
     void (*on_calibration)(void *user, const Fsdpd__V1__CalibrationOrder *order);
+    void (*on_probe)(void *user, const Fsdpd__V1__ProbeOrder *order);
     /* That attempt is over: to be ended if it runs. */
     void (*on_release)(void *user, const Fsdpd__V1__Release *release);
     /* The stream is closed, or could not be opened; the link opens it again. `attached`: the

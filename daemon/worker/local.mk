@@ -4,6 +4,7 @@ libworker_a_SOURCES = \
   %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpointer.c %D%/checkpointer.h \
   %D%/measuring.c %D%/measuring.h \
+  %D%/probe.c %D%/probe.h \
   %D%/chosen.c %D%/chosen.h \
   %D%/diagnosis.c \
   %D%/job_choices.c %D%/job_choices.h \

@@ -25,6 +25,7 @@
 #include "worker/job_message.h"
 #include "worker/logs.h"
 #include "worker/measuring.h"
+#include "worker/probe.h"
 
 /* How long an attempt may take to end when the worker leaves; after that the process ends anyhow.
  */
@@ -37,6 +38,7 @@ struct worker_process {
     struct link *link;
     struct worker_attempt *attempt; /* NULL when idle */
     struct measuring *calibration;  /* NULL: none runs */
+    struct prober prober;
     struct spare spare;
     bool discards; /* `spare`, when the attempt has ended */
     uv_signal_t sigterm, sigint;
@@ -60,6 +62,7 @@ static void on_link_closed(void *user)
     uv_close((uv_handle_t *)&worker->sigterm, NULL);
     uv_close((uv_handle_t *)&worker->sigint, NULL);
     uv_close((uv_handle_t *)&worker->leave_timer, NULL);
+    prober_close(&worker->prober);
 }
 
 static void leave(struct worker_process *worker, const char *why, int exit_code);
@@ -68,7 +71,7 @@ static void leave_if_idle(struct worker_process *worker)
 {
     if (device_is_lost()) leave(worker, "the device is lost", 1);
     if (!worker->leaving || worker->attempt != NULL || worker->plans_running > 0) return;
-    if (worker->calibration != NULL) return;
+    if (worker->calibration != NULL || worker->prober.running > 0) return;
     if (worker->link == NULL) return;
     struct link *link = worker->link;
     link_close(link, on_link_closed, worker);
@@ -295,6 +298,24 @@ static void on_calibration(void *user, const Fsdpd__V1__CalibrationOrder *order)
     }
 }
 
+/* Probes. */
+
+static void on_probed(void *user, Fsdpd__V1__ProbeReport *report)
+{
+    struct worker_process *worker = user;
+    Fsdpd__V1__WorkerMessage *message = MESSAGE_NEW(message, fsdpd__v1__worker_message__init);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PROBE;
+    message->probe = report;
+    link_post(worker->link, message);
+    leave_if_idle(worker);
+}
+
+static void on_probe(void *user, const Fsdpd__V1__ProbeOrder *order)
+{
+    struct worker_process *worker = user;
+    if (!worker->leaving) probe_start(&worker->prober, order);
+}
+
 /* Attempts. */
 
 static void on_attempt_ended(void *user)
@@ -483,6 +504,7 @@ static status_t start(struct worker_process *worker, const char *id)
     add_signal(worker, &worker->sigterm, SIGTERM);
     add_signal(worker, &worker->sigint, SIGINT);
     uv_timer_init(&worker->loop, &worker->leave_timer);
+    prober_init(&worker->prober, &worker->loop, on_probed, worker);
     worker->leave_timer.data = worker;
     const struct link_callbacks callbacks = {
         .on_plan = on_plan,
@@ -491,6 +513,7 @@ static status_t start(struct worker_process *worker, const char *id)
         .on_drain = on_drain,
         .on_diagnosis = on_diagnosis,
         .on_calibration = on_calibration,
+        .on_probe = on_probe,
         .on_release = on_release,
         .on_lost = on_lost,
         .on_away = on_away,

@@ -298,7 +298,7 @@ TEST(json_values)
                 "\"version\":\"\","
                 "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\","
                 "\"drain_time\":null,"
-                "\"shares_device\":false}");
+                "\"shares_device\":false,\"unreachable\":[]}");
 
     Fsdpd__V1__PullStateDictResponse chunk = FSDPD__V1__PULL_STATE_DICT_RESPONSE__INIT;
     uint8_t bytes[] = {0, 255, 16, 'a'};
@@ -388,8 +388,9 @@ TEST(json_parts)
                 "\"by\":\"\",\"step\":0,\"diagnosis\":null},\"steps\":0,\"attempt\":0,"
                 "\"time\":null}");
     change.state = (Fsdpd__V1__JobState)99;
-    expect_json(&change.base,
-                "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0,\"diagnosis\":null}");
+    expect_json(
+        &change.base,
+        "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0,\"diagnosis\":null}");
 
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT;
     char *modules[] = {(char *)"a", (char *)"b"};
@@ -619,11 +620,9 @@ TEST(bars)
     }
     struct progress start = {.steps = 100};
     expect_bar(&start, 60, "[>                                     ]  0/100");
-    struct progress end = {
-        .step = 100, .steps = 100, .epoch = 3, .epochs = 3, .has_loss = true};
+    struct progress end = {.step = 100, .steps = 100, .epoch = 3, .epochs = 3, .has_loss = true};
     expect_bar(&end, 50, "[==============]  100/100  epoch 3/3  loss 0.0000");
-    struct progress unknown = {
-        .step = 7, .loss = NAN, .has_loss = true, .samples_per_second = NAN};
+    struct progress unknown = {.step = 7, .loss = NAN, .has_loss = true, .samples_per_second = NAN};
     expect_bar(&unknown, 60, "7  loss -");
     /* Resumed: no step was reported since. */
     struct progress beyond = {.step = 9, .steps = 3}; /* from a faulty daemon */

@@ -100,6 +100,11 @@ static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *b
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_CALIBRATION:
         take_calibration(fake, message->calibration);
         break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PROBE:
+        fake->probe = message->probe->number;
+        fake->probe_port = message->probe->port;
+        fake->probes++;
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: fake->drained = true; break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DIAGNOSIS:
         fake->diagnosis = message->diagnosis->number;
@@ -407,6 +412,7 @@ void fake_ended(struct fake *fake, enum status_code code, const char *reason, co
     finished.reason = (char *)reason;
     finished.message = (char *)text;
     finished.memory_peak_bytes = 4096;
+    finished.unreached = fake->unreached;
     finished.step = code != STATUS_OK ? 0 : fake->finished_at > 0 ? fake->finished_at : FAKE_STEPS;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
@@ -525,6 +531,18 @@ void fake_diagnosis(struct fake *fake, uint64_t collectives, bool waits)
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_DIAGNOSIS;
     message.diagnosis = &report;
+    fake_send(fake, &message);
+}
+
+void fake_probed(struct fake *fake, enum status_code code, uint32_t port)
+{
+    Fsdpd__V1__ProbeReport report = FSDPD__V1__PROBE_REPORT__INIT;
+    report.number = fake->probe;
+    report.code = code;
+    report.port = port;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PROBE;
+    message.probe = &report;
     fake_send(fake, &message);
 }
 

@@ -119,6 +119,10 @@ struct fake {
     uint32_t calibration_workers;        /* of the latest */
     char calibration_device[16];
     char *plan_profile; /* of the latest plan order */
+    uint32_t unreached;  /* in its next report that it has ended: a rank, plus 1 */
+    uint64_t probe;      /* of the latest order to listen or to connect, */
+    uint32_t probe_port; /* and its port */
+    int probes;
     uint64_t own_us; /* in its next heartbeats */
     uint64_t order_sequence;
     uint64_t report;       /* number of the latest report */
@@ -170,6 +174,9 @@ void fake_diagnosis(struct fake *fake, uint64_t collectives, bool waits);
 
 /* The report of a calibration. */
 void fake_calibrated(struct fake *fake, enum status_code code, const char *profile);
+
+/* The answer to the latest probe: it listens at this port, or (0) has connected. */
+void fake_probed(struct fake *fake, enum status_code code, uint32_t port);
 
 /* The answer to the latest order of another policy. */
 void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const char *message);

@@ -119,6 +119,9 @@ static void check_turn(const struct standing *standing)
         ck_assert_msg(second >= 0 && first > second, "%s", reason);
         ck_assert_str_eq(plural, first == 1 ? "" : "s");
         ck_assert_str_eq(verb, second == 1 ? "is" : "are");
+    } else if (sscanf(reason, "; needs %d cpu workers, and of the %*d that are attached only %d",
+                      &first, &second) == 2) {
+        ck_assert_msg(first > second && second >= 1, "%s", reason);
     } else {
         ck_assert_int_eq(sscanf(reason, "; %d job%1[s] are before it", &first, plural) +
                              sscanf(reason, "; %d job is before it", &first),
@@ -129,16 +132,21 @@ static void check_turn(const struct standing *standing)
 
 TEST(reasons_of_all_small_queues)
 {
-    enum { MOST = 4, CASES = 5 * 5 * 5 * 4 * 4 * 4 };
+    enum { MOST = 4, CASES = 5 * 5 * 5 * 4 * 4 * 4 * 3 };
     int waiting = 0;
     for (int n = 0; n < CASES; n++) {
         int attached = n % 5, idle = n / 5 % 5, starting = n / 25 % 5, reserved = n / 125 % 4;
-        if (idle + reserved > attached) continue;
+        int cut = n / 8000;
+        if (idle + reserved > attached || (cut > 0 && cut >= attached)) continue;
         struct queue_item items[] = {
             {.kind = "cpu", .workers = n / 500 % 4 + 1, .most = MOST, .reserved = reserved},
-            {.kind = "cpu", .workers = n / 2000 + 1}};
-        struct queue_fleet fleet = {
-            .kind = "cpu", .attached = attached, .expected = attached + starting, .idle = idle};
+            {.kind = "cpu", .workers = n / 2000 % 4 + 1}};
+        struct queue_fleet fleet = {.kind = "cpu",
+                                    .attached = attached,
+                                    .expected = attached + starting,
+                                    .idle = idle,
+                                    .cut = cut,
+                                    .cut_idle = cut < idle ? cut : 0};
         queue_decide(items, 2, &fleet, 1);
         ck_assert_int_ge(fleet.idle, 0);
         for (int i = 0; i < 2; i++) {
@@ -213,6 +221,79 @@ TEST(placement)
     check_placement("a/0 b/0 b/1 b/2 c/0 c/1", 5, "b/0 b/1 b/2 c/0 c/1");
     check_placement("a/0 b/0 b/1 b/2 c/0 c/1", 6, "a/0 b/0 b/1 b/2 c/0 c/1");
     check_placement("h10/0 h9/0 h2/0", 3, "h2/0 h9/0 h10/0");
+}
+
+/* ---- workers that cannot reach each other ---- */
+
+static unsigned cut_pairs; /* a bit for each of 5 * 5 */
+
+static int number_of(const struct placement_worker *worker)
+{
+    return worker->id[0] - '0';
+}
+
+static bool is_cut(const struct placement_worker *worker, const struct placement_worker *other)
+{
+    return cut_pairs >> (5 * number_of(worker) + number_of(other)) & 1;
+}
+
+static bool is_apart(unsigned left)
+{
+    for (int i = 0; i < 5; i++)
+        for (int j = 0; j < i; j++)
+            if ((left >> i & 1) && (left >> j & 1) && (cut_pairs >> (5 * i + j) & 1)) return false;
+    return true;
+}
+
+/* How much is left of those workers: the first `needed` count most. */
+static int worth(unsigned left, int count, int needed)
+{
+    int sum = 0;
+    for (int i = 0; i < count; i++)
+        if (left >> i & 1) sum += i < needed ? 10 : 1;
+    return sum;
+}
+
+static void check_apart(int count, int needed)
+{
+    static const char *const ids[] = {"0", "1", "2", "3", "4"};
+    struct placement_worker workers[5];
+    for (int i = 0; i < count; i++) workers[i] = (struct placement_worker){ids[i], ids[i], NULL};
+    int first = needed, best = 0;
+    for (unsigned left = 0; left < 1U << count; left++)
+        if (is_apart(left) && worth(left, count, needed) > best) best = worth(left, count, needed);
+    int kept = placement_keep_apart(workers, count, &first, is_cut);
+    unsigned left = 0;
+    for (int i = 0; i < kept; i++) {
+        ck_assert(i == 0 || number_of(&workers[i]) > number_of(&workers[i - 1]));
+        ck_assert_int_eq(number_of(&workers[i]) < needed, i < first);
+        left |= 1U << number_of(&workers[i]);
+    }
+    ck_assert(is_apart(left));
+    ck_assert_int_eq(worth(left, count, needed), best);
+}
+
+TEST(workers_apart_in_all_small_cases)
+{
+    enum { PAIRS = 10 };
+    for (unsigned pairs = 0; pairs < 1U << PAIRS; pairs++) {
+        cut_pairs = 0;
+        for (int i = 0, bit = 0; i < 5; i++)
+            for (int j = 0; j < i; j++, bit++)
+                if (pairs >> bit & 1) cut_pairs |= 1U << (5 * i + j) | 1U << (5 * j + i);
+        for (int count = 0; count <= 5; count++)
+            for (int needed = 0; needed <= count; needed++) check_apart(count, needed);
+    }
+}
+
+TEST(the_first_end_of_a_pair_stays)
+{
+    struct placement_worker workers[] = {{"a", "0", NULL}, {"b", "1", NULL}, {"c", "2", NULL}};
+    int needed = 0;
+    cut_pairs = 1U << (5 * 0 + 2) | 1U << (5 * 2 + 0);
+    ck_assert_int_eq(placement_keep_apart(workers, 3, &needed, is_cut), 2);
+    ck_assert_str_eq(workers[0].host, "a");
+    ck_assert_str_eq(workers[1].host, "b");
 }
 
 /* ---- a real one ---- */

@@ -440,3 +440,100 @@ TEST(does_not_shrink_without_a_place_for_checkpoints)
     start_attempt(other, 1, 2);
     free(elastic), free(other);
 }
+
+/* ---- hosts that cannot reach each other ---- */
+
+TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
+
+static void attach_hosts(void)
+{
+    static const char *const ids[] = {"a/cpu:0", "b/cpu:0", "c/cpu:0"};
+    for (; attached < 3; attached++)
+        fake_attach(&world, &fakes[attached], ids[attached], 1000 + attached);
+}
+
+/* The third worker could not connect to the first one. */
+static void fail_to_connect(const char *id, uint32_t attempt)
+{
+    WAIT(&world, count_ranks(id, attempt) == 3);
+    fakes[2].unreached = fakes[0].assignment->rank + 1;
+    fake_finished(&fakes[2], STATUS_DEADLINE_EXCEEDED, "rank 2 cannot reach rank 0");
+    fakes[2].unreached = 0;
+    for (int i = 0; i < 2; i++) fake_finished(&fakes[i], STATUS_ABORTED, "rank 2 failed");
+}
+
+/* One listens, the other connects, with this result. */
+static void answer_probe(int probes, enum status_code code)
+{
+    WAIT(&world, fakes[0].probes == probes);
+    ck_assert_uint_eq(fakes[0].probe_port, 0);
+    fake_probed(&fakes[0], STATUS_OK, 4711);
+    WAIT(&world, fakes[2].probes == probes);
+    ck_assert_uint_eq(fakes[2].probe_port, 4711);
+    fake_probed(&fakes[2], code, 0);
+}
+
+static void check_unreachable(const char *first, const char *last)
+{
+    Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
+    void *answer;
+    expect_ok(world_call(&world, &control_list_workers, &request, &answer));
+    const Fsdpd__V1__ListWorkersResponse *list = answer;
+    const char *expected[] = {first, NULL, last};
+    for (size_t i = 0; i < 3; i++) {
+        ck_assert_uint_eq(list->workers[i]->n_unreachable, expected[i] != NULL);
+        if (expected[i] != NULL)
+            ck_assert_str_eq(list->workers[i]->unreachable[0], expected[i]);
+    }
+    message_free(answer);
+}
+
+/* It continues without one end of the pair, and with it when both are seen to connect. */
+TEST(a_job_without_one_end_of_a_pair)
+{
+    attach_hosts();
+    char *id = submit_elastic(3, 2, 0);
+    fail_to_connect(id, 1);
+    start_attempt(id, 2, 2);
+    ck_assert(runs(&fakes[0], id, 2) && runs(&fakes[1], id, 2));
+    world_check_reached(&world, id, "RETRYING", "rank 2 cannot reach rank 0");
+    check_unreachable("c", "a");
+    answer_probe(1, STATUS_DEADLINE_EXCEEDED);
+    answer_probe(2, STATUS_OK);
+    WAIT(&world, is_ordered_to_leave(id, 2));
+    check_unreachable(NULL, NULL);
+    leave(id, 2);
+    start_attempt(id, 3, 3);
+    finish(id, 3);
+    free(id);
+}
+
+static bool waits_for_workers(const char *id)
+{
+    job_message *job = world_job(&world, id);
+    bool waits = strcmp(job->reason->code, "WAITING_FOR_WORKERS") == 0;
+    message_free(job);
+    return waits;
+}
+
+/* A job that needs both ends waits, others are placed apart, and its budget is untouched. */
+TEST(jobs_apart_from_a_pair)
+{
+    attach_hosts();
+    char *all = queue_submit_priority(&world, 3, 0);
+    fail_to_connect(all, 1);
+    WAIT(&world, waits_for_workers(all));
+    world_check_reason(&world, all, JOB_QUEUED, "WAITING_FOR_WORKERS",
+                       "1st; needs 3 cpu workers, and of the 3 that are attached only 2 can reach "
+                       "each other: c and a cannot reach each other");
+    char *two = queue_submit_priority(&world, 2, 0), *one = queue_submit_priority(&world, 1, 0);
+    start_attempt(two, 1, 2);
+    ck_assert(runs(&fakes[1], two, 1));
+    start_attempt(one, 1, 1);
+    finish(two, 1);
+    finish(one, 1);
+    answer_probe(1, STATUS_OK);
+    start_attempt(all, 2, 3);
+    finish(all, 2);
+    free(all), free(two), free(one);
+}

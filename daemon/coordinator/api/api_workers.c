@@ -9,6 +9,7 @@
 #include "coordinator/calls/checkpoints.h"
 #include "coordinator/core/list_page.h"
 #include "coordinator/jobs/attempt.h"
+#include "coordinator/workers/cuts.h"
 #include "coordinator/workers/drains.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
@@ -84,6 +85,8 @@ static void add_worker(struct worker_rows *list, const struct worker *worker)
     row->pid = worker->pid;
     row->version = worker->version;
     row->shares_device = worker->shares_device;
+    row->unreachable = mem_alloc_array((size_t)list->c->cut_count + 1, sizeof *row->unreachable);
+    row->n_unreachable = (size_t)cuts_of(worker, row->unreachable);
     row->restarts = supervisor_restarts(list->c, worker->id);
 }
 
@@ -111,7 +114,10 @@ static void collect(struct coordinator *c, const char *only, struct worker_rows 
 
 static void rows_deinit(struct worker_rows *list)
 {
-    for (size_t i = 0; i < list->count; i++) free(list->texts[i]);
+    for (size_t i = 0; i < list->count; i++) {
+        free(list->texts[i]);
+        free(list->rows[i].unreachable);
+    }
     free(list->rows);
     free(list->pointers);
     free(list->times);

@@ -14,6 +14,7 @@
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/jobs/stragglers.h"
 #include "coordinator/workers/calibration.h"
+#include "coordinator/workers/cuts.h"
 #include "coordinator/workers/planner.h"
 
 void attach_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -107,6 +108,7 @@ void attach_message(struct rpc_call *call, const ProtobufCMessage *first, void *
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_CALIBRATION:
         calibration_report(worker, message->calibration);
         break;
+    case FSDPD__V1__WORKER_MESSAGE__MESSAGE_PROBE: cuts_report(worker, message->probe); break;
     default: break; /* a second hello, or a later version's message */
     }
 }

@@ -14,6 +14,7 @@
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/verdict.h"
+#include "coordinator/workers/cuts.h"
 
 /*
  * Metrics that an earlier attempt had not reported when it took the checkpoint that this attempt
@@ -74,6 +75,24 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
     attempt_check_started(job);
 }
 
+static void note_connected(const struct attempt *attempt)
+{
+    for (int r = 0; r < attempt->world; r++)
+        for (int other = 0; other < r; other++)
+            if (attempt->ranks[r].worker != NULL && attempt->ranks[other].worker != NULL)
+                cuts_mend(attempt->ranks[r].worker, attempt->ranks[other].worker);
+}
+
+/* The rank could not connect to that one, if that is still there. */
+static void note_unreached(struct job *job, const struct rank *rank, uint32_t unreached)
+{
+    struct attempt *attempt = job->attempt;
+    if (unreached == 0 || unreached > (uint32_t)attempt->world) return;
+    struct worker *from = workers_find(job->c, rank->worker_id);
+    struct worker *to = workers_find(job->c, attempt->ranks[unreached - 1].worker_id);
+    if (from != NULL && to != NULL && from != to && cuts_add(from, to)) attempt->found_cut = true;
+}
+
 void attempt_check_started(struct job *job)
 {
     struct attempt *attempt = job->attempt;
@@ -103,6 +122,7 @@ void attempt_check_started(struct job *job)
     if (attempt->cancel_ordered)
         attempt_set_reason(job, "CANCELLING", "ends at its next step boundary");
     parts_attempt_begun(job);
+    note_connected(attempt);
     if (elastic_is(job->message)) queue_changed(job->c); /* it may get other workers */
     job->c->clients->ready(job);
 }
@@ -142,6 +162,7 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
     if (finished->code != STATUS_OK && rank->reason == NULL) {
         rank->code = (int)finished->code;
         rank->lacks = finished->lacks;
+        note_unreached(job, rank, finished->unreached);
         rank->reason = mem_strdup(finished->reason[0] != '\0'
                                       ? finished->reason
                                       : status_code_name((enum status_code)finished->code));

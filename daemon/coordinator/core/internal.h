@@ -85,6 +85,9 @@ struct coordinator {
     uint64_t last_number;
     struct drain **drains; /* workers and hosts that operators have drained */
     int drain_count, drain_capacity;
+    struct host_cut **cuts; /* pairs of hosts that could not be connected; see cuts.h */
+    int cut_count, cut_capacity;
+    bool cuts_matter; /* a job would get other workers without them; set by queue_place */
     struct sweep **sweeps; /* of jobs that are over, scheduled to repeat */
     int sweep_count, sweep_capacity;
     int64_t next_forget;                        /* when retention is checked next */

@@ -95,6 +95,8 @@ struct attempt {
     uint64_t report;      /* rank 0's last recorded report */
     uint64_t report_kept; /* rank 0's last report that is on disk */
 
+    bool found_cut; /* its ranks could not connect, and which of them was not known before */
+
     /* Used by attempt_orders.c: why and when the attempt has to end. */
     struct store_stop stop;
     bool cancel_ordered; /* it was ordered to end at the next step boundary */

@@ -25,6 +25,7 @@ struct standing {
     bool behind;  /* a job before it waits for workers that this one could use */
     int workers;                 /* that it needs at least */
     int attached, idle, drained; /* workers of its kind; `idle`: when its turn came, for it */
+    int cut; /* of those attached, how many have to be left out as they cannot reach others */
 };
 
 struct job {

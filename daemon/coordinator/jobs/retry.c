@@ -54,18 +54,24 @@ static bool has_begun(const struct job *job)
     return job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING;
 }
 
+/* The next attempt goes without one end of the pair. */
+static bool has_found_cut(const struct job *job)
+{
+    return job->attempt != NULL && job->attempt->found_cut;
+}
+
 /* Whether the attempt ended before any rank began, which is not a failure of the job unless it
  * happens too often in a row. */
 static bool is_free(const struct job *job)
 {
-    return !has_begun(job) && job->not_begun < NOT_BEGUN_MAX;
+    return !has_begun(job) && (has_found_cut(job) || job->not_begun < NOT_BEGUN_MAX);
 }
 
 /* The first restart is immediate: what was lost is often back already, and no rank has done any
  * work. */
 static void restart_attempt(struct job *job, const char *text)
 {
-    if (job->not_begun++ > 0) {
+    if (!has_found_cut(job) && job->not_begun++ > 0) {
         job->retry_at = coordinator_now() + job->c->options.limits.retry_ms;
         coordinator_tick_soon(job->c);
     }

@@ -18,6 +18,7 @@
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/scheduler/room.h"
+#include "coordinator/workers/cuts.h"
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
 #include "proto/message.h"
@@ -362,6 +363,11 @@ static void add_restarts(void *user, const char *id, uint32_t restarts)
     add_sample(user, "worker_restarts_total", "worker", id, NULL, NULL, restarts);
 }
 
+static void add_cut(void *user, const char *from, const char *to)
+{
+    add_sample(user, "unreachable", "from", from, "to", to, 1);
+}
+
 static void add_workers(struct buf *out, const struct coordinator *c)
 {
     int busy = 0, starting = 0;
@@ -379,6 +385,8 @@ static void add_workers(struct buf *out, const struct coordinator *c)
     add_sample(out, "workers", "state", "starting", NULL, NULL, starting);
     add_sample(out, "workers", "state", "drained", NULL, NULL, drained);
     add_sample(out, "workers", "state", "draining", NULL, NULL, draining);
+    add_family(out, "unreachable", "gauge", "1 for each pair that could not be connected.");
+    cuts_each(c, add_cut, out);
     if (c->options.local_workers > 0) {
         add_family(out, "worker_restarts_total", "counter", "Restarts of a local worker.");
         supervisor_each_slot(c, add_restarts, out);

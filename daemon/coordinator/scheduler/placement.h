@@ -1,6 +1,9 @@
-/* Chooses the idle workers for a job: on one host, or else on as few hosts as possible. Pure. */
+/* Chooses the idle workers for a job: those that can reach each other, on one host, or else on as few
+ * hosts as possible. Pure. */
 #ifndef FSDPD_COORDINATOR_PLACEMENT_H
 #define FSDPD_COORDINATOR_PLACEMENT_H
+
+#include <stdbool.h>
 
 struct worker;
 
@@ -18,5 +21,18 @@ struct placement_worker {
  * compare by value.
  */
 void placement_choose(struct placement_worker *idle, int idle_count, int count);
+
+/* Whether the two cannot be connected. */
+typedef bool placement_cut(const struct placement_worker *worker,
+                           const struct placement_worker *other);
+
+/*
+ * Leaves workers out, so that any two of the others can reach each other, and keeps the order of the
+ * others, whose number it returns: as few as possible of the first *needed, whose number it updates,
+ * then as few as possible of the rest. Of equal choices, the first of the workers that have the most
+ * cuts stays. With very many cuts it may leave out more than it must.
+ */
+int placement_keep_apart(struct placement_worker *workers, int count, int *needed,
+                         placement_cut *is_cut);
 
 #endif

@@ -16,6 +16,7 @@
 #include "coordinator/scheduler/resizing.h"
 #include "coordinator/scheduler/unplanned.h"
 #include "coordinator/workers/calibration.h"
+#include "coordinator/workers/cuts.h"
 #include "coordinator/workers/supervisor.h"
 
 static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *kind)
@@ -25,10 +26,18 @@ static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, con
     return NULL;
 }
 
+/* Jobs before it have taken the idle workers that cannot reach others, or leave them to it: so it may
+ * find fewer when it starts, but not more. */
+static int idle_for(const struct queue_item *item, const struct queue_fleet *fleet)
+{
+    int most = fleet->all_idle - fleet->cut_idle;
+    return (fleet->idle < most ? fleet->idle : most) + item->reserved;
+}
+
 static enum queue_decision decide(const struct queue_item *item, struct queue_fleet *fleet)
 {
-    if (item->workers > fleet->expected) return QUEUE_WAIT_WORKERS;
-    if (fleet->blocked || item->workers > fleet->idle + item->reserved) return QUEUE_WAIT_TURN;
+    if (item->workers > fleet->expected - fleet->cut) return QUEUE_WAIT_WORKERS;
+    if (fleet->blocked || item->workers > idle_for(item, fleet)) return QUEUE_WAIT_TURN;
     return QUEUE_START;
 }
 
@@ -37,6 +46,7 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
     for (int i = 0; i < fleet_count; i++) {
         fleets[i].waiting = fleets[i].waiting_higher = 0;
         fleets[i].blocked = false;
+        fleets[i].all_idle = fleets[i].idle;
     }
     for (int i = 0; i < count; i++) {
         struct queue_item *item = &items[i];
@@ -53,7 +63,8 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
                                            .behind = fleet->blocked,
                                            .workers = item->workers,
                                            .attached = fleet->attached,
-                                           .idle = fleet->idle + item->reserved,
+                                           .idle = idle_for(item, fleet),
+                                           .cut = fleet->cut,
                                            .drained = fleet->drained};
         if (decision == QUEUE_START) {
             int most = item->most > item->workers ? item->most : item->workers;
@@ -93,7 +104,8 @@ static const char *waiting_code(const struct job *job)
     if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
     if (job->elastic.waits) return "RESIZING";
-    if (job->standing.workers > job->standing.attached) return "WAITING_FOR_WORKERS";
+    if (job->standing.workers > job->standing.attached - job->standing.cut)
+        return "WAITING_FOR_WORKERS";
     return "QUEUED";
 }
 
@@ -106,6 +118,10 @@ void queue_describe_turn(const struct standing *standing, const char *device, st
         buf_printf(out, "needs %d %s worker%s, %d %s attached", workers, device,
                    plural(workers), standing->attached, standing->attached == 1 ? "is" : "are");
         if (standing->drained > 0) buf_printf(out, " and %d drained", standing->drained);
+    } else if (workers > standing->attached - standing->cut) {
+        buf_printf(out, "needs %d %s workers, and of the %d that are attached only %d can reach "
+                        "each other", workers, device, standing->attached,
+                   standing->attached - standing->cut);
     } else if (!standing->behind) {
         buf_printf(out, "waits for %d of %d %s worker%s", workers - standing->idle, workers, device,
                    plural(workers));
@@ -142,6 +158,10 @@ static void describe(const struct job *job, struct buf *out)
                    job->c->options.limits.reattach_ms / 1000.0, buf_text(&late));
     } else {
         queue_describe_turn(&job->standing, message->spec->device, out);
+        bool cut = job->standing.cut > 0 &&
+                   (!job->standing.behind || strcmp(waiting_code(job), "QUEUED") != 0);
+        if (cut) buf_add_text(out, ": ");
+        if (cut) cuts_describe(job->c, out);
     }
 }
 
@@ -222,25 +242,40 @@ static enum standing_of_worker standing_of(const struct job *job, const struct w
     return worker->shares_device ? SHARED_DEVICE : OWN_DEVICE;
 }
 
+static bool is_cut(const struct placement_worker *worker, const struct placement_worker *other)
+{
+    return cuts_between(worker->worker, other->worker);
+}
+
+int queue_keep_apart(struct coordinator *c, struct placement_worker *workers, int count,
+                     int *needed)
+{
+    if (c->cut_count == 0) return count;
+    int kept = placement_keep_apart(workers, count, needed, is_cut);
+    if (kept < count) c->cuts_matter = true;
+    return kept;
+}
+
 /* The idle workers among which a job's are chosen, in `idle`; returns their number. The first
  * *needed of them have a part of its state, which must not be left behind: then no more than the
  * job wants follow them. Shared devices come only if there are not enough others. */
 static int find_idle(const struct job *job, struct placement_worker *idle, int *needed)
 {
-    const struct coordinator *c = job->c;
+    struct coordinator *c = job->c;
     int wanted = (int)job->message->spec->workers, count = 0;
     for (int standing = 0; standing < STANDINGS; standing++) {
-        bool first = standing == HAS_ITS_PART;
-        if (standing == SHARED_DEVICE && count >= wanted) break;
         for (int i = 0; i < c->worker_count; i++) {
             struct worker *worker = c->workers[i];
             if (!is_idle(job, worker) || (int)standing_of(job, worker) != standing) continue;
-            if (!first && *needed > 0 && count >= wanted) break;
             idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
         }
-        if (first) *needed = count;
+        if (standing == HAS_ITS_PART) *needed = count;
     }
-    return count;
+    count = queue_keep_apart(c, idle, count, needed);
+    int own = 0, most = *needed > wanted ? *needed : wanted;
+    while (own < count && standing_of(job, idle[own].worker) != SHARED_DEVICE) own++;
+    if (own >= wanted) count = own;
+    return *needed > 0 && count > most ? most : count;
 }
 
 /* With at most that many workers, or those that stay after a change by order; returns their
@@ -301,6 +336,30 @@ static void count_workers(struct coordinator *c, struct fleets *fleets)
         fleet->attached++;
         fleet->expected++;
         fleet->idle += worker->job == NULL && parts_reserver(worker) == NULL;
+    }
+}
+
+/* How many of the workers of a kind have to be left out. */
+static int count_cut(struct coordinator *c, const char *kind, bool idle_only)
+{
+    AUTO_FREE struct placement_worker *found =
+        mem_alloc_array((size_t)c->worker_count + 1, sizeof *found);
+    int count = 0, needed = 0;
+    for (int i = 0; i < c->worker_count; i++) {
+        struct worker *worker = c->workers[i];
+        bool idle = worker->job == NULL && parts_reserver(worker) == NULL;
+        if (worker->drained || !worker_is_kind(worker->device, kind) || (idle_only && !idle))
+            continue;
+        found[count++] = (struct placement_worker){worker->host, worker->id, worker};
+    }
+    return count - queue_keep_apart(c, found, count, &needed);
+}
+
+static void count_cuts(struct coordinator *c, struct fleets *fleets)
+{
+    for (int i = 0; i < fleets->count && c->cut_count > 0; i++) {
+        fleets->items[i].cut = count_cut(c, fleets->items[i].kind, false);
+        fleets->items[i].cut_idle = count_cut(c, fleets->items[i].kind, true);
     }
 }
 
@@ -402,10 +461,21 @@ static void place_resized(struct queue_entry *entries, int *count, struct fleets
     *count = left;
 }
 
+/* The workers that are idle cannot reach each other, or those that were left to a job before this one:
+ * it does not start before that one. */
+static void wait_apart(struct standing *standing, struct queue_fleet *fleet)
+{
+    standing->decision = QUEUE_WAIT_TURN;
+    standing->position += fleet->apart;
+    standing->behind = standing->behind || fleet->apart > 0;
+    if (standing->idle >= standing->workers) standing->idle = standing->workers - 1;
+    fleet->apart++;
+}
+
 void queue_place(struct coordinator *c)
 {
     if (c->draining || !c->queue_changed) return;
-    c->queue_changed = false;
+    c->queue_changed = c->cuts_matter = false;
     int count = 0;
     AUTO_FREE struct queue_entry *entries = sort_queue(c, &count);
     c->jobs_waiting = count;
@@ -416,10 +486,12 @@ void queue_place(struct coordinator *c)
     count_workers(c, &fleets);
     for (int i = 0; i < count; i++) get_fleet(&fleets, entries[i].job->message->spec->device);
     place_resized(entries, &count, &fleets);
+    if (count > 0) count_cuts(c, &fleets);
     AUTO_FREE struct queue_item *items = mem_alloc_array((size_t)count + 1, sizeof *items);
     for (int i = 0; i < count; i++) {
         const job_message *message = entries[i].job->message;
-        int expected = get_fleet(&fleets, message->spec->device)->expected;
+        const struct queue_fleet *fleet = get_fleet(&fleets, message->spec->device);
+        int expected = fleet->expected - fleet->cut;
         items[i] = (struct queue_item){.kind = message->spec->device,
                                        .workers = elastic_least(message, expected),
                                        .reserved = parts_count(entries[i].job),
@@ -429,14 +501,14 @@ void queue_place(struct coordinator *c)
     queue_decide(items, count, fleets.items, fleets.count);
     for (int i = 0; i < count; i++) {
         struct job *job = entries[i].job;
+        struct queue_fleet *fleet = get_fleet(&fleets, job->message->spec->device);
         bool starts = items[i].standing.decision == QUEUE_START;
         job->standing = starts ? (struct standing){0} : items[i].standing;
-        if (starts) {
-            start(job, items[i].most);
-            continue;
-        }
+        if (starts && fleet->apart == 0 && start(job, items[i].most) > 0) continue;
+        if (starts && fleet->cut == 0) continue;
+        if (starts) wait_apart(&items[i].standing, fleet);
+        job->standing = items[i].standing;
         note(job);
-        const struct queue_fleet *fleet = get_fleet(&fleets, job->message->spec->device);
         bool next = items[i].standing.decision == QUEUE_WAIT_TURN && !items[i].standing.behind;
         int starting = fleet->expected - fleet->attached;
         if (next) resizing_make_room(job, items[i].workers - items[i].standing.idle - starting);

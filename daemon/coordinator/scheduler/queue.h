@@ -18,10 +18,14 @@ struct queue_fleet {
     int expected; /* attached, or supervised and starting */
     int idle;
     int drained;
+    /* How many of all, and of the idle ones, have to be left out, as they cannot reach others. */
+    int cut, cut_idle;
 
     /* Used while queue_decide runs. */
     int waiting, priority, waiting_higher;
     bool blocked;
+    int all_idle;
+    int apart; /* queue_place: jobs whose turn it is, and that found too few that reach each other */
 };
 
 struct queue_item {
@@ -50,6 +54,13 @@ void queue_place(struct coordinator *c);
 /* Writes a queued job's position and reason into its message, for a reply. Other jobs do not
  * change. */
 void queue_explain(struct job *job);
+
+struct placement_worker;
+
+/* placement_keep_apart with the cuts of today; whether that made a difference decides if they are
+ * probed. */
+int queue_keep_apart(struct coordinator *c, struct placement_worker *workers, int count,
+                     int *needed);
 
 /* Writes "1st" or "22nd" to `text`, and returns it. */
 const char *queue_ordinal(int number, char text[static 16]);

@@ -8,6 +8,8 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/elastic.h"
+#include "coordinator/jobs/parts.h"
+#include "coordinator/scheduler/placement.h"
 
 static bool is_attached(const struct job *job)
 {
@@ -59,13 +61,38 @@ static bool leave_drained(struct job *job, int idle)
     return false;
 }
 
+/* Of that many idle workers, those that the job's own workers can reach. */
+static int count_reachable(const struct job *job, int idle)
+{
+    struct coordinator *c = job->c;
+    if (c->cut_count == 0 || idle == 0) return idle;
+    AUTO_FREE struct placement_worker *found =
+        mem_alloc_array((size_t)c->worker_count + 1, sizeof *found);
+    int count = 0;
+    for (int r = 0; r < job->attempt->world; r++) {
+        struct worker *worker = job->attempt->ranks[r].worker;
+        if (worker != NULL)
+            found[count++] = (struct placement_worker){worker->host, worker->id, worker};
+    }
+    int needed = count, own = count;
+    for (int i = 0; i < c->worker_count; i++) {
+        struct worker *worker = c->workers[i];
+        if (worker->job == NULL && !worker->drained && parts_reserver(worker) == NULL &&
+            worker_is_kind(worker->device, job->message->spec->device))
+            found[count++] = (struct placement_worker){worker->host, worker->id, worker};
+    }
+    int more = queue_keep_apart(c, found, count, &needed) - own;
+    return more < idle ? (more > 0 ? more : 0) : idle;
+}
+
 void resizing_check(struct job *job, struct queue_fleet *fleet)
 {
-    if (!can_change(job) || leave_drained(job, fleet->idle)) return;
+    if (!can_change(job) || leave_drained(job, count_reachable(job, fleet->idle))) return;
     int world = job->attempt->world, wanted = (int)job->message->spec->workers;
     /* A job that cannot save loses steps where it grows: it must not do so again and again. */
     bool may_grow = wanted > world && fleet->waiting == 0 && !elastic_repeats(job);
-    int next = elastic_choose(job->message, may_grow ? world + fleet->idle : wanted);
+    int next = elastic_choose(job->message,
+                              may_grow ? world + count_reachable(job, fleet->idle) : wanted);
     if (next > 0) next = shorten(job, next);
     if (next == 0 || next == world || (next > world && !may_grow)) return;
     if (next > world) fleet->idle -= next - world;
