@@ -7,7 +7,7 @@
 #ifndef FSDPD_DATA_BATCH_SHARE_H
 #define FSDPD_DATA_BATCH_SHARE_H
 
-#include "train/job.h"
+#include "setup/job.h"
 
 struct batch_share {
     int64_t samples; /* of a step, all ranks; 0: there is no global batch */

@@ -7,7 +7,7 @@
 #define FSDPD_DATA_IMAGE_FILES_H
 
 #include "data/image_set.h"
-#include "train/job.h"
+#include "setup/job.h"
 
 /*
  * Opens the images to train on and, if the job evaluates, those to test with; `wanted` is what

@@ -4,7 +4,7 @@
 
 #include "data/dataset_dir.h"
 #include "data/token_rows.h"
-#include "train/job.h"
+#include "setup/job.h"
 
 /* A file for training, perhaps with a part for validation; a file for validation; or a dataset
  * directory. */

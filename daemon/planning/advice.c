@@ -10,7 +10,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "train/outside.h"
+#include "setup/outside.h"
 
 enum {
     TRIES_MAX = 48,          /* for a small plan */

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "planning/calibrate_internal.h"
 #include "runtime/executor.h"
-#include "train/session.h"
+#include "setup/session.h"
 
 enum {
     STEPS_MAX = 24,

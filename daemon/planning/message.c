@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "proto/message.h"
-#include "train/outside.h"
+#include "setup/outside.h"
 
 /* Maximum number of schedule lines in a message; further ones are only counted. */
 enum { SCHEDULE_MAX = 512 };

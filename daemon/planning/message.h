@@ -4,7 +4,7 @@
 
 #include "fsdpd/v1/control.pb-c.h"
 #include "planning/profile.h"
-#include "train/session.h"
+#include "setup/session.h"
 
 struct plan_message_options {
     const struct profile *profile; /* what times are estimated for */

@@ -8,7 +8,7 @@
 
 #include "fsdpd/v1/control.pb-c.h"
 #include "planning/profile.h"
-#include "train/job.h"
+#include "setup/job.h"
 
 struct planning_options {
     const struct profile *profile; /* NULL: that of `device` */

@@ -13,7 +13,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
-#include "train/outside.h"
+#include "setup/outside.h"
 
 /* Times that differ by less are a tie, which less memory decides. */
 static const double TIE = 0.001;

@@ -1,7 +1,7 @@
 /* See simulate.h. No state; any thread. */
 #include "planning/simulate.h"
 
-#include "train/session.h"
+#include "setup/session.h"
 
 static status_t check(const struct cluster *cluster)
 {

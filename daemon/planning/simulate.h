@@ -4,7 +4,7 @@
 
 #include "planning/cluster.h"
 #include "planning/profile.h"
-#include "train/job.h"
+#include "setup/job.h"
 
 struct simulated {
     struct plan_estimate step; /* a whole step, with all its batches, of most ranks */

@@ -8,7 +8,7 @@
 
 #include "planning/own.h"
 #include "planning/profile.h"
-#include "train/job.h"
+#include "setup/job.h"
 
 enum dimension {
     DIMENSION_BATCH,     /* samples per batch, batches per step, when gradients are reduced */

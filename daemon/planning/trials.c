@@ -10,8 +10,8 @@
 #include "planning/choose.h"
 #include "planning/message.h"
 #include "planning/search.h"
-#include "train/outside.h"
-#include "train/tune_schedule.h"
+#include "setup/outside.h"
+#include "setup/tune_schedule.h"
 
 enum {
     OTHERS = 2, /* that are tried beside the job's own */

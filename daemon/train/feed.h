@@ -6,7 +6,7 @@
 #include "data/loader.h"
 #include "data/sampler.h"
 #include "data/token_data.h"
-#include "train/session_state.h"
+#include "setup/session_state.h"
 
 struct feed {
     struct loader *loader;

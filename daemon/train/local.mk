@@ -3,17 +3,12 @@ noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
   %D%/compare.c \
   %D%/feed.c %D%/feed.h \
-  %D%/init.c %D%/init.h \
-  %D%/job.h \
   %D%/rewrap.c %D%/rewrap.h \
-  %D%/outside.c %D%/outside.h \
   %D%/resume.c %D%/resume.h \
   %D%/run.c %D%/run_state.h \
   %D%/schedule.c %D%/schedule.h \
   %D%/scores.c %D%/scores.h \
-  %D%/session.c %D%/session.h %D%/session_state.h \
-  %D%/tune.c %D%/tune.h \
-  %D%/tune_schedule.c %D%/tune_schedule.h
+  %D%/tune.c %D%/tune.h
 libtrain_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS)
 
 noinst_PROGRAMS += fsdpd-digits

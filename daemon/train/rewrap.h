@@ -3,7 +3,7 @@
 #define FSDPD_TRAIN_REWRAP_H
 
 #include "checkpoint/agreement.h"
-#include "train/session_state.h"
+#include "setup/session_state.h"
 
 struct rewrap {
     struct train_session *session;

@@ -12,7 +12,7 @@
 #include "base/mem.h"
 #include "data/batch_share.h"
 #include "redundancy/protect.h"
-#include "train/init.h"
+#include "setup/init.h"
 #include "train/resume.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"

@@ -6,8 +6,8 @@
 #include "checkpoint/agreement.h"
 #include "checkpoint/manifest.h"
 #include "redundancy/kept.h"
+#include "setup/session_state.h"
 #include "train/feed.h"
-#include "train/session_state.h"
 #include "train/tune.h"
 
 /* Redundancy in memory; see protect.h. */

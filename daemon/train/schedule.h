@@ -2,7 +2,7 @@
 #ifndef FSDPD_TRAIN_SCHEDULE_H
 #define FSDPD_TRAIN_SCHEDULE_H
 
-#include "train/job.h"
+#include "setup/job.h"
 
 /*
  * The rate of the epoch after `epoch` (from 1), given that epoch's rate. SCHEDULE_STEP is PyTorch's

@@ -6,8 +6,8 @@
 #ifndef FSDPD_TRAIN_TUNE_H
 #define FSDPD_TRAIN_TUNE_H
 
-#include "train/session.h"
-#include "train/tune_schedule.h"
+#include "setup/session.h"
+#include "setup/tune_schedule.h"
 
 struct run;
 

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-#include "train/session_state.h"
+#include "setup/session_state.h"
 #include "worker/attempt.h"
 #include "worker/checkpointer.h"
 #include "worker/op_times.h"
@@ -75,7 +75,7 @@ struct worker_attempt {
     uint64_t step;     /* that it came to, when it is over */
 };
 
-/* ---- attempt_reports.c: hooks of a run (train/session.h), on the training thread ---- */
+/* ---- attempt_reports.c: hooks of a run (setup/session.h), on the training thread ---- */
 
 void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note);
 void attempt_log_note(void *user, const char *note);

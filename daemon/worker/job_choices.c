@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "train/job.h"
+#include "setup/job.h"
 
 #define VALUE(TYPE, type, NAME, value)                                                             \
     {                                                                                              \

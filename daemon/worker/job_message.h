@@ -3,7 +3,7 @@
 #define FSDPD_WORKER_JOB_MESSAGE_H
 
 #include "fsdpd/v1/worker.pb-c.h"
-#include "train/session.h"
+#include "setup/session.h"
 #include "worker/settings.h"
 
 /* A train_job with the memory that it points to. */

@@ -7,7 +7,7 @@
 #ifndef FSDPD_WORKER_LOGS_H
 #define FSDPD_WORKER_LOGS_H
 
-#include "train/session.h"
+#include "setup/session.h"
 #include "worker/link.h"
 
 /* From here on lines are those of this attempt; the link must live until logs_end. Loop's thread.

@@ -3,7 +3,7 @@
 #ifndef FSDPD_WORKER_UNLISTED_REPORTS_H
 #define FSDPD_WORKER_UNLISTED_REPORTS_H
 
-#include "train/job.h"
+#include "setup/job.h"
 #include "worker/side_group.h"
 
 /* Rank 0, before its attempt writes a checkpoint. An error if the directory cannot be read. */

@@ -10,7 +10,7 @@
 
 #include "base/buf.h"
 #include "checkpoint/state_dict.h"
-#include "train/session.h"
+#include "setup/session.h"
 
 enum { GROUP_MAX_WORLD = 8, GROUP_MAX_ORDERS = 8, GROUP_MAX_RECORDS = 64 };
 

@@ -16,8 +16,8 @@
 #include "runtime/backend.h"
 #include "runtime/cuda/comm_nccl.h"
 #include "runtime/cuda/device_cuda.h"
+#include "setup/session.h"
 #include "tests/testing.h"
-#include "train/session.h"
 
 enum { CONTEXT = 1024 };
 

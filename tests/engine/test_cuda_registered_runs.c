@@ -15,8 +15,8 @@
 #include "planning/planning.h"
 #include "runtime/backend.h"
 #include "session_group.h"
+#include "setup/session_state.h"
 #include "tests/testing.h"
-#include "train/session_state.h"
 
 static char folder[96];
 static int64_t timeout_ms; /* of groups */

@@ -19,8 +19,8 @@
 #include "runtime/backend.h"
 #include "runtime/cuda/device_cuda.h"
 #include "session_group.h"
+#include "setup/session_state.h"
 #include "tests/testing.h"
-#include "train/session_state.h"
 
 static const char model[] = "name: Small\n"
                             "input: [1, 28, 28]\n"

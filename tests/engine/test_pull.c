@@ -11,8 +11,8 @@
 #include "fsdp/units.h"
 #include "hf/safetensors.h"
 #include "session_group.h"
+#include "setup/init.h"
 #include "tests/testing.h"
-#include "train/init.h"
 
 struct loaded {
     struct safetensors_header header;

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "train/init.h"
+#include "setup/init.h"
 
 static status_t keep(void *user, int parameter, struct parameter_part piece, const float *values)
 {

@@ -9,9 +9,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "planning/search.h"
+#include "setup/session.h"
 #include "spec/spec.h"
 #include "tests/testing.h"
-#include "train/session.h"
 #include "worker/job_message.h"
 
 static void must(status_t status)

@@ -16,10 +16,10 @@
 #include "data/generator.h"
 #include "data/image_rows.h"
 #include "data/sampler.h"
+#include "setup/init.h"
+#include "setup/tune_schedule.h"
 #include "tests/testing.h"
-#include "train/init.h"
 #include "train/schedule.h"
-#include "train/tune_schedule.h"
 
 enum { MAX_WORDS = 12 };
 

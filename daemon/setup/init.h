@@ -5,8 +5,8 @@
  * grows with the model, apart from at most some milliseconds per parameter. What cannot be jumped
  * over is drawn: normal values of a parameter with fewer than 16 elements.
  */
-#ifndef FSDPD_TRAIN_INIT_H
-#define FSDPD_TRAIN_INIT_H
+#ifndef FSDPD_SETUP_INIT_H
+#define FSDPD_SETUP_INIT_H
 
 #include "model/model.h"
 #include "runtime/executor.h"

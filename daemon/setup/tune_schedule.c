@@ -1,5 +1,5 @@
 /* See tune_schedule.h. */
-#include "train/tune_schedule.h"
+#include "setup/tune_schedule.h"
 
 /* A candidate's first steps allocate, capture graphs and fill caches. */
 enum { WARM = 2, MEASURED_MIN = 3, STEPS_PER_TRIED = 20 };

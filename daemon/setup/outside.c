@@ -1,8 +1,8 @@
 /* Memory outside of the arenas; see outside.h. */
-#include "train/outside.h"
+#include "setup/outside.h"
 
 #include "data/loader.h"
-#include "train/session_state.h"
+#include "setup/session_state.h"
 
 /* Measured by bench/memory.sh. */
 static const uint64_t code_bytes = 23000000, library_bytes = 5000000;

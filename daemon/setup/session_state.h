@@ -1,13 +1,13 @@
-/* Inside train/: the state of a session, which session.c sets up and run.c uses. */
-#ifndef FSDPD_TRAIN_SESSION_STATE_H
-#define FSDPD_TRAIN_SESSION_STATE_H
+/* Inside setup/: the state of a session, which session.c sets up and run.c uses. */
+#ifndef FSDPD_SETUP_SESSION_STATE_H
+#define FSDPD_SETUP_SESSION_STATE_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "data/image_set.h"
 #include "data/token_data.h"
-#include "train/session.h"
+#include "setup/session.h"
 
 struct train_session {
     struct train_job settings;   /* the job's, completed with values from the model and the data */

@@ -1,6 +1,6 @@
 /* How long the first steps of a job with fsdp.tune try its candidates. Pure. */
-#ifndef FSDPD_TRAIN_TUNE_SCHEDULE_H
-#define FSDPD_TRAIN_TUNE_SCHEDULE_H
+#ifndef FSDPD_SETUP_TUNE_SCHEDULE_H
+#define FSDPD_SETUP_TUNE_SCHEDULE_H
 
 #include <stdint.h>
 

@@ -2,13 +2,13 @@
  * A training run on one rank: set up (model, data, graphs, units, plan), then run. The setup needs
  * no communicator, so it also serves to plan a job that is not running.
  */
-#ifndef FSDPD_TRAIN_SESSION_H
-#define FSDPD_TRAIN_SESSION_H
+#ifndef FSDPD_SETUP_SESSION_H
+#define FSDPD_SETUP_SESSION_H
 
 #include "data/token_split.h"
 #include "redundancy/kept.h"
 #include "runtime/executor.h"
-#include "train/job.h"
+#include "setup/job.h"
 #include "train/scores.h"
 
 struct train_session;

@@ -1,5 +1,5 @@
 /* Initial parameters; see init.h. */
-#include "train/init.h"
+#include "setup/init.h"
 
 #include <stdlib.h>
 

@@ -2,8 +2,8 @@
  * A training run's settings: a job's settings as plain values, already range-checked by
  * common/spec. The worker fills them in from the API's JobSpec.
  */
-#ifndef FSDPD_TRAIN_JOB_H
-#define FSDPD_TRAIN_JOB_H
+#ifndef FSDPD_SETUP_JOB_H
+#define FSDPD_SETUP_JOB_H
 
 #include "checkpoint/weights.h"
 #include "data/image_transform.h"

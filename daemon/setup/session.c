@@ -3,7 +3,7 @@
  * is that in which errors are cheapest to find; the data itself comes last. See session.h; run.c
  * runs it.
  */
-#include "train/session.h"
+#include "setup/session.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "data/batch_share.h"
 #include "data/image_files.h"
-#include "train/session_state.h"
+#include "setup/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,
                             const char *images)

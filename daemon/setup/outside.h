@@ -3,12 +3,12 @@
  * host's. What the job determines is computed; the rest are figures of bench/memory.sh for x86-64
  * (docs/memory.md).
  */
-#ifndef FSDPD_TRAIN_OUTSIDE_H
-#define FSDPD_TRAIN_OUTSIDE_H
+#ifndef FSDPD_SETUP_OUTSIDE_H
+#define FSDPD_SETUP_OUTSIDE_H
 
 #include <stdint.h>
 
-#include "train/session.h"
+#include "setup/session.h"
 
 enum outside_kind {
     OUTSIDE_CODE,         /* of the program and its libraries */
