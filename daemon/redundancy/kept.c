@@ -17,8 +17,8 @@ static void piece_deinit(struct kept_piece *piece)
 static void generation_deinit(struct kept_generation *generation)
 {
     manifest_deinit(&generation->manifest);
-    piece_deinit(&generation->own);
-    piece_deinit(&generation->other);
+    piece_deinit(&generation->primary);
+    piece_deinit(&generation->backup);
     *generation = (struct kept_generation){0};
 }
 
@@ -40,7 +40,7 @@ uint64_t kept_bytes(const struct kept *kept)
 {
     size_t elements = 0;
     for (int i = 0; i < KEPT_GENERATIONS; i++)
-        elements += kept->generations[i].own.capacity + kept->generations[i].other.capacity;
+        elements += kept->generations[i].primary.capacity + kept->generations[i].backup.capacity;
     return (uint64_t)elements * sizeof(float);
 }
 
@@ -77,13 +77,13 @@ size_t kept_elements(const struct manifest *manifest)
 }
 
 /* Elements of the piece that a rank holds for others. */
-static size_t other_elements(size_t own, const struct kept_shape *shape)
+static size_t backup_elements(size_t primary, const struct kept_shape *shape)
 {
     size_t begin;
     if (shape->world == 1) return 0;
-    if (shape->kind == REDUNDANCY_MIRROR) return own;
+    if (shape->kind == REDUNDANCY_MIRROR) return primary;
     if (shape->kind != REDUNDANCY_PARITY || kept_group_size(shape) < 2) return 0;
-    return kept_part(own, kept_group_size(shape) - 1, 0, &begin);
+    return kept_part(primary, kept_group_size(shape) - 1, 0, &begin);
 }
 
 static size_t plan_elements(const struct plan *plan)
@@ -100,13 +100,13 @@ static size_t plan_elements(const struct plan *plan)
 uint64_t kept_plan_bytes(const struct plan *plan, const struct kept_shape *shape)
 {
     if (shape->kind == REDUNDANCY_NONE) return 0;
-    size_t own = plan_elements(plan);
-    return KEPT_GENERATIONS * (uint64_t)(own + other_elements(own, shape)) * sizeof(float);
+    size_t primary = plan_elements(plan);
+    return KEPT_GENERATIONS * (uint64_t)(primary + backup_elements(primary, shape)) * sizeof(float);
 }
 
 uint64_t kept_plan_sent_bytes(const struct plan *plan, const struct kept_shape *shape)
 {
-    bool sends = other_elements(plan_elements(plan), shape) > 0;
+    bool sends = backup_elements(plan_elements(plan), shape) > 0;
     return sends ? (uint64_t)plan_elements(plan) * sizeof(float) : 0;
 }
 
@@ -137,40 +137,40 @@ static status_t make_room(struct kept_piece *piece, size_t elements, bool shared
 
 /* ---- Memory of another rank ---- */
 
-/* Differs between the generations of an attempt, as a rank changes its own. */
+/* Differs between the generations of an attempt, as a rank changes its primary. */
 static uint64_t mark_of(const struct kept_generation *generation)
 {
     return (uint64_t)generation->attempt << 32 |
            ((generation->manifest.progress.step + 1) & UINT32_MAX);
 }
 
-/* Before the rank changes its own piece (0), and once that is whole. */
+/* Before the rank changes its primary (0), and once that is whole. */
 static void set_mark(struct kept_generation *generation, uint64_t mark)
 {
-    if (generation->own.shared.memory == NULL) return;
-    atomic_store(generation->own.shared.mark, mark);
+    if (generation->primary.shared.memory == NULL) return;
+    atomic_store(generation->primary.shared.mark, mark);
     atomic_thread_fence(memory_order_seq_cst);
 }
 
-bool kept_has_other(const struct kept_generation *generation)
+bool kept_has_backup(const struct kept_generation *generation)
 {
-    const struct kept_piece *other = &generation->other;
-    return other->whole &&
-           (other->shared.memory == NULL || atomic_load(other->shared.mark) == mark_of(generation));
+    const struct kept_piece *backup = &generation->backup;
+    return backup->whole && (backup->shared.memory == NULL ||
+                             atomic_load(backup->shared.mark) == mark_of(generation));
 }
 
-status_t kept_map_other(struct kept_generation *generation, const struct shared_place *place)
+status_t kept_map_backup(struct kept_generation *generation, const struct shared_place *place)
 {
-    struct kept_piece *other = &generation->other;
-    size_t elements = generation->own.elements;
-    if (place->bytes < elements * sizeof *other->values)
+    struct kept_piece *backup = &generation->backup;
+    size_t elements = generation->primary.elements;
+    if (place->bytes < elements * sizeof *backup->values)
         return status_new(STATUS_INTERNAL, "the other rank has another layout");
-    if (other->shared.memory == NULL || other->shared.number != place->number) {
-        piece_deinit(other);
-        TRY(shared_memory_map(place, &other->shared));
-        other->values = other->shared.memory;
+    if (backup->shared.memory == NULL || backup->shared.number != place->number) {
+        piece_deinit(backup);
+        TRY(shared_memory_map(place, &backup->shared));
+        backup->values = backup->shared.memory;
     }
-    other->elements = elements;
+    backup->elements = elements;
     return NULL;
 }
 
@@ -230,16 +230,16 @@ status_t kept_take(struct kept *kept, struct executor *executor, const struct ca
 {
     struct kept_generation *generation = &kept->generations[1 - kept->last];
     set_mark(generation, 0);
-    generation->own.whole = generation->other.whole = false;
+    generation->primary.whole = generation->backup.whole = false;
     describe(generation, executor, job, progress);
     generation->attempt = generation->valid = job->attempt;
     generation->shape = *shape;
     size_t elements = kept_elements(&generation->manifest);
-    TRY(make_room(&generation->own, elements, shares));
+    TRY(make_room(&generation->primary, elements, shares));
     if (!shares || !kept_is_copy(shape))
-        TRY(make_room(&generation->other, other_elements(elements, shape), false));
-    TRY(copy_state(executor, &generation->manifest, generation->own.values));
-    generation->own.whole = true;
+        TRY(make_room(&generation->backup, backup_elements(elements, shape), false));
+    TRY(copy_state(executor, &generation->manifest, generation->primary.values));
+    generation->primary.whole = true;
     set_mark(generation, mark_of(generation));
     *taken = generation;
     return NULL;

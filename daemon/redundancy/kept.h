@@ -1,22 +1,29 @@
 /*
  * What a worker's process keeps of a run in host memory, so that the run can continue without the
- * disk after other ranks were lost. A generation is the state after a step, as the ranks of one
- * attempt had it; two of them are kept, so that an update that never ends leaves the one before
- * whole. Of each, a rank has its own shards with their optimizer slots, and, depending on the
- * redundancy:
+ * disk after other ranks were lost. Four words are used everywhere:
  *
- *   replica  nothing else: ranks of other groups hold copies of its shards anyway
- *   mirror   those of the rank `distance` before it
- *   parity   the XOR of parts of the shards of the others in its group: member k's shards are cut
- *            into as many parts as there are others, and member i has part d - 1 of the member d
- *            before it, for every d. So any one member's shards follow from those of the others.
+ *   generation  the state after a step, as the ranks of one attempt had it. Two of them are
+ *               kept, so that an update that never ends leaves the one before whole.
+ *   primary     a rank's shards in it, with their optimizer slots.
+ *   backup      what the rank holds for others, beside its primary:
+ *                 replica  nothing: ranks of other replicas have the same shards anyway
+ *                 mirror   a copy of the primary of the rank `distance` before it
+ *                 parity   the XOR of parts of the primaries of its group
+ *   parity      RAID-5 over a group of n ranks: each primary is cut into n - 1 parts, and each
+ *               rank stores the XOR of one part of every other rank. In a group of four:
  *
- * Where the ranks' processes share memory, a rank's own shards are in such memory. Then `mirror`,
- * and `parity` between two ranks, copy nothing: the rank maps the other's shards, and so keeps them
- * when that one dies. Their mark says of which generation they are.
+ *                          rank 0       rank 1       rank 2       rank 3
+ *                 primary  a0 a1 a2     b0 b1 b2     c0 c1 c2     d0 d1 d2
+ *                 backup   b2^c1^d0     a0^c2^d1     a1^b0^d2     a2^b1^c0
  *
- * It outlives attempts; one thread at a time uses it. redundancy/protect.h fills it, redundancy/recover.h
- * reads it.
+ *               If rank 2 is lost, c0 is rank 3's parity XOR a2 XOR b1, and likewise c1 and c2.
+ *
+ * Where the ranks' processes share memory, a primary is in such memory. Then `mirror`, and `parity`
+ * between two ranks, copy nothing: a rank maps the other's primary as its backup, and so keeps it
+ * when that rank dies. A mark in that memory says of which generation it is.
+ *
+ * It outlives attempts; one thread at a time uses it. redundancy/protect.h fills it,
+ * redundancy/recover.h reads it.
  */
 #ifndef FSDPD_REDUNDANCY_KEPT_H
 #define FSDPD_REDUNDANCY_KEPT_H
@@ -38,7 +45,7 @@ struct kept_piece {
     float *values;
     size_t elements, capacity;
     bool whole;
-    struct shared_memory shared; /* that has the values: this rank's own, or another's */
+    struct shared_memory shared; /* that has the values: this rank's, or another's */
 };
 
 struct kept_generation {
@@ -46,7 +53,7 @@ struct kept_generation {
     uint32_t valid;   /* the last attempt that took it or continued from it */
     struct kept_shape shape;
     struct manifest manifest; /* where in a rank's shards everything lies, and the progress */
-    struct kept_piece own, other;
+    struct kept_piece primary, backup;
 };
 
 enum { KEPT_GENERATIONS = 2 };
@@ -95,7 +102,7 @@ static inline bool kept_is_copy(const struct kept_shape *shape)
 }
 
 /*
- * Mirror: the least distance at which the most ranks have their copy on another host. hosts: of
+ * Mirror: the smallest distance that maximises the ranks whose copy is on another host. hosts: of
  * each rank, a number. As ranks are placed, those of one host are consecutive: then no copy is on
  * its rank's own host, unless more than half of all ranks are on one; and no host has more than one
  * member of a parity group unless it has more ranks than there are groups.
@@ -106,12 +113,12 @@ int kept_choose_distance(const uint64_t *hosts, int world);
  * if possible; 0: there is none. leaves: (world). */
 int kept_choose_distance_without(const bool *leaves, int world, int usual);
 
-/* Whether the generation's other piece is whole: another rank's memory may have a later one now. */
-bool kept_has_other(const struct kept_generation *generation);
+/* Whether the backup is whole: another rank's memory may have a later generation now. */
+bool kept_has_backup(const struct kept_generation *generation);
 
-/* Maps the rank's shards that are there as the other piece, unless it is mapped already. */
-status_t kept_map_other(struct kept_generation *generation,
-                        const struct shared_place *place) FSDPD_MUST_USE;
+/* Maps the primary that is there as the backup, unless it is mapped already. */
+status_t kept_map_backup(struct kept_generation *generation,
+                         const struct shared_place *place) FSDPD_MUST_USE;
 
 /* The XOR of the parts' bits; `out` may be one of them. One pass over all of them. */
 void kept_xor(float *out, const float *const *parts, int count, size_t elements);
@@ -128,7 +135,7 @@ uint64_t kept_plan_sent_bytes(const struct plan *plan, const struct kept_shape *
 
 /*
  * Copies this rank's state into the older generation, as that of this attempt and step; `shares`:
- * into shared memory. Its other piece is not whole yet, but has room, unless it is to be mapped.
+ * into shared memory. Its backup is not whole yet, but has room, unless it is to be mapped.
  * RESOURCE_EXHAUSTED if there is no memory. The caller makes it `last` when it is complete.
  */
 status_t kept_take(struct kept *kept, struct executor *executor, const struct capture_job *job,

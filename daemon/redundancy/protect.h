@@ -1,6 +1,6 @@
 /*
- * Inside redundancy/: redundancy in memory. After a step every rank copies its state to host memory. A
- * lane of its own sends it, or the parts of it that parity needs, to ranks of the group
+ * Inside redundancy/: redundancy in memory. After a step every rank copies its state to host
+ * memory. A lane of its own sends it, or the parts of it that parity needs, to ranks of the group
  * (redundancy/kept.h) beside the next step. That step counts as done when this has ended on all
  * ranks: so when a step is counted, the generation before it is whole everywhere, and a rank that
  * begins to overwrite a generation knows that the other one is whole on all ranks.

@@ -12,7 +12,7 @@ enum { PIECE = 1 << 20 }; /* elements that are sent at a time */
 /* ---- what the ranks have ---- */
 
 struct offer { /* of one rank, one generation */
-    uint32_t attempt, valid, own, other;
+    uint32_t attempt, valid, primary, backup;
     uint64_t step;
     struct kept_shape shape;
 };
@@ -29,8 +29,8 @@ static struct offer offer_of(const struct kept_generation *generation)
     if (generation->attempt == 0) return offer;
     offer.attempt = generation->attempt;
     offer.valid = generation->valid;
-    offer.own = generation->own.whole;
-    offer.other = kept_has_other(generation);
+    offer.primary = generation->primary.whole;
+    offer.backup = kept_has_backup(generation);
     offer.step = generation->manifest.progress.step;
     offer.shape = generation->shape;
     return offer;
@@ -85,7 +85,7 @@ static int mirrored_by(const struct recovery *recovery, int rank)
 {
     const struct kept_shape *shape = &recovery->shape;
     if (shape->kind != REDUNDANCY_MIRROR || shape->world == 1) return -1;
-    return recovery->other[(rank + shape->distance) % shape->world];
+    return recovery->backup[(rank + shape->distance) % shape->world];
 }
 
 static int group_size_of(const struct recovery *recovery, int rank)
@@ -102,14 +102,14 @@ static bool can_rebuild(const struct recovery *recovery, int rank)
     int size = group_size_of(recovery, rank);
     for (int d = 1; d < size; d++) {
         int member = kept_member_after(&recovery->shape, rank, d);
-        if (recovery->own[member] < 0 || recovery->other[member] < 0) return false;
+        if (recovery->primary[member] < 0 || recovery->backup[member] < 0) return false;
     }
     return size > 1;
 }
 
 static bool has_shards(const struct recovery *recovery, int rank)
 {
-    return recovery->own[rank] >= 0 || mirrored_by(recovery, rank) >= 0 ||
+    return recovery->primary[rank] >= 0 || mirrored_by(recovery, rank) >= 0 ||
            can_rebuild(recovery, rank);
 }
 
@@ -147,10 +147,10 @@ status_t recover_check_without(const struct kept_generation *generation, const b
 {
     int world = generation->shape.world;
     struct recovery recovery = {.manifest = generation->manifest, .shape = generation->shape};
-    recovery.own = recovery.other = mem_alloc_array((size_t)world, sizeof *recovery.own);
-    for (int r = 0; r < world; r++) recovery.own[r] = leaves[r] ? -1 : r;
+    recovery.primary = recovery.backup = mem_alloc_array((size_t)world, sizeof *recovery.primary);
+    for (int r = 0; r < world; r++) recovery.primary[r] = leaves[r] ? -1 : r;
     int missing = find_missing(&recovery);
-    free(recovery.own);
+    free(recovery.primary);
     if (missing < 0) return NULL;
     return status_new(STATUS_FAILED_PRECONDITION,
                       "no worker that stays has the shards of rank %d of %d or a copy of them",
@@ -165,14 +165,14 @@ static void note_holders(const struct offers *offers, const struct offer *chosen
     int world = chosen->shape.world;
     recovery->attempt = chosen->attempt;
     recovery->shape = chosen->shape;
-    recovery->own = mem_alloc_array((size_t)world, sizeof *recovery->own);
-    recovery->other = mem_alloc_array((size_t)world, sizeof *recovery->other);
-    for (int r = 0; r < world; r++) recovery->own[r] = recovery->other[r] = -1;
+    recovery->primary = mem_alloc_array((size_t)world, sizeof *recovery->primary);
+    recovery->backup = mem_alloc_array((size_t)world, sizeof *recovery->backup);
+    for (int r = 0; r < world; r++) recovery->primary[r] = recovery->backup[r] = -1;
     for (int i = offers->count - 1; i >= 0; i--) {
         const struct offer *one = &offers->items[i];
         if (one->attempt == 0 || !is_same(one, chosen)) continue;
-        if (one->own) recovery->own[one->shape.rank] = i / KEPT_GENERATIONS;
-        if (one->other) recovery->other[one->shape.rank] = i / KEPT_GENERATIONS;
+        if (one->primary) recovery->primary[one->shape.rank] = i / KEPT_GENERATIONS;
+        if (one->backup) recovery->backup[one->shape.rank] = i / KEPT_GENERATIONS;
     }
 }
 
@@ -183,9 +183,9 @@ static status_t share_manifest(struct run *run, struct kept_generation *mine, in
     const struct agreement *ranks = &run->protection.ranks;
     AUTO(buf_deinit) struct buf text = {0};
     if (run->session->rank == root) {
-        struct manifest *own = &mine->manifest;
-        for (int f = 0; f < own->world; f++) own->files[f].bytes = 1; /* there are none */
-        manifest_write(own, &text);
+        struct manifest *kept = &mine->manifest;
+        for (int f = 0; f < kept->world; f++) kept->files[f].bytes = 1; /* there are none */
+        manifest_write(kept, &text);
     }
     uint64_t size = text.length;
     status_t status = agreement_share(ranks, &size, sizeof size, root);
@@ -201,8 +201,8 @@ static status_t share_manifest(struct run *run, struct kept_generation *mine, in
 void recover_deinit(struct recovery *recovery)
 {
     manifest_deinit(&recovery->manifest);
-    free(recovery->own);
-    free(recovery->other);
+    free(recovery->primary);
+    free(recovery->backup);
     status_free(recovery->problem);
     *recovery = (struct recovery){0};
 }
@@ -256,7 +256,7 @@ status_t recover_find(struct run *run, struct recovery *recovery)
 
 /* ---- moving the shards ---- */
 
-struct recovering {
+struct restoration {
     struct run *run;
     const struct recovery *recovery;
     const struct kept_generation *mine; /* NULL: this rank has nothing of it */
@@ -265,87 +265,89 @@ struct recovering {
     int *rebuilt_by; /* the rank that has them; -1: none */
 };
 
-static const float *shards_here(const struct recovering *own, int rank)
+static const float *shards_here(const struct restoration *restoration, int rank)
 {
-    if (own->rebuilt[rank] != NULL) return own->rebuilt[rank];
-    if (own->mine == NULL) return NULL;
-    const struct kept_generation *mine = own->mine;
-    if (mine->shape.rank == rank) return mine->own.values;
+    if (restoration->rebuilt[rank] != NULL) return restoration->rebuilt[rank];
+    if (restoration->mine == NULL) return NULL;
+    const struct kept_generation *mine = restoration->mine;
+    if (mine->shape.rank == rank) return mine->primary.values;
     bool mirrors = mine->shape.kind == REDUNDANCY_MIRROR &&
                    (rank + mine->shape.distance) % mine->shape.world == mine->shape.rank;
-    return mirrors ? mine->other.values : NULL;
+    return mirrors ? mine->backup.values : NULL;
 }
 
-static int holder_of(const struct recovering *own, int rank)
+static int holder_of(const struct restoration *restoration, int rank)
 {
-    const struct recovery *recovery = own->recovery;
-    if (recovery->own[rank] >= 0) return recovery->own[rank];
+    const struct recovery *recovery = restoration->recovery;
+    if (recovery->primary[rank] >= 0) return recovery->primary[rank];
     int mirror = mirrored_by(recovery, rank);
-    return mirror >= 0 ? mirror : own->rebuilt_by[rank];
+    return mirror >= 0 ? mirror : restoration->rebuilt_by[rank];
 }
 
 /* `values`, on rank `root`, reach the buffers of all ranks. */
-static status_t send_piece(struct recovering *own, int root, const float *values, size_t count)
+static status_t send_piece(struct restoration *restoration, int root, const float *values,
+                           size_t count)
 {
-    const struct agreement *ranks = &own->run->protection.ranks;
-    TRY(session_check_abort(own->run->session));
-    if (own->run->session->rank == root) memcpy(own->buffer, values, count * sizeof *values);
+    const struct agreement *ranks = &restoration->run->protection.ranks;
+    TRY(session_check_abort(restoration->run->session));
+    if (restoration->run->session->rank == root)
+        memcpy(restoration->buffer, values, count * sizeof *values);
     if (ranks->comm == NULL) return NULL;
-    return agreement_wait(ranks, comm_broadcast(ranks->comm, *ranks->lane, own->buffer,
-                                                count * sizeof *own->buffer, root));
+    return agreement_wait(ranks, comm_broadcast(ranks->comm, *ranks->lane, restoration->buffer,
+                                                count * sizeof *restoration->buffer, root));
 }
 
 /* Part of what a member keeps reaches all ranks, and changes `sum` where there is one. */
-static status_t add_piece(struct recovering *own, int root, const float *values, size_t count,
-                          float *sum)
+static status_t add_piece(struct restoration *restoration, int root, const float *values,
+                          size_t count, float *sum)
 {
-    TRY(send_piece(own, root, values, count));
-    if (sum != NULL) kept_xor(sum, (const float *const[]){sum, own->buffer}, 2, count);
+    TRY(send_piece(restoration, root, values, count));
+    if (sum != NULL) kept_xor(sum, (const float *const[]){sum, restoration->buffer}, 2, count);
     return NULL;
 }
 
-/* Part `distance - 1` of the lost rank's shards: the parity of the member that far on, less the
- * parts of the others in it. */
-static status_t rebuild_part(struct recovering *own, int lost, int distance, size_t elements,
-                             float *values)
+/* Part `distance - 1` of the lost rank's primary: the parity of the member `distance` places after
+ * it, XOR the other ranks' parts in it. */
+static status_t rebuild_part(struct restoration *restoration, int lost, int distance,
+                             size_t elements, float *values)
 {
-    const struct recovery *recovery = own->recovery;
+    const struct recovery *recovery = restoration->recovery;
     int size = group_size_of(recovery, lost);
     int keeper = kept_member_after(&recovery->shape, lost, distance);
-    bool keeps = own->mine != NULL && own->mine->shape.rank == keeper;
+    bool keeps = restoration->mine != NULL && restoration->mine->shape.rank == keeper;
     size_t begin, count = kept_part(elements, size - 1, distance - 1, &begin);
     for (size_t at = 0; at < count; at += PIECE) {
         size_t n = count - at < PIECE ? count - at : PIECE;
         float *sum = values != NULL ? values + begin + at : NULL;
-        TRY(add_piece(own, recovery->other[keeper], keeps ? own->mine->other.values + at : NULL, n,
-                      sum));
+        TRY(add_piece(restoration, recovery->backup[keeper],
+                      keeps ? restoration->mine->backup.values + at : NULL, n, sum));
         for (int d = 1; d < size; d++) {
             if (d == distance) continue;
             int member = kept_member_after(&recovery->shape, keeper, -d);
-            bool here = own->mine != NULL && own->mine->shape.rank == member;
+            bool here = restoration->mine != NULL && restoration->mine->shape.rank == member;
             size_t start, length = kept_part(elements, size - 1, d - 1, &start);
             if (at >= length) continue;
-            TRY(add_piece(own, recovery->own[member],
-                          here ? own->mine->own.values + start + at : NULL,
+            TRY(add_piece(restoration, recovery->primary[member],
+                          here ? restoration->mine->primary.values + start + at : NULL,
                           length - at < n ? length - at : n, sum));
         }
     }
     return NULL;
 }
 
-static status_t rebuild(struct recovering *own, int lost)
+static status_t rebuild(struct restoration *restoration, int lost)
 {
-    const struct recovery *recovery = own->recovery;
+    const struct recovery *recovery = restoration->recovery;
     size_t elements = kept_elements(&recovery->manifest);
-    own->rebuilt_by[lost] = recovery->own[kept_member_after(&recovery->shape, lost, 1)];
-    if (own->rebuilt_by[lost] == own->run->session->rank) {
-        own->rebuilt[lost] = calloc(elements + 1, sizeof(float));
-        if (own->rebuilt[lost] == NULL)
+    restoration->rebuilt_by[lost] = recovery->primary[kept_member_after(&recovery->shape, lost, 1)];
+    if (restoration->rebuilt_by[lost] == restoration->run->session->rank) {
+        restoration->rebuilt[lost] = calloc(elements + 1, sizeof(float));
+        if (restoration->rebuilt[lost] == NULL)
             return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for %zu numbers of a lost rank",
                               elements);
     }
     for (int d = 1; d < group_size_of(recovery, lost); d++)
-        TRY(rebuild_part(own, lost, d, elements, own->rebuilt[lost]));
+        TRY(rebuild_part(restoration, lost, d, elements, restoration->rebuilt[lost]));
     return NULL;
 }
 
@@ -358,10 +360,10 @@ static int find_parameter(const struct model *model, const char *name)
 
 /* Keeps this rank's parts of elements `begin` to `end` of a unit's array, which are in the
  * buffer. */
-static status_t keep(struct recovering *own, const struct saved_unit *unit, const int *parameters,
-                     int slot, int64_t begin, int64_t end)
+static status_t keep(struct restoration *restoration, const struct saved_unit *unit,
+                     const int *parameters, int slot, int64_t begin, int64_t end)
 {
-    struct executor *executor = own->run->executor;
+    struct executor *executor = restoration->run->executor;
     for (int i = 0; i < unit->parameter_count; i++) {
         int64_t start = unit->parameters[i].offset;
         const struct parameter_part mine = executor_parameter_part(executor, parameters[i]);
@@ -371,24 +373,24 @@ static status_t keep(struct recovering *own, const struct saved_unit *unit, cons
         if (first >= last) continue;
         const struct parameter_part part = {.offset = first - start, .count = last - first};
         TRY(executor_set_state_part(executor, parameters[i], slot, part,
-                                    own->buffer + (first - begin)));
+                                    restoration->buffer + (first - begin)));
     }
     return NULL;
 }
 
 /* `at`: where the array begins in a rank's shards. */
-static status_t move_array(struct recovering *own, const struct saved_unit *unit,
+static status_t move_array(struct restoration *restoration, const struct saved_unit *unit,
                            const int *parameters, int slot, size_t at)
 {
     for (int part = 0; part < unit->shard_world; part++) {
-        int source = source_of(own->recovery, unit, part);
-        const float *values = shards_here(own, source);
+        int source = source_of(restoration->recovery, unit, part);
+        const float *values = shards_here(restoration, source);
         for (int64_t done = 0; done < unit->shard; done += PIECE) {
             int64_t count = unit->shard - done < PIECE ? unit->shard - done : PIECE;
-            TRY(send_piece(own, holder_of(own, source), values != NULL ? values + at + done : NULL,
-                           (size_t)count));
+            TRY(send_piece(restoration, holder_of(restoration, source),
+                           values != NULL ? values + at + done : NULL, (size_t)count));
             int64_t begin = part * unit->shard + done;
-            TRY(keep(own, unit, parameters, slot, begin, begin + count));
+            TRY(keep(restoration, unit, parameters, slot, begin, begin + count));
         }
     }
     return NULL;
@@ -409,30 +411,31 @@ static status_t find_parameters(const struct run *run, const struct saved_unit *
     return NULL;
 }
 
-static status_t move_unit(struct recovering *own, const struct saved_unit *unit, size_t at)
+static status_t move_unit(struct restoration *restoration, const struct saved_unit *unit, size_t at)
 {
     AUTO_FREE int *parameters =
         mem_alloc_array((size_t)unit->parameter_count + 1, sizeof *parameters);
-    status_t status = find_parameters(own->run, unit, parameters);
+    status_t status = find_parameters(restoration->run, unit, parameters);
     for (int slot = -1; slot < unit->slots && unit->shard > 0 && status == NULL; slot++) {
-        status = move_array(own, unit, parameters, slot, at);
+        status = move_array(restoration, unit, parameters, slot, at);
         at += (size_t)unit->shard;
     }
     return status;
 }
 
-static status_t move_all(struct recovering *own)
+static status_t move_all(struct restoration *restoration)
 {
-    const struct manifest *manifest = &own->recovery->manifest;
-    for (int r = 0; r < own->recovery->shape.world; r++) {
-        own->rebuilt_by[r] = -1;
-        bool kept = own->recovery->own[r] >= 0 || mirrored_by(own->recovery, r) >= 0;
-        if (!kept && can_rebuild(own->recovery, r)) TRY(rebuild(own, r));
+    const struct manifest *manifest = &restoration->recovery->manifest;
+    for (int r = 0; r < restoration->recovery->shape.world; r++) {
+        restoration->rebuilt_by[r] = -1;
+        bool kept =
+            restoration->recovery->primary[r] >= 0 || mirrored_by(restoration->recovery, r) >= 0;
+        if (!kept && can_rebuild(restoration->recovery, r)) TRY(rebuild(restoration, r));
     }
     size_t at = 0;
     for (int u = 0; u < manifest->unit_count; u++) {
         const struct saved_unit *unit = &manifest->units[u];
-        TRY(status_wrap(move_unit(own, unit, at), "unit %s", unit->name));
+        TRY(status_wrap(move_unit(restoration, unit, at), "unit %s", unit->name));
         at += (size_t)unit->shard * (size_t)(1 + unit->slots);
     }
     return NULL;
@@ -442,8 +445,8 @@ static status_t move_all(struct recovering *own)
 static status_t check_still_whole(const struct run *run, const struct recovery *recovery,
                                   const struct kept_generation *mine)
 {
-    if (mine == NULL || recovery->other[mine->shape.rank] != run->session->rank) return NULL;
-    if (kept_has_other(mine)) return NULL;
+    if (mine == NULL || recovery->backup[mine->shape.rank] != run->session->rank) return NULL;
+    if (kept_has_backup(mine)) return NULL;
     return status_new(STATUS_UNAVAILABLE, "a lost rank changed its memory while it was read");
 }
 
@@ -454,15 +457,15 @@ status_t recover_load(struct run *run, struct recovery *recovery)
         kept_find(kept, recovery->attempt, recovery->manifest.progress.step,
                   recovery->shape.distance);
     size_t world = (size_t)recovery->shape.world;
-    struct recovering own = {.run = run, .recovery = recovery, .mine = mine};
-    own.buffer = mem_alloc_array(PIECE, sizeof *own.buffer);
-    own.rebuilt = mem_alloc_array(world, sizeof *own.rebuilt);
-    own.rebuilt_by = mem_alloc_array(world, sizeof *own.rebuilt_by);
-    status_t status = move_all(&own);
-    for (size_t r = 0; r < world; r++) free(own.rebuilt[r]);
-    free(own.rebuilt_by);
-    free(own.rebuilt);
-    free(own.buffer);
+    struct restoration restoration = {.run = run, .recovery = recovery, .mine = mine};
+    restoration.buffer = mem_alloc_array(PIECE, sizeof *restoration.buffer);
+    restoration.rebuilt = mem_alloc_array(world, sizeof *restoration.rebuilt);
+    restoration.rebuilt_by = mem_alloc_array(world, sizeof *restoration.rebuilt_by);
+    status_t status = move_all(&restoration);
+    for (size_t r = 0; r < world; r++) free(restoration.rebuilt[r]);
+    free(restoration.rebuilt_by);
+    free(restoration.rebuilt);
+    free(restoration.buffer);
     if (status == NULL) status = check_still_whole(run, recovery, mine);
     if (status != NULL || mine == NULL) return status;
     mine->valid = run->session->spare.attempt;

@@ -1,9 +1,9 @@
 /*
- * Inside redundancy/: continues a run from what the ranks' processes keep in memory (redundancy/kept.h).
- * The ranks tell each other which generations and which pieces of them they have. All of them
- * choose the newest generation of which they have every shard: from the rank itself, from the copy
- * that another holds, or from the parity. The rank that has a shard then sends it to all ranks,
- * which take their parts, as in a change of units (runtime/relayout.h).
+ * Inside redundancy/: continues a run from what the ranks' processes keep in memory
+ * (redundancy/kept.h). The ranks tell each other which generations and which pieces of them they
+ * have. All of them choose the newest generation of which they have every shard: from the rank
+ * itself, from the copy that another holds, or from the parity. The rank that has a shard then
+ * sends it to all ranks, which take their parts, as in a change of units (runtime/relayout.h).
  */
 #ifndef FSDPD_REDUNDANCY_RECOVER_H
 #define FSDPD_REDUNDANCY_RECOVER_H
@@ -17,7 +17,7 @@ struct recovery {
     int root; /* the first rank that has some of it */
     struct manifest manifest;
     struct kept_shape shape; /* of its first rank */
-    int *own, *other; /* by rank of that attempt: the rank that has its piece now; -1: none */
+    int *primary, *backup; /* by rank of that attempt: the rank that has its piece now; -1: none */
 };
 
 /* Every rank calls this together. An error is that of a collective. */

@@ -65,8 +65,8 @@ static Fsdpd__V1__KeptPart *part_new(const struct kept_generation *generation)
     part->valid = generation->valid;
     part->world = (uint32_t)shape->world;
     part->rank = (uint32_t)shape->rank;
-    part->own = generation->own.whole;
-    part->other = kept_has_other(generation);
+    part->own = generation->primary.whole;
+    part->other = kept_has_backup(generation);
     part->distance = (uint32_t)shape->distance;
     part->groups = (uint32_t)shape->groups;
     part->spread = spread_of(&generation->manifest);

@@ -129,8 +129,8 @@ static void expect_shared(const struct life *life, int world)
 {
     for (int r = 0; r < world; r++) {
         const struct kept_generation *last = &life->kept[r].generations[life->kept[r].last];
-        ck_assert_int_eq(last->own.shared.memory != NULL, life->shares);
-        ck_assert_int_eq(last->other.shared.memory != NULL,
+        ck_assert_int_eq(last->primary.shared.memory != NULL, life->shares);
+        ck_assert_int_eq(last->backup.shared.memory != NULL,
                          life->shares && kept_is_copy(&last->shape));
     }
 }
@@ -358,7 +358,7 @@ TEST(changed_by_a_lost_rank)
     group_reset(&life.group);
     expect_shared(&life, 4);
     for (int g = 0; g < KEPT_GENERATIONS; g++)
-        atomic_store(life.kept[1].generations[g].own.shared.mark, 0);
+        atomic_store(life.kept[1].generations[g].primary.shared.mark, 0);
     lose(&life, 1);
     run(&life, 3, 0, 0);
     ck_assert_str_eq(life.group.members[0].resumed_name, "");

@@ -26,8 +26,8 @@ static void set_up(void)
         generation->manifest.progress.step = 10 + i;
         generation->shape =
             (struct kept_shape){.kind = REDUNDANCY_MIRROR, .world = 4, .distance = 1 + (int)i};
-        fill_piece(&generation->own, 100 + i);
-        fill_piece(&generation->other, 1000 + i);
+        fill_piece(&generation->primary, 100 + i);
+        fill_piece(&generation->backup, 1000 + i);
     }
 }
 
@@ -40,7 +40,7 @@ TESTS_BELOW(.set_up = set_up, .tear_down = tear_down);
 
 static bool is_kept(int generation)
 {
-    return kept.generations[generation].own.values != NULL;
+    return kept.generations[generation].primary.values != NULL;
 }
 
 TEST(finds_both_generations)
