@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Do the unit and engine tests notice a mistake? Changes one operator, one constant, or removes one call in a C file
-of a room, and runs the programs that contain the file until one fails.
+of a room, and runs the tests that execute its line until one fails.
 
-    scripts/mutants.py [--seed N] [--count N] [--rooms ROOM,...] [--time-limit SECONDS] [--out DIR]
+    scripts/mutants.py [--seed N] [--count N] [--rooms ROOM,...] [--time-limit SECONDS] [--patience SECONDS] [--out DIR]
     scripts/mutants.py --again      the survivors again, after tests were added
 
 The rooms are those of docs/architecture.md. Mutants are drawn by the seed, and each place in the code is equally
@@ -12,14 +12,24 @@ not compile, or whose object files stay the same, does not count.
 Everything happens in a copy of the working tree below --out (build/mutants by default), built with -O1, unless CFLAGS
 says otherwise, and without CUDA. results.jsonl there has a row per mutant: interrupted, the script continues where it
 was. table.md has the table. A program of which no test ends for much longer than without a mutant has noticed it.
+
+A second build tells which tests execute a line: each test runs alone in it, once for each version of its program. What
+stands in a line without code, such as a table, belongs to its function or else to its file. A mutant runs its tests in the
+order of their programs: first those written for its file, then the quickest, as long as --patience (20) by the times that
+these tests took alone. The table says of how many tests a survivor ran how many; none: no test executes its line.
 """
 import argparse
+import bisect
+import collections
 import contextlib
 import ctypes
 import fcntl
+import functools
 import glob
 import itertools
 import json
+import multiprocessing
+import operator
 import os
 import random
 import re
@@ -36,7 +46,31 @@ from figures import SOURCE, git, room_of, rooms_in_order
 
 TREES = ("common/", "daemon/", "kernels/", "client/")
 MEMORY = 8 << 30  # of a program's addresses, unless it needs more without a mutant
-UNKNOWN = {"seconds": 60, "longest": 30, "limited": True}  # a program that has not passed yet
+# A byte for each byte of the program's code, in a file that its processes share: not 0 where a block began to run.
+RECORDER = r"""
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+extern char __executable_start, etext;
+static unsigned char *map;
+__attribute__((constructor(101))) static void open_map(void)
+{
+    const char *path = getenv("MUTANTS_COVERAGE");
+    size_t size = &etext - &__executable_start;
+    int file = path ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+    if (file < 0) return;
+    if (ftruncate(file, size) == 0) map = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (map == MAP_FAILED) map = NULL;
+    close(file);
+}
+void __sanitizer_cov_trace_pc(void)
+{
+    size_t at = (char *)__builtin_return_address(0) - &__executable_start;
+    if (map && at < (size_t)(&etext - &__executable_start) && !map[at]) map[at] = 1;
+}
+"""
 
 TOKEN = re.compile(r"""
     (?P<skip> /\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\])*" | '(?:\\.|[^'\\])*' | ^[ \t]*\#(?:[^\n\\]|\\.)* )
@@ -141,20 +175,136 @@ def end_children(program):
             os.waitpid(child, 0)
 
 
-class Tree:
-    """The copy, its build, and the programs in it."""
+def become_parent():
+    """Orphans of a test become children of this process, which ends them."""
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
-    def __init__(self, out):
+
+def output(command, directory):
+    done = subprocess.run(command, shell=True, cwd=directory, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        sys.exit(f"mutants.py: {command}\n{done.stdout.decode()[-2000:]}")
+    return done.stdout.decode()
+
+
+class Coverage:
+    """Which tests of a program execute which lines: its masks are {file: {line: the sum of 1 << number of a test}}."""
+
+    def __init__(self, source, build, names, environment, patience):
+        self.source, self.build, self.environment, self.patience = source, build, environment, patience
+        self.programs = {}
+        with multiprocessing.Pool(initializer=become_parent) as pool:
+            for name, known in pool.imap_unordered(self.measure, names):
+                self.programs[name] = known
+
+    def measure(self, name):
+        kept, program = os.path.join(self.build, name + ".coverage"), os.path.join(self.build, name)
+        version = zlib.crc32(read(program, "rb"))
+        known = json.loads(read(kept)) if os.path.exists(kept) else {"version": None}
+        if known["version"] != version:
+            names = [line.split()[0] for line in output(f"{program} --list", self.build).splitlines()]
+            runs = [self.run(program, test) for test in names]
+            known = {"version": version, "tests": names, "seconds": [seconds for seconds, _ in runs],
+                     "lines": self.lines_of(program, [hits for _, hits in runs])}
+            write(kept, json.dumps(known))
+        known["lines"] = {path: {int(line): mask for line, mask in lines.items()} for path, lines in known["lines"].items()}
+        return name, known
+
+    def run(self, program, test):
+        """How long it took, and the offsets of the blocks that it ran."""
+        path = f"{program}.{test}.map"
+        began = time.monotonic()
+        running = subprocess.Popen([program, test], cwd=self.build, env=dict(self.environment, MUTANTS_COVERAGE=path),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                   start_new_session=True)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            running.wait(self.patience)  # a longer test is known by what it did until then
+        end_children(running)
+        hits = [match.start() for match in re.finditer(rb"\x01", read(path, "rb"))] if os.path.exists(path) else []
+        if os.path.exists(path):
+            os.remove(path)
+        return round(time.monotonic() - began, 2), hits
+
+    def lines_of(self, program, runs):
+        """A block is what follows a call of the recorder, until the next one."""
+        recorder = int(output(f"nm {program} | grep ' T __sanitizer_cov_trace_pc$'", self.build).split()[0], 16)
+        code = read(program, "rb")
+        first, size, offset = self.text_of(program)
+        starts = []  # of blocks: where the recorder returns to
+        for match in re.finditer(rb"\xe8", code[offset:offset + size]):
+            after = first + match.end() + 4
+            at = offset + match.end()
+            if (after + int.from_bytes(code[at:at + 4], "little", signed=True)) & 0xffffffff == recorder:
+                starts.append(after)
+        masks = collections.Counter()
+        for number, hits in enumerate(runs):
+            for hit in hits:
+                masks[hit] |= 1 << number
+        found = {}
+        for address, path, line in self.rows_of(program):
+            at = bisect.bisect(starts, address + 5) - 1  # the call itself belongs to its block
+            lines = found.setdefault(path, {}) if path.startswith(TREES) and path.endswith(".c") else {}
+            lines[line] = lines.get(line, 0) | (masks[starts[at]] if at >= 0 else 0)
+        return {path: lines for path, lines in found.items() if lines}
+
+    def text_of(self, program):
+        """Address, size and place in the file of its code."""
+        words = output(f"objdump --headers --section=.text {program} | grep ' \\.text '", self.build).split()
+        return int(words[3], 16), int(words[2], 16), int(words[5], 16)
+
+    def rows_of(self, program):
+        """Addresses with their files and lines. -w: the first file of an object with its directory."""
+        path = ""
+        for line in output(f"objdump --dwarf=decodedline -w {program}", self.build).splitlines():
+            words = line.split()
+            if line.endswith(":") and words[0] in ("CU:", line):
+                path = os.path.relpath(os.path.join(self.build, words[-1][:-1]), self.source)
+            elif len(words) > 2 and words[1].isdigit() and words[2].startswith("0x") and path.endswith("/" + words[0]):
+                yield int(words[2], 16), path, int(words[1])
+
+    def tests_for(self, row, text):
+        """{program: names of tests} that execute the mutant's lines; None for all of the programs with its file."""
+        lines = text.split("\n")
+        first, last = row["line"], row["line"] + row["was"].count("\n")
+        for begin, end in ((first, last), (self.last_before(lines, first, "{"), self.first_after(lines, last, "}")),
+                           (1, len(lines))):
+            found = {}
+            for name, known in self.programs.items():
+                masks = [mask for line, mask in known["lines"].get(row["file"], {}).items() if begin <= line <= end]
+                if masks:
+                    found[name] = functools.reduce(operator.or_, masks)
+            if found:
+                return {name: [test for number, test in enumerate(self.programs[name]["tests"]) if mask >> number & 1]
+                        for name, mask in found.items() if mask}
+        return None
+
+    @staticmethod
+    def last_before(lines, at, brace):
+        """Of a function's braces, which stand alone at the start of a line; the line itself outside of functions."""
+        above = next((n for n in range(at, 0, -1) if lines[n - 1] in ("{", "}")), 0)
+        return above if above and lines[above - 1] == brace else at
+
+    @staticmethod
+    def first_after(lines, at, brace):
+        below = next((n for n in range(at, len(lines) + 1) if lines[n - 1] in ("{", "}")), 0)
+        return below if below and lines[below - 1] == brace else at
+
+    def seconds(self, name, tests):
+        known = self.programs[name]
+        return sum(known["seconds"][known["tests"].index(test)] for test in tests)
+
+
+class Tree:
+    """The copy, its builds, and the programs in them."""
+
+    def __init__(self, out, patience):
         self.out, self.source, self.build = out, os.path.join(out, "source"), os.path.join(out, "source", "build")
-        os.makedirs(self.build, exist_ok=True)
+        self.patience = patience
         self.copy()
-        if not os.path.exists(os.path.join(self.build, "Makefile")):
-            self.output(f"cd .. && ./autogen.sh && cd build && {self.source}/configure --quiet --without-cuda "
-                        "CFLAGS=\"${CFLAGS:--O1}\" CXXFLAGS=\"${CXXFLAGS:--O1}\"")
-        self.output("make --quiet && make --quiet check TESTS=")
+        self.configure("build", "-O1", "")
         silent = "make --silent --no-print-directory "
-        listed = re.findall(r"tests/(?:unit|engine)/\S+", self.output(silent + "print-tests"))
-        environment = self.output(silent + "--eval='environment:; @$(AM_TESTS_ENVIRONMENT) env' environment")
+        listed = re.findall(r"tests/(?:unit|engine)/\S+", output(silent + "print-tests", self.build))
+        environment = output(silent + "--eval='environment:; @$(AM_TESTS_ENVIRONMENT) env' environment", self.build)
         self.environment = dict(line.split("=", 1) for line in environment.splitlines() if "=" in line)
         # A line for each test as it ends, so that the first failure suffices.
         self.environment.update(CK_TAP_LOG_FILE_NAME="-", CK_VERBOSITY="silent")
@@ -165,6 +315,20 @@ class Tree:
         self.known = os.path.join(out, "programs.json")
         known = json.loads(read(self.known)) if os.path.exists(self.known) else {}
         self.clean = {name: clean for name, clean in known.items() if clean["version"] == self.version_of(name)}
+        recorder = os.path.join(out, "recorder")
+        write(recorder + ".c", RECORDER)
+        output(f"cc -O2 -c {recorder}.c -o {recorder}.o", out)
+        self.configure("coverage", "-Og -g -fsanitize-coverage=trace-pc", recorder + ".o")
+        self.coverage = Coverage(self.source, os.path.join(self.source, "coverage"), listed, self.environment,
+                                 patience)
+
+    def configure(self, name, flags, libraries):
+        build = os.path.join(self.source, name)
+        os.makedirs(build, exist_ok=True)
+        if not os.path.exists(os.path.join(build, "Makefile")):
+            output(f"(test -e ../configure || (cd .. && ./autogen.sh)) && {self.source}/configure --quiet --without-cuda "
+                   f"CFLAGS='{flags}' CXXFLAGS=-O1 LIBS={libraries}", build)
+        output("make --quiet -j$(nproc) && make --quiet -j$(nproc) check TESTS=", build)
 
     def copy(self):
         """The working tree; what is the same keeps its time, so that make does little. Undoes any mutant."""
@@ -176,13 +340,6 @@ class Tree:
             elif not os.path.exists(copied) or read(mine, "rb") != read(copied, "rb"):
                 os.makedirs(os.path.dirname(copied), exist_ok=True)
                 shutil.copy(mine, copied)
-
-    def output(self, command):
-        done = subprocess.run(command, shell=True, cwd=self.build, check=False, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
-        if done.returncode:
-            sys.exit(f"mutants.py: {command}\n{done.stdout.decode()[-2000:]}")
-        return done.stdout.decode()
 
     def make(self, *targets):
         return subprocess.run(["make", "--quiet", "--keep-going", *targets], cwd=self.build, check=False,
@@ -199,38 +356,42 @@ class Tree:
         return objects
 
     def symbols_of(self, binary):
-        lines = self.output(f"nm --extern-only --defined-only --format=posix {binary}").splitlines()
+        lines = output(f"nm --extern-only --defined-only --format=posix {binary}", self.build).splitlines()
         return {line.split()[0] for line in lines if " " in line} - {"main"}
 
     def code_of(self, name):
         """An object without its debugger's lines."""
         stripped = os.path.join(self.out, "stripped.o")
-        self.output(f"objcopy --strip-debug {name} {stripped}")
+        output(f"objcopy --strip-debug {name} {stripped}", self.build)
         return read(stripped, "rb")
 
     def version_of(self, program):
         return zlib.crc32(self.texts.get(program, "").encode())
 
-    def passes(self, program):
-        """Whether it passes without a mutant, with as much memory as others; forgets it if it fails."""
-        failure = not self.make(program) or self.run(program, 600, True) and self.run(program, 600, False)
-        if failure:
-            print(f"{program} fails without a mutant: {failure}", flush=True)
-            del self.symbols[program]
-        return not failure and self.clean[program]["limited"]
+    def passes(self, program, tests):
+        """Whether these pass without a mutant, with as much memory as others; forgets them if they fail."""
+        failure = not self.make(program) or self.run(program, tests, 600, True) and self.run(program, tests, 600, False)
+        if not failure:
+            return self.clean[program]["limited"]
+        print(f"{program} fails without a mutant: {failure}", flush=True)
+        known = self.coverage.programs[program]
+        for lines in known["lines"].values():  # the test, or all of these, executes nothing any more
+            for line in lines:
+                for test in [failure] if failure in known["tests"] else tests:
+                    lines[line] &= ~(1 << known["tests"].index(test))
+        return False
 
-    def run(self, program, patience, limited):
-        """Returns what failed first. If nothing did, remembers how long the program took, and the longest time until
-        one of its tests ended."""
+    def run(self, program, tests, patience, limited):
+        """Returns what failed first. If nothing did, remembers that these tests pass."""
         def limit():
             resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
             if limited:
                 resource.setrlimit(resource.RLIMIT_AS, (MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
-        running = subprocess.Popen([os.path.join(self.build, program)], cwd=self.build, env=self.environment,
+        running = subprocess.Popen([os.path.join(self.build, program), *tests], cwd=self.build, env=self.environment,
                                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                    start_new_session=True, preexec_fn=limit)
-        began = last = time.monotonic()
-        longest, text, failed = 0, b"", None
+        last = time.monotonic()
+        text, failed = b"", None
         try:
             while running.poll() is None and not failed:
                 if time.monotonic() - last > patience:
@@ -241,7 +402,7 @@ class Tree:
                 if not piece:
                     time.sleep(0.05)
                 elif b"ok " in piece:
-                    longest, last = max(longest, time.monotonic() - last), time.monotonic()
+                    last = time.monotonic()
                 text = text[-1000:] + piece
                 failed = FAILED.search(text)
         finally:
@@ -250,38 +411,37 @@ class Tree:
             running.stdout.close()
         if failed or running.returncode not in (0, 77):
             return failed[1].decode() if failed else f"status {running.returncode}"
-        now = time.monotonic()
-        self.clean.setdefault(program, {"seconds": now - began, "longest": max(longest, now - last),
-                                        "limited": limited, "version": self.version_of(program)})
-        write(self.known, json.dumps(self.clean, indent=1))
+        clean = self.clean.setdefault(program, {"limited": limited, "version": self.version_of(program), "tests": []})
+        if not limited or not set(tests) <= set(clean["tests"]):
+            clean.update(limited=clean["limited"] and limited, tests=sorted({*clean["tests"], *tests}))
+            write(self.known, json.dumps(self.clean, indent=1))
         return None
 
-    def programs_for(self, path, rows):
-        """The programs that contain the file, most relevant first: by name, by what they include, by what noticed
-        mutants of this file and room before, by the room's list."""
-        symbols = set().union(*map(self.symbols_of, self.objects[path]))
-        folder, stem = os.path.split(path[:-len(".c")])
-        lists = [os.path.join(SOURCE, folder, up, "local.mk") for up in ("", "..")]
-        listed = "".join(map(read, filter(os.path.exists, lists[:1 + (not os.path.exists(lists[0]))])))
-        before = [row["by"].split()[0] for row in rows if "by" in row and os.path.dirname(row["file"]) == folder]
+    def programs_for(self, row, text):
+        """Pairs of a program and those of its tests that execute the mutant's lines, most relevant first: by name, by what
+        they include, by their time."""
+        stem = os.path.basename(row["file"][:-len(".c")])
+        tests = self.coverage.tests_for(row, text)
+        if tests is None:
+            symbols = set().union(*map(self.symbols_of, self.objects[row["file"]]))
+            tests = {name: self.coverage.programs[name]["tests"] for name in self.symbols if symbols & self.symbols[name]}
 
         def rank(name):
             return (not name.endswith("test_" + stem), re.search(rf'["/]{stem}\.h"', self.texts[name]) is None,
-                    -before.count(name), re.search(rf"{name}\b", listed) is None,
-                    self.clean.get(name, UNKNOWN)["seconds"])
-        return sorted((name for name in self.symbols if symbols & self.symbols[name]), key=rank)
+                    self.coverage.seconds(name, tests[name]))
+        return [(name, tests[name]) for name in sorted(tests, key=rank)]
 
-    def try_mutant(self, row, rows):
-        """Fills in the row: result, by, programs."""
+    def try_mutant(self, row):
+        """Fills in the row: result, by, tests, of."""
         path = os.path.join(self.source, row["file"])
         objects = self.objects[row["file"]]
         text, times, code = read(path), os.stat(path), list(map(self.code_of, objects))
         clean = [read(os.path.join(self.build, name), "rb") for name in objects]
-        programs = self.programs_for(row["file"], rows)
         mutated = apply(text, row)
         if mutated is None:
             row["result"] = "gone"
             return
+        programs = self.programs_for(row, text)
         try:
             write(path, mutated)
             if not self.make(*objects):
@@ -289,31 +449,38 @@ class Tree:
             elif code == list(map(self.code_of, objects)):
                 row["result"] = "same code"
             else:
-                row.update(result="survived", programs=len(programs))
-                self.notice(row, programs)
+                row.update(result="survived", tests=0, of=sum(len(tests) for _, tests in programs))
+                failed = self.notice(row, programs)
         finally:
             for name, content in zip(objects, clean):
                 write(os.path.join(self.build, name), content)
             write(path, text)
             os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        program = row.get("by", "").split(" ")[0]
-        if program and program not in self.clean and not self.passes(program):
-            del row["by"]
-            self.try_mutant(row, rows)
+        if row["result"] == "noticed":
+            program, tests = failed
+            if not set(tests) <= set(self.clean.get(program, {"tests": []})["tests"]) and not self.passes(program, tests):
+                del row["by"]
+                self.try_mutant(row)
 
     def notice(self, row, programs):
-        begun = 0
-        while begun < len(programs):  # 1 program, then 2, 4, ... are linked
-            some = programs[begun:2 * begun + 1]
-            if not self.make(*some):
-                row["result"] = "does not link"
-                return
-            for begun, program in enumerate(some, begun + 1):
-                clean = self.clean.get(program, UNKNOWN)
-                failure = self.run(program, 4 * clean["longest"] + 15, clean["limited"])
-                if failure:
-                    row.update(result="noticed", by=f"{program} {failure}", programs=begun)
-                    return
+        """Returns the program that failed, and the tests of it that may have."""
+        left, linked = self.patience, 0
+        for number, (program, tests) in enumerate(programs):
+            if left <= 0:
+                return None
+            if number >= linked:  # 1 program, then 2, 4, ... are linked
+                linked = 2 * number + 1
+                if not self.make(*(name for name, _ in programs[number:linked])):
+                    row["result"] = "does not link"
+                    return None
+            seconds = self.coverage.seconds(program, tests)
+            failure = self.run(program, tests, 4 * seconds + 15, self.clean.get(program, {"limited": True})["limited"])
+            if failure:
+                row.update(result="noticed", by=f"{program} {failure}")
+                return program, [failure] if failure in tests else tests
+            row["tests"] += len(tests)
+            left -= seconds
+        return None
 
 
 def table(rows):
@@ -324,7 +491,7 @@ def table(rows):
         if noticed + survived:
             lines.append(f"| {room} | {noticed + survived} | {noticed} | {survived} |")
     lines += [f"{row['file']}:{row['line']}: {row['change']} (in `{' '.join(row['was'].split())}`; "
-              f"{row['programs']} programs)" for row in rows if row["result"] == "survived"]
+              f"{row['tests']} of {row['of']} tests)" for row in rows if row["result"] == "survived"]
     return "\n".join(lines) + "\n"
 
 
@@ -334,6 +501,7 @@ def main():
     parser.add_argument("--count", type=int, default=300, help="mutants that compile and change the code")
     parser.add_argument("--rooms", default="", help="such as common/base,daemon/train; all by default")
     parser.add_argument("--time-limit", type=float, default=float("inf"), help="seconds; no mutant begins after that")
+    parser.add_argument("--patience", type=float, default=20, help="seconds of tests that a mutant runs")
     parser.add_argument("--out", default=os.path.join(SOURCE, "build", "mutants"))
     parser.add_argument("--again", action="store_true")
     arguments = parser.parse_args()
@@ -355,7 +523,7 @@ def main():
 
     def attempt(row):
         began = time.monotonic()
-        tree.try_mutant(row, list(rows.values()))
+        tree.try_mutant(row)
         row["seconds"] = round(time.monotonic() - began, 1)
         rows[row["draw"]] = row
         with open(results, "a", encoding="utf-8") as file:
@@ -364,8 +532,8 @@ def main():
         print(f"{row['result']}: {row['file']}:{row['line']}: {row['change']} ({row.get('by', '')})", flush=True)
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
-    tree = Tree(arguments.out)
+    become_parent()
+    tree = Tree(arguments.out, arguments.patience)
     if arguments.again:
         for row in [row for row in drawn() if row["result"] == "survived"]:
             if time.monotonic() < end:
