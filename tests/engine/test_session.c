@@ -84,6 +84,32 @@ LOOP_TEST(weights_that_are_alike_change_nothing, 1, 4)
 }
 
 static int kernels_take_ms; /* 0: their usual time */
+static struct train_session *looked_at; /* from within every kernel; NULL: nothing is */
+
+static int looks[2]; /* at the program for a step, and at others */
+
+/* What a look from within a kernel shows: the train program, and on its lane one instruction, which
+ * computes. */
+static void expect_computing(void *user, const struct train_now *now)
+{
+    const struct executor_now *executor = &now->executor;
+    int computing = 0;
+    (void)user;
+    ck_assert_ptr_nonnull(now->place);
+    if (executor->program == NULL) return; /* a kernel that is made ready */
+    ck_assert_int_le(executor->lane_count, LANE_COUNT);
+    for (int i = 0; i < executor->lane_count; i++) {
+        const struct executor_lane *lane = &executor->lanes[i];
+        if (lane->lane != LANE_COMPUTE) continue;
+        computing++;
+        ck_assert_int_ge(lane->instruction, 0);
+        ck_assert_int_lt(lane->instruction, executor->program->instruction_count);
+        ck_assert_int_eq(executor->program->instructions[lane->instruction].lane, LANE_COMPUTE);
+        ck_assert_int_eq(lane->awaits, -1);
+    }
+    ck_assert_int_eq(computing, 1);
+    looks[strcmp(executor->name, "train") != 0]++;
+}
 
 /* The linker (--wrap) replaces kernel_run by this. */
 status_t __real_kernel_run(struct kernel *kernel, const struct kernel_call *call);
@@ -91,6 +117,7 @@ status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call
 status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call)
 {
     if (kernels_take_ms > 0) clock_sleep_ms(kernels_take_ms);
+    if (looked_at != NULL) train_session_look(looked_at, expect_computing, NULL);
     return __real_kernel_run(kernel, call);
 }
 
@@ -110,6 +137,26 @@ TEST(slow_steps)
     /* Each step had at least one kernel with the requested delay. */
     ck_assert_double_ge(group.members[0].metrics[0].step_seconds,
                         20 * (double)group.timeout_ms / 1e3);
+    group_reset(&group);
+}
+
+static void look_from_now_on(struct member *member, uint64_t step)
+{
+    (void)step;
+    looked_at = member->session;
+}
+
+TEST(a_look_shows_what_each_lane_does)
+{
+    struct group group;
+    group_init(&group, group_mean_model, group_data, 1);
+    group.job.epochs = 2;
+    group.progressed = look_from_now_on;
+    group_run(&group);
+    looked_at = NULL;
+    group_expect_success(&group);
+    ck_assert_int_gt(looks[0], 0);
+    ck_assert_int_gt(looks[1], 0); /* evaluations */
     group_reset(&group);
 }
 

@@ -208,6 +208,24 @@ static void on_version(struct rpc_call *call, const ProtobufCMessage *message, v
     rpc_call_reply(call, &version.base);
 }
 
+static void on_checkpoint(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (refused(call)) return;
+    Fsdpd__V1__Checkpoint checkpoint = FSDPD__V1__CHECKPOINT__INIT;
+    checkpoint.step = 20;
+    checkpoint.bytes = 1500;
+    checkpoint.path = (char *)"/data/step-20\x1b[0m";
+    rpc_call_reply(call, &checkpoint.base);
+}
+
+static void on_trace(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user;
+    script.traced = ((const Fsdpd__V1__TraceJobRequest *)(const void *)message)->steps;
+    rpc_call_finish(call, status_new(STATUS_FAILED_PRECONDITION, "it does not train"));
+}
+
 /* QUEUED, RUNNING, metrics, metrics, epoch, the end; sequence numbers from 1. */
 static void send_event(struct rpc_call *call, uint64_t sequence)
 {
@@ -421,6 +439,8 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_list_workers, .on_start = on_workers},
     {.method = &control_drain_workers, .on_start = on_drain},
     {.method = &control_get_version, .on_start = on_version},
+    {.method = &control_create_checkpoint, .on_start = on_checkpoint},
+    {.method = &control_trace_job, .on_start = on_trace},
     {.method = &control_watch_job, .on_start = on_watch},
     {.method = &control_pull_state_dict, .on_start = on_pull},
     {.method = &control_get_logs, .on_start = on_logs},

@@ -48,6 +48,7 @@ struct script {
     char label[64]; /* of the last ListJobs: the first label's value, and the other filters */
     size_t states;
     uint32_t limit;
+    uint32_t traced; /* steps of the last TraceJob */
 };
 extern struct script script;
 

@@ -430,6 +430,8 @@ TEST(other_verbs)
         {"wrap show mnist-1 -o json", "\"module_tree\": \"Net(\\n"},
         {"cancel mnist-1", "mnist-1 RUNNING"},
         {"cancel mnist-1 -o json", "\"state\": \"RUNNING\""},
+        {"checkpoint mnist-1", "checkpoint of step 20: 1.50 kB in /data/step-20?[0m\n"},
+        {"checkpoint mnist-1 -o json", "{\n  \"step\": 20,"},
         {"plan job.yaml", "0 parameters, full_shard over 2 workers"},
         {"plan job.yaml -o json", "\"strategy\": \"full_shard\""},
         {"help submit", "usage: fsdpctl submit FILE"},
@@ -450,6 +452,17 @@ TEST(other_verbs)
     expect("status", EXIT_NOT_PERMITTED);
     expect("version", EXIT_NOT_PERMITTED);
     expect_in(out, "fsdpctl  ");
+}
+
+/* A trace that cannot be had leaves no file. */
+TEST(trace_refused)
+{
+    expect("trace mnist-1 -o out/trace.json", EXIT_CONFLICT);
+    ck_assert_str_eq(err, "fsdpctl: it does not train\n");
+    ck_assert_uint_eq(script.traced, 10); /* by default */
+    expect("trace mnist-1 --steps 3 -o out/trace.json", EXIT_CONFLICT);
+    ck_assert_uint_eq(script.traced, 3);
+    ck_assert_int_eq(files_in("out"), 0);
 }
 
 /* After a job that fails the others follow; its code is the result. */

@@ -6,6 +6,7 @@
 #include "client/curve.h"
 #include "client/page.h"
 #include "client/progress.h"
+#include "client/report.h"
 #include "client/series.h"
 #include "tests/testing.h"
 
@@ -216,4 +217,33 @@ TEST(hostile_page)
                                  "onerror=&#39;alert(2)&#39;&gt;&quot;\ufffd\ufffd&amp;"));
     buf_deinit(&text);
     page_deinit(&page);
+}
+
+/* Of several values the first line has the title. */
+TEST(labels_and_dependencies_of_a_job)
+{
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    Fsdpd__V1__JobSpec__LabelsEntry team = FSDPD__V1__JOB_SPEC__LABELS_ENTRY__INIT, sweep = team;
+    Fsdpd__V1__JobSpec__LabelsEntry *labels[] = {&team, &sweep};
+    char *waits_for[] = {(char *)"mnist-8", (char *)"mnist-9"};
+    struct view view = {.now_ms = 61000, .width = 80};
+    struct buf text = {0};
+    job.id = (char *)"mnist-10";
+    job.reason = &reason;
+    job.spec = &spec;
+    report_job(&job, &view, &text);
+    ck_assert_ptr_null(strstr(buf_text(&text), "\nlabels "));
+    ck_assert_ptr_null(strstr(buf_text(&text), "\nwaits for "));
+    team.key = (char *)"team", team.value = (char *)"vision";
+    sweep.key = (char *)"sweep", sweep.value = (char *)"7";
+    spec.labels = labels, spec.n_labels = 2;
+    job.waits_for = waits_for, job.n_waits_for = 2;
+    buf_clear(&text);
+    report_job(&job, &view, &text);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "\nwaits for   mnist-8\n            mnist-9\n"
+                                                  "labels      team=vision\n"
+                                                  "            sweep=7\n"));
+    buf_deinit(&text);
 }

@@ -1,6 +1,8 @@
 /* Data for TensorBoard and Prometheus: the bytes of event files, totals, escapes. */
+#include <arpa/inet.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include "base/mem.h"
@@ -272,4 +274,64 @@ LOOP_TEST(evaluation_that_stands_still, 0, 2)
     }
     world_deinit_running(&world, fakes, 2, id);
     world_init(&world); /* for the end of the test */
+}
+
+struct request {
+    const char *address, *line;
+    char answer[65536];
+    _Atomic bool done;
+};
+
+static void *ask(void *argument)
+{
+    struct request *request = argument;
+    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9464)};
+    ck_assert_int_eq(inet_pton(AF_INET, request->address, &to.sin_addr), 1);
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(fd, (struct sockaddr *)&to, sizeof to), 0);
+    AUTO_FREE char *text = mem_printf("%s HTTP/1.0\r\n\r\n", request->line);
+    ck_assert_int_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    size_t length = 0;
+    for (ssize_t more;
+         (more = read(fd, request->answer + length, sizeof request->answer - 1 - length)) > 0;)
+        length += (size_t)more;
+    request->answer[length] = '\0';
+    close(fd);
+    request->done = true;
+    return NULL;
+}
+
+TEST(requests_over_http)
+{
+    /* this process' own address of the loopback */
+    const unsigned pid = (unsigned)getpid();
+    static char address[32], listen_at[40];
+    snprintf(address, sizeof address, "127.%u.%u.%u", 1 + (pid >> 16 & 63), pid >> 8 & 255,
+             pid & 255);
+    snprintf(listen_at, sizeof listen_at, "%s:9464", address);
+    world.options.metrics_listen = listen_at;
+    world_start(&world);
+    static const struct {
+        const char *line, *code, *body;
+    } cases[] = {
+        {"GET /", "200", "\r\n\r\nfsdpd: /metrics /livez /readyz\n"},
+        {"GET /livez", "200", "\r\n\r\nok\n"},
+        {"GET /readyz", "200", "\r\n\r\nok\n"},
+        {"GET /metrics", "200", "\nfsdpd_workers{state=\"busy\"} 0\n"},
+        {"HEAD /livez", "200", "\r\n\r\n"},
+        {"GET /livez/", "404", "\r\n\r\nnot found\n"},
+        {"POST /livez", "405", "\r\n\r\nonly GET and HEAD\n"},
+        {"PUT /metrics", "405", "\r\n\r\nonly GET and HEAD\n"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        static struct request request;
+        pthread_t thread;
+        request = (struct request){.address = address, .line = cases[i].line};
+        ck_assert_int_eq(pthread_create(&thread, NULL, ask, &request), 0);
+        WAIT(&world, request.done);
+        pthread_join(thread, NULL);
+        ck_assert_msg(strncmp(request.answer + strlen("HTTP/1.1 "), cases[i].code, 3) == 0 &&
+                          strstr(request.answer, cases[i].body) != NULL,
+                      "%s: %s", cases[i].line, request.answer);
+    }
 }

@@ -127,6 +127,8 @@ TEST(mistakes)
     refused(PARSE("fsdpd", "--runtime-dir", ""), "--runtime-dir");
     refused(PARSE("fsdpd", "worker", "--device", "toaster"), "toaster");
     refused(PARSE("fsdpd", "worker", "more"), "more");
+    refused(PARSE("fsdpd", "plan", "job.yaml", "--memory", "8388608TiB"),
+            "bytes above 0"); /* 2^63 */
 }
 
 TEST(help)

@@ -25,6 +25,8 @@ static char *source_path(const char *name)
     return file_path_join(root != NULL ? root : ".", name);
 }
 
+static bool chooses; /* make_plan also chooses the settings */
+
 /* The example job with up to two changes, for a profile (its name, or its content), without
  * data. */
 static status_t make_plan(const char *profile_text, const char *first, const char *second,
@@ -44,7 +46,9 @@ static status_t make_plan(const char *profile_text, const char *first, const cha
     if (profile.world > 0) spec->workers = (uint32_t)profile.world;
     status = job_settings_init_without_data(&settings, spec, "test", NULL);
     ck_assert_msg(status == NULL, "%s", status_message(status));
-    const struct planning_options options = {.profile = &profile, .details = true};
+    const struct planning_options options = {.profile = &profile,
+                                             .details = true,
+                                             .choose = chooses};
     status = planning_make(&settings.job, &options, plan);
     job_settings_deinit(&settings);
     spec_free(spec);
@@ -176,6 +180,28 @@ TEST(offload_is_advised)
                                 "fsdp.wrap.min_num_params=1000", NULL, &plan);
     ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
     ck_assert_msg(strstr(status_message(status), "fsdp.cpu_offload=true") != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+}
+
+/* Where the job as it is fits nowhere, other settings may, which the plan then has; or none, and
+ * the reason has what was tried. */
+TEST(chosen_settings_fit)
+{
+    static const char small[] = "{like: a100, world: 2, memory: 35e6}";
+    static const char batch[] = "train.batch_size=2048";
+    Fsdpd__V1__Plan *plan = NULL;
+    status_t status = make_plan(small, batch, NULL, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    status_free(status);
+    chooses = true;
+    plan = good_plan(small, batch, NULL);
+    ck_assert_uint_gt(plan->n_choices, 0);
+    ck_assert_uint_le(plan->peak_bytes, 35000000);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    status = make_plan("{like: a100, world: 2, memory: 1e6}", batch, NULL, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(status_message(status), "no settings fit in 1.00 MB") != NULL, "%s",
                   status_message(status));
     status_free(status);
 }

@@ -462,16 +462,19 @@ TEST(forget_after_a_crash)
     free(id);
 }
 
-/* A job that ended this number of days ago. */
-static void leave_job(struct store *store, const char *id, int state, int days)
+/* A job that ended this number of days ago, and was to start after another, or NULL. */
+static void leave_job(struct store *store, const char *id, int state, int days, char *after)
 {
     job_message job = FSDPD__V1__JOB__INIT;
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
     job.id = (char *)id;
     job.name = (char *)"old";
-    job.spec = world_spec(9);
-    job.spec->device = (char *)"cpu";
+    job_spec spec = *world_spec(9);
+    spec.after = &after;
+    spec.n_after = after != NULL;
+    spec.device = (char *)"cpu";
+    job.spec = &spec;
     job.state = (Fsdpd__V1__JobState)state;
     job.reason = &reason;
     Google__Protobuf__Timestamp submitted;
@@ -481,25 +484,37 @@ static void leave_job(struct store *store, const char *id, int state, int days)
     expect_ok(store_insert_job(store, &job, &event));
 }
 
-static void leave_jobs(void)
+static void leave_jobs(bool with_dependent)
 {
     char *directory = world_path(&world, "state"), *path = file_path_join(directory, "store.db");
     struct store *store = NULL;
     expect_ok(file_make_directory(directory, 0700));
     expect_ok(store_open(path, &store));
-    leave_job(store, "queued", JOB_QUEUED, 100);
-    leave_job(store, "ancient", JOB_SUCCEEDED, 50);
-    leave_job(store, "old", JOB_FAILED, 11);
-    leave_job(store, "recent", JOB_CANCELLED, 9);
-    leave_job(store, "new", JOB_SUCCEEDED, 1);
+    leave_job(store, "queued", JOB_QUEUED, 100, NULL);
+    leave_job(store, "ancient", JOB_SUCCEEDED, 50, NULL);
+    leave_job(store, "old", JOB_FAILED, 11, NULL);
+    leave_job(store, "recent", JOB_CANCELLED, 9, NULL);
+    leave_job(store, "new", JOB_SUCCEEDED, 1, NULL);
+    if (with_dependent) leave_job(store, "after-new", JOB_QUEUED, 1, (char *)"new");
+    if (with_dependent) leave_job(store, "after-old", JOB_QUEUED, 1, (char *)"old");
     store_close(store);
     free(path);
     free(directory);
 }
 
+/* Killed between the end of a job and of those that depend on it. */
+TEST(dependencies_that_ended_before_a_crash)
+{
+    leave_jobs(true);
+    world_start(&world);
+    world_check_reason(&world, "after-old", JOB_CANCELLED, "DEPENDENCY_FAILED",
+                       "job old, which it depends on, is FAILED");
+    world_check_reason(&world, "after-new", JOB_QUEUED, "WAITING_FOR_WORKERS", "");
+}
+
 TEST(retention_by_age)
 {
-    leave_jobs();
+    leave_jobs(false);
     make_file("state/jobs/ancient", "state_dict.safetensors");
     world.options.limits.retention_days = 10;
     world_start(&world);
@@ -511,7 +526,7 @@ TEST(retention_by_age)
 
 TEST(retention_by_number)
 {
-    leave_jobs();
+    leave_jobs(false);
     world_start(&world);
     world_run(&world, 300);
     ck_assert(is_known("ancient")); /* without limits fsdpd keeps everything */

@@ -344,6 +344,59 @@ TEST(assigned_while_busy)
     world_end(&world, 1);
 }
 
+/* Asks until the rank is within a kernel. */
+static const Fsdpd__V1__RankDiagnosis *diagnose(struct world *world)
+{
+    const Fsdpd__V1__RankDiagnosis *rank = NULL;
+    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    Fsdpd__V1__DiagnosisOrder order = FSDPD__V1__DIAGNOSIS_ORDER__INIT;
+    order.job = (char *)"digits-1";
+    order.attempt = 1;
+    message.message_case = COORDINATOR(DIAGNOSIS);
+    message.diagnosis = &order;
+    const uint64_t until = uv_hrtime() + UINT64_C(60000000000);
+    while (rank == NULL || rank->n_lanes == 0) {
+        ck_assert(uv_hrtime() < until);
+        order.number++;
+        world_send(world, &message);
+        WAIT(world, world->diagnoses == (int)order.number);
+        ck_assert_uint_eq(world->diagnosis->diagnosis->number, order.number);
+        rank = world->diagnosis->diagnosis->rank;
+        ck_assert(rank->answered);
+        ck_assert_uint_gt(rank->step, 0);
+        ck_assert_str_ne(rank->place, "");
+    }
+    return rank;
+}
+
+TEST(answers_a_diagnosis_while_it_trains)
+{
+    const uint64_t begun = uv_hrtime();
+    struct world world;
+    world_init(&world, false);
+    world_train(&world);
+    const Fsdpd__V1__RankDiagnosis *rank = diagnose(&world);
+    ck_assert_str_ne(rank->program, "");
+    ck_assert_uint_eq(rank->n_errors, 0);
+    for (size_t i = 0; i < rank->n_lanes; i++) {
+        const Fsdpd__V1__LaneDiagnosis *lane = rank->lanes[i];
+        ck_assert_str_ne(lane->kind, "");
+        ck_assert_double_lt(lane->seconds, (double)(uv_hrtime() - begun) * 1e-9);
+        for (size_t j = 0; j < i; j++) ck_assert_str_ne(lane->lane, rank->lanes[j]->lane);
+    }
+    ck_assert_double_lt(rank->place_seconds, (double)(uv_hrtime() - begun) * 1e-9);
+    /* Heartbeats have the attempt's step, and the time that its steps took. */
+    welcome(world.attached, 10);
+    WAIT(&world, world.heartbeats > 0 && world.heartbeat->heartbeat->step > 2);
+    ck_assert_uint_gt(world.heartbeat->heartbeat->own_us, 0);
+    ck_assert_double_lt((double)world.heartbeat->heartbeat->own_us * 1e3,
+                        (double)(uv_hrtime() - begun));
+    ck_assert(!world.heartbeat->heartbeat->waits);
+    world_cancel(&world, 1, true);
+    expect_finished(&world, STATUS_ABORTED, "not wanted");
+    world_end(&world, 0);
+}
+
 TEST(drained_while_training)
 {
     struct world world;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/file.h"
 #include "fsdpd/v1/methods.h"
 #include "hf/safetensors.h"
@@ -120,7 +121,12 @@ static void attach_message(struct rpc_call *call, const ProtobufCMessage *base, 
         break;
     case WORKER(HEARTBEAT):
         world->heartbeats++;
+        keep(&world->heartbeat, message);
         world->step = message->heartbeat->step;
+        break;
+    case WORKER(DIAGNOSIS):
+        world->diagnoses++;
+        keep(&world->diagnosis, message);
         break;
     case WORKER(LEAVE):
         world->leaves++;
@@ -298,9 +304,10 @@ void world_end(struct world *world, int exit_code)
     uv_close((uv_handle_t *)&world->waker, NULL);
     uv_run(&world->loop, UV_RUN_DEFAULT);
     ck_assert_int_eq(uv_loop_close(&world->loop), 0);
-    worker_message *kept[] = {world->hello, world->plan, world->calibration, world->finished,
-                              world->pull_failed};
-    for (int i = 0; i < 5; i++)
+    worker_message *kept[] = {world->hello,    world->plan,        world->calibration,
+                              world->finished, world->pull_failed, world->heartbeat,
+                              world->diagnosis};
+    for (size_t i = 0; i < COUNT_OF(kept); i++)
         if (kept[i] != NULL) fsdpd__v1__worker_message__free_unpacked(kept[i], NULL);
     buf_deinit(&world->upload.start);
     free(world->address);

@@ -48,8 +48,8 @@ struct world {
     /* records */
     struct rpc_call *attached;
     int hellos;
-    worker_message *hello, *plan, *calibration; /* the latest */
-    int calibrations;
+    worker_message *hello, *plan, *calibration, *heartbeat, *diagnosis; /* the latest */
+    int calibrations, diagnoses;
     int heartbeats, plans, started, metrics, epochs, finishes, pulls_failed, store_sets, store_gets;
     int leaves, finishes_before_leave;
     int timed;     /* metrics with times of ops */
