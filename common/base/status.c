@@ -86,6 +86,17 @@ status_t status_from_errno(int error, const char *format, ...)
     return status;
 }
 
+status_t status_no_memory(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    AUTO_FREE char *text = message_format(format, args);
+    va_end(args);
+    status_t status = status_new(STATUS_RESOURCE_EXHAUSTED, "no memory %s", text);
+    status->lacks = true;
+    return status;
+}
+
 status_t status_wrap(status_t status, const char *format, ...)
 {
     if (status == NULL) return NULL;

@@ -47,6 +47,9 @@ status_t status_new_v(enum status_code code, const char *format, va_list args);
  * fit. */
 status_t status_from_errno(int error, const char *format, ...) FSDPD_PRINTF(2, 3);
 
+/* "no memory " and the text; RESOURCE_EXHAUSTED, and status_lacks. */
+status_t status_no_memory(const char *format, ...) FSDPD_PRINTF(1, 2);
+
 /* Puts "<text>: " before the message of `status` and returns it; NULL stays NULL. */
 status_t status_wrap(status_t status, const char *format, ...) FSDPD_PRINTF(2, 3);
 

@@ -116,10 +116,9 @@ static status_t make_room(struct capture *capture, struct captured *array)
     array->copied_from = array->taken;
     array->copy = malloc(count * sizeof *array->copy);
     if (array->copy == NULL)
-        return status_new(STATUS_RESOURCE_EXHAUSTED,
-                          "no memory to copy the %zu numbers that this rank keeps of unit %d for a "
-                          "checkpoint",
-                          count, array->unit);
+        return status_no_memory("to copy the %zu numbers that this rank keeps of unit %d for a "
+                                "checkpoint",
+                                count, array->unit);
     capture->copied += count * sizeof *array->copy;
     return NULL;
 }
@@ -288,8 +287,7 @@ static status_t write_all(void *user, struct capture_writer *writer)
 {
     struct capture *capture = user;
     AUTO_FREE float *piece = malloc(PIECE_BYTES);
-    if (piece == NULL)
-        return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for a piece of a checkpoint");
+    if (piece == NULL) return status_no_memory("for a piece of a checkpoint");
     AUTO(buf_deinit) struct buf header = {0};
     add_header(capture, &header);
     TRY(write_bytes(writer, header.data, header.length));

@@ -55,6 +55,7 @@ static status_t gather(struct saving *saving, const struct saved_file *file, sta
 {
     struct manifest *manifest = &saving->capture->manifest;
     if (saving->ranks.comm == NULL) {
+        *mine = status_wrap(*mine, "rank 0");
         manifest->files[0] = *file;
         return NULL;
     }
@@ -110,18 +111,21 @@ static status_t write_reports(struct saving *saving)
     return status;
 }
 
-static status_t complete(struct saving *saving)
+static status_t write_manifest(struct saving *saving)
 {
-    TRY(check_files(saving));
     TRY(write_reports(saving));
     AUTO(buf_deinit) struct buf text = {0};
     struct saved_file written;
     manifest_write(&saving->capture->manifest, &text);
-    status_t status = capture_write_file(&saving->temporary, MANIFEST_FILE, &text, &written);
-    if (status == NULL)
-        status = folder_commit(&saving->folder, &saving->temporary, capture_step(saving->capture),
-                               &saving->name);
-    if (status != NULL) return status;
+    TRY(capture_write_file(&saving->temporary, MANIFEST_FILE, &text, &written));
+    return folder_commit(&saving->folder, &saving->temporary, capture_step(saving->capture),
+                         &saving->name);
+}
+
+static status_t complete(struct saving *saving)
+{
+    TRY(check_files(saving));
+    TRY(status_wrap(write_manifest(saving), "rank 0"));
     saving->result->bytes = manifest_bytes(&saving->capture->manifest);
     saving->result->path = file_path_join(saving->folder.path, saving->name);
     return NULL;

@@ -46,6 +46,11 @@ void snapshot_free(struct snapshot *snapshot)
     free(snapshot);
 }
 
+status_t snapshot_failure(const struct snapshot *snapshot)
+{
+    return status_copy(snapshot->failed);
+}
+
 bool snapshot_is_sharded(const struct snapshot *snapshot)
 {
     return snapshot->sharded;
@@ -59,9 +64,8 @@ static status_t take_part(struct executor *executor, const struct plan *plan, in
     if (part->elements == 0) return NULL;
     part->values = malloc(part->elements * sizeof *part->values);
     if (part->values == NULL)
-        return status_new(STATUS_RESOURCE_EXHAUSTED,
-                          "no memory to copy the %zu parameters that this rank holds of unit %s",
-                          part->elements, plan->units->units[unit].name);
+        return status_no_memory("to copy the %zu parameters that this rank holds of unit %s",
+                                part->elements, plan->units->units[unit].name);
     return executor_read_shard(executor, unit, part->values);
 }
 
@@ -182,8 +186,7 @@ static status_t allocate_gathered(const struct snapshot *snapshot, float **gathe
         if (elements > largest) largest = elements;
     }
     *gathered = malloc(largest * sizeof **gathered);
-    if (*gathered == NULL)
-        return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory to gather %zu parameters", largest);
+    if (*gathered == NULL) return status_no_memory("to gather %zu parameters", largest);
     return NULL;
 }
 
@@ -273,7 +276,8 @@ status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
     }
     AUTO_FREE float *gathered = NULL;
     status_t mine = status_copy(snapshot->failed);
-    if (root && mine == NULL) mine = allocate_gathered(snapshot, &gathered);
+    if (root && mine == NULL)
+        mine = status_wrap(allocate_gathered(snapshot, &gathered), "rank 0");
     const struct agreement ranks = {comm, lane, LANE_TIMEOUT_MS};
     status_t status = agreement_reach(&ranks, &mine);
     if (status == NULL && mine == NULL) status = stream(snapshot, comm, *lane, gathered, sink);

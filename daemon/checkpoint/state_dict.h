@@ -17,6 +17,8 @@ struct snapshot;
  * rank that takes part in that. */
 struct snapshot *snapshot_take(struct executor *executor, uint64_t step);
 void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
+/* Why it has no values: streaming it fails on all ranks. NULL if it has them. */
+status_t snapshot_failure(const struct snapshot *snapshot);
 /* Whether streaming it takes a communicator: its values are spread over the ranks. */
 bool snapshot_is_sharded(const struct snapshot *snapshot);
 

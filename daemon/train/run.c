@@ -593,25 +593,51 @@ static status_t run_steps(struct run *run)
     return NULL;
 }
 
-/*
- * Saves the last step's checkpoint before the run ends, so that no progress since the last due one
- * is lost. The executor keeps the state meanwhile: if the disk is full, retries are unlimited, and
- * orders are carried out between them.
- */
-static status_t save_last_step(struct run *run)
+static status_t save_last(struct run *run, int round, status_t *outcome)
 {
+    status_free(*outcome); /* already reported */
+    *outcome = NULL;
+    bool taken = run->captured_step == run->step;
+    return run->hooks->save_last(run->hooks->user, round, taken, outcome);
+}
+
+static status_t take_last(struct run *run, int round, status_t *outcome)
+{
+    return run->hooks->take_last(run->hooks->user, run->executor, run->step, round, outcome);
+}
+
+/*
+ * What must not be lost after the last step, and may fail for want of disk space or memory. The
+ * executor keeps the state meanwhile: retries are unlimited, and orders are carried out between
+ * them.
+ */
+static status_t keep_trying(struct run *run,
+                            status_t (*once)(struct run *run, int round, status_t *outcome))
+{
+    status_t outcome = NULL, status = NULL;
+    for (int round = 0;; round++) {
+        status = once(run, round, &outcome);
+        if (status == NULL) status = agreement_reach(&run->ranks, &outcome);
+        if (status != NULL || !capture_may_succeed_later(outcome)) break;
+        status = run_last_orders(run);
+        if (status != NULL) break;
+    }
+    status_free(outcome);
+    return status;
+}
+
+/* Hands over the final parameters, then saves the last step's checkpoint before the run ends, so
+ * that no progress since the last due one is lost. */
+static status_t finish_run(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
+{
+    if (run->hooks->take_last != NULL) {
+        session_at(run->session, "copies the final weights");
+        TRY(keep_trying(run, take_last));
+    }
+    if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
     if (!run->job->checkpoints.last_step || run->hooks->save_last == NULL) return NULL;
     session_at(run->session, "saves the last step's checkpoint");
-    for (int round = 0;; round++) {
-        bool taken = run->captured_step == run->step;
-        status_t outcome = NULL;
-        TRY(run->hooks->save_last(run->hooks->user, round, taken, &outcome));
-        status_t status = agreement_reach(&run->ranks, &outcome);
-        bool again = status == NULL && capture_may_succeed_later(outcome);
-        status_free(outcome); /* already reported */
-        if (!again) return status;
-        TRY(run_last_orders(run));
-    }
+    return keep_trying(run, save_last);
 }
 
 /* A run in which no step changed anything has not trained. All ranks know it. */
@@ -735,8 +761,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     TRY(run_last_orders(run));
     atomic_store(&session->memory_peak, memory_peak(run));
     if (run->optimizer.taken == 0) return nothing_trained(run);
-    if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
-    return save_last_step(run);
+    return finish_run(run, finish);
 }
 
 static void run_deinit(struct run *run)

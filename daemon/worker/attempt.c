@@ -136,10 +136,11 @@ static void on_progress(void *user, uint64_t step)
  * for what is sent or written after the last step, which the plan does not count. */
 static status_t end_training(void *user, struct executor *executor, uint64_t step)
 {
+    (void)executor, (void)step;
     struct worker_attempt *attempt = user;
-    if (attempt->assignment->spec->save_model)
-        puller_add(attempt->puller, 0, snapshot_take(executor, step));
+    if (attempt->final != NULL) puller_add(attempt->puller, 0, attempt->final);
     else if (!attempt->saves_last_step) device_reuse_memory(attempt->device);
+    attempt->final = NULL;
     return NULL;
 }
 
@@ -219,6 +220,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
         .run_orders = attempt_run_orders,
         .user = attempt,
         .checkpoint = checkpointer != NULL ? attempt_take_checkpoint : NULL,
+        .take_last = assignment->spec->save_model ? attempt_take_last : NULL,
         .save_last = checkpointer != NULL ? attempt_save_last : NULL,
         .resumed = attempt_note_resumed,
         .noted = attempt_log_note,
@@ -241,6 +243,8 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
     checkpointer_finish(checkpointer);
     status_t pulled = puller_finish(puller);
     status_t published = publish(attempt, session, NULL, NULL, NULL);
+    snapshot_free(attempt->final);
+    attempt->final = NULL;
     puller_free(puller); /* not before: an abort may have been reaching into it */
     checkpointer_free(checkpointer);
     close_spare(attempt, session);

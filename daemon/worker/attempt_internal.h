@@ -62,6 +62,7 @@ struct worker_attempt {
     char *resumed_name, *resumed_note; /* training thread, as is what follows */
     struct device *device;
     bool saves_last_step; /* a checkpoint of it */
+    struct snapshot *final; /* until the puller has it */
     int device_notes; /* that were logged */
     uint64_t resumed_step;
     Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are reported; or
@@ -105,7 +106,10 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
 void attempt_note_wrap(void *user, uint64_t step, const struct train_wrap_change *change);
 /* and one that the job's own settings ask for. */
 status_t attempt_take_checkpoint(void *user);
-/* That of the last step. */
+/* The final weights, for the pull that keeps them. */
+status_t attempt_take_last(void *user, struct executor *executor, uint64_t step, int round,
+                           status_t *outcome);
+/* The checkpoint of the last step. */
 status_t attempt_save_last(void *user, int round, bool taken, status_t *outcome);
 
 /* Which orders it has had; with the lock held. */

@@ -102,6 +102,30 @@ status_t attempt_save_last(void *user, int round, bool taken, status_t *outcome)
     return checkpointer_wait(attempt->checkpointer, outcome);
 }
 
+status_t attempt_take_last(void *user, struct executor *executor, uint64_t step, int round,
+                           status_t *outcome)
+{
+    struct worker_attempt *attempt = user;
+    if (*outcome != NULL) {
+        log_status(LOG_WARNING, "weights_not_copied", status_copy(*outcome));
+        if (attempt->side.rank == 0) puller_report(&attempt->side, 0, *outcome);
+        status_free(*outcome);
+        *outcome = NULL;
+    }
+    if (round > 0 && !link_pause(attempt->link, &attempt->gate, round - 1))
+        return status_new(STATUS_ABORTED, "%s", attempt->gate.closed);
+    if (attempt->final == NULL) attempt->final = snapshot_take(executor, step);
+    status_t failed = snapshot_failure(attempt->final);
+    if (!status_lacks(failed)) { /* another failure is that of the upload */
+        status_free(failed);
+        return NULL;
+    }
+    snapshot_free(attempt->final);
+    attempt->final = NULL;
+    *outcome = failed;
+    return NULL;
+}
+
 /* Rank 0 asks the coordinator whether the next attempt will follow at once. */
 struct confirmation {
     struct worker_attempt *attempt;

@@ -95,10 +95,11 @@ static void leave_group(struct puller *puller)
 /* How rank 0's part of the final state_dict ended. */
 enum verdict { VERDICT_DONE, VERDICT_AGAIN, VERDICT_FAILED };
 
-/* The coordinator went while the state_dict was on its way, or has no room for it: not the end. */
+/* The coordinator went while the state_dict was on its way, or has no room for it, or a rank has no
+ * memory, which all ranks know: not the end. */
 static bool is_interrupted(status_t status)
 {
-    return status_code(status) == STATUS_UNAVAILABLE;
+    return status_code(status) == STATUS_UNAVAILABLE || status_lacks(status);
 }
 
 /*
@@ -155,6 +156,8 @@ static status_t run_pull(struct puller *puller, const struct pull_request *reque
     if (request->pull == 0 && comm != NULL) status = agree(puller, comm, status, interrupted);
     *again = request->pull == 0 &&
              (interrupted || (context->rank != 0 && comm != NULL && is_interrupted(status)));
+    /* Of a collective that failed only this rank knows what it lacked. */
+    if (puller->lane == NULL && status_lacks(status)) *again = false;
     if (puller->lane == NULL || !*again) leave_group(puller);
     return status;
 }
@@ -169,6 +172,8 @@ static status_t run_until_done(struct puller *puller, const struct pull_request 
         status_t status = run_pull(puller, request, group, &again);
         if (status != NULL && !again) side_group_fail(puller->context, group, status);
         if (!again) return status;
+        if (puller->context->rank == 0 && status_lacks(status))
+            puller_report(puller->context, 0, status);
         log_status(LOG_INFO, "state_dict_again", status);
         if (!link_pause(link, &puller->gate, round) || !link_wait_attached(link, &puller->gate)) {
             leave_group(puller);
@@ -177,7 +182,7 @@ static status_t run_until_done(struct puller *puller, const struct pull_request 
     }
 }
 
-static void report_failure(const struct side_context *context, uint64_t pull, status_t status)
+void puller_report(const struct side_context *context, uint64_t pull, status_t status)
 {
     Fsdpd__V1__PullFailed *failed = MESSAGE_NEW(failed, fsdpd__v1__pull_failed__init);
     failed->pull = pull;
@@ -215,7 +220,7 @@ static void *puller_thread(void *argument)
         if (status == NULL) status = run_until_done(puller, request);
         else leave_unbegun(puller->context, request, status);
         if (status != NULL && request->pull != 0)
-            report_failure(puller->context, request->pull, status);
+            puller_report(puller->context, request->pull, status);
         snapshot_free(request->snapshot);
 
         pthread_mutex_lock(&puller->lock);

@@ -15,6 +15,9 @@ status_t puller_new(const struct side_context *context, struct puller **puller) 
 /* Queues a pull (0: the final state_dict) and takes ownership of `snapshot`. Training thread. */
 void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot);
 
+/* Tells the coordinator that a pull failed, or, for pull 0, that it will be tried again. */
+void puller_report(const struct side_context *context, uint64_t pull, status_t why);
+
 /* Ends the pull in progress and those queued soon, whatever they wait for; they fail. From any
  * thread, until puller_free. */
 void puller_abort(struct puller *puller, const char *why);

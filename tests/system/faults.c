@@ -8,9 +8,10 @@
  *     connect 127.0.0.1:* ECONNREFUSED skip=2 times=1
  *     write *.safetensors ENOSPC
  *
- * CALL is one of accept, connect, fsync, mkdir, open, read, rename, socket, write. PATTERN is
- * matched by fnmatch against the file's path, the peer's address (127.0.0.1:80, [::1]:80,
- * unix:/path, unix:@abstract), or, for accept and socket, against "inet", "unix" or "other". The
+ * CALL is one of accept, connect, fsync, malloc, mkdir, open, read, rename, socket, write. PATTERN
+ * is matched by fnmatch against the file's path, the peer's address (127.0.0.1:80, [::1]:80,
+ * unix:/path, unix:@abstract), or, for accept and socket, against "inet", "unix" or "other"; for a
+ * malloc of at least 256 KiB, against the process and the name of the thread, "123:train". The
  * first rule that matches counts the call. The call then fails with ERROR, or, if ERROR is a
  * number, takes that many milliseconds longer, or, if it is HOLD, waits until the rules change: not
  * the first `skip` calls, and at most `times` calls after them. All processes share the counts,
@@ -32,6 +33,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -42,7 +44,7 @@
 
 #include "base/array.h"
 
-enum { RULES_MAX = 32, LINE_MAX_BYTES = 512, HOLD_POLL_MS = 5 };
+enum { RULES_MAX = 32, LINE_MAX_BYTES = 512, HOLD_POLL_MS = 5, MALLOC_MIN_BYTES = 256 << 10 };
 
 struct rule {
     char call[16], pattern[LINE_MAX_BYTES];
@@ -263,6 +265,22 @@ static int fault_of_address(const struct sockaddr *address, socklen_t size)
             return -1;                                                                             \
         }                                                                                          \
     } while (0)
+
+extern void *__libc_malloc(size_t size);
+
+void *malloc(size_t size)
+{
+    char name[32] = "", text[64];
+    if (size >= MALLOC_MIN_BYTES && !inside && prctl(PR_GET_NAME, name) == 0) {
+        snprintf(text, sizeof(text), "%d:%s", (int)getpid(), name);
+        int error = fault("malloc", text);
+        if (error) {
+            errno = error;
+            return NULL;
+        }
+    }
+    return __libc_malloc(size);
+}
 
 int accept(int fd, struct sockaddr *address, socklen_t *size)
 {

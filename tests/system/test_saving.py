@@ -279,6 +279,43 @@ class Saving(unittest.TestCase):
             ended = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual(ended["state"], "SUCCEEDED", ended["reason"])
 
+    def test_no_memory(self):
+        """A rank without memory for the last write is named, and the job waits until it has some. It
+        lacks what it copies of the weights, what rank 0 gathers, and what a checkpoint takes."""
+        root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(harness.shutil.rmtree, root, True)
+        faults = harness.Faults(root)
+        with harness.Daemon(root=root, environment=faults.environment) as daemon:
+            for world, rank, settings, rule, what in (
+                    (2, 1, (), "malloc {pid}:train ENOMEM", "no memory to copy the "),
+                    (2, 0, (), "malloc {pid}:pull ENOMEM", "no memory to gather "),
+                    (2, 1, ("checkpoint.every_steps=5000",), "malloc {pid}:checkpoint ENOMEM",
+                     "no memory for a piece of a checkpoint"),
+                    (2, 1, ("checkpoint.every_steps=5000",), "write */rank-00001.safetensors ENOMEM",
+                     "Cannot allocate memory"),
+                    (1, 0, ("checkpoint.every_steps=5000",), "open */rank-00000.safetensors ENOMEM",
+                     "Cannot allocate memory"),
+                    (1, 0, (), "malloc {pid}:train ENOMEM", "no memory to copy the ")):
+                with self.subTest(rule=rule, world=world):
+                    job = daemon.submit(f"workers={world}", "train.evaluate=false", "train.max_steps=60",
+                                        "train.log_interval=1", "retry.failures=0", *settings)
+                    daemon.wait_step(job, 1)
+                    pid = [row["pid"] for row in daemon.worker_list()
+                           if row.get("job") == job and row.get("rank", 0) == rank][0]
+                    faults.set(rule.format(pid=pid))
+                    shown = self.wait_saving(daemon, job)["reason"]["message"]
+                    self.assertIn(f"rank {rank}: ", shown)
+                    self.assertIn(what, shown)
+                    self.assertNotIn("until there is room", shown)
+                    refused = daemon.ctl("checkpoint", job)
+                    self.assertEqual(refused.returncode, harness.CONFLICT, refused.stderr)
+                    before = faults.hits()[0]
+                    daemon.wait_for(lambda: faults.hits()[0] > before, harness.PATIENCE, "another try")
+                    faults.clear()
+                    ended = daemon.wait_state(job, "SUCCEEDED")
+                    self.assertEqual(ended["attempt"], 1)
+                    self.assertGreater(len(daemon.tensors(job)), 0)
+
     def test_failed_calls(self):
         """No call that fails on fsdpd's own host fails the job."""
         root = harness.tempfile.mkdtemp(prefix="fsdpd-test-")

@@ -503,6 +503,10 @@ static struct pull *find_pull(const struct job *job, uint32_t attempt, uint64_t 
 
 void pulls_failed(struct job *job, const Fsdpd__V1__PullFailed *failed)
 {
+    if (failed->pull == 0) {
+        saving_failed(job, SAVING_STATE_DICT, failed->message);
+        return;
+    }
     struct pull *pull = find_pull(job, job->message->attempt, failed->pull);
     if (pull == NULL || (pull->state != PULL_ORDERED && pull->state != PULL_RELAYING)) return;
     bool known = failed->code >= STATUS_CANCELLED && failed->code <= STATUS_UNAUTHENTICATED;

@@ -27,7 +27,7 @@ void pulls_advance(struct job *job);
 /* The job is SAVING and carries out no more orders: ordered pulls wait for pull_accept_final. */
 void pulls_wait_for_upload(struct job *job);
 
-/* A rank could not carry out the pull. */
+/* A rank could not carry out the pull; pull 0, of the final state_dict, will be tried again. */
 void pulls_failed(struct job *job, const Fsdpd__V1__PullFailed *failed);
 
 /* The upload that answers a pull order begins: CANCELLED if no client waits for it any more. */

@@ -24,8 +24,9 @@ void saving_failed(struct job *job, enum saving what, const char *why)
     if (is_shown(job) || !attempt_is_active(job) || attempt->stop.shut_down) return;
     attempt_set_reason(
         job, saving,
-        "SAVING: %s. The workers keep the weights and try again until there is room; "
-        "fsdpctl pull %s takes them meanwhile, fsdpctl cancel %s gives them up",
+        "SAVING: %s. The workers keep the weights and try again until that succeeds; "
+        "fsdpctl pull %s takes them as soon as the ranks can send them, fsdpctl cancel %s gives "
+        "them up",
         why, id, id);
 }
 
