@@ -221,6 +221,9 @@ int main(int argc, char **argv)
         status =
             options.role == ROLE_BACKUP ? backup_role_run(&options) : restore_role_run(&options);
         if (status != NULL) code = fail(status);
+    } else if (options.role == ROLE_SCRUB) {
+        status = scrub_role_run(&options);
+        if (status != NULL) code = fail(status);
     } else if (options.role == ROLE_CERT) {
         status = cert_role_run(&options.cert);
         if (status != NULL) code = fail(status);

@@ -250,7 +250,7 @@ const struct option_row option_rows[] = {
      SETS(coordinator.state_dir),
      .help = "for jobs and weights (root: /var/lib/fsdpd,\nothers: $XDG_STATE_HOME/fsdpd or\n"
              "~/.local/state/fsdpd)"},
-    {"data_roots", "--data-root", "DIR", FOR_SERVERS, OPTION_PATH, .list = true,
+    {"data_roots", "--data-root", "DIR", FOR_SERVERS | FOR_SCRUB, OPTION_PATH, .list = true,
      .apply = apply_data_root,
      .help = "where jobs may read data; may be repeated\n(STATE-DIR/data, which fsdpd creates)"},
     {"data_roots", "--data-root", "DIR", FOR_WORKER, OPTION_PATH, .list = true,
@@ -318,6 +318,12 @@ const struct option_row option_rows[] = {
      .fallback = "0", LIMIT(retention_days)},
     {"retention.jobs", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 1e9),
      .fallback = "0", LIMIT(retention_jobs)},
+
+    {"scrub.days", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 3650), .fallback = "0",
+     LIMIT(scrub_days)},
+    {"scrub.rate", "--rate", "MB", FOR_SERVERS | FOR_SCRUB, OPTION_INTEGER, RANGE(1, 1e6),
+     .fallback = "20", LIMIT(scrub_rate),
+     .help = "megabytes per second that a scrub reads (20)"},
 
     {"limits.jobs_active", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_active)},

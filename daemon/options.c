@@ -15,8 +15,8 @@
 
 static const char *const role_commands[] = {"fsdpd",          "fsdpd coordinator", "fsdpd worker",
                                             "fsdpd plan",     "fsdpd config",      "fsdpd backup",
-                                            "fsdpd restore",  "fsdpd cert",        "fsdpd devices",
-                                            "fsdpd calibrate"};
+                                            "fsdpd restore",  "fsdpd scrub",       "fsdpd cert",
+                                            "fsdpd devices",  "fsdpd calibrate"};
 
 enum { ROLE_COUNT = COUNT_OF(role_commands) };
 
@@ -172,7 +172,7 @@ static status_t default_directories(struct options *options)
     bool root = geteuid() == 0;
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *state = getenv("XDG_STATE_HOME");
     bool serves = options->role != ROLE_WORKER, works = !serves || options->role == ROLE_CONFIG;
-    bool stores = options->role == ROLE_BACKUP || options->role == ROLE_RESTORE;
+    bool stores = options->role >= ROLE_BACKUP && options->role <= ROLE_SCRUB;
     bool needs_runtime = serves && !stores && coordinator->runtime_dir == NULL;
     bool needs_coordinator = works && !stores && options->worker.coordinator == NULL;
     const char *runtime_dir = coordinator->runtime_dir;
@@ -320,7 +320,8 @@ status_t options_parse(struct options *options, int argc, char **argv)
     if (at < argc && argv[at][0] != '-') {
         static const char *const roles[] = {"coordinator", "worker",  "plan",
                                             "config",      "backup",  "restore",
-                                            "cert",        "devices", "calibrate"};
+                                            "scrub",       "cert",    "devices",
+                                            "calibrate"};
         const int count = COUNT_OF(roles);
         int role = 0;
         while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
@@ -417,7 +418,8 @@ static void describe_rest(struct buf *out)
                  "fsdpd.yaml(5).\nSubmit jobs with fsdpctl.\n\n"
                  "\"fsdpd ROLE --help\" lists the flags of another role:\n");
     for (int role = ROLE_COORDINATOR; role < ROLE_COUNT; role++)
-        buf_printf(out, "%s%s", role == ROLE_COORDINATOR ? "" : ", ",
+        buf_printf(out, "%s%s",
+                   role == ROLE_COORDINATOR ? "" : role == ROLE_CERT ? ",\n" : ", ",
                    role_commands[role] + strlen("fsdpd "));
     buf_add_char(out, '\n');
 }
@@ -438,6 +440,9 @@ void options_describe(enum role role, struct buf *out)
         "snapshot, even while fsdpd runs.",
         "Replaces the store with a backup and keeps the old store under another name. fsdpd must\n"
         "not run.",
+        "Reads all that is kept, and compares it with its sums: the store's rows, final weights,\n"
+        "checkpoints and logs. It changes nothing, and works while fsdpd runs. Exit code 1:\n"
+        "damage was found.",
         "A small private certificate authority, for TLS between hosts:\n"
         "  fsdpd cert init DIR                    makes DIR/ca.crt and DIR/ca.key\n"
         "  fsdpd cert issue DIR server NAME       for the coordinator; --host: its names\n"
@@ -451,12 +456,13 @@ void options_describe(enum role role, struct buf *out)
         "fsdpd plan --profile FILE. Nothing else should run meanwhile.",
     };
     static const char *const arguments[] = {
-        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ...", "", ""};
+        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", "", " init|issue|show ...", "", ""};
     buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
                         "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n"
                         "       fsdpd backup|restore FILE\n"
+                        "       fsdpd scrub [FLAGS]\n"
                         "       fsdpd cert init|issue|show ...\n"
                         "       fsdpd devices [-o json]\n"
                         "       fsdpd calibrate [-o FILE]\n");

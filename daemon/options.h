@@ -27,6 +27,7 @@ enum role {
     ROLE_CONFIG,      /* fsdpd config check|dump */
     ROLE_BACKUP,      /* fsdpd backup FILE */
     ROLE_RESTORE,     /* fsdpd restore FILE */
+    ROLE_SCRUB,       /* fsdpd scrub */
     ROLE_CERT,        /* fsdpd cert init|issue|show */
     ROLE_DEVICES,     /* fsdpd devices */
     ROLE_CALIBRATE,   /* fsdpd calibrate */
@@ -48,7 +49,7 @@ struct option_value {
     int count, capacity;
 };
 
-enum { OPTION_ROWS_MAX = 109 };
+enum { OPTION_ROWS_MAX = 112 };
 
 struct options {
     enum role role;

@@ -34,7 +34,7 @@ SYSTEM_TESTS = \
   %D%/system/test_diagnose_cases.py \
   %D%/system/test_store_damage.py \
   %D%/system/test_bad_input.py \
-  %D%/system/test_bit_flips.py %D%/system/test_verify.py \
+  %D%/system/test_bit_flips.py %D%/system/test_verify.py %D%/system/test_scrub.py \
   %D%/system/test_chaos.py \
   %D%/system/test_checkpoint.py \
   %D%/system/test_clock.py \

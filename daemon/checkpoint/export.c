@@ -76,6 +76,12 @@ status_t export_verify(struct export *export, uint64_t bytes, bool *done)
     return saved_verify_next(export->saved, bytes, done);
 }
 
+status_t export_check_reports(const struct export *export)
+{
+    AUTO(buf_deinit) struct buf reports = {0};
+    return saved_read_reports(export->saved, &reports);
+}
+
 /* The entry that is next, with values left; NULL: that was all. */
 static const struct state_entry *find_next(struct export *export)
 {

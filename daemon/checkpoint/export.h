@@ -24,6 +24,9 @@ const struct manifest *export_manifest(const struct export *export);
  * was the end. DATA_LOSS names the file that is damaged. */
 status_t export_verify(struct export *export, uint64_t bytes, bool *done) FSDPD_MUST_USE;
 
+/* Compares the reports with their sum; see saved_read_reports. */
+status_t export_check_reports(const struct export *export) FSDPD_MUST_USE;
+
 /* The next bytes, as many as fit; *count 0: the end. `size` is a multiple of 8. DATA_LOSS if a file
  * has changed since it was compared. */
 status_t export_read(struct export *export, void *bytes, size_t size, size_t *count) FSDPD_MUST_USE;

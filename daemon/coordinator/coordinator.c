@@ -21,6 +21,7 @@
 #include "coordinator/jobs/retry.h"
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/http.h"
+#include "coordinator/monitor/scrubber.h"
 #include "coordinator/notify.h"
 #include "coordinator/retention/forget.h"
 #include "coordinator/retention/sweeps.h"
@@ -80,6 +81,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .watch_lag = 1000,
         .jobs_active = 1000,
         .jobs_per_user = 1000,
+        .scrub_rate = 20,
         .user_priority = 100,
         .spec_bytes = 4 << 20,
         .pulls_per_job = 16,
@@ -219,6 +221,7 @@ static void on_tick(uv_timer_t *timer)
     reserve_tick(c);
     check_store(c);
     certificate_tick(c);
+    scrubber_tick(c);
     jobs_save_again(c);
     for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
@@ -452,6 +455,7 @@ static status_t open_all(struct coordinator *c)
     TRY(jobs_recover(c));
     forget_recover(c);
     sweeps_recover(c);
+    scrubber_open(c);
     TRY(rpc_runtime_new(c->loop, &c->runtime));
     api_report_families(c);
     struct rpc_service services[API_SERVICES];
@@ -483,6 +487,7 @@ static void free_all(struct coordinator *c)
     drains_free(c);
     cuts_free(c);
     sweeps_free(c);
+    scrubber_close(c);
     rendezvous_close(c);
     supervisor_free(c);
     devices_free(c);

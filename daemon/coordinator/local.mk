@@ -32,6 +32,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/final_weights.c %D%/calls/final_weights.h \
   %D%/retention/forget.c %D%/retention/forget.h \
   %D%/monitor/certificate.c %D%/monitor/certificate.h \
+  %D%/monitor/scrub.c %D%/monitor/scrub.h %D%/monitor/scrubber.c %D%/monitor/scrubber.h \
   %D%/monitor/http.c %D%/monitor/http.h \
   %D%/monitor/get_metrics.c %D%/monitor/get_metrics.h \
   %D%/core/internal.h %D%/core/settings.h \

@@ -25,6 +25,7 @@
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/get_metrics.h"
+#include "coordinator/monitor/scrubber.h"
 #include "coordinator/retention/forget.h"
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/rendezvous.h"
@@ -51,6 +52,8 @@ static void get_version(struct rpc_call *call, const ProtobufCMessage *request, 
     if (refusal != NULL) version.refuses = (char *)status_message(refusal);
     AUTO(buf_deinit) struct buf warning = {0};
     certificate_describe(c, &warning);
+    if (warning.length > 0 && scrubber_damaged(c) > 0) buf_add_text(&warning, "; ");
+    scrubber_describe(c, &warning);
     if (warning.length > 0) version.warning = (char *)buf_text(&warning);
     rpc_call_reply(call, &version.base);
     status_free(refusal);

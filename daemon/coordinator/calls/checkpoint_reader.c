@@ -10,8 +10,7 @@
 #include "coordinator/jobs/checkpoint_dirs.h"
 #include "proto/message.h"
 
-/* Bytes to verify per part: few enough that several readers share the threads. */
-enum { VERIFY_BYTES = 16 << 20, STEPS_LISTED = 16 };
+enum { STEPS_LISTED = 16 };
 
 struct checkpoint_reader {
     char *job, *run;
@@ -249,6 +248,11 @@ status_t checkpoint_reader_work(struct checkpoint_reader *reader, void *chunk, s
     if (reader->export == NULL) return reader->passes ? pass(reader, find(reader)) : find(reader);
     status_t status = reader->verified
                           ? export_read(reader->export, chunk, size, count)
-                          : export_verify(reader->export, VERIFY_BYTES, &reader->verified);
+                          : export_verify(reader->export, CHECKPOINT_READER_PART, &reader->verified);
     return reader->passes ? pass(reader, status) : explain(reader, status);
+}
+
+status_t checkpoint_reader_check_reports(const struct checkpoint_reader *reader)
+{
+    return explain(reader, export_check_reports(reader->export));
 }

@@ -11,6 +11,9 @@
 
 struct checkpoint_reader;
 
+/* Bytes to verify per part: few enough that several readers share the threads. */
+enum { CHECKPOINT_READER_PART = 16 << 20 };
+
 /* `step` 0: the newest checkpoint. `none` is the error if the job has no checkpoint at all; the
  * reader takes ownership of it. */
 struct checkpoint_reader *checkpoint_reader_new(const struct coordinator *c, const job_message *job,
@@ -29,6 +32,9 @@ status_t checkpoint_reader_work(struct checkpoint_reader *reader, void *chunk, s
  * whole one, which it has read when it is verified. */
 void checkpoint_reader_pass_damage(struct checkpoint_reader *reader);
 bool checkpoint_reader_is_verified(const struct checkpoint_reader *reader);
+
+/* Compares the reports in a checkpoint that is verified, which no pull needs, with their sum. */
+status_t checkpoint_reader_check_reports(const struct checkpoint_reader *reader) FSDPD_MUST_USE;
 
 /* The checkpoint that was found, and the size of its state_dict; NULL and 0 before it is open. */
 const Fsdpd__V1__Checkpoint *checkpoint_reader_found(const struct checkpoint_reader *reader);

@@ -65,6 +65,7 @@ static void pump(struct job_call *own)
     struct log_reader *reader = (struct log_reader *)own;
     while (!own->over && rpc_call_queued(own->call) < CHUNKS_AHEAD) {
         bool active = own->job != NULL; /* read first, so that the job's last lines are included */
+        reader->query.ended = !active;
         status_t status = log_files_read(&reader->query);
         send_chunk(reader);
         if (status != NULL) job_call_finish(own, status);

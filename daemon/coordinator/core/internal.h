@@ -100,6 +100,7 @@ struct coordinator {
         int64_t noted; /* when the log had it last */
         bool noted_expired;
     } certificate; /* used by certificate.c */
+    struct scrubber *scrubber; /* used by scrubber.c */
     bool store_gone; /* its files were removed or replaced: records nothing, accepts no jobs */
     bool draining;   /* no new jobs */
     int64_t end_by;  /* monotonic ms: fsdpd ends then, even if jobs still run */

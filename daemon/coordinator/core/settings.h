@@ -41,6 +41,8 @@ struct coordinator_limits {
     int spec_bytes;      /* of a submitted or planned spec, packed */
     int retention_days;  /* days until finished jobs are forgotten; 0: never */
     int retention_jobs;  /* number of finished jobs kept; 0: all */
+    int scrub_days;      /* between two scrubs; 0: none */
+    int scrub_rate;      /* megabytes per second that one reads */
     int user_priority;   /* the highest that a user who is not an operator may set */
     int pulls_per_job;
     int watchers;

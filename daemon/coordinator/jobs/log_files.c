@@ -376,7 +376,7 @@ status_t log_files_read(struct log_query *query)
             query->at_end = false;
             break;
         }
-        status = read_file(query, list.numbers[i], i + 1 < list.count, &offset, &left);
+        status = read_file(query, list.numbers[i], query->ended || i + 1 < list.count, &offset, &left);
         query->position = place(list.numbers[i], offset);
         if (left == 0) query->at_end = false; /* possibly; the next call finds out */
     }

@@ -51,6 +51,7 @@ struct log_query {
     const char *directory;
     struct log_filter filter;
     uint64_t position; /* where to read from; 0: the beginning. Advanced past what was read. */
+    bool ended;        /* nothing is added any more: what follows the last line is damaged, too */
     int limit;         /* maximum number of lines to visit */
     /* The texts are valid during the call. */
     void (*visit)(void *user, const struct log_line *line);

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/metrics.h"
+#include "coordinator/monitor/scrubber.h"
 #include "rpc/address.h"
 #include "rpc/lobby.h"
 #include "rpc/rpc.h"
@@ -91,6 +92,9 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
         buf_printf(&text, "%s\n", ready ? "ok" : why);
         size_t length = text.length;
         certificate_describe(http->c, &text);
+        if (text.length > length) buf_add_char(&text, '\n');
+        length = text.length;
+        scrubber_describe(http->c, &text);
         if (text.length > length) buf_add_char(&text, '\n');
         return answer(connection, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE, plain, &text);
     }

@@ -17,6 +17,7 @@
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/monitor/certificate.h"
+#include "coordinator/monitor/scrubber.h"
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/cuts.h"
 #include "coordinator/workers/supervisor.h"
@@ -451,6 +452,10 @@ void metrics_write(const struct coordinator *c, struct buf *out)
         add_single(out, "certificate_expiry_time_seconds", "gauge",
                    "When the server's certificate expires, as a Unix time.",
                    (double)c->certificate.end);
+    add_single(out, "scrub_damaged", "gauge", "Damaged things that the last scrub found.",
+               (double)scrubber_damaged(c));
+    add_single(out, "scrub_time_seconds", "gauge",
+               "When the last scrub ended, as a Unix time; 0: none has.", (double)scrubber_ended(c));
     add_workers(out, c);
     add_jobs(out, c);
     add_single(out, "watchers", "gauge", "Clients that watch jobs.", watch_count(c));

@@ -283,7 +283,7 @@ static status_t begin_mark(struct store *store, bool found)
     return mark_write(store->mark_fd, &store->mark, true);
 }
 
-static status_t prepare(struct store *store)
+status_t store_prepare(struct store *store)
 {
     sqlite3_stmt *statement = NULL;
     for (int i = 0; i < STATEMENT_COUNT; i++)
@@ -330,7 +330,7 @@ static status_t open_database(struct store *store)
     TRY(migrate(store, version));
     uint32_t copied;
     TRY(store_read_changes(store->database, store->path, &store->mark.changes, &copied));
-    TRY(prepare(store));
+    TRY(store_prepare(store));
     store_note_files(store);
     sqlite3_db_config(store->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0, NULL);
     return NULL;

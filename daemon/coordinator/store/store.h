@@ -196,6 +196,14 @@ status_t store_get_retries(struct store *store, const char *job,
                            struct store_retries *retries) FSDPD_MUST_USE;
 
 /*
+ * Opens the store for reading, even while a coordinator uses it, and compares all of its rows with
+ * their sums: `damaged` is called with each job that has damaged ones. Otherwise errors as for
+ * store_open; FAILED_PRECONDITION if it has another schema.
+ */
+status_t store_view(const char *path, void (*damaged)(void *user, const char *job), void *user,
+                    struct store **store) FSDPD_MUST_USE;
+
+/*
  * Copies the store `from` to the file `to`, even while a coordinator uses it. The copy is a
  * consistent snapshot; it is checked and on the disk before the rename to `to`. NOT_FOUND if there
  * is not a store; otherwise errors as for store_open.

@@ -96,21 +96,25 @@ status_t store_copy(sqlite3 *from, const char *from_path, const char *to)
     return status;
 }
 
-/* Opens a store for reading, and verifies it. Its log is not copied into its file. */
-static status_t open_whole(const char *path, sqlite3 **database)
+/* Opens a store for reading. Its log is not copied into its file. */
+static status_t open_to_read(const char *path, sqlite3 **database)
 {
     struct stat info;
     if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
     if (info.st_size == 0) /* SQLite would remove its log */
         return status_new(STATUS_DATA_LOSS, "%s is empty: it is not an fsdpd store", path);
-    status_t status = NULL;
     int code = sqlite3_open_v2(path, database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
-    if (code != SQLITE_OK) status = store_sqlite_error(*database, path, "open");
-    if (status == NULL) {
-        sqlite3_db_config(*database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-        sqlite3_busy_timeout(*database, 10000);
-        status = check_whole(*database, path);
-    }
+    if (code != SQLITE_OK) return store_sqlite_error(*database, path, "open");
+    sqlite3_db_config(*database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    sqlite3_busy_timeout(*database, 10000);
+    return NULL;
+}
+
+/* Also verifies it. */
+static status_t open_whole(const char *path, sqlite3 **database)
+{
+    status_t status = open_to_read(path, database);
+    if (status == NULL) status = check_whole(*database, path);
     int version = 0;
     if (status == NULL) status = migrations_version(*database, path, &version);
     if (status == NULL && version == 0)
@@ -151,6 +155,38 @@ status_t store_backup(const char *from, const char *to)
     if (status == NULL && version >= MIGRATIONS_MARKED) status = verify_mark(database, from);
     if (status == NULL) status = store_copy(database, from, to);
     sqlite3_close(database);
+    return status;
+}
+
+static status_t check_view(struct store *store, void (*damaged)(void *user, const char *job),
+                           void *user)
+{
+    const struct store_damage damage = {.job = damaged, .events = damaged, .user = user};
+    int version = 0;
+    TRY(mark_find_store(store->path));
+    TRY(open_to_read(store->path, &store->database));
+    TRY(store_add_sums(store->database, store->path));
+    TRY(migrations_version(store->database, store->path, &version));
+    if (version != migrations_latest())
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "%s has schema version %d, this fsdpd reads %d: the fsdpd that uses it "
+                          "upgrades it",
+                          store->path, version, migrations_latest());
+    TRY(verify_mark(store->database, store->path));
+    TRY(store_check(store->database, store->path));
+    TRY(store_check_records(store->database, store->path, &damage));
+    return store_prepare(store);
+}
+
+status_t store_view(const char *path, void (*damaged)(void *user, const char *job), void *user,
+                    struct store **out)
+{
+    struct store *store = mem_alloc(sizeof *store);
+    store->path = mem_strdup(path);
+    store->mark_fd = -1;
+    status_t status = check_view(store, damaged, user);
+    if (status == NULL) *out = store;
+    else store_close(store);
     return status;
 }
 

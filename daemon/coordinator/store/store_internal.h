@@ -98,6 +98,9 @@ status_t store_error(const struct store *store, const char *doing) FSDPD_MUST_US
 /* Returns the prepared statement, reset and without bindings. */
 sqlite3_stmt *store_use(struct store *store, enum store_statement which);
 
+/* Prepares the statements of a store of the latest schema. */
+status_t store_prepare(struct store *store) FSDPD_MUST_USE;
+
 /* Runs a statement whose rows, if any, do not matter. */
 status_t store_run(struct store *store, sqlite3_stmt *statement, const char *doing) FSDPD_MUST_USE;
 
