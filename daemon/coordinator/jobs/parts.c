@@ -213,7 +213,7 @@ bool parts_wait(const struct job *job, int64_t now, struct buf *late)
         if (holders[r] == PART_LATE)
             buf_printf(late, "%srank %d (%s)", late->length > 0 ? ", " : "", r,
                        job->message->workers[r]);
-    if (others) buf_printf(late, "%sa worker that had left", late->length > 0 ? ", " : "");
+    if (others) buf_printf(late, "%sa worker that had left", late->length > 0 ? " or " : "");
     return true;
 }
 
