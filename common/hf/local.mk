@@ -12,6 +12,7 @@ libhf_a_SOURCES = \
   %D%/known.c %D%/known.h \
   %D%/like.c %D%/like.h \
   %D%/names.c \
+  %D%/peft.c %D%/peft.h \
   %D%/safetensors.c %D%/safetensors.h
 HF_LIBS = libhf.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) -lm
 

@@ -81,6 +81,7 @@ static void complete_keys(Fsdpd__V1__JobSpec *spec, const char *prefix)
         for (size_t i = 0; i < spec_key_count; i++) {
             const struct spec_key *key = &spec_keys[i];
             if ((key->with_key != NULL) != dependent || key->fallback == NULL ||
+                spec_key_stays_absent(key) ||
                 strncmp(key->key, prefix, strlen(prefix)) != 0 || !spec_key_applies(key, spec))
                 continue;
             bool given = is_given(spec_field_find(spec, key, false), key);

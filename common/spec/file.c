@@ -404,8 +404,10 @@ static status_t refuse_misplaced(const struct file_reader *reader, const struct 
     struct spec_field field =
         spec_field_find(reader->spec, &spec_keys[row_of(key->with_key)], false);
     AUTO_FREE char *place = spec_key_place(key);
-    status_t status = yamldoc_error(node, "%s: belongs to %s, but here it is %s", key->key, place,
-                                    spec_field_text(field));
+    bool missing = key->with_values[0] == NULL;
+    status_t status = yamldoc_error(node, "%s: belongs to %s, %s%s", key->key, place,
+                                    missing ? "which is missing" : "but here it is ",
+                                    missing ? "" : spec_field_text(field));
     return status_with(status, (struct status_details){.field = key->key});
 }
 
@@ -430,6 +432,7 @@ static status_t read_row(struct file_reader *reader, size_t row)
         status_free(status);
         return status_with(placed, (struct status_details){.field = key->key});
     }
+    if (spec_key_stays_absent(key)) return NULL;
     if (key->fallback != NULL) {
         spec_field_set_default(spec_field_find(reader->spec, key, true), key);
         return NULL;

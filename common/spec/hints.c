@@ -55,10 +55,19 @@ const char *spec_last_word(const char *key)
     return dot ? dot + 1 : key;
 }
 
+static bool is_adapters(const char *key)
+{
+    return strncmp(key, "model.lora.", strlen("model.lora.")) == 0;
+}
+
 const char *spec_key_of_word(const char *word)
 {
+    const char *found = NULL;
     for (size_t i = 0; i < spec_key_count; i++)
-        if (strcmp(spec_last_word(spec_keys[i].key), word) == 0) return spec_keys[i].key;
+        if (strcmp(spec_last_word(spec_keys[i].key), word) == 0 &&
+            (found == NULL || (is_adapters(found) && !is_adapters(spec_keys[i].key))))
+            found = spec_keys[i].key;
+    if (found != NULL) return found;
     for (size_t i = 0; i < COUNT_OF(other_names); i++)
         if (strcmp(other_names[i].word, word) == 0) return other_names[i].key;
     return NULL;

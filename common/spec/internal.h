@@ -23,7 +23,7 @@ void spec_field_set_text(struct spec_field field, const char *text);
 
 /* Whether the message has a value here; a number or a switch may be given as 0. */
 bool spec_field_is_given(struct spec_field field);
-/* Sets the key's default; it must have one. */
+/* Sets the key's default; it must have one, and not stay absent. */
 void spec_field_set_default(struct spec_field field, const struct spec_key *key);
 
 /* The items of a repeated field of texts; `count` may be NULL. */
@@ -33,6 +33,9 @@ void spec_field_add_text(struct spec_field field, const char *text);
 
 /* Whether the key belongs to this spec (its type's key is set accordingly). */
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec);
+
+/* Whether it is a number without a default. */
+bool spec_key_stays_absent(const struct spec_key *key);
 
 /* Where the key belongs, from all rows of its name: "optimizer.type adadelta, adam or adamw"; the
  * caller frees it. */

@@ -33,6 +33,7 @@
 #define TYPE WITH("fsdp.wrap.policy", "type")
 #define MATCH WITH("fsdp.wrap.policy", "match")
 #define UNITS WITH("fsdp.wrap.policy", "units")
+#define LORA WITH("model.lora.rank", NULL)
 
 /* clang-format off */
 const struct spec_key spec_keys[] = {
@@ -44,6 +45,14 @@ const struct spec_key spec_keys[] = {
     {"model.weights", SPEC_TEXT, DEFAULT("")},
     {"model.ignore", SPEC_GLOBS, DEFAULT("")},
     {"model.freeze", SPEC_GLOBS, DEFAULT("")},
+    {"model.lora.rank", SPEC_INTEGER, DEFAULT(""), RANGE(1, 65536), .late = true},
+    {"model.lora.alpha", SPEC_NUMBER, DEFAULT("8"), RANGE(1e-6, 1e6), LORA},
+    {"model.lora.dropout", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 0.999999), LORA},
+    {"model.lora.rslora", SPEC_BOOLEAN, DEFAULT("false"), LORA},
+    {"model.lora.targets", SPEC_GLOBS, DEFAULT(""), LORA},
+    {"model.lora.exclude", SPEC_GLOBS, DEFAULT(""), LORA},
+    {"model.lora.layers", SPEC_GLOBS, DEFAULT(""), LORA},
+    {"model.lora.modules_to_save", SPEC_GLOBS, DEFAULT(""), LORA},
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"),
      CHOICES(data_format, "idx", "images", "tokens", "text", "dataset")},

@@ -138,10 +138,17 @@ bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec
     if (key->with_key == NULL) return true;
     struct spec_field field = spec_field_find(spec, key_find(key->with_key), false);
     if (field.member == NULL) return false;
+    if (key->with_values[0] == NULL) return spec_field_is_given(field);
     const char *found = spec_field_text(field);
     for (int i = 0; i < SPEC_WITH_MAX && key->with_values[i] != NULL; i++)
         if (strcmp(found, key->with_values[i]) == 0) return true;
     return false;
+}
+
+bool spec_key_stays_absent(const struct spec_key *key)
+{
+    bool number = key->type == SPEC_INTEGER || key->type == SPEC_NUMBER;
+    return number && key->fallback != NULL && key->fallback[0] == '\0';
 }
 
 char *spec_key_place(const struct spec_key *key)
@@ -155,7 +162,7 @@ char *spec_key_place(const struct spec_key *key)
             if (count < COUNT_OF(values)) values[count++] = row->with_values[v];
     }
     struct buf text = {0};
-    buf_printf(&text, "%s ", key->with_key);
+    buf_printf(&text, "%s%s", key->with_key, count > 0 ? " " : "");
     for (size_t i = 0; i < count; i++)
         buf_printf(&text, "%s%s", i == 0 ? "" : i + 1 < count ? ", " : " or ", values[i]);
     return buf_take(&text);

@@ -170,8 +170,9 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
                     key->type == SPEC_TIME;
         if (text && spec_field_text(field)[0] == '\0') continue;
         if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
-        if (strcmp(key->key, "model.ignore") == 0 && spec->model->n_ignore == 0) continue;
-        if (strcmp(key->key, "model.freeze") == 0 && spec->model->n_freeze == 0) continue;
+        bool quiet = spec_key_stays_absent(key) ||
+                     (key->type == SPEC_GLOBS && strncmp(key->key, "model.", 6) == 0);
+        if (quiet && !spec_field_is_given(field)) continue;
         int depth = open_sections(out, key->key, last);
         const char *word = strrchr(key->key, '.');
         buf_printf(out, "%*s%s: ", 2 * depth, "", word ? word + 1 : key->key);

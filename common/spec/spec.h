@@ -56,7 +56,7 @@ enum { SPEC_CHOICES_MAX = 6, SPEC_WITH_MAX = 4 }; /* unused entries are NULL */
 /*
  * One key. A key whose default depends on a type has a row for each type ("optimizer.lr").
  * `fallback` is the default as in a job file (a list: its items, separated by ", "), "" for an
- * empty default (device), NULL if the key is required.
+ * empty default (device; a number then stays absent), NULL if the key is required.
  */
 struct spec_key {
     const char *key; /* "train.epochs" */
@@ -67,7 +67,8 @@ struct spec_key {
     double min, max;  /* SPEC_INTEGER, SPEC_NUMBER; both inclusive */
     const char *choices[SPEC_CHOICES_MAX];
     const ProtobufCEnumDescriptor *values; /* the choices in the message, from 1; NULL: as text */
-    /* The key applies only if with_key is one of with_values. NULL: always. */
+    /* The key applies only if with_key is one of with_values, or, without these, is given. NULL:
+     * always. */
     const char *with_key, *with_values[SPEC_WITH_MAX];
     bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
     bool late;     /* absent in messages of older versions, which have the default */

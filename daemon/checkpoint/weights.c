@@ -489,6 +489,10 @@ static void share_tied_tensors(struct matching *matching)
     for (int i = 0; i < matching->model->parameter_count; i++) {
         const struct parameter *parameter = &matching->model->parameters[i];
         if (parameter->tied_to >= 0 || slots[i].tensor != NULL) continue;
+        if (parameter->adapter) {
+            matching->weights->is_partial = true;
+            continue;
+        }
         complain(is_new(matching, parameter->name) ? &matching->fresh
                                                    : &matching->complaints.missing,
                  parameter->name, "%s", "");
@@ -519,7 +523,7 @@ static void make_note(struct matching *matching)
         if (!matching->matched[i])
             buf_printf(&text, "%smodel.ignore: no tensor that the model does not have matches '%s'",
                        text.length > 0 ? "; " : "", source->ignore[i]);
-    matching->weights->is_partial = matching->fresh.count > 0;
+    matching->weights->is_partial |= matching->fresh.count > 0;
     if (text.length > 0) matching->weights->note = buf_take(&text);
 }
 

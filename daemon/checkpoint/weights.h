@@ -32,8 +32,8 @@ status_t weights_open(const struct weights_source *source, const struct model *m
                       struct weights **weights) FSDPD_MUST_USE;
 void weights_free(struct weights *weights); /* accepts NULL */
 
-/* Whether a parameter that is not tied to another is in a file; a new head's may be in none, and
- * then gets initial values. */
+/* Whether a parameter that is not tied to another is in a file; a new head's and an adapter's may be
+ * in none, and then get initial values. */
 bool weights_has(const struct weights *weights, int parameter);
 bool weights_is_partial(const struct weights *weights);
 

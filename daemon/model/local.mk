@@ -16,6 +16,7 @@ libmodel_a_SOURCES = \
   %D%/layer.h %D%/layers.c %D%/layers.h \
   %D%/layers_image.c %D%/layers_image.h %D%/layers_loss.c %D%/layers_loss.h %D%/layers_shape.c %D%/layers_shape.h %D%/layers_sequence.c %D%/layers_sequence.h \
   %D%/layout.c \
+  %D%/lora.c %D%/lora.h %D%/lora_choose.c %D%/lora_choose.h \
   %D%/model.c %D%/model.h \
   %D%/model_file.c %D%/reader.h \
   %D%/model_free.c \
@@ -32,7 +33,7 @@ tests_unit_libmodeltest_a_SOURCES = tests/unit/graph_checks.c tests/unit/graph_c
   tests/unit/model_files.c tests/unit/model_files.h tests/unit/tiny_models.c tests/unit/tiny_models.h
 MODEL_TEST_LIBS = tests/unit/libmodeltest.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) $(TEST_LIBS) -lm
 MODEL_TESTS = tests/unit/test_model tests/unit/test_model_arguments tests/unit/test_model_limits \
-  tests/unit/test_model_tokens tests/unit/test_graph tests/unit/test_graph_tokens
+  tests/unit/test_model_tokens tests/unit/test_graph tests/unit/test_graph_tokens tests/unit/test_lora
 check_PROGRAMS += $(MODEL_TESTS)
 TESTS += $(MODEL_TESTS)
 $(MODEL_TESTS): private LDADD = $(MODEL_TEST_LIBS)

@@ -32,6 +32,8 @@ struct parameter {
     struct tensor_type type;
     enum buffer_kind buffer;
     bool trainable; /* no buffer is */
+    bool adapter;   /* of LoRA (lora.h), drawn from a generator of its own after all others */
+    int64_t dropped; /* of such a one: values that PyTorch draws before its own, and drops */
     int tied_to; /* the parameter whose memory this one shares (its number is smaller), or -1 */
     enum init_kind init;
     double bound;

@@ -338,6 +338,7 @@ static uint64_t count_parameters(const struct train_job *job)
     struct model *model = NULL;
     status_t status = model_parse_with(job->model_text, job->model_length, job->model_file,
                                        job->model_arguments, job->model_argument_count, &model);
+    if (status == NULL && job->lora != NULL) status = model_adapt(model, job->lora);
     uint64_t count = status == NULL ? (uint64_t)model_parameter_elements(model) : 0;
     status_free(status);
     model_free(model);

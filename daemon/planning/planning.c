@@ -39,6 +39,13 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
         frozen += parameter->trainable ? 0 : elements;
     }
     if (frozen == 0) return;
+    AUTO(buf_deinit) struct buf adapters = {0};
+    if (model_describe_adapters(model, &adapters))
+        plan_message_add_note(message,
+                              "LoRA adapts %s; %" PRIu64 " elements are trained, %.2f %% of the "
+                              "model's",
+                              buf_text(&adapters), all - frozen,
+                              100 * (double)(all - frozen) / (double)all);
     plan_message_add_note(
         message,
         "%" PRIu64 " of %" PRIu64

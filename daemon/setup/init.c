@@ -148,12 +148,20 @@ static struct parameter_part wanted_part(const struct drawing *drawing)
     return (struct parameter_part){.count = drawing->elements};
 }
 
-static status_t draw_all(const struct model *model, const struct draw *draws,
+/* Adapters come last, from a generator that is seeded again for the first of them. */
+static status_t draw_all(const struct model *model, const struct draw *draws, uint64_t seed,
                          struct drawing *drawing)
 {
+    bool adapters = true;
     for (int i = 0; i < model->parameter_count; i++) {
         drawing->index = draws[i].parameter;
         drawing->parameter = &model->parameters[drawing->index];
+        if (drawing->parameter->adapter != adapters) {
+            adapters = drawing->parameter->adapter;
+            generator_seed(&drawing->generator, seed);
+            drawing->unused = 0;
+        }
+        drawing->unused += (uint64_t)drawing->parameter->dropped;
         drawing->elements = tensor_element_count(&drawing->parameter->type);
         drawing->part = wanted_part(drawing);
         TRY(draw_parameter(drawing));
@@ -169,8 +177,7 @@ status_t init_draw(const struct model *model, uint64_t seed, const struct init_t
     qsort(draws, (size_t)model->parameter_count, sizeof *draws, compare_draws);
     struct drawing drawing = {.target = target,
                               .piece = mem_alloc_array(PIECE, sizeof *drawing.piece)};
-    generator_seed(&drawing.generator, seed);
-    status_t status = draw_all(model, draws, &drawing);
+    status_t status = draw_all(model, draws, seed, &drawing);
     free(drawing.piece);
     return status;
 }

@@ -9,6 +9,7 @@
 #include "data/image_transform.h"
 #include "data/token_file.h"
 #include "fsdp/plan.h"
+#include "model/lora.h"
 #include "redundancy/kept.h"
 #include "runtime/device.h"
 
@@ -48,6 +49,7 @@ struct train_job {
     const char *model_file;                       /* its name, for messages */
     const struct model_argument *model_arguments; /* values for the file's arguments */
     int model_argument_count;
+    const struct model_lora *lora; /* adapters that the model gets; NULL: none */
     const struct weights_source *weights; /* files with initial values; NULL: draw them */
     const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which
                             * suffices for planning */

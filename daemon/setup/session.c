@@ -447,6 +447,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse_with(job->model_text, job->model_length, job->model_file, job->model_arguments,
                          job->model_argument_count, &session->model));
+    if (job->lora != NULL) TRY(model_adapt(session->model, job->lora));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     TRY(divide_global_batch(session));
     TRY(read_sizes(session));

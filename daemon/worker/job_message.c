@@ -14,6 +14,7 @@
 #include "data/token_paths.h"
 #include "spec/spec.h"
 #include "worker/job_choices.h"
+#include "worker/job_lora.h"
 #include "worker/job_model.h"
 
 /* A path below one of the data roots, returned in *root; `key` is the key with the value `dir`.
@@ -369,6 +370,7 @@ static void fill_job(struct job_settings *settings)
         .model_file = spec->model->hf[0] != '\0' ? spec->model->hf : spec->model->file_name,
         .model_arguments = settings->model_arguments,
         .model_argument_count = (int)spec->model->n_args,
+        .lora = settings->lora.rank > 0 ? &settings->lora : NULL,
         .weights = settings->weights.dir != NULL ? &settings->weights : NULL,
         .data_dir = settings->data_dir,
         .data_root = settings->data_root,
@@ -441,6 +443,7 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
     if (status == NULL && need & NEED_DATA) status = find_data(spec->data, options, settings);
     if (status == NULL && need & NEED_DATA) status = find_checkpoints(spec, options, settings);
     if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings, options);
+    if (status == NULL) status = job_lora_read(settings);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
     return status;

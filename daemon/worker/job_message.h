@@ -21,6 +21,7 @@ struct job_settings {
     char *data_dir, *data_path, *validation_path;
     char *data_root, *validation_root; /* that these are below */
     struct model_argument *model_arguments;
+    struct model_lora lora; /* rank 0: the model has no adapters; it points into the spec */
     struct token_path *sources; /* of datasets; their paths and roots are owned here */
     int source_count;
     /* The spec's directory on this host, and its root; NULL: it names none. */

@@ -92,6 +92,13 @@ static const struct {
     {"", "deadline.finish=2026-12-01T08:00:00Z", "  finish: \"2026-12-01T08:00:00Z\"\n"},
     {"", "model.args.width=256", "\n  args: {width: \"256\"}\n"},
     {"", "model.args={act: relu, b: null}", "\n  args: {act: relu, b: \"null\"}\n"},
+    {"", "model.lora={rank: 4, targets: [q_proj, 'h.0.*']}",
+     "\n  lora:\n    rank: 4\n    alpha: 8\n    dropout: 0\n    rslora: false\n"
+     "    targets: [q_proj, \"h.0.*\"]\ndata:\n"},
+    {"", "model.lora={rank: 1e1, alpha: 2.5, layers: [0, 3], modules_to_save: [head]}",
+     "    alpha: 2.5\n    dropout: 0\n    rslora: false\n    layers: [\"0\", \"3\"]\n"
+     "    modules_to_save: [head]\n"},
+    {"", NULL, "model:\n  file: net.yaml\ndata:\n"},
     {"labels: {team: vision, a: 3}", NULL, "\nlabels: {a: \"3\", team: vision}\n"},
     {"labels: {team: vision}", "labels.team=nlp", "\nlabels: {team: nlp}\n"},
     {"", "labels.none=", "\nlabels: {none: \"\"}\n"},
@@ -258,6 +265,18 @@ static const struct {
     {"", "model.args={2x: 3}",
      "--set model.args={2x: 3}: model.args: expected a name of 1 to 64 letters, digits and _, "
      "found '2x'"},
+    {"", "model.lora.rank=0",
+     "--set model.lora.rank=0: model.lora.rank: expected an integer from 1 to 65536, found 0"},
+    {"", "model.lora.alpha=4",
+     "--set model.lora.alpha=4: model.lora.alpha: belongs to model.lora.rank, which is missing"},
+    {"", "model.lora={rank: 4, dropout: 1}",
+     "--set model.lora={rank: 4, dropout: 1}: model.lora.dropout: expected a number from 0 to "
+     "0.999999, found 1"},
+    {"", "model.lora={rank: 4, use_dora: true}",
+     "--set model.lora={rank: 4, use_dora: true}:1: model.lora.use_dora: unknown key; the keys of "
+     "model.lora are rank, alpha, dropout, rslora, targets, exclude, layers, modules_to_save"},
+    {"dropout: false", NULL, "job.yaml:4: dropout: unknown key; did you mean train.dropout?"},
+    {"rank: 4", NULL, "job.yaml:4: rank: unknown key; did you mean model.lora.rank?"},
     {"fsdp:\n  wrap:\n    polcy: size", NULL,
      "job.yaml:6: fsdp.wrap.polcy: unknown key; did you mean fsdp.wrap.policy?"},
     {"", "train.epoch=1",

@@ -1,0 +1,53 @@
+/*
+ * LoRA (Hu et al., ICLR 2022) as PEFT has it: a linear module with the weight W gets two children,
+ * lora_A (rank rows, the inputs' columns) and lora_B (the outputs' rows, rank columns), and
+ * computes
+ *
+ *     y = W x + bias + scale B A dropout(x),    scale = alpha / rank, or alpha / sqrt(rank)
+ *
+ * Only they and whole modules to save are trained; all other parameters are frozen. This is a
+ * rewrite of a model that was read: nothing behind it knows of adapters, except that their initial
+ * values come from a seed of their own, and that no file of the model's weights has them
+ * (`adapter` of struct parameter).
+ */
+#ifndef FSDPD_MODEL_LORA_H
+#define FSDPD_MODEL_LORA_H
+
+#include "base/buf.h"
+#include "model/model.h"
+
+struct lora_names {
+    const char *const *items;
+    int count;
+};
+
+struct lora_rule { /* the first that matches a module replaces the value for all */
+    const char *match;
+    double value;
+};
+
+struct model_lora {
+    int rank;
+    double alpha, dropout;
+    bool rslora; /* the scale divides by the rank's square root */
+    /* A module's path, its end ("q_proj", "mlp.fc1") or a pattern of paths (text_glob_match).
+     * "all-linear", as only target: every linear module but the one that makes the scores of
+     * tokens. */
+    struct lora_names targets, exclude;
+    struct lora_names layers; /* numbers of layers; none: all */
+    /* Whole modules that are trained; those called classifier and score, which are heads, are
+     * always among them. */
+    struct lora_names save;
+    const struct lora_rule *ranks, *alphas;
+    int rank_count, alpha_count;
+};
+
+/* Rewrites the model. INVALID_ARGUMENT names the job's key ("model.lora.targets: ..."); the model
+ * is then as it was. */
+status_t model_adapt(struct model *model, const struct model_lora *lora) FSDPD_MUST_USE;
+
+/* Appends which modules have adapters: "4 modules: model.layers.*.self_attn.q_proj (2), ...". False
+ * if none has. */
+bool model_describe_adapters(const struct model *model, struct buf *text);
+
+#endif

@@ -1,0 +1,11 @@
+/* Inside worker/: a job's adapters, model.lora. */
+#ifndef FSDPD_WORKER_JOB_LORA_H
+#define FSDPD_WORKER_JOB_LORA_H
+
+#include "worker/job_message.h"
+
+/* Fills in `lora` of the settings from their spec, if it asks for adapters; what they adapt unless
+ * the job says it depends on the type of its model. */
+status_t job_lora_read(struct job_settings *settings) FSDPD_MUST_USE;
+
+#endif

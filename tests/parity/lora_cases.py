@@ -1,0 +1,61 @@
+"""The cases of adapters that are compared with peft: a model of family_cases.py, what the job says of
+its adapters, and the same as peft's LoraConfig. Needs numpy only."""
+
+import hashlib
+import json
+import os
+
+import family_cases as cases
+from family_numbers import draw_integers
+
+STEPS, SEED = 50, 7
+PATH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "lora.json")
+
+# name: the case of FAMILIES or, with "head/", of HEADS; keys of model.lora; LoraConfig, if it says it
+# in other words
+CASES = {
+    "gpt2": ("gpt2", dict(rank=3, alpha=6), {}),
+    "gpt2-all": ("gpt2", dict(rank=2, alpha=3, targets=["all-linear"], rslora=True), {}),
+    "llama": ("llama", dict(rank=4), {}),
+    "llama-layers": ("llama", dict(rank=5, alpha=2.5, targets=["q_proj", "mlp.down_proj"], layers=[1]), {}),
+    "llama-all": ("llama", dict(rank=2, alpha=16, targets=["all-linear"], exclude=["mlp.up_proj"]), {}),
+    "qwen3": ("qwen3", dict(rank=4, alpha=4), {}),
+    "gemma2": ("gemma2", dict(rank=4, alpha=12), {}),
+    "phi": ("phi", dict(rank=4, alpha=8), {}),
+    "bert": ("bert", dict(rank=3, alpha=6), {}),
+    "bert-saved": ("bert", dict(rank=3, alpha=6, modules_to_save=["transform"]), {}),
+    "roberta": ("roberta", dict(rank=3, alpha=6), {}),
+    # transformers 5 calls these modules otherwise than its files do
+    "vit": ("vit", dict(rank=3, alpha=6, targets=["query", "value"]),
+            dict(target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"])),
+    "bert-head": ("head/bert", dict(rank=3, alpha=6), dict(task_type="SEQ_CLS")),
+}
+STRATEGIES = (["fsdp.strategy=no_shard"], ["fsdp.strategy=hybrid_shard", "fsdp.shard_size=1"],
+              ["fsdp.strategy=shard_grad_op"])
+
+
+def settings(lora):
+    """--set words."""
+    return [f"model.lora.{key}={json.dumps(value)}" for key, value in lora.items()]
+
+
+def draw_stream():
+    return draw_integers("lora", (STEPS * cases.WINDOWS * cases.CONTEXT + 1,), cases.PADDING + 1, cases.VOCABULARY)
+
+
+def draw_pictures():
+    count = STEPS * cases.IMAGES_OF_A_STEP
+    return draw_integers("lora images", (count, 14, 14), 0, 256), draw_integers("lora labels", (count,), 0, 7)
+
+
+def digest(tensors):
+    """Of float arrays in order: their bits."""
+    whole = hashlib.sha256()
+    for values in tensors:
+        whole.update(values.astype("<f4").tobytes())
+    return whole.hexdigest()
+
+
+def load():
+    with open(PATH, encoding="utf-8") as file:
+        return json.load(file)

@@ -1,0 +1,230 @@
+/* Adapters: how a model is rewritten, and one message for each mistake. tests/parity/lora.json has
+ * peft's numbers. */
+#include <string.h>
+
+#include "base/array.h"
+#include "base/mem.h"
+#include "model/graph.h"
+#include "model/lora.h"
+#include "model_files.h"
+#include "tests/testing.h"
+#include "tiny_models.h"
+
+static const char net[] = "name: Net\n"
+                          "input: [6]\n"
+                          "classes: 4\n"
+                          "modules:\n"
+                          "  blocks: 2 * Block()\n"
+                          "  score: Linear(6, 4)\n"
+                          "blocks:\n"
+                          "  Block():\n"
+                          "    modules:\n"
+                          "      fc1: Linear(6, 5, bias=False)\n"
+                          "      norm: LayerNorm(5)\n"
+                          "      fc2: Linear(5, 6)\n"
+                          "    forward:\n"
+                          "      - output = x + fc2(norm(fc1(x)))\n"
+                          "forward:\n"
+                          "  - \"for block in blocks: x = block(x)\"\n"
+                          "  - output = score(x)\n"
+                          "loss: cross_entropy(output, target)\n";
+
+#define NAMES(...)                                                                                 \
+    {                                                                                              \
+        (const char *const[]){__VA_ARGS__}, (int)COUNT_OF(((const char *const[]){__VA_ARGS__}))    \
+    }
+
+static void must_adapt(struct model *model, const struct model_lora *lora)
+{
+    status_t status = model_adapt(model, lora);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+TEST(adapters_follow_their_modules)
+{
+    struct model *model = parse(net);
+    const struct model_lora lora = {
+        .rank = 2, .alpha = 6, .dropout = 0.25, .targets = NAMES("fc1"), .layers = NAMES("1")};
+    static const char *const paths[] = {"",
+                                        "blocks",
+                                        "blocks.0",
+                                        "blocks.0.fc1",
+                                        "blocks.0.norm",
+                                        "blocks.0.fc2",
+                                        "blocks.1",
+                                        "blocks.1.fc1",
+                                        "blocks.1.fc1.lora_A",
+                                        "blocks.1.fc1.lora_B",
+                                        "blocks.1.norm",
+                                        "blocks.1.fc2",
+                                        "score"};
+    must_adapt(model, &lora);
+    ck_assert_int_eq(model->module_count, COUNT_OF(paths));
+    for (int m = 0; m < model->module_count; m++) {
+        const struct module *module = &model->modules[m];
+        ck_assert_str_eq(module->path, paths[m]);
+        for (int i = 0; i < module->child_count; i++)
+            ck_assert_int_eq(model->modules[module->children[i]].parent, m);
+        for (int i = 0; i < module->parameter_count; i++)
+            ck_assert_int_eq(model->parameters[module->parameters[i]].module, m);
+    }
+    int a = model_find_parameter(model, "blocks.1.fc1.lora_A.weight");
+    ck_assert_int_eq(a, model_find_parameter(model, "blocks.1.fc1.weight") + 1);
+    const struct parameter *first = &model->parameters[a], *second = first + 1;
+    ck_assert_str_eq(second->name, "blocks.1.fc1.lora_B.weight");
+    char shape[128];
+    ck_assert_str_eq(tensor_format_shape(&first->type, shape), "(2, 6)");
+    ck_assert_str_eq(tensor_format_shape(&second->type, shape), "(5, 2)");
+    ck_assert_int_eq(first->dropped, 2 * 6 + 5 * 2);
+    ck_assert_int_eq(second->dropped, 0);
+    ck_assert_int_eq(second->init, INIT_ZEROS);
+    /* a model of classes trains its score, too */
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        bool saved = strncmp(parameter->name, "score.", 6) == 0;
+        ck_assert_int_eq(parameter->adapter, p == a || p == a + 1);
+        ck_assert_int_eq(parameter->trainable, parameter->adapter || saved);
+        ck_assert(!parameter->adapter || parameter->init_order > model->parameters[0].init_order);
+    }
+    struct buf text = {0};
+    ck_assert(model_describe_adapters(model, &text));
+    ck_assert_str_eq(buf_text(&text), "1 module: blocks.*.fc1");
+    buf_deinit(&text);
+    model_free(model);
+}
+
+/* The product is added to what the module makes; nothing is computed for frozen parameters. */
+TEST(graph_has_the_product)
+{
+    struct model *model = parse(net);
+    const struct model_lora lora = {.rank = 2,
+                                    .alpha = 6,
+                                    .dropout = 0.25,
+                                    .targets = NAMES("blocks.1.fc1")};
+    must_adapt(model, &lora);
+    const struct graph_options options = {.batch_size = 3, .train = true, .dropout = true};
+    struct graph *graph;
+    ck_assert_ptr_null(graph_build(model, &options, &graph));
+    AUTO_FREE char *dump = graph_dump(graph);
+    static const char *const lines[] = {
+        "= linear(%19, blocks.1.fc1.weight) (3, 5)",
+        "= dropout(%19) p=0.25",
+        ", blocks.1.fc1.lora_A.weight) (3, 2)",
+        "= scale(",
+        "(3, 2)  # blocks.1.fc1.lora_scale",
+        ", blocks.1.fc1.lora_B.weight) (3, 5)",
+        "= layer_norm(%20, blocks.1.norm.weight, blocks.1.norm.bias, %24)", /* of the sum */
+        "d(blocks.1.fc1.lora_A.weight)",
+        "d(blocks.1.fc1.lora_B.weight)",
+        "d(score.weight)",
+    };
+    for (size_t i = 0; i < COUNT_OF(lines); i++)
+        ck_assert_msg(strstr(dump, lines[i]) != NULL, "no %s in\n%s", lines[i], dump);
+    ck_assert_ptr_null(strstr(dump, "d(blocks.1.fc1.weight)"));
+    ck_assert_ptr_null(strstr(dump, "d(blocks.1.fc2.weight)"));
+    graph_free(graph);
+    model_free(model);
+}
+
+/* GPT-2's Conv1D is transposed, and its head is tied to the embedding. */
+TEST(transposed_and_tied)
+{
+    struct model *model = tiny_model(TINY_GPT2);
+    int64_t before = model_parameter_elements(model);
+    const struct model_lora lora = {.rank = 3, .alpha = 1, .targets = NAMES("all-linear")};
+    must_adapt(model, &lora);
+    int pairs = 0;
+    int64_t added = 0;
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        if (parameter->tied_to >= 0) ck_assert_int_lt(parameter->tied_to, p);
+        ck_assert_msg(strstr(parameter->name, "lm_head.lora") == NULL, "%s", parameter->name);
+        if (!parameter->adapter) continue;
+        pairs += parameter->init == INIT_UNIFORM;
+        added += tensor_element_count(&parameter->type);
+    }
+    ck_assert_int_eq(pairs, 4 * TINY_LAYERS);
+    ck_assert_int_eq(model_parameter_elements(model), before + added);
+    int b = model_find_parameter(model, "transformer.h.0.attn.c_attn.lora_B.weight");
+    ck_assert_int_ge(b, 0);
+    ck_assert_int_eq(model->parameters[b].type.dims[0], 3 * model->parameters[b - 1].type.dims[1]);
+    const struct graph_options options = {.batch_size = 2, .train = true};
+    struct graph *graph;
+    ck_assert_ptr_null(graph_build(model, &options, &graph));
+    graph_free(graph);
+    model_free(model);
+}
+
+static void expect_refused(const struct model_lora *lora, const char *message)
+{
+    struct model *model = parse(net);
+    status_t status = model_adapt(model, lora);
+    ck_assert_msg(status != NULL, "expected: %s", message);
+    ck_assert_str_eq(status_message(status), message);
+    status_free(status);
+    ck_assert_int_eq(model->module_count, 11);
+    model_free(model);
+}
+
+TEST(refusals)
+{
+    struct model_lora lora = {.rank = 2, .alpha = 6};
+    expect_refused(&lora,
+                   "model.lora.targets: is missing, as PEFT has no default for this model; "
+                   "expected all-linear or names of Linear or Conv1D modules; there are fc1, "
+                   "fc2, score");
+    lora.targets = (struct lora_names)NAMES("fc1", "fc3");
+    expect_refused(&lora, "model.lora.targets: 'fc3' matches no Linear or Conv1D module of the "
+                          "model; did you mean 'fc1'?");
+    lora.targets = (struct lora_names)NAMES("query");
+    expect_refused(&lora, "model.lora.targets: 'query' matches no Linear or Conv1D module of the "
+                          "model; there are fc1, fc2, score");
+    lora.targets = (struct lora_names)NAMES("norm");
+    expect_refused(&lora,
+                   "model.lora.targets: 'norm' is blocks.1.norm, of the type LayerNorm; only "
+                   "Linear and Conv1D can be adapted, yet");
+    lora.targets = (struct lora_names)NAMES("all-linear");
+    lora.exclude = (struct lora_names)NAMES("fc1", "fc2");
+    expect_refused(&lora, "model.lora.targets: all that match are excluded or saved as they are");
+    lora.exclude = (struct lora_names)NAMES("norms");
+    expect_refused(&lora, "model.lora.exclude: 'norms' matches no module of the model; did you mean "
+                          "'norm'?");
+    lora.exclude = (struct lora_names){0};
+    lora.layers = (struct lora_names)NAMES("1", "2");
+    expect_refused(&lora, "model.lora.layers: no target is in a layer '2'; expected numbers of "
+                          "layers, from 0");
+    lora.layers = (struct lora_names){0};
+    lora.save = (struct lora_names)NAMES("scores");
+    expect_refused(&lora,
+                   "model.lora.modules_to_save: 'scores' matches no module of the model; did "
+                   "you mean 'score'?");
+    lora.save = (struct lora_names){0};
+    lora.rank = 6;
+    expect_refused(&lora, "model.lora.rank: expected an integer from 1 to 5, the smaller side of "
+                          "blocks.0.fc1 (6 inputs, 5 outputs), found 6");
+    lora.rank = 2;
+    const struct lora_rule ranks[] = {{"fc2", 9}}, alphas[] = {{"fc7", 1}};
+    lora.ranks = ranks;
+    lora.rank_count = 1;
+    expect_refused(&lora, "model.lora.rank: expected an integer from 1 to 5, the smaller side of "
+                          "blocks.0.fc2 (5 inputs, 6 outputs), found 9");
+    lora.rank_count = 0;
+    lora.alphas = alphas;
+    lora.alpha_count = 1;
+    expect_refused(&lora, "model.lora.alpha_pattern: 'fc7' matches no target");
+}
+
+TEST(tied_modules_are_not_saved_alone)
+{
+    struct model *model = tiny_model(TINY_GPT2);
+    const struct model_lora lora = {.rank = 1,
+                                    .alpha = 1,
+                                    .targets = NAMES("c_attn"),
+                                    .save = NAMES("lm_head")};
+    status_t status = model_adapt(model, &lora);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_msg(strstr(status_message(status), "share their memory") != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+    model_free(model);
+}
