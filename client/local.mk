@@ -1,6 +1,7 @@
 # fsdpctl. Everything but main is a library, so that tests can run the verbs.
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
+  %D%/adapter.c %D%/adapter.h \
   %D%/cancel.c \
   %D%/checkpoint.c \
   %D%/chart.c %D%/chart.h \

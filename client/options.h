@@ -51,7 +51,8 @@ struct verb_options {
     int text_count, text_capacity;
     const char *file;         /* --output of pull and trace */
     uint32_t steps;           /* for trace; 0: not given */
-    bool hf, bf16;            /* --format and --dtype of pull */
+    bool hf, peft, bf16;      /* --format and --dtype of pull */
+    bool merge;               /* for pull: adapters into the model */
     uint64_t max_shard_bytes; /* for pull; 0: not given */
     bool checkpoint;          /* for pull */
     uint64_t checkpoint_step; /* 0: the newest */

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter.h"
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -28,8 +29,7 @@ struct client_pull {
     struct rewrite *rewrite;    /* NULL: the bytes are written unchanged */
     struct rewrite_options rewriting;
     struct rewrite_sink sink;
-    char *config; /* the job's config.json, if the target is a directory; otherwise NULL */
-    struct hf_family *family; /* its family, if there is a config */
+    struct pulled pulled; /* if the target is a directory */
     struct live live;
     int64_t started_ns;
     bool local_error; /* from this machine's disk, not from the daemon */
@@ -46,14 +46,16 @@ static status_t set_file(struct verb_options *options, const char *value)
 
 static status_t set_format(struct verb_options *options, const char *value)
 {
-    if (strcmp(value, "hf") == 0) options->hf = true;
-    else if (strcmp(value, "safetensors") == 0) options->hf = false;
-    else if (strcmp(value, "json") == 0) options->format = FORMAT_JSON;
+    bool form = strcmp(value, "safetensors") == 0;
+    options->hf = strcmp(value, "hf") == 0 || (options->hf && !form);
+    options->peft = strcmp(value, "peft") == 0 || (options->peft && !form);
+    if (form || strcmp(value, "hf") == 0 || strcmp(value, "peft") == 0) return NULL;
+    if (strcmp(value, "json") == 0) options->format = FORMAT_JSON;
     else if (strcmp(value, "table") == 0) options->format = FORMAT_TABLE;
     else
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "expected safetensors or hf (and json or table for the result), found "
-                          "'%s'",
+                          "expected safetensors, hf or peft (and json or table for the result), "
+                          "found '%s'",
                           value);
     return NULL;
 }
@@ -104,12 +106,21 @@ status_t pull_set_checkpoint(struct verb_options *options, const char *value)
     return NULL;
 }
 
+static status_t set_merge(struct verb_options *options, const char *value)
+{
+    (void)value;
+    options->merge = true;
+    return NULL;
+}
+
 const struct verb_option pull_options[] = {
     {"output", 'o', "FILE", "the file, or directory, to write (required; \"-\": standard output)",
      set_file},
     {"format", 0, "FORMAT",
-     "safetensors (default), or hf: a directory for transformers; json: a result in JSON",
+     "safetensors (default), or a directory, hf: for transformers, peft: of adapters; json: a "
+     "result in JSON",
      set_format},
+    {"merge", 0, NULL, "with hf: add the adapters to the model", set_merge},
     {"dtype", 0, "DTYPE", "f32 (default) or bf16, rounded to nearest", set_dtype},
     {"checkpoint", 0, "STEP", "the weights of this checkpoint, or of the latest one",
      pull_set_checkpoint},
@@ -187,7 +198,8 @@ static status_t begin_in_directory(void *user, int number, int count)
 {
     struct client_pull *pull = user;
     AUTO_FREE char *name = hf_shard_name(number, count);
-    return directory_open(&pull->directory, name);
+    bool peft = pull->client->options.peft;
+    return directory_open(&pull->directory, peft ? "adapter_model.safetensors" : name);
 }
 
 static status_t write_to_directory(void *user, const void *bytes, size_t size)
@@ -209,6 +221,11 @@ static status_t put_file(struct directory *directory, const char *name, const st
     return directory_close(directory);
 }
 
+static bool is_directory(const struct client_pull *pull)
+{
+    return pull->client->options.hf || pull->client->options.peft;
+}
+
 /* Writes the files that accompany the weights, then gives the directory its name. */
 static status_t finish_directory(struct client_pull *pull)
 {
@@ -220,9 +237,13 @@ static status_t finish_directory(struct client_pull *pull)
         buf_clear(&text);
     }
     const char *dtype = pull->rewriting.bf16 ? "bfloat16" : "float32";
+    const char *config = pull->pulled.config;
+    bool peft = pull->client->options.peft;
+    if (peft) pull_describe_adapter(&pull->pulled, pull->rewrite, &text);
+    else if (status == NULL)
+        status = hf_config_export(pull->pulled.family, config, strlen(config), dtype, &text);
     if (status == NULL)
-        status = hf_config_export(pull->family, pull->config, strlen(pull->config), dtype, &text);
-    if (status == NULL) status = put_file(&pull->directory, "config.json", &text);
+        status = put_file(&pull->directory, peft ? "adapter_config.json" : "config.json", &text);
     if (status == NULL) status = directory_finish(&pull->directory);
     return status;
 }
@@ -230,14 +251,14 @@ static status_t finish_directory(struct client_pull *pull)
 static status_t finish(struct client_pull *pull)
 {
     if (pull->rewrite != NULL) TRY(rewrite_finish(pull->rewrite));
-    return pull->config != NULL ? finish_directory(pull) : download_finish(&pull->download);
+    return is_directory(pull) ? finish_directory(pull) : download_finish(&pull->download);
 }
 
 static void report(struct client_pull *pull, const char *id, double seconds)
 {
     const struct verb_options *options = &pull->client->options;
     bool to_stdout = strcmp(options->file, "-") == 0;
-    uint64_t size = pull->config ? pull->directory.bytes : pull->download.total;
+    uint64_t size = is_directory(pull) ? pull->directory.bytes : pull->download.total;
     uint64_t step = pull->rewrite ? rewrite_step(pull->rewrite) : pull->download.step;
     struct buf text = {0};
     char bytes[32];
@@ -256,7 +277,7 @@ static void report(struct client_pull *pull, const char *id, double seconds)
     } else {
         buf_printf(&text, "%s%s%s", to_stdout ? "" : options->file, to_stdout ? "" : ": ",
                    text_format_bytes(size, bytes));
-        if (pull->config != NULL) buf_printf(&text, " in %d files", pull->directory.file_count);
+        if (is_directory(pull)) buf_printf(&text, " in %d files", pull->directory.file_count);
         buf_printf(&text, ", the weights of %s after step %llu%s%s\n", id, (unsigned long long)step,
                    pull->checkpoint ? ", from its checkpoint" : "",
                    options->bf16 ? ", as bf16" : "");
@@ -291,9 +312,11 @@ static status_t find_family(const Fsdpd__V1__ModelSpec *model, struct hf_family 
 }
 
 /* Reads the job's own configuration, which determines the names of its weights. */
-static status_t read_config(const Fsdpd__V1__Job *job, struct hf_family **family, char **text)
+static status_t read_config(const Fsdpd__V1__Job *job, bool peft, struct hf_family **family,
+                            char **text)
 {
     const char *config = job->spec && job->spec->model ? job->spec->model->hf_config : "";
+    if (config[0] == '\0' && peft) return NULL;
     if (config[0] == '\0')
         return status_new(STATUS_FAILED_PRECONDITION,
                           "job %s does not have a model of Hugging Face's transformers (model.hf), "
@@ -308,14 +331,53 @@ static status_t read_config(const Fsdpd__V1__Job *job, struct hf_family **family
     return NULL;
 }
 
-status_t pull_find_config(const struct client *client, struct session *session,
-                          struct hf_family **family, char **config)
+status_t pull_find_job(const struct client *client, struct session *session, bool peft,
+                       struct pulled *pulled, struct rewrite_options *options)
 {
-    Fsdpd__V1__Job *job;
-    TRY(client_get_job(session, client->options.arguments[0], &job));
-    status_t status = read_config(job, family, config);
-    fsdpd__v1__job__free_unpacked(job, NULL);
-    return status;
+    const char *id = client->options.arguments[0];
+    TRY(client_get_job(session, id, &pulled->job));
+    TRY(read_config(pulled->job, peft, &pulled->family, &pulled->config));
+    const Fsdpd__V1__JobSpec *spec = pulled->job->spec;
+    bool adapted = spec != NULL && spec->model != NULL && adapter_given(spec->model);
+    if (peft && !adapted)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "job %s trains no adapters (model.lora), so there is nothing to write "
+                          "for peft",
+                          id);
+    options->family = pulled->family;
+    options->adapted = adapted ? spec->model : NULL;
+    options->merge = !peft;
+    return NULL;
+}
+
+void pulled_deinit(struct pulled *pulled)
+{
+    if (pulled->job != NULL) fsdpd__v1__job__free_unpacked(pulled->job, NULL);
+    hf_family_free(pulled->family);
+    free(pulled->config);
+}
+
+void pull_describe_adapter(const struct pulled *pulled, const struct rewrite *rewrite,
+                           struct buf *out)
+{
+    adapter_describe(pulled->job->spec->model, rewrite_header(rewrite),
+                     pulled->family != NULL ? hf_family_architecture(pulled->family) : "", out);
+}
+
+/* Without --merge, a directory of a whole model would lack its adapters. */
+static status_t check_merge(const struct client_pull *pull)
+{
+    const struct verb_options *options = &pull->client->options;
+    bool adapted = pull->rewriting.adapted != NULL;
+    if (options->peft || adapted == options->merge) return NULL;
+    if (!adapted)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "job %s trains no adapters (model.lora), so --merge has nothing to add",
+                          options->arguments[0]);
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "job %s trains adapters (model.lora): --format peft writes these, and "
+                      "--format hf --merge the model with them added",
+                      options->arguments[0]);
 }
 
 /* Creates the temporary file or directory. */
@@ -324,16 +386,17 @@ static status_t begin(struct client_pull *pull)
     const struct verb_options *options = &pull->client->options;
     pull->rewriting.bf16 = options->bf16;
     pull->sink = (struct rewrite_sink){begin_in_file, write_to_file, end_in_file, pull};
-    if (options->hf) {
-        pull->rewriting.max_shard_bytes =
-            options->max_shard_bytes > 0 ? options->max_shard_bytes : HF_SHARD_BYTES;
+    if (is_directory(pull)) {
+        uint64_t most = options->max_shard_bytes > 0 ? options->max_shard_bytes : HF_SHARD_BYTES;
+        pull->rewriting.max_shard_bytes = options->peft ? 0 : most;
         pull->sink =
             (struct rewrite_sink){begin_in_directory, write_to_directory, end_in_directory, pull};
         TRY(directory_begin(&pull->directory, options->file));
     } else {
         TRY(download_begin(&pull->download, options->file));
     }
-    if (options->hf || options->bf16) pull->rewrite = rewrite_new(&pull->rewriting, &pull->sink);
+    if (is_directory(pull) || options->bf16)
+        pull->rewrite = rewrite_new(&pull->rewriting, &pull->sink);
     return NULL;
 }
 
@@ -364,9 +427,10 @@ static int stream(struct client_pull *pull, struct session *session)
 static int run(struct client_pull *pull, struct session *session)
 {
     session_catch_signals(session);
-    if (pull->client->options.hf) {
-        status_t status = pull_find_config(pull->client, session, &pull->family, &pull->config);
-        pull->rewriting.family = pull->family;
+    if (is_directory(pull)) {
+        status_t status = pull_find_job(pull->client, session, pull->client->options.peft,
+                                        &pull->pulled, &pull->rewriting);
+        if (status == NULL) status = check_merge(pull);
         if (status != NULL) return output_error(status);
     }
     status_t status = begin(pull);
@@ -378,7 +442,7 @@ static int run(struct client_pull *pull, struct session *session)
 
 static status_t check_options(const struct verb_options *options)
 {
-    if (options->file == NULL && options->hf)
+    if (options->file == NULL && (options->hf || options->peft))
         return status_new(STATUS_INVALID_ARGUMENT, "pull: expected -o DIR, for example -o %s",
                           options->arguments[0]);
     if (options->file == NULL)
@@ -387,6 +451,10 @@ static status_t check_options(const struct verb_options *options)
                           options->arguments[0]);
     if (options->max_shard_bytes > 0 && !options->hf)
         return status_new(STATUS_INVALID_ARGUMENT, "pull: --max-shard-size belongs to --format hf");
+    if (options->hf && options->peft)
+        return status_new(STATUS_INVALID_ARGUMENT, "pull: --format: expected either hf or peft");
+    if (options->merge && !options->hf)
+        return status_new(STATUS_INVALID_ARGUMENT, "pull: --merge belongs to --format hf");
     return NULL;
 }
 
@@ -405,8 +473,7 @@ int verb_pull(struct client *client)
     rewrite_free(pull.rewrite);
     download_deinit(&pull.download);
     directory_deinit(&pull.directory);
-    free(pull.config);
-    hf_family_free(pull.family);
+    pulled_deinit(&pull.pulled);
     session_free(session);
     return code;
 }

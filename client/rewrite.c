@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "adapter.h"
 #include "base/mem.h"
 #include "hf/index.h"
-#include "hf/safetensors.h"
+#include "hf/peft.h"
 
 enum { HEADER_MAX = 100000008 };
 
@@ -17,6 +18,9 @@ struct item {
     bool count;       /* a 64-bit integer, which has no bf16 */
     int file;         /* from 0 */
     int entry;        /* in the header */
+    char *made;       /* the name, if it is this item's own */
+    int merged;       /* of an adapter's last matrix: the item that it is added to; else -1 */
+    bool held;        /* written only when such a matrix has arrived */
 };
 
 struct rewrite {
@@ -34,6 +38,7 @@ struct rewrite {
     unsigned char rest[sizeof(float)]; /* of an element split between two pieces */
     size_t rest_size;
     struct buf out;
+    struct buf held; /* bytes of items that are held, one after the other */
 };
 
 struct rewrite *rewrite_new(const struct rewrite_options *options, const struct rewrite_sink *sink)
@@ -51,6 +56,8 @@ void rewrite_free(struct rewrite *rewrite)
     safetensors_header_deinit(&rewrite->header);
     buf_deinit(&rewrite->start);
     buf_deinit(&rewrite->out);
+    buf_deinit(&rewrite->held);
+    for (int i = 0; i < rewrite->item_count; i++) free(rewrite->items[i].made);
     free(rewrite->items);
     free(rewrite);
 }
@@ -79,6 +86,56 @@ static void assign_files(struct rewrite *rewrite)
     rewrite->file_count = file + 1;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), size = strlen(end);
+    return length >= size && strcmp(text + length - size, end) == 0;
+}
+
+/* Only an adapter's tensors, under peft's names. */
+static void name_adapter(struct rewrite *rewrite, struct item *item)
+{
+    const char *name = rewrite->header.entries[item->entry].name;
+    if (item->name != NULL && adapter_has(rewrite->options->adapted->lora, name))
+        item->made = mem_printf("%s%s", PEFT_PREFIX, item->name);
+    item->name = item->made;
+}
+
+/* The tensors of a module with an adapter follow each other: its own, the first matrix, the
+ * second. */
+static status_t plan_merge(struct rewrite *rewrite, int last)
+{
+    const struct safetensors_entry *entries = rewrite->header.entries;
+    const char *name = entries[last].name;
+    int stem = (int)(strlen(name) - strlen(PEFT_SECOND)), at = last;
+    AUTO_FREE char *weight = mem_printf("%.*s.weight", stem, name);
+    AUTO_FREE char *first = mem_printf("%.*s%s", stem, name, PEFT_FIRST);
+    while (at > 0 && strcmp(entries[at].name, weight) != 0) at--;
+    const int64_t *w = entries[at].dims, *b = entries[last].dims;
+    const int64_t *a = entries[last > 0 ? last - 1 : 0].dims;
+    bool there = last - at >= 2 && strcmp(entries[at].name, weight) == 0 &&
+                 strcmp(entries[last - 1].name, first) == 0 && entries[at].dim_count == 2 &&
+                 entries[last - 1].dim_count == 2 && entries[last].dim_count == 2 && a[0] == b[1] &&
+                 ((w[0] == b[0] && w[1] == a[1]) || (w[0] == a[1] && w[1] == b[0]));
+    if (!there)
+        return status_new(STATUS_DATA_LOSS, "%s has no matrix before it that it belongs to", name);
+    for (int i = at; i <= last; i++) rewrite->items[i].held = true;
+    rewrite->items[last].merged = at;
+    rewrite->items[last].name = rewrite->items[last - 1].name = NULL;
+    return NULL;
+}
+
+static status_t plan_adapters(struct rewrite *rewrite)
+{
+    if (rewrite->options->adapted == NULL) return NULL;
+    for (int i = 0; i < rewrite->item_count; i++) {
+        if (!rewrite->options->merge) name_adapter(rewrite, &rewrite->items[i]);
+        else if (ends_with(rewrite->header.entries[i].name, PEFT_SECOND))
+            TRY(plan_merge(rewrite, i));
+    }
+    return NULL;
+}
+
 static status_t plan_files(struct rewrite *rewrite)
 {
     const struct rewrite_options *options = rewrite->options;
@@ -96,8 +153,10 @@ static status_t plan_files(struct rewrite *rewrite)
                                       : entry->name,
                           .bytes = entry->end - entry->begin,
                           .count = count,
-                          .entry = i};
+                          .entry = i,
+                          .merged = -1};
     }
+    TRY(plan_adapters(rewrite));
     assign_files(rewrite);
     return NULL;
 }
@@ -167,18 +226,72 @@ static status_t write_values(struct rewrite *rewrite, const struct item *item,
     return sink->write(sink->user, rewrite->out.data, rewrite->out.length);
 }
 
+/* Adds the product of an adapter to its module's matrix w: scale * b * a. */
+static void add_product(const struct rewrite *rewrite, int last, float *w, const float *a,
+                        const float *b)
+{
+    const Fsdpd__V1__ModelSpec *model = rewrite->options->adapted;
+    const struct safetensors_entry *entries = rewrite->header.entries;
+    const int64_t *shape = entries[rewrite->items[last].merged].dims;
+    int64_t rank = entries[last].dims[1], rows = entries[last].dims[0];
+    int64_t columns = entries[last - 1].dims[1];
+    bool transposed = rows != columns ? shape[0] != rows : adapter_transposed(model);
+    double scale = adapter_scale(model->lora, rank);
+    AUTO_FREE double *row = mem_alloc_array((size_t)columns + 1, sizeof *row);
+    for (int64_t o = 0; o < rows; o++) {
+        memset(row, 0, (size_t)columns * sizeof *row);
+        for (int64_t k = 0; k < rank; k++)
+            for (int64_t i = 0; i < columns; i++)
+                row[i] += (double)b[o * rank + k] * (double)a[k * columns + i];
+        for (int64_t i = 0; i < columns; i++) {
+            float *to = &w[transposed ? i * rows + o : o * columns + i];
+            *to = (float)((double)*to + scale * row[i]);
+        }
+    }
+}
+
+/* Writes what was held of a module, whose adapter is complete. */
+static status_t write_merged(struct rewrite *rewrite, int last)
+{
+    unsigned char *at = (unsigned char *)rewrite->held.data, *w = at;
+    unsigned char *b = at + rewrite->held.length - rewrite->items[last].bytes;
+    unsigned char *a = b - rewrite->items[last - 1].bytes;
+    add_product(rewrite, last, (float *)(void *)w, (float *)(void *)a, (float *)(void *)b);
+    for (int i = rewrite->items[last].merged; i < last - 1; i++) {
+        const struct item *item = &rewrite->items[i];
+        if (item->name != NULL) TRY(need_file(rewrite, item->file));
+        if (item->name != NULL) TRY(write_values(rewrite, item, at, item->bytes));
+        at += item->bytes;
+    }
+    buf_clear(&rewrite->held);
+    return NULL;
+}
+
+/* Takes a part of the item that arrives now. */
+static status_t add_part(struct rewrite *rewrite, const struct item *item,
+                         const unsigned char *bytes, size_t size)
+{
+    if (item->held) {
+        buf_add(&rewrite->held, bytes, size);
+        return NULL;
+    }
+    if (item->name == NULL) return NULL;
+    TRY(need_file(rewrite, item->file));
+    return size > 0 ? write_values(rewrite, item, bytes, size) : NULL;
+}
+
 static status_t add_data(struct rewrite *rewrite, const unsigned char *bytes, size_t size)
 {
     while (rewrite->item < rewrite->item_count) {
         const struct item *item = &rewrite->items[rewrite->item];
-        if (item->name != NULL) TRY(need_file(rewrite, item->file));
         uint64_t left = item->bytes - rewrite->done;
         size_t part = size < left ? size : (size_t)left;
-        if (item->name != NULL && part > 0) TRY(write_values(rewrite, item, bytes, part));
+        TRY(add_part(rewrite, item, bytes, part));
         rewrite->done += part;
         bytes += part;
         size -= part;
         if (rewrite->done < item->bytes) return NULL;
+        if (item->merged >= 0) TRY(write_merged(rewrite, rewrite->item));
         rewrite->item++;
         rewrite->done = 0;
     }
@@ -253,6 +366,11 @@ uint64_t rewrite_total(const struct rewrite *rewrite)
 uint64_t rewrite_step(const struct rewrite *rewrite)
 {
     return rewrite->step;
+}
+
+const struct safetensors_header *rewrite_header(const struct rewrite *rewrite)
+{
+    return &rewrite->header;
 }
 
 int rewrite_file_count(const struct rewrite *rewrite)

@@ -1,7 +1,8 @@
 /*
  * Rewrites a state_dict from the daemon's stream into files: in the format of Hugging Face's
- * transformers (its names, tied tensors left out, shards), in another dtype, or both. Bytes pass
- * through as they arrive; only the header is kept.
+ * transformers (its names, tied tensors left out, shards), in another dtype, or both; with
+ * adapters, only these, or the model with their products added. Bytes pass through as they arrive;
+ * only the header is kept, and of a module with an adapter its tensors until the product is added.
  */
 #ifndef FSDPD_CLIENT_REWRITE_H
 #define FSDPD_CLIENT_REWRITE_H
@@ -10,12 +11,18 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "fsdpd/v1/control.pb-c.h"
 #include "hf/hf.h"
+#include "hf/safetensors.h"
 
 struct rewrite_options {
     bool bf16; /* rounded to nearest, ties to even; else f32 */
     const struct hf_family *family; /* use its names, leave tied tensors out; NULL: unchanged */
     uint64_t max_shard_bytes;       /* of tensors in a file; 0: one file */
+    /* A model with adapters, unless they are tensors like others; with `merge` they are added to
+     * the model, else only they are written, under peft's names. */
+    const Fsdpd__V1__ModelSpec *adapted;
+    bool merge;
 };
 
 /* The receiver of the files, one after the other: `number` of `count`, from 1. */
@@ -44,6 +51,9 @@ uint64_t rewrite_received(const struct rewrite *rewrite);
 uint64_t rewrite_total(const struct rewrite *rewrite); /* 0 before the first bytes */
 uint64_t rewrite_step(const struct rewrite *rewrite);
 int rewrite_file_count(const struct rewrite *rewrite); /* 0 before the header is read */
+
+/* That of the stream; empty before it is read. */
+const struct safetensors_header *rewrite_header(const struct rewrite *rewrite);
 
 /* Appends model.safetensors.index.json for the files written. */
 void rewrite_index(const struct rewrite *rewrite, struct buf *out);

@@ -32,8 +32,7 @@ struct verify {
     struct rewrite_options options;
     struct rewrite_sink sink;
     struct rewrite *rewrite;
-    struct hf_family *family;
-    char *config;
+    struct pulled pulled;
     char *name; /* of the file that is compared */
     int fd;
     uint64_t at, bytes, step; /* bytes: of all files */
@@ -139,7 +138,8 @@ static status_t compare_texts(struct verify *verify)
         TRY(compare_text(verify, "model.safetensors.index.json", &index));
     }
     const char *dtype = verify->options.bf16 ? "bfloat16" : "float32";
-    TRY(hf_config_export(verify->family, verify->config, strlen(verify->config), dtype, &config));
+    const char *own = verify->pulled.config;
+    TRY(hf_config_export(verify->pulled.family, own, strlen(own), dtype, &config));
     return compare_text(verify, "config.json", &config);
 }
 
@@ -199,12 +199,15 @@ static status_t find_pulled(struct verify *verify)
     uint64_t most = verify->client->options.max_shard_bytes;
     verify->options.max_shard_bytes = most > 0 ? most : HF_SHARD_BYTES;
     AUTO_FREE char *config = file_path_join(verify->path, "config.json");
+    AUTO_FREE char *adapter = file_path_join(verify->path, "adapter_config.json");
+    if (access(adapter, F_OK) == 0)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "%s: a directory of adapters cannot be verified, yet", verify->path);
     AUTO(buf_deinit) struct buf text = {0};
     TRY(file_read(config, TEXT_MAX, &text));
     verify->options.bf16 = memmem(text.data, text.length, "bfloat16", 8) != NULL;
-    TRY(pull_find_config(verify->client, verify->session, &verify->family, &verify->config));
-    verify->options.family = verify->family;
-    return NULL;
+    return pull_find_job(verify->client, verify->session, false, &verify->pulled,
+                         &verify->options);
 }
 
 static status_t verify_pulled(struct verify *verify)
@@ -302,8 +305,7 @@ int verb_verify(struct client *client)
     else if (verify.damaged) code = EXIT_FAILED;
     if (verify.fd >= 0) close(verify.fd);
     rewrite_free(verify.rewrite);
-    hf_family_free(verify.family);
-    free(verify.config);
+    pulled_deinit(&verify.pulled);
     free(verify.name);
     buf_deinit(&verify.head);
     session_free(verify.session);

@@ -18,7 +18,7 @@ TESTS += $(RULE_TESTS)
 
 # Comparisons with packages that are too heavy for every machine (make check-live).
 LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_families.py %D%/parity/test_heads.py \
-  %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py
+  %D%/parity/test_lora_live.py %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py
 EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/requirements.txt
 check-live: all
 	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers and safetensors" >&2; exit 1; }

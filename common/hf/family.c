@@ -262,6 +262,11 @@ const char *hf_family_item(const struct hf_family *family, enum hf_family_list l
     return index < family_count(from) ? family_text(from, index) : NULL;
 }
 
+const char *hf_family_architecture(const struct hf_family *family)
+{
+    return family->architecture;
+}
+
 void hf_family_note(struct hf_family *family, const char *format, ...)
 {
     va_list args;

@@ -45,6 +45,9 @@ void hf_family_note(struct hf_family *family, const char *format, ...) FSDPD_PRI
 
 const char *hf_family_name(const struct hf_family *family);
 
+/* The class of transformers that is trained, after hf_config_to_model. */
+const char *hf_family_architecture(const struct hf_family *family);
+
 /* Text `index` of a list of the family, from 0; NULL after the last. Architectures: first its own.
  * Keys: those of config.json that it understands. Harmless: others that transformers' class has,
  * which change no number. Notes: on the last configuration that

@@ -3,7 +3,11 @@
 
 #include <string.h>
 
+#include <stdlib.h>
+
 #include "base/array.h"
+#include "base/mem.h"
+#include "hf/json.h"
 
 enum { TARGETS_MAX = 4 };
 
@@ -35,4 +39,54 @@ const char *const *peft_default_targets(const char *model_type)
     for (size_t i = 0; i < COUNT_OF(defaults); i++)
         if (strcmp(defaults[i].model_type, model_type) == 0) return defaults[i].targets;
     return NULL;
+}
+
+/* A whole number without a fraction, as peft writes it. */
+static json_t *number(double value)
+{
+    bool whole = value == (double)(json_int_t)value;
+    return whole ? json_integer((json_int_t)value) : json_real(value);
+}
+
+static json_t *list(const struct peft_names *names)
+{
+    json_t *made = json_array();
+    for (int i = 0; i < names->count; i++)
+        json_array_append_new(made, json_string(names->items[i]));
+    return made;
+}
+
+/* NULL for a class without one. */
+static const char *task_of(const char *architecture)
+{
+    static const char *const tasks[][2] = {{"ForCausalLM", "CAUSAL_LM"},
+                                           {"LMHeadModel", "CAUSAL_LM"},
+                                           {"ForSequenceClassification", "SEQ_CLS"},
+                                           {"ForTokenClassification", "TOKEN_CLS"},
+                                           {"Model", "FEATURE_EXTRACTION"}};
+    size_t length = strlen(architecture);
+    for (size_t i = 0; i < COUNT_OF(tasks); i++) {
+        size_t end = strlen(tasks[i][0]);
+        if (length >= end && strcmp(architecture + length - end, tasks[i][0]) == 0)
+            return tasks[i][1];
+    }
+    return NULL;
+}
+
+void peft_config_write(const struct peft_config *config, struct buf *out)
+{
+    const char *task = task_of(config->architecture);
+    json_t *root = json_pack(
+        "{s:s, s:s?, s:s?, s:i, s:o, s:o, s:o, s:o, s:b, s:b, s:s, s:b, s:b, s:b, s:{}, s:{}}",
+        "peft_type", "LORA", "task_type", task, "base_model_name_or_path",
+        config->base[0] != '\0' ? config->base : NULL, "r", (int)config->rank, "lora_alpha",
+        number(config->alpha), "lora_dropout", json_real(config->dropout), "target_modules",
+        list(&config->targets), "modules_to_save",
+        config->saved.count > 0 ? list(&config->saved) : json_null(), "fan_in_fan_out",
+        config->transposed, "use_rslora", config->rslora, "bias", "none", "use_dora", false,
+        "init_lora_weights", true, "inference_mode", true, "rank_pattern", "alpha_pattern");
+    char *text = hf_json_write(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
+    buf_printf(out, "%s\n", text);
+    free(text);
+    json_decref(root);
 }

@@ -1,9 +1,43 @@
-/* What peft, Hugging Face's library of adapters, has for them. Pure; any thread. */
+/*
+ * Adapters as peft, Hugging Face's library of them, has them: its defaults, and the files
+ * adapter_config.json and adapter_model.safetensors. Pure; any thread.
+ */
 #ifndef FSDPD_HF_PEFT_H
 #define FSDPD_HF_PEFT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+/* Before the name of a parameter, in peft's files. */
+#define PEFT_PREFIX "base_model.model."
+
+/* The ends of the names of an adapter's matrices, with and without its prefix. */
+#define PEFT_FIRST ".lora_A.weight"
+#define PEFT_SECOND ".lora_B.weight"
 
 /* The modules that LoRA adapts in models of this type unless others are named, ending with NULL;
  * NULL if peft has no default for it. */
 const char *const *peft_default_targets(const char *model_type);
+
+struct peft_names {
+    char **items;
+    int count;
+};
+
+/* The values of adapter_config.json that matter here. */
+struct peft_config {
+    const char *base;         /* the directory of the model; "" if it has none */
+    const char *architecture; /* its class in transformers, of which the task follows; "" */
+    uint32_t rank;
+    double alpha, dropout;
+    bool rslora, transposed; /* GPT-2's modules */
+    struct peft_names targets, saved;
+};
+
+/* Appends the file's text. */
+void peft_config_write(const struct peft_config *config, struct buf *out);
 
 #endif

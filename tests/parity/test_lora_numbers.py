@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Adapters against the numbers of peft in tests/parity/lora.json (make_lora_numbers.py): which modules
 of tiny models get one, their initial values bit for bit, and the losses of 50 AdamW steps on one to three
-workers under each strategy. Needs numpy only."""
+workers under each strategy. Needs numpy; test_lora_live.py compares with peft itself."""
 
+import json
 import os
 import shutil
 import sys
@@ -108,6 +109,70 @@ class Lora(unittest.TestCase):
         result = self.daemon.ctl(*arguments)
         self.assertNotEqual(result.returncode, 0)
         return " ".join(result.stderr.split()), result.returncode
+
+    def arrays(self, path):
+        return {name: numpy.frombuffer(raw, "<f4").reshape(shape)
+                for name, (_, shape, raw) in harness.read_safetensors(path)[0].items()}
+
+    def test_pulled_directories(self):
+        """Peft's names and configuration; merged, each matrix has its product added."""
+        for name, expected in {
+            "gpt2-all": {"r": 2, "lora_alpha": 3, "use_rslora": True, "fan_in_fan_out": True, "modules_to_save": None,
+                         "task_type": "CAUSAL_LM", "target_modules": ["c_attn", "c_proj", "c_fc"]},
+            "llama-layers": {"r": 5, "lora_alpha": 2.5, "fan_in_fan_out": False, "target_modules": [
+                "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.down_proj"]},
+            "bert-head": {"task_type": "SEQ_CLS", "target_modules": ["query", "value"],
+                          "modules_to_save": ["classifier"], "base_model_name_or_path": "head/bert"},
+        }.items():
+            with self.subTest(name):
+                job = self.run_job(name, 2, "train.max_steps=3", "optimizer.lr=0.05")
+                whole, adapter = self.arrays(self.pull(job)), os.path.join(self.root, name + "-adapter")
+                result = self.daemon.ctl("pull", job, "-o", adapter, "--format", "peft")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                with open(os.path.join(adapter, "adapter_config.json"), encoding="utf-8") as file:
+                    config = json.load(file)
+                self.assertEqual({key: config[key] for key in expected}, expected)
+                self.assertEqual(list(config), sorted(config))
+                tensors = self.arrays(os.path.join(adapter, "adapter_model.safetensors"))
+                self.assertEqual(sorted(tensors), sorted(
+                    f"base_model.model.{path}" for path in whole if "lora_" in path or path.startswith("classifier.")))
+                for path, values in tensors.items():
+                    self.assertTrue(numpy.array_equal(values, whole[path.removeprefix("base_model.model.")]), path)
+                merged = os.path.join(self.root, name + "-merged")
+                result = self.daemon.ctl("pull", job, "-o", merged, "--format", "hf", "--merge")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                found = self.arrays(os.path.join(merged, "model.safetensors"))
+                self.assertEqual(sorted(found), sorted(RECORDS[name]["record"]["tensors"]))
+                scale = config["lora_alpha"] / config["r"] ** (0.5 if config["use_rslora"] else 1)
+                for path, values in found.items():
+                    a, b = (whole.get(path.removesuffix("weight") + f"lora_{one}.weight") for one in "AB")
+                    sum_ = whole[path].astype("f8")
+                    if a is not None:
+                        product = scale * b.astype("f8") @ a.astype("f8")
+                        self.assertGreater(numpy.abs(product).max(), 1e-3)
+                        sum_ = sum_ + (product.T if config["fan_in_fan_out"] else product)
+                    self.assertLessEqual(numpy.abs(values - sum_).max(), 2.0 ** -23 * numpy.abs(sum_).max(), path)
+                proved = self.daemon.ctl("verify", job, merged)
+                self.assertEqual(proved.returncode, 0, proved.stderr)
+                self.assertIn("cannot be verified, yet", self.refused("verify", job, adapter)[0])
+
+    def test_refusals_of_pull(self):
+        job = self.run_job("llama", 1, *cases.STILL)
+        out = os.path.join(self.root, "refused")
+        self.assertEqual(self.refused("pull", job, "-o", out, "--format", "hf"), (
+            f"fsdpctl: job {job} trains adapters (model.lora): --format peft writes these, and --format hf --merge the "
+            "model with them added", 6))
+        self.assertIn("--merge belongs to --format hf", self.refused("pull", job, "-o", out, "--merge")[0])
+        words = [word for word in self.arguments("llama", 1, *cases.STILL) if not word.startswith("model.lora.")]
+        words = [word for i, word in enumerate(words) if word != "--set" or words[i + 1:i + 2] not in ([], ["--set"])]
+        result = self.daemon.ctl("submit", *words, "--wait", timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plain = self.daemon.json("list")[-1]["id"]
+        for options in (["--format", "peft"], ["--format", "hf", "--merge"]):
+            text, code = self.refused("pull", plain, "-o", out, *options)
+            self.assertEqual(code, 6)
+            self.assertIn(f"job {plain} trains no adapters (model.lora)", text)
+        self.assertFalse(os.path.exists(out))
 
     def test_refusals_of_jobs(self):
         for more, message in (

@@ -409,7 +409,7 @@ class HuggingFace(unittest.TestCase):
                 ("is not empty; expected a new directory", (self.data, "--format", "hf")),
                 ("expected -o DIR", ("--format", "hf")),
                 ("--dtype: expected f32 or bf16, found 'f16'", (path, "--dtype", "f16")),
-                ("--format: expected safetensors or hf", (path, "--format", "pt")),
+                ("--format: expected safetensors, hf or peft", (path, "--format", "pt")),
                 ("--max-shard-size: expected bytes", (path, "--max-shard-size", "5 GB")),
                 ("belongs to --format hf", (path, "--max-shard-size", "5GB"))):
             output = ["-o"] if not arguments[0].startswith("--") else []
