@@ -104,6 +104,57 @@ class Lora(unittest.TestCase):
                     print(f"{name}, {workers} workers {' '.join(more)}: losses within {worst:.1e}")
                     self.assertLessEqual(worst, BOUND)
 
+    def losses_of(self, *arguments):
+        return [loss for _, loss in self.daemon.losses(self.run_job(*arguments))]
+
+    def test_dropout(self):
+        """The same elements are dropped whatever the number of workers, only in training, and others than
+        without the adapters' dropout."""
+        words = ["model.lora.dropout=0.5", "train.dropout=true", "train.max_steps=20", "optimizer.lr=0.01",
+                 f"train.global_batch={cases.WINDOWS}"]
+        alone = self.losses_of("gpt2", 1, *words)
+        for workers in (2, 3):
+            worst = max(abs(a / b - 1) for a, b in zip(self.losses_of("gpt2", workers, *words), alone))
+            self.assertLessEqual(worst, 1e-6)
+        kept = self.losses_of("gpt2", 1, *words, "train.dropout=false")
+        self.assertEqual(kept[0], alone[0])  # the second matrix is 0
+        self.assertGreater(max(abs(a - b) for a, b in zip(kept, alone)), 1e-4)
+
+    def test_model_file(self):
+        """Its adapters are trained, and its classifier; all else keeps its values."""
+        with open(os.path.join(self.root, "net.yaml"), "w", encoding="utf-8") as file:
+            file.write("name: Net\ninput: [1, 14, 14]\nclasses: 7\nmodules:\n  fc1: Linear(196, 24)\n"
+                       "  fc2: Linear(24, 24)\n  classifier: Linear(24, 7)\nforward:\n  - x = flatten(x, 1)\n"
+                       "  - x = relu(fc1(x))\n  - x = relu(fc2(x))\n  - output = classifier(x)\n"
+                       "loss: cross_entropy(output, target)\n")
+        words = ["model.file=net.yaml", "model.lora.rank=2", "train.max_steps=8", "optimizer.lr=0.01"]
+        whole = ["--set", "model.lora.targets=[all-linear]"]
+        losses, weights = [], []
+        for workers, more in ((1, whole), (3, whole), (1, ["--set", "model.lora.targets=[fc1]", "--set",
+                                                           "train.max_steps=1", "--set", "optimizer.lr=0"])):
+            sets = [word for one in words for word in ("--set", one)]
+            result = self.daemon.ctl("submit", os.path.join(self.root, "pictures.yaml"), *sets, *more, "--set",
+                                     f"workers={workers}", "--set", f"train.batch_size={12 // workers}", "--wait",
+                                     timeout=300)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            job = self.daemon.json("list")[-1]["id"]
+            losses.append([loss for _, loss in self.daemon.losses(job)])
+            weights.append(self.arrays(self.pull(job)))
+        self.assertLessEqual(max(abs(a / b - 1) for a, b in zip(*losses[:2])), 1e-6)
+        trained, _, given = weights
+        for path, values in trained.items():
+            kept = path in ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias")
+            if path in given:
+                self.assertEqual(numpy.array_equal(values, given[path]), kept, path)
+        self.assertTrue(trained["fc2.lora_B.weight"].any())
+        adapter = os.path.join(self.root, "net-adapter")
+        result = self.daemon.ctl("pull", job, "-o", adapter, "--format", "peft")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        with open(os.path.join(adapter, "adapter_config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        self.assertEqual((config["target_modules"], config["modules_to_save"], config["base_model_name_or_path"]),
+                         (["fc1"], ["classifier"], None))
+
     def refused(self, *arguments):
         """What standard error says, in one line, and the exit code."""
         result = self.daemon.ctl(*arguments)
