@@ -1,7 +1,5 @@
 /* pause: takes checkpoints and frees the workers; resume: continues from there, or after a
  * failure. */
-#include <string.h>
-
 #include "base/mem.h"
 #include "jobs.h"
 #include "spec/spec.h"
@@ -34,12 +32,12 @@ static status_t read_settings(const struct client *client, const char *id,
     AUTO(buf_deinit) struct buf yaml = {0};
     spec_to_yaml(&shown, &yaml);
     TRY(spec_read_text(buf_text(&yaml), yaml.length, id, options->sets, options->set_count, spec));
+    static const char *const keys[] = {"model.", NULL};
     Fsdpd__V1__ModelSpec *read = (*spec)->model;
-    bool same =
-        strcmp(read->hf, stand_in) == 0 && read->weights[0] == '\0' && read->file_name[0] == '\0';
-    if (!same) {
+    const char *changed = spec_find_change(&shown, *spec, keys);
+    if (changed != NULL) {
         spec_free(*spec);
-        return status_new(STATUS_INVALID_ARGUMENT, "model: cannot change when a job resumes");
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: cannot change when a job resumes", changed);
     }
     Fsdpd__V1__JobSpec *copy = spec_copy(old);
     (*spec)->model = copy->model;

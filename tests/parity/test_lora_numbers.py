@@ -120,6 +120,20 @@ class Lora(unittest.TestCase):
         self.assertEqual(kept[0], alone[0])  # the second matrix is 0
         self.assertGreater(max(abs(a - b) for a, b in zip(kept, alone)), 1e-4)
 
+    def test_resumed_by_another_number_of_workers(self):
+        job = self.run_job("llama", 3, "train.max_steps=20", "checkpoint.every_steps=20")
+        for change in ("model.lora.alpha=99", "model.lora.rank=2", "model.freeze=[lm_head.*]"):
+            text = self.refused("resume", job, "--set", change, "--set", "train.max_steps=50")[0]
+            self.assertRegex(text, change.partition("=")[0] + ": (cannot change when a job resumes|belongs to)")
+        words = ["train.max_steps=50", "workers=2", f"train.batch_size={cases.WINDOWS // 2}"]
+        result = self.daemon.ctl("resume", job, *(word for one in words for word in ("--set", one)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=120)
+        found = self.daemon.losses(job)
+        self.assertEqual([step for step, _ in found], list(range(1, lora_cases.STEPS + 1)))
+        worst = max(abs(loss / e - 1) for (_, loss), e in zip(found, RECORDS["llama"]["losses"]))
+        self.assertLessEqual(worst, BOUND)
+
     def test_model_file(self):
         """Its adapters are trained, and its classifier; all else keeps its values."""
         with open(os.path.join(self.root, "net.yaml"), "w", encoding="utf-8") as file:
