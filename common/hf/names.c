@@ -57,8 +57,9 @@ char *hf_parameter_name(const struct hf_family *family, const char *name, enum h
                                                                          : HF_TENSOR_PARAMETER;
     if (*kind != HF_TENSOR_PARAMETER) return NULL;
     for (int i = 0; i < family_count(names); i++) {
-        if (strcmp(name, names->items[i]->key) == 0) return mem_strdup(family_text(names, i));
-        if (strcmp(name, family_text(names, i)) == 0) *kind = HF_TENSOR_COPY;
+        if (strcmp(name, names->items[i]->key) != 0) continue;
+        *kind = HF_TENSOR_COPY; /* transformers computes with the parameter of the other name */
+        return mem_strdup(family_text(names, i));
     }
     return modernise(yamldoc_get(family->tensors, "old_names"), full_name(family, name));
 }

@@ -145,7 +145,7 @@ def fill(kind, model):
 CLASSES = {}
 
 
-def make_model(text):
+def make_model(text, dtype=torch.double):
     with tempfile.TemporaryDirectory() as directory:
         with open(os.path.join(directory, "config.json"), "w") as file:
             file.write(text)
@@ -154,18 +154,18 @@ def make_model(text):
     name = json.loads(text)["architectures"][0]
     if config.model_type == "ministral":  # AutoModel's choice for a Mistral with layer_types
         name = name.replace("Mistral", "Ministral")
-    return config, getattr(transformers, name)(config).double().eval()
+    return config, getattr(transformers, name)(config).to(dtype).eval()
 
 
-def transformers_loss(text):
+def transformers_loss(text, dtype=torch.double):
     torch.manual_seed(0)
     given = json.loads(text)
-    config, model = make_model(text)
+    config, model = make_model(text, dtype)
     fill(given["model_type"], model)
     if given["model_type"] in PICTURES:
         size, channels = given.get("image_size", 224), config.num_channels
         pixels = numbers("pixels", SAMPLES * channels * size * size).astype("f4").astype("f8")
-        inputs = torch.from_numpy(pixels).view(SAMPLES, channels, size, size)
+        inputs = torch.from_numpy(pixels).view(SAMPLES, channels, size, size).to(dtype)
         logits = model(pixel_values=inputs).logits
     else:
         tokens = (FIRST + (numbers("tokens", SAMPLES * TIME) * (LAST - FIRST)).astype("i8"))
@@ -179,7 +179,7 @@ def transformers_loss(text):
     if "SequenceClassification" in given["architectures"][0] and (
             kind == "multi_label_classification" or kind == "regression" or
             (kind is None and classes == 1)):
-        targets = torch.arange(logits.numel()).view_as(logits).double() % 2
+        targets = torch.arange(logits.numel()).view_as(logits).to(dtype) % 2
         if kind == "multi_label_classification":
             return float(F.binary_cross_entropy_with_logits(logits, targets))
         return float(F.mse_loss(logits, targets))
@@ -286,12 +286,13 @@ def make_trials(count, seed):
     bases = [(base, *keys_of(base)) for base in make_bases()]
     trials = []
     seen = set()
-    # each key with each value, in turn over the families; then pairs
+    # half: a key with a value, drawn from all of all families; then two or three keys together
     for base, keys, standard in bases:
         for key in keys:
             for value in values_of(key, standard.get(key)) + [None, ABSENT]:
                 trials.append((base, {key: value}))
     drawn.shuffle(trials)
+    trials = trials[:count // 2]
     while len(trials) < 2 * count:
         base, keys, standard = drawn.choice(bases)
         change = {}
@@ -299,10 +300,8 @@ def make_trials(count, seed):
         for key in drawn.choices(keys, weights, k=drawn.choice([2, 2, 3])):
             change[key] = drawn.choice(values_of(key, standard.get(key)) + [ABSENT])
         trials.append((base, change))
-    singles = len(trials) - count
     made = []
-    order = trials if count > singles else trials[:count * 2 // 3] + trials[singles:]
-    for base, change in order:
+    for base, change in trials:
         config = copy.deepcopy(base)
         for key, value in change.items():
             if value is ABSENT:
@@ -330,6 +329,13 @@ def theirs(text):
         return None, f"{type(error).__name__}: {error}".replace("\n", " ")[:150]
 
 
+def is_equal(text, found, loss):
+    """But for rounding: wide models round more, which transformers in f32 shows."""
+    bound = BOUND * max(1, abs(loss))
+    return abs(found - loss) <= bound or (
+        abs(found - loss) <= 50 * bound and abs(found - loss) <= 4 * abs(transformers_loss(text, torch.float32) - loss))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--trials", type=int, default=5000)
@@ -349,7 +355,7 @@ def main():
             kind = "both refuse" if loss is None else "we refuse"
         elif loss is None:
             kind = "they refuse"
-        elif abs(float(found) - loss) <= BOUND * max(1, abs(loss)):
+        elif is_equal(text, float(found), loss):
             kind = "equal"
         else:
             kind = "differ, noted" if why else "differ in silence"

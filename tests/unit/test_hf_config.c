@@ -141,7 +141,6 @@ static const struct {
     {bert_tiny, "{\"layer_norm_eps\": 1e-7}", "LayerNorm((24,), eps=1e-07", "1e-12"},
     {bert_tiny, "{\"type_vocab_size\": 5}", "token_type_embeddings: Embedding(5, 24)", NULL},
     {bert_tiny, "{\"pad_token_id\": 4}", "id=4", "padding_idx=0"},
-    {bert_tiny, "{\"tie_word_embeddings\": false}", "decoder", "tied:"},
     {bert_tiny, "{\"architectures\": [\"BertForPreTraining\"]}", "name: BertForMaskedLM", NULL},
 };
 
@@ -584,6 +583,17 @@ static const struct {
     {llama_tiny, "{\"layer_types\": [\"full_attention\", \"sliding_attention\"]}",
      "layer_types: layers other than full_attention are not supported in this family",
      STATUS_UNIMPLEMENTED},
+    {llama_tiny,
+     "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"],"
+     " \"layer_types\": [\"sliding_attention\", \"full_attention\"]}",
+     "layer_types: 'sliding_attention' is not supported; full_attention is", STATUS_UNIMPLEMENTED},
+    {llama_tiny,
+     "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"],"
+     " \"sliding_window\": 4, \"layer_types\": [\"full_attention\", \"full_attention\"]}",
+     "layer_types: expected no list beside a sliding_window, found a list", STATUS_INVALID_ARGUMENT},
+    {bert_tiny, "{\"tie_word_embeddings\": false}",
+     "tie_word_embeddings: false is not supported; true is: an output that is not tied",
+     STATUS_UNIMPLEMENTED},
     {llama_tiny, "{\"rms_norm_eps\": 1, \"hidden_size\": \"Infinity\"}", "hidden_size: expected",
      STATUS_INVALID_ARGUMENT},
     {llama_tiny,
@@ -709,8 +719,8 @@ static const struct {
     {"bert", "embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight", HF_TENSOR_PARAMETER},
     {"bert", "bert.encoder.layer.0.output.LayerNorm.beta",
      "bert.encoder.layer.0.output.LayerNorm.bias", HF_TENSOR_PARAMETER},
-    {"bert", "cls.predictions.bias", "cls.predictions.decoder.bias", HF_TENSOR_PARAMETER},
-    {"bert", "cls.predictions.decoder.bias", "cls.predictions.decoder.bias", HF_TENSOR_COPY},
+    {"bert", "cls.predictions.bias", "cls.predictions.decoder.bias", HF_TENSOR_COPY},
+    {"bert", "cls.predictions.decoder.bias", "cls.predictions.decoder.bias", HF_TENSOR_PARAMETER},
     {"bert", "cls.predictions.decoder.weight", "cls.predictions.decoder.weight",
      HF_TENSOR_PARAMETER},
     {"bert", "bert.embeddings.position_ids", NULL, HF_TENSOR_BUFFER},
