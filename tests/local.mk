@@ -18,8 +18,9 @@ TESTS += $(RULE_TESTS)
 
 # Comparisons with packages that are too heavy for every machine (make check-live).
 LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_families.py %D%/parity/test_heads.py \
-  %D%/parity/test_lora_live.py %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py
-EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/requirements.txt
+  %D%/parity/test_lora_live.py %D%/parity/test_picture_curves.py %D%/parity/test_prepare_live.py %D%/parity/test_weights_live.py
+EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/parity/odd_weights.py \
+  %D%/parity/odd_weights.json %D%/requirements.txt
 check-live: all
 	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers and safetensors" >&2; exit 1; }
 	@"$$FSDPD_LIVE_PYTHON" -c 'import numpy, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers or safetensors" >&2; exit 1; }
@@ -98,6 +99,7 @@ SYSTEM_TESTS = \
   %D%/system/test_two_hosts.py \
   %D%/system/test_units.py \
   %D%/system/test_not_begun.py \
+  %D%/system/test_odd_weights.py \
   %D%/system/test_nothing_counts.py \
   %D%/system/test_retry.py \
   %D%/system/test_views.py \

@@ -6,7 +6,8 @@
  *
  * WEIGHTS is a safetensors file with a F32 tensor for every parameter's name. It is "-" if MODEL is
  * a directory of Hugging Face's transformers; then the names of the parameters in its files go to
- * stderr, a line each, in the order of the gradients. BATCH holds the samples, or BATCH_SIZE x TIME
+ * stderr, a line each, in the order of the gradients, and before them lines that begin with "note: "
+ * with what a plan would note. BATCH holds the samples, or BATCH_SIZE x TIME
  * tokens, and the targets. TIME is 0 without tokens. LIBRARY is reference or cpu, or, to compute in
  * bf16 with parameters of f32, reference-bf16 or cpu-bf16.
  */
@@ -93,6 +94,8 @@ static status_t read_values(const struct weights_source *source, const struct mo
     struct weights *weights = NULL;
     TRY(weights_open(source, model, &weights));
     status_t status = NULL;
+    if (weights == NULL) return status_new(STATUS_NOT_FOUND, "%s has no weights", source->dir);
+    if (weights_note(weights) != NULL) fprintf(stderr, "note: %s\n", weights_note(weights));
     for (int p = 0; p < model->parameter_count && status == NULL; p++) {
         const struct parameter *parameter = &model->parameters[p];
         if (parameter->tied_to >= 0) continue;
@@ -103,6 +106,31 @@ static status_t read_values(const struct weights_source *source, const struct mo
         fprintf(stderr, "%s\n", hf_export_name(source->family, parameter->name));
     }
     weights_free(weights);
+    return status;
+}
+
+/* Tensors that are tied and differ stay two, as in daemon/worker/job_model.c; *text changes then. */
+static status_t untie(const struct weights_source *source, const struct buf *json, const char *file,
+                      struct hf_family *family, char **text)
+{
+    struct model *model = NULL;
+    struct weights *weights = NULL;
+    int parameter = -1;
+    char *changed = NULL;
+    status_t status = model_parse(*text, strlen(*text), "model.hf", &model);
+    if (status == NULL) status = weights_open(source, model, &weights);
+    if (status == NULL && weights != NULL) status = weights_find_untied(weights, model, &parameter);
+    if (parameter >= 0)
+        status = hf_config_untied(family, json->data, json->length, file,
+                                  model->parameters[parameter].name, &changed);
+    weights_free(weights);
+    model_free(model);
+    if (changed == NULL || status != NULL) return status;
+    fprintf(stderr, "note: not tied\n");
+    free(*text);
+    *text = NULL;
+    status = hf_config_to_model(family, changed, strlen(changed), file, text);
+    free(changed);
     return status;
 }
 
@@ -117,9 +145,10 @@ static status_t read_directory(const char *path, struct model **model, float ***
     status_t status = file_read(file, HF_CONFIG_MAX, &json);
     if (status == NULL) status = family_for(json.data, json.length, file, &family);
     if (status == NULL) status = hf_config_to_model(family, json.data, json.length, file, &text);
+    source.family = family;
+    if (status == NULL) status = untie(&source, &json, file, family, &text);
     if (status == NULL) status = model_parse(text, strlen(text), "model.hf", model);
     if (status == NULL) {
-        source.family = family;
         *parameters = mem_alloc_array((size_t)(*model)->parameter_count + 1, sizeof **parameters);
         status = read_values(&source, *model, *parameters);
     }
