@@ -20,7 +20,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 FILE = sys.argv[sys.argv.index("--write") + 1] if "--write" in sys.argv else None
 WRITTEN = {"made by": f"tests/parity/test_prepare_live.py: transformers {transformers.__version__}, torch {torch.__version__}",
-           "losses": {}, "templates": {}, "bert": {}, "odd": []}
+           "losses": {}, "templates": {}, "bert": {}, "odd": [], "more": []}
 
 import test_classify
 import test_prepare
@@ -103,7 +103,7 @@ class Kinds(test_prepare_kinds.Formats):
 
 class Odd(test_prepare_odd.Odd):
     """All odd records: what is not refused has the arrays that transformers and datasets make."""
-    COUNT = test_prepare_odd.odd_records.COUNT
+    COUNT, MORE = test_prepare_odd.odd_records.COUNT, test_prepare_odd.odd_records.MORE
     ROLES = {"human": "user", "gpt": "assistant", "developer": "system"}
 
     @classmethod
@@ -161,6 +161,15 @@ class Odd(test_prepare_odd.Odd):
 
     def rows(self, path):
         """The records as datasets reads them."""
+        if not isinstance(path, str):
+            paths = path
+            if os.path.isdir(path[0]):
+                paths = sorted((os.path.join(place, name) for place, _, names in os.walk(path[0]) for name in names), key=os.path.split)
+            return [row for name in paths for row in self.rows(name)]
+        if path.endswith((".parquet", ".arrow")):
+            return list(datasets.load_dataset(path.rpartition(".")[2], data_files=path, split="train", cache_dir=self.path("cache")))
+        if os.path.getsize(path) < 3 or path.endswith((".csv", ".tsv")) and b"\n" not in open(path, "rb").read().strip():
+            return []  # datasets reads no empty file
         if path.endswith((".csv", ".tsv")):
             more = {"sep": "\t"} if path.endswith(".tsv") else {}
             return list(datasets.load_dataset("csv", data_files=path, split="train", cache_dir=self.path("cache"),
@@ -185,16 +194,37 @@ class Odd(test_prepare_odd.Odd):
                 return int(float(label))
             except ValueError:
                 return label
+            except TypeError:
+                raise AssertionError(f"a label is {label!r}") from None
         labels = [plain(label) for label in given]
         names = sorted({label for label in labels if isinstance(label, str)})
         if names:
             assert all(isinstance(label, str) for label in labels if label not in (-1, -100)), labels
-        if any(label is True or label is False for label in given) and path.endswith((".csv", ".tsv")):
+        if any(label is True or label is False for label in given) and isinstance(path, str) and path.endswith((".csv", ".tsv")):
             return labels, ["False", "True"]  # pandas' booleans are words in the table
         return [-100 if label in (-1, -100) else names.index(label) if names else label for label in labels], names or None
 
+    def pictures(self, path, arguments):
+        """As datasets' imagefolder reads a directory, and its Image a column."""
+        if os.path.isdir(path):
+            more = {} if any(name.startswith("metadata") for name in os.listdir(path)) else {"drop_labels": False}
+            table = datasets.load_dataset("imagefolder", data_dir=path, split="train", cache_dir=self.path("cache"), **more)
+        else:
+            form = "parquet" if path.endswith(".parquet") else "json"
+            table = datasets.load_dataset(form, data_files=path, split="train", cache_dir=self.path("cache"))
+            table = table.cast_column("image", datasets.Image())
+        label, made = table.features["label"], {"images": []}
+        given = [label.names[number] for number in table["label"]] if hasattr(label, "names") else table["label"]
+        made["targets"], made["names"] = self.numbers(given, path)
+        for image in table["image"]:
+            image = image.convert(arguments[1])
+            made["images"].append(numpy.asarray(image.resize((3, 4), 2) if "--size" in arguments else image).tolist())
+        return {**made, "classes": max(made["targets"]) + 1}
+
     def expected(self, kind, path, arguments, template):
         self.kind, self.arguments = kind, arguments
+        if kind == "images":
+            return self.pictures(path[0], arguments)
         rows, documents, made = self.rows(path), [], {"names": None, "classes": None}
         if kind == "chat":
             for row in rows:
@@ -237,9 +267,11 @@ class Odd(test_prepare_odd.Odd):
     def compare(self, number, found, wrong, *case):
         if found is not None:
             expected = self.expected(*case)
-            if expected["mask"] is None:
+            if expected.get("mask", 0) is None:
                 expected["mask"] = found["mask"]  # test_published_templates has it
             self.assertEqual(found, expected)
+        if test_prepare_odd.odd_records.COUNT <= number < test_prepare_odd.odd_records.COUNT + test_prepare_odd.odd_records.MORE_SAMPLE:
+            WRITTEN["more"].append(found and test_prepare_odd.digest(found))
         if number < test_prepare_odd.odd_records.SAMPLE:
             WRITTEN["odd"].append(found and test_prepare_odd.digest(found))
 
@@ -258,7 +290,7 @@ def load_tests(loader, tests, pattern):
     return loader.suiteClass([
         *(loader.loadTestsFromTestCase(case) for case in (Training, Labels)),
         *map(Published, ("test_counted_tokens_are_the_assistants", "test_marks_are_those_of_transformers")),
-        Kinds("test_directories_of_datasets"), Odd("test_odd_records"), Client("test_the_program_of_the_readme")])
+        Kinds("test_directories_of_datasets"), *map(Odd, ("test_odd_records", "test_odd_files")), Client("test_the_program_of_the_readme")])
 
 
 if __name__ == "__main__":

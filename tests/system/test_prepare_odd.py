@@ -15,6 +15,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../parity"))
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 import odd_records
+
+harness.need("pyarrow", "PIL")
 from test_prepare import NAMED, NUMBERS, Prepare
 import numpy
 from test_published_templates import FAMILIES
@@ -32,7 +34,7 @@ def digest(arrays):
 
 
 class Odd(Prepare):
-    COUNT = odd_records.SAMPLE
+    COUNT, MORE = odd_records.SAMPLE, odd_records.MORE_SAMPLE
 
     @classmethod
     def setUpClass(cls):
@@ -48,8 +50,8 @@ class Odd(Prepare):
         shutil.rmtree(output, ignore_errors=True)
         shutil.rmtree(output + ".partial", ignore_errors=True)
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            code = main([kind, path, "--tokenizer", self.tokenizer, "-o", output, "--validation", "0", "--processes", "1",
-                         "--strict", *(["--field", "anchor,positive"] if kind == "pairs" else []), *arguments])
+            code = main([kind, *([path] if isinstance(path, str) else path), "-o", output, "--validation", "0", "--processes", "1",
+                         "--strict", *([] if kind == "images" else ["--tokenizer", self.tokenizer]), *(["--field", "anchor,positive"] if kind == "pairs" else []), *arguments])
         if code:
             return None, said.getvalue()
         with open(os.path.join(output, "dataset.json"), encoding="utf-8") as file:
@@ -59,7 +61,8 @@ class Odd(Prepare):
         return {**arrays, "names": root["origin"].get("names"), "classes": root.get("classes")}, ""
 
     def compare(self, number, found, wrong, *case):
-        self.assertEqual(found and digest(found), NUMBERS["odd"][number], wrong)
+        expected = NUMBERS["odd"][number] if number < odd_records.COUNT else NUMBERS["more"][number - odd_records.COUNT]
+        self.assertEqual(found and digest(found), expected, wrong)
 
     def test_odd_records(self):
         refused = 0
@@ -72,6 +75,17 @@ class Odd(Prepare):
             with self.subTest(number=number, kind=kind, arguments=arguments, text=text):
                 self.compare(number, found, wrong, kind, path, arguments, template)
         print(f"{self.COUNT} odd records, of which {refused} are refused by name")
+
+    def test_odd_files(self):
+        """Pictures, Parquet and Arrow, and several files."""
+        refused = 0
+        for number in range(odd_records.COUNT, odd_records.COUNT + self.MORE):
+            kind, sources, arguments = odd_records.more_case(number, self.path(f"odd-{number}"))
+            with self.subTest(number=number, kind=kind, sources=sources, arguments=arguments):
+                found, wrong = self.found(kind, sources, arguments, None)
+                refused += found is None
+                self.compare(number, found, wrong, kind, sources, arguments, None)
+        print(f"{self.MORE} odd files, of which {refused} are refused by name")
 
 
 if __name__ == "__main__":
