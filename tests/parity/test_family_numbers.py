@@ -24,6 +24,8 @@ DUMP = os.path.join(harness.BUILD, "tests/parity/dump_transformer")
 FAMILIES = sorted(name[:-5] for name in os.listdir(os.path.join(harness.SOURCE, "families")) if name.endswith(".yaml"))
 RECORDS = {key: record for family in FAMILIES if os.path.exists(numbers.path_of(family))
            for key, record in numbers.load(family).items() if key != "versions"}
+with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "pulled.json"), encoding="utf-8") as pulled_file:
+    PULLED = json.load(pulled_file)  # what a pull changes of config.json, as both versions of transformers have read it (test_pulled.py)
 KINDS = {"model": cases.FAMILIES, "head": cases.HEADS, "embeddings": cases.EMBEDDINGS, "masked": cases.EMBEDDINGS,
          "body": cases.BODIES, "resized": [f"{name}-{size}" for name, size in cases.RESIZED]}
 
@@ -32,10 +34,23 @@ def each(kind):
     return [(key.partition("/")[2], record) for key, record in RECORDS.items() if key.startswith(kind + "/")]
 
 
+def changes_of(given, pulled):
+    """What a pull changes of a config.json: values, and keys that it leaves out."""
+    both = []
+    for directory in (given, pulled):
+        with open(os.path.join(directory, "config.json"), encoding="utf-8") as file:
+            both.append(json.load(file))
+    before, after = both
+    return {"set": {key: value for key, value in after.items() if key not in before or before[key] != value},
+            "left out": sorted(before.keys() - after.keys())}
+
+
 class Files(unittest.TestCase):
     def test_each_family_and_case_has_numbers(self):
         self.assertEqual(FAMILIES, sorted(set(map(cases.family_of, cases.FAMILIES))))
         self.assertEqual(sorted(RECORDS), sorted(f"{kind}/{name}" for kind, names in KINDS.items() for name in names))
+        self.assertEqual(PULLED.keys() - {"versions"},
+                         {key for key in RECORDS if key.partition("/")[0] in ("model", "head", "embeddings")})
 
     def test_configurations_are_those_of_the_cases(self):
         settings = {f"model/{name}": case for name, case in cases.FAMILIES.items()}
@@ -172,6 +187,9 @@ class Jobs(unittest.TestCase):
             elif not steps:
                 self.assertTrue(numpy.array_equal(found[path], given[path]), path)
 
+    def check_config(self, key, directory, job):
+        self.assertEqual(changes_of(os.path.join(self.data, directory), os.path.join(self.root, job)), PULLED[key])
+
     def check_losses(self, name, job, expected):
         found = self.daemon.losses(job)
         self.assertEqual([step for step, _ in found], list(range(1, cases.LOSSES + 1)))
@@ -186,7 +204,9 @@ class Jobs(unittest.TestCase):
                 given = self.write(name, record)
                 kind = "pictures" if cases.is_picture(name) else "text"
                 masked = ["data.objective=masked", "data.mask_token=1"] if record["class"].endswith("MaskedLM") else []
-                self.check_pulled(self.run_job(kind, 2, f"model.hf={name}", *cases.STILL, *masked), given, record)
+                job = self.run_job(kind, 2, f"model.hf={name}", *cases.STILL, *masked)
+                self.check_pulled(job, given, record)
+                self.check_config(f"model/{name}", name, job)
                 # a variant's arithmetic is that of its family on any number of workers
                 for workers in (1, 2, 3) if "-" not in name or kind == "pictures" else (2,):
                     job = self.run_job(kind, workers, f"model.hf={name}")
@@ -202,7 +222,9 @@ class Jobs(unittest.TestCase):
                 given, data = self.write(f"{name}-head", record), f"data.path={name}-documents"
                 cases.write_documents(os.path.join(self.data, f"{name}-documents"), name)
                 model = f"model.hf={name}-head"
-                self.check_pulled(self.run_job("documents", 2, model, data, *cases.STILL), given, record)
+                job = self.run_job("documents", 2, model, data, *cases.STILL)
+                self.check_pulled(job, given, record)
+                self.check_config(f"head/{name}", f"{name}-head", job)
                 for workers in (1, 2, 3) if name in ("bert", "bert-tokens", "bert-several") else (2,):
                     self.check_losses(f"{name}, head, {workers} workers",
                                       self.run_job("documents", workers, model, data), record["losses"])
@@ -217,6 +239,7 @@ class Jobs(unittest.TestCase):
                                   padding, cases.VOCABULARY)
                 job = self.run_job("documents", 2, f"model.hf={name}-embeddings", data, *cases.STILL)
                 self.check_pulled(job, given, record)
+                self.check_config(f"embeddings/{name}", f"{name}-embeddings", job)
                 with open(os.path.join(self.root, job, "config.json"), encoding="utf-8") as file:
                     self.assertEqual(json.load(file).get("pooling"), record["config"].get("pooling"))
                 for model, workers, more in (("embeddings", 1, []), ("embeddings", 2, []),
