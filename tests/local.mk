@@ -22,9 +22,9 @@ LIVE_TESTS = %D%/parity/test_embeddings.py %D%/parity/test_families.py %D%/parit
 EXTRA_DIST += $(LIVE_TESTS) %D%/parity/prepare.json %D%/parity/odd_records.py %D%/parity/odd_weights.py \
   %D%/parity/odd_weights.json %D%/parity/load_directories.py %D%/parity/pulled.json %D%/requirements.txt
 check-live: all
-	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers and safetensors" >&2; exit 1; }
+	@test -n "$$FSDPD_LIVE_PYTHON" || { echo "check-live: FSDPD_LIVE_PYTHON is not set: it names a Python with torch, transformers, safetensors and peft" >&2; exit 1; }
 	@test -n "$$FSDPD_LIVE_PYTHON_4" || { echo "check-live: FSDPD_LIVE_PYTHON_4 is not set: it names a Python with version 4 of transformers and its torch" >&2; exit 1; }
-	@"$$FSDPD_LIVE_PYTHON" -c 'import numpy, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers or safetensors" >&2; exit 1; }
+	@"$$FSDPD_LIVE_PYTHON" -c 'import numpy, peft, torch, transformers, safetensors' || { echo "check-live: $$FSDPD_LIVE_PYTHON lacks torch, transformers, safetensors or peft" >&2; exit 1; }
 	$(MAKE) $(AM_MAKEFLAGS) check TESTS='$(LIVE_TESTS)' PY_LOG_COMPILER="$$FSDPD_LIVE_PYTHON"
 .PHONY: check-live
 
