@@ -245,13 +245,13 @@ ops() { # NAME [TF32]
   echo "$(in_short "$work/log") (FSDPD_TEST_SEED=$seed)"
   return $code
 }
-# Only our own kernels: NVIDIA's are theirs to check, and many times slower.
+# Only our own kernels, all of the namespace fsdpd: NVIDIA's are theirs to check, and many times slower.
 sanitized() {
   local name code said
   command -v compute-sanitizer >/dev/null || { echo 'compute-sanitizer is not installed'; return $LACKS; }
   export FSDPD_CUDA_CANDIDATES=1
   for name in kernels kernels_bfloat16 kernels_attention; do
-    CK_FORK=no run compute-sanitizer --error-exitcode 9 --kernel-regex kns=kernel "$tests/gpu_$name" \
+    CK_FORK=no run compute-sanitizer --error-exitcode 9 --kernel-regex kns=fsdpd "$tests/gpu_$name" \
       >"$work/sanitizer" 2>&1
     code=$?
     cat "$work/sanitizer"
@@ -451,17 +451,29 @@ train_gpt2() { # NAME SETTING...
   until_true 60 attached 1 && "$bin/fsdpctl" submit "$work/gpt2/job.yaml" "${settings[@]}" &&
     wait_for "$name-1" && "$bin/fsdpctl" metrics "$name-1" --csv >"$work/$name.csv"
 }
+# Fails if a worker computed attention by our own kernel, many times slower, since there were COUNT such notes.
+own_attention() { grep -c "attention.* is computed by fsdpd's own kernel" "$work/worker.log"; }
+by_cudnn() { # COUNT
+  [ "$(own_attention)" = "$1" ] || {
+    grep -o "attention.* is computed by fsdpd's own kernel[^\"]*" "$work/worker.log" | tail -n 1
+    return 1
+  }
+}
 gpt2_losses() { # DTYPE BOUND: relative
+  local before
+  before=$(own_attention)
   need_torch || return
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   train_gpt2 "losses-$1" train.max_steps=50 precision.param_dtype="$1" || return 1
   stop_workers
+  [ "$1" = f32 ] || by_cudnn "$before" || return 1
   gpt2 train "$work/gpt2" --dtype "$1" --device "$torch_device" --steps 50 >"$work/torch.csv" || return 1
   gpt2 compare "$work/losses-$1.csv" "$work/torch.csv" --bound "$2"
 }
 # Alternates runs of fsdpd and of PyTorch, whose single process compiles once.
 gpt2_speed() { # BATCH
-  local batch=$1 round kind said
+  local batch=$1 round kind said before
+  before=$(own_attention)
   need_torch || return
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   start_worker "cuda:$device"
@@ -475,6 +487,7 @@ gpt2_speed() { # BATCH
   for round in 1 2 3; do
     train_gpt2 "speed-$batch-$round" train.max_steps="$rate_steps" train.log_interval=$((rate_steps / 6)) \
       train.batch_size="$batch" precision.param_dtype=bf16 || return 1
+    by_cudnn "$before" || return 1
     mv "$work/speed-$batch-$round.csv" "$work/rate-ours-$round.csv"
     for kind in eager compiled; do
       echo "$kind $rate_steps" >&4
@@ -491,14 +504,15 @@ gpt2_speed() { # BATCH
 }
 # Times each instruction of a few steps: they are enqueued one by one, each between two host timestamps.
 gpt2_times() { # BATCH
-  local to=$out/gpu-check-times-$1.txt
+  local to=$out/gpu-check-times-$1.txt before
+  before=$(own_attention)
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
   start_worker "cuda:$device"
   until_true 60 attached 1 && "$bin/fsdpctl" submit "$work/gpt2/job.yaml" --set name="times-$1" --set device=cuda \
     --set train.max_steps=100000 --set train.batch_size="$1" --set precision.param_dtype=bf16 &&
     until_true 60 is "times-$1-1" RUNNING &&
     "$bin/fsdpctl" trace "times-$1-1" --steps 5 -o "$work/trace.json" >"$to" &&
-    "$bin/fsdpctl" cancel "times-$1-1" >/dev/null || return 1
+    "$bin/fsdpctl" cancel "times-$1-1" >/dev/null && by_cudnn "$before" || return 1
   awk 'NR > 3 && $2 == "compute" && shown++ < 8 { printf "%s %s, ", $1, $NF }' "$to"
   echo "all in $(basename "$to")"
 }

@@ -7,6 +7,8 @@
 
 #include "kernels/cuda/ops.h"
 
+namespace fsdpd {
+
 /* blockIdx.x: batch and head; blockIdx.y: R of its rows. */
 template <typename T, int D, int R>
 __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
@@ -123,3 +125,5 @@ int cuda_run_attention(const struct cuda_op *op, const struct kernel_call *call,
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_attention<bf16>(&op->desc, call, launch)
                                                   : run_attention<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

@@ -8,6 +8,8 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/ops.h"
 
+namespace fsdpd {
+
 /* One warp per row and head. */
 template <typename T>
 __global__ void __launch_bounds__(BLOCK) attention_totals(const attention<T> a)
@@ -250,3 +252,5 @@ int cuda_run_attention_backward(const struct cuda_op *op, const struct kernel_ca
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_backward<bf16>(&op->desc, call, launch)
                                                   : run_backward<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

@@ -3,6 +3,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/window.h"
 
+namespace fsdpd {
+
 struct average {
     struct window w;
     bool adaptive, count_include_pad;
@@ -246,3 +248,5 @@ int cuda_run_group_norm(const struct cuda_op *op, const struct kernel_call *call
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_group_norm<bf16>(&op->desc, call, launch)
                                                   : run_group_norm<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

@@ -4,6 +4,8 @@
 #include "kernels/cuda/platform.h"
 #include "kernels/cuda/reduce.h"
 
+namespace fsdpd {
+
 template <typename T> struct batch {
     int32_t count, channels, area; /* count: the elements of a channel, over all samples */
     double eps, momentum;
@@ -319,3 +321,5 @@ int cuda_run_batch_norm(const struct cuda_op *op, const struct kernel_call *call
     return op->desc.inputs[x].dtype == DTYPE_BF16 ? run_batch_norm<bf16>(&op->desc, call, launch)
                                                   : run_batch_norm<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

@@ -2,6 +2,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 __global__ void __launch_bounds__(BLOCK)
     counted_kernel(const int32_t *target, float *y, int64_t count, bool add)
 {
@@ -134,3 +136,5 @@ int cuda_run_contrast_backward(const struct cuda_op *op, const struct kernel_cal
                      op->desc.accumulate[0]);
     return start(launch, contrast_backward_kernel, grid, BLOCK, c, dx, op->desc.accumulate[0]);
 }
+
+} // namespace fsdpd

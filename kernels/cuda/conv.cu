@@ -5,6 +5,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/window.h"
 
+namespace fsdpd {
+
 template <typename T> struct convolution {
     struct window w;
     const T *x, *weight, *bias, *dy; /* those of the op's operands that it has */
@@ -170,3 +172,5 @@ int cuda_run_conv_backward_weights(const struct cuda_op *op, const struct kernel
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_weights<bf16>(&op->desc, call, launch)
                                                   : run_weights<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

@@ -19,6 +19,11 @@ extern "C" {
 
 #include "kernels/kernels.h"
 
+/* Of the kernels, too: by it tools tell them from those of NVIDIA's libraries. */
+#ifdef __cplusplus
+namespace fsdpd {
+#endif
+
 /* Where and how wide kernels are launched. */
 struct cuda_launch {
     void *stream;   /* cudaStream_t */
@@ -176,6 +181,7 @@ int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *host
 int cuda_count_delivery(const struct cuda_launch *launch, uint32_t *count, uint32_t *host_count);
 
 #ifdef __cplusplus
+}
 }
 #endif
 

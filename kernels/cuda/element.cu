@@ -4,6 +4,8 @@
 #include "kernels/cuda/platform.h"
 #include "kernels/distance.h"
 
+namespace fsdpd {
+
 /* ---- arithmetic of one element, in f32 ---- */
 
 struct relu {
@@ -711,3 +713,5 @@ int cuda_add_bias(const struct cuda_launch *launch, enum dtype dtype, void *y, c
     if (dtype == DTYPE_BF16) return add_bias(launch, (bf16 *)y, (const bf16 *)bias, rows, columns);
     return add_bias(launch, (float *)y, (const float *)bias, rows, columns);
 }
+
+} // namespace fsdpd

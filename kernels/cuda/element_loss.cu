@@ -2,6 +2,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 /* What both directions need. */
 struct element_loss {
     const float *x, *reference;
@@ -139,3 +141,5 @@ int cuda_run_element_loss_backward(const struct cuda_op *op, const struct kernel
 {
     return RUN_ELEMENTS(run_element_loss_backward);
 }
+
+} // namespace fsdpd

@@ -8,6 +8,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 template <typename T, int V>
 __global__ void __launch_bounds__(BLOCK)
     embedding_kernel(const int32_t *indices, const T *weight, T *y, int64_t count, int64_t columns,
@@ -272,3 +274,5 @@ int cuda_run_embedding_backward(const struct cuda_op *op, const struct kernel_ca
                          tails};
     return add_gradients(desc, g, s.chunks, launch);
 }
+
+} // namespace fsdpd

@@ -11,6 +11,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 enum {
     WIDE_BLOCK = 1024,  /* threads for a long row */
     LONG_ROW = 1 << 13, /* classes */
@@ -141,3 +143,5 @@ int cuda_cross_entropy_block(const struct cuda_launch *launch, const struct cuda
     return block->logits_dtype == DTYPE_F32 ? run_head<float, bf16>(launch, *block)
                                             : run_head<bf16, bf16>(launch, *block);
 }
+
+} // namespace fsdpd

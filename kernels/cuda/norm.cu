@@ -9,6 +9,8 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/ops.h"
 
+namespace fsdpd {
+
 /* The operands by role; NULL if absent. */
 template <typename T> struct norm_rows {
     const T *x, *weight, *bias, *residual;
@@ -119,3 +121,5 @@ int cuda_run_norm(const struct cuda_op *op, const struct kernel_call *call,
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_forward<bf16>(op, call, launch)
                                                   : run_forward<float>(op, call, launch);
 }
+
+} // namespace fsdpd

@@ -13,6 +13,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/reduce.h"
 
+namespace fsdpd {
+
 template <typename T> struct norm_backward {
     const T *dy, *x, *weight, *other;
     const float *mean, *rstd;
@@ -300,3 +302,5 @@ int cuda_run_norm_backward(const struct cuda_op *op, const struct kernel_call *c
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_backward<bf16>(op, call, launch)
                                                   : run_backward<float>(op, call, launch);
 }
+
+} // namespace fsdpd

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda.h"
 
 #ifdef __cplusplus
+namespace fsdpd {
 extern "C" {
 #endif
 
@@ -41,6 +42,7 @@ uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc);
 uint64_t cuda_attention_bytes(const struct op_desc *desc);
 
 #ifdef __cplusplus
+}
 }
 #endif
 

@@ -18,6 +18,8 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/philox.h"
 
+using namespace fsdpd;
+
 enum { BLOCK = 256, WARP = 32 };
 
 /* A block's shared memory: SHARED(float, name, count) declares `name` with `count` elements. */

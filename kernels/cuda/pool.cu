@@ -3,6 +3,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/window.h"
 
+namespace fsdpd {
+
 template <typename T>
 __global__ void __launch_bounds__(BLOCK)
     pool_kernel(const window w, const T *x, T *y, uint8_t *indices, int64_t count, bool add)
@@ -95,3 +97,5 @@ int cuda_run_pool_backward(const struct cuda_op *op, const struct kernel_call *c
                ? run_pool_backward<bf16>(&op->desc, call, launch)
                : run_pool_backward<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

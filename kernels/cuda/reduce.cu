@@ -7,6 +7,8 @@
 
 #include "kernels/cuda/ops.h"
 
+namespace fsdpd {
+
 /* Where sums go, each (+)=. */
 struct sums {
     float *to[2];
@@ -186,3 +188,5 @@ int cuda_add_channel_bias(const struct cuda_launch *launch, enum dtype dtype, vo
     return start(launch, channel_bias<float>, grid_of(launch, count), BLOCK, (float *)y,
                  (const float *)bias, count, channels, area);
 }
+
+} // namespace fsdpd

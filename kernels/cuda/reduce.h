@@ -4,6 +4,8 @@
 
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 /* The minimum number of rows per chunk, and the maximum number of chunks. */
 enum { CHUNK_ROWS_MIN = 64, CHUNKS_MAX = 256, TILE_ROWS = BLOCK / WARP };
 
@@ -73,5 +75,7 @@ int add_chunks_of(const struct cuda_launch *launch, const float *parts, int64_t 
 int add_chunks_of_two(const struct cuda_launch *launch, const float *parts, int64_t chunks,
                       int64_t columns, float *first, bool add_first, float *second,
                       bool add_second);
+
+} // namespace fsdpd
 
 #endif

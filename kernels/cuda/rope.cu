@@ -7,6 +7,8 @@
 #include "kernels/cuda/platform.h"
 #include "kernels/rope.h"
 
+namespace fsdpd {
+
 struct frequencies {
     float of[CUDA_ROPE_PAIRS_MAX];
 };
@@ -116,3 +118,5 @@ int cuda_run_rope(const struct cuda_op *op, const struct kernel_call *call,
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_rope<bf16>(op, call, launch)
                                                   : run_rope<float>(op, call, launch);
 }
+
+} // namespace fsdpd

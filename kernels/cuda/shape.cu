@@ -3,6 +3,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 /* Loops over this thread's elements. */
 #define FOR_ELEMENTS(i, count)                                                                     \
     for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < (count);                       \
@@ -221,3 +223,5 @@ int cuda_run_shape(const struct cuda_op *op, const struct kernel_call *call,
     return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_shape<bf16>(&op->desc, call, launch)
                                                   : run_shape<float>(&op->desc, call, launch);
 }
+
+} // namespace fsdpd

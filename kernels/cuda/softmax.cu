@@ -5,6 +5,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 enum { WARP_CLASSES = 1024 };
 
 /* Loops over this thread's rows; `lane` is its place in the row. */
@@ -333,3 +335,5 @@ int cuda_run_count_correct(const struct cuda_op *op, const struct kernel_call *c
                           input_of<int32_t>(call, 1), l.rows, l.classes, l.by_row));
     return cuda_sum(launch, l.by_row, l.rows, 1, output_of<float>(call, 0), desc->accumulate[0]);
 }
+
+} // namespace fsdpd

@@ -5,6 +5,8 @@
  */
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 /* The scale that makes a gradient the mean over the targets that count. */
 __device__ inline double mean_scale(const float *targets, const float *counted)
 {
@@ -470,3 +472,5 @@ int cuda_count_delivery(const struct cuda_launch *launch, uint32_t *count, uint3
 {
     return start(launch, delivery_kernel, dim3(1), WARP, count, (volatile uint32_t *)host_count);
 }
+
+} // namespace fsdpd

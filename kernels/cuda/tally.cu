@@ -5,6 +5,8 @@
 #include "kernels/cuda/ops.h"
 #include "kernels/cuda/platform.h"
 
+namespace fsdpd {
+
 struct cuda_tally {
     int64_t rows, columns;
     bool add;
@@ -127,3 +129,5 @@ int cuda_run_tally(const struct cuda_op *op, const struct kernel_call *call,
     return start(launch, tally_classes_kernel, grid, BLOCK, tally, (const int32_t *)selected,
                  input_of<int32_t>(call, 1), output_of<float>(call, 0));
 }
+
+} // namespace fsdpd

@@ -477,6 +477,30 @@ LOOP_TEST(refusals, 0, 2)
     ck_assert_int_ge(refused, 5);
 }
 
+/* What is no want of support must be seen: no kernel of ours hides it. */
+LOOP_TEST(faults_of_cudnn, 0, 2)
+{
+    struct device *device = NULL;
+    struct random random = {1};
+    struct world forward;
+    void *prepared = NULL;
+    uint64_t bytes = 0;
+    fill_forward(&forward, &random, &cases[0].c);
+    for (int number = 1; number <= 40; number += 13) {
+        cuda_stub_reset(1);
+        ck_assert_status_ok(device_open("cuda:0", 1, &device));
+        cuda_stub_fail(_i ? "cudnnCreate" : "cudnnBackendFinalize", _i ? 1 : number,
+                       CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED);
+        status_t status = device->table->prepare(device, &forward.desc, &prepared, &bytes);
+        ck_assert_int_eq(status_code(status), STATUS_INTERNAL);
+        ck_assert_ptr_nonnull(strstr(status_message(status), _i ? "cudnnCreate" : "as the test said"));
+        ck_assert_ptr_null(prepared);
+        status_free(status);
+        device_close(device);
+    }
+    world_free(&forward);
+}
+
 /* Ops that are never offered to cuDNN, and why. */
 LOOP_TEST(not_asked, 0, 3)
 {

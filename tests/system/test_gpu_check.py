@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
@@ -114,6 +115,19 @@ class GpuCheck(unittest.TestCase):
         self.assertRegex(rows[ONE]["note"], "^cut off after [0-9]+ s; at the end: ")
         self.assertEqual({row["note"] for name, row in rows.items() if name != ONE}, {"not asked for"})
         self.assertFalse(os.path.exists(os.path.join(self.directory.name, "gpu-check-1.json")))
+        self.assert_nothing_left()
+
+    def test_attention_of_our_own(self):
+        """The stub module has no cuDNN: a row about GPT-2's speed that our own attention ran must not pass."""
+        self.need_stub()
+        row = "GPT-2 124M, bf16, batch 16: where the time of a step goes"
+        with unittest.mock.patch.dict(os.environ, GPU_CHECK_SIZE="tiny"):
+            process = self.start("--part", "2", "--only", row, backend=STUB)
+        output, _ = process.communicate(timeout=110)
+        self.assertEqual(process.returncode, 1, output)
+        found = self.rows("2")[row]
+        self.assertEqual(found["result"], "FAILED", output)
+        self.assertRegex(found["note"], "^attention.* is computed by fsdpd.s own kernel: ")
         self.assert_nothing_left()
 
     def test_cut_off(self):

@@ -36,6 +36,7 @@ struct cuda_attention_plan {
     struct dnn_plan plan;
     struct attention_part part;
     char *refusal; /* NULL: none */
+    enum status_code refused;
     struct cuda_attention_plan *next;
 };
 
@@ -110,8 +111,13 @@ static status_t find_plan(struct cuda_device *device, const struct attention_sha
         device->attention_plans = plan;
         status_t status = make_plan(plan, device, shape, statistics);
         if (status != NULL) plan->refusal = mem_printf("%s", status_message(status));
+        plan->refused = status_code(status);
         status_free(status);
     }
+    if (plan->refusal != NULL && plan->refused != STATUS_UNIMPLEMENTED)
+        return status_new(plan->refused,
+                          "cuDNN made no plan (FSDPD_CUDA_ATTENTION=own does without it): %s",
+                          plan->refusal);
     if (plan->refusal != NULL) return refuse(plan->refusal);
     *found = plan;
     return NULL;

@@ -370,6 +370,17 @@ static int64_t ask_heuristics(struct dnn_graph *graph, cudnnBackendDescriptor_t 
     return graph->error != NULL ? 0 : count < ENGINES_MAX ? count : ENGINES_MAX;
 }
 
+/* Of two refusals the first, but rather one that is not "not supported": a fault that a person must
+ * see, such as a part of cuDNN that does not load. */
+static status_t louder(status_t first, status_t second)
+{
+    if (first == NULL || second == NULL || status_code(first) != STATUS_UNIMPLEMENTED ||
+        status_code(second) == STATUS_UNIMPLEMENTED)
+        return status_first(first, second);
+    status_free(first);
+    return second;
+}
+
 status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t properties,
                           int64_t most_workspace, struct dnn_plan *plan)
 {
@@ -390,16 +401,13 @@ status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t prop
                 status_free(refused);
                 return NULL;
             }
-            refused = status_first(refused, status);
+            refused = louder(refused, status);
         }
-        refused = status_first(refused, graph->error);
+        refused = louder(refused, graph->error);
         graph->error = NULL;
     }
-    status_t status =
-        status_new(STATUS_UNIMPLEMENTED, "%s",
-                   refused != NULL ? status_message(refused) : "no engine supports it");
-    status_free(refused);
-    return status;
+    if (refused != NULL) return refused;
+    return status_new(STATUS_UNIMPLEMENTED, "no engine supports it");
 }
 
 static status_t run(const struct dnn_plan *plan, cudnnHandle_t handle,

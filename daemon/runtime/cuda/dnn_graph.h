@@ -96,7 +96,8 @@ dnn_tensor dnn_reshape(struct dnn_graph *graph, dnn_tensor a, dnn_tensor result)
 status_t dnn_properties_new(int number, const char *json,
                             cudnnBackendDescriptor_t *properties) FSDPD_MUST_USE;
 
-/* UNIMPLEMENTED, with cuDNN's reason, if no engine supports it. */
+/* UNIMPLEMENTED, with cuDNN's reason, if no engine supports it; another error of cuDNN's, if that is
+ * why there is none. */
 status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t properties,
                           int64_t most_workspace, struct dnn_plan *plan) FSDPD_MUST_USE;
 
