@@ -91,6 +91,7 @@ SYSTEM_TESTS = \
   %D%/system/test_cuda_offload.py \
   %D%/system/test_lost_device.py \
   %D%/system/test_shared_device.py \
+  %D%/system/test_shared_plans.py \
   %D%/system/test_shares.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \

@@ -10,6 +10,7 @@ libbase_a_SOURCES = \
   %D%/file.c %D%/file.h \
   %D%/host.c %D%/host.h \
   %D%/host_limits.c %D%/host_limits.h \
+  %D%/interrupt.c %D%/interrupt.h \
   %D%/journal.c %D%/journal.h \
   %D%/list.h \
   %D%/log.c %D%/log.h \

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 
@@ -569,6 +570,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
         plan_account(program, &live);
         program->work_bytes = program->live_peak - arena_bytes(program);
         if (!plan->options.sketch) plan_place(program, &live, program->work_bytes);
+        status = interrupt_check();
         free(live.ranges);
         free(live.of_buffer);
     }

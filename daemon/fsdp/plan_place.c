@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/interrupt.h"
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 
@@ -101,7 +102,7 @@ static uint64_t place_in_order(const struct live_ranges *live, const struct cand
         const struct candidate *of;
     } *placed = mem_alloc_array(count, sizeof *placed); /* by begin */
     uint64_t arena = 0;
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count && !interrupted(); i++) {
         const struct candidate *mine = &candidates[i];
         uint64_t size = mine->size, offset = 0;
         for (int k = 0; k < i; k++) {
@@ -151,6 +152,7 @@ static void place_and_improve(struct plan_program *program, const struct live_ra
     if (rounds > PROMOTIONS) rounds = PROMOTIONS;
     for (int64_t round = 0; round <= rounds && program->work_bytes > least; round++) {
         uint64_t arena = place_in_order(live, candidates, count, offsets);
+        if (interrupted()) return;
         if (arena < program->work_bytes) {
             program->work_bytes = arena;
             for (int k = 0; k < count; k++)

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/interrupt.h"
 #include "base/mem.h"
 #include "fsdp/plan_internal.h"
 #include "fsdp/plan_validate.h"
@@ -643,9 +644,10 @@ static status_t check_sharing(const struct validator *v, const struct storages *
     status_t status = NULL;
     for (int i = 0; i < count && status == NULL; i++) {
         const struct storage *a = sorted[i];
+        status = interrupt_check();
         for (int k = i + 1; k < count; k++) {
             const struct storage *b = sorted[k];
-            if (b->arena != a->arena || b->begin >= a->end) break;
+            if (status != NULL || b->arena != a->arena || b->begin >= a->end) break;
             if (a->arena == ARENA_WORK && (storage_before(v, a, b) || storage_before(v, b, a) ||
                                            taken_over(v, all, a, b) || taken_over(v, all, b, a)))
                 continue;

@@ -101,7 +101,7 @@ struct model_argument {
 
 /*
  * Reads a model file. `file_name` is used in messages only. Errors are INVALID_ARGUMENT and start
- * with "<file>:<line>: ". The text may be hostile, so it is limited to 1 MiB, 100,000 modules and a
+ * with "<file>:<line>: ". The text may be hostile, so it is limited to 1 MiB, 10,000 modules and a
  * depth of 256.
  */
 status_t model_parse(const char *text, size_t length, const char *file_name,

@@ -12,9 +12,9 @@
 #include "yaml/yaml.h"
 
 enum {
-    MODEL_MAX_MODULES = 100000,
+    MODEL_MAX_MODULES = 10000,
     MODEL_MAX_DEPTH = 256,           /* of the module tree */
-    MODEL_MAX_CALLS = 100000,        /* of the forward program */
+    MODEL_MAX_CALLS = 20000,         /* of the forward program */
     MODEL_MAX_STEPS = 1000000,       /* of tracing; bounds the work of blocks that double it */
     MODEL_MAX_RECURSION = 1000,      /* of tracing: expressions in blocks in blocks */
     MODEL_MAX_NAME_BYTES = 32 << 20, /* of all names together */

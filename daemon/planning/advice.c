@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "base/interrupt.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "setup/outside.h"
@@ -16,6 +17,7 @@ enum {
     TRIES_MAX = 48,          /* for a small plan */
     TRIES_MIN = 2,           /* for a large plan */
     TRIES_WORK = 200000,     /* limit for the instructions planned in total */
+    TRIES_PAIRS = 1500,      /* limit for the millions of pairs of them, which placing compares */
     TRIES_IF_UNPLANNED = 24, /* the job's own plan was not made */
     THRESHOLDS = 18,         /* size policies: five to six powers of ten */
     FITS_MAX = 3,            /* number of fitting alternatives named */
@@ -28,7 +30,10 @@ int advice_tries(int instruction_count)
 {
     if (instruction_count <= 0) return TRIES_IF_UNPLANNED;
     int tries = TRIES_WORK / instruction_count;
-    return tries > TRIES_MAX ? TRIES_MAX : tries < TRIES_MIN ? TRIES_MIN : tries;
+    int of_pairs = (int)(TRIES_PAIRS * 1e6 / ((double)instruction_count * instruction_count));
+    if (tries < TRIES_MIN) tries = TRIES_MIN;
+    if (tries > of_pairs) tries = of_pairs;
+    return tries > TRIES_MAX ? TRIES_MAX : tries;
 }
 
 int advisor_host_ranks(const struct advisor *advisor, const struct train_job *job)
@@ -69,7 +74,7 @@ static void judge(const struct advisor *advisor, const struct plan *plan,
 static bool try_job(struct advisor *advisor, const struct train_job *job,
                     struct advice_outcome *outcome)
 {
-    if (advisor->tries <= 0) return false;
+    if (advisor->tries <= 0 || interrupted()) return false;
     advisor->tries--;
     struct train_session *session = NULL;
     struct train_job tried = *job;

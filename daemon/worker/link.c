@@ -242,6 +242,9 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
         message->plan->staged = message->plan->staged && !uses_nccl_anyway();
         callbacks->on_plan(callbacks->user, message->plan);
         break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN_CANCELLATION:
+        callbacks->on_plan_cancelled(callbacks->user, message->plan_cancellation->request);
+        break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT:
         message->assignment->staged = message->assignment->staged && !uses_nccl_anyway();
         callbacks->on_assignment(callbacks->user, message->assignment);

@@ -17,6 +17,7 @@ struct link;
 
 struct link_callbacks {
     void (*on_plan)(void *user, const Fsdpd__V1__PlanOrder *order);
+    void (*on_plan_cancelled)(void *user, uint64_t request);
     void (*on_assignment)(void *user, const Fsdpd__V1__Assignment *assignment);
     void (*on_order)(void *user, const Fsdpd__V1__Order *order);
     void (*on_drain)(void *user);

@@ -4,13 +4,17 @@
  */
 #include "worker/worker.h"
 
+#include <malloc.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/host.h"
 #include "base/host_limits.h"
+#include "base/interrupt.h"
+#include "base/list.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/resident.h"
@@ -31,6 +35,10 @@
  */
 enum { LEAVE_MS = 5000 };
 
+/* Plans that are made side by side: a large one is no small one's wait. The coordinator orders at
+ * most as many. */
+#define PLAN_THREADS "16"
+
 struct worker_process {
     const struct worker_options *options;
     uv_loop_t loop;
@@ -46,7 +54,7 @@ struct worker_process {
     char *make;                 /* of the device; see backend_describe */
     uint64_t memory_bytes;      /* of the device, when nothing ran on it */
     uint64_t host_memory_bytes; /* likewise */
-    int plans_running;
+    struct list plans;          /* that are being made, each by a thread */
     bool leaving;
     enum status_code last_loss; /* of the link, as it was logged */
     int exit_code;
@@ -70,7 +78,7 @@ static void leave(struct worker_process *worker, const char *why, int exit_code)
 static void leave_if_idle(struct worker_process *worker)
 {
     if (device_is_lost()) leave(worker, "the device is lost", 1);
-    if (!worker->leaving || worker->attempt != NULL || worker->plans_running > 0) return;
+    if (!worker->leaving || worker->attempt != NULL || worker->plans.count > 0) return;
     if (worker->calibration != NULL || worker->prober.running > 0) return;
     if (worker->link == NULL) return;
     struct link *link = worker->link;
@@ -116,7 +124,9 @@ static status_t device_memory(const struct worker_options *options, uint64_t *by
 }
 
 struct worker_plan {
+    struct list_node node;
     uv_work_t work;
+    atomic_bool cancelled;
     struct worker_process *worker;
     Fsdpd__V1__PlanOrder *order;
     Fsdpd__V1__PlanResult *result;
@@ -238,7 +248,9 @@ static status_t make_plan(struct worker_plan *request)
 static void run_plan(uv_work_t *work)
 {
     struct worker_plan *request = work->data;
+    interrupt_watch(&request->cancelled);
     status_t status = make_plan(request);
+    interrupt_watch(NULL);
     if (status == NULL) return;
     request->result->code = (uint32_t)status_code(status);
     request->result->message = mem_strdup(status_message(status));
@@ -255,8 +267,9 @@ static void on_plan_done(uv_work_t *work, int cancelled)
     message->plan = request->result;
     link_post(worker->link, message);
     fsdpd__v1__plan_order__free_unpacked(request->order, NULL);
+    list_remove(&worker->plans, &request->node);
     free(request);
-    worker->plans_running--;
+    if (worker->plans.count == 0) malloc_trim(0); /* a large plan's memory is the system's again */
     leave_if_idle(worker);
 }
 
@@ -270,8 +283,24 @@ static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
     request->order = message_copy(order);
     request->result = MESSAGE_NEW(request->result, fsdpd__v1__plan_result__init);
     request->result->request = order->request;
-    worker->plans_running++;
+    list_append(&worker->plans, &request->node);
     uv_queue_work(&worker->loop, &request->work, run_plan, on_plan_done);
+}
+
+/* `number` 0: all. */
+static void cancel_plans(struct worker_process *worker, uint64_t number)
+{
+    LIST_EACH(node, &worker->plans)
+    {
+        struct worker_plan *request = LIST_ITEM(node, struct worker_plan, node);
+        if (number == 0 || request->order->request == number)
+            atomic_store_explicit(&request->cancelled, true, memory_order_relaxed);
+    }
+}
+
+static void on_plan_cancelled(void *user, uint64_t request)
+{
+    cancel_plans(user, request);
 }
 
 /* Calibrations. */
@@ -415,6 +444,7 @@ static void on_lost(void *user, status_t status, bool attached)
         return;
     }
     if (worker->calibration != NULL) measuring_stop(worker->calibration);
+    cancel_plans(worker, 0);
     /* link is not set yet when the very first connection fails at once */
     bool needed = worker->link != NULL && is_needed(worker);
     if (worker->options->supervised && !needed) {
@@ -508,6 +538,7 @@ static status_t start(struct worker_process *worker, const char *id)
     worker->leave_timer.data = worker;
     const struct link_callbacks callbacks = {
         .on_plan = on_plan,
+        .on_plan_cancelled = on_plan_cancelled,
         .on_assignment = on_assignment,
         .on_order = on_order,
         .on_drain = on_drain,
@@ -539,6 +570,7 @@ int worker_main(const struct worker_options *options)
     log_set_context(context);
     signal(SIGPIPE, SIG_IGN);
     resident_return_freed();
+    setenv("UV_THREADPOOL_SIZE", PLAN_THREADS, 0); /* before the first use of the pool */
     stacks_open();
     uv_loop_init(&worker.loop);
     status_t status = start(&worker, id);

@@ -617,6 +617,39 @@ static void on_refused(status_t status, const ProtobufCMessage *response, void *
     status_free(status);
 }
 
+/* The others are ordered when a worker has answered, also one that was to stop. */
+TEST(one_owners_plans_wait_for_each_other)
+{
+    world.options.limits.plan_ms = 60000;
+    world_start(&world);
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    fake.silent_plans = true;
+    Fsdpd__V1__PlanJobRequest request = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    enum status_code codes[4] = {STATUS_OK};
+    for (int i = 0; i < 4; i++)
+        rpc_channel_call(world.channel, &control_plan_job, &request.base, i == 0 ? 100 : 60000,
+                         false, on_refused, &codes[i]);
+    WAIT(&world, codes[0] == STATUS_DEADLINE_EXCEEDED && fake.cancelled_plans == 1);
+    world_run(&world, 50);
+    ck_assert_int_eq(fake.plans, 2);
+    Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
+    message.plan = &result;
+    result.code = STATUS_CANCELLED;
+    result.message = (char *)"it was cancelled";
+    uint64_t first = fake.plan_request - 1;
+    for (int i = 1; i <= 4; i++) { /* the fourth is ordered when the second has its answer */
+        result.request = first + (uint64_t)i - 1;
+        rpc_stream_send(fake.stream, &message.base);
+        WAIT(&world, fake.plans == (i + 2 < 4 ? i + 2 : 4));
+    }
+    for (int i = 1; i < 4; i++) WAIT(&world, codes[i] == STATUS_CANCELLED);
+    fake_deinit(&fake);
+}
+
 TEST(client_that_gives_up_has_submitted_nothing)
 {
     world_start(&world);
@@ -630,7 +663,7 @@ TEST(client_that_gives_up_has_submitted_nothing)
                      &code);
     WAIT(&world, code != STATUS_OK);
     ck_assert_int_eq(code, STATUS_DEADLINE_EXCEEDED);
-    world_run(&world, 50); /* the server learns of it; then the plan comes, too late */
+    WAIT(&world, fake.cancelled_plans == 1); /* then the plan comes, too late */
     Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
     Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
     result.request = 1;

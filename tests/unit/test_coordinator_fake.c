@@ -18,6 +18,7 @@ static void fake_send(struct fake *fake, const Fsdpd__V1__WorkerMessage *message
 static void answer_plan(struct fake *fake, const Fsdpd__V1__PlanOrder *order)
 {
     fake->plans++;
+    fake->plan_request = order->request;
     fake->plan_staged = order->staged;
     fake->plan_sharers = order->sharers;
     fake->plan_host_workers = order->host_workers;
@@ -90,6 +91,7 @@ static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *b
     switch (message->message_case) {
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME: fake->welcome = true; break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN: answer_plan(fake, message->plan); break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN_CANCELLATION: fake->cancelled_plans++; break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT:
         message_free(fake->assignment);
         fake->assignment = message_copy(message->assignment);

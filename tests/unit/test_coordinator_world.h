@@ -82,7 +82,7 @@ void listener_resume(struct listener *listener);
 void listener_deinit(struct listener *listener);
 
 /* A worker controlled by the test. It answers plan orders by itself. */
-enum { FAKE_STEPS = 100 }; /* the steps of a fake's job */
+enum { FAKE_STEPS = 100 };      /* the steps of a fake's job */
 enum { FAKE_MEMORY = 1 << 30 }; /* of its device, in its plans */
 
 struct fake {
@@ -97,6 +97,8 @@ struct fake {
     bool plan_staged; /* of the latest plan order */
     uint32_t plan_sharers, plan_host_workers;
     bool silent_plans; /* leave plan orders unanswered */
+    uint64_t plan_request; /* the number of the last one */
+    int cancelled_plans;
     bool leaves_plans; /* detach when a plan order comes */
     bool sets_up;      /* reported when it reattaches: it does not train yet */
     enum status_code plan_code;

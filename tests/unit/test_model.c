@@ -325,11 +325,11 @@ static const struct {
     {"Dropout(0.25)", "Sequential(ReLU(), Relu())",
      "net.yaml:11: module dropout1.1: unknown module 'Relu'; did you mean 'ReLU'?"},
     {"Dropout(0.25)", "0 * Dropout(0.25)",
-     "net.yaml:11: module dropout1: expected an integer from 1 to 100000 before '*', found 0"},
+     "net.yaml:11: module dropout1: expected an integer from 1 to 10000 before '*', found 0"},
     {"Dropout(0.25)", "0.5 * Dropout(0.25)",
-     "net.yaml:11: module dropout1: expected an integer from 1 to 100000 before '*', found 0.5"},
-    {"Dropout(0.25)", "100000 * Dropout(0.25)", "net.yaml:11: more than 100000 modules"},
-    {"Dropout(0.25)", "1000 * Sequential(1000 * ReLU())", "net.yaml:11: more than 100000 modules"},
+     "net.yaml:11: module dropout1: expected an integer from 1 to 10000 before '*', found 0.5"},
+    {"Dropout(0.25)", "10000 * Dropout(0.25)", "net.yaml:11: more than 10000 modules"},
+    {"Dropout(0.25)", "1000 * Sequential(1000 * ReLU())", "net.yaml:11: more than 10000 modules"},
     {"dropout1: D", "1st: D",
      "net.yaml:11: '1st' cannot be the name of a module: expected letters, digits and _, no digit "
      "first, at most 64, and no word of the language"},
@@ -424,7 +424,7 @@ static const struct {
     {"conv1(x)", "reshape(x, (-1, 0))",
      "net.yaml:17: reshape(): argument 'shape': expected a positive integer below 2^31 or -1, "
      "found 0"},
-    {"conv1(x)", "reshape(x, (-1, x.shape[0]))", 
+    {"conv1(x)", "reshape(x, (-1, x.shape[0]))",
      "net.yaml:17: reshape(): argument 'shape': unknown name 'x.shape'"},
     {"conv1(x)", "reshape(x, 28)",
      "net.yaml:17: reshape(): argument 'shape': expected 1 to 6 sizes, as in (2, 3)"},
@@ -468,7 +468,8 @@ static const struct {
     {"reduction=\"sum\"", "reduction=\"none\"",
      "net.yaml:27: nll_loss(): argument 'reduction': expected \"sum\" or \"mean\", found 'none'"},
     {"loss: nll_loss", "loss: relu",
-     "net.yaml:27: unknown loss 'relu'; the losses are nll_loss, cross_entropy, mse_loss, l1_loss, huber_loss, "
+     "net.yaml:27: unknown loss 'relu'; the losses are nll_loss, cross_entropy, mse_loss, l1_loss, "
+     "huber_loss, "
      "binary_cross_entropy_with_logits, multiple_negatives_ranking_loss"},
     {"loss: nll_loss", "loss: cross_entrpoy",
      "net.yaml:27: unknown loss 'cross_entrpoy'; did you mean 'cross_entropy'?"},

@@ -144,7 +144,7 @@ static const struct {
     {"for kind in kinds]", "for kind in width]",
      "net.yaml:26: module layers: expected range(N) or a list behind 'in'"},
     {"range(len(kinds) - 1)", "range(0 - 1)",
-     "net.yaml:27: module more: expected 0 to 100000 modules, found -1"},
+     "net.yaml:27: module more: expected 0 to 10000 modules, found -1"},
     {"y = embed(x)", "y = gelu(width)",
      "net.yaml:30: 'width' is an argument of the model, not a tensor"},
     {"output = head(y)", "output = head(y) if y else y", "net.yaml:33: unknown name 'y'"},

@@ -230,8 +230,8 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
     planning->submit = submit != NULL;
     planning->file = file != NULL ? message_copy(file) : NULL;
     planning->hold = submit != NULL && submit->hold;
-    status =
-        planner_request_within(c, spec, asked->parts, asked->memory_bytes, on_planned, planning);
+    status = planner_request_within(c, spec, access_user(call), asked->parts, asked->memory_bytes,
+                                    on_planned, planning);
     if (status != NULL) job_call_finish(&planning->base, status);
 }
 

@@ -247,7 +247,7 @@ static void resume_with(struct coordinator *c, struct rpc_call *call, const char
         return;
     }
     struct job_call *own = job_call_begin(&resume_calls, call, c, id);
-    status = planner_request(c, spec, 0, on_planned, own);
+    status = planner_request(c, spec, access_user(call), 0, on_planned, own);
     if (status != NULL) job_call_finish(own, status);
 }
 

@@ -131,7 +131,7 @@ void rewrap_start(struct rpc_call *call, const ProtobufCMessage *message, void *
     }
     struct wrap_call *rewrap = job_call_begin(&wrap_calls, call, c, request->id);
     rewrap->wrap = message_copy(request->wrap);
-    status = planner_request(c, &spec, 0, on_planned, rewrap);
+    status = planner_request(c, &spec, access_user(call), 0, on_planned, rewrap);
     if (status != NULL) job_call_finish(&rewrap->base, status);
 }
 
@@ -182,7 +182,8 @@ static void plan_adoption(struct job *job, const Fsdpd__V1__WrapSpec *wrap,
     Fsdpd__V1__FsdpSpec fsdp;
     job_spec spec;
     status_t status = check_spec(job, (Fsdpd__V1__WrapSpec *)wrap, &fsdp, &spec);
-    if (status == NULL) status = planner_request(job->c, &spec, 0, on_adoption_planned, adoption);
+    if (status == NULL)
+        status = planner_request(job->c, &spec, NULL, 0, on_adoption_planned, adoption);
     if (status != NULL) on_adoption_planned(adoption, status, NULL, NULL);
 }
 

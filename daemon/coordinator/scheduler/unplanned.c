@@ -45,7 +45,8 @@ void unplanned_place(struct coordinator *c)
         bool waits = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED &&
                      unplanned_is(job) && !job->planning && !job->unsaved;
         if (!waits || !planner_has_worker(c, message->spec->device)) continue;
-        status_t status = planner_request(c, message->spec, PLANNER_WORKER, on_planned, job);
+        status_t status =
+            planner_request(c, message->spec, message->owner, PLANNER_WORKER, on_planned, job);
         job->planning = status == NULL;
         status_free(status); /* too many at once: at the next change */
     }

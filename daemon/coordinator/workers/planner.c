@@ -14,8 +14,10 @@
 
 enum {
     PLANS_MAX = 256,
-    OFFLINE_MAX = 2, /* processes at a time */
-    LOSSES_MAX = 2,  /* a request that loses this many workers fails: it may be the cause */
+    PLANS_OF_OWNER = 2,   /* that workers make at a time; the others wait for these */
+    PLANS_OF_WORKER = 16, /* the same of one worker, which makes them side by side */
+    OFFLINE_MAX = 2,      /* processes at a time */
+    LOSSES_MAX = 2,       /* a request that loses this many workers fails: it may be the cause */
 };
 
 struct plan_request {
@@ -25,7 +27,9 @@ struct plan_request {
     job_spec *spec;
     unsigned parts;
     uint64_t memory_bytes;   /* 0: no limit */
+    char *owner;             /* NULL: fsdpd itself */
     struct worker *worker;   /* NULL while none has been asked */
+    bool cancelled;          /* the worker has the order to stop; `done` is NULL */
     struct offline *offline; /* the process that plans it without one; NULL: none */
     int losses;              /* workers that were lost while they planned it */
     bool waited;             /* long enough for a worker */
@@ -47,20 +51,46 @@ static void stop_offline(struct plan_request *request)
     request->c->plans_offline--;
 }
 
+static void call_done(struct plan_request *request, status_t status,
+                      const Fsdpd__V1__PlanResult *result)
+{
+    planner_done *done = request->done;
+    request->done = NULL;
+    if (done != NULL) done(request->user, status, request->spec, result);
+    else status_free(status);
+}
+
+static void send_waiting(struct coordinator *c);
+
 /* Removes the request from the list, answers it and frees it. */
 static void answer(struct plan_request *request, status_t status,
                    const Fsdpd__V1__PlanResult *result)
 {
-    list_remove(&request->c->plans, &request->node);
+    struct coordinator *c = request->c;
+    list_remove(&c->plans, &request->node);
     if (request->worker != NULL) {
         request->worker->plans--;
         request->worker->idle_from = coordinator_now();
     }
     stop_offline(request);
-    if (request->done != NULL) request->done(request->user, status, request->spec, result);
-    else status_free(status);
+    call_done(request, status, result);
     message_free(request->spec);
+    free(request->owner);
     free(request);
+    send_waiting(c);
+}
+
+/* Tells the worker to stop. The request counts until it has. */
+static void cancel(struct plan_request *request)
+{
+    if (request->cancelled) return;
+    request->cancelled = true;
+    request->deadline = INT64_MAX;
+    log_event(LOG_INFO, "plan_cancelled", "worker=%s owner=%s", request->worker->id,
+              request->owner != NULL ? request->owner : "");
+    Fsdpd__V1__PlanCancellation order = FSDPD__V1__PLAN_CANCELLATION__INIT;
+    order.request = request->number;
+    worker_send(request->worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN_CANCELLATION, &order);
 }
 
 /* Prefers a worker that answers in time, then an idle one, then the one with fewer plans to
@@ -78,14 +108,22 @@ static struct worker *choose(struct coordinator *c, const char *kind)
     for (int i = 0; i < c->worker_count; i++) {
         struct worker *worker = c->workers[i];
         if (kind[0] != '\0' && !worker_is_kind(worker->device, kind)) continue;
+        if (worker->plans >= PLANS_OF_WORKER) continue;
         if (best == NULL || is_better(worker, best)) best = worker;
     }
     return best;
 }
 
+static bool has_kind(const struct coordinator *c, const char *kind)
+{
+    for (int i = 0; i < c->worker_count; i++)
+        if (kind[0] == '\0' || worker_is_kind(c->workers[i]->device, kind)) return true;
+    return false;
+}
+
 bool planner_has_worker(struct coordinator *c, const char *kind)
 {
-    return choose(c, kind) != NULL;
+    return has_kind(c, kind);
 }
 
 static void fill_order(const struct plan_request *request, Fsdpd__V1__PlanOrder *order)
@@ -99,9 +137,27 @@ static void fill_order(const struct plan_request *request, Fsdpd__V1__PlanOrder 
     order->memory_bytes = request->memory_bytes;
 }
 
+/* Whether its owner has as many plans with the workers as one may have. Those of a worker that does
+ * not answer in time do not count. */
+static bool waits_for_others(const struct plan_request *request)
+{
+    int count = 0;
+    if (request->owner == NULL) return false;
+    LIST_EACH(node, &request->c->plans)
+    {
+        const struct plan_request *other = item(node);
+        bool counts =
+            other->worker != NULL && other->worker->plans_late == 0 && other->owner != NULL;
+        if (counts && strcmp(other->owner, request->owner) == 0) count++;
+    }
+    return count >= PLANS_OF_OWNER;
+}
+
+/* Asks a worker, unless there is none or others come first. */
 static void send_order(struct plan_request *request)
 {
     struct coordinator *c = request->c;
+    if (waits_for_others(request)) return;
     struct worker *worker = choose(c, request->spec->device);
     if (worker == NULL) return;
     request->worker = worker;
@@ -122,9 +178,20 @@ static void send_order(struct plan_request *request)
     worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN, &order);
 }
 
+/* Those that waited for others, in their order. */
+static void send_waiting(struct coordinator *c)
+{
+    LIST_EACH(node, &c->plans)
+    if (item(node)->worker == NULL && item(node)->offline == NULL) send_order(item(node));
+}
+
 /* Why no worker could be asked. */
 static status_t no_worker_error(struct coordinator *c, const char *kind)
 {
+    if (has_kind(c, kind))
+        return status_new(STATUS_DEADLINE_EXCEEDED,
+                          "other plans took the time of this one, %g s (limits.plan_seconds)",
+                          c->options.limits.plan_ms / 1000.0);
     if (c->worker_count == 0)
         return status_with(
             status_new(STATUS_FAILED_PRECONDITION,
@@ -244,8 +311,9 @@ static void stop_waiting(struct plan_request *request)
     start_waiting(c);
 }
 
-status_t planner_request_within(struct coordinator *c, const job_spec *spec, unsigned parts,
-                                uint64_t memory_bytes, planner_done *done, void *user)
+status_t planner_request_within(struct coordinator *c, const job_spec *spec, const char *owner,
+                                unsigned parts, uint64_t memory_bytes, planner_done *done,
+                                void *user)
 {
     if (c->plans.count >= PLANS_MAX)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d plans are in progress already",
@@ -254,6 +322,7 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, uns
     request->c = c;
     request->number = ++c->last_number;
     request->spec = message_copy(spec);
+    request->owner = owner != NULL ? mem_strdup(owner) : NULL;
     request->parts = parts;
     request->memory_bytes = memory_bytes;
     request->deadline = coordinator_now() + c->options.limits.plan_wait_ms;
@@ -264,26 +333,39 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, uns
     send_order(request);
     if (request->worker == NULL && c->worker_count == 0 && !expects_worker(request))
         stop_waiting(request);
+    else if (request->worker == NULL && has_kind(c, spec->device))
+        request->deadline = coordinator_now() + c->options.limits.plan_ms;
     coordinator_tick_soon(c);
     return NULL;
 }
 
-status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
-                         planner_done *done, void *user)
+status_t planner_request(struct coordinator *c, const job_spec *spec, const char *owner,
+                         unsigned parts, planner_done *done, void *user)
 {
-    return planner_request_within(c, spec, parts, 0, done, user);
+    return planner_request_within(c, spec, owner, parts, 0, done, user);
+}
+
+/* The next request of this user whose answer is still expected. */
+static struct plan_request *find_for(struct coordinator *c, const void *user)
+{
+    LIST_EACH(node, &c->plans)
+    if (item(node)->user == user && item(node)->done != NULL) return item(node);
+    return NULL;
 }
 
 void planner_forget(struct coordinator *c, const void *user)
 {
-    LIST_EACH(node, &c->plans)
-    if (item(node)->user == user) item(node)->done = NULL;
+    struct plan_request *request;
+    while ((request = find_for(c, user)) != NULL) {
+        request->done = NULL;
+        if (request->worker != NULL) cancel(request);
+        else answer(request, NULL, NULL);
+    }
 }
 
 void planner_worker_attached(struct coordinator *c)
 {
-    LIST_EACH(node, &c->plans)
-    if (item(node)->worker == NULL && item(node)->offline == NULL) send_order(item(node));
+    send_waiting(c);
 }
 
 /* An answer may end other requests as well, so each search starts again. */
@@ -299,6 +381,10 @@ void planner_worker_lost(struct worker *worker)
     struct coordinator *c = worker->c;
     struct plan_request *request;
     while ((request = find_of(c, worker)) != NULL) {
+        if (request->cancelled) {
+            answer(request, NULL, NULL);
+            continue;
+        }
         if (++request->losses == LOSSES_MAX) {
             answer(request,
                    status_new(STATUS_UNAVAILABLE,
@@ -330,6 +416,10 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
     {
         struct plan_request *request = item(node);
         if (request->number != result->request || request->worker != worker) continue;
+        if (request->cancelled) {
+            answer(request, NULL, NULL);
+            return;
+        }
         status_t status = NULL;
         if (result->code != STATUS_OK)
             status =
@@ -363,23 +453,29 @@ void planner_tick(struct coordinator *c)
     int64_t now = coordinator_now();
     struct plan_request *request;
     while ((request = find_late(c, now)) != NULL) {
-        if (request->worker == NULL && !request->waited) {
+        bool queued = request->worker == NULL && request->offline == NULL &&
+                      has_kind(c, request->spec->device);
+        if (request->worker == NULL && !request->waited && !queued) {
             stop_waiting(request);
             continue;
         }
         if (request->worker != NULL) {
             request->worker->plans_late++;
-        } else {
+            call_done(request,
+                      status_new(STATUS_DEADLINE_EXCEEDED,
+                                 "worker %s did not plan the job within %g s", request->worker->id,
+                                 c->options.limits.plan_ms / 1000.0),
+                      NULL);
+            cancel(request);
+            continue;
+        }
+        if (!queued) {
             stop_offline(request);
             send_order(request); /* one may have attached meanwhile */
             if (request->worker != NULL) continue;
         }
-        status_t status =
-            request->worker == NULL /* nor did a process plan it in time */
-                ? no_worker_error(c, request->spec->device)
-                : status_new(STATUS_DEADLINE_EXCEEDED, "worker %s did not plan the job within %g s",
-                             request->worker->id, c->options.limits.plan_ms / 1000.0);
-        answer(request, status, NULL);
+        /* nor did a process plan it in time */
+        answer(request, no_worker_error(c, request->spec->device), NULL);
     }
 }
 

@@ -17,17 +17,18 @@ typedef void planner_done(void *user, status_t status, const job_spec *spec,
 enum { PLANNER_DETAILS = 1, PLANNER_DUMP = 2, PLANNER_CHOOSE = 4, PLANNER_WORKER = 8 };
 
 /*
- * `spec` is copied, `parts` are flags. An empty device becomes that of the first worker that can
- * plan. Without any worker, the request waits for local ones that are starting, and is then planned
- * for known devices (devices.h; the plan says `offline`, the device stays empty), refused, or ends
- * with FAILED_PRECONDITION and the reason NO_WORKER. RESOURCE_EXHAUSTED, without a call of `done`,
- * if there are too many requests.
+ * `spec` is copied, `parts` are flags. `owner` is the user whose plan it is, who has at most a few
+ * at a time with the workers, so that one user's plans are not another's wait; NULL: fsdpd's own.
+ * An empty device becomes that of the first worker that can plan. Without any worker, the request
+ * waits for local ones that are starting, and is then planned for known devices (devices.h; the
+ * plan says `offline`, the device stays empty), refused, or ends with FAILED_PRECONDITION and the
+ * reason NO_WORKER. RESOURCE_EXHAUSTED, without a call of `done`, if there are too many requests.
  */
-status_t planner_request(struct coordinator *c, const job_spec *spec, unsigned parts,
-                         planner_done *done, void *user) FSDPD_MUST_USE;
+status_t planner_request(struct coordinator *c, const job_spec *spec, const char *owner,
+                         unsigned parts, planner_done *done, void *user) FSDPD_MUST_USE;
 /* The same for ranks whose devices have at most `memory_bytes`; 0: what they have. */
-status_t planner_request_within(struct coordinator *c, const job_spec *spec, unsigned parts,
-                                uint64_t memory_bytes, planner_done *done,
+status_t planner_request_within(struct coordinator *c, const job_spec *spec, const char *owner,
+                                unsigned parts, uint64_t memory_bytes, planner_done *done,
                                 void *user) FSDPD_MUST_USE;
 
 /* Whether a worker that can plan for this kind of device ("": any) is attached. */
@@ -37,7 +38,8 @@ bool planner_has_worker(struct coordinator *c, const char *kind);
  * may be right. */
 bool planner_lacks_worker(status_t status);
 
-/* `done` is no longer called for this user's requests. */
+/* `done` is no longer called for this user's requests, and their workers get the order to stop;
+ * until they have stopped, the plans count. */
 void planner_forget(struct coordinator *c, const void *user);
 
 void planner_worker_attached(struct coordinator *c);
