@@ -31,10 +31,10 @@ struct parameter {
     int module; /* the module that registers it */
     struct tensor_type type;
     enum buffer_kind buffer;
-    bool trainable; /* no buffer is */
-    bool adapter;   /* of LoRA (lora.h), drawn from a generator of its own after all others */
+    bool trainable;  /* no buffer is */
+    bool adapter;    /* of LoRA (lora.h), drawn from a generator of its own after all others */
     int64_t dropped; /* of such a one: values that PyTorch draws before its own, and drops */
-    int tied_to; /* the parameter whose memory this one shares (its number is smaller), or -1 */
+    int tied_to;     /* the parameter whose memory this one shares (its number is smaller), or -1 */
     enum init_kind init;
     double bound;
     bool has_zero_row; /* an embedding with padding has a row of zeros */

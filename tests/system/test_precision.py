@@ -37,7 +37,7 @@ class Precision(unittest.TestCase):
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
         tensors, _ = harness.read_safetensors(path)
         self.assertEqual({dtype for dtype, _, _ in tensors.values()}, {"F32"})
-        return result.stdout, correct / total, tensors
+        return result.stdout + result.stderr, correct / total, tensors
 
     def test_bf16(self):
         _, full, _ = self.train(epochs=5)

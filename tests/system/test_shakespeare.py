@@ -78,7 +78,7 @@ class Shakespeare(unittest.TestCase):
         result = self.ctl("submit", f"data.path={self.text}", *settings, arguments=["--wait"],
                           timeout=timeout)
         self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout, self.daemon.show(self.daemon.json("list")[-1]["id"])
+        return result.stdout + result.stderr, self.daemon.show(self.daemon.json("list")[-1]["id"])
 
     def short_run(self):
         """The output and the job of the run that the tests compare others with; made once."""

@@ -368,7 +368,7 @@ TEST(submit)
     expect_in(out, "\n  \"state\": \"QUEUED\",");
 
     expect("submit job.yaml --wait", 0);
-    expect_in(out, "Net(\n  (fc1): Linear()\n)\n\n0 parameters, full_shard over 2 workers\n");
+    expect_in(err, "Net(\n  (fc1): Linear()\n)\n\n0 parameters, full_shard over 2 workers\n");
     expect_in(out, whole_story);
     script.end = FSDPD__V1__JOB_STATE__JOB_STATE_FAILED;
     expect("submit job.yaml --wait -o json", EXIT_JOB_FAILED);
