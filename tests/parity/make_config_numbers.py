@@ -157,11 +157,14 @@ def make_model(text, dtype=torch.double):
     return config, getattr(transformers, name)(config).to(dtype).eval()
 
 
-def transformers_loss(text, dtype=torch.double):
-    torch.manual_seed(0)
+def transformers_loss(text, dtype=torch.double, disturbed=0):
+    """`disturbed`: the seed of changes of all weights by half a unit of f32's last place; 0: none."""
+    torch.manual_seed(disturbed)
     given = json.loads(text)
     config, model = make_model(text, dtype)
     fill(given["model_type"], model)
+    for parameter in model.parameters() if disturbed else ():
+        parameter.data *= 1 + 2 ** -24 * (2 * torch.rand_like(parameter) - 1).double()
     if given["model_type"] in PICTURES:
         size, channels = given.get("image_size", 224), config.num_channels
         pixels = numbers("pixels", SAMPLES * channels * size * size).astype("f4").astype("f8")
@@ -330,10 +333,12 @@ def theirs(text):
 
 
 def is_equal(text, found, loss):
-    """But for rounding: wide models round more, which transformers in f32 shows."""
+    """But for rounding: wide models round more, which transformers in f32 shows, with weights that round differently."""
     bound = BOUND * max(1, abs(loss))
-    return abs(found - loss) <= bound or (
-        abs(found - loss) <= 50 * bound and abs(found - loss) <= 4 * abs(transformers_loss(text, torch.float32) - loss))
+    if abs(found - loss) <= bound or abs(found - loss) > 50 * bound:
+        return abs(found - loss) <= bound
+    rounding = [abs(transformers_loss(text, torch.float32, seed) - loss) for seed in range(5)]
+    return abs(found - loss) <= 4 * max(rounding)
 
 
 def main():
