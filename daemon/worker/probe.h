@@ -1,4 +1,5 @@
-/* One half of a probe, whether two hosts can connect to each other; see ProbeOrder. On the loop's thread. */
+/* One half of a probe, whether two hosts can connect to each other; see ProbeOrder. On the loop's
+ * thread. */
 #ifndef FSDPD_WORKER_PROBE_H
 #define FSDPD_WORKER_PROBE_H
 
@@ -13,7 +14,7 @@ typedef void probe_done(void *user, Fsdpd__V1__ProbeReport *report);
 struct prober {
     uv_loop_t *loop;
     uv_timer_t timer;
-    int socket; /* -1: it does not listen */
+    int socket;  /* -1: it does not listen */
     int running; /* orders that are not answered yet */
     probe_done *done;
     void *user;

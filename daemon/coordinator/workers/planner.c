@@ -114,16 +114,11 @@ static struct worker *choose(struct coordinator *c, const char *kind)
     return best;
 }
 
-static bool has_kind(const struct coordinator *c, const char *kind)
+bool planner_has_worker(struct coordinator *c, const char *kind)
 {
     for (int i = 0; i < c->worker_count; i++)
         if (kind[0] == '\0' || worker_is_kind(c->workers[i]->device, kind)) return true;
     return false;
-}
-
-bool planner_has_worker(struct coordinator *c, const char *kind)
-{
-    return has_kind(c, kind);
 }
 
 static void fill_order(const struct plan_request *request, Fsdpd__V1__PlanOrder *order)
@@ -188,7 +183,7 @@ static void send_waiting(struct coordinator *c)
 /* Why no worker could be asked. */
 static status_t no_worker_error(struct coordinator *c, const char *kind)
 {
-    if (has_kind(c, kind))
+    if (planner_has_worker(c, kind))
         return status_new(STATUS_DEADLINE_EXCEEDED,
                           "other plans took the time of this one, %g s (limits.plan_seconds)",
                           c->options.limits.plan_ms / 1000.0);
@@ -333,7 +328,7 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, con
     send_order(request);
     if (request->worker == NULL && c->worker_count == 0 && !expects_worker(request))
         stop_waiting(request);
-    else if (request->worker == NULL && has_kind(c, spec->device))
+    else if (request->worker == NULL && planner_has_worker(c, spec->device))
         request->deadline = coordinator_now() + c->options.limits.plan_ms;
     coordinator_tick_soon(c);
     return NULL;
@@ -454,7 +449,7 @@ void planner_tick(struct coordinator *c)
     struct plan_request *request;
     while ((request = find_late(c, now)) != NULL) {
         bool queued = request->worker == NULL && request->offline == NULL &&
-                      has_kind(c, request->spec->device);
+                      planner_has_worker(c, request->spec->device);
         if (request->worker == NULL && !request->waited && !queued) {
             stop_waiting(request);
             continue;
