@@ -185,7 +185,7 @@ def parse():
     parser.add_argument("--minutes", type=float, default=12, help="for all jobs together, about")
     parser.add_argument("--profile", help="a profile from fsdpd calibrate; without it, one is made")
     parser.add_argument("--case", type=int, action="append", help="1 is the first; all without it")
-    parser.add_argument("--update", action="store_true", help="write docs/planner.md")
+    parser.add_argument("--update", action="store_true", help="write docs/notebook.md")
     return parser.parse_args()
 
 

@@ -6,7 +6,7 @@
 # ones; then the choice and the fastest other alternate in fresh runs, and the ratios of these pairs
 # are what counts. Standard error has every plan that ran, standard output the table; the second to
 # last line is the summary. Takes about --minutes (12) and one more for the profile on two idle
-# cores. Nothing else should run meanwhile: --update, which writes docs/planner.md, insists on it.
+# cores. Nothing else should run meanwhile: --update, which writes docs/notebook.md, insists on it.
 # usage: bench/choices.sh [--rounds N] [--seconds S] [--minutes M] [--most N] [--profile FILE]
 #                         [--case N ...] [--update]
 set -euo pipefail

@@ -212,8 +212,8 @@ def scatter(cases):
 
 
 def replace(begin, body):
-    """Replaces what is between two marks of docs/planner.md."""
-    page = os.path.join(harness.SOURCE, "docs/planner.md")
+    """Replaces what is between two marks of docs/notebook.md."""
+    page = os.path.join(harness.SOURCE, "docs/notebook.md")
     with open(page) as file:
         before, rest = file.read().split(begin, 1)
     after = rest.split(END, 1)[1]
@@ -222,11 +222,11 @@ def replace(begin, body):
 
 
 def update(cases, options):
-    """Replaces the table of docs/planner.md, between its marks, and the plot beside it."""
+    """Replaces the table of docs/notebook.md, between its marks, and the plot of docs/planner.md."""
     replace(BEGIN,
             f"{summary(cases)}. {measure.machine()}; one thread per worker, seed {options.seed}, "
             f"median of {options.rounds} rounds.\n\n"
-            f"![Predicted and measured times](planner.svg)\n\n{table(cases)}")
+            f"{table(cases)}")
     with open(os.path.join(harness.SOURCE, "docs/planner.svg"), "w") as file:
         file.write(scatter(cases))
 
@@ -239,7 +239,7 @@ def parse():
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run, about")
     parser.add_argument("--profile", help="a profile from fsdpd calibrate; without it, one is made")
     parser.add_argument("--network", action="append", choices=NETWORKS)
-    parser.add_argument("--update", action="store_true", help="write docs/planner.md and its plot")
+    parser.add_argument("--update", action="store_true", help="write docs/notebook.md and its plot")
     return parser.parse_args()
 
 

@@ -5,7 +5,7 @@
 # (fsdpd calibrate). The beginning says how long the runs take if the predictions hold; progress
 # follows. Runs alternate; the measured time is the median of the rounds' medians. The second to
 # last line is the summary. Nothing else should run meanwhile: --update, which writes
-# docs/planner.md and docs/planner.svg, insists on it.
+# docs/notebook.md and docs/planner.svg, insists on it.
 # usage: bench/planner.sh [--count N] [--seed N] [--rounds N] [--seconds S] [--profile FILE]
 #                         [--network NAME ...] [--update]
 set -euo pipefail

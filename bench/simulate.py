@@ -52,7 +52,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=1.0, help="of each run, about")
     parser.add_argument("--profile", help="a profile from fsdpd calibrate; without it, one is made")
-    parser.add_argument("--update", action="store_true", help="write docs/planner.md")
+    parser.add_argument("--update", action="store_true", help="write docs/notebook.md")
     options = parser.parse_args()
     measure.require_quiet(options.update)
     data, root = planner.find_data()

@@ -17,12 +17,14 @@ dist_doc_DATA = \
   %D%/families.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \
+  %D%/getting-started.md \
   %D%/gpu-results.md \
   %D%/hugging-face.md \
   %D%/job-file.md \
   %D%/memory.md \
   %D%/model-file.md \
   %D%/monitoring.md \
+  %D%/notebook.md \
   %D%/performance.md \
   %D%/plan.md \
   %D%/planner.md \

@@ -92,7 +92,7 @@ EOF
 }
 
 quickstart() {
-  as root <<'EOF' && as root < <(python3 tests/system/printed.py README.md "Build and run it by hand")
+  as root <<'EOF' && as root < <(python3 tests/system/printed.py docs/getting-started.md "Build and run it by hand")
 ./scripts/quickstart.sh
 test -s mnist_cnn.safetensors && rm mnist_cnn.safetensors
 build/fsdpd-digits --seed 1 --train 10000 --test 2000 -o ~/mnist

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Every path that CONTRIBUTING.md and docs/development.md name exists, every page is in the index of docs/README.md, no link
-# leads nowhere (headings too), every job key of docs/coming-from-fsdp.md is one, and README.md has the ratios of docs/performance.md.
+# leads nowhere (headings too), every job key of docs/coming-from-fsdp.md is one, and README.md has the last ratios of docs/performance.md.
 # The commits that CONTRIBUTING.md names are in the history, where there is a complete one.
 # A path is a word of `code` with a slash, or with a name of the source tree's root.
 cd "${srcdir:-.}" || exit 1
@@ -32,11 +32,25 @@ for page in CONTRIBUTING.md README.md; do
     [ -e "$link" ] || fail "$page links to $link, which does not exist"
   done
 done
-ratios() {
-  grep -E '^\| (date|20[0-9][0-9]-)' "$1"
+# README.md gives the last row against each PyTorch: MNIST's ratio, and the least and the largest of the GPTs.
+last() { # PYTORCH: the ratios of its last row
+  awk -F ' *\\| *' -v name="$1" '/^\| 20[0-9][0-9]-/ && index($4, name) == 1 { row = $0 } END { print row }' docs/performance.md |
+    grep -oE '[0-9]\.[0-9][0-9]( |$)' | sort
 }
-[ "$(ratios README.md | wc -l)" -gt 1 ] && [ "$(ratios README.md)" = "$(ratios docs/performance.md)" ] ||
-  fail "README.md: the ratios are not those of docs/performance.md"
+mnist=$(last 1.13 | xargs) gpts=$(last 2.15 | xargs)
+text=$(tr '\n' ' ' <README.md)
+for ratios in "$mnist" "${gpts%% *} to ${gpts##* }"; do
+  case $text in *" $ratios "*) ;; *) fail "README.md: the ratios are not those of docs/performance.md: expected $ratios" ;; esac
+done
+# docs/planner.md gives the first and the last line of the tables of docs/notebook.md.
+summary() { # SCRIPT WORDS: that line's part from its WORDS on
+  sed -n "/<!-- bench\/$1.sh -->/,/<!-- end -->/p" docs/notebook.md | grep -E "$2" | tail -n 1 | grep -oE "$2" | head -n 1
+}
+text=$(tr '\n' ' ' <docs/planner.md)
+for words in "$(summary planner '[0-9]+ configurations: .* in [0-9]+')" "2 workers: $(summary simulate 'mean absolute error [0-9.]+%')" \
+  "$(summary choices 'worst [0-9.]+%') slower"; do
+  case $text in *"$words"*) ;; *) fail "docs/planner.md is not what docs/notebook.md says: expected $words" ;; esac
+done
 for link in $(grep -ohE '\]\([^)#:]+\.[a-z]+' docs/*.md | sed 's/](//' | sort -u); do
   [ -e "docs/$link" ] || fail "docs: a link to $link, which does not exist"
 done

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command that README.md and docs/README.md print is run here as it is printed, in a directory with what it names,
+"""Every command that README.md, docs/getting-started.md and docs/README.md print is run here as it is printed, in a directory with what it names,
 or stands in a table with the program that runs it. Prints the time of each until it succeeded."""
 
 import json
@@ -22,15 +22,15 @@ import printed
 harness.need("grpc>=1.60", "grpc_tools.protoc", "numpy", "setuptools", "pip", "yaml", "tokenizers", "jinja2", "pyarrow", "PIL")
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-PAGES = ("README.md", "docs/README.md")
-BUILD, SERVICE, JOBS = "Build and run it by hand", "Install it as a service", "docs/README.md"
+STARTED = "docs/getting-started.md"
+PAGES = ("README.md", STARTED, "docs/README.md")
 PACKAGE, CHECK, FRESH = "scripts/check-package.sh", "scripts/check.sh", "scripts/check-fresh.sh"
 # The pages that tell how to run by hand what needs a GPU, or an idle machine with PyTorch.
 DEVELOPMENT, GPU = "docs/development.md", "docs/gpu-results.md"
 # What is run elsewhere: by which file, and the words of it that do so.
 ELSEWHERE = {
     "./scripts/quickstart.sh": (FRESH, "./scripts/quickstart.sh"),
-    "./autogen.sh && mkdir -p build && cd build && ../configure && make && cd ..": (FRESH, 'README.md "Build and run it by hand"'),
+    "./autogen.sh && mkdir -p build && cd build && ../configure && make && cd ..": (FRESH, 'docs/getting-started.md "Build and run it by hand"'),
     "sudo apt-get build-dep ./": (PACKAGE, "as_printed build-dep"),
     "./autogen.sh && mkdir -p build && cd build && ../configure && make deb": (PACKAGE, 'as_printed "make deb"'),
     "sudo apt-get install ./deb/fsdpd_*.deb ./deb/fsdpctl_*.deb": (PACKAGE, 'as_printed "apt-get install"'),
@@ -39,12 +39,8 @@ ELSEWHERE = {
     "man fsdpd; man fsdpd.yaml; man fsdpctl": (PACKAGE, 'as_printed "man fsdpd"'),
     "systemctl restart fsdpd": (PACKAGE, "systemctl restart fsdpd"),
     "fsdpctl submit examples/shakespeare/job.yaml --set data.path=tinyshakespeare.txt --wait":
-        ("tests/system/test_shakespeare.py", 'printed.block("README.md", "Text and tokens")'),
+        ("tests/system/test_shakespeare.py", 'printed.block("docs/getting-started.md", "Train on text and tokens")'),
     "./scripts/check.sh": (FRESH, "./scripts/check.sh"),
-    "check.sh": (".ci/run", "scripts/check.sh"),
-    "check.sh --all": (".ci/run", "scripts/check.sh\" --all"),
-    "make distcheck": (CHECK, "distcheck"),
-    "make fuzz FUZZ_SECONDS=600": (CHECK, "--no-print-directory fuzz"),
     "scripts/check-package.sh --full": (CHECK, "scripts/check-package.sh"),  # without --full
     "./configure --with-cuda=DIR": (DEVELOPMENT, "--with-cuda=DIR"),
     "make bundle": (GPU, "make bundle"),
@@ -160,41 +156,50 @@ class Printed(unittest.TestCase):
         os.kill(pid, signal.SIGTERM)
         self.until(lambda: not harness.alive(pid), "fsdpd to end")
 
-    def run_block(self, heading, number=0, before=lambda: None):
-        for command in printed.commands(printed.block("README.md", heading, number)):
+    def run_block(self, page, heading, number=0, before=lambda: None):
+        for command in printed.commands(printed.block(page, heading, number)):
             if command not in ELSEWHERE:
                 before()
                 self.run_printed(command)
+
+    def example(self, daemon):
+        """The example's files, with the daemon's data."""
+        shutil.copytree(os.path.join(harness.SOURCE, "examples/mnist"), self.root, dirs_exist_ok=True)
+        self.write("job.yaml", re.sub("dir: [^,]*", "dir: " + daemon.data, self.read("job.yaml")))
 
     def jobs(self):
         """mnist-1 trains on two workers, mnist-2 on one, and mnist-3 waits. Returns what waits until
         mnist-1 trains."""
         self.digits()
         daemon = self.serve("home/mnist", workers=3)
-        shutil.copytree(os.path.join(harness.SOURCE, "examples/mnist"), self.root, dirs_exist_ok=True)
-        self.write("job.yaml", re.sub("dir: [^,]*", "dir: " + daemon.data, self.read("job.yaml")))
+        self.example(daemon)
         for workers in (2, 1, 2):
             daemon.submit(f"workers={workers}", "train.epochs=100000")
         daemon.wait_step("mnist-2", 1)
         return lambda: daemon.wait_state("mnist-1", "RUNNING") and daemon.wait_step("mnist-1", 1)
 
+    def test_five_commands(self):
+        self.digits()
+        self.example(self.serve("home/mnist"))
+        self.run_block("README.md", "Try it", 2)
+
     def test_build_and_run(self):
         self.digits()
-        self.run_block(BUILD, 0)
+        self.run_block(STARTED, "Build and run it by hand")
 
     def test_work_with_jobs(self):
-        self.run_block(BUILD, 1, self.jobs())
+        self.run_block(STARTED, "Work with jobs", 0, self.jobs())
 
     def test_schedule(self):
-        self.run_block(BUILD, 2, self.jobs())
+        self.run_block(STARTED, "Schedule jobs and manage workers", 0, self.jobs())
 
     def test_see(self):
-        self.run_block(BUILD, 3, self.jobs())
+        self.run_block(STARTED, "See what a job does", 0, self.jobs())
 
-    def test_memory(self):
+    def test_cost(self):
         self.digits()
         self.serve("home/mnist")
-        self.run_block("Memory per rank")
+        self.run_block(STARTED, "See what a job costs before it runs")
 
     def hugging_face(self, model="model: {hf: models/gpt2}"):
         self.write("models/gpt2/config.json", json.dumps(GPT2))
@@ -202,12 +207,12 @@ class Printed(unittest.TestCase):
         self.write("job.yaml", TEXT.format(name="short", model=model, steps=5, workers=1))
 
     def test_hugging_face(self):
-        model, = (line for line in printed.block("README.md", "Hugging Face models").lines if printed.YAML.match(line))
+        model, = (line for line in printed.block(STARTED, "Train a Hugging Face model").lines if printed.YAML.match(line))
         self.hugging_face(model)
         daemon = self.serve("home/data")
         submitted = daemon.ctl("submit", self.path("job.yaml"), "--id", "finetune-1", "--wait")
         self.assertEqual(submitted.returncode, 0, submitted.stderr)
-        self.run_block("Hugging Face models")
+        self.run_block(STARTED, "Train a Hugging Face model")
 
     def test_conversations(self):
         # The build reads and writes beside its sources; what it depends on is this Python's, there is no network.
@@ -234,9 +239,9 @@ class Printed(unittest.TestCase):
         self.write("train.jsonl", "".join(json.dumps({"messages": turns}) + "\n" for _ in range(100)))
         self.write("job.yaml", TEXT.format(name="chat", model="model: {hf: models/llama}", steps=2, workers=2))
         daemon = self.serve("home/data")
-        self.run_block("Conversations")
+        self.run_block(STARTED, "Train on conversations")
         daemon.wait_state(daemon.json("list")[-1]["id"], "SUCCEEDED")
-        for span in printed.spans("README.md"):
+        for span in printed.spans(STARTED):
             if span.startswith("fsdpd-prepare "):
                 self.run_printed(span)
 
@@ -267,11 +272,10 @@ class Printed(unittest.TestCase):
         self.assertEqual(set(ELSEWHERE) - lines - spans, set(), "not printed any more")
         self.assertEqual(NAMES - spans, set(), "not printed any more")
         with open(__file__) as file:
-            tests = set(re.findall(r'self\.run_block\((BUILD|".*?")(?:, (\d))?', file.read()))
-        here = {(BUILD if heading == "BUILD" else heading.strip('"'), int(number or 0)) for heading, number in tests}
+            tests = re.findall(r'self\.run_block\((STARTED|"README\.md"), "(.*?)"(?:, (\d))?', file.read())
+        here = {(STARTED if page == "STARTED" else page.strip('"'), heading, int(number or 0)) for page, heading, number in tests}
         self.assertEqual({(block.page, block.heading, block.number) for block in blocks
-                          if not set(printed.commands(block)) <= set(ELSEWHERE)},
-                         {("README.md", *block) for block in here})
+                          if not set(printed.commands(block)) <= set(ELSEWHERE)}, here)
         programs = {block[:2] for page in PAGES for block in printed.blocks(page) if printed.is_python(block)}
         self.assertEqual(programs, set(PROGRAMS))
         rows = list(ELSEWHERE.values()) + [(file, f'printed.block("{page}", "{heading}"')

@@ -269,7 +269,7 @@ class Shakespeare(unittest.TestCase):
                       "ids 0 to 255", result.stderr)
 
     def test_example(self):
-        """The claims of examples/shakespeare/README.md, by the command of our README."""
+        """The claims of examples/shakespeare/README.md, by the command of docs/getting-started.md."""
         if os.environ.get("FSDPD_QUICK"):
             self.skipTest("takes some minutes (FSDPD_QUICK)")
         text = os.path.join(self.data, "tinyshakespeare.txt")
@@ -277,7 +277,7 @@ class Shakespeare(unittest.TestCase):
             shutil.copy(self.text, text)
         else:
             draw_words(text)
-        command, = printed.block("README.md", "Text and tokens").lines
+        command, = printed.block("docs/getting-started.md", "Train on text and tokens").lines
         environment = dict(os.environ, FSDPD_ADDRESS=self.daemon.address,
                            PATH=os.path.abspath(harness.BUILD) + ":" + os.environ["PATH"])
         result = subprocess.run(["bash", "-ec", command], cwd=harness.SOURCE, env=environment, text=True, timeout=1500,
