@@ -15,6 +15,7 @@ libbase_a_SOURCES = \
   %D%/list.h \
   %D%/log.c %D%/log.h \
   %D%/mem.c %D%/mem.h \
+  %D%/must.c %D%/must.h \
   %D%/shared_memory.c %D%/shared_memory.h \
   %D%/signals.h \
   %D%/stacks.c %D%/stacks.h \
@@ -28,7 +29,7 @@ libbase_a_SOURCES = \
 
 if HAVE_CHECK
 BASE_TESTS = tests/unit/test_beneath tests/unit/test_host_limits tests/unit/test_list \
-  tests/unit/test_log \
+  tests/unit/test_log tests/unit/test_must \
   tests/unit/test_shared_memory tests/unit/test_threads
 check_PROGRAMS += $(BASE_TESTS)
 TESTS += $(BASE_TESTS)

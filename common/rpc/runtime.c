@@ -13,11 +13,13 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/must.h"
 #include "base/signals.h"
 #include "rpc/runtime.h"
 
 struct rpc_runtime {
     uv_loop_t *loop;
+    struct must_owner owner; /* the loop's thread */
     uv_async_t wake;
     grpc_completion_queue *queue;
     pthread_t poller;
@@ -77,6 +79,7 @@ static void on_wake_closed(uv_handle_t *handle)
 static void on_wake(uv_async_t *handle)
 {
     struct rpc_runtime *runtime = handle->data;
+    MUST_OWN(&runtime->owner);
     pthread_mutex_lock(&runtime->lock);
     struct rpc_tag *tag = runtime->first;
     runtime->first = runtime->last = NULL;
@@ -143,6 +146,7 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
 
 void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), void *user)
 {
+    MUST_OWN(&runtime->owner);
     runtime->closed = closed;
     runtime->closed_user = user;
     if (runtime->probe_channel != NULL) grpc_channel_destroy(runtime->probe_channel);
@@ -158,6 +162,7 @@ static void on_probe(struct rpc_tag *tag, bool ok)
 
 bool rpc_runtime_is_alive(struct rpc_runtime *runtime)
 {
+    MUST_OWN(&runtime->owner);
     if (runtime->probing) return false;
     if (runtime->probe_channel == NULL) {
         grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
@@ -174,16 +179,19 @@ bool rpc_runtime_is_alive(struct rpc_runtime *runtime)
 
 uv_loop_t *rpc_runtime_loop(struct rpc_runtime *runtime)
 {
+    MUST_OWN(&runtime->owner);
     return runtime->loop;
 }
 
 grpc_completion_queue *rpc_runtime_queue(struct rpc_runtime *runtime)
 {
+    MUST_OWN(&runtime->owner);
     return runtime->queue;
 }
 
 void rpc_runtime_post(struct rpc_runtime *runtime, struct rpc_tag *tag)
 {
+    MUST_OWN(&runtime->owner);
     tag->ok = true;
     pthread_mutex_lock(&runtime->lock);
     append(runtime, tag);

@@ -22,6 +22,7 @@ enum { PIECE_BYTES = 1 << 20, PIECE_ELEMENTS = PIECE_BYTES / sizeof(float) };
 /* With the lock held, which it releases. */
 static void leave(struct capture *capture)
 {
+    MUST(capture->users > 0);
     bool last = --capture->users == 0;
     pthread_mutex_unlock(&capture->lock);
     if (!last) return;
@@ -112,6 +113,7 @@ void capture_describe(const struct executor *executor, const struct capture_job 
 /* Room for what the writer has not taken of an array. */
 static status_t make_room(struct capture *capture, struct captured *array)
 {
+    MUST(array->copy == NULL && array->taken <= array->elements);
     size_t count = array->elements - array->taken;
     array->copied_from = array->taken;
     array->copy = malloc(count * sizeof *array->copy);

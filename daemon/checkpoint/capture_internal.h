@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/must.h"
 #include "checkpoint/capture.h"
 #include "checkpoint/folder.h"
 

@@ -218,6 +218,7 @@ status_t capture_save(struct capture *capture, const struct capture_target *targ
                       struct comm *comm, struct lane_queue **lane, int64_t timeout_ms,
                       struct capture_result *result)
 {
+    MUST(capture->arrays != NULL); /* not saved before */
     *result = (struct capture_result){.step = capture_step(capture)};
     struct saving saving = {.capture = capture,
                             .target = target,

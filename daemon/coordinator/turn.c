@@ -61,6 +61,7 @@ static void on_job_over(struct job *job)
 
 void turn_end(struct coordinator *c)
 {
+    MUST_OWN(&c->owner);
     do {
         for (struct job *job; (job = jobs_take_ended(c)) != NULL;) {
             job_calls_attempt_over(job);

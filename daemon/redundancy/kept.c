@@ -24,13 +24,16 @@ static void generation_deinit(struct kept_generation *generation)
 
 void kept_clear(struct kept *kept)
 {
+    MUST_ALONE(&kept->user);
     for (int i = 0; i < KEPT_GENERATIONS; i++) generation_deinit(&kept->generations[i]);
     free(kept->run);
-    *kept = (struct kept){0};
+    kept->run = NULL;
+    kept->last = 0;
 }
 
 void kept_begin(struct kept *kept, const char *run)
 {
+    MUST_ALONE(&kept->user);
     if (kept->run != NULL && strcmp(kept->run, run) == 0) return;
     kept_clear(kept);
     kept->run = mem_strdup(run);
@@ -46,12 +49,14 @@ uint64_t kept_bytes(const struct kept *kept)
 
 void kept_drop_before(struct kept *kept, uint32_t attempt)
 {
+    MUST_ALONE(&kept->user);
     for (int i = 0; i < KEPT_GENERATIONS; i++)
         if (kept->generations[i].valid < attempt) generation_deinit(&kept->generations[i]);
 }
 
 struct kept_generation *kept_find(struct kept *kept, uint32_t attempt, uint64_t step, int distance)
 {
+    MUST_ALONE(&kept->user);
     for (int i = 0; i < KEPT_GENERATIONS; i++) {
         struct kept_generation *generation = &kept->generations[i];
         if (attempt > 0 && generation->attempt == attempt &&
@@ -161,6 +166,7 @@ bool kept_has_backup(const struct kept_generation *generation)
 
 status_t kept_map_backup(struct kept_generation *generation, const struct shared_place *place)
 {
+    MUST(kept_is_copy(&generation->shape) && generation->primary.whole);
     struct kept_piece *backup = &generation->backup;
     size_t elements = generation->primary.elements;
     if (place->bytes < elements * sizeof *backup->values)
@@ -228,6 +234,9 @@ status_t kept_take(struct kept *kept, struct executor *executor, const struct ca
                    const struct saved_progress *progress, const struct kept_shape *shape,
                    bool shares, struct kept_generation **taken)
 {
+    MUST_ALONE(&kept->user);
+    MUST(kept->run != NULL && shape->kind != REDUNDANCY_NONE);
+    MUST(shape->rank >= 0 && shape->rank < shape->world);
     struct kept_generation *generation = &kept->generations[1 - kept->last];
     set_mark(generation, 0);
     generation->primary.whole = generation->backup.whole = false;

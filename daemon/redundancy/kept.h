@@ -28,6 +28,7 @@
 #ifndef FSDPD_REDUNDANCY_KEPT_H
 #define FSDPD_REDUNDANCY_KEPT_H
 
+#include "base/must.h"
 #include "base/shared_memory.h"
 #include "checkpoint/capture.h"
 
@@ -62,6 +63,7 @@ struct kept {
     char *run; /* NULL: nothing is kept */
     struct kept_generation generations[KEPT_GENERATIONS];
     int last; /* the generation that must not be overwritten */
+    struct must_user user;
 };
 
 /* Of the run `run`; what is kept of another one is freed. */

@@ -281,6 +281,7 @@ static status_t sending_failed(const struct protection *protection, status_t sta
 static status_t make_generation(struct run *run)
 {
     struct protection *protection = &run->protection;
+    MUST(protection->sent == NULL); /* what was sent before has arrived */
     const struct saved_progress progress = run_progress(run);
     const struct capture_job job = {.run = protection->kept->run,
                                     .job = run->job->id,

@@ -344,6 +344,7 @@ struct comm_progress comm_progress(struct comm *comm)
 
 status_t comm_run(struct comm *comm, const struct comm_call *wanted)
 {
+    MUST_ALONE(&comm->user);
     struct comm_call call = *wanted;
     pthread_mutex_lock(&comm->lock);
     call.comm = comm;
@@ -427,6 +428,7 @@ static status_t rehearse(struct comm *comm, struct lane_queue *lane, const struc
 
 static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
 {
+    MUST_ALONE(&comm->user);
     bool reduces = wanted.kind == COMM_REDUCE_SCATTER || wanted.kind == COMM_ALL_REDUCE;
     if (reduces && wanted.scale != 1 && !comm_scales(comm))
         return status_new(STATUS_INTERNAL, "%s times %g: sums by %s are not scaled",

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #include "base/buf.h"
+#include "base/must.h"
 #include "runtime/comm.h"
 
 enum comm_kind {
@@ -81,6 +82,7 @@ struct comm {
     int number;                 /* of this part; 0 for the whole */
     int splits;                 /* parts made so far; its owner's thread */
     struct comm_memory *memory; /* registered memory; its owner's thread */
+    struct must_user user;      /* who enqueues or runs a collective: all ranks in the same order */
 
     pthread_mutex_t lock;            /* guards the members below */
     uint64_t sequence;               /* of the last collective enqueued */

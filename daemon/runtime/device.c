@@ -248,9 +248,7 @@ void device_release(struct device *device, void *memory)
         *(found.host ? &device->host_allocated : &device->allocated) -= found.bytes;
     }
     pthread_mutex_unlock(&device->lock);
-    if (found.memory == NULL)
-        abort(); /* a foreign pointer or a double release: a bug that must not
-                  * continue */
+    MUST(found.memory != NULL); /* else a foreign pointer, or released before */
     unmap(device, found);
 }
 
@@ -371,7 +369,9 @@ status_t lane_open(struct device *device, enum lane kind, struct lane_queue **la
 
 void lane_close(struct lane_queue *lane)
 {
-    if (lane != NULL) lane->device->table->lane_close(lane);
+    if (lane == NULL) return;
+    MUST(lane->user.thread == NULL); /* no thread uses it */
+    lane->device->table->lane_close(lane);
 }
 
 status_t event_new(struct device *device, struct event **event)
@@ -386,6 +386,7 @@ void event_free(struct event *event)
 
 void lane_record(struct lane_queue *lane, struct event *event)
 {
+    MUST_ALONE(&lane->user);
     lane->device->table->record(lane, event);
 }
 
@@ -405,6 +406,7 @@ static status_t wait_for_device(void *argument)
 
 void lane_wait_event(struct lane_queue *lane, struct event *event)
 {
+    MUST_ALONE(&lane->user);
     if (event->device == lane->device) lane->device->table->wait_event(lane, event);
     else
         status_free(lane_call(lane, wait_for_device, event)); /* it runs on the host: it accepts
@@ -413,11 +415,13 @@ void lane_wait_event(struct lane_queue *lane, struct event *event)
 
 void lane_label(struct lane_queue *lane, const char *label)
 {
+    MUST_ALONE(&lane->user);
     lane->label = label;
 }
 
 status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument), void *argument)
 {
+    MUST_ALONE(&lane->user);
     if (lane->device->table->call == NULL)
         return status_new(STATUS_UNIMPLEMENTED, "device %s: its lanes cannot run host functions",
                           lane->device->name);
@@ -426,17 +430,20 @@ status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument)
 
 status_t lane_copy(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->copy(lane, to, from, bytes);
 }
 
 status_t lane_transfer(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
 {
+    MUST_ALONE(&lane->user);
     const struct device_table *table = lane->device->table;
     return (table->transfer != NULL ? table->transfer : table->copy)(lane, to, from, bytes);
 }
 
 status_t lane_deliver(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
 {
+    MUST_ALONE(&lane->user);
     const struct device_table *table = lane->device->table;
     return (table->deliver != NULL ? table->deliver : table->copy)(lane, to, from, bytes);
 }
@@ -450,6 +457,7 @@ struct lane_now lane_look(struct lane_queue *lane)
 status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                      const struct kernel_call *call)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->launch(lane, graph, op, call);
 }
 
@@ -469,44 +477,52 @@ status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *ste
                        float *param, uint16_t *rounded, const float *grad, float *const *slots,
                        const float *stats, bool gated)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->optimize(lane, step, n, param, rounded, grad, slots, stats, gated);
 }
 
 status_t lane_round(struct lane_queue *lane, size_t n, uint16_t *to, const float *from)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->round(lane, n, to, from);
 }
 
 status_t lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->zero(lane, memory, bytes);
 }
 
 status_t lane_add(struct lane_queue *lane, size_t n, float *to, const float *from)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->add(lane, n, to, from);
 }
 
 status_t lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
                    double *partial)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->norm(lane, kind, n, values, partial);
 }
 
 status_t lane_gate(struct lane_queue *lane, const struct gate_args *args, const double *partials,
                    int count, float *stats)
 {
+    MUST_ALONE(&lane->user);
     return lane->device->table->gate(lane, args, partials, count, stats);
 }
 
 status_t lane_stamp(struct lane_queue *lane, int64_t *ns)
 {
+    MUST_ALONE(&lane->user);
     if (lane->device->table->stamp == NULL) return NULL;
     return lane->device->table->stamp(lane, ns);
 }
 
 status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms)
 {
+    MUST_ALONE(&lane->user);
     lane->unfinished = false;
     return lane->device->table->wait(lane, timeout_ms);
 }
@@ -536,11 +552,16 @@ void recording_free(struct recording *recording)
 
 status_t recording_begin(struct recording *recording, enum recording_pass pass)
 {
-    return recording->device->table->recording_begin(recording, pass);
+    MUST(!recording->in_pass);
+    TRY(recording->device->table->recording_begin(recording, pass));
+    recording->in_pass = true;
+    return NULL;
 }
 
 status_t recording_end(struct recording *recording, status_t walked)
 {
+    MUST(recording->in_pass);
+    recording->in_pass = false;
     return recording->device->table->recording_end(recording, walked);
 }
 
@@ -556,6 +577,7 @@ bool recording_delivers(const struct recording *recording)
 
 status_t recording_wait(struct recording *recording, int64_t timeout_ms, bool *delivered)
 {
+    MUST(recording->delivers && !recording->in_pass);
     return recording->device->table->recording_wait(recording, timeout_ms, delivered);
 }
 

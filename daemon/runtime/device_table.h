@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "base/must.h"
 #include "runtime/device.h"
 
 struct device_table {
@@ -118,12 +119,14 @@ struct lane_queue {
     const char *label; /* of the next work; NULL: none */
     bool unfinished;   /* the last wait found it running, and gave up */
     bool is_dry_run;   /* see lane_is_dry_run */
+    struct must_user user;
 };
 
 struct recording {
     struct device *device;
     bool delivers;  /* see recording_delivers */
     bool disturbed; /* see recording_is_disturbed */
+    bool in_pass;   /* begun and not ended */
 };
 
 struct event {

@@ -72,6 +72,7 @@ static void program_deinit(struct program *program)
 void executor_free(struct executor *executor)
 {
     if (executor == NULL) return;
+    MUST(atomic_load(&executor->running) == NULL);
     status_free(executor_settle(executor)); /* closing a lane would wait for lost peers, too */
     for (int lane = 0; lane < LANE_COUNT; lane++) lane_close(executor->lanes[lane]);
     program_deinit(&executor->train);
@@ -103,6 +104,7 @@ static void forget_recordings(struct executor *executor)
 
 status_t executor_set_poison(struct executor *executor, bool on)
 {
+    MUST_ALONE(&executor->user);
     TRY(executor_settle(executor));
     forget_recordings(executor);
     free(executor->poison);
@@ -115,6 +117,7 @@ status_t executor_set_poison(struct executor *executor, bool on)
 
 void executor_set_trace(struct executor *executor, struct trace *trace)
 {
+    MUST_ALONE(&executor->user);
     executor->trace = trace;
 }
 
@@ -375,6 +378,7 @@ static struct busy_times busy_times(const struct executor *executor)
 
 status_t executor_settle(struct executor *executor)
 {
+    MUST_ALONE(&executor->user);
     if (executor->tail == NULL) return NULL;
     const struct busy_times before = busy_times(executor);
     struct program *next = atomic_exchange(&executor->running, executor->tail);
@@ -487,6 +491,7 @@ static status_t wait_for_stats(struct executor *executor, struct program *progra
 
 char *executor_take_note(struct executor *executor)
 {
+    MUST_ALONE(&executor->user);
     char *note = executor->note;
     executor->note = NULL;
     return note;
@@ -571,6 +576,8 @@ static status_t run_checked(struct executor *executor, struct program *program,
 static status_t run_program(struct executor *executor, struct program *program,
                             const struct step_input *input, struct step_result *result)
 {
+    MUST_ALONE(&executor->user);
+    MUST(atomic_load(&executor->running) == NULL); /* no step within a step */
     atomic_store(&executor->running_since_ns, clock_monotonic_ns());
     atomic_store(&executor->running, program);
     status_t status = run_checked(executor, program, input, result);
@@ -598,6 +605,7 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
 
 status_t executor_release_work(struct executor *executor)
 {
+    MUST_ALONE(&executor->user);
     TRY(executor_settle(executor));
     forget_recordings(executor);
     executor_release_arena(executor, &executor->work);

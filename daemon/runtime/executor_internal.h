@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/must.h"
 #include "kernels/kernels.h"
 #include "runtime/executor.h"
 #include "runtime/recorder.h"
@@ -84,6 +85,7 @@ struct executor {
     void *poison;                    /* NaNs, as large as the work arena; NULL: off */
     char *note;                      /* why steps are not recorded, returned once; NULL: no note */
     bool noted;
+    struct must_user user;
     pthread_mutex_t lock; /* guards the members below */
     status_t aborted;
 };

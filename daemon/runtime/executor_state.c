@@ -11,6 +11,7 @@ bool executor_in_host_memory(const struct executor *executor, int unit)
 
 void executor_set_guard(struct executor *executor, const struct executor_guard *guard)
 {
+    MUST_ALONE(&executor->user);
     if (executor->guard.release != NULL) executor->guard.release(executor->guard.user);
     executor->guard = *guard;
 }
@@ -119,6 +120,7 @@ static status_t round_values(struct executor *executor, int unit, const float *s
 
 status_t executor_round_parameters(struct executor *executor)
 {
+    MUST_ALONE(&executor->user);
     TRY(executor_settle(executor));
     for (int u = 0; u < executor->plan->units->unit_count; u++)
         TRY(round_values(executor, u, executor_unit_state(executor, u, -1),
@@ -129,6 +131,7 @@ status_t executor_round_parameters(struct executor *executor)
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values)
 {
+    MUST_ALONE(&executor->user);
     struct parameter_part mine;
     const struct plan *plan = executor->plan;
     float *memory = find_part(executor, parameter, &mine);
@@ -169,6 +172,7 @@ status_t executor_set_parameter(struct executor *executor, int parameter, const 
 
 status_t executor_read_slot(struct executor *executor, int unit, int slot, float *values)
 {
+    MUST_ALONE(&executor->user);
     const float *state = executor_unit_state(executor, unit, slot);
     size_t count = executor_shard_elements(executor, unit);
     if (state == NULL || count == 0) return NULL;
@@ -191,6 +195,7 @@ float *executor_unit_state(const struct executor *executor, int unit, int slot)
 
 status_t executor_share_buffers(struct executor *executor)
 {
+    MUST_ALONE(&executor->user);
     const struct unit_set *units = executor->plan->units;
     TRY(executor_settle(executor));
     for (int u = 0; u < units->unit_count && executor->comm != NULL; u++) {

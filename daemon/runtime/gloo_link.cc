@@ -33,6 +33,7 @@
 #include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
+#include "base/must.h"
 #include "base/signals.h"
 
 namespace
@@ -124,6 +125,7 @@ struct gloo_link {
     std::shared_ptr<gloo::Context> context;
     std::thread watcher;
     char watched = 0; /* memory of the transfers that never complete */
+    struct must_user user = {};
 
     std::mutex lock; /* guards the members below */
     bool stopping = false;
@@ -426,6 +428,7 @@ template <typename wait_function>
 status_t wait_transfer(struct gloo_buffer *buffer, int64_t deadline_ns, wait_function wait)
 {
     struct gloo_link *link = buffer->link;
+    MUST_ALONE(&link->user);
     std::string problem;
     for (bool done = false; !done;) {
         bool hopeless;
@@ -461,6 +464,7 @@ status_t wait_transfer(struct gloo_buffer *buffer, int64_t deadline_ns, wait_fun
 template <typename start_function>
 status_t start_transfer(struct gloo_buffer *buffer, start_function start)
 {
+    MUST_ALONE(&buffer->link->user);
     try {
         start();
         return NULL;

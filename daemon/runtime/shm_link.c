@@ -166,6 +166,7 @@ static uint64_t readers_of_next(struct shm_link *link, void *user)
 status_t shm_post(struct shm_link *link, uint64_t readers, uint64_t tag, const void *data,
                   size_t bytes, int64_t deadline_ns)
 {
+    MUST_ALONE(&link->user);
     uint64_t gone = gone_of(link, readers);
     if (gone != 0) return lost(link, lowest(gone)); /* the peer will never read this */
     struct shm_slot *slot = slot_of(link, link->rank, link->next);
@@ -205,6 +206,7 @@ static uint64_t missing_message(struct shm_link *link, void *user)
 status_t shm_read_begin(struct shm_link *link, int from, uint64_t tag, const void **data,
                         int64_t deadline_ns)
 {
+    MUST_ALONE(&link->user);
     struct wanted wanted = {from, tag};
     TRY(wait_for(link, &link->segment->ranks[from].posted, missing_message, &wanted,
                  UINT64_C(1) << from, deadline_ns));
@@ -214,6 +216,7 @@ status_t shm_read_begin(struct shm_link *link, int from, uint64_t tag, const voi
 
 void shm_read_end(struct shm_link *link, int from)
 {
+    MUST_ALONE(&link->user);
     struct shm_slot *slot = slot_of(link, from, link->reading[from]);
     uint64_t own = UINT64_C(1) << link->rank;
     if (atomic_fetch_and(&slot->readers, ~own) == own)

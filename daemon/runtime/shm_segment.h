@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/must.h"
 #include "runtime/shm_link.h"
 
 enum {
@@ -51,6 +52,7 @@ struct shm_link {
     bool watched; /* the watcher runs */
     pthread_t watcher;
     atomic_bool quit;
+    struct must_user user;
 };
 
 /* Computes the sizes of a link for its number of ranks. */

@@ -34,6 +34,7 @@ static int64_t now_ms(void)
 
 static void send_message(struct link *link, const Fsdpd__V1__WorkerMessage *message)
 {
+    MUST_OWN(&link->owner);
     if (link->stream != NULL) rpc_stream_send(link->stream, &message->base);
 }
 
@@ -307,6 +308,7 @@ static void on_stream_closed(struct rpc_stream *stream, status_t status, void *u
 
 static void open_stream(struct link *link)
 {
+    MUST_OWN(&link->owner);
     static const struct rpc_stream_callbacks callbacks = {
         .on_message = on_message,
         .on_closed = on_stream_closed,
@@ -439,6 +441,7 @@ static void on_flush_timeout(uv_timer_t *timer)
 
 void link_close(struct link *link, void (*closed)(void *user), void *user)
 {
+    MUST_OWN(&link->owner);
     link->closing = true;
     link->closed = closed;
     link->closed_user = user;

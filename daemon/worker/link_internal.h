@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 
+#include "base/must.h"
 #include "worker/link.h"
 #include "worker/outbox.h"
 
@@ -12,6 +13,7 @@ struct kept_key;
 
 struct link {
     uv_loop_t *loop;
+    struct must_owner owner; /* the loop's thread */
     struct mailbox *mailbox;
     const struct worker_options *options;
     struct link_self self;

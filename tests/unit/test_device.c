@@ -5,9 +5,11 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
@@ -486,4 +488,27 @@ TEST(null)
     lane_close(copy);
     event_free(event);
     device_close(device);
+}
+
+static status_t never_end(void *argument)
+{
+    while (argument == NULL) pause();
+    return NULL;
+}
+
+static void *wait_for_lane(void *lane)
+{
+    status_free(lane_wait(lane, INT64_MAX));
+    return NULL;
+}
+
+/* The lane never gets done, so one of the two meets the other in it. */
+TEST(two_threads_may_not_use_a_lane_at_a_time, .signal = SIGABRT)
+{
+    struct device *device = open_device("cpu");
+    struct lane_queue *lane = open_lane(device, LANE_COMPUTE);
+    ck_assert_ptr_null(lane_call(lane, never_end, NULL));
+    pthread_t thread;
+    ck_assert_int_eq(pthread_create(&thread, NULL, wait_for_lane, lane), 0);
+    for (;;) lane_label(lane, "another thread's");
 }

@@ -5,6 +5,7 @@
 #include <uv.h>
 
 #include "base/list.h"
+#include "base/must.h"
 #include "coordinator/core/settings.h"
 #include "coordinator/store/message.h"
 #include "coordinator/store/store.h"
@@ -40,6 +41,7 @@ struct worker_users {
 
 struct coordinator {
     uv_loop_t *loop;
+    struct must_owner owner;            /* the loop's thread */
     struct coordinator_options options; /* its strings are copies that `texts` owns */
     char **texts;
     int text_count, text_capacity;

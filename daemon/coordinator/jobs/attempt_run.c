@@ -176,6 +176,7 @@ void attempt_check(struct job *job)
 
 void attempt_lose_rank(struct job *job, struct rank *rank, const char *how)
 {
+    MUST_OWN(&job->c->owner);
     char *message = mem_strdup(how); /* `how` may be the rank's own message */
     free(rank->message);
     rank->message = message;

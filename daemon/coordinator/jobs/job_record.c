@@ -93,6 +93,7 @@ static status_t save(struct job *job, const job_event *event, bool durable)
 
 void job_record(struct job *job, job_event *event, bool durable)
 {
+    MUST_OWN(&job->c->owner);
     Google__Protobuf__Timestamp now;
     event->sequence = ++job->sequence;
     event->time = message_time(&now, clock_wall_ms());

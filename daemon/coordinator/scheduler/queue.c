@@ -474,6 +474,7 @@ static void wait_apart(struct standing *standing, struct queue_fleet *fleet)
 
 void queue_place(struct coordinator *c)
 {
+    MUST_OWN(&c->owner);
     if (c->draining || !c->queue_changed) return;
     c->queue_changed = c->cuts_matter = false;
     int count = 0;

@@ -135,6 +135,7 @@ sqlite3_stmt *store_use(struct store *store, enum store_statement which)
 
 status_t store_run(struct store *store, sqlite3_stmt *statement, const char *doing)
 {
+    MUST_ALONE(&store->user);
     int code = sqlite3_step(statement);
     status_t status = code == SQLITE_DONE || code == SQLITE_ROW ? NULL : store_error(store, doing);
     sqlite3_reset(statement);
@@ -149,6 +150,7 @@ static status_t execute(struct store *store, const char *sql, const char *doing)
 
 status_t store_begin(struct store *store, bool durable)
 {
+    MUST_ALONE(&store->user);
     TRY(store_check_files(store));
     TRY(store_run(store, store_use(store, durable ? SYNC_FULL : SYNC_NORMAL), "write"));
     TRY(store_run(store, store_use(store, BEGIN), "write"));
@@ -162,6 +164,7 @@ status_t store_begin(struct store *store, bool durable)
 
 status_t store_end(struct store *store, status_t status)
 {
+    MUST_ALONE(&store->user);
     if (status == NULL) status = store_run(store, store_use(store, COMMIT), "write");
     if (status == NULL) store_note_commit(store);
     else if (!sqlite3_get_autocommit(store->database))

@@ -4,6 +4,7 @@
 
 #include <sqlite3.h>
 
+#include "base/must.h"
 #include "coordinator/store/store.h"
 #include "coordinator/store/store_mark.h"
 
@@ -76,6 +77,7 @@ struct store_file {
 enum { STORE_FILES = 3 }; /* the store, its log, its mark */
 
 struct store {
+    struct must_user user;
     sqlite3 *database;
     char *path;
     sqlite3_stmt *prepared[STATEMENT_COUNT];
