@@ -51,8 +51,9 @@ def spans(page):
     """The commands between backquotes in its sentences and tables, each once. A program's name alone is none."""
     prose, fenced = [], False
     for line in read(page):
-        fenced ^= line.startswith("```")
-        prose.append("" if fenced or line.startswith(("    ", "```")) else line)
+        fence = line.lstrip().startswith("```")  # of a list's item, too
+        fenced ^= fence
+        prose.append("" if fenced or fence or line.startswith("    ") else line)
     found = (" ".join(span.split()) for span in re.findall(r"`([^`]+)`", "\n".join(prose)))
     return list(dict.fromkeys(span for span in found if SPAN.match(span)))
 

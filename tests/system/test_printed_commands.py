@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 import unittest
 
@@ -51,7 +52,8 @@ ELSEWHERE = {
 # The programs in Python, by page and heading, and what runs them.
 PROGRAMS = {("README.md", "Try it"): "tests/system/test_mnist.py", ("README.md", "API"): "tests/system/test_python_client.py"}
 # Names of verbs that take arguments: their help is printed.
-NAMES = {"fsdpctl plan", "fsdpctl resume", "fsdpctl drain", "fsdpctl wrap set", "fsdpd-prepare images"}
+NAMES = {"fsdpctl plan", "fsdpctl resume", "fsdpctl drain", "fsdpctl wrap set",
+         *("fsdpd-prepare " + verb for verb in ("text", "classify", "tags", "pairs", "images"))}
 # What names of the pages stand for here.
 STAND_FOR = {"node7": socket.gethostname(), "JOB": "endless-1", "-o DIR": "-o directory"}
 # They last until Ctrl-C.
@@ -214,7 +216,8 @@ class Printed(unittest.TestCase):
         self.assertEqual(submitted.returncode, 0, submitted.stderr)
         self.run_block(STARTED, "Train a Hugging Face model")
 
-    def test_conversations(self):
+    def prepare(self, where):
+        """fsdpd-prepare can be installed, and there are a model with its tokenizer and conversations."""
         # The build reads and writes beside its sources; what it depends on is this Python's, there is no network.
         for part in ("clients", "proto"):
             shutil.copytree(os.path.join(harness.SOURCE, part), self.path(part))
@@ -229,21 +232,36 @@ class Printed(unittest.TestCase):
         words = ["what is a b", "it is c d"]
         tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(["?", *" ".join(words).split()])}, "?"))
         tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-        os.makedirs(self.path("models/llama"))
-        tokenizer.save(self.path("models/llama/tokenizer.json"))
+        os.makedirs(self.path(f"{where}/llama"))
+        tokenizer.save(self.path(f"{where}/llama/tokenizer.json"))
         template = os.path.join(harness.SOURCE, "clients/python/fsdpd_prepare/templates/chatml.jinja")
         with open(template) as file:
-            self.write("models/llama/tokenizer_config.json", json.dumps({"chat_template": file.read()}))
-        self.write("models/llama/config.json", json.dumps(LLAMA))
+            self.write(f"{where}/llama/tokenizer_config.json", json.dumps({"chat_template": file.read()}))
+        self.write(f"{where}/llama/config.json", json.dumps(LLAMA))
         turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), words)]
         self.write("train.jsonl", "".join(json.dumps({"messages": turns}) + "\n" for _ in range(100)))
+
+    def test_conversations(self):
+        self.prepare("models")
         self.write("job.yaml", TEXT.format(name="chat", model="model: {hf: models/llama}", steps=2, workers=2))
         daemon = self.serve("home/data")
         self.run_block(STARTED, "Train on conversations")
         daemon.wait_state(daemon.json("list")[-1]["id"], "SUCCEEDED")
-        for span in printed.spans(STARTED):
-            if span.startswith("fsdpd-prepare "):
-                self.run_printed(span)
+        for span in sorted({span for page in PAGES for span in printed.spans(page) if span.startswith("fsdpd-prepare ")}):
+            self.run_printed(span)
+
+    def test_fine_tune(self):
+        """With the job file as it is printed, but shorter."""
+        self.prepare("home/data/models")
+        page = "\n".join(printed.read("docs/README.md"))
+        job = re.search(r"`finetune\.yaml`:\n\n   ```yaml\n(.*?)   ```", page, re.S).group(1)
+        for long, short in (("max_steps: 500", "max_steps: 4"), ("evaluate_interval: 100", "evaluate_interval: 2"),
+                            ("context: 1024", "context: 32"), ("warmup_steps: 20", "warmup_steps: 2")):
+            self.assertIn(long, job)
+            job = job.replace(long, short)
+        self.write("finetune.yaml", textwrap.dedent(job))
+        self.serve("home/data")
+        self.run_block("docs/README.md", "Fine-tune a Hugging Face model")
 
     def test_sentences(self):
         """Those of docs/README.md start a daemon themselves. DIR is a directory of this name."""
@@ -272,7 +290,7 @@ class Printed(unittest.TestCase):
         self.assertEqual(set(ELSEWHERE) - lines - spans, set(), "not printed any more")
         self.assertEqual(NAMES - spans, set(), "not printed any more")
         with open(__file__) as file:
-            tests = re.findall(r'self\.run_block\((STARTED|"README\.md"), "(.*?)"(?:, (\d))?', file.read())
+            tests = re.findall(r'self\.run_block\((STARTED|"(?:docs/)?README\.md"), "(.*?)"(?:, (\d))?', file.read())
         here = {(STARTED if page == "STARTED" else page.strip('"'), heading, int(number or 0)) for page, heading, number in tests}
         self.assertEqual({(block.page, block.heading, block.number) for block in blocks
                           if not set(printed.commands(block)) <= set(ELSEWHERE)}, here)
