@@ -60,8 +60,10 @@ static void add_figures(struct table *table, const Fsdpd__V1__Metrics *metrics)
     char text[32];
     bool any = metrics != NULL;
     table_add(table, any && metrics->step > 0 ? scores_loss(metrics->loss, text) : "-");
-    table_add(table, any && metrics->validated ? scores_loss(metrics->val_loss, text) : "-");
-    table_add(table, any && metrics->evaluated ? scores_share(metrics->accuracy, text) : "-");
+    table_add(table,
+              any && metrics->_val_loss_case != 0 ? scores_loss(metrics->val_loss, text) : "-");
+    table_add(table,
+              any && metrics->_test_loss_case != 0 ? scores_share(metrics->accuracy, text) : "-");
 }
 
 /* The step of the latest metrics may be ahead of the job's record. */

@@ -11,6 +11,7 @@
 #include "print/json.h"
 #include "proto/message.h"
 #include "scores.h"
+#include "spec/metric_table.h"
 
 static status_t set_csv(struct verb_options *options, const char *value)
 {
@@ -38,30 +39,7 @@ struct metrics_rows {
     bool headed; /* the header line has been printed */
 };
 
-/* The training steps done; 0 for the end of an epoch if the daemon did not send the step. */
-static uint64_t row_step(const Fsdpd__V1__JobEvent *event)
-{
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) return event->metrics->step;
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH) return event->epoch->step;
-    return event->validation->step;
-}
-
-/* Epochs done, fractional: at the end of an epoch, which the end of the job's steps may cut
- * short. */
-static double epochs_done(const Fsdpd__V1__EpochEnd *epoch)
-{
-    return epoch->step > 0 ? epoch->epochs_done : epoch->epoch;
-}
-
 /* ---- CSV ---- */
-
-static const char csv_head[] =
-    "attempt,time,kind,step,epoch,loss,learning_rate,gradient_norm,step_seconds,"
-    "samples_per_second,tokens_per_second,memory_bytes,memory_peak_bytes,resident_peak_bytes,"
-    "communicated_bytes,"
-    "compute_seconds,communication_seconds,exposed_communication_seconds,flops_per_second,mfu,"
-    "skipped_steps,train_seconds,counted_tokens_per_second,data_wait_share,train_loss,val_loss,"
-    "test_loss,accuracy,seconds,f1,perplexity,pearson,mse\n";
 
 /* Adds the shortest text that reads back as the same number. */
 static void csv_number(struct buf *out, double value)
@@ -73,75 +51,19 @@ static void csv_number(struct buf *out, double value)
     buf_printf(out, ",%s", text);
 }
 
-static void csv_known(struct buf *out, bool known, double value)
-{
-    if (known) csv_number(out, value);
-    else buf_add_char(out, ',');
-}
-
-static void csv_count(struct buf *out, uint64_t value)
-{
-    buf_printf(out, ",%llu", (unsigned long long)value);
-}
-
-static void csv_step(const Fsdpd__V1__Metrics *m, struct buf *out)
-{
-    csv_number(out, m->epoch);
-    csv_number(out, m->loss);
-    csv_number(out, m->learning_rate);
-    csv_known(out, m->gradient_norm_known, m->gradient_norm);
-    csv_number(out, m->step_seconds);
-    csv_number(out, m->samples_per_second);
-    csv_known(out, m->tokens_per_second > 0, m->tokens_per_second);
-    csv_count(out, m->memory_bytes);
-    csv_count(out, m->memory_peak_bytes);
-    csv_count(out, m->resident_peak_bytes);
-    csv_count(out, m->communicated_bytes);
-    csv_number(out, m->compute_seconds);
-    csv_number(out, m->communication_seconds);
-    csv_number(out, m->exposed_communication_seconds);
-    csv_known(out, m->flops_per_second > 0, m->flops_per_second);
-    csv_known(out, m->mfu_known, m->mfu);
-    csv_count(out, m->skipped_steps);
-    csv_number(out, m->train_seconds);
-    csv_known(out, m->counted_tokens_per_second > 0, m->counted_tokens_per_second);
-    csv_number(out, m->data_wait_share);
-    buf_add_text(out, ",,,,,,,,,\n"); /* the columns of epochs and validations */
-}
-
 static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
 {
+    static const char *const kinds[METRIC_EVENTS] = {"step", "epoch", "validation"};
     const Fsdpd__V1__JobEvent *event = row->event;
     char when[32];
-    bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
-    bool step = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
-    bool known = !epoch || event->epoch->step > 0;
-    buf_printf(out, "%u,%s,%s", row->attempt, clock_format_wall(message_time_ms(event->time), when),
-               step    ? "step"
-               : epoch ? "epoch"
-                       : "validation");
-    if (known) csv_count(out, row_step(event));
-    else buf_add_char(out, ',');
-    if (step) {
-        csv_step(event->metrics, out);
-        return;
+    buf_printf(out, "%u,%s,%s,%llu", row->attempt,
+               clock_format_wall(message_time_ms(event->time), when), kinds[metric_kind(event)],
+               (unsigned long long)metric_step(event));
+    for (size_t i = 0; i < metric_count(); i++) {
+        double value;
+        if (metric_of_event(&metric_table[i], event, &value)) csv_number(out, value);
+        else buf_add_char(out, ',');
     }
-    csv_number(out, epoch ? epochs_done(event->epoch) : event->validation->epoch);
-    for (int i = 0; i < 19; i++) buf_add_char(out, ',');
-    csv_known(out, epoch, epoch ? event->epoch->train_loss : 0);
-    csv_known(out, !epoch, !epoch ? event->validation->loss : 0);
-    csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->test_loss : 0);
-    const Fsdpd__V1__Scores none = FSDPD__V1__SCORES__INIT;
-    const Fsdpd__V1__Scores *scores = epoch ? event->epoch->scores : event->validation->scores;
-    if (scores == NULL) scores = &none;
-    bool evaluated = epoch && event->epoch->evaluated;
-    csv_known(out, evaluated || scores->_accuracy_case,
-              evaluated ? event->epoch->accuracy : scores->accuracy);
-    csv_number(out, epoch ? event->epoch->seconds : event->validation->seconds);
-    csv_known(out, scores->_f1_case, scores->f1);
-    csv_known(out, scores->_perplexity_case, scores->perplexity);
-    csv_known(out, scores->_pearson_case, scores->pearson);
-    csv_known(out, scores->_mse_case, scores->mse);
     buf_add_char(out, '\n');
 }
 
@@ -171,7 +93,7 @@ static void table_step(struct table *table, const Fsdpd__V1__Metrics *m)
     table_addf(table, "%.3f", m->epoch);
     table_add(table, scores_loss(m->loss, text));
     table_addf(table, "%.4g", m->learning_rate);
-    if (m->gradient_norm_known) table_addf(table, "%.4g", m->gradient_norm);
+    if (m->_gradient_norm_case != 0) table_addf(table, "%.4g", m->gradient_norm);
     else table_add(table, "-");
     table_duration(table, m->step_seconds);
     table_duration(table, m->exposed_communication_seconds);
@@ -197,7 +119,7 @@ static void add_epoch_end(struct table *table, const Fsdpd__V1__EpochEnd *epoch)
     AUTO(buf_deinit) struct buf text = {0};
     char loss[32], accuracy[32];
     buf_add_text(&text, "end of epoch");
-    if (epoch->evaluated) {
+    if (epoch->_test_loss_case != 0) {
         buf_printf(&text, ": test loss %s, accuracy %s", scores_loss(epoch->test_loss, loss),
                    scores_share(epoch->accuracy, accuracy));
         scores_add_f1(epoch->scores, &text);
@@ -211,15 +133,13 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
     const Fsdpd__V1__JobEvent *event = row->event;
     char loss[32];
     table_addf(table, "%u", row->attempt);
-    uint64_t step = row_step(event);
-    if (step > 0) table_addf(table, "%llu", (unsigned long long)step);
-    else table_add(table, "-");
+    table_addf(table, "%llu", (unsigned long long)metric_step(event));
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) {
         table_step(table, event->metrics);
         return;
     }
     bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
-    table_addf(table, "%.3f", epoch ? epochs_done(event->epoch) : event->validation->epoch);
+    table_addf(table, "%.3f", epoch ? event->epoch->epochs_done : event->validation->epoch);
     table_add(table, scores_loss(epoch ? event->epoch->train_loss : event->validation->loss, loss));
     for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
     if (epoch) add_epoch_end(table, event->epoch);
@@ -231,7 +151,9 @@ static void table_row(struct metrics_rows *rows, const Fsdpd__V1__MetricsRow *ro
 static void print_head(struct metrics_rows *rows)
 {
     if (!rows->client->options.csv || rows->headed) return;
-    fputs(csv_head, stdout);
+    fputs("attempt,time,kind,step", stdout);
+    for (size_t i = 0; i < metric_count(); i++) printf(",%s", metric_table[i].name);
+    putchar('\n');
     rows->headed = true;
 }
 
@@ -246,11 +168,7 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     rows->count += chunk->n_rows;
     for (size_t i = 0; i < chunk->n_rows; i++) {
         const Fsdpd__V1__MetricsRow *row = chunk->rows[i];
-        if (row->event == NULL) continue;
-        if (row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS &&
-            row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_EPOCH &&
-            row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
-            continue; /* sent by a newer daemon */
+        if (row->event == NULL || metric_kind(row->event) == METRIC_EVENTS) continue;
         if (options->csv) {
             csv_row(row, &text);
         } else if (options->format == FORMAT_JSON) {

@@ -38,7 +38,7 @@ static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
     series_add(&page->learning_rate, step, metrics->learning_rate);
     series_add(&page->rate, step,
                page->tokens ? metrics->tokens_per_second : metrics->samples_per_second);
-    if (metrics->gradient_norm_known)
+    if (metrics->_gradient_norm_case != 0)
         series_add(&page->gradient_norm, step, metrics->gradient_norm);
     series_add(&page->step_time, step, 1000 * metrics->step_seconds);
     series_add(&page->exposed, step, 1000 * metrics->exposed_communication_seconds);
@@ -64,14 +64,13 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
         event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE)
         return;
     if (row->attempt > page->attempts) page->attempts = row->attempt;
-    double last = page->loss.count > 0 ? page->loss.buckets[page->loss.count - 1].x : 0;
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
         take_metrics(page, event->metrics);
     else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
         series_add(&page->validation, (double)event->validation->step, event->validation->loss);
-    else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH && event->epoch->evaluated)
-        series_add(&page->test, event->epoch->step > 0 ? (double)event->epoch->step : last,
-                   event->epoch->test_loss);
+    else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH &&
+             event->epoch->_test_loss_case != 0)
+        series_add(&page->test, (double)event->epoch->step, event->epoch->test_loss);
 }
 
 void page_deinit(struct page *page)
@@ -123,14 +122,14 @@ static void add_summary(const struct page *page, struct buf *out)
     if (metrics != NULL && metrics->step > 0) {
         fact(out, "Loss", loss_text(metrics->loss, a));
     }
-    if (metrics != NULL && metrics->evaluated) {
+    if (metrics != NULL && metrics->_test_loss_case != 0) {
         AUTO(buf_deinit) struct buf test = {0};
         buf_printf(&test, "loss %s, accuracy %s", loss_text(metrics->test_loss, text),
                    scores_share(metrics->accuracy, a));
         scores_add_f1(metrics->test_scores, &test);
         fact(out, "Test", buf_text(&test));
     }
-    if (metrics != NULL && metrics->validated) {
+    if (metrics != NULL && metrics->_val_loss_case != 0) {
         AUTO(buf_deinit) struct buf validation = {0};
         buf_printf(&validation, "loss %s", loss_text(metrics->val_loss, text));
         scores_add(metrics->val_scores, &validation);

@@ -26,10 +26,10 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
     progress->exposed_seconds = metrics->exposed_communication_seconds;
     progress->samples_per_second = metrics->samples_per_second;
     progress->tokens_per_second = metrics->tokens_per_second;
-    progress->validated = metrics->validated;
+    progress->validated = metrics->_val_loss_case != 0;
     progress->val_loss = metrics->val_loss;
     progress->seconds_left = metrics->seconds_left;
-    progress->gradient_norm_known = metrics->gradient_norm_known;
+    progress->gradient_norm_known = metrics->_gradient_norm_case != 0;
     progress->gradient_norm = metrics->gradient_norm;
     progress->memory_bytes = metrics->memory_bytes;
     progress->memory_peak_bytes = metrics->memory_peak_bytes;
@@ -184,7 +184,7 @@ void progress_epoch(const Fsdpd__V1__EpochEnd *epoch, struct buf *out)
     char text[32], share[32];
     buf_printf(out, "Train Epoch: %u \tLoss: %s\n", epoch->epoch,
                scores_loss(epoch->train_loss, text));
-    if (!epoch->evaluated) return;
+    if (epoch->_test_loss_case == 0) return;
     buf_printf(out, "Test set: Average loss: %s, Accuracy: %llu/%llu (%s)",
                scores_loss(epoch->test_loss, text), (unsigned long long)epoch->correct,
                (unsigned long long)epoch->test_samples, scores_share(epoch->accuracy, share));

@@ -1,6 +1,8 @@
 /* Jobs, plans and units as text; see report.h. */
 #include "report.h"
 
+#include <string.h>
+
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/mem.h"
@@ -8,6 +10,7 @@
 #include "output.h"
 #include "proto/message.h"
 #include "scores.h"
+#include "spec/metric_table.h"
 #include "spec/spec.h"
 
 const char *report_state(Fsdpd__V1__JobState state)
@@ -82,14 +85,30 @@ static void report_data(const Fsdpd__V1__Metrics *metrics, struct buf *out)
     buf_add_char(out, '\n');
 }
 
+/* A figure that has a line of its own. */
+static void report_figure(const struct metric *metric, const Fsdpd__V1__Metrics *metrics,
+                          struct buf *out)
+{
+    char text[32];
+    double value;
+    if (metric->line == NULL || !metric_of_job(metric, metrics, &value) || !(value > 0)) return;
+    const char *unit = metric->unit != NULL ? metric->unit : "";
+    label(out, metric->line);
+    if (strcmp(unit, "s") == 0) buf_add_text(out, text_format_duration(value, text));
+    else if (strcmp(unit, "bytes") == 0)
+        buf_add_text(out, text_format_bytes((uint64_t)value, text));
+    else buf_printf(out, "%.4g%s", value, unit[0] != '\0' ? " per second" : "");
+    buf_printf(out, "%s\n", metric->after != NULL ? metric->after : "");
+}
+
 static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct buf *out)
 {
     char text[32], share[32];
-    if (metrics->step == 0 && !metrics->evaluated) return;
+    if (metrics->step == 0 && metrics->_test_loss_case == 0) return;
     label(out, "loss");
     buf_printf(out, "%s at a learning rate of %g\n", scores_loss(metrics->loss, text),
                metrics->learning_rate);
-    if (metrics->gradient_norm_known) {
+    if (metrics->_gradient_norm_case != 0) {
         label(out, "gradient");
         buf_printf(out, "norm %.4g", metrics->gradient_norm);
         if (metrics->skipped_steps > 0)
@@ -97,14 +116,14 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
                        (unsigned long long)metrics->skipped_steps);
         buf_add_char(out, '\n');
     }
-    if (metrics->evaluated) {
+    if (metrics->_test_loss_case != 0) {
         label(out, "test");
         buf_printf(out, "loss %s, accuracy %s", scores_loss(metrics->test_loss, text),
                    scores_share(metrics->accuracy, share));
         scores_add_f1(metrics->test_scores, out);
         buf_add_char(out, '\n');
     }
-    if (metrics->validated) {
+    if (metrics->_val_loss_case != 0) {
         label(out, "validation");
         buf_printf(out, "loss %s", scores_loss(metrics->val_loss, text));
         scores_add(metrics->val_scores, out);
@@ -120,7 +139,7 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     if (metrics->flops_per_second > 0) {
         label(out, "arithmetic");
         buf_printf(out, "%.3g GFLOP/s", metrics->flops_per_second * 1e-9);
-        if (metrics->mfu_known)
+        if (metrics->_mfu_case != 0)
             buf_printf(out, ", MFU %.*f%%", metrics->mfu < 0.1 ? 1 : 0, 100 * metrics->mfu);
         buf_add_char(out, '\n');
     }
@@ -140,10 +159,7 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
         buf_printf(out, "%s of it exposed\n",
                    text_format_duration(metrics->exposed_communication_seconds, text));
     }
-    if (metrics->redundancy_seconds > 0) {
-        label(out, "redundancy");
-        buf_printf(out, "%s per step\n", text_format_duration(metrics->redundancy_seconds, text));
-    }
+    for (size_t i = 0; i < metric_count(); i++) report_figure(&metric_table[i], metrics, out);
     label(out, "memory");
     if (!over && metrics->memory_bytes > 0)
         buf_printf(out, "%s now, ", text_format_bytes(metrics->memory_bytes, text));

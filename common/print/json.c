@@ -7,26 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/utf8.h"
 #include "proto/message.h"
 #include "spec/spec.h"
-
-/* Fields that are meaningful only if another field is true or, for a uint64, not 0. */
-static const struct {
-    const char *message, *flag, *fields[6];
-} conditional[] = {
-    {"fsdpd.v1.Metrics", "evaluated", {"test_loss", "accuracy", "test_scores"}},
-    {"fsdpd.v1.Metrics", "mfu_known", {"mfu"}},
-    {"fsdpd.v1.Metrics", "validated", {"val_loss", "val_step", "val_scores"}},
-    {"fsdpd.v1.Metrics", "epoch_step", {"epoch_step"}},
-    {"fsdpd.v1.Metrics", "op_times_step", {"op_times", "op_times_step"}},
-    {"fsdpd.v1.EpochEnd",
-     "evaluated",
-     {"test_loss", "accuracy", "correct", "test_samples", "scores"}},
-    {"fsdpd.v1.EpochEnd", "step", {"step", "epochs_done"}},
-};
 
 static void new_line(struct buf *out, int indent)
 {
@@ -195,23 +179,9 @@ static void add_repeated(struct buf *out, const ProtobufCFieldDescriptor *field,
 
 static bool is_left_out(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field)
 {
-    const char *bytes = (const char *)message;
-    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
-        return *(const uint32_t *)(const void *)(bytes + field->quantifier_offset) != field->id;
-    for (size_t i = 0; i < COUNT_OF(conditional); i++) {
-        if (strcmp(conditional[i].message, message->descriptor->name) != 0) continue;
-        const ProtobufCFieldDescriptor *flag =
-            protobuf_c_message_descriptor_get_field_by_name(message->descriptor,
-                                                            conditional[i].flag);
-        if (flag == NULL) continue;
-        const void *value = bytes + flag->offset;
-        bool is_count = flag->type == PROTOBUF_C_TYPE_UINT64;
-        if (is_count ? *(const uint64_t *)value != 0 : *(const protobuf_c_boolean *)value != 0)
-            continue;
-        for (int f = 0; f < 6 && conditional[i].fields[f] != NULL; f++)
-            if (strcmp(conditional[i].fields[f], field->name) == 0) return true;
-    }
-    return false;
+    if (!(field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)) return false;
+    const char *set = (const char *)message + field->quantifier_offset;
+    return *(const uint32_t *)(const void *)set != field->id;
 }
 
 /* In the format of RFC 3339, as protobuf's JSON has it. */

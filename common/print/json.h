@@ -3,9 +3,8 @@
  * spec_word has them ("RUNNING", "full_shard"; null if unspecified), times in the format of RFC
  * 3339, 64-bit integers as numbers, bytes in base64, numbers that JSON lacks (NaN, infinities) as
  * null. Every field is written, even with its default value, so scripts can rely on it; missing
- * messages are null. Maps are objects. Two exceptions: only the set member of a oneof is written;
- * and the results of a test that was not run (Metrics, EpochEnd: test_loss, accuracy, ... without
- * `evaluated`) are omitted.
+ * messages are null. Maps are objects. Only the set member of a oneof is written, and an `optional`
+ * field only if it is present.
  */
 #ifndef FSDPD_PRINT_JSON_H
 #define FSDPD_PRINT_JSON_H

@@ -7,6 +7,8 @@ libspec_a_SOURCES = \
   %D%/internal.h \
   %D%/keys.c \
   %D%/message.c \
+  %D%/metric_list.h \
+  %D%/metric_table.c %D%/metric_table.h \
   %D%/pack.c \
   %D%/paths.c \
   %D%/print.c \
@@ -19,7 +21,7 @@ $(libspec_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/job-file.md
 
 if HAVE_CHECK
-SPEC_TESTS = tests/unit/test_spec tests/unit/test_spec_message
+SPEC_TESTS = tests/unit/test_spec tests/unit/test_spec_message tests/unit/test_metric_table
 check_PROGRAMS += $(SPEC_TESTS)
 TESTS += $(SPEC_TESTS)
 $(SPEC_TESTS): private LDADD = libspec.a libyamldoc.a libproto.a libbase.a $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(TEST_LIBS)

@@ -9,6 +9,7 @@
 #include "redundancy/kept.h"
 #include "runtime/executor.h"
 #include "setup/job.h"
+#include "spec/metric_list.h"
 #include "train/scores.h"
 
 struct train_session;
@@ -55,33 +56,15 @@ status_t train_session_measure(const struct train_session *session, struct token
  * for collectives through host memory. */
 uint64_t train_session_staging_bytes(const struct train_session *session);
 
+/* NAN: absent, as tokens_per_second of images. The worker adds resident_peak_bytes and mfu. */
 struct train_metrics {
     uint64_t step; /* steps done */
-    double epoch;  /* epochs done, fractional */
-    /* Mean per target that counts, all ranks, since the last metrics; NAN: none. Without a step
-     * whose loss is finite, the others' loss. */
-    double loss;
-    double learning_rate;
-    bool gradient_norm_known;
-    double gradient_norm;      /* of the last step, before clipping; 0 if it was not finite */
-    uint64_t skipped_steps;    /* so far: loss or norm was not finite, or no target counted */
-    double samples_per_second; /* all ranks; for tokens, windows */
-    double tokens_per_second;  /* likewise; 0 without tokens */
-    double counted_tokens_per_second; /* of these, tokens whose target counts */
-    double flops_per_second; /* all ranks: the model forward and backward, without repetitions */
-    bool validated;          /* the members below describe the last validation */
+#define METRIC_MEMBER(type, name, ...) type name;
+    METRICS_OF_STEPS(METRIC_MEMBER)
+#undef METRIC_MEMBER
+    bool validated; /* the members below describe the last validation */
     double validation_loss;
     uint64_t validation_step;
-    double step_seconds; /* mean */
-    double seconds_left;
-    double train_seconds;
-    uint64_t communicated_bytes;              /* per rank and step, from the plan */
-    uint64_t memory_bytes, memory_peak_bytes; /* now, and at most so far */
-    /* Mean per step: busy times of the lanes; for communication, the part not overlapped by
-     * compute. */
-    double compute_seconds, communication_seconds, exposed_communication_seconds;
-    double redundancy_seconds; /* mean per step: waiting for redundancy in memory */
-    double data_wait_share;    /* of this rank's time: waiting for a batch, 0 to 1 */
 };
 
 struct train_epoch {

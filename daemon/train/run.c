@@ -264,8 +264,8 @@ static void report_metrics(struct run *run)
             .learning_rate = run->optimizer.lr,
             .samples_per_second =
                 tokens ? tokens_per_second / tokens_of_row(run) : per(interval->samples, seconds),
-            .tokens_per_second = tokens_per_second,
-            .counted_tokens_per_second = tokens ? per(interval->samples, seconds) : 0,
+            .tokens_per_second = tokens ? tokens_per_second : (double)NAN,
+            .counted_tokens_per_second = tokens ? per(interval->samples, seconds) : (double)NAN,
             .flops_per_second = per(run->session->step_flops * (double)interval->steps, seconds),
             .validated = run->validated,
             .validation_loss = run->validation_loss,
@@ -273,8 +273,9 @@ static void report_metrics(struct run *run)
             .step_seconds = per((double)interval->ns * 1e-9, (double)interval->steps),
             .seconds_left = estimate_seconds_left(run),
             .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
-            .gradient_norm_known = run->job->plan.norm != NORM_NONE,
-            .gradient_norm = isfinite(run->gradient_norm) ? run->gradient_norm : 0,
+            .gradient_norm = run->job->plan.norm == NORM_NONE ? (double)NAN
+                             : isfinite(run->gradient_norm)   ? run->gradient_norm
+                                                              : 0,
             .skipped_steps = run->skipped_steps,
             .communicated_bytes = plan_communicated_per_step(run->session->plan),
             .memory_bytes = executor_memory(run->executor),

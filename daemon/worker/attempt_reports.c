@@ -3,10 +3,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/resident.h"
 #include "proto/message.h"
+#include "spec/metric_list.h"
+#include "spec/metric_table.h"
 #include "worker/attempt_internal.h"
 #include "worker/logs.h"
 
@@ -93,7 +96,7 @@ void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps)
 static void add_op_times(struct op_times *times, Fsdpd__V1__Metrics *message)
 {
     if (times->step == 0) return;
-    message->op_times_step = times->step;
+    metric_set(&message->base, "op_times_step", (double)times->step);
     message->op_times = mem_alloc_array((size_t)times->count, sizeof *message->op_times);
     for (int i = 0; i < times->count; i++) {
         Fsdpd__V1__OpTime *time = MESSAGE_NEW(time, fsdpd__v1__op_time__init);
@@ -105,37 +108,21 @@ static void add_op_times(struct op_times *times, Fsdpd__V1__Metrics *message)
 }
 
 static Fsdpd__V1__Metrics *metrics_new(const struct worker_attempt *attempt,
-                                       const struct train_metrics *metrics)
+                                       const struct train_metrics *measured)
 {
     Fsdpd__V1__Metrics *message = MESSAGE_NEW(message, fsdpd__v1__metrics__init);
-    message->step = metrics->step;
-    message->epoch = metrics->epoch;
-    message->loss = metrics->loss;
-    message->learning_rate = metrics->learning_rate;
-    message->gradient_norm_known = metrics->gradient_norm_known;
-    message->gradient_norm = metrics->gradient_norm;
-    message->skipped_steps = metrics->skipped_steps;
-    message->samples_per_second = metrics->samples_per_second;
-    message->tokens_per_second = metrics->tokens_per_second;
-    message->counted_tokens_per_second = metrics->counted_tokens_per_second;
-    message->flops_per_second = metrics->flops_per_second;
-    message->validated = metrics->validated;
-    message->val_loss = metrics->validation_loss;
-    message->val_step = metrics->validation_step;
-    message->mfu_known = attempt->peak_flops > 0;
-    if (message->mfu_known) message->mfu = metrics->flops_per_second / attempt->peak_flops;
-    message->step_seconds = metrics->step_seconds;
-    message->seconds_left = metrics->seconds_left;
-    message->train_seconds = metrics->train_seconds;
-    message->communicated_bytes = metrics->communicated_bytes;
-    message->memory_bytes = metrics->memory_bytes;
-    message->memory_peak_bytes = metrics->memory_peak_bytes;
-    message->resident_peak_bytes = resident_peak_bytes();
-    message->compute_seconds = metrics->compute_seconds;
-    message->communication_seconds = metrics->communication_seconds;
-    message->exposed_communication_seconds = metrics->exposed_communication_seconds;
-    message->redundancy_seconds = metrics->redundancy_seconds;
-    message->data_wait_share = metrics->data_wait_share;
+    struct train_metrics figures = *measured;
+    figures.mfu =
+        attempt->peak_flops > 0 ? measured->flops_per_second / attempt->peak_flops : (double)NAN;
+    figures.resident_peak_bytes = resident_peak_bytes();
+    message->step = measured->step;
+#define SET_FIGURE(type, name, ...) metric_set(&message->base, #name, (double)figures.name);
+    METRICS_OF_STEPS(SET_FIGURE)
+#undef SET_FIGURE
+    if (measured->validated) {
+        metric_set_mean(&message->base, "val_loss", measured->validation_loss);
+        metric_set(&message->base, "val_step", (double)measured->validation_step);
+    }
     return message;
 }
 
@@ -157,22 +144,19 @@ void attempt_report_metrics(void *user, const struct train_metrics *metrics)
     post_event(attempt, event);
 }
 
-/* Sets a field that is `optional`, if there is a value. */
-#define SET_SCORE(message, field, CASE, value)                                                     \
-    do {                                                                                           \
-        if (!isfinite(value)) break;                                                               \
-        (message)->_##field##_case = FSDPD__V1__SCORES___##CASE;                                   \
-        (message)->field = value;                                                                  \
-    } while (0)
-
 static Fsdpd__V1__Scores *scores_new(const struct train_scores *scores)
 {
     Fsdpd__V1__Scores *message = MESSAGE_NEW(message, fsdpd__v1__scores__init);
-    SET_SCORE(message, accuracy, ACCURACY_ACCURACY, scores->accuracy);
-    SET_SCORE(message, f1, F1_F1, scores->f1);
-    SET_SCORE(message, perplexity, PERPLEXITY_PERPLEXITY, scores->perplexity);
-    SET_SCORE(message, pearson, PEARSON_PEARSON, scores->pearson);
-    SET_SCORE(message, mse, MSE_MSE, scores->mse);
+    const struct {
+        const char *name;
+        double value;
+    } all[] = {{"accuracy", scores->accuracy},
+               {"f1", scores->f1},
+               {"perplexity", scores->perplexity},
+               {"pearson", scores->pearson},
+               {"mse", scores->mse}};
+    for (size_t i = 0; i < COUNT_OF(all); i++)
+        if (isfinite(all[i].value)) metric_set(&message->base, all[i].name, all[i].value);
     return message;
 }
 
@@ -185,15 +169,16 @@ void attempt_report_epoch(void *user, const struct train_epoch *epoch)
     Fsdpd__V1__EpochEnd *message = event->epoch = MESSAGE_NEW(message, fsdpd__v1__epoch_end__init);
     message->epoch = epoch->epoch;
     message->train_loss = epoch->train_loss;
-    message->test_loss = epoch->test_loss;
-    message->accuracy = epoch->accuracy;
-    message->correct = epoch->correct;
-    message->test_samples = epoch->test_samples;
     message->seconds = epoch->seconds;
-    message->evaluated = epoch->evaluated;
     message->step = epoch->step;
     message->epochs_done = epoch->epochs_done;
-    if (epoch->evaluated) message->scores = scores_new(&epoch->scores);
+    if (epoch->evaluated) {
+        metric_set_mean(&message->base, "test_loss", epoch->test_loss);
+        metric_set_mean(&message->base, "accuracy", epoch->accuracy);
+        metric_set(&message->base, "correct", (double)epoch->correct);
+        metric_set(&message->base, "test_samples", (double)epoch->test_samples);
+        message->scores = scores_new(&epoch->scores);
+    }
     post_event(attempt, event);
 }
 

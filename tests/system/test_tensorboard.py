@@ -135,6 +135,13 @@ class TensorBoard(unittest.TestCase):
         self.assertTrue(all(value > 0 for _, value in by_tag["train/gradient_norm"]))
         self.assertTrue(all(math.isfinite(v) for values in by_tag.values() for _, v in values))
         self.assertLess(by_tag["train/loss"][-1][1], by_tag["train/loss"][0][1])
+        with open(os.path.join(harness.SOURCE, "docs/monitoring.md")) as manual:
+            table = manual.read().split("| figure |")[1].split("\n\n")[0].splitlines()[2:]
+        tags = {tag.strip(" `") for row in table for tag in row.split("|")[4].split(",")} - {""}
+        self.assertLessEqual(set(by_tag), tags)
+        others = {"speed/tokens_per_second", "speed/counted_tokens_per_second", "speed/mfu", "test/perplexity",
+                  "test/pearson", "test/mse"}
+        self.assertEqual(tags - others - set(by_tag), {tag for tag in tags if tag.startswith("validation/")})
 
     def test_not_asked_for(self):
         self.assertEqual(self.daemon.submit("train.max_steps=1", "name=plain",

@@ -14,6 +14,7 @@
 #include "print/fold.h"
 #include "print/json.h"
 #include "proto/message.h"
+#include "spec/metric_table.h"
 #include "tests/testing.h"
 
 /* ---- the command line ---- */
@@ -322,35 +323,33 @@ TEST(json_metrics)
     Fsdpd__V1__EpochEnd epoch = FSDPD__V1__EPOCH_END__INIT;
     epoch.epoch = 1;
     epoch.train_loss = NAN;
-    expect_json(&epoch.base, "{\"epoch\":1,\"train_loss\":null,\"seconds\":0,\"evaluated\":false}");
-    epoch.step = 5;
-    expect_json(&epoch.base, "{\"epoch\":1,\"train_loss\":null,\"seconds\":0,\"evaluated\":false,"
-                             "\"step\":5,\"epochs_done\":0}");
-    epoch.step = 0; /* it is unknown */
+    expect_json(&epoch.base, "{\"epoch\":1,\"train_loss\":null,\"seconds\":0,"
+                             "\"step\":0,\"epochs_done\":0,\"scores\":null}");
     epoch.train_loss = 0.1;
-    epoch.test_loss = 1e-9;
-    epoch.evaluated = true;
+    metric_set(&epoch.base, "test_loss", 1e-9);
+    metric_set(&epoch.base, "accuracy", 0);
     expect_json(&epoch.base, "{\"epoch\":1,\"train_loss\":0.1,\"test_loss\":1e-09,\"accuracy\":0,"
-                             "\"correct\":0,\"test_samples\":0,\"seconds\":0,\"evaluated\":true,"
-                             "\"scores\":null}");
+                             "\"seconds\":0,\"step\":0,\"epochs_done\":0,\"scores\":null}");
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     struct buf text = {0};
     json_add_message(&text, &metrics.base, -1);
     ck_assert_ptr_null(strstr(buf_text(&text), "\"accuracy\""));
-    metrics.evaluated = true;
+    metric_set(&metrics.base, "test_loss", 0);
+    metric_set(&metrics.base, "accuracy", 0);
     buf_clear(&text);
     json_add_message(&text, &metrics.base, -1);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "\"test_loss\":0,\"accuracy\":0,"));
     ck_assert_ptr_null(strstr(buf_text(&text), "\"mfu\""));
     ck_assert_ptr_null(strstr(buf_text(&text), "\"val_loss\""));
-    metrics.evaluated = false;
-    metrics.mfu_known = metrics.validated = true;
-    metrics.val_loss = 1.5;
+    metric_set(&metrics.base, "accuracy", NAN);
+    metric_set(&metrics.base, "mfu", 0);
+    metric_set(&metrics.base, "val_loss", 1.5);
+    metric_set(&metrics.base, "val_step", 0);
     buf_clear(&text);
     json_add_message(&text, &metrics.base, -1);
     ck_assert_ptr_null(strstr(buf_text(&text), "\"accuracy\""));
-    ck_assert_ptr_nonnull(strstr(buf_text(&text), "\"mfu\":0,\"mfu_known\":true,"
-                                                  "\"val_loss\":1.5,\"val_step\":0,"));
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "\"mfu\":0,\"val_loss\":1.5,"
+                                                  "\"val_step\":0,"));
     buf_deinit(&text);
 }
 
@@ -676,11 +675,10 @@ TEST(lines)
     buf_clear(&text);
     progress_epoch(&epoch, &text);
     ck_assert_str_eq(buf_text(&text), "Train Epoch: 1 \tLoss: 0.2341\n");
-    epoch.evaluated = true;
-    epoch.test_loss = 0.0573;
-    epoch.correct = 9812;
-    epoch.test_samples = 10000;
-    epoch.accuracy = 0.9812;
+    metric_set(&epoch.base, "test_loss", 0.0573);
+    metric_set(&epoch.base, "correct", 9812);
+    metric_set(&epoch.base, "test_samples", 10000);
+    metric_set(&epoch.base, "accuracy", 0.9812);
     buf_clear(&text);
     progress_epoch(&epoch, &text);
     ck_assert_str_eq(buf_text(&text),
@@ -696,8 +694,9 @@ TEST(lines)
     buf_clear(&text);
     epoch = (Fsdpd__V1__EpochEnd)FSDPD__V1__EPOCH_END__INIT;
     epoch.epoch = 1;
-    epoch.evaluated = true;
-    epoch.train_loss = epoch.test_loss = epoch.accuracy = NAN; /* means of nothing */
+    epoch.train_loss = NAN; /* means of nothing */
+    metric_set_mean(&epoch.base, "test_loss", NAN);
+    metric_set_mean(&epoch.base, "accuracy", NAN);
     progress_epoch(&epoch, &text);
     ck_assert_str_eq(buf_text(&text), "Train Epoch: 1 \tLoss: -\n"
                                       "Test set: Average loss: -, Accuracy: 0/0 (-)\n");

@@ -14,6 +14,7 @@
 #include "proto/descriptors.h"
 #include "proto/message.h"
 #include "rpc/server.h"
+#include "spec/metric_table.h"
 #include "spec/spec.h"
 #include "tests/testing.h"
 
@@ -249,11 +250,10 @@ static void send_event(struct rpc_call *call, uint64_t sequence)
         event.epoch = &epoch;
         epoch.epoch = 1;
         epoch.train_loss = 0.2341;
-        epoch.evaluated = true;
-        epoch.test_loss = 0.0573;
-        epoch.accuracy = 0.9812;
-        epoch.correct = 9812;
-        epoch.test_samples = 10000;
+        metric_set(&epoch.base, "test_loss", 0.0573);
+        metric_set(&epoch.base, "accuracy", 0.9812);
+        metric_set(&epoch.base, "correct", 9812);
+        metric_set(&epoch.base, "test_samples", 10000);
     } else {
         event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
         event.state = &change;
@@ -394,7 +394,7 @@ static void on_logs(struct rpc_call *call, const ProtobufCMessage *message, void
                               : NULL);
 }
 
-/* A step, the end of an epoch without its step, and one with it. */
+/* A step, the end of an epoch, and one that the end of the job cut short. */
 static void on_metrics(struct rpc_call *call, const ProtobufCMessage *message, void *user)
 {
     (void)user, (void)message;
@@ -421,6 +421,8 @@ static void on_metrics(struct rpc_call *call, const ProtobufCMessage *message, v
         events[i + 1].event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
         events[i + 1].epoch = &epochs[i];
     }
+    epochs[0].step = 471;
+    epochs[0].epochs_done = 1;
     epochs[1].step = 589;
     epochs[1].epochs_done = 1.25;
     chunk.rows = list;

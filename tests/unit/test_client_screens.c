@@ -12,6 +12,7 @@
 #include "client/options.h"
 #include "client/report.h"
 #include "proto/message.h"
+#include "spec/metric_table.h"
 #include "tests/testing.h"
 
 enum { NOW_S = 1000000, JOBS = 7, WORKERS = 3 };
@@ -60,15 +61,14 @@ static void make_jobs(void)
     Fsdpd__V1__Metrics *m = measure(make_job(0, "mnist-1", FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING,
                                              "training on 2 workers"),
                                     412, 9380, 0.23414);
-    m->evaluated = true;
-    m->accuracy = 0.9812;
+    metric_set(&m->base, "test_loss", 0);
+    metric_set(&m->base, "accuracy", 0.9812);
     m->seconds_left = 125;
     m = measure(make_job(1, "shakespeare-12", FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING,
                          "training on 2 workers"),
                 250, 2000, 2.46812);
-    m->tokens_per_second = 64012;
-    m->validated = true;
-    m->val_loss = 2.5014;
+    metric_set(&m->base, "tokens_per_second", 64012);
+    metric_set(&m->base, "val_loss", 2.5014);
     m->seconds_left = 11520;
     make_job(2, "gpt2-3", FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED,
              "2nd; waits for 2 of 4 cuda workers: node7 is drained, and mnist-1 keeps cuda:1 until "

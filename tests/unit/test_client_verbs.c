@@ -15,6 +15,7 @@
 #include "client/client.h"
 #include "client/download.h"
 #include "client/exit.h"
+#include "spec/metric_table.h"
 #include "test_client_daemon.h"
 #include "tests/testing.h"
 
@@ -292,15 +293,16 @@ TEST(watch_to_the_end)
     ck_assert_str_eq(err, "fsdpctl: there is no job 'other'\n");
 }
 
-/* The end of an epoch has its own step, or none: never that of another row. */
+/* The end of an epoch has its own step, never that of another row. */
 TEST(ends_of_epochs)
 {
     expect("metrics mnist-1 --csv", 0);
     expect_in(out, ",step,460,0,");
-    expect_in(out, ",epoch,,1,");
+    expect_in(out, ",epoch,471,1,");
+    for (size_t i = 0; i < metric_count(); i++) expect_in(out, metric_table[i].name);
     expect_in(out, ",epoch,589,1.25,");
     expect("metrics mnist-1", 0);
-    expect_in(out, "\n      1     -  1.000  ");
+    expect_in(out, "\n      1   471  1.000  ");
     expect_in(out, "\n      1   589  1.250  ");
 }
 

@@ -211,7 +211,7 @@ TEST(a_job_from_submit_to_done)
     ck_assert_double_eq(job->metrics->loss, 0.5);
     ck_assert(job->metrics->seconds_left > 0);
     ck_assert_double_eq(job->metrics->accuracy, 0.98);
-    ck_assert(job->metrics->validated);
+    ck_assert(job->metrics->_val_loss_case != 0);
     ck_assert_double_eq(job->metrics->val_loss, 1.25);
     ck_assert_uint_eq(job->metrics->val_step, 10);
     ck_assert_uint_eq(job->metrics->op_times_step, 11);

@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "config.h"
+#include "spec/metric_table.h"
 
 /* ---- workers ---- */
 
@@ -341,7 +342,7 @@ void fake_op_times(struct fake *fake, uint64_t step)
     time.seconds = 0.25;
     metrics.op_times = times;
     metrics.n_op_times = 1;
-    metrics.op_times_step = step;
+    metric_set(&metrics.base, "op_times_step", (double)step);
     send_metrics(fake, &metrics, 0);
 }
 
@@ -355,9 +356,8 @@ void fake_epoch_at(struct fake *fake, uint32_t number, uint64_t step)
     Fsdpd__V1__EpochEnd epoch = FSDPD__V1__EPOCH_END__INIT;
     epoch.epoch = number;
     epoch.train_loss = 0.2;
-    epoch.test_loss = 0.1;
-    epoch.accuracy = 0.98;
-    epoch.evaluated = true;
+    metric_set(&epoch.base, "test_loss", 0.1);
+    metric_set(&epoch.base, "accuracy", 0.98);
     epoch.step = step;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;

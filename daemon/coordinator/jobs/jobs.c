@@ -1,12 +1,14 @@
 /* Jobs: the table, states and events; see jobs.h. Everything runs on the loop's thread. */
 #include "coordinator/jobs/jobs.h"
 
+#include <math.h>
 #include <search.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -15,6 +17,7 @@
 #include "coordinator/jobs/job_record.h"
 #include "coordinator/jobs/tensorboard.h"
 #include "proto/message.h"
+#include "spec/metric_table.h"
 
 enum { REASON_MAX = 4096 };
 
@@ -260,50 +263,11 @@ void job_note_change(struct job *job, const char *code, const char *format, ...)
     log_change(job, code, text);
 }
 
-/* The job keeps them until newer ones arrive. */
-static void take_op_times(Fsdpd__V1__Metrics *from, Fsdpd__V1__Metrics *to)
-{
-    to->op_times = from->op_times;
-    to->n_op_times = from->n_op_times;
-    to->op_times_step = from->op_times_step;
-    from->op_times = NULL;
-    from->n_op_times = 0;
-}
-
-static Fsdpd__V1__Scores *take_scores(Fsdpd__V1__Scores **scores)
-{
-    Fsdpd__V1__Scores *taken = *scores;
-    *scores = NULL;
-    return taken;
-}
-
 /* Updates the job's latest figures: those that this report lacks stay as they were. */
 static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report)
 {
     Fsdpd__V1__Metrics *merged = message_copy(report);
-    const Fsdpd__V1__Metrics *old = message->metrics;
-    if (old != NULL) {
-        if (merged->train_loss == 0) merged->train_loss = old->train_loss;
-        if (merged->epoch_step == 0) merged->epoch_step = old->epoch_step;
-        if (!merged->evaluated) {
-            merged->evaluated = old->evaluated;
-            merged->test_loss = old->test_loss;
-            merged->accuracy = old->accuracy;
-            merged->test_scores = take_scores(&message->metrics->test_scores);
-        }
-        if (!merged->validated) {
-            merged->validated = old->validated;
-            merged->val_loss = old->val_loss;
-            merged->val_step = old->val_step;
-        }
-        if (merged->validated && merged->val_scores == NULL && merged->val_step == old->val_step)
-            merged->val_scores = take_scores(&message->metrics->val_scores);
-        if (merged->memory_peak_bytes < old->memory_peak_bytes)
-            merged->memory_peak_bytes = old->memory_peak_bytes;
-        if (merged->resident_peak_bytes < old->resident_peak_bytes)
-            merged->resident_peak_bytes = old->resident_peak_bytes;
-        if (merged->op_times_step == 0) take_op_times(message->metrics, merged);
-    }
+    if (message->metrics != NULL) metric_merge(merged, message->metrics);
     message_free(message->metrics);
     message->metrics = merged;
 }
@@ -325,18 +289,17 @@ void job_rewind(struct job *job, uint64_t step)
     Fsdpd__V1__Metrics *metrics = job->message->metrics;
     job->message->step = step;
     if (metrics == NULL) return;
-    /* An earlier fsdpd did not record when an epoch ended: no later than its last reported step. */
-    if ((metrics->epoch_step > 0 ? metrics->epoch_step : metrics->step) > step) {
-        metrics->evaluated = false;
-        metrics->train_loss = metrics->test_loss = metrics->accuracy = 0;
-        metrics->epoch_step = 0;
-        message_free(take_scores(&metrics->test_scores));
+    if (metrics->epoch_step > step) {
+        static const char *const tested[] = {"train_loss", "test_loss", "accuracy", "epoch_step"};
+        for (size_t i = 0; i < COUNT_OF(tested); i++) metric_set(&metrics->base, tested[i], NAN);
+        message_free(metrics->test_scores);
+        metrics->test_scores = NULL;
     }
     if (metrics->val_step > step) {
-        metrics->validated = false;
-        metrics->val_loss = 0;
-        metrics->val_step = 0;
-        message_free(take_scores(&metrics->val_scores));
+        metric_set(&metrics->base, "val_loss", NAN);
+        metric_set(&metrics->base, "val_step", NAN);
+        message_free(metrics->val_scores);
+        metrics->val_scores = NULL;
     }
     if (metrics->step > step) replace_metrics(job, step);
 }
@@ -389,12 +352,11 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
 {
     Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
     if (job->message->metrics != NULL) report = *job->message->metrics;
-    report.train_loss = epoch->train_loss;
-    report.epoch_step = epoch->step;
-    if (epoch->evaluated) {
-        report.evaluated = true;
-        report.test_loss = epoch->test_loss;
-        report.accuracy = epoch->accuracy;
+    metric_set_mean(&report.base, "train_loss", epoch->train_loss);
+    metric_set(&report.base, "epoch_step", (double)epoch->step);
+    if (epoch->_test_loss_case != 0) {
+        metric_set_mean(&report.base, "test_loss", epoch->test_loss);
+        metric_set_mean(&report.base, "accuracy", epoch->accuracy);
         report.test_scores = epoch->scores;
     }
     merge_metrics(job->message, &report);
@@ -405,9 +367,8 @@ void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation
 {
     Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
     if (job->message->metrics != NULL) report = *job->message->metrics;
-    report.validated = true;
-    report.val_loss = validation->loss;
-    report.val_step = validation->step;
+    metric_set_mean(&report.base, "val_loss", validation->loss);
+    metric_set(&report.base, "val_step", (double)validation->step);
     report.val_scores = validation->scores;
     merge_metrics(job->message, &report);
     record(job, FSDPD__V1__JOB_EVENT__EVENT_VALIDATION, validation, true);

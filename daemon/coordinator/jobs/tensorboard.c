@@ -19,8 +19,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "proto/message.h"
-
-enum { SCALARS_MAX = 16 };
+#include "spec/metric_table.h"
 
 struct tensorboard {
     int fd; /* -1 after a failure */
@@ -123,38 +122,17 @@ void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
 
 /* ---- what a job reports ---- */
 
-static int of_metrics(const Fsdpd__V1__Metrics *m, struct tensorboard_scalar *out)
+/* What an event has of the table; not a mean of nothing. */
+static int take_scalars(const job_event *event, struct tensorboard_scalar *out)
 {
     int count = 0;
-    out[count++] = (struct tensorboard_scalar){"train/loss", m->loss};
-    out[count++] = (struct tensorboard_scalar){"train/learning_rate", m->learning_rate};
-    out[count++] = (struct tensorboard_scalar){"train/epoch", m->epoch};
-    if (m->gradient_norm_known)
-        out[count++] = (struct tensorboard_scalar){"train/gradient_norm", m->gradient_norm};
-    out[count++] = (struct tensorboard_scalar){"speed/samples_per_second", m->samples_per_second};
-    if (m->tokens_per_second > 0)
-        out[count++] = (struct tensorboard_scalar){"speed/tokens_per_second", m->tokens_per_second};
-    if (m->counted_tokens_per_second > 0)
-        out[count++] = (struct tensorboard_scalar){"speed/counted_tokens_per_second",
-                                                   m->counted_tokens_per_second};
-    out[count++] = (struct tensorboard_scalar){"speed/data_wait_share", m->data_wait_share};
-    out[count++] = (struct tensorboard_scalar){"speed/step_seconds", m->step_seconds};
-    out[count++] = (struct tensorboard_scalar){"speed/exposed_communication_seconds",
-                                               m->exposed_communication_seconds};
-    if (m->mfu_known) out[count++] = (struct tensorboard_scalar){"speed/mfu", m->mfu};
-    out[count++] = (struct tensorboard_scalar){"memory/peak_bytes", (double)m->memory_peak_bytes};
-    return count;
-}
-
-static int of_epoch(const Fsdpd__V1__EpochEnd *epoch, struct tensorboard_scalar *out)
-{
-    int count = 0;
-    out[count++] = (struct tensorboard_scalar){"train/epoch_loss", epoch->train_loss};
-    if (epoch->evaluated) {
-        out[count++] = (struct tensorboard_scalar){"test/loss", epoch->test_loss};
-        out[count++] = (struct tensorboard_scalar){"test/accuracy", epoch->accuracy};
-        if (epoch->scores != NULL && epoch->scores->_f1_case)
-            out[count++] = (struct tensorboard_scalar){"test/f1", epoch->scores->f1};
+    double value;
+    enum metric_event kind = metric_kind(event);
+    for (size_t i = 0; kind != METRIC_EVENTS && i < metric_count(); i++) {
+        const struct metric *metric = &metric_table[i];
+        if (metric->tags[kind] == NULL || !metric_of_event(metric, event, &value) || isnan(value))
+            continue;
+        out[count++] = (struct tensorboard_scalar){metric->tags[kind], value};
     }
     return count;
 }
@@ -211,24 +189,10 @@ static void give_up(struct tensorboard *file, status_t status)
 void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
                         const job_message *job, const job_event *event)
 {
-    struct tensorboard_scalar scalars[SCALARS_MAX];
-    int count = 0;
-    int64_t step = (int64_t)job->step;
     if (!job->spec->tensorboard) return;
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) {
-        step = (int64_t)event->metrics->step;
-        count = of_metrics(event->metrics, scalars);
-    } else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH) {
-        if (event->epoch->step > 0) step = (int64_t)event->epoch->step;
-        count = of_epoch(event->epoch, scalars);
-    } else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION) {
-        step = (int64_t)event->validation->step;
-        scalars[count++] = (struct tensorboard_scalar){"validation/loss", event->validation->loss};
-    }
-    int kept = 0;
-    for (int i = 0; i < count; i++)
-        if (!isnan(scalars[i].value)) scalars[kept++] = scalars[i]; /* not a mean of nothing */
-    if (kept == 0) return;
+    AUTO_FREE struct tensorboard_scalar *scalars = mem_alloc_array(metric_count(), sizeof *scalars);
+    int count = take_scalars(event, scalars);
+    if (count == 0) return;
     struct tensorboard *file = *own;
     if (file == NULL) {
         *own = file = mem_alloc(sizeof *file);
@@ -238,8 +202,8 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
     }
     if (file->fd < 0) return;
     AUTO(buf_deinit) struct buf record = {0};
-    tensorboard_add_scalars(&record, (double)message_time_ms(event->time) / 1000.0, step, scalars,
-                            kept);
+    tensorboard_add_scalars(&record, (double)message_time_ms(event->time) / 1000.0,
+                            (int64_t)metric_step(event), scalars, count);
     status_t status = append(file, &record);
     if (status != NULL) give_up(file, status);
 }

@@ -23,6 +23,7 @@
 #include "coordinator/workers/supervisor.h"
 #include "coordinator/workers/workers.h"
 #include "proto/message.h"
+#include "spec/metric_table.h"
 
 /* ---- lines ---- */
 
@@ -124,59 +125,6 @@ static const struct job_family always[] = {
      "When the job's newest checkpoint was complete, as a Unix time.", of_checkpoint},
 };
 
-#define OF_METRICS(name, expression)                                                               \
-    static double name(const struct job *job)                                                      \
-    {                                                                                              \
-        const Fsdpd__V1__Metrics *m = job->message->metrics;                                       \
-        return expression;                                                                         \
-    }
-#define SCORE(name)                                                                                \
-    (m->validated && m->val_scores != NULL && m->val_scores->_##name##_case ? m->val_scores->name  \
-                                                                            : NAN)
-#define TEST_SCORE(name)                                                                           \
-    (m->test_scores != NULL && m->test_scores->_##name##_case ? m->test_scores->name : NAN)
-OF_METRICS(of_loss, m->loss)
-OF_METRICS(of_test_loss, m->evaluated ? m->test_loss : NAN)
-OF_METRICS(of_accuracy, m->evaluated ? m->accuracy : SCORE(accuracy))
-OF_METRICS(of_f1, m->evaluated ? TEST_SCORE(f1) : SCORE(f1))
-OF_METRICS(of_perplexity, SCORE(perplexity))
-OF_METRICS(of_pearson, SCORE(pearson))
-OF_METRICS(of_mse, SCORE(mse))
-OF_METRICS(of_validation, m->validated ? m->val_loss : NAN)
-OF_METRICS(of_tokens, m->tokens_per_second > 0 ? m->tokens_per_second : NAN)
-OF_METRICS(of_counted, m->counted_tokens_per_second > 0 ? m->counted_tokens_per_second : NAN)
-OF_METRICS(of_data_wait, m->data_wait_share)
-OF_METRICS(of_redundancy, m->redundancy_seconds)
-OF_METRICS(of_mfu, m->mfu_known ? m->mfu : NAN)
-OF_METRICS(of_epoch, m->epoch)
-OF_METRICS(of_rate, m->learning_rate)
-OF_METRICS(of_norm, m->gradient_norm_known ? m->gradient_norm : NAN)
-OF_METRICS(of_throughput, m->samples_per_second)
-OF_METRICS(of_left, m->seconds_left)
-
-static const struct job_family reported[] = {
-    {"loss", "gauge", "Mean loss over the last logged interval.", of_loss},
-    {"test_loss", "gauge", "Loss of the last evaluation.", of_test_loss},
-    {"accuracy", "gauge", "Accuracy of the last evaluation, 0 to 1.", of_accuracy},
-    {"validation_loss", "gauge", "Loss of the last validation, per target.", of_validation},
-    {"f1", "gauge", "F1 of the last evaluation, 0 to 1.", of_f1},
-    {"perplexity", "gauge", "Perplexity of the last validation.", of_perplexity},
-    {"pearson", "gauge", "Pearson correlation of the last validation, -1 to 1.", of_pearson},
-    {"mse", "gauge", "Mean squared error of the last validation.", of_mse},
-    {"tokens_per_second", "gauge", "Tokens that all ranks train on per second.", of_tokens},
-    {"counted_tokens_per_second", "gauge", "Of these, tokens whose target counts.", of_counted},
-    {"data_wait_share", "gauge", "Part of the time that rank 0 waited for data, 0 to 1.",
-     of_data_wait},
-    {"redundancy_seconds", "gauge", "Time of a step that training waited for redundancy in memory.",
-     of_redundancy},
-    {"mfu", "gauge", "Fraction of the devices' peak arithmetic throughput in use, 0 to 1.", of_mfu},
-    {"epoch", "gauge", "Epochs done, fractional.", of_epoch},
-    {"learning_rate", "gauge", "Learning rate of the last step.", of_rate},
-    {"gradient_norm", "gauge", "Norm of the last step's gradient, before clipping.", of_norm},
-    {"samples_per_second", "gauge", "Samples that all ranks train on per second.", of_throughput},
-    {"seconds_left", "gauge", "Estimated time until the job ends.", of_left},
-};
-
 static double of_samples(const struct job *job)
 {
     return job->totals.samples;
@@ -204,12 +152,31 @@ static void add_families(struct buf *out, const struct coordinator *c,
             const struct job *job = c->jobs[i];
             if (need_report && job->message->metrics == NULL) continue;
             double value = families[f].value(job);
-            if (isnan(value) && families[f].value != of_loss) continue;
+            if (isnan(value)) continue;
             add_sample(out, families[f].name, "job_id", job->message->id, NULL, NULL, value);
         }
         if (out->length > empty) continue;
         out->length = start; /* no job has a value */
         out->data[start] = '\0';
+    }
+}
+
+/* A job's latest figures. A mean over nothing is shown only as what it is now, in a step's. */
+static void add_figures(struct buf *out, const struct coordinator *c)
+{
+    for (size_t f = 0; f < metric_count(); f++) {
+        const struct metric *metric = &metric_table[f];
+        if (metric->gauge == NULL || metric->kind != NULL) continue;
+        bool any = false;
+        for (int i = 0; i < c->job_count; i++) {
+            double value;
+            const job_message *job = c->jobs[i]->message;
+            if (job->metrics == NULL || !metric_of_job(metric, job->metrics, &value)) continue;
+            if (isnan(value) && metric->fields[METRIC_STEP] == NULL) continue;
+            if (!any) add_family(out, metric->gauge, "gauge", metric->help);
+            any = true;
+            add_sample(out, metric->gauge, "job_id", job->id, NULL, NULL, value);
+        }
     }
 }
 
@@ -295,27 +262,33 @@ static void add_slow_ranks(struct buf *out, const struct coordinator *c)
     }
 }
 
+static void add_bytes(struct buf *out, const job_message *job, const char *kind, double bytes,
+                      bool *any)
+{
+    if (bytes <= 0) return;
+    if (!*any)
+        add_family(
+            out, "memory_bytes", "gauge",
+            "Device memory per rank: planned, peak use, current use; and a worker's resident "
+            "set: planned, peak.");
+    *any = true;
+    add_sample(out, "memory_bytes", "job_id", job->id, "kind", kind, bytes);
+}
+
 static void add_memory(struct buf *out, const struct coordinator *c)
 {
     bool any = false;
     for (int i = 0; i < c->job_count; i++) {
-        const job_message *message = c->jobs[i]->message;
-        const Fsdpd__V1__Metrics *metrics = message->metrics;
-        double values[] = {message->plan != NULL ? (double)message->plan->peak_bytes : 0,
-                           metrics != NULL ? (double)metrics->memory_peak_bytes : 0,
-                           metrics != NULL ? (double)metrics->memory_bytes : 0,
-                           message->plan != NULL ? (double)message->plan->resident_bytes : 0,
-                           metrics != NULL ? (double)metrics->resident_peak_bytes : 0};
-        static const char *const kinds[] = {"plan", "peak", "used", "resident_plan",
-                                            "resident_peak"};
-        for (size_t k = 0; k < COUNT_OF(kinds); k++) {
-            if (values[k] <= 0) continue;
-            if (!any)
-                add_family(out, "memory_bytes", "gauge",
-                           "Device memory per rank: planned, peak use, current use; and a worker's "
-                           "resident set: planned, peak.");
-            any = true;
-            add_sample(out, "memory_bytes", "job_id", message->id, "kind", kinds[k], values[k]);
+        const job_message *job = c->jobs[i]->message;
+        if (job->plan != NULL) {
+            add_bytes(out, job, "plan", (double)job->plan->peak_bytes, &any);
+            add_bytes(out, job, "resident_plan", (double)job->plan->resident_bytes, &any);
+        }
+        for (size_t f = 0; job->metrics != NULL && f < metric_count(); f++) {
+            double value;
+            if (metric_table[f].kind != NULL &&
+                metric_of_job(&metric_table[f], job->metrics, &value))
+                add_bytes(out, job, metric_table[f].kind, value, &any);
         }
     }
 }
@@ -341,7 +314,7 @@ static void add_jobs(struct buf *out, const struct coordinator *c)
         add_sample(out, "job_state", "job_id", c->jobs[i]->message->id, "state",
                    job_state_name(c->jobs[i]->message->state), 1);
     add_families(out, c, always, COUNT_OF(always), false);
-    add_families(out, c, reported, COUNT_OF(reported), true);
+    add_figures(out, c);
     add_families(out, c, totals, COUNT_OF(totals), true);
     add_durations(out, c);
     add_checkpoints(out, c);
