@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "output.h"
 #include "proto/message.h"
 
@@ -40,7 +41,7 @@ struct session {
 
 char *session_address(const char *address)
 {
-    if (address == NULL || address[0] == '\0') address = getenv("FSDPD_ADDRESS");
+    if (address == NULL || address[0] == '\0') address = switch_get("FSDPD_ADDRESS");
     if (address != NULL && address[0] != '\0') return mem_strdup(address);
     const char *runtime = getenv("XDG_RUNTIME_DIR");
     if (geteuid() != 0 && runtime != NULL && runtime[0] == '/') {
@@ -55,7 +56,7 @@ char *session_address(const char *address)
  * exists. */
 static char *tls_file(const char *variable, const char *name)
 {
-    const char *given = getenv(variable), *home = getenv("XDG_CONFIG_HOME");
+    const char *given = switch_get(variable), *home = getenv("XDG_CONFIG_HOME");
     if (given != NULL && given[0] != '\0') return file_path_expand_home(given);
     AUTO_FREE char *path = home != NULL && home[0] == '/'
                                ? mem_printf("%s/fsdpd/tls/%s", home, name)
@@ -73,7 +74,7 @@ static status_t check_one_is_meant(void)
     static const char *const variables[] = {"FSDPD_TLS_CA", "FSDPD_TLS_CERTIFICATE",
                                             "FSDPD_TLS_KEY"};
     for (int i = 0; i < 3; i++) {
-        const char *given = getenv(variables[i]);
+        const char *given = switch_get(variables[i]);
         if (given != NULL && given[0] != '\0')
             return status_new(STATUS_INVALID_ARGUMENT,
                               "there is TLS (%s or its flag) and --insecure-tcp (or "
@@ -91,7 +92,7 @@ static status_t check_one_is_meant(void)
 /* Accepts the same values as fsdpd; anything else is an error rather than a guess. */
 static status_t read_insecure(bool *insecure)
 {
-    const char *text = getenv("FSDPD_INSECURE_TCP");
+    const char *text = switch_get("FSDPD_INSECURE_TCP");
     *insecure = text != NULL && strcmp(text, "true") == 0;
     if (*insecure || text == NULL || text[0] == '\0' || strcmp(text, "false") == 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,

@@ -7,8 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/array.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "option_table.h"
 
@@ -67,15 +67,6 @@ void config_describe(const struct options *options, bool json, struct buf *out)
     else describe_yaml(options, out);
 }
 
-/* Other variables with the prefix of keys' variables; those of CUDA are development switches. */
-static bool is_known_variable(const char *name, size_t length)
-{
-    static const char *const others[] = {"FSDPD_CONFIG", "FSDPD_ADDRESS", "FSDPD_BACKEND_DIR"};
-    for (size_t i = 0; i < COUNT_OF(others); i++)
-        if (strlen(others[i]) == length && strncmp(others[i], name, length) == 0) return true;
-    return strncmp(name, "FSDPD_CUDA_", strlen("FSDPD_CUDA_")) == 0;
-}
-
 /* Warns of misspelt variables. fsdpd does not refuse them, because other programs may use variables
  * with the same prefix. */
 static void warn_of_variables(void)
@@ -87,8 +78,8 @@ static void warn_of_variables(void)
     for (char **entry = environ; *entry != NULL; entry++) {
         size_t length = strcspn(*entry, "=");
         if (strncmp(*entry, "FSDPD_", strlen("FSDPD_")) != 0) continue;
-        bool known = is_known_variable(*entry, length);
         AUTO_FREE char *name = mem_strndup(*entry, length);
+        bool known = switch_find(name) != NULL;
         for (size_t i = 0; i < count && !known; i++) known = strcmp(variables[i], name) == 0;
         const char *near = text_nearest(name, (const char *const *)variables, count);
         if (!known)

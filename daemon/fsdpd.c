@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "cert_role.h"
 #include "config.h"
 #include "config_role.h"
@@ -240,6 +241,7 @@ int main(int argc, char **argv)
     } else {
         log_use_journal(NULL);
         log_set_level(options.log_level);
+        switches_log();
         code = options.role == ROLE_WORKER ? worker_main(&options.worker)
                                            : run_coordinator(&options, argc, argv);
     }

@@ -9,6 +9,7 @@
 #include "base/array.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "option_table.h"
 #include "yaml/yaml.h"
@@ -133,7 +134,7 @@ static status_t read_environment(struct options *options)
 static status_t read_file(struct options *options)
 {
     const char *given = options->given_config;
-    const char *variable = getenv("FSDPD_CONFIG");
+    const char *variable = switch_get("FSDPD_CONFIG");
     if (given == NULL) given = variable;
     if (given != NULL) {
         if (given[0] == '\0') return NULL;

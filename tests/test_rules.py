@@ -319,6 +319,10 @@ class Dialect(unittest.TestCase):
     def test_success_is_spelled_null(self):
         self.expect("daemon/planted.c", "return STATUS_OKAY;\n", "success is NULL")
 
+    def test_variables_are_rows_of_the_table(self):
+        self.expect("daemon/planted.c", 'getenv("FSDPD_CUDA_NEW")\n', "a row of common/base/switches.c")
+        self.assertEqual(self.check("tests/planted.c", 'getenv("FSDPD_CUDA_NEW")\n')[0], 0)
+
     def test_a_section_has_one_mark(self):
         for mark in ("/* --- lists --- */", "/* ===== lists ===== */", "/*----- lists */", "/** -- lists */"):
             self.expect("kernels/planted.h", mark + "\n", "a section starts with")

@@ -8,12 +8,13 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/switches.h"
 
 enum { FILE_MAX = 1 << 20 };
 
 char *cgroup_host_path(const char *path)
 {
-    const char *root = getenv("FSDPD_HOST_ROOT");
+    const char *root = switch_get("FSDPD_HOST_ROOT");
     return mem_printf("%s%s", root != NULL ? root : "", path);
 }
 

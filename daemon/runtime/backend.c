@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "config.h"
 
 #define MODULE_NAME "fsdpd-cuda.so"
@@ -27,7 +28,7 @@ static char *beside_program(void)
 
 static char *find_module(void)
 {
-    const char *directory = getenv("FSDPD_BACKEND_DIR");
+    const char *directory = switch_get("FSDPD_BACKEND_DIR");
     if (directory != NULL && directory[0] != '\0') return file_path_join(directory, MODULE_NAME);
     char *path = beside_program();
     if (access(path, F_OK) == 0) return path;

@@ -15,6 +15,7 @@
 #include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "config.h"
 #include "fsdpd/v1/methods.h"
 #include "proto/message.h"
@@ -218,8 +219,7 @@ static void on_release(struct link *link, const Fsdpd__V1__Release *release)
  * all workers of a job. */
 static bool uses_nccl_anyway(void)
 {
-    const char *shared = getenv("FSDPD_CUDA_SHARED");
-    return shared != NULL && strcmp(shared, "nccl") == 0;
+    return switch_is("FSDPD_CUDA_SHARED", "nccl");
 }
 
 static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, void *user)

@@ -84,6 +84,14 @@ class Config(unittest.TestCase):
         self.assertEqual(result.returncode, 0)
         self.assertEqual(result.stderr, "fsdpd: warning: the environment's FSDPD_LIMITS_WATCHRS is not a variable "
                                         "of fsdpd; did you mean FSDPD_LIMITS_WATCHERS?\n")
+        result = fsdpd("config", "check", FSDPD_CUDA_GRAPH="off")  # FSDPD_CUDA_GRAPHS
+        self.assertIn("the environment's FSDPD_CUDA_GRAPH is not a variable of fsdpd", result.stderr)
+
+    def test_set_variables_are_logged(self):
+        """Once by the coordinator, and once by its worker."""
+        with Daemon(workers=1, environment={"FSDPD_CUDA_AHEAD": "off"}) as daemon:
+            logged = daemon.text().count("switch_set name=FSDPD_CUDA_AHEAD kind=experiment value=off")
+            self.assertEqual(logged, 2)
 
     def test_help_in_columns(self):
         for role in ([], ["coordinator"], ["worker"], ["plan"], ["config"], ["cert"]):

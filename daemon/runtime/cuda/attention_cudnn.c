@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/switches.h"
 
 #ifdef FSDPD_HAVE_CUDNN
 #include "runtime/cuda/attention_graph.h"
@@ -78,8 +79,7 @@ static struct workspace workspace_of(const struct cudnn_attention *attention)
 
 static int64_t scores_bytes(void)
 {
-    const char *given = getenv("FSDPD_CUDA_ATTENTION_SCORES");
-    long long bytes = given != NULL ? atoll(given) : 0;
+    const long long bytes = switch_number("FSDPD_CUDA_ATTENTION_SCORES");
     return bytes > 0 ? bytes : ATTENTION_SCORES_BYTES;
 }
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/switches.h"
 
 #ifdef FSDPD_HAVE_CUDNN
 #include "runtime/cuda/conv_graph.h"
@@ -120,8 +121,7 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
 
 static int64_t copies_bytes(void)
 {
-    const char *given = getenv("FSDPD_CUDA_CONV_COPIES");
-    long long bytes = given != NULL ? atoll(given) : 0;
+    const long long bytes = switch_number("FSDPD_CUDA_CONV_COPIES");
     return bytes > 0 ? bytes : CONV_COPIES_BYTES;
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/host_limits.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "base/text.h"
 #include "runtime/cuda/matmul.h"
 
@@ -78,8 +79,7 @@ void cuda_note(struct cuda_device *device, const char *format, ...)
 
 bool cuda_is_switched(const char *variable, const char *value)
 {
-    const char *set = getenv(variable);
-    return set != NULL && strcmp(set, value) == 0;
+    return switch_is(variable, value);
 }
 
 static const char *note(const struct device *base, int index)
@@ -201,13 +201,13 @@ static uint64_t touched(struct device *device, void *memory, uint64_t bytes)
 
 static bool is_set(const char *variable)
 {
-    const char *value = getenv(variable);
+    const char *value = switch_get(variable);
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
 static status_t read_limit(const char *variable, uint64_t *bytes)
 {
-    const char *value = getenv(variable);
+    const char *value = switch_get(variable);
     if (value == NULL || value[0] == '\0') return NULL;
     char *end;
     errno = 0;

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "base/switches.h"
 #include "runtime/cuda/matmul.h"
 
 /* Memory for a block's logits, unless one row needs more: a fraction of the device's, within
@@ -118,8 +119,7 @@ static int64_t rounded_up(int64_t value, int64_t multiple)
 
 static int64_t logit_bytes(const struct cuda_device *device)
 {
-    const char *given = getenv("FSDPD_CUDA_LOGITS");
-    int64_t bytes = given != NULL ? atoll(given) : 0;
+    int64_t bytes = switch_number("FSDPD_CUDA_LOGITS");
     if (bytes > 0) return bytes;
     bytes = (int64_t)(device->memory / PART_OF_MEMORY);
     if (bytes < LEAST_LOGIT_BYTES) return LEAST_LOGIT_BYTES;

@@ -23,6 +23,7 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "base/switches.h"
 #include "runtime/cuda/matmul.h"
 
 /* The first round is not counted. */
@@ -33,9 +34,8 @@ enum { ROUNDS = 4, TIMES = 3, LOCK_TRIES = 3000, LOCK_PAUSE_NS = 10000000 };
 
 int cuda_matmul_candidates(void)
 {
-    const char *set = getenv("FSDPD_CUDA_CANDIDATES");
-    int number = set != NULL ? atoi(set) : 0;
-    return number >= 1 && number <= CUDA_CANDIDATES_MAX ? number : (int)CUDA_CANDIDATES_MAX;
+    const long long number = switch_number("FSDPD_CUDA_CANDIDATES");
+    return number >= 1 && number <= CUDA_CANDIDATES_MAX ? (int)number : (int)CUDA_CANDIDATES_MAX;
 }
 
 /* ---- the file ---- */
@@ -54,7 +54,7 @@ static char *path_of_choices(void)
     } places[] = {{"CACHE_DIRECTORY", ""}, /* of systemd */
                   {"XDG_CACHE_HOME", "/fsdpd"},
                   {"HOME", "/.cache/fsdpd"}};
-    const char *set = getenv("FSDPD_CUDA_CHOICES");
+    const char *set = switch_get("FSDPD_CUDA_CHOICES");
     if (set != NULL) return set[0] == '/' ? mem_printf("%s", set) : NULL;
     for (size_t i = 0; i < COUNT_OF(places); i++) {
         const char *directory = getenv(places[i].variable);
