@@ -13,6 +13,7 @@
 #include <unistd.h>
 #include <uv.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -196,12 +197,82 @@ static status_t check_profile(struct options *options)
     return NULL;
 }
 
+/* ---- roles ---- */
+
+static int done(status_t status)
+{
+    return status != NULL ? fail(status) : 0;
+}
+
+static int plan(const struct options *options)
+{
+    return options->plan.order ? plan_order_main(&options->plan) : plan_role_main(&options->plan);
+}
+
+static int backup(const struct options *options)
+{
+    set_umask();
+    return done(backup_role_run(options));
+}
+
+static int restore(const struct options *options)
+{
+    set_umask();
+    return done(restore_role_run(options));
+}
+
+static int scrub(const struct options *options)
+{
+    return done(scrub_role_run(options));
+}
+
+static int cert(const struct options *options)
+{
+    return done(cert_role_run(&options->cert));
+}
+
+static int calibrate(const struct options *options)
+{
+    return done(calibrate_role_run(&options->calibrate, options->worker.device,
+                                   options->worker.threads));
+}
+
+/* Those that do one thing and end. */
+static int (*const roles[])(const struct options *options) = {
+    [ROLE_PLAN] = plan,
+    [ROLE_CONFIG] = config_role_main,
+    [ROLE_BACKUP] = backup,
+    [ROLE_RESTORE] = restore,
+    [ROLE_SCRUB] = scrub,
+    [ROLE_CERT] = cert,
+    [ROLE_CALIBRATE] = calibrate,
+    [ROLE_DEVICES] = devices_role_main,
+};
+
+/* The coordinator, or a worker. */
+static int serve(struct options *options, int argc, char **argv)
+{
+    status_t status = allow_files(options);
+    if (status == NULL) {
+        set_umask();
+        status = options_prepare(options);
+    }
+    if (status != NULL) return fail(status);
+    log_use_journal(NULL);
+    log_set_level(options->log_level);
+    switches_log();
+    return options->role == ROLE_WORKER ? worker_main(&options->worker)
+                                        : run_coordinator(options, argc, argv);
+}
+
 int main(int argc, char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
     signal(SIGXFSZ, SIG_IGN); /* a file at `ulimit -f`: EFBIG */
     struct options options;
     status_t status = options_parse(&options, argc, argv);
+    bool printed = status == NULL && (options.help || options.version);
+    if (status == NULL && !printed && options.role != ROLE_PLAN) status = check_profile(&options);
     int code = 0;
     if (status != NULL) {
         code = fail(status);
@@ -211,39 +282,10 @@ int main(int argc, char **argv)
         fputs(buf_text(&text), stdout);
     } else if (options.version) {
         puts(PACKAGE_STRING);
-    } else if (options.role == ROLE_PLAN) {
-        code = options.plan.order ? plan_order_main(&options.plan) : plan_role_main(&options.plan);
-    } else if ((status = check_profile(&options)) != NULL) {
-        code = fail(status);
-    } else if (options.role == ROLE_CONFIG) {
-        code = config_role_main(&options);
-    } else if (options.role == ROLE_BACKUP || options.role == ROLE_RESTORE) {
-        set_umask();
-        status =
-            options.role == ROLE_BACKUP ? backup_role_run(&options) : restore_role_run(&options);
-        if (status != NULL) code = fail(status);
-    } else if (options.role == ROLE_SCRUB) {
-        status = scrub_role_run(&options);
-        if (status != NULL) code = fail(status);
-    } else if (options.role == ROLE_CERT) {
-        status = cert_role_run(&options.cert);
-        if (status != NULL) code = fail(status);
-    } else if (options.role == ROLE_CALIBRATE) {
-        status = calibrate_role_run(&options.calibrate, options.worker.device,
-                                    options.worker.threads);
-        if (status != NULL) code = fail(status);
-    } else if (options.role == ROLE_DEVICES) {
-        code = devices_role_main(&options);
-    } else if ((status = allow_files(&options)) != NULL) {
-        code = fail(status);
-    } else if (set_umask(), (status = options_prepare(&options)) != NULL) {
-        code = fail(status);
     } else {
-        log_use_journal(NULL);
-        log_set_level(options.log_level);
-        switches_log();
-        code = options.role == ROLE_WORKER ? worker_main(&options.worker)
-                                           : run_coordinator(&options, argc, argv);
+        size_t role = (size_t)options.role;
+        code = role < COUNT_OF(roles) && roles[role] != NULL ? roles[role](&options)
+                                                             : serve(&options, argc, argv);
     }
     options_deinit(&options);
     return code;
