@@ -1,10 +1,11 @@
-/* The losses of layers.c's tables; private to layers.c. */
+/* The losses of layers.c's tables. Others need only layer_is_loss. */
 #ifndef FSDPD_MODEL_LAYERS_LOSS_H
 #define FSDPD_MODEL_LAYERS_LOSS_H
 
 #include "model/layer.h"
 
-/* Whether it belongs under the key 'loss'. */
+/* The one list of losses: what belongs under the key 'loss', and what a graph makes of that with a
+ * head. */
 bool layer_is_loss(enum op_kind kind);
 
 /*

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "data/batch_share.h"
 #include "data/image_files.h"
+#include "model/layers_loss.h"
 #include "setup/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,
@@ -188,10 +189,7 @@ static union op_attrs *find_loss(struct graph *graph)
 {
     for (int i = 0; i < graph->op_count; i++) {
         struct graph_op *op = &graph->ops[i];
-        if (op->kind == OP_NLL_LOSS || op->kind == OP_CROSS_ENTROPY ||
-            op->kind == OP_ELEMENT_LOSS || op->kind == OP_CONTRASTIVE_LOSS ||
-            op->kind == OP_LINEAR_CROSS_ENTROPY || op->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD)
-            return &op->attrs;
+        if (layer_is_loss(op->kind)) return &op->attrs;
     }
     return NULL;
 }
