@@ -31,7 +31,6 @@ libclient_a_SOURCES = \
   %D%/overview.c %D%/overview.h \
   %D%/pause.c \
   %D%/page.c %D%/page.h \
-  %D%/page_head.c \
   %D%/page_report.c \
   %D%/page_step.c \
   %D%/plan.c \
@@ -56,6 +55,13 @@ libclient_a_SOURCES = \
   %D%/watch.c \
   %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)
+
+# The template of a report, as a string.
+%D%/page_template.h: %D%/report.html %D%/embed.awk
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && LC_ALL=C $(AWK) -v name=page_template -f $(srcdir)/%D%/embed.awk $(srcdir)/%D%/report.html > $@
+%D%/page.$(OBJEXT): %D%/page_template.h
+CLEANFILES += %D%/page_template.h
+EXTRA_DIST += %D%/report.html %D%/embed.awk
 
 CLIENT_LDADD = libclient.a libprint.a librpc.a libx509.a libspec.a libyamldoc.a libproto.a $(HF_LIBS) \
   $(GRPC_LIBS) $(CRYPTO_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm

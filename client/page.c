@@ -1,4 +1,5 @@
-/* A job's page; see page.h. */
+/* A job's page; see page.h. It is the template report.html, of which this fills in the pieces,
+ * {{name}}. */
 #include "page.h"
 
 #include <math.h>
@@ -11,6 +12,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "chart.h"
+#include "client/page_template.h"
 #include "html.h"
 #include "proto/message.h"
 #include "report.h"
@@ -104,17 +106,26 @@ static const char *loss_text(double loss, char text[static 32])
     return text;
 }
 
+static void add_id(const struct page *page, struct buf *out)
+{
+    html_add(out, page->job->id);
+}
+
+static void add_state(const struct page *page, struct buf *out)
+{
+    buf_add_text(out, report_state(page->job->state));
+}
+
+static void add_reason(const struct page *page, struct buf *out)
+{
+    if (page->job->reason != NULL) html_add(out, page->job->reason->message);
+}
+
 static void add_summary(const struct page *page, struct buf *out)
 {
     const Fsdpd__V1__Job *job = page->job;
     const Fsdpd__V1__Metrics *metrics = job->metrics;
     char text[160], a[32];
-    buf_add_text(out, "<header><h1>");
-    html_add(out, job->id);
-    buf_printf(out, " <span class=\"state s-%s\">%s</span></h1>\n<p>", report_state(job->state),
-               report_state(job->state));
-    html_add(out, job->reason != NULL ? job->reason->message : "");
-    buf_add_text(out, "</p></header>\n<section><h2>Summary</h2>\n<dl>\n");
     snprintf(text, sizeof text, "%llu of %llu", (unsigned long long)job->step,
              (unsigned long long)job->steps);
     if (job->steps == 0) snprintf(text, sizeof text, "%llu", (unsigned long long)job->step);
@@ -156,12 +167,10 @@ static void add_summary(const struct page *page, struct buf *out)
     fact_time(out, "Started", message_time_ms(job->start_time));
     fact_time(out, "Finished", message_time_ms(job->finish_time));
     fact_time(out, "Created", page->made_ms);
-    buf_add_text(out, "</dl></section>\n");
 }
 
-static void add_charts(const struct page *page, struct buf *out)
+static void add_notes(const struct page *page, struct buf *out)
 {
-    buf_add_text(out, "<section><h2>Training</h2>\n");
     if (page->steps_thinned > 0)
         buf_printf(out,
                    "<p class=\"note\">%llu recorded steps are no longer kept and not shown.</p>\n",
@@ -169,6 +178,10 @@ static void add_charts(const struct page *page, struct buf *out)
     if (page->attempts > 1)
         buf_add_text(out, "<p class=\"note\">Steps that a later attempt trained again are shown "
                           "from the later attempt.</p>\n");
+}
+
+static void add_charts(const struct page *page, struct buf *out)
+{
     struct chart charts[] = {
         {.title = "Loss",
          .unit = "",
@@ -199,19 +212,24 @@ static void add_charts(const struct page *page, struct buf *out)
          .lines = {{"before clipping", &page->gradient_norm, false}},
          .line_count = 1},
     };
-    buf_add_text(out, "<div class=\"charts\">\n");
     for (size_t i = 0; i < COUNT_OF(charts); i++) {
         charts[i].marks = page->wrap_steps;
         charts[i].mark_count = page->wrap_step_count;
         charts[i].mark_name = "units changed";
         if (i < 4 || page->gradient_norm.points > 0) chart_add(&charts[i], out);
     }
-    buf_add_text(out, "</div></section>\n");
 }
 
-static void add_memory_bar(const Fsdpd__V1__Plan *plan, uint64_t measured, struct buf *out)
+static uint64_t measured_peak(const struct page *page)
+{
+    return page->job->metrics != NULL ? page->job->metrics->memory_peak_bytes : 0;
+}
+
+static void add_memory_bar(const struct page *page, struct buf *out)
 {
     enum { WIDTH = 720, HEIGHT = 54 };
+    const Fsdpd__V1__Plan *plan = page->job->plan;
+    const uint64_t measured = measured_peak(page);
     uint64_t most = plan->peak_bytes > measured ? plan->peak_bytes : measured;
     double at = 0, scale = most > 0 ? WIDTH / (double)most : 0;
     buf_printf(out,
@@ -255,20 +273,15 @@ static void memory_row(struct buf *out, const char *name, uint64_t bytes, uint64
 static void add_memory(const struct page *page, struct buf *out)
 {
     const Fsdpd__V1__Plan *plan = page->job->plan;
-    buf_add_text(out, "<section><h2>Memory per rank</h2>\n");
-    if (plan == NULL || plan->peak_bytes == 0) {
-        buf_add_text(out, "<p class=\"none\">There is no plan yet.</p></section>\n");
-        return;
-    }
-    uint64_t measured = page->job->metrics != NULL ? page->job->metrics->memory_peak_bytes : 0;
-    add_memory_bar(plan, measured, out);
-    buf_add_text(out,
-                 "<table><thead><tr><th>At the plan's peak</th><th class=\"n\"></th>"
-                 "<th class=\"n\">Bytes</th><th class=\"n\">Part</th></tr></thead>\n<tbody>\n");
     for (size_t i = 0; i < plan->n_memory; i++)
         memory_row(out, plan->memory[i]->name, plan->memory[i]->bytes, plan->peak_bytes,
                    (int)(i % 10));
-    buf_add_text(out, "</tbody><tfoot>\n");
+}
+
+static void add_memory_totals(const struct page *page, struct buf *out)
+{
+    const Fsdpd__V1__Plan *plan = page->job->plan;
+    const uint64_t measured = measured_peak(page);
     memory_row(out, "planned peak", plan->peak_bytes, plan->peak_bytes, -1);
     if (measured > 0) memory_row(out, "measured peak", measured, plan->peak_bytes, -1);
     for (size_t i = 0; i < plan->n_outside; i++)
@@ -277,9 +290,15 @@ static void add_memory(const struct page *page, struct buf *out)
         memory_row(out, "planned for the process", plan->resident_bytes, plan->peak_bytes, -1);
     uint64_t resident = page->job->metrics != NULL ? page->job->metrics->resident_peak_bytes : 0;
     if (resident > 0) memory_row(out, "measured of the process", resident, plan->peak_bytes, -1);
-    buf_add_text(out, "</tfoot></table>\n<p>The peak is at <code>");
-    html_add(out, plan->peak_at);
-    buf_add_text(out, "</code>.</p>\n");
+}
+
+static void add_peak_at(const struct page *page, struct buf *out)
+{
+    html_add(out, page->job->plan->peak_at);
+}
+
+static void add_memory_note(const struct page *page, struct buf *out)
+{
     if (page->wrap_changes > 0)
         buf_printf(out,
                    "<p>The wrap policy was changed %u time%s while the job ran. The plan is that "
@@ -287,17 +306,12 @@ static void add_memory(const struct page *page, struct buf *out)
                    "of the changes, in which old and new units are there together: it may be "
                    "more than the plan.</p>\n",
                    page->wrap_changes, page->wrap_changes == 1 ? "" : "s");
-    buf_add_text(out, "</section>\n");
 }
 
-static void add_units(const Fsdpd__V1__Job *job, struct buf *out)
+static void add_units(const struct page *page, struct buf *out)
 {
     char text[32];
-    if (job->n_units == 0) return;
-    buf_add_text(out,
-                 "<section><h2>FSDP units</h2>\n<div class=\"wide\"><table><thead><tr>"
-                 "<th>Unit</th><th>Modules</th><th class=\"n\">Parameters</th>"
-                 "<th class=\"n\">Padded</th><th class=\"n\">Shard</th></tr></thead><tbody>\n");
+    const Fsdpd__V1__Job *job = page->job;
     for (size_t i = 0; i < job->n_units; i++) {
         const Fsdpd__V1__Unit *unit = job->units[i];
         AUTO(buf_deinit) struct buf modules = {0};
@@ -311,20 +325,12 @@ static void add_units(const Fsdpd__V1__Job *job, struct buf *out)
         html_cell(out, text_format_bytes(unit->shard_bytes, text), true);
         buf_add_text(out, "</tr>\n");
     }
-    buf_add_text(out, "</tbody></table></div></section>\n");
 }
 
-static void add_history(const Fsdpd__V1__GetHistoryResponse *history, struct buf *out)
+static void add_history(const struct page *page, struct buf *out)
 {
     char text[32];
-    buf_add_text(out, "<section><h2>States</h2>\n");
-    if (history == NULL) {
-        buf_add_text(out, "<p class=\"none\">They could not be read.</p></section>\n");
-        return;
-    }
-    buf_add_text(out, "<div class=\"wide\"><table><thead><tr><th>Time (UTC)</th><th>State</th>"
-                      "<th class=\"n\">Attempt</th><th class=\"n\">Step</th><th>By</th>"
-                      "<th>Reason</th></tr></thead><tbody>\n");
+    const Fsdpd__V1__GetHistoryResponse *history = page->history;
     for (size_t i = 0; i < history->n_entries; i++) {
         const Fsdpd__V1__HistoryEntry *entry = history->entries[i];
         buf_add_text(out, "<tr>");
@@ -338,28 +344,78 @@ static void add_history(const Fsdpd__V1__GetHistoryResponse *history, struct buf
         html_cell(out, entry->reason != NULL ? entry->reason->message : "", false);
         buf_add_text(out, "</tr>\n");
     }
-    buf_add_text(out, "</tbody></table></div></section>\n");
 }
 
-static void add_settings(const Fsdpd__V1__Job *job, struct buf *out)
+static void add_settings(const struct page *page, struct buf *out)
 {
-    if (job->spec == NULL) return;
     AUTO(buf_deinit) struct buf yaml = {0};
-    spec_to_yaml(job->spec, &yaml);
-    buf_add_text(out, "<section><h2>Settings</h2>\n<pre>");
+    spec_to_yaml(page->job->spec, &yaml);
     html_add(out, buf_text(&yaml));
-    buf_add_text(out, "</pre></section>\n");
+}
+
+/* ---- the template, report.html ---- */
+
+static const struct {
+    const char *name; /* {{name}} */
+    void (*add)(const struct page *page, struct buf *out);
+} pieces[] = {
+    {"id", add_id},
+    {"state", add_state},
+    {"reason", add_reason},
+    {"summary", add_summary},
+    {"notes", add_notes},
+    {"charts", add_charts},
+    {"memory_bar", add_memory_bar},
+    {"memory", add_memory},
+    {"memory_totals", add_memory_totals},
+    {"peak_at", add_peak_at},
+    {"memory_note", add_memory_note},
+    {"step", page_add_step},
+    {"units", add_units},
+    {"history", add_history},
+    {"settings", add_settings},
+};
+
+/* Whether the page has what is between {{?name}} and {{/name}}. */
+static bool has_part(const struct page *page, const char *name)
+{
+    const bool planned = page->job->plan != NULL && page->job->plan->peak_bytes > 0;
+    const struct {
+        const char *name;
+        bool there;
+    } parts[] = {
+        {"plan", planned},
+        {"no_plan", !planned},
+        {"units", page->job->n_units > 0},
+        {"history", page->history != NULL},
+        {"no_history", page->history == NULL},
+        {"settings", page->job->spec != NULL},
+    };
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        if (strcmp(parts[i].name, name) == 0) return parts[i].there;
+    return false;
+}
+
+static void add_piece(const struct page *page, const char *name, struct buf *out)
+{
+    for (size_t i = 0; i < COUNT_OF(pieces); i++)
+        if (strcmp(pieces[i].name, name) == 0) pieces[i].add(page, out);
 }
 
 void page_write(const struct page *page, struct buf *out)
 {
-    page_add_head(page->job->id, out);
-    add_summary(page, out);
-    add_charts(page, out);
-    add_memory(page, out);
-    page_add_step(page, out);
-    add_units(page->job, out);
-    add_history(page->history, out);
-    add_settings(page->job, out);
-    page_add_foot(out);
+    const char *at = page_template;
+    for (const char *open; (open = strstr(at, "{{")) != NULL;) {
+        const char *end = strstr(open, "}}");
+        buf_add(out, at, (size_t)(open - at));
+        AUTO_FREE char *name = mem_strndup(open + 2, (size_t)(end - open - 2));
+        at = end + 2;
+        if (name[0] == '?' && !has_part(page, name + 1)) {
+            AUTO_FREE char *close = mem_printf("{{/%s}}", name + 1);
+            at = strstr(at, close);
+        } else if (name[0] != '?' && name[0] != '/') {
+            add_piece(page, name, out);
+        }
+    }
+    buf_add_text(out, at);
 }

@@ -40,9 +40,7 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row);
 void page_write(const struct page *page, struct buf *out);
 void page_deinit(struct page *page);
 
-/* In page_head.c and page_step.c: the page up to <body>, its end, and the timeline. */
-void page_add_head(const char *title, struct buf *out);
-void page_add_foot(struct buf *out);
+/* In page_step.c: the timeline. */
 void page_add_step(const struct page *page, struct buf *out);
 
 #endif

@@ -206,7 +206,6 @@ void page_add_step(const struct page *page, struct buf *out)
         if (strcmp(page->schedule->programs[i]->name, "train") == 0 &&
             page->schedule->programs[i]->n_schedule > 0)
             train = page->schedule->programs[i];
-    buf_add_text(out, "<section><h2>A step</h2>\n");
     if (page->timeline != NULL) add_traced(page->timeline, out);
     else if (train != NULL) add_planned(page, train, out);
     if (page->no_timeline != NULL) {
@@ -216,5 +215,4 @@ void page_add_step(const struct page *page, struct buf *out)
     } else if (page->timeline == NULL && train == NULL) {
         buf_add_text(out, "<p class=\"none\">There is no schedule.</p>\n");
     }
-    buf_add_text(out, "</section>\n");
 }
