@@ -292,25 +292,6 @@ static void report(struct client_pull *pull, const char *id, double seconds)
     buf_deinit(&text);
 }
 
-/* Finds the family that the job was planned with. Jobs of an earlier fsdpd have none: their
- * config.json determines it. */
-static status_t find_family(const Fsdpd__V1__ModelSpec *model, struct hf_family **family)
-{
-    char *text = NULL, *type = NULL;
-    if (model->hf_family[0] != '\0') {
-        text = mem_strdup(model->hf_family);
-    } else {
-        TRY(hf_config_type(model->hf_config, strlen(model->hf_config), "the job's config.json",
-                           &type));
-        status_t status = hf_family_find(NULL, 0, type, &text);
-        free(type);
-        TRY(status);
-    }
-    status_t status = hf_family_parse(text, strlen(text), "the job's family", family);
-    free(text);
-    return status;
-}
-
 /* Reads the job's own configuration, which determines the names of its weights. */
 static status_t read_config(const Fsdpd__V1__Job *job, bool peft, struct hf_family **family,
                             char **text)
@@ -323,7 +304,8 @@ static status_t read_config(const Fsdpd__V1__Job *job, bool peft, struct hf_fami
                           "so it cannot be written as one; without --format hf its weights can be "
                           "pulled as a file",
                           job->id);
-    TRY(find_family(job->spec->model, family));
+    const char *planned = job->spec->model->hf_family;
+    TRY(hf_family_parse(planned, strlen(planned), "the job's family", family));
     char *model = NULL;
     TRY(hf_config_to_model(*family, config, strlen(config), "the job's config.json", &model));
     free(model); /* the family has what is needed here */

@@ -700,8 +700,9 @@ static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *
 {
     struct spec_field field = spec_field_find(spec, key, false);
     bool given = field.member != NULL && (!is_optional(field) || spec_field_is_given(field));
+    bool may_be_absent = key->fallback != NULL && key->fallback[0] == '\0';
     if (spec_key_applies(key, spec))
-        return given ? check_field(key, spec, field) : key->late ? NULL : is_missing(key);
+        return given ? check_field(key, spec, field) : may_be_absent ? NULL : is_missing(key);
     if (!given || applies_otherwise(key, spec) || is_unset(field)) return NULL;
     AUTO_FREE char *place = spec_key_place(key);
     return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s only", place);

@@ -71,7 +71,6 @@ struct spec_key {
      * always. */
     const char *with_key, *with_values[SPEC_WITH_MAX];
     bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
-    bool late;     /* absent in messages of older versions, which have the default */
 };
 
 extern const struct spec_key spec_keys[];

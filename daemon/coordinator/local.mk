@@ -75,7 +75,6 @@ libcoordinator_a_SOURCES = \
   %D%/store/store_mark.c %D%/store/store_mark.h \
   %D%/store/store_queue.c \
   %D%/store/store_sums.c \
-  %D%/store/upgrade.c \
   %D%/retention/sweeps.c %D%/retention/sweeps.h \
   %D%/workers/supervisor.c %D%/workers/supervisor.h \
   %D%/jobs/tensorboard.c %D%/jobs/tensorboard.h \

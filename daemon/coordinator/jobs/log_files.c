@@ -240,13 +240,10 @@ static bool is_utf8(const char *text)
     return true;
 }
 
-/* Past the sum of a line, if it is right; NULL if it is not. Lines of an earlier fsdpd have none:
- * they begin with the year and a dash. */
+/* Past the sum of a line, if it is right; NULL if it is not. */
 static char *check_sum(char *text, size_t size)
 {
     char sum[SUM_BYTES + 1];
-    int year;
-    if (size > 4 && number_at(text, 4, '-', &year)) return text;
     if (size < SUM_BYTES) return NULL;
     snprintf(sum, sizeof sum, "%08" PRIx32 " ", sum_of(text + SUM_BYTES, size - SUM_BYTES));
     return memcmp(text, sum, SUM_BYTES) == 0 ? text + SUM_BYTES : NULL;

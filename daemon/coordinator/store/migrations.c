@@ -11,122 +11,76 @@ struct migration {
     const char *sql;
 };
 
-/* Append only: the position in the list is the version, from 1. */
+/* Append only: the position in the list is the version, from 1. SQLite keeps the text of a table, spaces
+ * included, and store_sums.c compares it. */
 static const struct migration migrations[] = {
-    {"jobs and their events", "CREATE TABLE schema (version INTEGER NOT NULL);"
-                              "INSERT INTO schema VALUES (0);"
-                              "CREATE TABLE jobs ("
-                              "  number INTEGER PRIMARY KEY AUTOINCREMENT,"
-                              "  id TEXT NOT NULL UNIQUE,"
-                              "  name TEXT NOT NULL,"
-                              "  spec BLOB NOT NULL,"
-                              "  plan BLOB NOT NULL,"
-                              "  state INTEGER NOT NULL,"
-                              "  reason_code TEXT NOT NULL,"
-                              "  reason_message TEXT NOT NULL,"
-                              "  attempt INTEGER NOT NULL,"
-                              "  step INTEGER NOT NULL,"
-                              "  steps INTEGER NOT NULL,"
-                              "  metrics BLOB,"
-                              "  workers TEXT NOT NULL," /* one per line, by rank */
-                              "  submitted_ms INTEGER NOT NULL,"
-                              "  started_ms INTEGER NOT NULL,"
-                              "  finished_ms INTEGER NOT NULL,"
-                              "  state_ms INTEGER NOT NULL,"
-                              "  state_dict_step INTEGER" /* NULL without a state_dict */
-                              ");"
-                              "CREATE INDEX jobs_by_state ON jobs (state);"
-                              "CREATE INDEX jobs_by_name ON jobs (name);"
-                              "CREATE TABLE events ("
-                              "  job TEXT NOT NULL,"
-                              "  sequence INTEGER NOT NULL,"
-                              "  metrics INTEGER NOT NULL," /* 1 for events that may be thinned */
-                              "  event BLOB NOT NULL,"
-                              "  PRIMARY KEY (job, sequence)"
-                              ") WITHOUT ROWID;"},
-    {"how many reports of the running attempt are recorded",
-     "ALTER TABLE jobs ADD COLUMN report INTEGER NOT NULL DEFAULT 0;"},
-    {"owners and priorities of jobs, who holds them, how many were forgotten, drained workers",
-     "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
-     "ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE jobs ADD COLUMN held_by TEXT NOT NULL DEFAULT '';"
-     "CREATE TABLE forgotten (name TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID;"
+    {"jobs, events, checkpoints, retries, drains, and numbers of forgotten jobs",
+     "CREATE TABLE schema (version INTEGER NOT NULL);"
+     "INSERT INTO schema VALUES (0);"
+     "CREATE TABLE jobs ("
+     "  number INTEGER PRIMARY KEY AUTOINCREMENT,"
+     "  id TEXT NOT NULL UNIQUE,"
+     "  name TEXT NOT NULL,"
+     "  spec BLOB NOT NULL,"
+     "  plan BLOB NOT NULL,"
+     "  state INTEGER NOT NULL,"
+     "  reason_code TEXT NOT NULL,"
+     "  reason_message TEXT NOT NULL,"
+     "  attempt INTEGER NOT NULL,"
+     "  step INTEGER NOT NULL,"
+     "  steps INTEGER NOT NULL,"
+     "  metrics BLOB,"
+     "  workers TEXT NOT NULL," /* one per line, by rank */
+     "  submitted_ms INTEGER NOT NULL,"
+     "  started_ms INTEGER NOT NULL,"
+     "  finished_ms INTEGER NOT NULL,"
+     "  state_ms INTEGER NOT NULL,"
+     "  state_dict_step INTEGER," /* NULL without a state_dict */
+     " report INTEGER NOT NULL DEFAULT 0,"
+     " owner TEXT NOT NULL DEFAULT '',"
+     " priority INTEGER NOT NULL DEFAULT 0,"
+     " held_by TEXT NOT NULL DEFAULT '',"
+     " stop INTEGER NOT NULL DEFAULT 0," /* see store_jobs.c */
+     " stop_code TEXT NOT NULL DEFAULT '',"
+     " stop_message TEXT NOT NULL DEFAULT '',"
+     " stop_by TEXT NOT NULL DEFAULT '',"
+     " crc INTEGER NOT NULL DEFAULT 0,"
+     " state_crc INTEGER NOT NULL DEFAULT 0"
+     ");"
+     "CREATE INDEX jobs_by_state ON jobs (state);"
+     "CREATE INDEX jobs_by_name ON jobs (name);"
+     "CREATE TABLE events ("
+     "  job TEXT NOT NULL,"
+     "  sequence INTEGER NOT NULL,"
+     "  metrics INTEGER NOT NULL," /* 1 for events that may be thinned */
+     "  event BLOB NOT NULL,"
+     " crc INTEGER NOT NULL DEFAULT 0,"
+     "  PRIMARY KEY (job, sequence)"
+     ") WITHOUT ROWID;"
+     "CREATE TABLE forgotten ("
+     "name TEXT PRIMARY KEY,"
+     " jobs INTEGER NOT NULL,"
+     " crc INTEGER NOT NULL DEFAULT 0"
+     ") WITHOUT ROWID;"
      "CREATE TABLE drains ("
      "  worker TEXT PRIMARY KEY," /* its id, or the name of a host */
      "  by TEXT NOT NULL,"
-     "  time_ms INTEGER NOT NULL"
+     "  time_ms INTEGER NOT NULL,"
+     " crc INTEGER NOT NULL DEFAULT 0"
+     ") WITHOUT ROWID;"
+     "CREATE TABLE checkpoints ("
+     "  job TEXT NOT NULL,"
+     "  step INTEGER NOT NULL,"
+     "  checkpoint BLOB NOT NULL,"
+     " crc INTEGER NOT NULL DEFAULT 0,"
+     "  PRIMARY KEY (job, step)"
+     ") WITHOUT ROWID;"
+     "CREATE TABLE retries ("
+     "  job TEXT PRIMARY KEY,"
+     "  failures INTEGER NOT NULL,"
+     "  machine_failures INTEGER NOT NULL,"
+     " crc INTEGER NOT NULL DEFAULT 0"
      ") WITHOUT ROWID;"},
-    {"checkpoints, and how often jobs were tried again", "CREATE TABLE checkpoints ("
-                                                         "  job TEXT NOT NULL,"
-                                                         "  step INTEGER NOT NULL,"
-                                                         "  checkpoint BLOB NOT NULL,"
-                                                         "  PRIMARY KEY (job, step)"
-                                                         ") WITHOUT ROWID;"
-                                                         "CREATE TABLE retries ("
-                                                         "  job TEXT PRIMARY KEY,"
-                                                         "  failures INTEGER NOT NULL,"
-                                                         "  machine_failures INTEGER NOT NULL"
-                                                         ") WITHOUT ROWID;"},
-    /* Earlier versions derived this from the message for people. */
-    {"why a running attempt is to end",
-     "ALTER TABLE jobs ADD COLUMN stop INTEGER NOT NULL DEFAULT 0;" /* see store_jobs.c */
-     "ALTER TABLE jobs ADD COLUMN stop_code TEXT NOT NULL DEFAULT '';"
-     "ALTER TABLE jobs ADD COLUMN stop_message TEXT NOT NULL DEFAULT '';"
-     "ALTER TABLE jobs ADD COLUMN stop_by TEXT NOT NULL DEFAULT '';"
-     "UPDATE jobs SET stop = 1, "
-     "stop_message = substr(reason_message, 1, instr(reason_message || ';', ';') - 1) "
-     "WHERE reason_code = 'CANCELLING' AND reason_message LIKE 'cancelled%';"
-     "UPDATE jobs SET stop = 4, stop_message = replace(reason_message, "
-     "': takes a checkpoint at its next step boundary, then goes on elsewhere', '') "
-     "WHERE reason_code = 'VACATING';"
-     /* "cancelled by USER", "worker WORKER was drained by USER" */
-     "UPDATE jobs SET stop_by = substr(stop_message, instr(stop_message, ' by ') + 4) "
-     "WHERE stop != 0 AND instr(stop_message, ' by ') > 0;"},
-    {"sums of records",
-     "ALTER TABLE jobs ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE jobs ADD COLUMN state_crc INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE events ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE checkpoints ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE retries ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE drains ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
-     "ALTER TABLE forgotten ADD COLUMN crc INTEGER NOT NULL DEFAULT 0;"
-     "UPDATE jobs SET crc = record_crc(id, name, spec, plan, submitted_ms, owner) | "
-     "4611686018427387904, "
-     "state_crc = record_crc(id, state, reason_code, reason_message, attempt, step, steps, "
-     "metrics, workers, started_ms, finished_ms, state_ms, state_dict_step, priority, held_by, "
-     "report, stop, stop_code, stop_message, stop_by) | 4611686018427387904;"
-     "UPDATE events SET "
-     "crc = record_crc(job, sequence) << 32 | record_crc(job, sequence, metrics, event);"
-     "UPDATE checkpoints SET "
-     "crc = record_crc(job, step) << 32 | record_crc(job, step, checkpoint);"
-     "UPDATE retries SET "
-     "crc = record_crc(job) << 32 | record_crc(job, failures, machine_failures);"
-     "UPDATE drains SET crc = record_crc(worker, by, time_ms);"
-     "UPDATE forgotten SET crc = record_crc(name, jobs);"},
-    /* A damaged record stays one. */
-    {"specs in which 0 is given", "UPDATE jobs SET spec = record_upgrade(spec), "
-                                  "crc = record_crc(id, name, record_upgrade(spec), plan, "
-                                  "submitted_ms, owner) | 4611686018427387904 WHERE crc = "
-                                  "record_crc(id, name, spec, plan, submitted_ms, owner) | "
-                                  "4611686018427387904;"},
-    {"the choices of specs and plans as enums",
-     "UPDATE jobs SET spec = record_move('spec', spec), plan = record_move('plan', plan), "
-     "crc = record_crc(id, name, record_move('spec', spec), record_move('plan', plan), "
-     "submitted_ms, owner) | 4611686018427387904 "
-     "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"
-     "UPDATE events SET event = record_move('event', event), "
-     "crc = record_crc(job, sequence) << 32 | "
-     "record_crc(job, sequence, metrics, record_move('event', event)) "
-     "WHERE crc = record_crc(job, sequence) << 32 | record_crc(job, sequence, metrics, event);"},
-    {"times of events and checkpoints as messages",
-     "UPDATE events SET event = record_move('event', event), "
-     "crc = record_crc(job, sequence) << 32 | "
-     "record_crc(job, sequence, metrics, record_move('event', event)) "
-     "WHERE crc = record_crc(job, sequence) << 32 | record_crc(job, sequence, metrics, event);"
-     "UPDATE checkpoints SET checkpoint = record_move('checkpoint', checkpoint), "
-     "crc = record_crc(job, step) << 32 | "
-     "record_crc(job, step, record_move('checkpoint', checkpoint)) "
-     "WHERE crc = record_crc(job, step) << 32 | record_crc(job, step, checkpoint);"},
     {"sums of kept weights", "CREATE TABLE weights ("
                              "  job TEXT PRIMARY KEY,"
                              "  sums BLOB NOT NULL," /* see store_set_state_dict */

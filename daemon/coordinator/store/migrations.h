@@ -11,9 +11,6 @@
 
 #include "base/status.h"
 
-/* From this version on, records have checksums, and the store has a mark beside it. */
-enum { MIGRATIONS_MARKED = 6 };
-
 /* The version that this fsdpd writes. */
 int migrations_latest(void);
 

@@ -318,12 +318,10 @@ static status_t open_database(struct store *store)
     sqlite3_busy_timeout(store->database, 2000);
     TRY(execute(store, "PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;", "open"));
     TRY(store_add_sums(store->database, store->path));
-    TRY(store_add_upgrade(store->database, store->path));
     int version = 0;
     TRY(migrations_version(store->database, store->path, &version));
-    bool marked = version == 0 || version >= MIGRATIONS_MARKED; /* 0: the log may hold all of it */
     bool found = false;
-    if (marked) TRY(verify_mark(store, version == 0, &found));
+    TRY(verify_mark(store, version == 0, &found)); /* 0: the log may hold all of it */
     TRY(store_check(store->database, store->path));
     TRY(set_modes(store));
     if (version == migrations_latest())

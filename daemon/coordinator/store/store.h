@@ -107,7 +107,7 @@ status_t store_count_states(struct store *store, uint64_t *counts) FSDPD_MUST_US
 /* The final state_dict of a job that is on the disk. */
 struct store_weights {
     uint64_t step;
-    bool proved;            /* false: an earlier fsdpd kept it, without sums */
+    bool proved;            /* false: without sums, of a store of schema 1 */
     unsigned char sums[32]; /* the SHA-256 of the file with its sums */
 };
 

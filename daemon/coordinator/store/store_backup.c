@@ -133,7 +133,7 @@ static status_t verify_mark(sqlite3 *database, const char *path)
         struct store_mark mark;
         uint32_t changes = 0, copied = 0;
         status_t status = mark_read(path, &mark);
-        if (status_code(status) == STATUS_NOT_FOUND) { /* from an older version */
+        if (status_code(status) == STATUS_NOT_FOUND) { /* a copy that no fsdpd has opened */
             status_free(status);
             return NULL;
         }
@@ -152,7 +152,7 @@ status_t store_backup(const char *from, const char *to)
     TRY(mark_find_store(from));
     TRY(open_whole(from, &database));
     status_t status = migrations_version(database, from, &version);
-    if (status == NULL && version >= MIGRATIONS_MARKED) status = verify_mark(database, from);
+    if (status == NULL) status = verify_mark(database, from);
     if (status == NULL) status = store_copy(database, from, to);
     sqlite3_close(database);
     return status;

@@ -132,8 +132,6 @@ status_t store_check(sqlite3 *database, const char *path) FSDPD_MUST_USE;
 
 /* Registers record_crc() with a connection. */
 status_t store_add_sums(sqlite3 *database, const char *path) FSDPD_MUST_USE;
-/* Likewise record_upgrade(), for migrations. */
-status_t store_add_upgrade(sqlite3 *database, const char *path) FSDPD_MUST_USE;
 
 /* Callbacks for damage to a single job: to its record, so that it cannot run, or to its events. */
 struct store_damage {

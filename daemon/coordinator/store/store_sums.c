@@ -88,7 +88,6 @@ static status_t check_schema(sqlite3 *database, const char *path)
         SQLITE_OK)
         status = store_sqlite_error(model, ":memory:", "open");
     if (status == NULL) status = store_add_sums(model, ":memory:");
-    if (status == NULL) status = store_add_upgrade(model, ":memory:");
     if (status == NULL) status = migrations_run(model, ":memory:", 0, migrations_latest());
     if (status == NULL) status = each_text(model, ":memory:", sql, add_line, &expected);
     if (status == NULL) status = each_text(database, path, sql, add_line, &found);
