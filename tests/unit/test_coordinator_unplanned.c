@@ -197,6 +197,51 @@ TEST(a_worker_that_comes_during_a_plan_is_asked)
     }
 }
 
+/* Those of one owner that processes could not plan take turns with a worker that has come, as
+ * others do. */
+TEST(plans_that_processes_leave_take_turns)
+{
+    enum { CALLS = 4, AT_A_TIME = 2 };
+    restart_with("touch begun.$$; while [ ! -e go ]; do sleep 0.01; done; exit 3", "h100");
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    struct listener calls[CALLS];
+    request.spec = world_spec(1);
+    for (int i = 0; i < CALLS; i++)
+        listener_open(&world, &calls[i], &control_submit_job, &request, false);
+    char *begun = mem_printf("set -- '%s'/begun.*; test $# -eq %d", world.directory, AT_A_TIME);
+    WAIT(&world, system(begun) == 0);
+    free(begun);
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    fake.silent_plans = true;
+    WAIT(&world, fake.plans == AT_A_TIME); /* of those that no process plans */
+    write_text("go", "", 0, 0600);
+    world_run(&world, 200); /* their processes end; both wait for their turn */
+    for (int i = 0; i < CALLS; i++)
+        ck_assert_msg(!calls[i].closed, "%s", status_message(calls[i].status));
+    ck_assert_int_eq(fake.plans, AT_A_TIME);
+    Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
+    message.plan = &result;
+    result.code = STATUS_INVALID_ARGUMENT;
+    result.message = (char *)"fc1: 9216 expected";
+    for (int round = 0; round < 2; round++) {
+        for (int i = -CALLS; i <= CALLS; i++) { /* whichever it has */
+            result.request = fake.plan_request + (uint64_t)i;
+            rpc_stream_send(fake.stream, &message.base);
+        }
+        WAIT(&world, fake.plans == CALLS);
+    }
+    for (int i = 0; i < CALLS; i++) {
+        WAIT(&world, calls[i].closed);
+        ck_assert_int_eq(status_code(calls[i].status), STATUS_INVALID_ARGUMENT);
+        listener_deinit(&calls[i]);
+    }
+    ck_assert_int_eq(fake.plans, CALLS);
+    fake_deinit(&fake);
+}
+
 /* Without a profile the job is checked, and planned for what the last worker had. */
 TEST(devices_of_the_last_worker_are_remembered)
 {

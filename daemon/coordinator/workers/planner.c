@@ -30,6 +30,7 @@ struct plan_request {
     char *owner;             /* NULL: fsdpd itself */
     struct worker *worker;   /* NULL while none has been asked */
     bool cancelled;          /* the worker has the order to stop; `done` is NULL */
+    bool has_turn; /* a worker makes it, or will when its turn comes, until the deadline */
     struct offline *offline; /* the process that plans it without one; NULL: none */
     int losses;              /* workers that were lost while they planned it */
     bool waited;             /* long enough for a worker */
@@ -173,6 +174,17 @@ static void send_order(struct plan_request *request)
     worker_send(worker, FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN, &order);
 }
 
+/* Asks a worker, or lets the request wait for its turn at one. False: there is none of its kind. */
+static bool ask_worker(struct plan_request *request)
+{
+    struct coordinator *c = request->c;
+    if (!planner_has_worker(c, request->spec->device)) return false;
+    if (!request->has_turn) request->deadline = coordinator_now() + c->options.limits.plan_ms;
+    request->has_turn = true;
+    send_order(request);
+    return true;
+}
+
 /* Those that waited for others, in their order. */
 static void send_waiting(struct coordinator *c)
 {
@@ -228,7 +240,7 @@ static status_t offline_refusal(struct plan_request *request, const Fsdpd__V1__P
     return status_wrap(status, "no worker is attached; planned for %s, %s", devices.profile, why);
 }
 
-/* Without a plan, a worker that has attached meanwhile is asked. */
+/* Without a plan, a worker that has attached meanwhile is asked, in the request's turn. */
 static void on_offline(void *user, status_t status, Fsdpd__V1__PlanResult *result)
 {
     struct plan_request *request = user;
@@ -236,8 +248,7 @@ static void on_offline(void *user, status_t status, Fsdpd__V1__PlanResult *resul
     bool planned = status == NULL && result->code == STATUS_OK && result->plan != NULL;
     request->offline = NULL;
     c->plans_offline--;
-    if (!planned) send_order(request);
-    if (request->worker != NULL) {
+    if (!planned && ask_worker(request)) {
         status_free(status);
         message_free(result);
         start_waiting(c);
@@ -284,6 +295,7 @@ static void plan_offline(struct plan_request *request)
     fill_order(request, &order);
     status_t status = offline_start(c, &order, &devices, on_offline, request, &request->offline);
     request->deadline = coordinator_now() + (status == NULL ? c->options.limits.plan_ms : 0);
+    request->has_turn = false;
     if (status == NULL) c->plans_offline++;
     else log_status(LOG_WARNING, "offline_plan_failed", status);
 }
@@ -325,11 +337,8 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, con
     request->user = user;
     list_append(&c->plans, &request->node);
     calibration_stop(c); /* the plan, and the job that may follow, need the processors */
-    send_order(request);
-    if (request->worker == NULL && c->worker_count == 0 && !expects_worker(request))
+    if (!ask_worker(request) && c->worker_count == 0 && !expects_worker(request))
         stop_waiting(request);
-    else if (request->worker == NULL && planner_has_worker(c, spec->device))
-        request->deadline = coordinator_now() + c->options.limits.plan_ms;
     coordinator_tick_soon(c);
     return NULL;
 }
@@ -360,7 +369,8 @@ void planner_forget(struct coordinator *c, const void *user)
 
 void planner_worker_attached(struct coordinator *c)
 {
-    send_waiting(c);
+    LIST_EACH(node, &c->plans)
+    if (item(node)->worker == NULL && item(node)->offline == NULL) ask_worker(item(node));
 }
 
 /* An answer may end other requests as well, so each search starts again. */
@@ -389,8 +399,9 @@ void planner_worker_lost(struct worker *worker)
             continue;
         }
         request->worker = NULL;
+        request->has_turn = false;
         request->deadline = coordinator_now() + c->options.limits.plan_wait_ms;
-        send_order(request);
+        ask_worker(request);
     }
 }
 
@@ -466,8 +477,7 @@ void planner_tick(struct coordinator *c)
         }
         if (!queued) {
             stop_offline(request);
-            send_order(request); /* one may have attached meanwhile */
-            if (request->worker != NULL) continue;
+            if (ask_worker(request)) continue; /* one may have attached meanwhile */
         }
         /* nor did a process plan it in time */
         answer(request, no_worker_error(c, request->spec->device), NULL);
