@@ -30,6 +30,7 @@ struct scrubber {
     bool runs; /* the thread */
     pthread_t thread;
     struct scrub scrub;
+    struct coordinator_options options; /* as they were when it began: a reload may change them */
     int64_t began_ns;
     uint64_t bytes, rate;
     struct buf next;
@@ -110,8 +111,9 @@ void scrubber_open(struct coordinator *c)
 static void begin(struct scrubber *own)
 {
     struct coordinator *c = own->c;
-    own->scrub = (struct scrub){
-        .options = &c->options, .read = on_read, .found = on_found, .user = own};
+    own->options = c->options;
+    own->scrub =
+        (struct scrub){.options = &own->options, .read = on_read, .found = on_found, .user = own};
     own->rate = (uint64_t)c->options.limits.scrub_rate * 1000000;
     own->began_ns = clock_monotonic_ns();
     own->bytes = 0;
