@@ -314,6 +314,10 @@ static status_t open_database(struct store *store)
                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                         NULL) != SQLITE_OK)
         return store_error(store, "open");
+    if (sqlite3_db_readonly(store->database, "main") ==
+        1) /* SQLite's answer to any error of open */
+        return status_new(STATUS_UNAVAILABLE, "%s can only be read; fsdpd needs to write it",
+                          store->path);
     sqlite3_db_config(store->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     sqlite3_busy_timeout(store->database, 2000);
     TRY(execute(store, "PRAGMA trusted_schema = OFF; PRAGMA foreign_keys = ON;", "open"));
@@ -376,10 +380,10 @@ void store_close(struct store *store)
     if (store == NULL) return;
     for (int i = 0; i < STATEMENT_COUNT; i++) sqlite3_finalize(store->prepared[i]);
     bool there = store->mark_fd >= 0 && store_is_there(store);
-    if (there) store_copy_log(store);
-    else if (store->database != NULL)
+    /* SQLite would copy the log again, which the mark does not know, and remove it by name. */
+    if (store->database != NULL && !(there && store_copy_log(store)))
         sqlite3_db_config(store->database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    sqlite3_close(store->database); /* removes the log by name */
+    sqlite3_close(store->database);
     if (store->mark_fd >= 0) close(store->mark_fd);
     for (int i = 0; i < STORE_FILES; i++) free(store->files[i].path);
     for (int i = 0; i < store->damaged_count; i++) free(store->damaged[i]);

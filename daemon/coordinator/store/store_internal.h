@@ -149,7 +149,7 @@ status_t store_check_records(sqlite3 *database, const char *path,
 void store_note_commit(struct store *store);
 
 /* Copies the log to the store's file, as far as readers allow. */
-void store_copy_log(struct store *store);
+bool store_copy_log(struct store *store);
 
 /* SQLite's commit hook: `user` is the store. */
 int store_count_frames(void *user, sqlite3 *database, const char *name, int frames);

@@ -65,23 +65,24 @@ static void mark_frames(struct store *store)
         store->mark.log = log_place_of(store->frames, header);
 }
 
-void store_copy_log(struct store *store)
+bool store_copy_log(struct store *store)
 {
     sqlite3_file *log = file_of(store->database, SQLITE_FCNTL_JOURNAL_POINTER);
     int frames = 0, copied = -1;
     if (log == NULL || store->frames == 0 ||
         log->pMethods->xSync(log, SQLITE_SYNC_NORMAL) != SQLITE_OK)
-        return; /* the next commit retries */
+        return false; /* the next commit retries */
     mark_frames(store);
     store->mark.copying = true;
     write_mark(store, false);
     if (sqlite3_wal_checkpoint_v2(store->database, "main", SQLITE_CHECKPOINT_PASSIVE, &frames,
                                   &copied) != SQLITE_OK ||
         frames != copied)
-        return; /* a reader uses it, or there is no room */
+        return false; /* a reader uses it, or there is no room */
     store->mark.copying = false;
     store->mark.copied = store->mark.changes;
     write_mark(store, true);
+    return true;
 }
 
 /* The mark must not lag by more than one restart of the log: after two, the salts could not be
