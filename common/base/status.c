@@ -58,6 +58,7 @@ static enum status_code code_from_errno(int error)
     case EMFILE:
     case ENFILE:
     case ENOBUFS:
+    case EAGAIN: /* no more threads */
     case ENOMEM: return STATUS_RESOURCE_EXHAUSTED;
     case EINVAL:
     case EISDIR:
@@ -79,7 +80,8 @@ status_t status_from_errno(int error, const char *format, ...)
     va_end(args);
     status->is_errno = true;
     status->lacks = error == ENOSPC || error == EDQUOT || error == EFBIG || error == EMFILE ||
-                    error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EIO;
+                    error == ENFILE || error == ENOMEM || error == ENOBUFS || error == EIO ||
+                    error == EAGAIN;
     char *joined = mem_printf("%s: %s", status->message, strerror(error));
     free(status->message);
     status->message = joined;

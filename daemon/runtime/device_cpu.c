@@ -3,6 +3,7 @@
  * libkernels, the fast library first and the reference for ops that it refuses. Its lanes are
  * threads (lane_cpu.c).
  */
+#include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -46,6 +47,10 @@ static status_t cpu_map(struct device *device, uint64_t bytes, void **memory)
     if (bytes <= available)
         mapped = mmap(NULL, page_round(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
                       -1, 0);
+    if (mapped == MAP_FAILED && bytes <= available)
+        return status_from_errno(errno, "device %s: cannot allocate %s; the host has %s available",
+                                 device->name, text_format_bytes(bytes, wanted),
+                                 text_format_bytes(available, present));
     if (mapped == MAP_FAILED)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: cannot allocate %s; the host has %s available", device->name,
