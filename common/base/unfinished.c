@@ -26,13 +26,14 @@ status_t unfinished_sweep_at(int fd, const char *path)
         return failed;
     }
     status_t status = NULL;
-    for (struct dirent *item; (item = readdir(directory)) != NULL;) {
+    for (struct dirent *item; errno = 0, (item = readdir(directory)) != NULL;) {
         if (!begins_with(item->d_name, UNFINISHED_WRITING) &&
             !begins_with(item->d_name, UNFINISHED_REMOVING))
             continue;
         AUTO_FREE char *entry = file_path_join(path, item->d_name);
         status = status_first(status, tree_remove_at(own, item->d_name, entry));
     }
+    if (errno != 0) status = status_first(status, status_from_errno(errno, "cannot list %s", path));
     closedir(directory);
     return status;
 }

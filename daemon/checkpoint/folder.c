@@ -124,12 +124,17 @@ status_t folder_list(const struct folder *folder, struct folder_entry **out, int
         if (fd >= 0) close(fd);
         return status;
     }
-    for (struct dirent *item; (item = readdir(directory)) != NULL;) {
+    for (struct dirent *item; errno = 0, (item = readdir(directory)) != NULL;) {
         if (!folder_parse_name(item->d_name, &entry)) continue;
         MEM_GROW(entries, found, capacity);
         entries[found++] = entry;
     }
+    int error = errno;
     closedir(directory);
+    if (error != 0) {
+        free(entries);
+        return status_from_errno(error, "cannot list %s", folder->path);
+    }
     if (found > 1) qsort(entries, (size_t)found, sizeof *entries, newest_first);
     *out = entries;
     *count = found;

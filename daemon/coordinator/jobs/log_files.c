@@ -63,13 +63,19 @@ static status_t list_files(const char *directory, struct file_list *list)
     if (open == NULL && errno == ENOENT) return NULL;
     if (open == NULL)
         return status_new(STATUS_UNAVAILABLE, "cannot read %s: %s", directory, strerror(errno));
-    for (const struct dirent *entry; (entry = readdir(open)) != NULL;) {
+    for (const struct dirent *entry; errno = 0, (entry = readdir(open)) != NULL;) {
         uint64_t number = number_of(entry->d_name);
         if (number == 0) continue;
         MEM_GROW(list->numbers, list->count, list->capacity);
         list->numbers[list->count++] = number;
     }
+    int error = errno;
     closedir(open);
+    if (error != 0) {
+        free(list->numbers);
+        *list = (struct file_list){0};
+        return status_new(STATUS_UNAVAILABLE, "cannot read %s: %s", directory, strerror(error));
+    }
     if (list->count > 0) qsort(list->numbers, (size_t)list->count, sizeof *list->numbers, compare);
     return NULL;
 }

@@ -123,6 +123,8 @@ void forget_recover(struct coordinator *c)
 {
     AUTO_FREE char *path = forgotten_directory(c);
     DIR *directory = opendir(path);
+    if (directory == NULL && errno != ENOENT)
+        log_event(LOG_ERROR, "forget_failed", "path=%s error=%s", path, strerrorname_np(errno));
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
         const char *dot = strrchr(entry->d_name, '.');
         if (dot == NULL || dot == entry->d_name) continue; /* not one of ours, or "." or ".." */

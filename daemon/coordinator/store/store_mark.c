@@ -238,15 +238,17 @@ static bool has_bytes(const char *path)
     return stat(path, &info) == 0 && info.st_size > 0;
 }
 
-static bool has_entries(const char *path)
+static status_t has_entries(const char *path, bool *any)
 {
     DIR *directory = opendir(path);
-    if (directory == NULL) return false;
-    bool any = false;
-    for (struct dirent *entry; !any && (entry = readdir(directory)) != NULL;)
-        any = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    *any = false;
+    if (directory == NULL && errno == ENOENT) return NULL;
+    if (directory == NULL) return status_from_errno(errno, "cannot list %s", path);
+    for (struct dirent *entry; errno = 0, !*any && (entry = readdir(directory)) != NULL;)
+        *any = strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
+    status_t status = errno != 0 ? status_from_errno(errno, "cannot list %s", path) : NULL;
     closedir(directory);
-    return any;
+    return status;
 }
 
 status_t mark_find_store(const char *path)
@@ -257,12 +259,14 @@ status_t mark_find_store(const char *path)
                    *jobs = file_path_join(directory, "jobs");
     AUTO_FREE char *log = mem_printf("%s-wal", path);
     struct store_mark mark = {0};
+    bool jobs_there = false;
+    TRY(has_entries(jobs, &jobs_there));
     status_t read = mark_read(path, &mark), status = NULL;
     if (has_bytes(log)) status = store_damaged(path, "it is %s, but there is its log %s", how, log);
     else if (status_code(read) == STATUS_DATA_LOSS || mark.changes > 0)
         status = store_damaged(path, "it is %s, but its mark has %u acknowledged changes", how,
                                mark.changes);
-    else if (has_entries(jobs))
+    else if (jobs_there)
         status = store_damaged(path, "it is %s, but there are jobs in %s", how, jobs);
     status_free(read);
     return status;
