@@ -160,7 +160,8 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     int first = 0, count = notify_take_sockets(&first);
     for (int i = 0; i < count && i < COORDINATOR_ADDRESSES_MAX; i++)
         coordinator.sockets[coordinator.socket_count++] = first + i;
-    uv_loop_init(&loop);
+    int error = uv_loop_init(&loop);
+    if (error != 0) return fail(status_from_errno(-error, "cannot open an event loop"));
     status_t status = coordinator_new(&loop, &coordinator, &process.coordinator);
     if (status == NULL) {
         reload_open(&process.reload, &loop, process.coordinator, options, argc, argv);

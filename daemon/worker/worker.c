@@ -572,14 +572,15 @@ int worker_main(const struct worker_options *options)
     resident_return_freed();
     setenv("UV_THREADPOOL_SIZE", PLAN_THREADS, 0); /* before the first use of the pool */
     stacks_open();
-    uv_loop_init(&worker.loop);
-    status_t status = start(&worker, id);
+    int error = uv_loop_init(&worker.loop);
+    status_t status =
+        error != 0 ? status_from_errno(-error, "cannot open an event loop") : start(&worker, id);
     if (status != NULL) {
         log_status(LOG_ERROR, "worker_failed", status);
         free(worker.make);
         free(id);
         /* Does nothing if some handles are open already; the end of the process closes those. */
-        uv_loop_close(&worker.loop);
+        if (error == 0) uv_loop_close(&worker.loop);
         return 1;
     }
     uv_run(&worker.loop, UV_RUN_DEFAULT);
