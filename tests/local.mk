@@ -44,6 +44,7 @@ SYSTEM_TESTS = \
   %D%/system/test_cut_pairs.py \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \
+  %D%/system/test_failing_calls.py \
   %D%/system/test_elastic.py \
   %D%/system/test_unlisted_checkpoint.py \
   %D%/system/test_examples.py \
@@ -126,7 +127,7 @@ check_DATA = %D%/system/faults.so
 CLEANFILES += %D%/system/faults.so
 EXTRA_DIST += %D%/system/faults.c
 
-EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/parity/reference.py %D%/parity/lion.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/printed.py %D%/system/elastic_jobs.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/orders.py %D%/system/diagnosing.py %D%/system/holding.py %D%/system/chaos_check.py %D%/system/kills.py %D%/system/failing_calls.py %D%/parity/reference.py %D%/parity/lion.py
 
 # What scripts/check.sh runs again with sanitizers.
 print-sanitizer-tests:

@@ -4,21 +4,31 @@
  * FSDPD_FAULTS names a file of rules, one per line, that a test rewrites (by rename) while
  * processes run:
  *
- *     CALL PATTERN ERROR [skip=N] [times=N]
+ *     CALL PATTERN ERROR [skip=N] [times=N] [in=worker|fsdpd]
  *     connect 127.0.0.1:* ECONNREFUSED skip=2 times=1
  *     write *.safetensors ENOSPC
  *
- * CALL is one of accept, connect, fsync, malloc, mkdir, open, read, rename, socket, write. PATTERN
- * is matched by fnmatch against the file's path, the peer's address (127.0.0.1:80, [::1]:80,
- * unix:/path, unix:@abstract), or, for accept and socket, against "inet", "unix" or "other"; for a
- * malloc of at least 256 KiB, against the process and the name of the thread, "123:train". The
- * first rule that matches counts the call. The call then fails with ERROR, or, if ERROR is a
+ * CALL is one of those below, or `*`. PATTERN is matched by fnmatch against
+ *
+ *     fsync link mkdir open opendir read readdir rename stat unlink write     the file's path
+ *     mmap                            the same, or "anonymous" if it has at least 256 KiB
+ *     memfd                           its name
+ *     bind connect recv send          the peer's address, else our own: 127.0.0.1:80, [::1]:80,
+ *                                     unix:/path, unix:@abstract, or other
+ *     accept listen socket            "inet", "unix" or "other"
+ *     epoll eventfd pipe thread       "" (to create one)
+ *     malloc                          the process and the name of the thread, "123:train", if it
+ *                                     has at least 256 KiB
+ *
+ * and only in a worker, or in what is none, if it says so. The first rule that matches counts the
+ * call. The call then fails with ERROR, or, if ERROR is a
  * number, takes that many milliseconds longer, or, if it is HOLD, waits until the rules change: not
  * the first `skip` calls, and at most `times` calls after them. All processes share the counts,
- * 64-bit numbers in the file FSDPD_FAULTS.hits, one per rule. Calls that libc makes inside stdio are
- * not seen.
+ * 64-bit numbers in the file FSDPD_FAULTS.hits, one per rule. Calls that libc makes inside stdio
+ * are not seen.
  */
 #include <arpa/inet.h>
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -32,10 +42,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/un.h>
@@ -44,13 +57,14 @@
 
 #include "base/array.h"
 
-enum { RULES_MAX = 32, LINE_MAX_BYTES = 512, HOLD_POLL_MS = 5, MALLOC_MIN_BYTES = 256 << 10 };
+enum { RULES_MAX = 256, LINE_MAX_BYTES = 512, HOLD_POLL_MS = 5, MEMORY_MIN_BYTES = 256 << 10 };
 
 struct rule {
     char call[16], pattern[LINE_MAX_BYTES];
     int error;
     long delay_ms;
     bool holds;
+    char in[16]; /* "": any process */
     uint64_t skip, times;
 };
 
@@ -67,26 +81,19 @@ static const struct {
     const char *name;
     int number;
 } errors[] = {
-    {"EACCES", EACCES},
-    {"ECONNREFUSED", ECONNREFUSED},
-    {"ECONNRESET", ECONNRESET},
-    {"EDQUOT", EDQUOT},
-    {"EIO", EIO},
-    {"EMFILE", EMFILE},
-    {"ENFILE", ENFILE},
-    {"ENOMEM", ENOMEM},
-    {"ENOSPC", ENOSPC},
-    {"ENOTDIR", ENOTDIR},
-    {"EROFS", EROFS},
-    {"ETIMEDOUT", ETIMEDOUT},
+    {"EACCES", EACCES},         {"EAGAIN", EAGAIN}, {"ECONNREFUSED", ECONNREFUSED},
+    {"ECONNRESET", ECONNRESET}, {"EDQUOT", EDQUOT}, {"EIO", EIO},
+    {"EINTR", EINTR},           {"EMFILE", EMFILE}, {"ENFILE", ENFILE},
+    {"ENOMEM", ENOMEM},         {"ENOSPC", ENOSPC}, {"ENOTDIR", ENOTDIR},
+    {"EPIPE", EPIPE},           {"EROFS", EROFS},   {"ETIMEDOUT", ETIMEDOUT},
 };
 
 static bool rule_parse(const char *line, struct rule *rule)
 {
-    char error[32], option[2][32] = {"", ""};
+    char error[32], option[3][32] = {"", "", ""};
     *rule = (struct rule){.times = UINT64_MAX};
-    if (sscanf(line, "%15s %511s %31s %31s %31s", rule->call, rule->pattern, error, option[0],
-               option[1]) < 3) {
+    if (sscanf(line, "%15s %511s %31s %31s %31s %31s", rule->call, rule->pattern, error, option[0],
+               option[1], option[2]) < 3) {
         return false;
     }
     for (size_t i = 0; i < COUNT_OF(errors); i++) {
@@ -96,9 +103,10 @@ static bool rule_parse(const char *line, struct rule *rule)
     }
     rule->holds = strcmp(error, "HOLD") == 0;
     rule->delay_ms = rule->error ? 0 : atol(error);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         sscanf(option[i], "skip=%lu", &rule->skip);
         sscanf(option[i], "times=%lu", &rule->times);
+        sscanf(option[i], "in=%15s", rule->in);
     }
     return rule->error != 0 || rule->delay_ms > 0 || rule->holds;
 }
@@ -142,7 +150,7 @@ static void rules_refresh(const char *path)
     rules_seen = now;
     rule_count = 0;
     int fd = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC, 0);
-    char text[RULES_MAX * LINE_MAX_BYTES];
+    static char text[RULES_MAX * LINE_MAX_BYTES];
     ssize_t length = fd < 0 ? -1 : syscall(SYS_read, fd, text, sizeof(text) - 1);
     if (fd >= 0) {
         syscall(SYS_close, fd);
@@ -173,6 +181,26 @@ static void wait_change(const char *path, const struct stat *seen)
     }
 }
 
+/* "worker", or "fsdpd". */
+static const char *program(void)
+{
+    static char text[8192];
+    static ssize_t length;
+    if (length == 0) {
+        int fd = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/cmdline", O_RDONLY | O_CLOEXEC, 0);
+        length = fd < 0 ? -1 : syscall(SYS_read, fd, text, sizeof(text) - 1);
+        syscall(SYS_close, fd);
+    }
+    return length > 0 && strcmp(text + strlen(text) + 1, "worker") == 0 ? "worker" : "fsdpd";
+}
+
+static bool rule_matches(const struct rule *rule, const char *call, const char *object)
+{
+    return (strcmp(rule->call, call) == 0 || strcmp(rule->call, "*") == 0) &&
+           (!rule->in[0] || strcmp(rule->in, program()) == 0) &&
+           fnmatch(rule->pattern, object, 0) == 0;
+}
+
 /* The error with which this call must fail, or 0. Sleeps for a rule that delays or holds. */
 static int fault(const char *call, const char *object)
 {
@@ -189,7 +217,7 @@ static int fault(const char *call, const char *object)
     const struct stat seen = rules_seen;
     for (int i = 0; i < rule_count; i++) {
         struct rule *rule = &rules[i];
-        if (strcmp(rule->call, call) == 0 && fnmatch(rule->pattern, object, 0) == 0) {
+        if (rule_matches(rule, call, object)) {
             uint64_t count = hits ? atomic_fetch_add(&hits[i], 1) : 0;
             if (count >= rule->skip && count - rule->skip < rule->times) {
                 error = rule->error;
@@ -211,6 +239,8 @@ static int fault(const char *call, const char *object)
     return error;
 }
 
+static int fault_of_socket(const char *call, int fd);
+
 static int fault_of_file(const char *call, int fd)
 {
     char link[64], path[4096] = "";
@@ -219,10 +249,13 @@ static int fault_of_file(const char *call, int fd)
     }
     snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     int before = errno;
-    ssize_t length = readlink(link, path, sizeof(path) - 1);
+    ssize_t length = syscall(SYS_readlink, link, path, sizeof(path) - 1);
     errno = before;
+    if (length > 7 && memcmp(path, "socket:", 7) == 0) {
+        return fault_of_socket(strcmp(call, "read") == 0 ? "recv" : "send", fd);
+    }
     if (length <= 0 || path[0] != '/') {
-        return 0; /* a socket or a pipe */
+        return 0; /* a pipe */
     }
     path[length] = '\0';
     return fault(call, path);
@@ -235,7 +268,7 @@ static int fault_of_family(const char *call, int family)
                                                                : "other");
 }
 
-static int fault_of_address(const struct sockaddr *address, socklen_t size)
+static int fault_of_address(const char *call, const struct sockaddr *address, socklen_t size)
 {
     char text[256] = "other", ip[INET6_ADDRSTRLEN];
     if (address->sa_family == AF_INET && size >= sizeof(struct sockaddr_in)) {
@@ -253,7 +286,24 @@ static int fault_of_address(const struct sockaddr *address, socklen_t size)
         snprintf(text, sizeof(text), "unix:%s%.*s", abstract ? "@" : "", length,
                  un->sun_path + abstract);
     }
-    return fault("connect", text);
+    return fault(call, text);
+}
+
+static int fault_of_socket(const char *call, int fd)
+{
+    struct sockaddr_storage own = {0};
+    socklen_t size = sizeof(own);
+    if (!getenv("FSDPD_FAULTS") || inside) {
+        return 0;
+    }
+    int before = errno;
+    /* A client of a socket with a path has no address of its own. */
+    if (getpeername(fd, (struct sockaddr *)&own, &size) != 0 || size <= sizeof(sa_family_t)) {
+        size = sizeof(own);
+        getsockname(fd, (struct sockaddr *)&own, &size);
+    }
+    errno = before;
+    return fault_of_address(call, (struct sockaddr *)&own, size);
 }
 
 /* FAIL_IF(x): returns -1 with errno x unless x is 0. */
@@ -266,12 +316,24 @@ static int fault_of_address(const struct sockaddr *address, socklen_t size)
         }                                                                                          \
     } while (0)
 
+/* A call that returns `failed` with that error, if there is one. */
+#define CALL(type, name, failed, error, parameters, arguments)                                     \
+    type name parameters                                                                           \
+    {                                                                                              \
+        int error_ = error;                                                                        \
+        if (error_) {                                                                              \
+            errno = error_;                                                                        \
+            return failed;                                                                         \
+        }                                                                                          \
+        return NEXT(name) arguments;                                                               \
+    }
+
 extern void *__libc_malloc(size_t size);
 
 void *malloc(size_t size)
 {
     char name[32] = "", text[64];
-    if (size >= MALLOC_MIN_BYTES && !inside && prctl(PR_GET_NAME, name) == 0) {
+    if (size >= MEMORY_MIN_BYTES && !inside && prctl(PR_GET_NAME, name) == 0) {
         snprintf(text, sizeof(text), "%d:%s", (int)getpid(), name);
         int error = fault("malloc", text);
         if (error) {
@@ -298,17 +360,10 @@ int accept4(int fd, struct sockaddr *address, socklen_t *size, int flags)
     return NEXT(accept4)(fd, address, size, flags);
 }
 
-int connect(int fd, const struct sockaddr *address, socklen_t size)
-{
-    FAIL_IF(fault_of_address(address, size));
-    return NEXT(connect)(fd, address, size);
-}
-
-int socket(int family, int type, int protocol)
-{
-    FAIL_IF(fault_of_family("socket", family));
-    return NEXT(socket)(family, type, protocol);
-}
+CALL(int, connect, -1, fault_of_address("connect", address, size),
+     (int fd, const struct sockaddr *address, socklen_t size), (fd, address, size))
+CALL(int, socket, -1, fault_of_family("socket", family), (int family, int type, int protocol),
+     (family, type, protocol))
 
 /* The path of an open or a mkdir relative to a directory, for the patterns. */
 static int fault_at(const char *call, int directory, const char *path)
@@ -365,96 +420,36 @@ int openat64(int directory, const char *path, int flags, ...)
     return NEXT(openat64)(directory, path, flags, mode);
 }
 
-int mkdir(const char *path, mode_t mode)
-{
-    FAIL_IF(fault_at("mkdir", AT_FDCWD, path));
-    return NEXT(mkdir)(path, mode);
-}
-
-int mkdirat(int directory, const char *path, mode_t mode)
-{
-    FAIL_IF(fault_at("mkdir", directory, path));
-    return NEXT(mkdirat)(directory, path, mode);
-}
-
-int rename(const char *from, const char *to)
-{
-    FAIL_IF(fault_at("rename", AT_FDCWD, to));
-    return NEXT(rename)(from, to);
-}
-
-int renameat(int from_directory, const char *from, int to_directory, const char *to)
-{
-    FAIL_IF(fault_at("rename", to_directory, to));
-    return NEXT(renameat)(from_directory, from, to_directory, to);
-}
-
-int renameat2(int from_directory, const char *from, int to_directory, const char *to,
-              unsigned flags)
-{
-    FAIL_IF(fault_at("rename", to_directory, to));
-    return NEXT(renameat2)(from_directory, from, to_directory, to, flags);
-}
-
-ssize_t read(int fd, void *data, size_t size)
-{
-    FAIL_IF(fault_of_file("read", fd));
-    return NEXT(read)(fd, data, size);
-}
-
-ssize_t pread(int fd, void *data, size_t size, off_t offset)
-{
-    FAIL_IF(fault_of_file("read", fd));
-    return NEXT(pread)(fd, data, size, offset);
-}
-
-ssize_t pread64(int fd, void *data, size_t size, off64_t offset)
-{
-    FAIL_IF(fault_of_file("read", fd));
-    return NEXT(pread64)(fd, data, size, offset);
-}
-
-ssize_t write(int fd, const void *data, size_t size)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(write)(fd, data, size);
-}
-
-ssize_t pwrite(int fd, const void *data, size_t size, off_t offset)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(pwrite)(fd, data, size, offset);
-}
-
-ssize_t pwrite64(int fd, const void *data, size_t size, off64_t offset)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(pwrite64)(fd, data, size, offset);
-}
-
-ssize_t writev(int fd, const struct iovec *parts, int count)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(writev)(fd, parts, count);
-}
-
-int ftruncate(int fd, off_t size)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(ftruncate)(fd, size);
-}
-
-int ftruncate64(int fd, off64_t size)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(ftruncate64)(fd, size);
-}
-
-int fallocate(int fd, int mode, off_t offset, off_t size)
-{
-    FAIL_IF(fault_of_file("write", fd));
-    return NEXT(fallocate)(fd, mode, offset, size);
-}
+CALL(int, mkdir, -1, fault_at("mkdir", AT_FDCWD, path), (const char *path, mode_t mode),
+     (path, mode))
+CALL(int, mkdirat, -1, fault_at("mkdir", directory, path),
+     (int directory, const char *path, mode_t mode), (directory, path, mode))
+CALL(int, rename, -1, fault_at("rename", AT_FDCWD, to), (const char *from, const char *to),
+     (from, to))
+CALL(int, renameat, -1, fault_at("rename", to_directory, to),
+     (int from_directory, const char *from, int to_directory, const char *to),
+     (from_directory, from, to_directory, to))
+CALL(int, renameat2, -1, fault_at("rename", to_directory, to),
+     (int from_directory, const char *from, int to_directory, const char *to, unsigned flags),
+     (from_directory, from, to_directory, to, flags))
+CALL(ssize_t, read, -1, fault_of_file("read", fd), (int fd, void *data, size_t size),
+     (fd, data, size))
+CALL(ssize_t, pread, -1, fault_of_file("read", fd), (int fd, void *data, size_t size, off_t offset),
+     (fd, data, size, offset))
+CALL(ssize_t, pread64, -1, fault_of_file("read", fd),
+     (int fd, void *data, size_t size, off64_t offset), (fd, data, size, offset))
+CALL(ssize_t, write, -1, fault_of_file("write", fd), (int fd, const void *data, size_t size),
+     (fd, data, size))
+CALL(ssize_t, pwrite, -1, fault_of_file("write", fd),
+     (int fd, const void *data, size_t size, off_t offset), (fd, data, size, offset))
+CALL(ssize_t, pwrite64, -1, fault_of_file("write", fd),
+     (int fd, const void *data, size_t size, off64_t offset), (fd, data, size, offset))
+CALL(ssize_t, writev, -1, fault_of_file("write", fd),
+     (int fd, const struct iovec *parts, int count), (fd, parts, count))
+CALL(int, ftruncate, -1, fault_of_file("write", fd), (int fd, off_t size), (fd, size))
+CALL(int, ftruncate64, -1, fault_of_file("write", fd), (int fd, off64_t size), (fd, size))
+CALL(int, fallocate, -1, fault_of_file("write", fd), (int fd, int mode, off_t offset, off_t size),
+     (fd, mode, offset, size))
 
 int posix_fallocate(int fd, off_t offset, off_t size)
 {
@@ -462,14 +457,83 @@ int posix_fallocate(int fd, off_t offset, off_t size)
     return error ? error : NEXT(posix_fallocate)(fd, offset, size);
 }
 
-int fsync(int fd)
+CALL(int, fsync, -1, fault_of_file("fsync", fd), (int fd), (fd))
+CALL(int, fdatasync, -1, fault_of_file("fsync", fd), (int fd), (fd))
+CALL(FILE *, fopen, NULL, fault_at("open", AT_FDCWD, path), (const char *path, const char *mode),
+     (path, mode))
+CALL(int, unlink, -1, fault_at("unlink", AT_FDCWD, path), (const char *path), (path))
+CALL(int, unlinkat, -1, fault_at("unlink", directory, path),
+     (int directory, const char *path, int flags), (directory, path, flags))
+CALL(int, rmdir, -1, fault_at("unlink", AT_FDCWD, path), (const char *path), (path))
+CALL(int, link, -1, fault_at("link", AT_FDCWD, to), (const char *from, const char *to), (from, to))
+CALL(int, stat, -1, fault_at("stat", AT_FDCWD, path), (const char *path, struct stat *info),
+     (path, info))
+CALL(int, lstat, -1, fault_at("stat", AT_FDCWD, path), (const char *path, struct stat *info),
+     (path, info))
+CALL(int, fstatat, -1, fault_at("stat", directory, path),
+     (int directory, const char *path, struct stat *info, int flags),
+     (directory, path, info, flags))
+CALL(int, fstat, -1, fault_of_file("stat", fd), (int fd, struct stat *info), (fd, info))
+CALL(int, stat64, -1, fault_at("stat", AT_FDCWD, path), (const char *path, struct stat64 *info),
+     (path, info))
+CALL(int, fstat64, -1, fault_of_file("stat", fd), (int fd, struct stat64 *info), (fd, info))
+CALL(int, statvfs, -1, fault_at("stat", AT_FDCWD, path), (const char *path, struct statvfs *info),
+     (path, info))
+CALL(DIR *, opendir, NULL, fault_at("opendir", AT_FDCWD, path), (const char *path), (path))
+CALL(DIR *, fdopendir, NULL, fault_of_file("opendir", fd), (int fd), (fd))
+CALL(int, scandir, -1, fault_at("opendir", AT_FDCWD, path),
+     (const char *path, struct dirent ***names, int (*filter)(const struct dirent *),
+      int (*compare)(const struct dirent **, const struct dirent **)),
+     (path, names, filter, compare))
+CALL(struct dirent *, readdir, NULL, fault_of_file("readdir", dirfd(directory)), (DIR * directory),
+     (directory))
+
+static int fault_of_map(size_t size, int fd)
 {
-    FAIL_IF(fault_of_file("fsync", fd));
-    return NEXT(fsync)(fd);
+    return fd >= 0                    ? fault_of_file("mmap", fd)
+           : size >= MEMORY_MIN_BYTES ? fault("mmap", "anonymous")
+                                      : 0;
 }
 
-int fdatasync(int fd)
+CALL(void *, mmap, MAP_FAILED, fault_of_map(size, fd),
+     (void *at, size_t size, int protection, int flags, int fd, off_t offset),
+     (at, size, protection, flags, fd, offset))
+CALL(void *, mmap64, MAP_FAILED, fault_of_map(size, fd),
+     (void *at, size_t size, int protection, int flags, int fd, off64_t offset),
+     (at, size, protection, flags, fd, offset))
+CALL(int, memfd_create, -1, fault("memfd", name), (const char *name, unsigned flags), (name, flags))
+CALL(int, bind, -1, fault_of_address("bind", address, size),
+     (int fd, const struct sockaddr *address, socklen_t size), (fd, address, size))
+
+int listen(int fd, int backlog)
 {
-    FAIL_IF(fault_of_file("fsync", fd));
-    return NEXT(fdatasync)(fd);
+    struct sockaddr_storage own = {0};
+    getsockname(fd, (struct sockaddr *)&own, &(socklen_t){sizeof(own)});
+    FAIL_IF(fault_of_family("listen", own.ss_family));
+    return NEXT(listen)(fd, backlog);
+}
+
+CALL(ssize_t, send, -1, fault_of_socket("send", fd),
+     (int fd, const void *data, size_t size, int flags), (fd, data, size, flags))
+CALL(ssize_t, sendto, -1, fault_of_socket("send", fd),
+     (int fd, const void *data, size_t size, int flags, const struct sockaddr *address,
+      socklen_t length),
+     (fd, data, size, flags, address, length))
+CALL(ssize_t, sendmsg, -1, fault_of_socket("send", fd),
+     (int fd, const struct msghdr *message, int flags), (fd, message, flags))
+CALL(ssize_t, recv, -1, fault_of_socket("recv", fd), (int fd, void *data, size_t size, int flags),
+     (fd, data, size, flags))
+CALL(ssize_t, recvmsg, -1, fault_of_socket("recv", fd), (int fd, struct msghdr *message, int flags),
+     (fd, message, flags))
+CALL(ssize_t, readv, -1, fault_of_file("read", fd), (int fd, const struct iovec *parts, int count),
+     (fd, parts, count))
+CALL(int, eventfd, -1, fault("eventfd", ""), (unsigned value, int flags), (value, flags))
+CALL(int, epoll_create1, -1, fault("epoll", ""), (int flags), (flags))
+CALL(int, pipe2, -1, fault("pipe", ""), (int ends[2], int flags), (ends, flags))
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *argument)
+{
+    int error = fault("thread", "");
+    return error ? error : NEXT(pthread_create)(thread, attributes, run, argument);
 }

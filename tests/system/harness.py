@@ -189,7 +189,7 @@ class Faults:
         with open(self.path + ".new", "w") as file:
             file.writelines(rule + "\n" for rule in rules)
         with open(self.path + ".new.hits", "wb") as file:
-            file.truncate(8 * 32)
+            file.truncate(8 * 256)
         os.rename(self.path + ".new.hits", self.path + ".hits")
         os.rename(self.path + ".new", self.path)
 
