@@ -56,6 +56,9 @@ uint64_t nccl_stub_taken(void);
 void nccl_stub_hang(int number);
 /* How many communicators were aborted and wait for graphs that refer to them. */
 int nccl_stub_unfreed(void);
+/* How many communicators with buffers and threads of their own were made since the last call: parts
+ * of a group have none if the group's configuration shares its own. */
+int nccl_stub_owners(void);
 /* The most bytes of the host that were pinned since the reset, by all threads together. */
 uint64_t cuda_stub_pinned_peak(void);
 /* Call number `number` of that name from now on fails with `error`. */

@@ -88,7 +88,8 @@ struct ncclComm {
     uint64_t sequence = 0, splits = 0;
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* with its collectives */
-    int questions = 0; /* number of queries still answered with "in progress" */
+    bool shares = false; /* with its parts: splitShare */
+    int questions = 0;   /* number of queries still answered with "in progress" */
     ncclResult_t failure = ncclSuccess;
     stub_registrations registrations;
 };
@@ -111,6 +112,7 @@ size_t size_of(ncclDataType_t type)
 }
 
 std::atomic<int> until_hang{0}; /* captured collectives */
+std::atomic<int> owners{0};     /* communicators with buffers and threads of their own */
 
 struct unfreed_comms {
     std::mutex lock;
@@ -282,6 +284,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id
     std::shared_ptr<group> &members = all.groups[number];
     if (members == nullptr) members = std::make_shared<group>();
     *comm = new_comm(members, rank, world);
+    (*comm)->shares = config->splitShare == 1;
+    owners++;
     return ncclInProgress;
 }
 
@@ -300,6 +304,9 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
     (*part)->whole = whole->members;
     (*part)->split = whole->splits++;
     (*part)->whole_world = whole->world;
+    (*part)->shares = config->splitShare == 1;
+    if (!whole->shares) owners++;
+    else (*part)->aborted = whole->aborted; /* an abort of one ends all */
     return ncclInProgress;
 }
 
@@ -391,6 +398,11 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     }
     delete comm;
     return ncclSuccess;
+}
+
+int nccl_stub_owners(void)
+{
+    return owners.exchange(0);
 }
 
 void nccl_stub_hang(int number)

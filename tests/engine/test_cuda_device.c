@@ -114,7 +114,9 @@ TEST(hybrid)
     job.strategy = STRATEGY_HYBRID_SHARD;
     job.shard_size = 2;
     job.global_batch = 4;
+    nccl_stub_owners();
     compare(&job, 4, 2e-5);
+    ck_assert_int_eq(nccl_stub_owners(), 2 * 4); /* one per rank of two runs, whatever its parts */
 }
 
 TEST(mnist)

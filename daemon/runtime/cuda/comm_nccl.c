@@ -477,6 +477,7 @@ static ncclConfig_t configuration(void)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
+    config.splitShare = 1; /* of the whole: its parts use its buffers, threads and connections */
     return config;
 }
 
