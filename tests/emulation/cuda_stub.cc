@@ -607,6 +607,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
         for (const stub_task &task : stream->tasks)
             if (task.event == gone.get()) {
                 std::lock_guard<std::mutex> guard(lock);
+    made->timed = (flags & cudaEventDisableTiming) == 0;
                 pending.push_back(std::move(gone)); /* never freed: there are few */
                 return result(0);
             }
@@ -657,7 +658,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
-    auto passed = ((stub_event *)to)->when - ((stub_event *)from)->when;
+    const stub_event *first = (stub_event *)from, *last = (stub_event *)to;
+    for (const stub_event *event : {first, last}) {
+        if (!event->timed || event->recorded == 0) return result(cudaErrorInvalidResourceHandle);
+        if (event->fired < event->recorded) return result(cudaErrorNotReady);
+    }
+    auto passed = last->when - first->when;
     *ms = std::chrono::duration<float, std::milli>(passed).count();
     return result(0);
 }

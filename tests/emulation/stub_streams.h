@@ -43,6 +43,7 @@ struct stub_event {
     std::atomic<uint64_t> recorded{0}; /* times it was enqueued */
     std::atomic<uint64_t> fired{0};
     std::chrono::steady_clock::time_point when;
+    bool timed = false;
     std::shared_ptr<stub_capture> captured; /* which contains its last recording */
     std::vector<int> nodes;                 /* the nodes that it represents there */
 };

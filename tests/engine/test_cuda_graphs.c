@@ -535,6 +535,23 @@ TEST(sync_is_plain)
 /* A step whose instructions are timed is enqueued call by call, between two replays. */
 static _Thread_local struct trace *trace;
 
+/* Instructions of a lane do not overlap; one that waits for another begins at its end. */
+static void check_times(const struct plan *plan, const struct trace_run *run)
+{
+    int64_t ended[LANE_COUNT] = {0};
+    for (int i = 0; i < plan->train.instruction_count; i++) {
+        const struct plan_instruction *instruction = &plan->train.instructions[i];
+        const struct trace_stamp *stamp = &run->stamps[i];
+        ck_assert_int_ge(stamp->begin_ns, run->whole.begin_ns);
+        ck_assert_int_ge(stamp->begin_ns, ended[instruction->lane]);
+        for (int w = 0; w < instruction->wait_count; w++)
+            ck_assert_int_ge(stamp->begin_ns, run->stamps[instruction->waits[w]].end_ns);
+        ck_assert_int_ge(stamp->end_ns, stamp->begin_ns);
+        ck_assert_int_le(stamp->end_ns, run->whole.end_ns);
+        ended[instruction->lane] = stamp->end_ns;
+    }
+}
+
 static void trace_a_step(struct executor *executor, struct comm *comm, int step)
 {
     const struct plan *plan = executor_plan(executor);
@@ -549,8 +566,7 @@ static void trace_a_step(struct executor *executor, struct comm *comm, int step)
     }
     if (step != 4) return;
     ck_assert(trace_is_full(trace));
-    for (int i = 0; i < plan->train.instruction_count; i++)
-        ck_assert_int_gt(trace->runs[0].stamps[i].end_ns, 0);
+    check_times(plan, &trace->runs[0]);
     trace_free(trace);
 }
 
@@ -562,6 +578,7 @@ TEST(traced_step)
     cuda_fixture_begin(51);
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 2 * (REPLAYS - 1));
+    ck_assert_int_eq(cuda_stub_count("host"), 0); /* functions that streams stop for */
     expect_same(found, expected);
     engine_outcome_free(found);
     engine_outcome_free(expected);

@@ -41,6 +41,9 @@ struct cuda_device {
     struct cuda_recording *recordings; /* all there are; guarded by base.lock */
 };
 
+    cudaEvent_t epoch;                 /* of the stamps on all lanes; NULL: there were none */
+    int64_t epoch_ns;
+    int stamps_pending;
 static inline struct cuda_device *cuda_device(const struct device *device)
 {
     return (struct cuda_device *)device;
@@ -71,6 +74,12 @@ struct cuda_clock {
 
 struct cuda_lane {
     struct lane_queue base;
+/* Where the time at which the event fires is to be stored, when the lane is waited for. */
+struct cuda_stamp {
+    cudaEvent_t event;
+    int64_t *ns;
+};
+
     cudaStream_t stream;
     char *staging; /* LANE_HOST_BYTES, pinned: STAGING_PARTS for copies to the device, then one for
                     * those from it */
@@ -90,6 +99,8 @@ struct cuda_lane {
     int64_t busy_ns;
     status_t (*poll)(void *user); /* of a communicator on this lane: polled while waiting for it */
     void *poll_user;
+    struct cuda_stamp *stamps; /* `stamp_events` have an event, `stamp_count` are pending */
+    int stamp_count, stamp_events, stamp_capacity;
     struct cuda_progress *progress;   /* of its collectives */
     struct cuda_recording *recording; /* whose pass is active; NULL: enqueued work runs */
     bool replayed;    /* a replay was launched since the last wait; it notes itself when the lane

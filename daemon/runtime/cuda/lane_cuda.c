@@ -23,6 +23,7 @@ struct cuda_launch cuda_launch_of(const struct cuda_lane *lane)
 
 /* For the event, or for all of the lane's work if it is NULL. */
 static status_t wait_until(struct cuda_lane *lane, cudaEvent_t event, int64_t timeout_ms);
+static void take_stamps(struct cuda_lane *lane, bool done);
 /* Waits, but not after `deadline_ns`. Returns whether the stream has nothing more to do. */
 static bool run_out(cudaStream_t stream, int64_t deadline_ns);
 
@@ -91,6 +92,9 @@ void cuda_lane_close(struct lane_queue *base)
         if (lane->clocks[i].began != NULL) cudaEventDestroy(lane->clocks[i].began);
         if (lane->clocks[i].ended != NULL) cudaEventDestroy(lane->clocks[i].ended);
     }
+    take_stamps(lane, false);
+    for (int i = 0; i < lane->stamp_events; i++) cudaEventDestroy(lane->stamps[i].event);
+    free(lane->stamps);
     if (lane->staging != NULL) cudaFreeHost(lane->staging);
     cuda_release(lane->norm_parts);
     cuda_progress_close(lane);
@@ -365,19 +369,51 @@ static status_t take_host_failure(struct cuda_lane *lane)
 
 /* ---- time ---- */
 
-static void CUDART_CB note_time(void *ns)
+/* The device's clock at the first of the stamps that are pending. The lane is idle, so the event fires
+ * when it is recorded, or some microseconds later: no stamp is too late by the host's clock. */
+static status_t set_epoch(struct cuda_lane *lane)
 {
-    *(int64_t *)ns = clock_monotonic_ns();
+    struct cuda_device *device = cuda_device(lane->base.device);
+    if (device->stamps_pending > 0) return NULL;
+    if (device->epoch == NULL)
+        TRY_CUDA(cudaEventCreateWithFlags(&device->epoch, cudaEventDefault));
+    device->epoch_ns = clock_monotonic_ns();
+    TRY_CUDA(cudaEventRecord(device->epoch, lane->stream));
+    return wait_until(lane, device->epoch, SYNC_TIMEOUT_MS);
 }
 
+/* A function of the host would stop the stream for longer than a small kernel runs. */
 status_t cuda_lane_stamp(struct lane_queue *base, int64_t *ns)
 {
     struct cuda_lane *lane = cuda_lane(base);
     if (lane->recording != NULL)
         return status_new(STATUS_UNIMPLEMENTED, "the times of a recording's parts");
     TRY(cuda_enqueue(lane));
-    TRY_CUDA(cudaLaunchHostFunc(lane->stream, note_time, ns));
+    TRY(named(lane, set_epoch(lane)));
+    if (lane->stamp_count == lane->stamp_events) {
+        MEM_GROW(lane->stamps, lane->stamp_events, lane->stamp_capacity);
+        struct cuda_stamp made = {0};
+        TRY_CUDA(cudaEventCreateWithFlags(&made.event, cudaEventDefault));
+        lane->stamps[lane->stamp_events++] = made;
+    }
+    TRY_CUDA(cudaEventRecord(lane->stamps[lane->stamp_count].event, lane->stream));
+    lane->stamps[lane->stamp_count++].ns = ns;
+    cuda_device(base->device)->stamps_pending++;
     return NULL;
+}
+
+/* Of a lane that was waited for; `done`: its events have fired. */
+static void take_stamps(struct cuda_lane *lane, bool done)
+{
+    struct cuda_device *device = cuda_device(lane->base.device);
+    for (int i = 0; i < lane->stamp_count && done; i++) {
+        float ms = 0;
+        if (cudaEventElapsedTime(&ms, device->epoch, lane->stamps[i].event) == cudaSuccess)
+            *lane->stamps[i].ns = device->epoch_ns + (int64_t)((double)ms * 1e6);
+        else cudaGetLastError();
+    }
+    device->stamps_pending -= lane->stamp_count;
+    lane->stamp_count = 0;
 }
 
 /* The clock's events have fired. */
@@ -471,6 +507,7 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     if (status == NULL) add_earlier(lane);
     if (status == NULL && recorded == NULL) add_time(lane, clock);
     if (status == NULL) hand_out(lane);
+    take_stamps(lane, status == NULL);
     lane->earlier = false;
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;

@@ -229,7 +229,8 @@ GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_
 check_PROGRAMS += $(GPU_TESTS)
 gpu-tests: $(GPU_TESTS)
 .PHONY: gpu-tests
-gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init
+gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init \
+  -Wl,-u,op_desc_flops
 gpu_libs = $(RUNTIME_LIBS) $(TEST_LIBS)
 gpu_defines = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_DEVICE -DTEST_GPU
 tests_gpu_gpu_attention_SOURCES = tests/engine/test_cuda_attention.c tests/unit/attention_fixture.h \
