@@ -51,6 +51,9 @@ const struct switch_row switch_rows[] = {
     USER("CUDA_CONV_COPIES", "N",
          "Bytes of copies of a part of a batch that a convolution in bf16 may need; 201326592 (192 "
          "MiB) if unset."),
+    USER("CUDA_COMPARE", "off",
+         "Uses cuDNN without comparing its first results of each shape with fsdpd's own kernels "
+         "([first use](#first-use))."),
     EXPERIMENT(
         "CUDA_GELU", "own",
         "Computes GELU by tanh, and its gradient, in passes of fsdpd's own kernels, never as "

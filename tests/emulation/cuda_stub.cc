@@ -55,6 +55,7 @@ struct record {
     int major = 8; /* compute capability */
     std::string model = STUB_MODEL;
     int candidates = 1;
+    bool wrong = false;
     std::atomic<stub_hold> hold{STUB_RUN};
     std::atomic<int> releases{0};
 };
@@ -289,6 +290,7 @@ void cuda_stub_reset(uint64_t seed)
     r.major = 8;
     r.model = STUB_MODEL;
     r.candidates = 1;
+    r.wrong = false;
     r.hold = STUB_RUN;
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
@@ -336,6 +338,20 @@ void cuda_stub_candidates(int count)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.candidates = count;
+}
+
+void cuda_stub_wrong(void)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.wrong = true;
+}
+
+bool stub_is_wrong()
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    return r.wrong;
 }
 
 int stub_candidates()
@@ -591,6 +607,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     int error = note("cudaEventCreateWithFlags", "");
     if (error != 0) return result(error);
     stub_event *made = new stub_event;
+    made->timed = (flags & cudaEventDisableTiming) == 0;
     std::lock_guard<std::mutex> guard(r.lock);
     r.names[made] = flags == cudaEventDisableTiming ? "e" + std::to_string(r.events++) : "clock";
     *event = (cudaEvent_t)made;
@@ -607,7 +624,6 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
         for (const stub_task &task : stream->tasks)
             if (task.event == gone.get()) {
                 std::lock_guard<std::mutex> guard(lock);
-    made->timed = (flags & cudaEventDisableTiming) == 0;
                 pending.push_back(std::move(gone)); /* never freed: there are few */
                 return result(0);
             }

@@ -33,6 +33,8 @@ void cuda_stub_model(const char *model);
 /* cuBLASLt proposes that many algorithms for a product, instead of one; each is faster than those
  * before it. */
 void cuda_stub_candidates(int count);
+/* cuDNN computes every second row wrongly from now on, without an error. */
+void cuda_stub_wrong(void);
 /* When a graph has made its copies to the host, and done what comes directly after them, the rest
  * of it... */
 enum stub_hold {
@@ -54,11 +56,11 @@ uint64_t nccl_stub_taken(void);
 /* NCCL's thread does not end with that collective of those that are captured from now on, as if a
  * peer did not answer, until its communicator is aborted; `number` counts from 1, 0: with none. */
 void nccl_stub_hang(int number);
-/* How many communicators were aborted and wait for graphs that refer to them. */
-int nccl_stub_unfreed(void);
 /* How many communicators with buffers and threads of their own were made since the last call: parts
  * of a group have none if the group's configuration shares its own. */
 int nccl_stub_owners(void);
+/* How many communicators were aborted and wait for graphs that refer to them. */
+int nccl_stub_unfreed(void);
 /* The most bytes of the host that were pinned since the reset, by all threads together. */
 uint64_t cuda_stub_pinned_peak(void);
 /* Call number `number` of that name from now on fails with `error`. */
@@ -91,6 +93,7 @@ bool stub_is_capturing(); /* this thread */
 uint64_t stub_random();
 int stub_note(const char *call, const void *stream);
 int stub_candidates();
+bool stub_is_wrong();
 void stub_count_launch(const std::string &kernel);
 bool stub_is_of_device(const void *address);
 /* Does a little of the device's pending work. */

@@ -142,7 +142,10 @@ cudnnStatus_t start(const char *name, cudnnHandle_t handle, role made, int algor
             else sums[of_x] += (double)get(d, y, of_y) * get(b, w, of_w);
         });
         void *memory = (void *)(made == OUTPUT ? y : made == WEIGHT ? w : x);
-        for (size_t i = 0; i < size_of(result); i++) put(result, memory, i, sums[i], factor);
+        for (size_t i = 0; i < size_of(result); i++) {
+            if (stub_is_wrong() && i % 2 == 1) sums[i] *= 0.5;
+            put(result, memory, i, sums[i], factor);
+        }
         delete[] sums;
         return 0;
     };

@@ -229,6 +229,7 @@ class machine
             float &value = v.memory[(size_t)i];
             if (is_bf16(tensor)) value = widened(rounded(value));
             if (to == nullptr) return;
+            if (stub_is_wrong() && (at[2] % 2 == 1 || dims[2] == 1)) value *= 0.5F;
             if (is_bf16(tensor)) ((uint16_t *)to)[i] = rounded(value);
             else ((float *)to)[i] = value;
         });

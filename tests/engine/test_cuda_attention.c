@@ -477,6 +477,47 @@ LOOP_TEST(refusals, 0, 2)
     ck_assert_int_ge(refused, 5);
 }
 
+/* Before a run each shape is compared with our own kernel, once. */
+LOOP_TEST(first_use, 0, 2 * CASES)
+{
+    struct random random = {1};
+    struct world forward, backward;
+    struct device *device = NULL;
+    void *prepared[4] = {NULL};
+    uint64_t bytes = 0;
+    bool wrong = _i >= CASES;
+    const struct attention_case *c = &cases[_i % CASES].c;
+    if (cases[_i % CASES].parts > 0) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1);
+    fill_forward(&forward, &random, c);
+    fill_backward(&backward, &random, &forward);
+    const struct op_desc *descs[] = {&forward.desc, &backward.desc};
+    cuda_stub_record(true);
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    ck_assert_status_ok(device->table->prepare(device, descs[0], &prepared[0], &bytes));
+    assert_calls("cudnnBackendExecute", 0); /* for a plan */
+    device_allow_timing(device);
+    if (wrong) cuda_stub_wrong();
+    for (int i = 0; i < 2; i++) {
+        char *refusal = mem_printf("%s is computed by fsdpd's own kernel: cuDNN's result ",
+                                   op_info_get(descs[i]->kind)->name);
+        ck_assert_status_ok(device->table->prepare(device, descs[i], &prepared[i + 1], &bytes));
+        int notes = 0, refused = 0;
+        for (const char *note; (note = device_note(device, notes)) != NULL; notes++)
+            refused += strncmp(note, refusal, strlen(refusal)) == 0;
+        ck_assert_int_eq(refused, wrong);
+        ck_assert_ptr_nonnull(strstr(device_note(device, 1), wrong ? " differs from that of "
+                                                                   : " agree with fsdpd's own"));
+        free(refusal);
+    }
+    cuda_stub_record(true);
+    ck_assert_status_ok(device->table->prepare(device, descs[1], &prepared[3], &bytes));
+    assert_calls("cudnnBackendExecute", 0);
+    for (int i = 0; i < 4; i++) device->table->unprepare(prepared[i]);
+    device_close(device);
+    world_free(&backward);
+    world_free(&forward);
+}
+
 /* What is no want of support must be seen: no kernel of ours hides it. */
 LOOP_TEST(faults_of_cudnn, 0, 2)
 {

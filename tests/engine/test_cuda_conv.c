@@ -12,6 +12,7 @@
 
 #ifdef FSDPD_HAVE_CUDNN
 
+#include <cuda_runtime_api.h>
 #include <cudnn.h>
 
 #include "../emulation/cuda_stub.h"
@@ -226,6 +227,51 @@ LOOP_TEST(refusals, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)
                                 op_info_get(desc.kind)->name);
     ck_assert_str_eq(device_note(tested_device(), 0), expected);
     free(expected);
+}
+
+/* Before a run each shape is compared with our own kernel, once; so are convolutions on f32. */
+LOOP_TEST(first_use, 0, 4 * CASES)
+{
+    bool wrong = _i % 2 == 1, f32 = _i / 2 % 2 == 1;
+    for (int kind = OP_CONV2D; kind <= OP_CONV2D_BACKWARD_WEIGHTS; kind++) {
+        struct device *device = NULL;
+        void *prepared = NULL, *again = NULL;
+        uint64_t bytes = 0;
+        struct op_desc desc = conv_of(&cases[_i / 4], (enum op_kind)kind);
+        for (int i = 0; i < 3 && f32; i++) desc.inputs[i].dtype = DTYPE_F32;
+        if (f32) desc.outputs[0].dtype = DTYPE_F32;
+        cuda_stub_reset(1);
+        ck_assert_status_ok(device_open("cuda:0", 1, &device));
+        device_allow_timing(device);
+        if (wrong) cuda_stub_wrong();
+        ck_assert_status_ok(device->table->prepare(device, &desc, &prepared, &bytes));
+        cuda_stub_record(true);
+        ck_assert_status_ok(device->table->prepare(device, &desc, &again, &bytes));
+        ck_assert_int_eq(cuda_stub_count("cudnnBackendExecute"), 0);
+        const char *note = device_note(device, 0);
+        ck_assert_msg(note != NULL && strstr(note, wrong ? "own kernel: cuDNN's result"
+                                                         : "agree with fsdpd's own kernels"),
+                      "%s", note);
+        device->table->unprepare(prepared);
+        device->table->unprepare(again);
+        device_close(device);
+    }
+}
+
+/* Without room for it, a run begins without. */
+TEST(no_memory_to_compare)
+{
+    struct device *device = NULL;
+    void *prepared = NULL;
+    uint64_t bytes = 0;
+    struct op_desc desc = conv_of(&cases[0], OP_CONV2D);
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    device_allow_timing(device);
+    cuda_stub_fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+    ck_assert_status_ok(device->table->prepare(device, &desc, &prepared, &bytes));
+    ck_assert_ptr_nonnull(strstr(device_note(device, 0), "conv2d of cuDNN was not compared"));
+    device->table->unprepare(prepared);
+    device_close(device);
 }
 
 LOOP_TEST(switched_off, OP_CONV2D, OP_CONV2D_BACKWARD_WEIGHTS + 1)

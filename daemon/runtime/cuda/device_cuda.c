@@ -94,6 +94,7 @@ static void close_device(struct device *base)
     status_free(cuda_use(device));
     cuda_matmul_forget(device);
     cuda_attention_forget(device);
+    cuda_first_uses_forget(device);
     if (device->epoch != NULL) cudaEventDestroy(device->epoch);
     pthread_rwlock_wrlock(&cuda_captures);
     const bool lost = device_is_lost();

@@ -17,6 +17,7 @@
 
 struct cuda_matmul_choice;
 struct cuda_attention_plan;
+struct cuda_first_use;
 struct cuda_progress;
 struct cuda_recording;
 
@@ -36,14 +37,15 @@ struct cuda_device {
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
     void *dnn;                          /* cudnnHandle_t; NULL before it is wanted */
     struct cuda_attention_plan *attention_plans;
+    struct cuda_first_use *first_uses; /* of cuDNN's plans */
     char notes[CUDA_NOTES_MAX][CUDA_NOTE_BYTES];
     int note_count;
     struct cuda_recording *recordings; /* all there are; guarded by base.lock */
-};
-
     cudaEvent_t epoch;                 /* of the stamps on all lanes; NULL: there were none */
     int64_t epoch_ns;
     int stamps_pending;
+};
+
 static inline struct cuda_device *cuda_device(const struct device *device)
 {
     return (struct cuda_device *)device;
@@ -72,14 +74,14 @@ struct cuda_clock {
     cudaEvent_t began, ended;
 };
 
-struct cuda_lane {
-    struct lane_queue base;
 /* Where the time at which the event fires is to be stored, when the lane is waited for. */
 struct cuda_stamp {
     cudaEvent_t event;
     int64_t *ns;
 };
 
+struct cuda_lane {
+    struct lane_queue base;
     cudaStream_t stream;
     char *staging; /* LANE_HOST_BYTES, pinned: STAGING_PARTS for copies to the device, then one for
                     * those from it */
@@ -97,10 +99,10 @@ struct cuda_stamp {
     bool earlier; /* the other one has the times of a replay that are not in busy_ns yet */
     bool busy;    /* the clock's `began` was recorded since the last wait */
     int64_t busy_ns;
-    status_t (*poll)(void *user); /* of a communicator on this lane: polled while waiting for it */
-    void *poll_user;
     struct cuda_stamp *stamps; /* `stamp_events` have an event, `stamp_count` are pending */
     int stamp_count, stamp_events, stamp_capacity;
+    status_t (*poll)(void *user); /* of a communicator on this lane: polled while waiting for it */
+    void *poll_user;
     struct cuda_progress *progress;   /* of its collectives */
     struct cuda_recording *recording; /* whose pass is active; NULL: enqueued work runs */
     bool replayed;    /* a replay was launched since the last wait; it notes itself when the lane
@@ -267,6 +269,16 @@ status_t cuda_lane_launch(struct lane_queue *lane, struct device_graph *graph, i
                           const struct kernel_call *call) FSDPD_MUST_USE;
 bool cuda_runs_beside(const struct device *device, const struct op_desc *desc,
                       const struct op_desc *next);
+/* By our own kernel. */
+status_t cuda_prepare_own(const struct op_desc *desc,
+                          struct cuda_prepared **prepared) FSDPD_MUST_USE;
+
+/* first_use.c: compares what a library has prepared with our own kernel, before a run, once per
+ * shape. After an error the op is not prepared any more; UNIMPLEMENTED, with the difference, if
+ * they differ. */
+status_t cuda_first_use(struct cuda_device *device, const struct op_desc *desc,
+                        struct cuda_prepared **prepared) FSDPD_MUST_USE;
+void cuda_first_uses_forget(struct cuda_device *device);
 
 /* linear_cuda.c, head_cuda.c, conv_cudnn.c, conv_bfloat16.c: ops that use a library. */
 status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,

@@ -16,7 +16,7 @@ static status_t run_own(struct cuda_prepared *prepared, struct cuda_lane *lane,
     return cuda_status((cudaError_t)error, "a kernel's launch");
 }
 
-static status_t prepare_own(const struct op_desc *desc, struct cuda_prepared **prepared)
+status_t cuda_prepare_own(const struct op_desc *desc, struct cuda_prepared **prepared)
 {
     struct cuda_prepared *own = mem_alloc(sizeof *own);
     status_t status = cuda_op_prepare(desc, &own->op);
@@ -35,7 +35,7 @@ static status_t prepare_refused(struct cuda_device *device, const struct op_desc
                                 status_t refused, struct cuda_prepared **prepared)
 {
     if (status_code(refused) != STATUS_UNIMPLEMENTED) return refused;
-    status_t status = prepare_own(desc, prepared);
+    status_t status = cuda_prepare_own(desc, prepared);
     if (status == NULL)
         cuda_note(device, "%s is computed by fsdpd's own kernel: %s", op_info_get(desc->kind)->name,
                   status_message(refused));
@@ -51,6 +51,7 @@ static status_t prepare_conv(struct cuda_device *device, const struct op_desc *d
                        : desc->inputs[0].dtype == DTYPE_BF16
                            ? cuda_conv_bfloat16_prepare(device, desc, prepared)
                            : cuda_conv_prepare(device, desc, prepared);
+    if (refused == NULL) refused = cuda_first_use(device, desc, prepared);
     return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
 }
 
@@ -58,6 +59,7 @@ static status_t prepare_attention(struct cuda_device *device, const struct op_de
                                   struct cuda_prepared **prepared)
 {
     status_t refused = cuda_attention_prepare(device, desc, prepared);
+    if (refused == NULL) refused = cuda_first_use(device, desc, prepared);
     return refused == NULL ? NULL : prepare_refused(device, desc, refused, prepared);
 }
 
@@ -75,7 +77,7 @@ static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
     case OP_CONV2D_BACKWARD_WEIGHTS: return prepare_conv(device, desc, prepared);
     case OP_ATTENTION:
     case OP_ATTENTION_BACKWARD: return prepare_attention(device, desc, prepared);
-    default: return prepare_own(desc, prepared);
+    default: return cuda_prepare_own(desc, prepared);
     }
 }
 
