@@ -6,8 +6,10 @@
 #ifndef TEST_DEVICE
 #define TEST_DEVICE
 #endif
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -478,6 +480,30 @@ TEST(the_place_of_choices)
     ck_assert_int_eq(count_lines(path), 1);
     free(list);
     free(path);
+}
+
+/* What is stored needs no lock; what is stored while a rank waits for the lock is taken, too. */
+TEST(the_lock_is_held)
+{
+    int code = -1;
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    char *text = stored(choices);
+    int held = open(choices, O_RDWR | O_APPEND);
+    ck_assert_int_ge(held, 0);
+    ck_assert_int_eq(flock(held, LOCK_EX), 0);
+    ck_assert_int_eq(choose(), CANDIDATES - 1);
+    ck_assert_int_eq(ftruncate(held, 0), 0);
+    char *digit = strchr(strstr(text, "\t00000000") + 1, '3');
+    *digit = '1';
+    pid_t rank = fork();
+    ck_assert_int_ge(rank, 0);
+    if (rank == 0) _exit(choose() == 1 ? 0 : 1);
+    ck_assert_int_eq(write(held, text, strlen(text)), (ssize_t)strlen(text));
+    ck_assert_int_eq(waitpid(rank, &code, 0), rank);
+    ck_assert_int_eq(code, 0);
+    ck_assert_int_eq(count_lines(choices), 1);
+    close(held);
+    free(text);
 }
 
 /* Ranks of a host that prepare the same product at the same time choose once. */

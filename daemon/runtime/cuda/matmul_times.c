@@ -7,8 +7,9 @@
  *
  * A line of the file is a product, the algorithm (NVIDIA documents that its bytes may be stored for
  * the same version), and what people may want to know, separated by tabs. Of two lines for a
- * product the first counts. The file is locked from before it is read until the new line is
- * written.
+ * product the first counts. Lines are appended whole, so reading needs no lock. Who finds no line
+ * locks the file until the new line is written; who waits for the lock takes what appears meanwhile,
+ * since ranks must not differ, and gives up only if nothing does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -73,17 +74,7 @@ static void make_directories(char *path)
     }
 }
 
-static bool lock(int file)
-{
-    for (int i = 0; i < LOCK_TRIES; i++) {
-        if (flock(file, LOCK_EX | LOCK_NB) == 0) return true;
-        if (errno != EWOULDBLOCK && errno != EINTR) return false;
-        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
-    }
-    return false;
-}
-
-/* The file, locked; -1 if that is impossible. */
+/* The file; -1 if that is impossible. */
 static int open_choices(void)
 {
     char *path = path_of_choices();
@@ -91,9 +82,7 @@ static int open_choices(void)
     make_directories(path);
     int file = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     free(path);
-    if (file >= 0 && lock(file)) return file;
-    if (file >= 0) close(file);
-    return -1;
+    return file;
 }
 
 static char *key_of(const struct cuda_matmul *matmul, uint64_t most)
@@ -138,6 +127,46 @@ static bool find_line(int file, const char *key, cublasLtMatmulAlgo_t *algorithm
     free(line);
     fclose(lines);
     return found;
+}
+
+/* Whether what was stored can run here. */
+static bool is_possible(const struct cuda_matmul *matmul, const cublasLtMatmulAlgo_t *algorithm,
+                        uint64_t workspace)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    memset(&result, 0, sizeof result);
+    cublasStatus_t status =
+        cublasLtMatmulAlgoCheck(matmul->device->blas, matmul->operation, matmul->a, matmul->b,
+                                matmul->d, matmul->d, algorithm, &result);
+    return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
+}
+
+static int64_t size_of(int file)
+{
+    struct stat found;
+    return fstat(file, &found) == 0 ? (int64_t)found.st_size : 0;
+}
+
+enum choice { CHOICE_FOUND, CHOICE_LOCKED, CHOICE_NONE };
+
+/* Finds the product's line, or locks the file, in which there is none that can be used. */
+static enum choice find_or_lock(int file, const char *key, const struct cuda_matmul *matmul,
+                                uint64_t workspace, cublasLtMatmulAlgo_t *algorithm)
+{
+    int64_t read = -1;
+    for (int i = 0; i < LOCK_TRIES; i++) {
+        bool locked = flock(file, LOCK_EX | LOCK_NB) == 0;
+        if (!locked && errno != EWOULDBLOCK && errno != EINTR) return CHOICE_NONE;
+        int64_t size = size_of(file);
+        if (size != read && find_line(file, key, algorithm) &&
+            is_possible(matmul, algorithm, workspace))
+            return CHOICE_FOUND;
+        if (locked) return CHOICE_LOCKED;
+        if (size != read) i = 0;
+        read = size;
+        nanosleep(&(struct timespec){.tv_nsec = LOCK_PAUSE_NS}, NULL);
+    }
+    return CHOICE_NONE;
 }
 
 static bool add_line(int file, const char *key, const cublasLtMatmulAlgo_t *algorithm,
@@ -308,18 +337,6 @@ static status_t choose_by_time(struct cuda_matmul *matmul,
     return NULL;
 }
 
-/* Whether what was stored can run here. */
-static bool is_possible(const struct cuda_matmul *matmul, const cublasLtMatmulAlgo_t *algorithm,
-                        uint64_t workspace)
-{
-    cublasLtMatmulHeuristicResult_t result;
-    memset(&result, 0, sizeof result);
-    cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(matmul->device->blas, matmul->operation, matmul->a, matmul->b,
-                                matmul->d, matmul->d, algorithm, &result);
-    return status == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
-}
-
 void cuda_matmul_choose(struct cuda_matmul *matmul,
                         const cublasLtMatmulHeuristicResult_t *candidates, int count,
                         uint64_t workspace, cublasLtMatmulAlgo_t *algorithm)
@@ -330,10 +347,12 @@ void cuda_matmul_choose(struct cuda_matmul *matmul,
     status_t status = NULL;
     int file = open_choices();
     char *key = file >= 0 ? key_of(matmul, workspace) : NULL;
-    if (key == NULL)
-        status = status_new(STATUS_UNAVAILABLE, "there is no file to keep the choice in");
-    else if (find_line(file, key, &stored) && is_possible(matmul, &stored, workspace))
-        *algorithm = stored;
+    enum choice found =
+        key != NULL ? find_or_lock(file, key, matmul, workspace, &stored) : CHOICE_NONE;
+    if (found == CHOICE_NONE)
+        status = status_new(STATUS_UNAVAILABLE, "there is no file to keep the choice in%s",
+                            key != NULL ? ", as another process holds it" : "");
+    else if (found == CHOICE_FOUND) *algorithm = stored;
     else if (!is_idle(&matmul->device->base))
         status = status_new(STATUS_UNAVAILABLE, "the device is in use");
     else status = choose_by_time(matmul, candidates, count, workspace, file, key, algorithm);
