@@ -542,6 +542,32 @@ LOOP_TEST(faults_of_cudnn, 0, 2)
     world_free(&forward);
 }
 
+/* Beside a running job cuDNN may find no memory for its handle: a plan can do without, and what
+ * does run opens it; before a run it is an error that says so. */
+LOOP_TEST(no_memory_for_cudnn, 0, 2)
+{
+    struct device *device = NULL;
+    struct random random = {1};
+    struct world forward;
+    void *prepared = NULL;
+    uint64_t bytes = 0;
+    fill_forward(&forward, &random, &cases[0].c);
+    cuda_stub_fail("cudnnCreate", 1, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
+    if (_i == 0) {
+        compare(&forward, "attention of ");
+        world_free(&forward);
+        return;
+    }
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    device_allow_timing(device);
+    status_t status = device->table->prepare(device, &forward.desc, &prepared, &bytes);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "cudnnCreate"));
+    status_free(status);
+    device_close(device);
+    world_free(&forward);
+}
+
 /* Ops that are never offered to cuDNN, and why. */
 LOOP_TEST(not_asked, 0, 3)
 {

@@ -43,7 +43,7 @@ struct cuda_attention_plan {
 
 struct cudnn_attention {
     struct cuda_prepared base;
-    cudnnHandle_t dnn;
+    struct cuda_device *device;
     struct attention_shape shape;
     const struct cuda_attention_plan *plan; /* the device's */
 };
@@ -192,7 +192,7 @@ static status_t run_part(const struct cudnn_attention *attention, const struct a
         add_rows(&o, ATTENTION_DK, p->dk, first, kv_row, kv_head * width);
         add_rows(&o, ATTENTION_DV, p->dv, first, kv_row, kv_head * width);
     }
-    return dnn_plan_run(&attention->plan->plan, attention->dnn, o.count, o.ids, o.addresses,
+    return dnn_plan_run(&attention->plan->plan, attention->device->dnn, o.count, o.ids, o.addresses,
                         workspace);
 }
 
@@ -239,7 +239,8 @@ static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
     struct attention_places p = attention_places_of(shape, call);
     const void *y = shape->backward ? p.y : call->outputs[0];
     const void *lse = shape->backward ? p.lse : call->outputs[1];
-    TRY_DNN(cudnnSetStream, attention->dnn, lane->stream);
+    TRY(cuda_dnn_open(attention->device));
+    TRY_DNN(cudnnSetStream, attention->device->dnn, lane->stream);
     if (shape->masked) TRY(hide(attention, lane, call, p.mask));
     for (int64_t sample = 0; sample < shape->batch; sample += part.samples)
         for (int64_t head = 0; head < shape->kv_heads; head += part.kv_heads) {
@@ -274,12 +275,12 @@ status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc
     struct attention_shape shape = attention_shape_of(desc);
     const struct cuda_attention_plan *plan = NULL;
     TRY(check(desc, &shape));
-    TRY(cuda_dnn_open(device));
+    TRY(cuda_dnn_expect(device));
     TRY(find_plan(device, &shape, !shape.backward && desc->output_present[1], &plan));
     struct cudnn_attention *attention = mem_alloc(sizeof *attention);
     attention->base.op.desc = *desc;
     attention->base.run = run;
-    attention->dnn = device->dnn;
+    attention->device = device;
     attention->shape = shape;
     attention->plan = plan;
     attention->base.workspace_bytes = workspace_of(attention).bytes;

@@ -35,7 +35,7 @@ struct conv_tensor {
 
 struct graph_conv {
     struct cuda_prepared base;
-    cudnnHandle_t dnn;
+    struct cuda_device *device;
     cudnnBackendDescriptor_t properties;
     struct dnn_graph graph;
     struct dnn_plan plan;
@@ -70,11 +70,12 @@ static status_t run_parts(const struct graph_conv *conv, struct cuda_lane *lane,
     const struct op_desc *desc = &conv->base.op.desc;
     int count = desc->kind == OP_CONV2D && desc->input_present[2] ? 4 : 3;
     void *addresses[] = {NULL, (void *)weight, NULL, (void *)call->inputs[2]};
-    TRY_DNN(cudnnSetStream, conv->dnn, lane->stream);
+    TRY(cuda_dnn_open(conv->device));
+    TRY_DNN(cudnnSetStream, conv->device->dnn, lane->stream);
     for (int64_t first = 0; first < desc->inputs[0].dims[0]; first += conv->samples) {
         TRY(place(conv, &conv->x, lane, call, x, first, &addresses[0]));
         TRY(place(conv, &conv->y, lane, call, y, first, &addresses[2]));
-        TRY(dnn_plan_run(&conv->plan, conv->dnn, count, ids, addresses,
+        TRY(dnn_plan_run(&conv->plan, conv->device->dnn, count, ids, addresses,
                          (char *)call->workspace + conv->scratch));
     }
     return NULL;
@@ -151,8 +152,8 @@ static void release(struct cuda_prepared *prepared)
 static status_t prepare(struct graph_conv *conv, struct cuda_device *device)
 {
     const struct op_desc *desc = &conv->base.op.desc;
-    TRY(cuda_dnn_open(device));
-    conv->dnn = device->dnn;
+    TRY(cuda_dnn_expect(device));
+    conv->device = device;
     conv->samples = conv_samples_of(desc, copies_bytes());
     bool weights = desc->kind == OP_CONV2D_BACKWARD_WEIGHTS;
     bool data = desc->kind == OP_CONV2D_BACKWARD_DATA;

@@ -300,6 +300,8 @@ void cuda_dnn_close(void *dnn);                                    /* accepts NU
 /* attention_cudnn.c. UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
 status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
                                 struct cuda_prepared **prepared) FSDPD_MUST_USE;
+/* The same, but a plan, which runs nothing, may be made where the running job has left no memory. */
+status_t cuda_dnn_expect(struct cuda_device *device) FSDPD_MUST_USE;
 void cuda_attention_forget(struct cuda_device *device);
 
 /*

@@ -20,6 +20,9 @@ status_t dnn_status(cudnnStatus_t status, const char *call)
     enum status_code code =
         status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR
             ? STATUS_UNIMPLEMENTED
+        : status == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
+                status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED
+            ? STATUS_RESOURCE_EXHAUSTED
             : STATUS_INTERNAL;
     return status_new(code, "%s: %s", call, cudnnGetErrorString(status));
 }

@@ -14,6 +14,14 @@ status_t cuda_dnn_open(struct cuda_device *device)
     return dnn_status(status, "cudnnCreate");
 }
 
+status_t cuda_dnn_expect(struct cuda_device *device)
+{
+    status_t status = cuda_dnn_open(device);
+    if (device->base.may_time || status_code(status) != STATUS_RESOURCE_EXHAUSTED) return status;
+    status_free(status);
+    return NULL;
+}
+
 void cuda_dnn_close(void *dnn)
 {
     if (dnn != NULL) cudnnDestroy(dnn);
