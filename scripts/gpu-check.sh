@@ -343,9 +343,11 @@ as_on_the_cpu() { # WORKERS FLAG...: of the device's workers
   echo "accuracy $gpu % after $seconds s, on CPU workers $cpu % after $(cat "$work/seconds") s; pulled: $held"
   awk -v a="$gpu" -v b="$cpu" 'BEGIN { exit !(a >= b - 1 && a > 50) }'
 }
-# NCCL takes a device twice if its ranks say that they are on different hosts.
+# NCCL takes a device twice if its ranks say that they are on different hosts. Then it must not take InfiniBand between
+# them, nor multicast of a device with itself.
 start_nccl_worker() { # RANK
-  FSDPD_CUDA_SHARED=nccl NCCL_HOSTID=rank-$1 NCCL_SOCKET_IFNAME=lo start_worker "cuda:$device" --share-device
+  FSDPD_CUDA_SHARED=nccl NCCL_HOSTID=rank-$1 NCCL_SOCKET_IFNAME=lo NCCL_NVLS_ENABLE=0 NCCL_IB_DISABLE=1 \
+    start_worker "cuda:$device" --share-device
 }
 # Trains without and with registered buffers, enqueued and replayed as graphs, by real collectives.
 two_nccl_ranks() {
