@@ -87,7 +87,9 @@ const struct switch_row switch_rows[] = {
         "gradient then has memory of its own, half of theirs. If unset these logits are bf16, "
         "as PyTorch's autocast has them, and their gradient takes their place."),
     EXPERIMENT("CUDA_GRAPHS", "off",
-               "Enqueues steps call by call and never captures a graph. The results are the same."),
+               "Enqueues steps call by call and never captures a graph. With `alone` only those of "
+               "one rank are captured, for a host where a group's collectives cannot be. The "
+               "results are the same."),
     EXPERIMENT("CUDA_AHEAD", "off",
                "Enqueues a graph's next launch when the running one has ended, not when its "
                "statistics are known. The results are the same."),

@@ -441,6 +441,21 @@ LOOP_TEST(capture_fails, 0, 11)
     engine_outcome_free(expected);
 }
 
+/* FSDPD_CUDA_GRAPHS=alone: collectives are not captured; a job of one rank has none. */
+LOOP_TEST(graphs_without_collectives, 1, 3)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.before_step = fail_and_note;
+    asked.call = NULL;
+    cuda_fixture_begin(35);
+    setenv("FSDPD_CUDA_GRAPHS", "alone", 1);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, _i);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch") > 0, _i == 1);
+    ck_assert_int_eq(is_noted("FSDPD_CUDA_GRAPHS is \"alone\"", _i), _i == 2);
+    forget_notes();
+    engine_outcome_free(found);
+}
+
 /* On one rank, once or twice. */
 static int disturbances;
 

@@ -406,6 +406,9 @@ static status_t check_recording(struct nccl_comm *comm, struct cuda_lane *lane,
     if (lane->recording == NULL) return NULL;
     if (in_host_memory(comm, call))
         return status_new(STATUS_UNIMPLEMENTED, "a collective of host memory is not recorded");
+    if (cuda_is_switched("FSDPD_CUDA_GRAPHS", "alone"))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "FSDPD_CUDA_GRAPHS is \"alone\", so collectives are not recorded");
     cuda_record_group(lane, whole_of(comm));
     return NULL;
 }
