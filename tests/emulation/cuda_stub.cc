@@ -216,7 +216,10 @@ int enqueue_kernel(void *stream, const char *call, std::function<void()> work)
         abort();
     }
     stub_count_launch(std::string(call, strcspn(call, "<,")));
+    static std::atomic<bool> loaded{false};
     int error = note("launch", named(stream));
+    if (error == 0 && !loaded.exchange(true) && !stub_take_outside(CUDA_STUB_MODULES))
+        error = cudaErrorMemoryAllocation;
     if (error == 0)
         error = put(stream, [work] {
             work();

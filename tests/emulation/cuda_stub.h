@@ -33,6 +33,11 @@ void cuda_stub_model(const char *model);
 /* cuBLASLt proposes that many algorithms for a product, instead of one; each is faster than those
  * before it. */
 void cuda_stub_candidates(int count);
+/* The device has that much memory from now on, and it is taken: by what is allocated, by kernels,
+ * which are loaded at the first launch and stay (CUDA_STUB_MODULES), and by every NCCL communicator
+ * of its own from its first collective on (CUDA_STUB_NCCL). */
+void cuda_stub_memory(uint64_t bytes);
+enum { CUDA_STUB_MODULES = 300 << 20, CUDA_STUB_NCCL = 90 << 20 };
 /* cuDNN computes every second row wrongly from now on, without an error. */
 void cuda_stub_wrong(void);
 /* When a graph has made its copies to the host, and done what comes directly after them, the rest
@@ -94,6 +99,9 @@ uint64_t stub_random();
 int stub_note(const char *call, const void *stream);
 int stub_candidates();
 bool stub_is_wrong();
+/* Takes memory that no pointer leads to, or with a negative number gives it back; false: there is
+ * not that much, of a device whose memory is counted. */
+bool stub_take_outside(int64_t bytes);
 void stub_count_launch(const std::string &kernel);
 bool stub_is_of_device(const void *address);
 /* Does a little of the device's pending work. */

@@ -7,6 +7,7 @@
 #include "cuda_stub.h"
 #include "stub_streams.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <stdlib.h>
@@ -93,6 +94,36 @@ bool stub_is_of_device(const void *address)
     return find_area(address) != m.areas.end();
 }
 
+/* ---- memory that is counted ---- */
+
+static std::atomic<uint64_t> counted_total{0}, outside{0}; /* 0: it is not */
+
+static uint64_t allocated()
+{
+    device_memory &m = the_memory();
+    std::lock_guard<std::recursive_mutex> guard(m.lock);
+    uint64_t bytes = 0;
+    for (const auto &area : m.areas) bytes += area.second;
+    return bytes;
+}
+
+static bool has_room(uint64_t bytes)
+{
+    return counted_total == 0 || allocated() + outside + bytes <= counted_total;
+}
+
+void cuda_stub_memory(uint64_t bytes)
+{
+    counted_total = bytes;
+}
+
+bool stub_take_outside(int64_t bytes)
+{
+    if (bytes > 0 && !has_room((uint64_t)bytes)) return false;
+    outside += (uint64_t)bytes;
+    return true;
+}
+
 void stub_give_memory(void *memory)
 {
     device_memory &m = the_memory();
@@ -136,6 +167,11 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
     *total = stub_is_idle() ? (size_t)80 << 30 : (size_t)1 << 34;
     *available = *total - nccl_stub_taken();
+    if (counted_total > 0) {
+        uint64_t taken = allocated() + outside;
+        *total = counted_total;
+        *available = *total > taken ? *total - taken : 0;
+    }
     return stub_result(0);
 }
 
@@ -143,6 +179,7 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     int error = stub_note_text("cudaMalloc", "");
     if (error == 0) error = stub_check_unsafe();
+    if (error == 0 && !has_room(bytes)) error = cudaErrorMemoryAllocation;
     if (error != 0) return stub_result(error); /* not sticky, but kept until it is read */
     *memory = stub_take_memory(bytes);
     return stub_result(0);

@@ -89,6 +89,7 @@ struct ncclComm {
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* with its collectives */
     bool shares = false; /* with its parts: splitShare */
+    int64_t to_take = CUDA_STUB_NCCL, taken = 0; /* memory, at the first collective */
     int questions = 0;   /* number of queries still answered with "in progress" */
     ncclResult_t failure = ncclSuccess;
     stub_registrations registrations;
@@ -139,6 +140,9 @@ int launch(ncclComm_t comm, void *stream, std::function<std::function<int()>(uin
 ncclResult_t enqueue(ncclComm_t comm, void *stream,
                      std::function<std::function<int()>(uint64_t)> make)
 {
+    if (!stub_take_outside(comm->to_take)) return ncclUnhandledCudaError;
+    comm->taken += comm->to_take;
+    comm->to_take = 0;
     std::shared_ptr<void> capture = stub_join_capture(stream);
     if (comm->job != nullptr) return ncclInvalidArgument; /* used before it was ready */
     if (capture == nullptr && stub_random() % 4 != 0)
@@ -306,7 +310,7 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
     (*part)->whole_world = whole->world;
     (*part)->shares = config->splitShare == 1;
     if (!whole->shares) owners++;
-    else (*part)->aborted = whole->aborted; /* an abort of one ends all */
+    else (*part)->aborted = whole->aborted, (*part)->to_take = 0; /* an abort of one ends all */
     return ncclInProgress;
 }
 
@@ -362,6 +366,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     abort_job(comm);
     check_graphs(comm);
     stub_registrations_end(&comm->registrations, false);
+    stub_take_outside(-comm->taken);
     {
         std::lock_guard<std::mutex> guard(comm->members->lock);
         comm->members->destroyed++;
@@ -390,6 +395,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
         comm->members->aborted++;
     }
     *comm->aborted = true;
+    stub_take_outside(-comm->taken);
     stub_registrations_end(&comm->registrations, true);
     if (*comm->graphs > 0) { /* of the capture */
         std::lock_guard<std::mutex> guard(unfreed().lock);

@@ -350,6 +350,34 @@ LOOP_TEST(pinned_memory, 0, 4)
     group_reset(&group);
 }
 
+/* Bytes of a device of this size that no plan may have: for CUDA's, NCCL's and cuDNN's own. */
+#define RESERVE (UINT64_C(512) << 20)
+
+/* A job that is planned to the last byte runs, also as the second of its process, in which the first
+ * one's kernels are still loaded; one byte less, and it is refused. */
+LOOP_TEST(planned_to_the_byte, 1, 3)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, _i);
+    ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &plan));
+    uint64_t peak = plan->peak_bytes;
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    cuda_stub_memory((uint64_t)_i * peak + RESERVE);
+    for (int run = 0; run < 2; run++) {
+        ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &plan));
+        ck_assert_uint_eq(plan->device_memory_bytes, (uint64_t)_i * peak);
+        fsdpd__v1__plan__free_unpacked(plan, NULL);
+        on_cuda(&group);
+        run_without_error(&group);
+        group_reset(&group);
+    }
+    cuda_stub_memory(peak + RESERVE - 1);
+    status_t status = plan_on("cuda:0", &group.job, 0, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    status_free(status);
+}
+
 TEST(planning)
 {
     struct group group;
@@ -358,7 +386,7 @@ TEST(planning)
     status_t status = plan_on("cuda:0", &group.job, 0, &plan);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     ck_assert_str_eq(plan->device, "a100"); /* which is the stub's name */
-    ck_assert_uint_eq(plan->device_memory_bytes, UINT64_C(1) << 34);
+    ck_assert_uint_eq(plan->device_memory_bytes, (UINT64_C(1) << 34) - RESERVE);
     for (size_t i = 0; i < plan->n_notes; i++)
         ck_assert_ptr_null(strstr(plan->notes[i], "scratch memory"));
     ck_assert_str_eq(plan->communicator, "nccl");

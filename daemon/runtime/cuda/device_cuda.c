@@ -105,13 +105,43 @@ static void close_device(struct device *base)
     free(device);
 }
 
-static uint64_t memory_bytes(const struct device *base)
+uint64_t cuda_available(const struct device *base)
 {
     size_t available = 0, total = 0;
     status_t status = cuda_use(cuda_device(base));
     if (status == NULL) status = cuda_status(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
     status_free(status);
     return available;
+}
+
+/* What the device's own libraries take beside the arenas: kernels that are loaded when they are
+ * first launched, NCCL's buffers, cuDNN's, graphs. No GPU has measured it yet. */
+static uint64_t reserve_of(const struct cuda_device *device)
+{
+    enum { PART = 50 };
+    const uint64_t least = UINT64_C(512) << 20, part = device->memory / PART;
+    return part > least ? part : least;
+}
+
+/* For arenas. Some of the reserve stays taken after a job, in this process: so that it is not
+ * reserved again, what is missing from the most that was ever free without arenas counts as it. */
+static uint64_t memory_bytes(const struct device *base)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static uint64_t most_free[CUDA_DEVICES_MAX];
+    struct cuda_device *device = cuda_device(base);
+    const uint64_t available = cuda_available(base), reserve = reserve_of(device);
+    const uint64_t without_arenas = available + device_allocated_bytes(base);
+    uint64_t most = without_arenas;
+    pthread_mutex_lock(&lock);
+    if (device->number < CUDA_DEVICES_MAX) {
+        uint64_t *known = &most_free[device->number];
+        if (*known < most || *known > device->memory) *known = most;
+        most = *known;
+    }
+    pthread_mutex_unlock(&lock);
+    const uint64_t taken = most - without_arenas, left = taken < reserve ? reserve - taken : 0;
+    return available > left ? available - left : 0;
 }
 
 static status_t model(const struct device *base, char *text, size_t size)
@@ -147,7 +177,7 @@ static status_t map(struct device *base, uint64_t bytes, void **memory)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "device %s: cannot allocate %s; the device has %s available", base->name,
                           text_format_bytes(bytes, wanted),
-                          text_format_bytes(memory_bytes(base), present));
+                          text_format_bytes(cuda_available(base), present));
     }
     TRY(cuda_status(error, "cudaMalloc"));
     status_t status = cuda_clear(mapped, bytes);

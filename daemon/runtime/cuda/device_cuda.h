@@ -21,6 +21,9 @@ struct cuda_first_use;
 struct cuda_progress;
 struct cuda_recording;
 
+/* Of a host, of which it is known how much was ever free. */
+enum { CUDA_DEVICES_MAX = 64 };
+
 /* For the device's notes about the ops that it prepared. */
 enum { CUDA_NOTES_MAX = 32, CUDA_NOTE_BYTES = 256 };
 
@@ -155,6 +158,8 @@ status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
 /* Memory of the device, or NULL. After a loss of the device the memory stays: the driver might wait
  * without end for work that uses it. */
 void cuda_release(void *memory);
+/* Bytes that are free now. */
+uint64_t cuda_available(const struct device *device);
 /* Zeroes device memory, synchronously. */
 status_t cuda_clear(void *memory, uint64_t bytes) FSDPD_MUST_USE;
 /* registration_nccl.c; see device_table.h */
@@ -295,13 +300,13 @@ status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *des
 status_t cuda_conv_bfloat16_prepare(struct cuda_device *device, const struct op_desc *desc,
                                     struct cuda_prepared **prepared) FSDPD_MUST_USE;
 status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
+/* The same, but a plan, which runs nothing, may be made where the running job has left no memory. */
+status_t cuda_dnn_expect(struct cuda_device *device) FSDPD_MUST_USE;
 void cuda_dnn_close(void *dnn);                                    /* accepts NULL */
 
 /* attention_cudnn.c. UNIMPLEMENTED, with the reason, for ops that cuDNN does not support. */
 status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
                                 struct cuda_prepared **prepared) FSDPD_MUST_USE;
-/* The same, but a plan, which runs nothing, may be made where the running job has left no memory. */
-status_t cuda_dnn_expect(struct cuda_device *device) FSDPD_MUST_USE;
 void cuda_attention_forget(struct cuda_device *device);
 
 /*

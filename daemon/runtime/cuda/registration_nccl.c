@@ -38,16 +38,11 @@ status_t cuda_check_registrable(const struct device *device)
         version / 100 % (version < 10000 ? 10 : 100), version % 100);
 }
 
-static uint64_t available(const struct device *device)
-{
-    return device->table->memory_bytes(device);
-}
-
 /* The memory it takes beyond the request is not counted anywhere. */
 static void note_rounding(struct device *device, uint64_t bytes, uint64_t before)
 {
     char asked[32], took[32];
-    uint64_t after = available(device), taken = before > after ? before - after : 0;
+    uint64_t after = cuda_available(device), taken = before > after ? before - after : 0;
     if (taken > bytes)
         cuda_note(cuda_device(device),
                   "registered buffers: NCCL took %s of the device's memory for %s",
@@ -59,10 +54,10 @@ status_t cuda_map_registrable(struct device *base, uint64_t bytes, void **memory
     char wanted[32], present[32];
     void *mapped = NULL;
     TRY(cuda_use(cuda_device(base)));
-    uint64_t before = available(base);
+    uint64_t before = cuda_available(base);
     ncclResult_t result = ncclMemAlloc(&mapped, bytes);
     if (result != ncclSuccess) {
-        uint64_t left = available(base);
+        uint64_t left = cuda_available(base);
         return status_new(left < bytes ? STATUS_RESOURCE_EXHAUSTED : STATUS_INTERNAL,
                           "device %s: cannot allocate %s to be registered; the device has %s "
                           "available: ncclMemAlloc: %s",
