@@ -46,6 +46,8 @@ static void print_table(const struct backend_device *cpu, const struct backend_r
     for (int i = 0; i < report->part_count; i++)
         printf("%s%s %s", i == 0 ? "\n" : ", ", report->parts[i].name, report->parts[i].version);
     if (report->part_count > 0) printf("\n");
+    for (int i = 0; i < report->fault_count; i++)
+        printf("%sKnown fault of %s.\n", i == 0 ? "\n" : "", report->faults[i]);
     if (problem != NULL) printf("\nNo cuda devices: %s.\n", problem);
 }
 
@@ -60,14 +62,16 @@ static json_t *device_json(const struct backend_device *device)
 static void print_json(const struct backend_device *cpu, const struct backend_report *report,
                        const char *problem)
 {
-    json_t *devices = json_array(), *versions = json_object();
+    json_t *devices = json_array(), *versions = json_object(), *faults = json_array();
     json_array_append_new(devices, device_json(cpu));
     for (int i = 0; i < report->device_count; i++)
         json_array_append_new(devices, device_json(&report->devices[i]));
     for (int i = 0; i < report->part_count; i++)
         json_object_set_new(versions, report->parts[i].name, json_string(report->parts[i].version));
-    json_t *all = json_pack("{s:o, s:o, s:s}", "devices", devices, "versions", versions,
-                            "cuda_problem", problem != NULL ? problem : "");
+    for (int i = 0; i < report->fault_count; i++)
+        json_array_append_new(faults, json_string(report->faults[i]));
+    json_t *all = json_pack("{s:o, s:o, s:o, s:s}", "devices", devices, "versions", versions,
+                            "known_faults", faults, "cuda_problem", problem != NULL ? problem : "");
     AUTO_FREE char *text = json_dumps(all, JSON_INDENT(2));
     puts(text != NULL ? text : "{}");
     json_decref(all);

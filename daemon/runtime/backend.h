@@ -19,10 +19,10 @@ struct device;
 struct comm;
 
 /* Raised with every change of the shared interface: device_table.h, comm_table.h, this file. */
-enum { BACKEND_VERSION = 9 };
+enum { BACKEND_VERSION = 10 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
-enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8 };
+enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8, BACKEND_FAULTS_MAX = 8 };
 
 /* A device that a worker could own. */
 struct backend_device {
@@ -43,6 +43,8 @@ struct backend_report {
     int device_count;
     struct backend_part parts[BACKEND_PARTS_MAX];
     int part_count;
+    char faults[BACKEND_FAULTS_MAX][192]; /* known ones, of the parts' versions */
+    int fault_count;
 };
 
 struct backend_table {
@@ -50,7 +52,8 @@ struct backend_table {
     const char *package; /* PACKAGE_STRING of its build */
     /* Fills in what could be determined; an error explains why there are no devices at all. */
     status_t (*report)(struct backend_report *report);
-    void (*versions)(struct backend_report *report); /* only its parts; touches no device */
+    /* Only its parts, and their faults; touches no device. */
+    void (*versions)(struct backend_report *report);
     status_t (*open)(int number, struct device **device);
     /* Like comm_gloo_new; joins a group of devices, each owned by one process. */
     status_t (*comm_new)(struct device *device, int rank, int world, const char *prefix,
@@ -80,5 +83,7 @@ status_t backend_load(const struct backend_table **table) FSDPD_MUST_USE;
  * that compute on it with their versions, and fsdpd's. One line, for people and for comparing. The
  * caller frees it. */
 status_t backend_describe(const struct device *device, int threads, char **text) FSDPD_MUST_USE;
+/* Warns in the log of known faults of the device's libraries. */
+void backend_log_faults(const struct device *device);
 
 #endif

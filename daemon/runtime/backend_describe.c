@@ -3,6 +3,7 @@
 
 #include "base/buf.h"
 #include "base/host.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
 #include "kernels/kernels.h"
@@ -33,6 +34,17 @@ static status_t describe_module(const struct device *device, struct buf *out)
             buf_printf(out, ", %s %s", report->parts[i].name, report->parts[i].version);
     }
     return status;
+}
+
+void backend_log_faults(const struct device *device)
+{
+    const struct backend_table *table;
+    AUTO_FREE struct backend_report *report = mem_alloc(sizeof *report);
+    status_t status = device_is_host(device) ? NULL : backend_load(&table);
+    if (status == NULL && !device_is_host(device)) table->versions(report);
+    for (int i = 0; i < report->fault_count; i++)
+        log_event(LOG_WARNING, "known_fault", "what=\"%s\"", report->faults[i]);
+    status_free(status);
 }
 
 status_t backend_describe(const struct device *device, int threads, char **text)

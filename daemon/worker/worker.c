@@ -520,6 +520,7 @@ static status_t examine_device(struct worker_process *worker)
     TRY(device_open(worker->options->device, worker->options->threads, &device));
     worker->memory_bytes = device_memory_bytes(device);
     worker->host_memory_bytes = device_host_memory_bytes(device);
+    backend_log_faults(device);
     status_t status = backend_describe(device, worker->options->threads, &worker->make);
     device_close(device);
     return status;

@@ -450,6 +450,42 @@ LOOP_TEST(collectives_of_host_memory, 0, 2)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
 
+/* Faults of the versions that are present, and of no others. */
+LOOP_TEST(known_faults, 0, 3)
+{
+    static const struct {
+        int version, faults;
+    } cases[] = {{22809, 2}, {22705, 1}, {23102, 0}};
+    static struct backend_report report;
+    const struct backend_table *backend = NULL;
+    ck_assert_ptr_null(backend_load(&backend));
+    nccl_stub_version(cases[_i].version);
+    backend->versions(&report);
+    int found = 0;
+    for (int i = 0; i < report.fault_count; i++) found += strncmp(report.faults[i], "NCCL ", 5) == 0;
+    ck_assert_int_eq(found, cases[_i].faults);
+    if (found > 0)
+        ck_assert_ptr_nonnull(strstr(report.faults[report.fault_count - 1],
+                                     _i == 0 ? "NCCL 2.28.9: ranks that share"
+                                             : "NCCL 2.27.5: ranks that share"));
+    nccl_stub_version(0);
+}
+
+/* It says which driver to install. */
+TEST(old_driver)
+{
+    static struct backend_report report;
+    const struct backend_table *backend = NULL;
+    ck_assert_ptr_null(backend_load(&backend));
+    cuda_stub_fail("cudaGetDeviceCount", 1, cudaErrorInsufficientDriver);
+    status_t status = backend->report(&report);
+    ck_assert_int_eq(status_code(status), STATUS_UNAVAILABLE);
+    ck_assert_ptr_nonnull(strstr(status_message(status), CUDART_VERSION >= 13000
+                                                             ? "which needs driver 580 or later"
+                                                             : "which needs driver 525 or later"));
+    status_free(status);
+}
+
 /* More than the staging memory holds, there and back, in odd pieces. */
 TEST(copies)
 {

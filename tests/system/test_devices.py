@@ -63,6 +63,13 @@ class Devices(unittest.TestCase):
         # It loads, with every symbol resolved, with or without a driver.
         self.assertIn("CUDA runtime", found["versions"])
         self.assertRegex(found["versions"]["cuBLASLt"], r"^\d+\.\d+\.\d+$")
+        # Older versions have known faults, which it names.
+        for part, last in (("NCCL", (2, 31, 2)), ("cuDNN", (9, 25, 0))):
+            version = found["versions"][part]
+            if version == "not built in":
+                continue
+            said = any(fault.startswith(f"{part} {version}: ") for fault in found["known_faults"])
+            self.assertEqual(said, tuple(map(int, version.split("."))) < last)
         names = [device["device"] for device in found["devices"]]
         if names == ["cpu"]:
             self.assertRegex(found["cuda_problem"], "no NVIDIA driver|no device|older than")

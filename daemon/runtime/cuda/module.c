@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "config.h"
 #include "runtime/backend.h"
 #include "runtime/cuda/device_cuda.h"
@@ -16,6 +17,9 @@
 #endif
 
 const struct backend_table *fsdpd_backend(void);
+
+/* The first one of the runtime's major version, on Linux (CUDA's release notes). */
+enum { LEAST_DRIVER = CUDART_VERSION >= 13000 ? 580 : 525 };
 
 static void add_part(struct backend_report *report, const char *name, const char *version)
 {
@@ -30,6 +34,32 @@ static void add_cuda_part(struct backend_report *report, const char *name, int v
     char text[64];
     snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
     add_part(report, name, version > 0 ? text : "none");
+}
+
+/* What is known of versions from `since` to before `until`, by NVIDIA's notes and public reports, and
+ * meets what we call. Several windows in one allocation (nccl#2198) do not: an arena is one. */
+static const struct {
+    const char *part;
+    size_t since, until;
+    const char *what;
+} known_faults[] = {
+    {"NCCL", 22800, 23102, "the first collective by copy engines of two ranks may hang (nccl#2241)"},
+    {"NCCL", 0, 23102, "ranks that share a device may disagree on NVLink SHARP (nccl#2257)"},
+    {"cuDNN", 91900, 92100,
+     "attention with fewer than 8 key heads may be wrong on a B200 (pytorch#193893); its first use is "
+     "compared"},
+    {"cuDNN", 0, 92500,
+     "scratch memory of attention's gradient grows with the square of a sequence (cudnn-frontend#398)"},
+};
+
+static void list_faults(struct backend_report *report, const char *part, size_t version)
+{
+    for (size_t i = 0; i < COUNT_OF(known_faults); i++)
+        if (strcmp(known_faults[i].part, part) == 0 && version >= known_faults[i].since &&
+            version < known_faults[i].until && report->fault_count < BACKEND_FAULTS_MAX)
+            snprintf(report->faults[report->fault_count++], sizeof report->faults[0],
+                     "%s %zu.%zu.%zu: %s", part, version / 10000, version / 100 % 100,
+                     version % 100, known_faults[i].what);
 }
 
 static void list_versions(struct backend_report *report)
@@ -48,6 +78,7 @@ static void list_versions(struct backend_report *report)
     size_t dnn = cudnnGetVersion();
     snprintf(text, sizeof text, "%zu.%zu.%zu", dnn / 10000, dnn / 100 % 100, dnn % 100);
     add_part(report, "cuDNN", text);
+    list_faults(report, "cuDNN", dnn);
 #else
     add_part(report, "cuDNN", "not built in");
 #endif
@@ -56,6 +87,7 @@ static void list_versions(struct backend_report *report)
     ncclGetVersion(&nccl);
     snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
     add_part(report, "NCCL", text);
+    list_faults(report, "NCCL", (size_t)nccl);
 #else
     add_part(report, "NCCL", "not built in");
 #endif
@@ -93,9 +125,9 @@ static status_t report(struct backend_report *report)
         if (error == cudaErrorInsufficientDriver)
             return status_new(STATUS_UNAVAILABLE,
                               "the NVIDIA driver is for CUDA %d.%d, older than the CUDA %d.%d that "
-                              "this backend was built with",
+                              "this backend was built with, which needs driver %d or later",
                               driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
-                              CUDART_VERSION % 1000 / 10);
+                              CUDART_VERSION % 1000 / 10, LEAST_DRIVER);
         return status_new(STATUS_UNAVAILABLE, "there is an NVIDIA driver, but no device");
     }
     TRY(cuda_status(error, "cudaGetDeviceCount"));
