@@ -20,11 +20,6 @@ bool adapter_transposed(const Fsdpd__V1__ModelSpec *model)
     return strstr(model->text, "Conv1D(") != NULL;
 }
 
-double adapter_scale(const Fsdpd__V1__LoraSpec *lora, int64_t rank)
-{
-    return lora->alpha / (lora->rslora ? sqrt((double)rank) : (double)rank);
-}
-
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), size = strlen(end);
@@ -37,6 +32,22 @@ static bool names_module(const char *name, const char *path)
     if (strpbrk(name, "*?[") != NULL) return text_glob_match(name, path);
     size_t length = strlen(path), size = strlen(name);
     return ends_with(path, name) && (length == size || path[length - size - 1] == '.');
+}
+
+static double alpha_of(const Fsdpd__V1__LoraSpec *lora, const char *module)
+{
+    for (size_t i = 0; i < lora->n_alpha_pattern; i++) {
+        const Fsdpd__V1__LoraRule *rule = lora->alpha_pattern[i];
+        if (rule->match[0] == '^' ? strcmp(rule->match + 1, module) == 0
+                                  : names_module(rule->match, module))
+            return rule->value;
+    }
+    return lora->alpha;
+}
+
+double adapter_scale(const Fsdpd__V1__LoraSpec *lora, const char *module, int64_t rank)
+{
+    return alpha_of(lora, module) / (lora->rslora ? sqrt((double)rank) : (double)rank);
 }
 
 /* The outermost module around a tensor that was saved whole, for the caller to free; or NULL. */
@@ -68,6 +79,20 @@ static void add_name(struct peft_names *names, const char *name)
         if (strcmp(names->items[i], name) == 0) return;
     names->items = mem_resize_array(names->items, (size_t)names->count + 1, sizeof *names->items);
     names->items[names->count++] = mem_strdup(name);
+}
+
+/* Peft gets a rule for each module that has another value. */
+static void add_rule(struct peft_rules *rules, const char *module, double value, double usual)
+{
+    if (value == usual) return;
+    rules->items = mem_resize_array(rules->items, (size_t)rules->count + 1, sizeof *rules->items);
+    rules->items[rules->count++] = (struct peft_rule){mem_strdup(module), value};
+}
+
+static void rules_deinit(struct peft_rules *rules)
+{
+    for (int i = 0; i < rules->count; i++) free(rules->items[i].match);
+    free(rules->items);
 }
 
 static void names_deinit(struct peft_names *names)
@@ -103,12 +128,15 @@ void adapter_describe(const Fsdpd__V1__ModelSpec *model, const struct safetensor
 {
     const Fsdpd__V1__LoraSpec *lora = model->lora;
     AUTO(names_deinit) struct peft_names paths = {0}, ends = {0}, saved = {0};
+    AUTO(rules_deinit) struct peft_rules ranks = {0}, alphas = {0};
     for (int i = 0; i < header->count; i++) {
         const char *name = header->entries[i].name;
         if (ends_with(name, PEFT_FIRST)) {
             AUTO_FREE char *path = mem_strndup(name, strlen(name) - strlen(PEFT_FIRST));
             add_name(&paths, path);
             add_name(&ends, last_part(path));
+            add_rule(&ranks, path, (double)header->entries[i].dims[0], lora->rank);
+            add_rule(&alphas, path, alpha_of(lora, path), lora->alpha);
             continue;
         }
         AUTO_FREE char *module = saved_module(lora, name);
@@ -122,6 +150,8 @@ void adapter_describe(const Fsdpd__V1__ModelSpec *model, const struct safetensor
                                        .rslora = lora->rslora,
                                        .transposed = adapter_transposed(model),
                                        .targets = ends_suffice(header, &paths) ? ends : paths,
-                                       .saved = saved};
+                                       .saved = saved,
+                                       .ranks = ranks,
+                                       .alphas = alphas};
     peft_config_write(&config, out);
 }

@@ -13,8 +13,8 @@ bool adapter_given(const Fsdpd__V1__ModelSpec *model);
  * whole. */
 bool adapter_has(const Fsdpd__V1__LoraSpec *lora, const char *tensor);
 
-/* The factor of a product of this rank. */
-double adapter_scale(const Fsdpd__V1__LoraSpec *lora, int64_t rank);
+/* The factor of the product of this rank that a module's adapter has. */
+double adapter_scale(const Fsdpd__V1__LoraSpec *lora, const char *module, int64_t rank);
 
 /* Whether matrices of modules are transposed, as those of GPT-2. */
 bool adapter_transposed(const Fsdpd__V1__ModelSpec *model);

@@ -16,10 +16,11 @@
 #include "download.h"
 #include "exit.h"
 #include "hf/index.h"
+#include "hf/peft.h"
 #include "print/json.h"
 #include "progress.h"
-#include "pull.h"
 #include "proto/message.h"
+#include "pull.h"
 #include "rewrite.h"
 
 struct client_pull {
@@ -199,7 +200,7 @@ static status_t begin_in_directory(void *user, int number, int count)
     struct client_pull *pull = user;
     AUTO_FREE char *name = hf_shard_name(number, count);
     bool peft = pull->client->options.peft;
-    return directory_open(&pull->directory, peft ? "adapter_model.safetensors" : name);
+    return directory_open(&pull->directory, peft ? PEFT_WEIGHTS : name);
 }
 
 static status_t write_to_directory(void *user, const void *bytes, size_t size)
@@ -243,7 +244,7 @@ static status_t finish_directory(struct client_pull *pull)
     else if (status == NULL)
         status = hf_config_export(pull->pulled.family, config, strlen(config), dtype, &text);
     if (status == NULL)
-        status = put_file(&pull->directory, peft ? "adapter_config.json" : "config.json", &text);
+        status = put_file(&pull->directory, peft ? PEFT_CONFIG : "config.json", &text);
     if (status == NULL) status = directory_finish(&pull->directory);
     return status;
 }

@@ -236,7 +236,9 @@ static void add_product(const struct rewrite *rewrite, int last, float *w, const
     int64_t rank = entries[last].dims[1], rows = entries[last].dims[0];
     int64_t columns = entries[last - 1].dims[1];
     bool transposed = rows != columns ? shape[0] != rows : adapter_transposed(model);
-    double scale = adapter_scale(model->lora, rank);
+    const char *name = entries[last].name;
+    AUTO_FREE char *module = mem_strndup(name, strlen(name) - strlen(PEFT_SECOND));
+    double scale = adapter_scale(model->lora, module, rank);
     AUTO_FREE double *row = mem_alloc_array((size_t)columns + 1, sizeof *row);
     for (int64_t o = 0; o < rows; o++) {
         memset(row, 0, (size_t)columns * sizeof *row);

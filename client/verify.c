@@ -16,6 +16,7 @@
 #include "client.h"
 #include "exit.h"
 #include "hf/index.h"
+#include "hf/peft.h"
 #include "hf/safetensors.h"
 #include "lists.h"
 #include "proto/message.h"
@@ -199,7 +200,7 @@ static status_t find_pulled(struct verify *verify)
     uint64_t most = verify->client->options.max_shard_bytes;
     verify->options.max_shard_bytes = most > 0 ? most : HF_SHARD_BYTES;
     AUTO_FREE char *config = file_path_join(verify->path, "config.json");
-    AUTO_FREE char *adapter = file_path_join(verify->path, "adapter_config.json");
+    AUTO_FREE char *adapter = file_path_join(verify->path, PEFT_CONFIG);
     if (access(adapter, F_OK) == 0)
         return status_new(STATUS_UNIMPLEMENTED,
                           "%s: a directory of adapters cannot be verified, yet", verify->path);

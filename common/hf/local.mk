@@ -13,6 +13,7 @@ libhf_a_SOURCES = \
   %D%/like.c %D%/like.h \
   %D%/names.c \
   %D%/peft.c %D%/peft.h \
+  %D%/peft_read.c \
   %D%/safetensors.c %D%/safetensors.h
 HF_LIBS = libhf.a libops.a libyamldoc.a libbase.a $(JANSSON_LIBS) $(YAML_LIBS) -lm
 

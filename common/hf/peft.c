@@ -56,6 +56,14 @@ static json_t *list(const struct peft_names *names)
     return made;
 }
 
+static json_t *rules_object(const struct peft_rules *rules)
+{
+    json_t *made = json_object();
+    for (int i = 0; i < rules->count; i++)
+        json_object_set_new(made, rules->items[i].match, number(rules->items[i].value));
+    return made;
+}
+
 /* NULL for a class without one. */
 static const char *task_of(const char *architecture)
 {
@@ -77,14 +85,15 @@ void peft_config_write(const struct peft_config *config, struct buf *out)
 {
     const char *task = task_of(config->architecture);
     json_t *root = json_pack(
-        "{s:s, s:s?, s:s?, s:i, s:o, s:o, s:o, s:o, s:b, s:b, s:s, s:b, s:b, s:b, s:{}, s:{}}",
+        "{s:s, s:s?, s:s?, s:i, s:o, s:o, s:o, s:o, s:b, s:b, s:s, s:b, s:b, s:b, s:o, s:o}",
         "peft_type", "LORA", "task_type", task, "base_model_name_or_path",
         config->base[0] != '\0' ? config->base : NULL, "r", (int)config->rank, "lora_alpha",
         number(config->alpha), "lora_dropout", json_real(config->dropout), "target_modules",
         list(&config->targets), "modules_to_save",
         config->saved.count > 0 ? list(&config->saved) : json_null(), "fan_in_fan_out",
         config->transposed, "use_rslora", config->rslora, "bias", "none", "use_dora", false,
-        "init_lora_weights", true, "inference_mode", true, "rank_pattern", "alpha_pattern");
+        "init_lora_weights", true, "inference_mode", true, "rank_pattern",
+        rules_object(&config->ranks), "alpha_pattern", rules_object(&config->alphas));
     char *text = hf_json_write(root, JSON_INDENT(2) | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));
     buf_printf(out, "%s\n", text);
     free(text);

@@ -1,6 +1,7 @@
 /*
  * Adapters as peft, Hugging Face's library of them, has them: its defaults, and the files
- * adapter_config.json and adapter_model.safetensors. Pure; any thread.
+ * adapter_config.json and adapter_model.safetensors. Both files are hostile input. Pure; any
+ * thread.
  */
 #ifndef FSDPD_HF_PEFT_H
 #define FSDPD_HF_PEFT_H
@@ -10,6 +11,9 @@
 
 #include "base/buf.h"
 #include "base/status.h"
+
+#define PEFT_CONFIG "adapter_config.json"
+#define PEFT_WEIGHTS "adapter_model.safetensors"
 
 /* Before the name of a parameter, in peft's files. */
 #define PEFT_PREFIX "base_model.model."
@@ -27,6 +31,15 @@ struct peft_names {
     int count;
 };
 
+/* Numbers by module; the first that matches counts. */
+struct peft_rules {
+    struct peft_rule {
+        char *match;
+        double value;
+    } * items;
+    int count;
+};
+
 /* The values of adapter_config.json that matter here. */
 struct peft_config {
     const char *base;         /* the directory of the model; "" if it has none */
@@ -34,8 +47,20 @@ struct peft_config {
     uint32_t rank;
     double alpha, dropout;
     bool rslora, transposed; /* GPT-2's modules */
-    struct peft_names targets, saved;
+    struct peft_names targets, exclude, layers, saved;
+    struct peft_rules ranks, alphas;
 };
+
+enum { PEFT_CONFIG_MAX = 1 << 20 }; /* bytes */
+
+/*
+ * Reads it, besides `base` and `architecture`; the caller releases it. Every key is understood, or
+ * changes no number once an adapter is trained, or is refused by its name, INVALID_ARGUMENT or
+ * UNIMPLEMENTED, "FILE: KEY: expected ..., found ...". `notes` gets what was left out, if anything.
+ */
+status_t peft_config_read(const char *text, size_t length, const char *file,
+                          struct peft_config *config, struct buf *notes) FSDPD_MUST_USE;
+void peft_config_deinit(struct peft_config *config);
 
 /* Appends the file's text. */
 void peft_config_write(const struct peft_config *config, struct buf *out);

@@ -33,6 +33,7 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
     case SPEC_JOBS:
     case SPEC_LABELS:
     case SPEC_ARGUMENTS:
+    case SPEC_RULES:
     case SPEC_SOURCES:
     case SPEC_UNITS:
     case SPEC_GROUPS: break; /* none */

@@ -124,7 +124,8 @@ static bool is_data_path(const struct file_reader *reader, const char *key, bool
     bool dataset =
         path && data != NULL && data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET;
     *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0 ||
-                 strcmp(key, "checkpoint.directory") == 0 || dataset;
+                 strcmp(key, "model.adapter") == 0 || strcmp(key, "checkpoint.directory") == 0 ||
+                 dataset;
     return *directory || path || strcmp(key, "data.validation_path") == 0 ||
            strcmp(key, "model.weights") == 0;
 }
@@ -380,6 +381,7 @@ static status_t read_value(struct file_reader *reader, const struct spec_key *ke
     case SPEC_JOBS: return spec_read_jobs(node, field);
     case SPEC_LABELS: return spec_read_labels(node, reader->spec);
     case SPEC_ARGUMENTS: return spec_read_arguments(node, reader->spec->model);
+    case SPEC_RULES: return spec_read_rules(key, node, field);
     case SPEC_GLOBS:
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);

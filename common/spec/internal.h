@@ -30,6 +30,9 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
 char **spec_field_texts(struct spec_field field, size_t *count);
 /* Appends a copy. */
 void spec_field_add_text(struct spec_field field, const char *text);
+/* Likewise of a repeated field of messages; appended are themselves. */
+void *const *spec_field_messages(struct spec_field field, size_t *count);
+void spec_field_add_message(struct spec_field field, void *message);
 
 /* Whether the key belongs to this spec (its type's key is set accordingly). */
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec);
@@ -62,6 +65,12 @@ status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *s
 /* arguments.c */
 status_t spec_read_arguments(const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);
 status_t spec_check_arguments(Fsdpd__V1__ModelSpec__ArgsEntry *const *arguments, size_t count);
+
+/* rules.c: SPEC_RULES */
+status_t spec_read_rules(const struct spec_key *key, const struct yamldoc_node *node,
+                         struct spec_field field);
+status_t spec_check_rules(const struct spec_key *key, struct spec_field field);
+void spec_print_rules(struct spec_field field, struct buf *out);
 
 /* sources.c */
 status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node *node,

@@ -45,6 +45,7 @@ const struct spec_key spec_keys[] = {
     {"model.weights", SPEC_TEXT, DEFAULT("")},
     {"model.ignore", SPEC_GLOBS, DEFAULT("")},
     {"model.freeze", SPEC_GLOBS, DEFAULT("")},
+    {"model.adapter", SPEC_TEXT, DEFAULT("")},
     {"model.lora.rank", SPEC_INTEGER, DEFAULT(""), RANGE(1, 65536)},
     {"model.lora.alpha", SPEC_NUMBER, DEFAULT("8"), RANGE(1e-6, 1e6), LORA},
     {"model.lora.dropout", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 0.999999), LORA},
@@ -53,6 +54,8 @@ const struct spec_key spec_keys[] = {
     {"model.lora.exclude", SPEC_GLOBS, DEFAULT(""), LORA},
     {"model.lora.layers", SPEC_GLOBS, DEFAULT(""), LORA},
     {"model.lora.modules_to_save", SPEC_GLOBS, DEFAULT(""), LORA},
+    {"model.lora.rank_pattern", SPEC_RULES, DEFAULT(""), RANGE(1, 65536), LORA},
+    {"model.lora.alpha_pattern", SPEC_RULES, DEFAULT(""), RANGE(1e-6, 1e6), LORA},
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"),
      CHOICES(data_format, "idx", "images", "tokens", "text", "dataset")},

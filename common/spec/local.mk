@@ -13,6 +13,7 @@ libspec_a_SOURCES = \
   %D%/paths.c \
   %D%/print.c \
   %D%/queue.c %D%/queue.h \
+  %D%/rules.c \
   %D%/sources.c \
   %D%/spec.h \
   %D%/time.c %D%/time.h \

@@ -118,12 +118,23 @@ char **spec_field_texts(struct spec_field field, size_t *count)
     return *(char ***)field.member;
 }
 
+void *const *spec_field_messages(struct spec_field field, size_t *count)
+{
+    *count = *field_count(field);
+    return *(void *const **)field.member;
+}
+
+void spec_field_add_message(struct spec_field field, void *message)
+{
+    void ***items = field.member;
+    size_t *count = field_count(field);
+    *items = mem_resize_array(*items, *count + 1, sizeof **items);
+    (*items)[(*count)++] = message;
+}
+
 void spec_field_add_text(struct spec_field field, const char *text)
 {
-    char ***texts = field.member;
-    size_t *count = field_count(field);
-    *texts = mem_resize_array(*texts, *count + 1, sizeof **texts);
-    (*texts)[(*count)++] = mem_strdup(text);
+    spec_field_add_message(field, mem_strdup(text));
 }
 
 static const struct spec_key *key_find(const char *name)
@@ -223,6 +234,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
         break;
     case SPEC_LABELS: buf_add_text(out, "a mapping of texts, such as {team: vision}"); break;
     case SPEC_ARGUMENTS: buf_add_text(out, "a mapping of values, such as {width: 256}"); break;
+    case SPEC_RULES: buf_add_text(out, "numbers by module, such as {q_proj: 16}"); break;
     }
 }
 
@@ -666,6 +678,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     case SPEC_SOURCES: return spec_check_sources(spec->data->sources, spec->data->n_sources);
     case SPEC_LABELS: return spec_check_labels(spec->labels, spec->n_labels);
     case SPEC_ARGUMENTS: return spec_check_arguments(spec->model->args, spec->model->n_args);
+    case SPEC_RULES: return spec_check_rules(key, field);
     case SPEC_JOBS: {
         char *const *jobs = spec_field_texts(field, &count);
         return spec_check_jobs(jobs, count);

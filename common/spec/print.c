@@ -136,6 +136,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_SOURCES: add_sources(out, spec->data); break;
     case SPEC_LABELS: add_labels(out, spec); break;
     case SPEC_ARGUMENTS: add_arguments(out, spec->model); break;
+    case SPEC_RULES: spec_print_rules(field, out); break;
     case SPEC_GLOBS:
     case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
@@ -170,7 +171,7 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
                     key->type == SPEC_TIME;
         if (text && spec_field_text(field)[0] == '\0') continue;
         if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
-        bool quiet = spec_key_stays_absent(key) ||
+        bool quiet = spec_key_stays_absent(key) || key->type == SPEC_RULES ||
                      (key->type == SPEC_GLOBS && strncmp(key->key, "model.", 6) == 0);
         if (quiet && !spec_field_is_given(field)) continue;
         int depth = open_sections(out, key->key, last);

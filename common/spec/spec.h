@@ -49,6 +49,7 @@ enum spec_type {
     SPEC_TIME,      /* a duration or a point in time; see time.h */
     SPEC_LABELS,    /* a mapping of texts */
     SPEC_ARGUMENTS, /* a mapping from names to single values */
+    SPEC_RULES, /* a mapping from patterns of modules to numbers; the first that matches counts */
 };
 
 enum { SPEC_CHOICES_MAX = 6, SPEC_WITH_MAX = 4 }; /* unused entries are NULL */

@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "checkpoint/bicubic.h"
 #include "hf/index.h"
+#include "hf/peft.h"
 #include "hf/safetensors.h"
 
 enum {
@@ -39,7 +40,9 @@ enum weights_dtype {
 };
 
 struct weights_file {
-    char *name; /* in the directory */
+    const char *dir, *root; /* the source's, or its adapter's */
+    char *name;             /* in the directory */
+    bool adapter;
     dev_t device;
     ino_t inode;
     off_t size;
@@ -150,7 +153,7 @@ static void add_complaint(struct buf *text, const struct complaint *complaint, c
     buf_add_char(text, ')');
 }
 
-static status_t complaints_status(const struct complaints *all, const char *dir)
+static status_t complaints_status(const struct complaints *all, const char *dir, const char *hint)
 {
     AUTO(buf_deinit) struct buf text = {0};
     add_complaint(&text, &all->missing, "missing");
@@ -158,8 +161,7 @@ static status_t complaints_status(const struct complaints *all, const char *dir)
     add_complaint(&text, &all->shape, "of another shape");
     add_complaint(&text, &all->dtype, "of a type that is not supported");
     add_complaint(&text, &all->twice, "twice");
-    if (all->extra.count > 0)
-        buf_add_text(&text, "; model.ignore: [PATTERN] leaves out what the model does not have");
+    if (all->extra.count > 0) buf_add_text(&text, hint);
     if (text.length > 0)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: tensors of the weights: %s", dir,
                           buf_text(&text));
@@ -223,12 +225,11 @@ static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const
     return NULL;
 }
 
-/* The file of that name, wherever links lead below the root. */
-static status_t open_file(const struct weights *weights, const char *name, int *fd,
-                          struct stat *info)
+/* Wherever links lead below the root. */
+static status_t open_file(const struct weights_file *file, int *fd, struct stat *info)
 {
-    AUTO_FREE char *path = file_path_join(weights->source->dir, name);
-    status_t status = beneath_open(weights->source->root, path, false, fd);
+    AUTO_FREE char *path = file_path_join(file->dir, file->name);
+    status_t status = beneath_open(file->root, path, false, fd);
     if (status == NULL && fstat(*fd, info) != 0) {
         status = status_from_errno(errno, "cannot stat %s", path);
         close(*fd);
@@ -363,6 +364,34 @@ static int parameter_of(const struct matching *matching, const char *tensor, enu
     return parameter;
 }
 
+/* The trained parameter that a tensor of an adapter's file is, or -1. */
+static int adapted_parameter_of(const struct matching *matching, const char *tensor)
+{
+    enum hf_tensor kind;
+    size_t prefix = strlen(PEFT_PREFIX);
+    if (strncmp(tensor, PEFT_PREFIX, prefix) != 0) return -1;
+    int parameter = find_parameter(matching, tensor + prefix);
+    if (parameter < 0) parameter = parameter_of(matching, tensor + prefix, &kind);
+    return parameter >= 0 && matching->model->parameters[parameter].trainable ? parameter : -1;
+}
+
+/* What an adapter has goes before what the model's files have. */
+static void match_adapter(struct matching *matching, const struct safetensors_entry *entry,
+                          const struct slot *place)
+{
+    int parameter = adapted_parameter_of(matching, entry->name);
+    if (parameter < 0) {
+        complain(&matching->complaints.extra, entry->name, "%s", "");
+        return;
+    }
+    struct slot *slot = &matching->weights->slots[parameter];
+    if (slot->tensor != NULL && slot->file != place->file) {
+        free(slot->tensor);
+        *slot = (struct slot){0};
+    }
+    match_parameter(matching, entry, parameter, false, place);
+}
+
 /* Whether the job leaves out a tensor that the model does not have. */
 static bool is_ignored(struct matching *matching, const char *tensor)
 {
@@ -392,6 +421,10 @@ static void match_entry(struct matching *matching, const struct safetensors_entr
     enum hf_tensor kind;
     int parameter = parameter_of(matching, entry->name, &kind);
     const struct slot place = {.file = file, .offset = data_offset + entry->begin};
+    if (matching->weights->files[file].adapter) {
+        match_adapter(matching, entry, &place);
+        return;
+    }
     if (kind == HF_TENSOR_BUFFER) return;
     if (is_stale(matching, entry->name, file)) {
         complain(&matching->stale, entry->name, "%s", "");
@@ -452,13 +485,13 @@ static status_t read_file(struct matching *matching, int number)
     struct weights_file *file = &weights->files[number];
     struct stat info;
     int fd = -1;
-    TRY(open_file(weights, file->name, &fd, &info));
+    TRY(open_file(file, &fd, &info));
     AUTO(safetensors_header_deinit) struct safetensors_header header = {0};
     status_t status = read_header(fd, file->name, (uint64_t)info.st_size, &header);
     close(fd);
     if (status == NULL && matching->index != NULL)
         status = check_promises(matching, number, &header);
-    if (status != NULL) return status_wrap(status, "%s/%s", weights->source->dir, file->name);
+    if (status != NULL) return status_wrap(status, "%s/%s", file->dir, file->name);
     file->device = info.st_dev;
     file->inode = info.st_ino;
     file->size = info.st_size;
@@ -489,10 +522,7 @@ static void share_tied_tensors(struct matching *matching)
     for (int i = 0; i < matching->model->parameter_count; i++) {
         const struct parameter *parameter = &matching->model->parameters[i];
         if (parameter->tied_to >= 0 || slots[i].tensor != NULL) continue;
-        if (parameter->adapter) {
-            matching->weights->is_partial = true;
-            continue;
-        }
+        if (parameter->adapter) continue;
         complain(is_new(matching, parameter->name) ? &matching->fresh
                                                    : &matching->complaints.missing,
                  parameter->name, "%s", "");
@@ -523,11 +553,68 @@ static void make_note(struct matching *matching)
         if (!matching->matched[i])
             buf_printf(&text, "%smodel.ignore: no tensor that the model does not have matches '%s'",
                        text.length > 0 ? "; " : "", source->ignore[i]);
-    matching->weights->is_partial |= matching->fresh.count > 0;
     if (text.length > 0) matching->weights->note = buf_take(&text);
 }
 
-static status_t match_files(struct weights *weights, const struct model *model,
+static void sort_names(struct matching *matching)
+{
+    const struct model *model = matching->model;
+    matching->names = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *matching->names);
+    for (int i = 0; i < model->parameter_count; i++)
+        matching->names[i] = (struct name_entry){model->parameters[i].name, i};
+    qsort(matching->names, (size_t)model->parameter_count, sizeof *matching->names, compare_names);
+}
+
+/* What the adapter's file lacks: a matrix, or a module that is trained whole. */
+static void find_lacking(struct matching *matching, int file)
+{
+    const struct weights *weights = matching->weights;
+    for (int i = 0; i < matching->model->parameter_count; i++) {
+        const struct parameter *parameter = &matching->model->parameters[i];
+        const struct slot *slot = &weights->slots[i];
+        bool there = slot->tensor != NULL && slot->file == file;
+        if (!parameter->trainable || parameter->tied_to >= 0 || there) continue;
+        bool needed = parameter->adapter || weights->source->adapter_saves;
+        AUTO_FREE char *name = mem_printf("%s%s", PEFT_PREFIX, parameter->name);
+        complain(needed ? &matching->complaints.missing : &matching->fresh, name, "%s", "");
+    }
+}
+
+static void note_adapter(struct weights *weights, const struct matching *matching)
+{
+    const char *parts[] = {weights->note, weights->source->adapter_note};
+    struct buf text = {0};
+    for (size_t i = 0; i < COUNT_OF(parts); i++)
+        if (parts[i] != NULL) buf_printf(&text, "%s%s", text.length > 0 ? "; " : "", parts[i]);
+    if (weights->file_count == 1)
+        buf_printf(&text, "%sthe adapter continues on weights that are drawn from train.seed",
+                   text.length > 0 ? "; " : "");
+    if (matching->fresh.count > 0)
+        buf_printf(&text, "%sthe adapter lacks %d tensors of modules that are trained whole: %s",
+                   text.length > 0 ? "; " : "", matching->fresh.count,
+                   buf_text(&matching->fresh.names));
+    free(weights->note);
+    weights->note = text.length > 0 ? buf_take(&text) : NULL;
+}
+
+static status_t match_adapter_file(struct weights *weights, const struct model *model, int file)
+{
+    struct matching matching = {.weights = weights, .model = model};
+    AUTO_FREE char *where = file_path_join(weights->files[file].dir, weights->files[file].name);
+    sort_names(&matching);
+    status_t status = read_file(&matching, file);
+    if (status == NULL) {
+        find_lacking(&matching, file);
+        note_adapter(weights, &matching);
+        status = complaints_status(&matching.complaints, where, "");
+    }
+    complaints_deinit(&matching.complaints);
+    buf_deinit(&matching.fresh.names);
+    free(matching.names);
+    return status;
+}
+
+static status_t match_files(struct weights *weights, const struct model *model, int count,
                             const struct hf_index *index)
 {
     struct matching matching = {.weights = weights, .model = model, .index = index};
@@ -540,20 +627,18 @@ static status_t match_files(struct weights *weights, const struct model *model,
         mem_alloc_array((size_t)weights->source->ignore_count + 1, sizeof *matched);
     matching.places = places;
     matching.matched = matched;
-    matching.names = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *matching.names);
-    for (int i = 0; i < model->parameter_count; i++)
-        matching.names[i] = (struct name_entry){model->parameters[i].name, i};
-    qsort(matching.names, (size_t)model->parameter_count, sizeof *matching.names, compare_names);
+    sort_names(&matching);
     status_t status = NULL;
-    for (int i = 0; i < weights->file_count && status == NULL; i++)
-        status = read_file(&matching, i);
+    for (int i = 0; i < count && status == NULL; i++) status = read_file(&matching, i);
     if (status == NULL) {
         share_tied_tensors(&matching);
         make_note(&matching);
         AUTO_FREE char *where = weights->source->file != NULL
                                     ? file_path_join(weights->source->dir, weights->source->file)
                                     : mem_strdup(weights->source->dir);
-        status = complaints_status(&matching.complaints, where);
+        status =
+            complaints_status(&matching.complaints, where,
+                              "; model.ignore: [PATTERN] leaves out what the model does not have");
     }
     complaints_deinit(&matching.complaints);
     buf_deinit(&matching.unused.names);
@@ -598,27 +683,62 @@ static status_t refuse_others(const char *dir)
     return NULL;
 }
 
-status_t weights_open(const struct weights_source *source, const struct model *model,
-                      struct weights **result)
+static void add_file(struct weights *weights, const char *name, bool adapter)
+{
+    const struct weights_source *source = weights->source;
+    weights->files =
+        mem_resize_array(weights->files, (size_t)weights->file_count + 1, sizeof *weights->files);
+    weights->files[weights->file_count++] =
+        (struct weights_file){.dir = adapter ? source->adapter_dir : source->dir,
+                              .root = adapter ? source->adapter_root : source->root,
+                              .name = mem_strdup(name),
+                              .adapter = adapter};
+}
+
+/* The model's own files, if it has any. */
+static status_t match_own(struct weights *weights, const struct model *model)
 {
     static const char many[] = "model.safetensors.index.json";
+    const struct weights_source *source = weights->source;
     const char *one = source->file != NULL ? source->file : "model.safetensors";
+    if (source->dir == NULL) return NULL;
     bool single = source->file != NULL || has_file(source->dir, one);
     if (!single && !has_file(source->dir, many)) return refuse_others(source->dir);
     struct hf_index index = {0};
     if (!single) TRY(read_index(source, many, &index));
+    for (int i = 0; i < (single ? 1 : index.file_count); i++)
+        add_file(weights, single ? one : index.files[i], false);
+    status_t status = match_files(weights, model, weights->file_count, single ? NULL : &index);
+    hf_index_deinit(&index);
+    return status;
+}
+
+static status_t match_adapted(struct weights *weights, const struct model *model)
+{
+    const char *dir = weights->source->adapter_dir;
+    if (dir == NULL) return NULL;
+    if (!has_file(dir, PEFT_WEIGHTS) && has_file(dir, "adapter_model.bin"))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "%s: the adapter is in adapter_model.bin; expected %s (peft's "
+                          "save_pretrained() writes it)",
+                          dir, PEFT_WEIGHTS);
+    add_file(weights, PEFT_WEIGHTS, true);
+    return match_adapter_file(weights, model, weights->file_count - 1);
+}
+
+status_t weights_open(const struct weights_source *source, const struct model *model,
+                      struct weights **result)
+{
     struct weights *weights = mem_alloc(sizeof *weights);
     weights->source = source;
     weights->fd = weights->open_file = -1;
     weights->parameter_count = model->parameter_count;
     weights->slots = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *weights->slots);
-    weights->file_count = single ? 1 : index.file_count;
-    weights->files = mem_alloc_array((size_t)weights->file_count, sizeof *weights->files);
-    for (int i = 0; i < weights->file_count; i++)
-        weights->files[i].name = mem_strdup(single ? one : index.files[i]);
-    status_t status = match_files(weights, model, single ? NULL : &index);
-    hf_index_deinit(&index);
-    if (status != NULL) {
+    status_t status = match_own(weights, model);
+    if (status == NULL) status = match_adapted(weights, model);
+    for (int i = 0; i < model->parameter_count; i++)
+        weights->is_partial |= model->parameters[i].tied_to < 0 && weights->slots[i].tensor == NULL;
+    if (status != NULL || weights->file_count == 0) {
         weights_free(weights);
         return status;
     }
@@ -632,13 +752,13 @@ static status_t need_file(struct weights *weights, int number)
     struct stat info;
     int fd = -1;
     if (weights->open_file == number) return NULL;
-    TRY(open_file(weights, file->name, &fd, &info));
+    TRY(open_file(file, &fd, &info));
     if (info.st_dev != file->device || info.st_ino != file->inode || info.st_size != file->size ||
         info.st_mtim.tv_sec != file->changed.tv_sec ||
         info.st_mtim.tv_nsec != file->changed.tv_nsec) {
         close(fd);
-        return status_new(STATUS_FAILED_PRECONDITION, "%s/%s changed while it was read",
-                          weights->source->dir, file->name);
+        return status_new(STATUS_FAILED_PRECONDITION, "%s/%s changed while it was read", file->dir,
+                          file->name);
     }
     if (weights->fd >= 0) close(weights->fd);
     weights->fd = fd;
@@ -732,8 +852,8 @@ static status_t check_finite(const struct weights *weights, const struct slot *s
     add_name(&name, slot->tensor);
     return status_new(STATUS_INVALID_ARGUMENT,
                       "%s/%s: element %" PRId64 " of tensor %s is %s: a model with it cannot train",
-                      weights->source->dir, weights->files[slot->file].name, offset + (int64_t)i,
-                      buf_text(&name), isnan(values[i]) ? "NaN" : "infinite");
+                      weights->files[slot->file].dir, weights->files[slot->file].name,
+                      offset + (int64_t)i, buf_text(&name), isnan(values[i]) ? "NaN" : "infinite");
 }
 
 /* Elements of a tensor as its file has them. */

@@ -1,8 +1,8 @@
 /*
  * A model's weights in files: a directory of Hugging Face's transformers, with one safetensors file
- * or several and an index, or one file that uses the parameters' own names. A rank reads only its
- * part. Files are read in pieces, never mapped: a file truncated during the read is an error, not a
- * signal.
+ * or several and an index, or one file that uses the parameters' own names; and PEFT's file of an
+ * adapter beside them, or alone. A rank reads only its part. Files are read in pieces, never
+ * mapped: a file truncated during the read is an error, not a signal.
  */
 #ifndef FSDPD_CHECKPOINT_WEIGHTS_H
 #define FSDPD_CHECKPOINT_WEIGHTS_H
@@ -11,7 +11,7 @@
 #include "model/model.h"
 
 struct weights_source {
-    const char *dir;   /* absolute, links resolved */
+    const char *dir;   /* absolute, links resolved; NULL: there is only an adapter */
     const char *root;  /* no link leads out of it */
     const char *file;  /* of the directory, which must be there; NULL: as transformers calls them */
     bool own_names;    /* tensors are called as parameters are; else as in transformers' files */
@@ -19,6 +19,10 @@ struct weights_source {
     const char *const *ignore;      /* patterns of tensors that are left out, if the model does not
                                      * have them */
     int ignore_count;
+    const char *adapter_dir,
+        *adapter_root;        /* likewise; NULL: none. It has all adapters of the model */
+    bool adapter_saves;       /* also all modules that are trained whole; else those that it has */
+    const char *adapter_note; /* what to say of its configuration, or NULL */
 };
 
 struct weights;

@@ -22,7 +22,7 @@ struct lora_names {
 };
 
 struct lora_rule { /* the first that matches a module replaces the value for all */
-    const char *match;
+    const char *match; /* as a target; "^" before it: the whole path */
     double value;
 };
 
@@ -40,6 +40,7 @@ struct model_lora {
     struct lora_names save;
     const struct lora_rule *ranks, *alphas;
     int rank_count, alpha_count;
+    bool lenient; /* a name that means nothing is no mistake, as to PEFT */
 };
 
 /* Rewrites the model. INVALID_ARGUMENT names the job's key ("model.lora.targets: ..."); the model

@@ -101,8 +101,10 @@ static status_t set_rank(const struct model *model, int module, double rank,
                       (long long)outputs, rank);
 }
 
-/* Marks the modules that one name of a list means; refuses a name that means none. */
-static status_t mark(const struct model *model, const char *name, bool linear, bool *marked)
+/* Marks the modules that one name of a list means; refuses a name that means none, unless this is
+ * lenient. */
+static status_t mark(const struct model *model, const char *name, bool linear, bool lenient,
+                     bool *marked)
 {
     int found = 0, other = -1;
     for (int m = 1; m < model->module_count; m++) {
@@ -118,17 +120,18 @@ static status_t mark(const struct model *model, const char *name, bool linear, b
         return status_new(STATUS_UNIMPLEMENTED,
                           "'%s' is %s, of the type %s; only Linear and Conv1D can be adapted, yet",
                           name, model->modules[other].path, model->modules[other].type);
-    if (found > 0) return NULL;
+    if (found > 0 || lenient) return NULL;
     AUTO_FREE char *hint = suggest(model, name, linear);
     return status_new(STATUS_INVALID_ARGUMENT, "'%s' matches no %smodule of the model%s", name,
                       linear ? "Linear or Conv1D " : "", hint);
 }
 
-static status_t mark_all(const struct model *model, const struct lora_names *names, bool linear,
-                         const char *key, bool *marked)
+static status_t mark_all(const struct model *model, const struct model_lora *lora,
+                         const struct lora_names *names, bool linear, const char *key, bool *marked)
 {
     for (int i = 0; i < names->count; i++)
-        TRY(status_wrap(mark(model, names->items[i], linear, marked), "model.lora.%s", key));
+        TRY(status_wrap(mark(model, names->items[i], linear, lora->lenient, marked),
+                        "model.lora.%s", key));
     return NULL;
 }
 
@@ -143,8 +146,15 @@ static status_t mark_targets(const struct model *model, const struct model_lora 
                           "expected all-linear or names of Linear or Conv1D modules%s",
                           hint);
     }
-    if (names->count > 1 || strcmp(names->items[0], "all-linear") != 0)
-        return mark_all(model, names, true, "targets", targets);
+    if (names->count > 1 || strcmp(names->items[0], "all-linear") != 0) {
+        TRY(mark_all(model, lora, names, true, "targets", targets));
+        for (int m = 1; m < model->module_count; m++)
+            if (targets[m]) return NULL;
+        AUTO_FREE char *hint = suggest(model, NULL, true);
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "model.lora.targets: no Linear or Conv1D module of the model matches%s",
+                          hint);
+    }
     int head = find_head(model);
     for (int m = 1; m < model->module_count; m++) targets[m] = m != head && is_linear(model, m);
     return NULL;
@@ -187,7 +197,7 @@ static status_t keep_layers(const struct model *model, const struct lora_names *
 static status_t mark_saved(const struct model *model, const struct model_lora *lora, bool *saved)
 {
     static const char *const heads[] = {"classifier", "score"};
-    TRY(mark_all(model, &lora->save, false, "modules_to_save", saved));
+    TRY(mark_all(model, lora, &lora->save, false, "modules_to_save", saved));
     for (int m = 1; m < model->module_count; m++) {
         for (size_t i = 0; i < COUNT_OF(heads); i++)
             saved[m] = saved[m] || names_module(heads[i], model->modules[m].path);
@@ -205,14 +215,20 @@ static status_t mark_saved(const struct model *model, const struct model_lora *l
     return NULL;
 }
 
+static bool rule_matches(const struct lora_rule *rule, const char *path)
+{
+    const char *match = rule->match;
+    return match[0] == '^' ? strcmp(match + 1, path) == 0 : names_module(match, path);
+}
+
 /* The value of the first rule that matches; a rule that matches no adapter is refused. */
 static status_t apply_rules(const struct model *model, const struct lora_rule *rules, int count,
-                            const bool *targets, const char *key, double *values)
+                            const bool *targets, bool lenient, const char *key, double *values)
 {
     for (int i = count - 1; i >= 0; i--) {
-        bool found = false;
+        bool found = lenient;
         for (int m = 1; m < model->module_count; m++)
-            if (targets[m] && names_module(rules[i].match, model->modules[m].path)) {
+            if (targets[m] && rule_matches(&rules[i], model->modules[m].path)) {
                 found = true;
                 values[m] = rules[i].value;
             }
@@ -229,7 +245,7 @@ static status_t choose_targets(const struct model *model, const struct model_lor
 {
     AUTO_FREE bool *excluded = mem_alloc_array((size_t)model->module_count, sizeof *excluded);
     TRY(mark_targets(model, lora, targets));
-    TRY(mark_all(model, &lora->exclude, false, "exclude", excluded));
+    TRY(mark_all(model, lora, &lora->exclude, false, "exclude", excluded));
     int left = 0;
     TRY(keep_layers(model, &lora->layers, targets));
     for (int m = 1; m < model->module_count; m++) {
@@ -256,8 +272,10 @@ status_t lora_choose(const struct model *model, const struct model_lora *lora,
         alphas[m] = lora->alpha;
     }
     TRY(choose_targets(model, lora, choices, targets));
-    TRY(apply_rules(model, lora->ranks, lora->rank_count, targets, "rank_pattern", ranks));
-    TRY(apply_rules(model, lora->alphas, lora->alpha_count, targets, "alpha_pattern", alphas));
+    TRY(apply_rules(model, lora->ranks, lora->rank_count, targets, lora->lenient, "rank_pattern",
+                    ranks));
+    TRY(apply_rules(model, lora->alphas, lora->alpha_count, targets, lora->lenient, "alpha_pattern",
+                    alphas));
     for (int m = 0; m < model->module_count; m++) {
         if (!targets[m]) continue;
         TRY(status_wrap(set_rank(model, m, ranks[m], &choices[m]), "model.lora.rank"));

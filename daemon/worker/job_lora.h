@@ -4,8 +4,13 @@
 
 #include "worker/job_message.h"
 
-/* Fills in `lora` of the settings from their spec, if it asks for adapters; what they adapt unless
- * the job says it depends on the type of its model. */
-status_t job_lora_read(struct job_settings *settings) FSDPD_MUST_USE;
+/*
+ * Fills in `lora` of the settings from their spec, if it asks for adapters; what they adapt unless
+ * the job says it depends on the type of its model. With model.adapter, the spec says what the
+ * directory says, or gets it: FAILED_PRECONDITION if it says something else. `options`: where
+ * that may be; NULL: the values of the adapter are not needed.
+ */
+status_t job_lora_read(struct job_settings *settings,
+                       const struct worker_options *options) FSDPD_MUST_USE;
 
 #endif

@@ -17,10 +17,8 @@
 #include "worker/job_lora.h"
 #include "worker/job_model.h"
 
-/* A path below one of the data roots, returned in *root; `key` is the key with the value `dir`.
- * Later reads open it from the root again. */
-static status_t find_path(const char *key, const char *dir, const struct worker_options *options,
-                          char **resolved, char **root)
+status_t job_find_path(const char *key, const char *dir, const struct worker_options *options,
+                       char **resolved, char **root)
 {
     status_t first = NULL;
     for (int i = 0; i < options->data_root_count; i++) {
@@ -61,7 +59,7 @@ static status_t find_model(const Fsdpd__V1__ModelSpec *model, const struct worke
     if (model->hf[0] == '\0') return NULL;
     if (options == NULL) options = &none;
     status_t status =
-        find_path("model.hf", model->hf, options, &settings->hf_dir, &settings->hf_root);
+        job_find_path("model.hf", model->hf, options, &settings->hf_dir, &settings->hf_root);
     if (status_code(status) != STATUS_NOT_FOUND || !is_hub_name(model->hf)) return status;
     status_t hint =
         status_new(STATUS_NOT_FOUND,
@@ -77,8 +75,8 @@ static status_t find_weights(const Fsdpd__V1__ModelSpec *model,
                              const struct worker_options *options, struct job_settings *settings)
 {
     if (model->weights[0] == '\0') return NULL;
-    TRY(find_path("model.weights", model->weights, options, &settings->weights_path,
-                  &settings->weights_root));
+    TRY(job_find_path("model.weights", model->weights, options, &settings->weights_path,
+                      &settings->weights_root));
     settings->weights_dir = file_path_directory(settings->weights_path);
     settings->weights.dir = settings->weights_dir;
     settings->weights.root = settings->weights_root;
@@ -93,9 +91,9 @@ static status_t find_weights(const Fsdpd__V1__ModelSpec *model,
 static status_t find_files(const char *key, const char *path, const struct worker_options *options,
                            char **resolved, char **root)
 {
-    if (!token_path_is_pattern(path)) return find_path(key, path, options, resolved, root);
+    if (!token_path_is_pattern(path)) return job_find_path(key, path, options, resolved, root);
     AUTO_FREE char *directory = file_path_directory(path), *found = NULL;
-    TRY(find_path(key, directory, options, &found, root));
+    TRY(job_find_path(key, directory, options, &found, root));
     const char *slash = strrchr(path, '/');
     *resolved = file_path_join(found, slash != NULL ? slash + 1 : path);
     return NULL;
@@ -116,7 +114,7 @@ static status_t find_source(const char *key, const char *path, double weight,
                             const struct worker_options *options, struct job_settings *settings)
 {
     char *resolved = NULL, *root = NULL;
-    TRY(find_path(key, path, options, &resolved, &root));
+    TRY(job_find_path(key, path, options, &resolved, &root));
     settings->sources[settings->source_count++] =
         (struct token_path){.path = resolved, .root = root, .weight = llround(weight * 1000)};
     return NULL;
@@ -151,7 +149,8 @@ static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_o
                           struct job_settings *settings)
 {
     if (!is_tokens(data))
-        return find_path("data.dir", data->dir, options, &settings->data_dir, &settings->data_root);
+        return job_find_path("data.dir", data->dir, options, &settings->data_dir,
+                             &settings->data_root);
     if (is_dataset(data)) return find_datasets(data, options, settings);
     TRY(find_files("data.path", data->path, options, &settings->data_path, &settings->data_root));
     if (data->validation_path[0] == '\0') return NULL;
@@ -166,8 +165,8 @@ static status_t find_checkpoints(const Fsdpd__V1__JobSpec *spec,
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
     if (checkpoint == NULL || checkpoint->directory[0] == '\0') return NULL;
-    TRY(find_path("checkpoint.directory", checkpoint->directory, options, &settings->checkpoint_dir,
-                  &settings->checkpoint_root));
+    TRY(job_find_path("checkpoint.directory", checkpoint->directory, options,
+                      &settings->checkpoint_dir, &settings->checkpoint_root));
     if (access(settings->checkpoint_dir, W_OK | X_OK) == 0) return NULL;
     return status_from_errno(errno, "checkpoint.directory: cannot write in %s",
                              settings->checkpoint_dir);
@@ -371,7 +370,9 @@ static void fill_job(struct job_settings *settings)
         .model_arguments = settings->model_arguments,
         .model_argument_count = (int)spec->model->n_args,
         .lora = settings->lora.rank > 0 ? &settings->lora : NULL,
-        .weights = settings->weights.dir != NULL ? &settings->weights : NULL,
+        .weights = settings->weights.dir != NULL || settings->weights.adapter_dir != NULL
+                       ? &settings->weights
+                       : NULL,
         .data_dir = settings->data_dir,
         .data_root = settings->data_root,
         .validation_root = settings->validation_root,
@@ -443,7 +444,7 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
     if (status == NULL && need & NEED_DATA) status = find_data(spec->data, options, settings);
     if (status == NULL && need & NEED_DATA) status = find_checkpoints(spec, options, settings);
     if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings, options);
-    if (status == NULL) status = job_lora_read(settings);
+    if (status == NULL) status = job_lora_read(settings, need & NEED_WEIGHTS ? options : NULL);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
     return status;
@@ -522,6 +523,10 @@ void job_settings_deinit(struct job_settings *settings)
     hf_family_free(settings->family);
     free(settings->hf_dir);
     free(settings->hf_root);
+    free(settings->adapter_dir);
+    free(settings->adapter_root);
+    free(settings->adapter_note);
+    free(settings->lora_rules);
     free(settings->weights_path);
     free(settings->weights_dir);
     free(settings->weights_root);

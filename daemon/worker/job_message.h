@@ -22,6 +22,8 @@ struct job_settings {
     char *data_root, *validation_root; /* that these are below */
     struct model_argument *model_arguments;
     struct model_lora lora; /* rank 0: the model has no adapters; it points into the spec */
+    struct lora_rule *lora_rules;
+    char *adapter_dir, *adapter_root, *adapter_note; /* model.adapter; NULL: there is none */
     struct token_path *sources; /* of datasets; their paths and roots are owned here */
     int source_count;
     /* The spec's directory on this host, and its root; NULL: it names none. */
@@ -47,6 +49,11 @@ status_t job_settings_init_without_data(struct job_settings *settings,
                                         const Fsdpd__V1__JobSpec *spec, const char *id,
                                         const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
+
+/* A path below one of the data roots, returned in *root; `key` is the key with the value `dir`.
+ * Later reads open it from the root again. */
+status_t job_find_path(const char *key, const char *dir, const struct worker_options *options,
+                       char **resolved, char **root) FSDPD_MUST_USE;
 
 /* Likewise for an attempt: also where its checkpoints are, what units it tries, and whether it
  * continues from a checkpoint. Then initial values are not looked for. The settings point into the

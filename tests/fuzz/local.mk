@@ -15,6 +15,7 @@ FUZZ_TARGETS = \
   %D%/fuzz_megatron \
   %D%/fuzz_model \
   %D%/fuzz_npy \
+  %D%/fuzz_peft \
   %D%/fuzz_policy \
   %D%/fuzz_profile \
   %D%/fuzz_safetensors \
@@ -57,6 +58,8 @@ endif
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)
 %C%_fuzz_model_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
   $(FUZZ_LIBS) -lm
+%C%_fuzz_peft_SOURCES = %D%/fuzz_peft.c $(FUZZ_MAIN)
+%C%_fuzz_peft_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_policy_SOURCES = %D%/fuzz_policy.c $(FUZZ_MAIN)
 %C%_fuzz_policy_LDADD = $(%C%_fuzz_model_LDADD)
 %C%_fuzz_profile_SOURCES = %D%/fuzz_profile.c $(FUZZ_MAIN)

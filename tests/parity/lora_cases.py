@@ -19,6 +19,9 @@ CASES = {
     "llama": ("llama", dict(rank=4), {}),
     "llama-layers": ("llama", dict(rank=5, alpha=2.5, targets=["q_proj", "mlp.down_proj"], layers=[1]), {}),
     "llama-all": ("llama", dict(rank=2, alpha=16, targets=["all-linear"], exclude=["mlp.up_proj"]), {}),
+    "llama-patterns": ("llama", dict(rank=4, alpha=8, targets=["q_proj", "v_proj", "down_proj"],
+                                     rank_pattern={"down_proj": 7, "layers.1.self_attn.q_proj": 2},
+                                     alpha_pattern={"v_proj": 3, "down_proj": 20}), {}),
     "qwen3": ("qwen3", dict(rank=4, alpha=4), {}),
     "gemma2": ("gemma2", dict(rank=4, alpha=12), {}),
     "phi": ("phi", dict(rank=4, alpha=8), {}),
@@ -30,6 +33,15 @@ CASES = {
             dict(target_modules=["q_proj", "v_proj"], modules_to_save=["classifier"])),
     "bert-head": ("head/bert", dict(rank=3, alpha=6), dict(task_type="SEQ_CLS")),
 }
+# Adapters that peft wrote, with drawn values, and continues: a case, and LoraConfig.
+ADAPTERS = {
+    "gpt2": ("gpt2", dict(r=3, lora_alpha=5, target_modules=["c_attn", "c_fc"], use_rslora=True)),
+    "llama": ("llama", dict(r=4, target_modules=["q_proj", "down_proj", "absent"], layers_to_transform=[1],
+                            rank_pattern={"down_proj": 6}, alpha_pattern={"^model.layers.1.mlp.down_proj": 24})),
+    "bert-head": ("head/bert", dict(r=3, lora_alpha=6, task_type="SEQ_CLS")),
+}
+ADAPTERS_PATH = os.path.join(os.path.dirname(PATH), "adapters.json")
+ADAPTER_STEPS = 20
 STRATEGIES = (["fsdp.strategy=no_shard"], ["fsdp.strategy=hybrid_shard", "fsdp.shard_size=1"],
               ["fsdp.strategy=shard_grad_op"])
 
@@ -56,6 +68,12 @@ def digest(tensors):
     return whole.hexdigest()
 
 
-def load():
-    with open(PATH, encoding="utf-8") as file:
+def draw_adapter(tensors):
+    """Values by name, of the shapes by name; the same ones wherever they are drawn."""
+    return {name: (draw_integers(f"adapter {name}", shape, -64, 65) / 512).astype("<f4")
+            for name, shape in tensors.items()}
+
+
+def load(path=PATH):
+    with open(path, encoding="utf-8") as file:
         return json.load(file)

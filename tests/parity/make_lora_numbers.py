@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/parity/lora.json: what peft makes of the cases of lora_cases.py: the first matrices of
-adapters as torch.manual_seed and get_peft_model leave them, and the losses of AdamW steps in double.
+"""Writes tests/parity/lora.json and adapters.json: what peft makes of the cases of lora_cases.py: the first matrices of
+adapters as torch.manual_seed and get_peft_model leave them, and the losses of AdamW steps in double; and adapters that peft
+wrote, loaded again and trained on.
 `--compare` writes nothing, but computes the numbers again and compares them with the file.
 
     python3 tests/parity/make_lora_numbers.py [--compare] [NAME...]
@@ -9,7 +10,9 @@ Needs peft, transformers and torch; the file names their versions."""
 
 import argparse
 import json
+import os
 import sys
+import tempfile
 import warnings
 
 import family_cases as cases
@@ -30,15 +33,20 @@ def configuration(lora, own):
     words = dict(r=lora["rank"], lora_alpha=lora.get("alpha", 8), lora_dropout=lora.get("dropout", 0.0),
                  use_rslora=lora.get("rslora", False), exclude_modules=lora.get("exclude"),
                  layers_to_transform=lora.get("layers"), modules_to_save=lora.get("modules_to_save"),
+                 rank_pattern=lora.get("rank_pattern", {}), alpha_pattern=lora.get("alpha_pattern", {}),
                  target_modules="all-linear" if targets == ["all-linear"] else targets)
     return peft.LoraConfig(**{**words, **own})
+
+
+def make_base(case):
+    kind, _, base = case.rpartition("/")
+    return models.make_model(*(cases.HEADS if kind else cases.FAMILIES)[base][:2])
 
 
 def adapt(name):
     """The model with its adapters."""
     case, lora, own = lora_cases.CASES[name]
-    kind, _, base = case.rpartition("/")
-    model, record = models.make_model(*(cases.HEADS if kind else cases.FAMILIES)[base][:2])
+    model, record = make_base(case)
     config = configuration(lora, own)
     torch.manual_seed(lora_cases.SEED)
     with warnings.catch_warnings():
@@ -51,9 +59,8 @@ def first_matrices(model):
     return [parameter.detach().numpy() for name, parameter in model.named_parameters() if "lora_A" in name]
 
 
-def train(name, model):
+def train(case, model, steps=lora_cases.STEPS):
     """The losses of steps of the trained parameters, in double."""
-    case = lora_cases.CASES[name][0]
     model = model.double().train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
@@ -68,7 +75,7 @@ def train(name, model):
         stream = models.as_tensor(lora_cases.draw_stream())
         shape = (lora_cases.STEPS, cases.WINDOWS, cases.CONTEXT)
         inputs, targets = stream[:-1].view(shape), stream[1:].view(shape)
-    for step in range(lora_cases.STEPS):
+    for step in range(steps):
         rows = slice(step * cases.WINDOWS, (step + 1) * cases.WINDOWS)
         if case.startswith("head/"):
             loss = models.head_output(cases.HEADS[case[5:]][1], model, tokens[rows], targets[rows]).loss
@@ -91,7 +98,46 @@ def make(name):
     return {"record": record, "adapters": len(matrices), "trained": sum(
         parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         "saved": sum("modules_to_save" in path for path in trained),
-        "initial": lora_cases.digest(matrices), "losses": train(name, model)}
+        "initial": lora_cases.digest(matrices), "losses": train(lora_cases.CASES[name][0], model)}
+
+
+def make_adapter(name, directory):
+    """An adapter that peft wrote to the directory, loaded again and trained on."""
+    case, words = lora_cases.ADAPTERS[name]
+    model, record = make_base(case)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adapted = peft.get_peft_model(model, peft.LoraConfig(**words))
+    state = peft.get_peft_model_state_dict(adapted)
+    values = lora_cases.draw_adapter({path: list(tensor.shape) for path, tensor in state.items()})
+    peft.set_peft_model_state_dict(adapted, {path: torch.from_numpy(array) for path, array in values.items()})
+    adapted.save_pretrained(directory)
+    loaded = peft.PeftModel.from_pretrained(make_base(case)[0], directory, is_trainable=True)
+    with open(os.path.join(directory, "adapter_config.json"), encoding="utf-8") as file:
+        config = json.load(file)
+    config.update({key: sorted(config[key]) for key in ("target_modules", "modules_to_save") if config[key]})
+    return {"record": record, "config": config, "tensors": {path: list(array.shape) for path, array in values.items()},
+            "losses": train(case, loaded, lora_cases.ADAPTER_STEPS)}
+
+
+def make_adapters():
+    with tempfile.TemporaryDirectory() as root:
+        return {name: make_adapter(name, os.path.join(root, name)) for name in lora_cases.ADAPTERS}
+
+
+def write(path, records):
+    lines = [f"{json.dumps(name)}: {json.dumps(case, separators=(',', ':'))}" for name, case in records.items()]
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def compare_adapters(found):
+    expected, wrong = lora_cases.load(lora_cases.ADAPTERS_PATH), 0
+    for name, case in found.items():
+        worst = max(abs(a / b - 1) for a, b in zip(case["losses"], expected[name]["losses"]))
+        print(f"adapter {name}: losses within {worst:.1e}")
+        wrong += worst > BOUND or case["tensors"] != expected[name]["tensors"]
+    return wrong
 
 
 def main():
@@ -103,12 +149,10 @@ def main():
                 "peft": peft.__version__}
     found = {name: make(name) for name in options.names}
     if not options.compare:
-        lines = [f"{json.dumps(name)}: {json.dumps(case, separators=(',', ':'))}"
-                 for name, case in {"versions": versions, **found}.items()]
-        with open(lora_cases.PATH, "w", encoding="utf-8") as file:
-            file.write("{\n" + ",\n".join(lines) + "\n}\n")
+        write(lora_cases.PATH, {"versions": versions, **found})
+        write(lora_cases.ADAPTERS_PATH, {"versions": versions, **make_adapters()})
         return 0
-    expected, wrong = lora_cases.load(), 0
+    expected, wrong = lora_cases.load(), compare_adapters(make_adapters())
     for name, case in found.items():
         other = expected[name]
         worst = max(abs(a / b - 1) for a, b in zip(case["losses"], other["losses"]))

@@ -36,9 +36,21 @@ def logits_of(name, model):
 class Live(test_lora_numbers.Lora):
     # without peft
     test_losses = test_initial_values_are_those_of_peft = test_plan_says_what_is_trained = None
+    test_adapter_is_part_of_the_job = test_refusals_of_adapters = None
+
     def test_numbers_are_those_of_peft(self):
         sys.argv[1:] = ["--compare"]
         self.assertEqual(make_lora_numbers.main(), 0)
+
+    def test_directories_that_peft_writes_continue(self):
+        for name in lora_cases.ADAPTERS:
+            directory = os.path.join(self.data, "adapter-" + name)
+            expected = make_lora_numbers.make_adapter(name, directory)["losses"]
+            self.assertTrue(os.path.exists(os.path.join(directory, "README.md")))
+            found = self.losses_of("adapter-" + name, 2, f"train.max_steps={lora_cases.ADAPTER_STEPS}")
+            worst = max(abs(loss / e - 1) for loss, e in zip(found, expected, strict=True))
+            print(f"adapter {name}: losses within {worst:.1e} of peft's")
+            self.assertLessEqual(worst, BOUND)
 
     def test_pulled_adapters_load(self):
         for name, (case, lora, _) in lora_cases.CASES.items():

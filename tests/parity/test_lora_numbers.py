@@ -20,6 +20,7 @@ import lora_cases
 BOUND = 1e-5  # of a loss
 CASES = lora_cases.CASES
 RECORDS = lora_cases.load()
+ADAPTERS = lora_cases.load(lora_cases.ADAPTERS_PATH)
 
 
 class Lora(unittest.TestCase):
@@ -45,10 +46,15 @@ class Lora(unittest.TestCase):
         cls.addClassCleanup(cls.daemon.close)
 
     def arguments(self, name, workers, *more):
-        case, lora, _ = CASES[name]
+        """`name` of CASES, or "adapter-" and one of ADAPTERS, which is written before."""
+        if name in CASES:
+            case, lora, _ = CASES[name]
+            settings = lora_cases.settings(lora)
+        else:
+            case, settings = lora_cases.ADAPTERS[name.split("-", 1)[1]][0], [f"model.adapter={name}"]
         kind = "documents" if case.startswith("head/") else "pictures" if cases.is_picture(case) else "text"
         batch = cases.IMAGES_OF_A_STEP if kind == "pictures" else cases.WINDOWS
-        words = [f"model.hf={case}", *lora_cases.settings(lora), f"workers={workers}", "train.dropout=false",
+        words = [f"model.hf={case}", *settings, f"workers={workers}", "train.dropout=false",
                  f"train.batch_size={batch // workers}", f"train.seed={lora_cases.SEED}", *more]
         return [os.path.join(self.root, f"{kind}.yaml"), *(word for one in words for word in ("--set", one))]
 
@@ -220,6 +226,100 @@ class Lora(unittest.TestCase):
                 proved = self.daemon.ctl("verify", job, merged)
                 self.assertEqual(proved.returncode, 0, proved.stderr)
                 self.assertIn("cannot be verified, yet", self.refused("verify", job, adapter)[0])
+
+    def write_adapter(self, name, config=None, tensors=None):
+        """A directory as peft wrote it; with changes of its configuration, which `None` removes, and of its
+        tensors, by their names' ends."""
+        record = ADAPTERS[name]
+        values = lora_cases.draw_adapter(record["tensors"])
+        for end, change in (tensors or {}).items():
+            path = next(path for path in values if path.endswith(end))
+            values[path] = change(values[path])
+            if values[path] is None:
+                del values[path]
+        directory = os.path.join(self.data, "adapter-" + name)
+        changed = {**record["config"], **(config or {})}
+        numbers.write_checkpoint(directory, {"config": {k: v for k, v in changed.items() if v != "absent"}}, values)
+        for old, new in (("config.json", "adapter_config.json"), ("model.safetensors", "adapter_model.safetensors")):
+            os.rename(os.path.join(directory, old), os.path.join(directory, new))
+        return values
+
+    def test_adapters_of_peft_continue(self):
+        """With peft's losses; what is pulled without a change is what was read, and continues likewise."""
+        for name in lora_cases.ADAPTERS:
+            given, expected = self.write_adapter(name), ADAPTERS[name]["losses"]
+            steps = f"train.max_steps={lora_cases.ADAPTER_STEPS}"
+            for workers, *more in ((1,), (2,), (3,), (2, "fsdp.strategy=no_shard")):
+                with self.subTest(name, workers=workers, more=more):
+                    found = self.losses_of("adapter-" + name, workers, steps, *more)
+                    worst = max(abs(loss / e - 1) for loss, e in zip(found, expected, strict=True))
+                    print(f"adapter {name}, {workers} workers {' '.join(more)}: losses within {worst:.1e}")
+                    self.assertLessEqual(worst, BOUND)
+            job = self.run_job("adapter-" + name, 2, *cases.STILL)
+            shutil.rmtree(os.path.join(self.data, "adapter-" + name))
+            out = os.path.join(self.data, "adapter-" + name)
+            result = self.daemon.ctl("pull", job, "-o", out, "--format", "peft")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            pulled = self.arrays(os.path.join(out, "adapter_model.safetensors"))
+            self.assertEqual(sorted(pulled), sorted(given))
+            for path, values in given.items():
+                self.assertTrue(numpy.array_equal(pulled[path], values), path)
+            again = self.losses_of("adapter-" + name, 1, steps)
+            self.assertLessEqual(max(abs(a / b - 1) for a, b in zip(again, expected)), BOUND)
+
+    def test_adapter_is_part_of_the_job(self):
+        """The job has what the file says, and resumes from its checkpoint."""
+        self.write_adapter("llama", {"use_newer": False, "fan_in_fan_out": True})
+        words = self.arguments("adapter-llama", 2, "train.max_steps=6", "checkpoint.every_steps=6")
+        plan = self.daemon.ctl("plan", *words)
+        self.assertIn("adapter_config.json: use_newer is not known, and off", " ".join(plan.stdout.split()))
+        job = self.run_job("adapter-llama", 2, "train.max_steps=6", "checkpoint.every_steps=6")
+        shown = self.daemon.json("show", job)["spec"]["model"]["lora"]
+        self.assertEqual((shown["rank"], shown["targets"], shown["layers"]), (4, ["absent", "down_proj", "q_proj"], ["1"]))
+        self.assertEqual(shown["rankPattern"] if "rankPattern" in shown else shown["rank_pattern"],
+                         [{"match": "down_proj", "value": 6}])
+        result = self.daemon.ctl("resume", job, "--set", f"train.max_steps={lora_cases.ADAPTER_STEPS}")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=120)
+        worst = max(abs(loss / e - 1) for (_, loss), e in zip(self.daemon.losses(job), ADAPTERS["llama"]["losses"],
+                                                             strict=True))
+        self.assertLessEqual(worst, BOUND)
+
+    def test_refusals_of_adapters(self):
+        place = "adapter-llama/adapter_config.json: "
+        rows = "layers.1.mlp.down_proj.lora_A.weight"
+        for config, tensors, more, message in (
+            ({"peft_type": "IA3"}, {}, (), place + 'peft_type: only "LORA" can be trained; found "IA3"'),
+            ({"peft_type": "absent"}, {}, (), place + 'peft_type: is missing; expected "LORA"'),
+            ({"use_dora": True}, {}, (), place + "use_dora: DoRA is not supported; found true"),
+            ({"bias": "all"}, {}, (), place + 'bias: biases cannot be trained beside adapters; found "all"'),
+            ({"init_lora_weights": "pissa"}, {}, (), "leave the model's own weights as they are; found \"pissa\""),
+            ({"trainable_token_indices": [3]}, {}, (), place + "trainable_token_indices: single trained tokens"),
+            ({"layer_replication": [[0, 1]]}, {}, (), place + "layer_replication: layers that are used twice"),
+            ({"target_modules": ".*_proj"}, {}, (), place + "target_modules: a regular expression cannot be read"),
+            ({"rank_pattern": {"(q|v)_proj": 2}}, {}, (), place + "rank_pattern: only names of modules can be read"),
+            ({"wonder": {"on": 1}}, {}, (), place + 'wonder: the key is not known, and not off; found {"on":1}'),
+            ({"r": 0}, {}, (), place + "r: expected an integer from 1 to 65536, found 0"),
+            ({"lora_alpha": "8"}, {}, (), place + 'lora_alpha: expected a number from 1e-06 to 1000000, found "8"'),
+            ({"lora_dropout": 1}, {}, (), place + "lora_dropout: expected a number from 0 and below 1, found 1"),
+            ({"target_modules": ["nothing"]}, {}, (), "model.lora.targets: no Linear or Conv1D module of the "
+                                                    "model matches; there are q_proj, k_proj"),
+            ({"r": 99}, {}, (), "model.lora.rank: expected an integer from 1 to 20"),
+            ({"r": 5}, {}, (), "2 of another shape (base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight: "
+                               "(4, 20), expected (5, 20)"),
+            ({"layers_to_transform": "absent"}, {}, (), "missing (base_model.model.model.layers.0.self_attn.q_proj"),
+            ({"target_modules": ["q_proj"]}, {}, (), "2 that the model does not have (base_model.model.model.layers.1"),
+            ({}, {rows: lambda values: None}, (), "adapter_model.safetensors: tensors of the weights: 1 missing "
+                                                  "(base_model.model.model." + rows + ")"),
+            ({}, {rows: lambda values: values * numpy.float32("nan")}, ("train.max_steps=1",), "is NaN"),
+            ({}, {}, ("model.lora.rank=3",), "model.lora.rank: is another one in adapter-llama/adapter_config.json"),
+            ({}, {}, ("model.adapter=../llama",), "model.adapter: "),
+            ({}, {}, ("model.adapter=llama",), "adapter_config.json"),
+        ):
+            with self.subTest(message):
+                self.write_adapter("llama", config, tensors)
+                verb = ("submit", "--wait") if "is NaN" in message else ("plan",)
+                self.assertIn(message, self.refused(*verb, *self.arguments("adapter-llama", 1, *more))[0])
 
     def test_refusals_of_pull(self):
         job = self.run_job("llama", 1, *cases.STILL)

@@ -95,6 +95,8 @@ static const struct {
     {"", "model.lora={rank: 4, targets: [q_proj, 'h.0.*']}",
      "\n  lora:\n    rank: 4\n    alpha: 8\n    dropout: 0\n    rslora: false\n"
      "    targets: [q_proj, \"h.0.*\"]\ndata:\n"},
+    {"", "model.lora={rank: 4, rank_pattern: {h.0.fc: 9, fc: 2}, alpha_pattern: {fc: 1.5}}",
+     "    rslora: false\n    rank_pattern: {h.0.fc: 9, fc: 2}\n    alpha_pattern: {fc: 1.5}\n"},
     {"", "model.lora={rank: 1e1, alpha: 2.5, layers: [0, 3], modules_to_save: [head]}",
      "    alpha: 2.5\n    dropout: 0\n    rslora: false\n    layers: [\"0\", \"3\"]\n"
      "    modules_to_save: [head]\n"},
@@ -274,7 +276,14 @@ static const struct {
      "0.999999, found 1"},
     {"", "model.lora={rank: 4, use_dora: true}",
      "--set model.lora={rank: 4, use_dora: true}:1: model.lora.use_dora: unknown key; the keys of "
-     "model.lora are rank, alpha, dropout, rslora, targets, exclude, layers, modules_to_save"},
+     "model.lora are rank, alpha, dropout, rslora, targets, exclude, layers, modules_to_save, "
+     "rank_pattern, alpha_pattern"},
+    {"", "model.lora={rank: 4, rank_pattern: {q_proj: 0}}",
+     "--set model.lora={rank: 4, rank_pattern: {q_proj: 0}}: model.lora.rank_pattern: q_proj: "
+     "expected a number from 1 to 65536, found 0"},
+    {"", "model.lora={rank: 4, alpha_pattern: [q_proj]}",
+     "--set model.lora={rank: 4, alpha_pattern: [q_proj]}: model.lora.alpha_pattern: expected "
+     "numbers by module, such as {q_proj: 16}, found a list"},
     {"dropout: false", NULL, "job.yaml:4: dropout: unknown key; did you mean train.dropout?"},
     {"rank: 4", NULL, "job.yaml:4: rank: unknown key; did you mean model.lora.rank?"},
     {"fsdp:\n  wrap:\n    polcy: size", NULL,

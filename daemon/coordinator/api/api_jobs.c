@@ -84,6 +84,7 @@ static bool is_same(const job_spec *spec, const job_message *job)
         model.hf_config = job->spec->model->hf_config;
         model.hf_family = job->spec->model->hf_family;
     }
+    if (model.adapter[0] != '\0' && model.lora == NULL) model.lora = job->spec->model->lora;
     return message_equal(&copy, &stored);
 }
 

@@ -439,6 +439,10 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
             message_set_text(&request->spec->model->hf_config, result->hf_config);
             message_set_text(&request->spec->model->hf_family, result->hf_family);
         }
+        if (status == NULL && result->lora != NULL) {
+            message_free(request->spec->model->lora);
+            request->spec->model->lora = message_copy(result->lora);
+        }
         if (status == NULL && result->chosen != NULL) take_chosen(request, result->chosen);
         if (status == NULL && request->memory_bytes == 0)
             devices_note(c, request->spec->device, result->plan);
