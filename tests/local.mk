@@ -83,6 +83,7 @@ SYSTEM_TESTS = \
   %D%/system/test_redundancy.py \
   %D%/system/test_redundancy_kills.py \
   %D%/system/test_redundancy_waits.py \
+  %D%/system/test_replaced_weights.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
   %D%/system/test_shrink_elastic.py \

@@ -16,6 +16,7 @@
 #include "base/unfinished.h"
 #include "coordinator/api/api.h"
 #include "coordinator/calls/job_call.h"
+#include "coordinator/calls/uploads.h"
 #include "coordinator/core/reserve.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/retry.h"
@@ -453,6 +454,7 @@ static status_t open_all(struct coordinator *c)
     reserve_open(c);
     TRY(drains_load(c));
     TRY(jobs_recover(c));
+    uploads_recover(c);
     forget_recover(c);
     sweeps_recover(c);
     scrubber_open(c);

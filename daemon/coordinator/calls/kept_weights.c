@@ -4,12 +4,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "checkpoint/state_sums.h"
 
@@ -91,11 +93,14 @@ static status_t read_bytes(struct kept_weights *kept, uint8_t *to, size_t size)
     for (size_t done = 0; done < size;) {
         ssize_t count = pread(kept->fd, to + done, size - done, (off_t)(kept->at + done));
         if (count < 0 && errno == EINTR) continue;
-        if (count <= 0)
+        if (count < 0 && errno == EIO)
+            return status_new(STATUS_DATA_LOSS, "cannot read %s at byte %" PRIu64 ": %s",
+                              kept->path, kept->at + done, strerror(errno));
+        if (count < 0) return status_from_errno(errno, "cannot read %s", kept->path);
+        if (count == 0)
             return status_new(STATUS_DATA_LOSS,
-                              "%s ends after %" PRIu64 " of %" PRIu64 " bytes: %s", kept->path,
-                              kept->at + done, kept->bytes,
-                              count < 0 ? strerror(errno) : "the file was cut");
+                              "%s ends after %" PRIu64 " of %" PRIu64 " bytes: the file was cut",
+                              kept->path, kept->at + done, kept->bytes);
         done += (size_t)count;
     }
     return NULL;
@@ -140,4 +145,40 @@ status_t kept_weights_work(struct kept_weights *kept, void *chunk, size_t size, 
     kept->at += now;
     *count = now;
     return NULL;
+}
+
+/* ---- replacement ---- */
+
+#define PREVIOUS ".previous"
+
+void kept_weights_set_aside(const char *path)
+{
+    AUTO_FREE char *sums = mem_printf("%s.sums", path), *previous = mem_printf("%s" PREVIOUS, path);
+    AUTO_FREE char *previous_sums = mem_printf("%s" PREVIOUS, sums);
+    unlink(previous_sums);
+    unlink(previous);
+    if (link(path, previous) != 0 || link(sums, previous_sums) != 0) unlink(previous);
+}
+
+void kept_weights_settle(const char *path, const struct store_weights *recorded)
+{
+    AUTO_FREE char *sums = mem_printf("%s.sums", path), *previous = mem_printf("%s" PREVIOUS, path);
+    AUTO_FREE char *previous_sums = mem_printf("%s" PREVIOUS, sums);
+    AUTO(buf_deinit) struct buf text = {0};
+    struct digest digest = {0};
+    if (access(previous_sums, F_OK) == 0) {
+        status_t status = file_read(sums, SUMS_MAX, &text);
+        if (status != NULL && status_code(status) != STATUS_NOT_FOUND) {
+            log_status(LOG_WARNING, "weights_not_settled", status); /* at the next start */
+            return;
+        }
+        status_free(status);
+        digest_of(text.data, text.length, &digest);
+        bool replaced = memcmp(digest.bytes, recorded->sums, DIGEST_BYTES) == 0;
+        /* The sums last: as long as they are there, this is done again. */
+        if (!replaced && (rename(previous, path) != 0 && errno != ENOENT)) return;
+        if (!replaced && rename(previous_sums, sums) != 0) return;
+        unlink(previous_sums);
+    }
+    unlink(previous);
 }

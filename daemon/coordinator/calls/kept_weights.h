@@ -24,4 +24,12 @@ status_t kept_weights_work(struct kept_weights *kept, void *chunk, size_t size,
 
 uint64_t kept_weights_bytes(const struct kept_weights *kept); /* 0 before it is open */
 
+/*
+ * Others replace these: first the files are set aside, then their names are taken, the sums' first,
+ * then the store records it. Whether it did or not, or at the next start, they are settled: those
+ * that the store does not record, if there are two, are removed.
+ */
+void kept_weights_set_aside(const char *path);
+void kept_weights_settle(const char *path, const struct store_weights *recorded);
+
 #endif

@@ -19,6 +19,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/final_weights.h"
 #include "coordinator/calls/job_call.h"
+#include "coordinator/calls/kept_weights.h"
 #include "coordinator/calls/pulls.h"
 #include "coordinator/calls/saving.h"
 #include "coordinator/core/reserve.h"
@@ -345,16 +346,33 @@ static status_t take_chunk(struct upload *upload, const ProtobufCBinaryData *dat
     return NULL;
 }
 
+/* A resumed job has those of its earlier end. */
+static void settle_kept(struct coordinator *c, const job_message *job)
+{
+    struct store_weights recorded;
+    if (!job->has_state_dict) return;
+    AUTO_FREE char *path = coordinator_state_dict_path(c, job->id);
+    status_t status = store_get_state_dict(c->store, job->id, &recorded);
+    if (status == NULL && recorded.proved) kept_weights_settle(path, &recorded);
+    status_free(status);
+}
+
+void uploads_recover(struct coordinator *c)
+{
+    for (int i = 0; i < c->job_count; i++) settle_kept(c, c->jobs[i]->message);
+}
+
 /* The bytes are on the disk: rename the files, then record them in the store. */
-static status_t keep(struct upload *upload)
+static status_t rename_and_record(struct upload *upload)
 {
     struct coordinator *c = upload->base.c;
     AUTO_FREE char *path = coordinator_state_dict_path(c, upload->base.id);
     AUTO_FREE char *sums = coordinator_state_sums_path(c, upload->base.id);
     AUTO_FREE char *written = temporary_sums(upload);
     status_t status = NULL;
-    if (rename(upload->temporary, path) != 0) status = lack(errno, "rename", upload->temporary);
-    else if (rename(written, sums) != 0) status = lack(errno, "rename", written);
+    if (rename(written, sums) != 0) status = lack(errno, "rename", written);
+    else if (rename(upload->temporary, path) != 0)
+        status = lack(errno, "rename", upload->temporary);
     if (status == NULL) {
         free(upload->temporary);
         upload->temporary = NULL;
@@ -365,6 +383,15 @@ static status_t keep(struct upload *upload)
     static_assert(sizeof weights.sums == sizeof upload->sums_digest.bytes, "a digest");
     memcpy(weights.sums, upload->sums_digest.bytes, sizeof weights.sums);
     return store_set_state_dict(c->store, upload->base.id, &weights);
+}
+
+static status_t keep(struct upload *upload, const struct job *job)
+{
+    AUTO_FREE char *path = coordinator_state_dict_path(upload->base.c, upload->base.id);
+    if (job->message->has_state_dict) kept_weights_set_aside(path);
+    status_t status = rename_and_record(upload);
+    settle_kept(upload->base.c, job->message);
+    return status;
 }
 
 static void note_kept(struct upload *upload, struct job *job)
@@ -403,7 +430,7 @@ static void on_synced(uv_work_t *work, int canceled)
                                     upload->base.id));
         return;
     }
-    if (status == NULL) status = keep(upload);
+    if (status == NULL) status = keep(upload, job);
     if (status != NULL) postpone(upload, status);
     else note_kept(upload, job);
 }

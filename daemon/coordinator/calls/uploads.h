@@ -17,6 +17,9 @@ void uploads_message(struct rpc_call *call, const ProtobufCMessage *message, voi
 /* Whether a final state_dict of this job is arriving. */
 bool uploads_has(const struct job *job);
 
+/* At a start: ends replacements of kept files that a crash left unfinished. */
+void uploads_recover(struct coordinator *c);
+
 /* For a relayed upload: requests its next chunk; ends it because no client waits for it any
  * more. */
 void upload_read(struct upload *upload);
