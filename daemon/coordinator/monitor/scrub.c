@@ -23,7 +23,8 @@ struct scrubbing {
     struct coordinator *view; /* only its options count */
     struct store *store;
     uint8_t *chunk;
-    bool ended; /* by the caller */
+    bool ended;      /* by the caller, or `lacked` */
+    status_t lacked; /* memory or descriptors, which is no damage; NULL: nothing */
 };
 
 const char *scrub_kind_name(enum scrub_kind kind)
@@ -37,6 +38,15 @@ static void find(struct scrubbing *own, enum scrub_kind kind, const char *job, u
 {
     own->scrub->totals.damaged[kind]++;
     own->scrub->found(own->scrub->user, &(struct scrub_finding){kind, job, step, message});
+}
+
+/* Whether it could not be read for want of something; the scrub ends. Takes no ownership. */
+static bool is_lack(struct scrubbing *own, status_t status)
+{
+    if (status_code(status) != STATUS_RESOURCE_EXHAUSTED || !status_lacks(status)) return false;
+    own->lacked = status_first(own->lacked, status_copy(status));
+    own->ended = true;
+    return true;
 }
 
 static void pace(struct scrubbing *own, enum scrub_kind kind, uint64_t bytes)
@@ -88,7 +98,7 @@ static void scrub_weights(struct scrubbing *own, const char *job)
     if (status == NULL) return;
     /* A resumed job replaces them: those of the next result are read by the next run. */
     none = store_get_state_dict(own->store, job, &now);
-    if (none == NULL && same_weights(&weights, &now))
+    if (none == NULL && same_weights(&weights, &now) && !is_lack(own, status))
         find(own, SCRUB_WEIGHTS, job, 0, status_message(status));
     status_free(none);
     status_free(status);
@@ -151,7 +161,8 @@ static void scrub_checkpoints(struct scrubbing *own, const job_message *job)
         bool elsewhere = code == STATUS_FAILED_PRECONDITION; /* on another host */
         bool gone = code == STATUS_ABORTED || (runs && code == STATUS_NOT_FOUND);
         if (!elsewhere && !gone) own->scrub->totals.read[SCRUB_CHECKPOINT]++;
-        if (status != NULL && !elsewhere && !gone && is_listed(own, job->id, list.steps[i]))
+        if (status != NULL && !elsewhere && !gone && !is_lack(own, status) &&
+            is_listed(own, job->id, list.steps[i]))
             find(own, SCRUB_CHECKPOINT, job->id, list.steps[i], status_message(status));
         status_free(status);
     }
@@ -253,6 +264,7 @@ status_t scrub_run(struct scrub *scrub)
     pace(&own, SCRUB_STORE, (uint64_t)store_bytes(own.store));
     status = scrub_jobs(&own);
     store_close(own.store);
+    status = status_first(status, own.lacked);
     if (own.ended && status == NULL) status = status_new(STATUS_CANCELLED, "the scrub was ended");
     return status;
 }
