@@ -63,7 +63,8 @@ checks+=(
   '4|90|MNIST, 10 epochs, two workers sharing the device|as_on_the_cpu 2 --share-device'
   '4|60|offload of a model larger than a limit of the device|offloaded'
   "4|50|the plan's memory against the device's|memory_as_planned"
-  '4|90|a profile of the kernels of a step|profiled'
+  '4|60|memory to the brim: the largest batch that is planned|brim'
+  '4|50|a profile of the kernels of a step|profiled'
 )
 field() { # NUMBER FIELD
   local fields
@@ -389,7 +390,14 @@ captured_and_not() {
   local before
   before=$(plain_runs)
   start_worker "cuda:$device"
-  until_true 60 attached 1 && trained captured || return 1
+  until_true 60 attached 1 || return 1
+  while planned_bytes; do :; done >"$work/planned" 2>&1 & # which opens and closes the device's libraries meanwhile
+  local planner=$! code
+  trained captured
+  code=$?
+  kill $planner
+  wait $planner 2>/dev/null
+  [ $code -eq 0 ] && [ -s "$work/planned" ] || return 1
   stop_workers
   if [ "$(plain_runs)" != "$before" ]; then
     grep steps_not_recorded "$work/worker.log" | tail -n 1
@@ -504,7 +512,7 @@ gpt2_speed() { # BATCH
   said=$(cat "$work/served")
   gpt2 rates "$work"/rate-ours-*.csv "$work"/rate-torch-*.csv --size "$size" --batch "$batch" --said "$said"
 }
-# Times each instruction of a few steps: they are enqueued one by one, each between two host timestamps.
+# Times each instruction of a few steps: they are enqueued one by one, each between two events.
 gpt2_times() { # BATCH
   local to=$out/gpu-check-times-$1.txt before
   before=$(own_attention)
@@ -557,6 +565,27 @@ memory_as_planned() {
   planned=$("$bin/fsdpctl" plan "$work/gpt2/job.yaml" --set device=cuda -o json |
     sed -n 's/^ *"peak_bytes": *"\{0,1\}\([0-9]*\).*/\1/p' | head -n 1)
   gpt2 memory "$work/memory.csv" --planned "$planned" --used $(((most - before) * 1048576))
+}
+
+# The largest batch whose plan fits leaves less of the device than one more sample takes: what CUDA, cuDNN and NCCL take
+# beside the arenas must have been left to them.
+fits() { # BATCH
+  "$bin/fsdpctl" plan "$work/gpt2/job.yaml" --set device=cuda --set precision.param_dtype=bf16 \
+    --set train.batch_size="$1" >/dev/null 2>&1
+}
+brim() {
+  local low=0 high=1 middle
+  gpt2 prepare "$work/gpt2" --size "$size" || return 1
+  start_worker "cuda:$device"
+  until_true 60 attached 1 || return 1
+  while fits "$high"; do low=$high high=$((2 * high)); done
+  while [ $((high - low)) -gt 1 ]; do
+    middle=$(((low + high) / 2))
+    if fits "$middle"; then low=$middle; else high=$middle; fi
+  done
+  [ "$low" -gt 0 ] || { echo 'not even a batch of 1 fits'; return 1; }
+  train_gpt2 brim train.max_steps=3 train.batch_size="$low" precision.param_dtype=bf16 &&
+    echo "a batch of $low samples runs, $high do not fit"
 }
 
 # Where the kernels of a step spend their time, by name: gpu-check-kernels.txt.
