@@ -21,9 +21,6 @@
 
 struct comm;
 
-/* A group of `world` local ranks; give one handle to each thread. The last one frees the group. */
-status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms) FSDPD_MUST_USE;
-
 /*
  * Joins a Gloo group; blocks until all ranks have joined. All must arrive within `join_ms`;
  * connecting then takes seconds. `group` names the group in the store; `address` is the host name

@@ -5,7 +5,6 @@ libruntime_a_SOURCES = \
   %D%/backend_describe.c %D%/backend_join.c \
   %D%/comm.c %D%/comm.h \
   %D%/comm_gloo.c \
-  %D%/comm_local.c \
   %D%/comm_memory.c \
   %D%/comm_shm.c \
   %D%/comm_table.h \
@@ -35,7 +34,7 @@ RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldo
 
 if HAVE_CHECK
 ENGINE_TEST_SOURCES = tests/engine/engine.c tests/engine/engine.h tests/engine/group.c \
-  tests/engine/group.h
+  tests/engine/group.h tests/engine/comm_local.c tests/engine/comm_local.h
 check_LIBRARIES += tests/engine/libenginetest.a
 tests_engine_libenginetest_a_SOURCES = $(ENGINE_TEST_SOURCES) tests/unit/tiny_models.c tests/unit/tiny_models.h
 RUNTIME_TEST_LIBS = tests/engine/libenginetest.a $(RUNTIME_LIBS) $(TEST_LIBS)

@@ -40,7 +40,8 @@ TESTS += $(TRAIN_TESTS)
 $(TRAIN_TESTS): private LDADD = $(TRAIN_TEST_LIBS)
 $(TRAIN_TESTS): $(filter %.a,$(TRAIN_TEST_LIBS))
 check_LIBRARIES += tests/engine/libsessiontest.a
-tests_engine_libsessiontest_a_SOURCES = tests/engine/session_group.c tests/engine/session_group.h
+tests_engine_libsessiontest_a_SOURCES = tests/engine/session_group.c tests/engine/session_group.h \
+  tests/engine/comm_local.c tests/engine/comm_local.h
 TRAIN_TEST_LIBS = tests/engine/libsessiontest.a libtrain.a libcheckpoint.a libdigest.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CRYPTO_LIBS) $(TEST_LIBS)
 

@@ -1,5 +1,6 @@
 /* See group.h. The test itself forks the processes, before it creates any thread. */
 #include "group.h"
+#include "comm_local.h"
 
 #include <check.h>
 #include <dirent.h>

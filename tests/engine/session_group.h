@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 
+#include "comm_local.h"
 #include "base/buf.h"
 #include "checkpoint/state_dict.h"
 #include "setup/session.h"

@@ -143,7 +143,7 @@ tests_engine_test_cuda_linear_LDADD = $(stub_libs)
 check_PROGRAMS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
 TESTS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
 cuda_run_sources = tests/emulation/linked.c tests/engine/memory_store.c tests/engine/memory_store.h \
-  tests/engine/session_group.c tests/engine/session_group.h
+  tests/engine/session_group.c tests/engine/session_group.h tests/engine/comm_local.c tests/engine/comm_local.h
 cuda_run_flags = $(stub_flags) $(CUDNN_CPPFLAGS) $(PROTOBUF_C_CFLAGS)
 cuda_run_libs = libplanning.a libtrain.a libcheckpoint.a libdigest.a libhf.a libprint.a libspec.a \
   libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CRYPTO_LIBS)

@@ -1,11 +1,6 @@
-/*
- * The local communicator: ranks are threads of one process that read each other's memory. Every
- * collective is a few phases between barriers; a rank leaves a phase only when all have arrived. A
- * failing rank waits until no peer reads its memory before it returns.
- *
- * The ranks share the group, and the last one frees it. One thread at a time runs a rank's
- * collectives; comm_local_quit may be called from any.
- */
+/* See comm_local.h. */
+#include "comm_local.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
