@@ -13,7 +13,6 @@
 #include <unistd.h>
 #include <uv.h>
 
-#include "base/array.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -200,54 +199,35 @@ static status_t check_profile(struct options *options)
 
 /* ---- roles ---- */
 
-static int done(status_t status)
-{
-    return status != NULL ? fail(status) : 0;
-}
-
 static int plan(const struct options *options)
 {
     return options->plan.order ? plan_order_main(&options->plan) : plan_role_main(&options->plan);
 }
 
-static int backup(const struct options *options)
+static status_t cert(const struct options *options)
 {
-    set_umask();
-    return done(backup_role_run(options));
+    return cert_role_run(&options->cert);
 }
 
-static int restore(const struct options *options)
+static status_t calibrate(const struct options *options)
 {
-    set_umask();
-    return done(restore_role_run(options));
+    return calibrate_role_run(&options->calibrate, options->worker.device, options->worker.threads);
 }
 
-static int scrub(const struct options *options)
-{
-    return done(scrub_role_run(options));
-}
-
-static int cert(const struct options *options)
-{
-    return done(cert_role_run(&options->cert));
-}
-
-static int calibrate(const struct options *options)
-{
-    return done(calibrate_role_run(&options->calibrate, options->worker.device,
-                                   options->worker.threads));
-}
-
-/* Those that do one thing and end. */
-static int (*const roles[])(const struct options *options) = {
-    [ROLE_PLAN] = plan,
-    [ROLE_CONFIG] = config_role_main,
-    [ROLE_BACKUP] = backup,
-    [ROLE_RESTORE] = restore,
-    [ROLE_SCRUB] = scrub,
-    [ROLE_CERT] = cert,
-    [ROLE_CALIBRATE] = calibrate,
-    [ROLE_DEVICES] = devices_role_main,
+/* Those that do one thing and end: with an exit status of their own, or one. */
+static const struct {
+    int (*main)(const struct options *options);
+    status_t (*run)(const struct options *options);
+    bool writes_store;
+} roles[] = {
+    [ROLE_PLAN] = {.main = plan},
+    [ROLE_CONFIG] = {.main = config_role_main},
+    [ROLE_BACKUP] = {.run = backup_role_run, .writes_store = true},
+    [ROLE_RESTORE] = {.run = restore_role_run, .writes_store = true},
+    [ROLE_SCRUB] = {.run = scrub_role_run},
+    [ROLE_CERT] = {.run = cert},
+    [ROLE_DEVICES] = {.main = devices_role_main},
+    [ROLE_CALIBRATE] = {.run = calibrate},
 };
 
 /* The coordinator, or a worker. */
@@ -264,6 +244,16 @@ static int serve(struct options *options, int argc, char **argv)
     switches_log();
     return options->role == ROLE_WORKER ? worker_main(&options->worker)
                                         : run_coordinator(options, argc, argv);
+}
+
+static int run_role(struct options *options, int argc, char **argv)
+{
+    enum role role = options->role;
+    if (roles[role].main != NULL) return roles[role].main(options);
+    if (roles[role].run == NULL) return serve(options, argc, argv);
+    if (roles[role].writes_store) set_umask();
+    status_t status = roles[role].run(options);
+    return status != NULL ? fail(status) : 0;
 }
 
 int main(int argc, char **argv)
@@ -284,9 +274,7 @@ int main(int argc, char **argv)
     } else if (options.version) {
         puts(PACKAGE_STRING);
     } else {
-        size_t role = (size_t)options.role;
-        code = role < COUNT_OF(roles) && roles[role] != NULL ? roles[role](&options)
-                                                             : serve(&options, argc, argv);
+        code = run_role(&options, argc, argv);
     }
     options_deinit(&options);
     return code;
