@@ -2,8 +2,8 @@
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
   %D%/adapter.c %D%/adapter.h \
-  %D%/cancel.c \
   %D%/checkpoint.c \
+  %D%/change.c \
   %D%/chart.c %D%/chart.h \
   %D%/client.c %D%/client.h \
   %D%/completion.c \
@@ -15,11 +15,9 @@ libclient_a_SOURCES = \
   %D%/exit.c %D%/exit.h \
   %D%/families.c \
   %D%/follow.c %D%/follow.h \
-  %D%/forget.c \
   %D%/help.c \
   %D%/history.c \
   %D%/html.c %D%/html.h \
-  %D%/hold.c \
   %D%/job_table.c %D%/job_table.h \
   %D%/jobs.c %D%/jobs.h \
   %D%/list.c \
@@ -34,8 +32,6 @@ libclient_a_SOURCES = \
   %D%/page_report.c \
   %D%/page_step.c \
   %D%/plan.c \
-  %D%/priority.c \
-  %D%/resize.c \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c %D%/pull.h \
   %D%/verify.c \

@@ -30,7 +30,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/diagnose.c %D%/calls/diagnose.h \
   %D%/jobs/blame.c %D%/jobs/blame.h %D%/jobs/diagnoses.c %D%/jobs/diagnoses.h \
   %D%/calls/final_weights.c %D%/calls/final_weights.h \
-  %D%/retention/forget.c %D%/retention/forget.h \
+  %D%/retention/forget.c %D%/retention/retention.h \
   %D%/monitor/certificate.c %D%/monitor/certificate.h \
   %D%/monitor/scrub.c %D%/monitor/scrub.h %D%/monitor/scrubber.c %D%/monitor/scrubber.h \
   %D%/monitor/http.c %D%/monitor/http.h \
@@ -75,7 +75,7 @@ libcoordinator_a_SOURCES = \
   %D%/store/store_mark.c %D%/store/store_mark.h \
   %D%/store/store_queue.c \
   %D%/store/store_sums.c \
-  %D%/retention/sweeps.c %D%/retention/sweeps.h \
+  %D%/retention/sweeps.c \
   %D%/workers/supervisor.c %D%/workers/supervisor.h \
   %D%/jobs/tensorboard.c %D%/jobs/tensorboard.h \
   %D%/calls/traces.c %D%/calls/traces.h \

@@ -1,5 +1,5 @@
-/* CIFAR's binary files; see cifar.h. */
-#include "data/cifar.h"
+/* CIFAR's binary files; see image_formats.h. */
+#include "data/image_formats.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

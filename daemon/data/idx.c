@@ -1,5 +1,5 @@
-/* The idx format; see idx.h. */
-#include "data/idx.h"
+/* The idx format; see image_formats.h. */
+#include "data/image_formats.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "data/generator.h"
-#include "data/unzip.h"
+#include "data/gzip_files.h"
 
 enum { MAX_DIMS = 3 };
 

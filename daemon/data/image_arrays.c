@@ -1,5 +1,5 @@
-/* Images in arrays; see image_arrays.h. */
-#include "data/image_arrays.h"
+/* Images in arrays; see image_formats.h. */
+#include "data/image_formats.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -2,9 +2,7 @@
 #include "data/image_files.h"
 
 #include "base/file.h"
-#include "data/cifar.h"
-#include "data/idx.h"
-#include "data/image_arrays.h"
+#include "data/image_formats.h"
 
 static bool has_file(const struct train_job *job, const char *name)
 {

@@ -1,15 +1,15 @@
 /*
  * Images with targets in files, which are read sample by sample, so nothing of them is held
- * in memory and the ranks of a host share the page cache. The function that opens a set (idx.h,
- * cifar.h, image_arrays.h) fills it in; after that it is immutable, and any thread may read it.
+ * in memory and the ranks of a host share the page cache. The function that opens a set
+ * (image_formats.h) fills it in; after that it is immutable, and any thread may read it.
  */
 #ifndef FSDPD_DATA_IMAGE_SET_H
 #define FSDPD_DATA_IMAGE_SET_H
 
 #include <stdbool.h>
 
+#include "data/gzip_files.h"
 #include "data/npy.h"
-#include "data/unpacked.h"
 
 enum { IMAGE_SET_FILES_MAX = 8 };
 
@@ -55,7 +55,7 @@ static inline int64_t image_set_targets(const struct image_set *set)
     return set->numbers > 0 ? set->numbers : 1;
 }
 
-/* Reads a sample as stored; a number that is NaN, which does not count, is -1 (target_array.h).
+/* Reads a sample as stored; a number that is NaN, which does not count, is -1 (row_parts.h).
  * FAILED_PRECONDITION if a file changed since it was opened. */
 status_t image_set_read(const struct image_set *set, int64_t sample, void *image,
                         int32_t *target) FSDPD_MUST_USE;

@@ -1,33 +1,33 @@
 # daemon/data, a part of libtrain.a
 libtrain_a_SOURCES += \
   %D%/batch_share.c %D%/batch_share.h \
-  %D%/cifar.c %D%/cifar.h \
+  %D%/cifar.c \
   %D%/data_file.c %D%/data_file.h \
   %D%/dataset_dir.c %D%/dataset_dir.h \
   %D%/generator.c %D%/generator.h \
-  %D%/idx.c %D%/idx.h \
-  %D%/image_arrays.c %D%/image_arrays.h \
+  %D%/idx.c %D%/image_formats.h \
+  %D%/image_arrays.c \
   %D%/image_files.c %D%/image_files.h \
   %D%/image_rows.c %D%/image_rows.h \
   %D%/image_set.c %D%/image_set.h \
   %D%/image_transform.c %D%/image_transform.h \
   %D%/loader.c %D%/loader.h \
-  %D%/masking.c %D%/masking.h \
+  %D%/masking.c \
   %D%/megatron.c %D%/megatron.h \
-  %D%/mixture.c %D%/mixture.h \
+  %D%/mixture.c %D%/row_parts.h \
   %D%/npy.c %D%/npy.h \
   %D%/packing.c %D%/packing.h \
   %D%/rows.h \
   %D%/sampler.c %D%/sampler.h \
-  %D%/target_array.c %D%/target_array.h \
+  %D%/target_array.c \
   %D%/token_data.c %D%/token_data.h \
   %D%/token_file.c %D%/token_file.h \
   %D%/token_paths.c %D%/token_paths.h \
   %D%/token_rows.c %D%/token_rows.h \
   %D%/token_split.c %D%/token_split.h \
   %D%/twister.c %D%/twister.h \
-  %D%/unpacked.c %D%/unpacked.h \
-  %D%/unzip.c %D%/unzip.h \
+  %D%/unpacked.c \
+  %D%/unzip.c %D%/gzip_files.h \
   %D%/windows.c %D%/windows.h
 
 if HAVE_CHECK

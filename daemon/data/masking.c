@@ -1,5 +1,5 @@
-/* BERT's masks; see masking.h. */
-#include "data/masking.h"
+/* BERT's masks; see row_parts.h. */
+#include "data/row_parts.h"
 
 #include "kernels/philox.h"
 

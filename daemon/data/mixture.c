@@ -1,5 +1,5 @@
-/* Several sources of rows; see mixture.h. */
-#include "data/mixture.h"
+/* Several sources of rows; see row_parts.h. */
+#include "data/row_parts.h"
 
 #include <stdlib.h>
 

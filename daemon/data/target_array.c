@@ -1,5 +1,5 @@
-/* Targets in an array; see target_array.h. */
-#include "data/target_array.h"
+/* Targets in an array; see row_parts.h. */
+#include "data/row_parts.h"
 
 #include <inttypes.h>
 #include <math.h>

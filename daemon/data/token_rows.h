@@ -5,8 +5,7 @@
 #define FSDPD_DATA_TOKEN_ROWS_H
 
 #include "data/batch_share.h"
-#include "data/masking.h"
-#include "data/mixture.h"
+#include "data/row_parts.h"
 #include "data/rows.h"
 #include "data/token_split.h"
 

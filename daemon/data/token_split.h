@@ -8,7 +8,7 @@
 
 #include "data/npy.h"
 #include "data/packing.h"
-#include "data/target_array.h"
+#include "data/row_parts.h"
 #include "data/token_file.h"
 #include "data/windows.h"
 

@@ -1,9 +1,9 @@
 /*
- * Decompressed copies; see unpacked.h. A user of a copy holds a shared lock on it (flock). A
+ * Decompressed copies; see gzip_files.h. A user of a copy holds a shared lock on it (flock). A
  * process that opens, writes or removes copies holds the directory's lock meanwhile. A complete
  * copy has one byte more than its content, which is written last.
  */
-#include "data/unpacked.h"
+#include "data/gzip_files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,7 +18,6 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/unzip.h"
 
 enum { PIECE = 1 << 20 };
 

@@ -1,5 +1,5 @@
-/* Reading files that may be gzipped; see unzip.h. */
-#include "data/unzip.h"
+/* Reading files that may be gzipped; see gzip_files.h. */
+#include "data/gzip_files.h"
 
 #include <stdlib.h>
 #include <zlib.h>

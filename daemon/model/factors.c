@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "model/layers_loss.h"
+#include "model/layers_internal.h"
 
 /* The program's copy of a list; takes `owned`, which has its values. */
 static struct op_weights keep(struct model_program *program, struct op_weights list, float *owned)

@@ -4,10 +4,7 @@
  */
 #include "model/layers.h"
 
-#include "model/layers_image.h"
-#include "model/layers_loss.h"
-#include "model/layers_sequence.h"
-#include "model/layers_shape.h"
+#include "model/layers_internal.h"
 
 #include <math.h>
 #include <string.h>

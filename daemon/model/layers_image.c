@@ -1,8 +1,7 @@
 /* What layers for images register, print and do. The tables of layers.c have their signatures.
  * Pure. */
-#include "model/layers_image.h"
+#include "model/layers_internal.h"
 
-#include "model/layers_sequence.h"
 
 status_t make_avg_pool2d(const struct bound *bound, struct layer *layer)
 {

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/layers_loss.h"
+#include "model/layers_internal.h"
 
 #include "base/mem.h"
 #include "yaml/yaml.h"

@@ -2,7 +2,7 @@
  * Layers for sequences, with their registration and printing: embeddings, norms, attention,
  * positions. The tables of layers.c have their signatures. Pure.
  */
-#include "model/layers_sequence.h"
+#include "model/layers_internal.h"
 
 #include <float.h>
 #include <math.h>

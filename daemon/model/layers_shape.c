@@ -1,5 +1,5 @@
-/* See layers_shape.h. Pure. */
-#include "model/layers_shape.h"
+/* See layers_internal.h. Pure. */
+#include "model/layers_internal.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "model/graph_builder.h"
-#include "model/layers_shape.h"
+#include "model/layers_internal.h"
 #include "model/program.h"
 
 /* The index of a dimension; a negative one counts from the end. -1 if it is out of range. */

@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "model/factors.h"
-#include "model/layers_loss.h"
+#include "model/layers_internal.h"
 #include "model/reader.h"
 
 struct variable {

@@ -14,7 +14,7 @@
 #include "base/text.h"
 #include "data/batch_share.h"
 #include "data/image_files.h"
-#include "model/layers_loss.h"
+#include "model/layers_internal.h"
 #include "setup/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
-#include "data/image_arrays.h"
+#include "data/image_formats.h"
 #include "data/token_data.h"
 
 static char directory[] = "/tmp/fsdpd-fuzz-dataset-XXXXXX";

@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
-#include "data/idx.h"
+#include "data/image_formats.h"
 #include "fuzz.h"
 
 enum { CLASSES = 10 };

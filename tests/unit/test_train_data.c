@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
-#include "data/idx.h"
+#include "data/image_formats.h"
 #include "data/image_rows.h"
 #include "data/loader.h"
 #include "data/sampler.h"

@@ -26,7 +26,7 @@
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/get_metrics.h"
 #include "coordinator/monitor/scrubber.h"
-#include "coordinator/retention/forget.h"
+#include "coordinator/retention/retention.h"
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/rendezvous.h"
 #include "fsdpd/v1/methods.h"

@@ -1,5 +1,5 @@
-/* Forgetting jobs; see forget.h. On the loop's thread, except for the removal of files. */
-#include "coordinator/retention/forget.h"
+/* Forgetting jobs; see retention.h. On the loop's thread, except for the removal of files. */
+#include "coordinator/retention/retention.h"
 
 #include <dirent.h>
 #include <errno.h>

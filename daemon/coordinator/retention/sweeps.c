@@ -1,5 +1,5 @@
-/* Cleaning up after jobs that are over; see sweeps.h. */
-#include "coordinator/retention/sweeps.h"
+/* Cleaning up after jobs that are over; see retention.h. */
+#include "coordinator/retention/retention.h"
 
 #include <dirent.h>
 #include <stdlib.h>
