@@ -2,6 +2,8 @@
 # Every path that CONTRIBUTING.md and docs/development.md name exists, every page is in the index of docs/README.md, no link
 # leads nowhere (headings too), every job key of docs/coming-from-fsdp.md is one, and README.md has the last ratios of docs/performance.md.
 # The commits that CONTRIBUTING.md names are in the history, where there is a complete one.
+# Each row of a table of what happens, in docs/durability.md, elastic.md and checkpoints.md, names a test, and all that these pages
+# name exist.
 # A path is a word of `code` with a slash, or with a name of the source tree's root.
 cd "${srcdir:-.}" || exit 1
 status=0
@@ -54,6 +56,35 @@ done
 for link in $(grep -ohE '\]\([^)#:]+\.[a-z]+' docs/*.md | sed 's/](//' | sort -u); do
   [ -e "docs/$link" ] || fail "docs: a link to $link, which does not exist"
 done
+names=$({
+  grep -rhoE '^(LOOP_)?TEST\([a-z_0-9]+|def test_[a-z_0-9]+|^class [A-Z][A-Za-z]+' tests --include='*.c' --include='*.py' |
+    sed -E 's/^((LOOP_)?TEST\(|def |class )//'
+  find tests/ -name 'test_*' | sed -E 'p; s/\.[a-z]*$//'
+  find tests/ -name 'test_*' | sed -E 's|.*/||; p; s/\.[a-z]*$//'
+} | sort -u)
+pages='docs/durability.md docs/elastic.md docs/checkpoints.md'
+for word in $(grep -ohE '`(tests/[^` ]*|test_[a-z_0-9]+)(\.py|\.c)?`|\(tests/[a-z_/]*\.(py|c)' $pages | tr -d '`('); do
+  printf '%s\n' "$names" | grep -qxF "$word" || [ -e "$word" ] || fail "a test that does not exist: $word"
+done
+# The last cell of a row names its tests; in a column of its own it names nothing else.
+missing=$(NAMES="$names" awk -F '|' '
+BEGIN { split(ENVIRON["NAMES"], list, "\n"); for (i in list) known[list[i]] = 1 }
+/^\| (event|what happens|kept|the reason says|may change|`elastic.redundancy`) \|/ {
+  inside = 1
+  strict = $(NF - 1) ~ /^ test $/
+  getline
+  next
+}
+!/^\|/ { inside = 0 }
+inside {
+  cell = $(NF - 1)
+  found = 0
+  for (rest = cell; match(rest, /[A-Za-z_0-9\/]+(\.py|\.c)?/); rest = substr(rest, RSTART + RLENGTH))
+    if (substr(rest, RSTART, RLENGTH) in known) found++
+    else if (strict) print FILENAME ": no test " substr(rest, RSTART, RLENGTH)
+  if (!found) print FILENAME ": no test in the row" $0
+}' $pages)
+[ -z "$missing" ] || fail "$missing"
 anchors=$(awk '
 function slug(heading) {
   sub(/^#+ /, "", heading)

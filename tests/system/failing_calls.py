@@ -299,8 +299,9 @@ class Trials:
 
     def try_job(self, scenario, job, lasting):
         if scenario == "loss":
-            victim = [row for row in self.daemon.worker_list() if row.get("job") == job][-1]
-            os.kill(int(victim["pid"]), signal.SIGKILL)
+            victims = [row for row in self.daemon.worker_list() if row.get("job") == job]
+            for victim in victims[-1:]:  # none, if the job has just ended
+                os.kill(int(victim["pid"]), signal.SIGKILL)
         else:
             given, done = self.order(scenario, job)
             if given is None:
@@ -326,7 +327,10 @@ class Trials:
         if job is None:  # refused: nothing may be left of it
             return None
         if scenario == "start":  # and it can record something
-            held = self.ask(*self.arguments(), "--hold", "-o", "json", parse=lambda out: json.loads(out)["id"])
+            def hold():
+                done = self.daemon.ctl(*self.arguments(), "--hold", "-o", "json", timeout=90)
+                return json.loads(done.stdout)["id"] if done.returncode == 0 else None
+            held = self.wait(hold, "a job to be accepted")
             self.ask("cancel", held)
             self.ask("forget", held)
         resumed = scenario in ("resume", "loss")
@@ -390,7 +394,8 @@ def draw(seed, scenarios, counts):
               for key, number in sorted(counts[scenario][role].items())]
     role, call, name, number = choice[seed // len(scenarios) % len(choice)]
     error = chance.choice(ERRORS[call].split())
-    once = call in ("recv", "send") or error == "EINTR"  # programs call again, for ever
+    begins = scenario == "start" and call in ("accept", "bind", "listen", "socket", *ON_SOCKETS)  # it would never serve
+    once = begins or call in ("recv", "send") or error == "EINTR"  # programs call again and again
     return {"seed": seed, "scenario": scenario, "role": role, "call": call, "object": name,
             "skip": chance.randrange(number), "of": number, "error": error,
             "lasting": not once and chance.random() < 0.3,

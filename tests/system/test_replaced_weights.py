@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """fsdpd is killed while the final weights of a resumed job replace those of its earlier end: between the renames, and
-between these and the store's commit. Whoever pulls has the ones or the others, never damage."""
+between these and the store's commit. A pull has the ones or the others, never damage."""
 
 import os
 import signal
