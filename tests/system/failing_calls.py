@@ -32,7 +32,7 @@ ROLES = ("worker", "fsdpd")
 ERRORS = {"open": "EIO EACCES EMFILE ENOMEM ENOSPC ENOTDIR", "opendir": "EIO EACCES EMFILE ENOMEM", "readdir": "EIO",
           "read": "EIO EINTR ENOMEM", "write": "EIO ENOSPC EDQUOT EINTR", "fsync": "EIO ENOSPC", "rename": "EIO ENOSPC EACCES",
           "link": "EIO ENOSPC EACCES", "unlink": "EIO EACCES", "mkdir": "EIO ENOSPC EACCES ENOTDIR",
-          "stat": "EIO EACCES ENOMEM", "mmap": "ENOMEM EACCES", "memfd": "EMFILE ENOMEM", "socket": "EMFILE ENOMEM",
+          "stat": "EIO EACCES ENOMEM", "mmap": "ENOMEM EAGAIN", "memfd": "EMFILE ENOMEM", "socket": "EMFILE ENOMEM",
           "connect": "ECONNREFUSED ECONNRESET ETIMEDOUT", "accept": "EMFILE ENOMEM", "bind": "ENOMEM EACCES",
           "listen": "ENOMEM", "send": "ECONNRESET EPIPE ENOMEM", "recv": "ECONNRESET ENOMEM EINTR",
           "eventfd": "EMFILE ENOMEM", "epoll": "EMFILE ENOMEM", "pipe": "EMFILE", "thread": "EAGAIN"}
@@ -50,7 +50,7 @@ SETTINGS = ("workers=2", "train.log_interval=1", "train.evaluate=false", "train.
 CHECKPOINTS = ("checkpoint.every_steps=2", "checkpoint.keep=2")
 IN_LIBRARIES = ("epoll", "eventfd", "pipe", "thread")  # without these, libuv and gRPC abort when they are opened
 LASTS = 4  # seconds, at most, for an error that lasts
-DAMAGE = re.compile(r"\bdamaged?\b|DATA_LOSS")
+DAMAGE = re.compile(r"\bdamaged?\b|DATA_LOSS|was removed")
 
 
 def rows():
@@ -307,6 +307,8 @@ class Trials:
             if given is None:
                 if not done.stderr.strip() or done.returncode < 0:
                     raise Wrong(f"no reason: {done.returncode}")
+                if DAMAGE.search(done.stderr):
+                    raise Wrong(f"called damaged, or removed: {done.stderr.strip()}")
                 return {"outcome": "refused", "code": done.returncode, "said": done.stderr.strip()[-300:],
                         "job": job if scenario == "resume" else None}
             job = given

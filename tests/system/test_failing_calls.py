@@ -20,6 +20,7 @@ FOUND = (
     ("start", "fsdpd", "epoll", "", "EMFILE", 0, False, "SIGKILL"),
     ("start", "fsdpd", "fsync", "store", "EIO", 1, False),
     ("start", "fsdpd", "open", "store", "EMFILE", 1, False),
+    ("train", "fsdpd", "stat", "store", "EIO", 0, True),
 )
 SAMPLE = (
     ("train", "worker", "write", "checkpoints", "ENOSPC", 3, True),

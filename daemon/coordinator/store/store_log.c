@@ -5,6 +5,8 @@
  * first that the log is on the disk, then that neither file is complete alone, then that store.db
  * is.
  */
+#include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 
 #include "base/log.h"
@@ -128,6 +130,9 @@ status_t store_check_files(const struct store *store)
         struct stat info;
         if (file->number == 0) continue;
         bool there = stat(file->path, &info) == 0;
+        if (!there && errno != ENOENT && errno != ENOTDIR)
+            return status_new(STATUS_UNAVAILABLE, "cannot look at %s: %s", file->path,
+                              strerror(errno));
         if (there && info.st_dev == file->device && info.st_ino == file->number) continue;
         return status_new(STATUS_UNAVAILABLE,
                           "%s was %s while fsdpd ran: nothing can be recorded until it is back, or "
