@@ -77,8 +77,8 @@ def choose(choice, ask):
                                    int(free["peak_bytes"]))
     best, *others = ask(choice.asked(), "--auto", *budget(choice))["choices"]
     choice.words = best["description"]
-    choice.next = [other["settings"] for other in others]
-    return choice.case(best["settings"])
+    choice.next = [harness.settings_of(other) for other in others]
+    return choice.case(harness.settings_of(best))
 
 
 def budget(choice):

@@ -55,7 +55,9 @@ status_t client_check_part(struct session *session, const char *id, uint32_t att
 {
     Fsdpd__V1__Job *job;
     TRY(client_get_job(session, id, &job));
-    uint32_t ranks = job->spec != NULL ? job->spec->workers : (uint32_t)job->n_workers;
+    struct spec_settings with;
+    uint32_t ranks = job->spec != NULL ? spec_settings(job->spec, job->chosen, &with)->workers
+                                       : (uint32_t)job->n_workers;
     status_t status = NULL;
     if (attempt > job->attempt && job->attempt == 0)
         status = status_new(STATUS_NOT_FOUND, "attempt %u: %s has not had any yet", attempt, id);

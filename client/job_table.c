@@ -9,6 +9,7 @@
 #include "output.h"
 #include "proto/message.h"
 #include "scores.h"
+#include "spec/spec.h"
 
 enum { BAR_WIDTH = 22, USER = 1 };
 
@@ -101,7 +102,10 @@ static void add_row(struct table *table, const struct job_table *options, const 
     add_step(table, options, job);
     add_figures(table, job->metrics);
     add_speed(table, job);
-    table_addf(table, "%u", job->spec ? job->spec->workers : (unsigned)job->n_workers);
+    struct spec_settings with;
+    table_addf(table, "%u",
+               job->spec ? spec_settings(job->spec, job->chosen, &with)->workers
+                         : (unsigned)job->n_workers);
     table_add(table, output_age(message_time_ms(job->submit_time), options->view.now_ms, age));
     table_add(table, report_reason(job->reason));
 }

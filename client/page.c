@@ -349,7 +349,8 @@ static void add_history(const struct page *page, struct buf *out)
 static void add_settings(const struct page *page, struct buf *out)
 {
     AUTO(buf_deinit) struct buf yaml = {0};
-    spec_to_yaml(page->job->spec, &yaml);
+    struct spec_settings with;
+    spec_to_yaml(spec_settings(page->job->spec, page->job->chosen, &with), &yaml);
     html_add(out, buf_text(&yaml));
 }
 

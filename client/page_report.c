@@ -114,7 +114,9 @@ static void read_schedule(struct sources *sources)
 {
     Fsdpd__V1__PlanJobRequest request = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
     ProtobufCMessage *response;
-    request.spec = sources->job->spec;
+    struct spec_settings with;
+    request.spec =
+        (Fsdpd__V1__JobSpec *)spec_settings(sources->job->spec, sources->job->chosen, &with);
     status_t status =
         session_call(sources->session, &control_plan_job, &request.base, false, &response);
     if (status != NULL) {

@@ -17,8 +17,9 @@ int verb_pause(struct client *client)
 }
 
 /*
- * The job's settings, with those of --set replaced. The model cannot change, and its file may not
- * exist on this machine, so a stand-in replaces it while the rest is read.
+ * The job's settings that count, with those of --set replaced: what is asked for now. The model
+ * cannot change, and its file may not exist on this machine, so a stand-in replaces it while the
+ * rest is read.
  */
 static status_t read_settings(const struct client *client, const char *id,
                               const Fsdpd__V1__JobSpec *old, Fsdpd__V1__JobSpec **spec)
@@ -50,7 +51,9 @@ static status_t find_settings(struct jobs_call *call, Fsdpd__V1__JobSpec **spec)
 {
     Fsdpd__V1__Job *job;
     TRY(client_get_job(call->session, call->id, &job));
-    status_t status = read_settings(call->client, call->id, job->spec, spec);
+    struct spec_settings with;
+    status_t status =
+        read_settings(call->client, call->id, spec_settings(job->spec, job->chosen, &with), spec);
     call->usage = status != NULL;
     fsdpd__v1__job__free_unpacked(job, NULL);
     return status;

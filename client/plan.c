@@ -51,27 +51,15 @@ static void print_plan(const struct client *client, const Fsdpd__V1__Plan *plan)
 }
 
 /* The job file with the best settings. */
-static status_t print_chosen(const struct client *client, const Fsdpd__V1__JobFile *file,
-                             const Fsdpd__V1__Plan *plan)
+static status_t print_chosen(const Fsdpd__V1__JobFile *file, const Fsdpd__V1__Plan *plan)
 {
-    const struct verb_options *options = &client->options;
-    const Fsdpd__V1__PlanChoice *choice = plan->choices[0];
-    size_t count = 0;
-    AUTO_FREE struct spec_override *sets =
-        mem_alloc_array((size_t)options->set_count + choice->n_settings + 3, sizeof *sets);
-    for (int i = 0; i < options->set_count; i++) sets[count++] = options->sets[i];
-    for (size_t i = 0; i < choice->n_settings; i++)
-        sets[count++] = (struct spec_override){.text = choice->settings[i]};
-    sets[count++] = (struct spec_override){.text = "fsdp.auto=false"};
-    AUTO_FREE char *workers = mem_printf("workers=%u", plan->world);
-    if (options->worlds.count > 0) sets[count++] = (struct spec_override){.text = workers};
     Fsdpd__V1__JobSpec *spec = NULL;
-    status_t status =
-        spec_read_text(file->text, strlen(file->text), file->name, sets, (int)count, &spec);
-    if (status != NULL) return status_wrap(status, "the chosen settings");
+    TRY(spec_read_sent(file, &spec));
+    spec->workers = plan->world;
+    struct spec_settings with;
     struct buf text = {0};
     buf_add_text(&text, "\nThe job file with these settings:\n\n");
-    spec_to_yaml(spec, &text);
+    spec_to_yaml(spec_settings(spec, plan->choices[0], &with), &text);
     output_print(&text);
     spec_free(spec);
     return NULL;
@@ -116,7 +104,7 @@ static int plan_job(struct client *client, struct session *session,
     if (status != NULL) return output_error(status);
     print_plan(client, plan);
     if (plan->n_choices > 0 && client->options.format != FORMAT_JSON)
-        status = print_chosen(client, request->job_file, plan);
+        status = print_chosen(request->job_file, plan);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     return status != NULL ? output_error(status) : EXIT_DONE;
 }

@@ -228,6 +228,29 @@ static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
     }
 }
 
+/* Who chose what since, and the settings that differ. */
+static void report_chosen(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    static const char *const choosers[] = {
+        [FSDPD__V1__CHOOSER__CHOOSER_PLANNER] = ", by the planner",
+        [FSDPD__V1__CHOOSER__CHOOSER_TUNE] = ", last by fsdp.tune",
+        [FSDPD__V1__CHOOSER__CHOOSER_USER] = ", last by a user",
+    };
+    const Fsdpd__V1__Chosen *chosen = job->chosen;
+    AUTO(buf_deinit) struct buf changes = {0};
+    struct spec_settings with;
+    char time[32];
+    buf_add_text(out, "\nchosen instead");
+    if (chosen->by > 0 && chosen->by < COUNT_OF(choosers)) buf_add_text(out, choosers[chosen->by]);
+    if (chosen->profile[0] != '\0') buf_add_text(out, ", for ");
+    output_clean(out, chosen->profile, false);
+    if (chosen->step_seconds > 0)
+        buf_printf(out, ", %s a step expected", text_format_duration(chosen->step_seconds, time));
+    buf_add_text(out, ":\n\n");
+    spec_print_changes(job->spec, spec_settings(job->spec, chosen, &with), &changes);
+    output_clean(out, buf_text(&changes), true);
+}
+
 void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *out)
 {
     char age[32];
@@ -262,8 +285,9 @@ void report_job(const Fsdpd__V1__Job *job, const struct view *view, struct buf *
     if (job->spec != NULL) {
         AUTO(buf_deinit) struct buf yaml = {0};
         spec_to_yaml(job->spec, &yaml);
-        buf_add_char(out, '\n');
+        buf_add_text(out, "\nasked for:\n\n");
         output_clean(out, buf_text(&yaml), true);
+        if (job->chosen != NULL) report_chosen(job, out);
     }
 }
 

@@ -98,19 +98,16 @@ static void print_plan(const Fsdpd__V1__Plan *plan, bool json)
 }
 
 /* Reads the job and sets its workers to `world`, unless that is 0, before anything is checked
- * against their number; then the settings of `choice`, if there is one. */
+ * against their number. */
 static status_t read_job(const struct plan_role_options *options, int world,
-                         const Fsdpd__V1__PlanChoice *choice, Fsdpd__V1__JobSpec **spec)
+                         Fsdpd__V1__JobSpec **spec)
 {
     int count = options->override_count;
-    size_t chosen = choice != NULL ? choice->n_settings : 0;
     AUTO_FREE struct spec_override *overrides =
-        mem_alloc_array((size_t)count + 2 + chosen, sizeof *overrides);
+        mem_alloc_array((size_t)count + 1, sizeof *overrides);
     for (int i = 0; i < count; i++) overrides[i] = options->overrides[i];
     AUTO_FREE char *workers = mem_printf("workers=%d", world);
     if (world > 0) overrides[count++].text = workers;
-    for (size_t i = 0; i < chosen; i++) overrides[count++].text = choice->settings[i];
-    if (choice != NULL) overrides[count++].text = "fsdp.auto=false";
     return spec_read_file(options->job_file, overrides, count, spec);
 }
 
@@ -119,10 +116,11 @@ static status_t print_chosen(const struct plan_role_options *options, int world,
                              const Fsdpd__V1__Plan *plan)
 {
     Fsdpd__V1__JobSpec *spec = NULL;
-    TRY(status_wrap(read_job(options, world, plan->choices[0], &spec), "the chosen settings"));
+    TRY(read_job(options, world, &spec));
+    struct spec_settings with;
     AUTO(buf_deinit) struct buf text = {0};
     buf_add_text(&text, "\nThe job file with these settings:\n\n");
-    spec_to_yaml(spec, &text);
+    spec_to_yaml(spec_settings(spec, plan->choices[0], &with), &text);
     fwrite(buf_text(&text), 1, text.length, stdout);
     spec_free(spec);
     return NULL;
@@ -148,8 +146,7 @@ static int simulate(const struct plan_role_options *options, const struct profil
     status_t status = read_cluster(options, &cluster);
     int world = cluster.hosts * cluster.devices;
     if (status == NULL)
-        status =
-            read_job(options, world < SPEC_WORKERS_MAX ? world : SPEC_WORKERS_MAX, NULL, &spec);
+        status = read_job(options, world < SPEC_WORKERS_MAX ? world : SPEC_WORKERS_MAX, &spec);
     if (status != NULL) return fail(status, false);
     status = find_job(options, spec, &settings);
     if (status == NULL) {
@@ -176,7 +173,7 @@ static status_t plan_world(void *user, uint32_t world, Fsdpd__V1__Plan **plan)
     const struct plan_role_options *options = planned->options;
     Fsdpd__V1__JobSpec *spec = NULL;
     planned->planning = false;
-    TRY(read_job(options, (int)world, NULL, &spec));
+    TRY(read_job(options, (int)world, &spec));
     planned->planning = true;
     const struct planning_options planning = {.profile = planned->profile,
                                               .threads = options->threads,

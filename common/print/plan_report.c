@@ -431,7 +431,7 @@ static void report_choices(const Fsdpd__V1__Plan *plan, struct buf *out)
                                                   {.title = "SETTINGS"}};
     AUTO(table_deinit) struct table table = {.columns = columns, .column_count = 5, .whole = true};
     for (size_t i = 0; i < plan->n_choices; i++) {
-        const Fsdpd__V1__PlanChoice *choice = plan->choices[i];
+        const Fsdpd__V1__Chosen *choice = plan->choices[i];
         char text[32];
         table_add_count(&table, i + 1);
         table_add(&table, text_format_duration(choice->step_seconds, text));

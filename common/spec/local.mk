@@ -14,6 +14,7 @@ libspec_a_SOURCES = \
   %D%/print.c \
   %D%/queue.c %D%/queue.h \
   %D%/rules.c \
+  %D%/settings.c \
   %D%/sources.c \
   %D%/spec.h \
   %D%/time.c %D%/time.h \

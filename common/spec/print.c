@@ -202,16 +202,33 @@ static bool is_listed(const char *key, const char *const *keys)
     return false;
 }
 
+/* Whether the specs differ in this key; `value` is the second's, for the caller to free. */
+static bool differs(const struct spec_key *key, const Fsdpd__V1__JobSpec *a,
+                    const Fsdpd__V1__JobSpec *b, struct buf *value)
+{
+    AUTO(buf_deinit) struct buf first = {0};
+    add_applied(&first, key, a);
+    add_applied(value, key, b);
+    return strcmp(buf_text(&first), buf_text(value)) != 0;
+}
+
 const char *spec_find_change(const Fsdpd__V1__JobSpec *a, const Fsdpd__V1__JobSpec *b,
                              const char *const *keys)
 {
     for (size_t i = 0; i < spec_key_count; i++) {
-        if (!is_listed(spec_keys[i].key, keys)) continue;
-        AUTO(buf_deinit) struct buf first = {0}, second = {0};
-        add_applied(&first, &spec_keys[i], a);
-        add_applied(&second, &spec_keys[i], b);
-        bool same = strcmp(buf_text(&first), buf_text(&second)) == 0;
-        if (!same) return spec_keys[i].key;
+        AUTO(buf_deinit) struct buf value = {0};
+        if (is_listed(spec_keys[i].key, keys) && differs(&spec_keys[i], a, b, &value))
+            return spec_keys[i].key;
     }
     return NULL;
+}
+
+void spec_print_changes(const Fsdpd__V1__JobSpec *from, const Fsdpd__V1__JobSpec *to,
+                        struct buf *out)
+{
+    for (size_t i = 0; i < spec_key_count; i++) {
+        AUTO(buf_deinit) struct buf value = {0};
+        if (differs(&spec_keys[i], from, to, &value) && value.length > 0)
+            buf_printf(out, "%s: %s\n", spec_keys[i].key, buf_text(&value));
+    }
 }

@@ -170,6 +170,23 @@ void spec_free(Fsdpd__V1__JobSpec *spec); /* accepts NULL */
 const char *spec_find_change(const Fsdpd__V1__JobSpec *a, const Fsdpd__V1__JobSpec *b,
                              const char *const *keys);
 
+/*
+ * The settings of a job that count: what its spec asks for, and in its place what was chosen since
+ * (NULL: nothing). What is chosen is not open any more: fsdp.auto and fsdp.tune are false then.
+ * Borrows from both, as `out` does, which need not be freed.
+ */
+struct spec_settings {
+    Fsdpd__V1__JobSpec spec;
+    Fsdpd__V1__TrainSpec train;
+    Fsdpd__V1__FsdpSpec fsdp;
+};
+const Fsdpd__V1__JobSpec *spec_settings(const Fsdpd__V1__JobSpec *asked,
+                                        const Fsdpd__V1__Chosen *chosen, struct spec_settings *out);
+
+/* Appends a line "KEY: VALUE" for each key of `to` that has another value than in `from`. */
+void spec_print_changes(const Fsdpd__V1__JobSpec *from, const Fsdpd__V1__JobSpec *to,
+                        struct buf *out);
+
 /* Appends to `out` the job file equivalent to the message, with every key written out and the model
  * file by its name only. */
 void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out);

@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "planning/search.h"
+#include "proto/message.h"
 
 /* A step is limited by what takes at least this part of it. */
 static const double LIMITING = 0.1;
@@ -109,33 +110,18 @@ status_t choose(struct advisor *advisor, struct chosen **out)
 
 /* ---- The message ---- */
 
-void choose_add_settings(Fsdpd__V1__PlanChoice *choice, const char *lines)
-{
-    while (*lines != '\0') {
-        size_t length = strcspn(lines, "\n");
-        choice->settings =
-            mem_resize_array(choice->settings, choice->n_settings + 1, sizeof *choice->settings);
-        choice->settings[choice->n_settings++] = mem_strndup(lines, length);
-        lines += length + (lines[length] == '\n');
-    }
-}
-
 static void add_choice(const struct chosen *chosen, const struct found *found,
                        Fsdpd__V1__Plan *message)
 {
-    struct buf words = {0}, settings = {0};
-    Fsdpd__V1__PlanChoice *choice = mem_alloc(sizeof *choice);
-    fsdpd__v1__plan_choice__init(choice);
+    struct buf words = {0};
+    Fsdpd__V1__Chosen *choice = space_chosen(chosen->space, found->point, false);
     add_words(chosen->space, found->point, &words);
-    space_print(chosen->space, found->point, &settings);
-    choice->description = mem_strdup(buf_text(&words));
-    choose_add_settings(choice, buf_text(&settings));
+    choice->description = buf_take(&words);
+    choice->profile = mem_strdup(message->device);
     choice->step_seconds = found->seconds;
     choice->peak_bytes = found->peak;
     choice->host_bytes = found->host;
     message->choices[message->n_choices++] = choice;
-    buf_deinit(&words);
-    buf_deinit(&settings);
 }
 
 /* What a step mostly waits for. */

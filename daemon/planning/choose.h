@@ -20,7 +20,4 @@ const struct train_job *chosen_job(const struct chosen *chosen);
 /* Adds the choice, the next best ones, and what limits the step to the plan's message. */
 void chosen_add(const struct chosen *chosen, Fsdpd__V1__Plan *message);
 
-/* Adds a setting for each line. */
-void choose_add_settings(Fsdpd__V1__PlanChoice *choice, const char *lines);
-
 #endif

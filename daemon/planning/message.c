@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "proto/message.h"
 #include "setup/outside.h"
+#include "spec/spec.h"
 
 /* Maximum number of schedule lines in a message; further ones are only counted. */
 enum { SCHEDULE_MAX = 512 };
@@ -312,7 +313,7 @@ static void add_outside(Fsdpd__V1__Plan *message, const struct train_session *se
     if (message->n_outside > 0) message->resident_bytes += message->peak_bytes;
 }
 
-static Fsdpd__V1__Strategy strategy_of(enum strategy strategy)
+Fsdpd__V1__Strategy plan_message_strategy(enum strategy strategy)
 {
     switch (strategy) {
     case STRATEGY_FULL_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
@@ -324,6 +325,68 @@ static Fsdpd__V1__Strategy strategy_of(enum strategy strategy)
     abort();
 }
 
+char **plan_message_texts(const char *const *texts, int count)
+{
+    char **copies = count > 0 ? mem_alloc_array((size_t)count, sizeof *copies) : NULL;
+    for (int i = 0; i < count; i++) copies[i] = mem_strdup(texts[i]);
+    return copies;
+}
+
+/* The words by which a job file has the unit's own settings. */
+static Fsdpd__V1__WrapUnit *wrap_unit_new(const struct wrap_unit_spec *unit, int world)
+{
+    Fsdpd__V1__WrapUnit *message = MESSAGE_NEW(message, fsdpd__v1__wrap_unit__init);
+    const bool kept = unit->reshard == RESHARD_NO;
+    message->n_modules = (size_t)unit->module_count;
+    message->modules = plan_message_texts(unit->modules, unit->module_count);
+    if (unit->shard_world == 1) message->strategy = FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD;
+    else if (unit->shard_world == world)
+        message->strategy = kept ? FSDPD__V1__STRATEGY__STRATEGY_SHARD_GRAD_OP
+                                 : FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
+    else if (unit->shard_world > 0) {
+        message->strategy = FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
+        message->shard_size = (uint32_t)unit->shard_world;
+    } else if (kept) message->reshard_after_forward = mem_strdup("false");
+    if (unit->reshard == RESHARD_GROUP)
+        message->reshard_after_forward = mem_printf("%d", unit->reshard_ranks);
+    if (!unit->cpu_offload) return message;
+    message->_cpu_offload_case = FSDPD__V1__WRAP_UNIT___CPU_OFFLOAD_CPU_OFFLOAD;
+    message->cpu_offload = true;
+    return message;
+}
+
+Fsdpd__V1__WrapSpec *plan_message_wrap(const struct wrap_policy *policy, int world)
+{
+    Fsdpd__V1__WrapSpec *message = MESSAGE_NEW(message, fsdpd__v1__wrap_spec__init);
+    switch (policy->kind) {
+    case WRAP_AUTO: message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_AUTO; break;
+    case WRAP_NONE: message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE; break;
+    case WRAP_SIZE:
+        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
+        message->_min_num_params_case = FSDPD__V1__WRAP_SPEC___MIN_NUM_PARAMS_MIN_NUM_PARAMS;
+        message->min_num_params = policy->min_num_params;
+        break;
+    case WRAP_TYPE:
+        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_TYPE;
+        message->n_types = (size_t)policy->types.count;
+        message->types = plan_message_texts(policy->types.items, policy->types.count);
+        break;
+    case WRAP_MATCH:
+        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_MATCH;
+        message->n_modules = (size_t)policy->modules.count;
+        message->modules = plan_message_texts(policy->modules.items, policy->modules.count);
+        break;
+    case WRAP_UNITS:
+        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_UNITS;
+        message->units = mem_alloc_array((size_t)policy->unit_count, sizeof *message->units);
+        for (int u = 0; u < policy->unit_count; u++)
+            message->units[message->n_units++] = wrap_unit_new(&policy->units[u], world);
+        break;
+    }
+    spec_complete_wrap(message);
+    return message;
+}
+
 Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
                                   const struct plan_message_options *options)
 {
@@ -332,7 +395,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     const struct model *model = train_session_model(session);
     Fsdpd__V1__Plan *message = MESSAGE_NEW(message, fsdpd__v1__plan__init);
     message->world = (uint32_t)plan->options.world;
-    message->strategy = strategy_of(plan->options.strategy);
+    message->strategy = plan_message_strategy(plan->options.strategy);
     message->n_units = (size_t)units->unit_count;
     message->units = mem_alloc_array(message->n_units, sizeof *message->units);
     for (int i = 0; i < units->unit_count; i++)

@@ -17,6 +17,14 @@ struct plan_message_options {
 Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
                                   const struct plan_message_options *options);
 
+/* A strategy, and a policy of a job of `world` ranks with every default filled in; free it with
+ * message_free. */
+Fsdpd__V1__Strategy plan_message_strategy(enum strategy strategy);
+Fsdpd__V1__WrapSpec *plan_message_wrap(const struct wrap_policy *policy, int world);
+
+/* Copies; NULL if there are none. */
+char **plan_message_texts(const char *const *texts, int count);
+
 double plan_message_round(double seconds);
 
 void plan_message_add_note(Fsdpd__V1__Plan *plan, const char *format, ...) FSDPD_PRINTF(2, 3);

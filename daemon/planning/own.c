@@ -96,36 +96,3 @@ struct wrap_unit_spec *own_apply(const struct own_option *own, const struct unit
     }
     return units;
 }
-
-static void print_settings(const struct wrap_unit_spec *unit, int world, struct buf *out)
-{
-    bool kept = unit->reshard == RESHARD_NO;
-    if (unit->shard_world == 1) buf_add_text(out, ", strategy: no_shard");
-    else if (unit->shard_world == world)
-        buf_printf(out, ", strategy: %s", kept ? "shard_grad_op" : "full_shard");
-    else if (unit->shard_world > 0)
-        buf_printf(out, ", strategy: hybrid_shard, shard_size: %d", unit->shard_world);
-    else if (kept) buf_add_text(out, ", reshard_after_forward: false");
-    if (unit->reshard == RESHARD_GROUP)
-        buf_printf(out, ", reshard_after_forward: %d", unit->reshard_ranks);
-    if (unit->cpu_offload) buf_add_text(out, ", cpu_offload: true");
-}
-
-void own_print(const struct wrap_unit_spec *units, int count, int world, struct buf *out)
-{
-    buf_add_char(out, '[');
-    for (int u = 0; u < count; u++) {
-        const struct wrap_unit_spec *unit = &units[u];
-        bool own = unit->shard_world > 0 || unit->reshard != RESHARD_DEFAULT || unit->cpu_offload;
-        if (u > 0) buf_add_text(out, ", ");
-        if (own) buf_add_text(out, "{modules: ");
-        buf_add_char(out, '[');
-        for (int i = 0; i < unit->module_count; i++)
-            buf_printf(out, "%s\"%s\"", i > 0 ? ", " : "", unit->modules[i]);
-        buf_add_char(out, ']');
-        if (!own) continue;
-        print_settings(unit, world, out);
-        buf_add_char(out, '}');
-    }
-    buf_add_char(out, ']');
-}

@@ -6,7 +6,6 @@
 #ifndef FSDPD_PLANNING_OWN_H
 #define FSDPD_PLANNING_OWN_H
 
-#include "base/buf.h"
 #include "fsdp/plan.h"
 
 /* How units are sharded. */
@@ -49,8 +48,5 @@ int own_share_count(int units, int quarters);
  * caller frees it. */
 struct wrap_unit_spec *own_apply(const struct own_option *own, const struct unit_list *list,
                                  int quarters, const struct sharding *all, int world);
-
-/* Adds units as the value of `fsdp.wrap.units`. */
-void own_print(const struct wrap_unit_spec *units, int count, int world, struct buf *out);
 
 #endif

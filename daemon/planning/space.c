@@ -7,6 +7,8 @@
 
 #include "base/array.h"
 #include "base/mem.h"
+#include "planning/message.h"
+#include "proto/message.h"
 
 enum {
     OPTIONS_MAX = 64,   /* of one dimension */
@@ -518,66 +520,47 @@ void space_job_deinit(struct space_job *job)
     *job = (struct space_job){0};
 }
 
-static void add_list(struct buf *out, const char *const *items, int count)
+static Fsdpd__V1__Prefetch prefetch_of(enum prefetch prefetch)
 {
-    buf_add_char(out, '[');
-    for (int i = 0; i < count; i++) buf_printf(out, "%s\"%s\"", i > 0 ? ", " : "", items[i]);
-    buf_add_char(out, ']');
-}
-
-static void print_policy(const struct wrap_policy *policy, int world, struct buf *out)
-{
-    static const char *const names[] = {[WRAP_NONE] = "none",
-                                        [WRAP_SIZE] = "size",
-                                        [WRAP_UNITS] = "units",
-                                        [WRAP_TYPE] = "type",
-                                        [WRAP_AUTO] = "auto"};
-    buf_printf(out, "fsdp.wrap.policy=%s\n", names[policy->kind]);
-    if (policy->kind == WRAP_SIZE)
-        buf_printf(out, "fsdp.wrap.min_num_params=%" PRIu64 "\n", policy->min_num_params);
-    if (policy->kind == WRAP_TYPE) {
-        buf_add_text(out, "fsdp.wrap.types=");
-        add_list(out, policy->types.items, policy->types.count);
-        buf_add_char(out, '\n');
+    switch (prefetch) {
+    case PREFETCH_NONE: return FSDPD__V1__PREFETCH__PREFETCH_NONE;
+    case PREFETCH_PRE: return FSDPD__V1__PREFETCH__PREFETCH_PRE;
+    case PREFETCH_POST: return FSDPD__V1__PREFETCH__PREFETCH_POST;
     }
-    if (policy->kind != WRAP_UNITS) return;
-    buf_add_text(out, "fsdp.wrap.units=");
-    own_print(policy->units, policy->unit_count, world, out);
-    buf_add_char(out, '\n');
+    abort();
 }
 
-void space_print(const struct space *space, struct point point, struct buf *out)
+Fsdpd__V1__Chosen *space_chosen(const struct space *space, struct point point, bool units_only)
 {
-    static const char *const prefetches[] = {
-        [PREFETCH_NONE] = "none", [PREFETCH_PRE] = "pre", [PREFETCH_POST] = "post"};
     struct space_job applied;
     space_apply(space, point, &applied);
     const struct train_job *job = &applied.job;
-    buf_printf(out, "train.batch_size=%" PRIu32 "\n", job->batch_size);
-    if (space->job->batch_tokens == 0 && space->job->global_batch == 0)
-        buf_printf(out, "train.accumulation_steps=%" PRIu32 "\n", job->accumulation_steps);
-    buf_printf(out, "train.no_sync=%s\n", job->no_sync ? "true" : "false");
-    buf_printf(out, "fsdp.strategy=%s\n", plan_strategy_name(job->plan.strategy));
-    if (job->plan.strategy == STRATEGY_HYBRID_SHARD)
-        buf_printf(out, "fsdp.shard_size=%d\n", job->shard_size);
-    if (job->plan.reshard == RESHARD_GROUP)
-        buf_printf(out, "fsdp.reshard_after_forward=%d\n", job->plan.reshard_ranks);
-    print_policy(&job->wrap, job->world, out);
-    buf_printf(out, "fsdp.backward_prefetch=%s\n", prefetches[job->plan.backward_prefetch]);
-    buf_printf(out, "fsdp.gathered_limit=%d\n", job->plan.gathered_limit);
-    buf_add_text(out, "fsdp.activation_checkpointing=");
-    add_list(out, job->checkpoint, job->checkpoint_count);
-    buf_printf(out, "\nfsdp.recompute=%s", job->recompute == RECOMPUTE_CHEAP ? "cheap" : "all");
-    buf_printf(out, "\nfsdp.cpu_offload=%s\n", job->plan.cpu_offload ? "true" : "false");
+    Fsdpd__V1__Chosen *chosen = MESSAGE_NEW(chosen, fsdpd__v1__chosen__init);
+    chosen->by = FSDPD__V1__CHOOSER__CHOOSER_PLANNER;
+    chosen->wrap = plan_message_wrap(&job->wrap, job->world);
+    if (!units_only) {
+        Fsdpd__V1__ChosenSettings *settings = chosen->settings =
+            MESSAGE_NEW(settings, fsdpd__v1__chosen_settings__init);
+        settings->batch_size = job->batch_size;
+        if (space->job->batch_tokens == 0 && space->job->global_batch == 0)
+            settings->accumulation_steps = job->accumulation_steps;
+        settings->no_sync = job->no_sync;
+        settings->strategy = plan_message_strategy(job->plan.strategy);
+        settings->shard_size = (uint32_t)job->shard_size;
+        if (job->plan.reshard == RESHARD_GROUP)
+            settings->reshard_after_forward = mem_printf("%d", job->plan.reshard_ranks);
+        settings->backward_prefetch = prefetch_of(job->plan.backward_prefetch);
+        settings->gathered_limit = (uint32_t)job->plan.gathered_limit;
+        settings->n_activation_checkpointing = (size_t)job->checkpoint_count;
+        settings->activation_checkpointing =
+            plan_message_texts(job->checkpoint, job->checkpoint_count);
+        settings->recompute = job->recompute == RECOMPUTE_CHEAP
+                                  ? FSDPD__V1__RECOMPUTE__RECOMPUTE_CHEAP
+                                  : FSDPD__V1__RECOMPUTE__RECOMPUTE_ALL;
+        settings->cpu_offload = job->plan.cpu_offload;
+    }
     space_job_deinit(&applied);
-}
-
-void space_print_units(const struct space *space, struct point point, struct buf *out)
-{
-    struct space_job applied;
-    space_apply(space, point, &applied);
-    print_policy(&applied.job.wrap, applied.job.world, out);
-    space_job_deinit(&applied);
+    return chosen;
 }
 
 const char *space_words(const struct space *space, enum dimension dimension, int option)

@@ -6,6 +6,8 @@
 #ifndef FSDPD_PLANNING_SPACE_H
 #define FSDPD_PLANNING_SPACE_H
 
+#include "base/buf.h"
+#include "fsdpd/v1/control.pb-c.h"
 #include "planning/own.h"
 #include "planning/profile.h"
 #include "setup/job.h"
@@ -51,10 +53,8 @@ struct space_job {
 void space_apply(const struct space *space, struct point point, struct space_job *job);
 void space_job_deinit(struct space_job *job);
 
-/* Adds "key=value" lines that make a job file's settings those of the point. */
-void space_print(const struct space *space, struct point point, struct buf *out);
-/* Those of `fsdp.wrap` alone. */
-void space_print_units(const struct space *space, struct point point, struct buf *out);
+/* The point's settings, or its units alone, as the API has them; free it with message_free. */
+Fsdpd__V1__Chosen *space_chosen(const struct space *space, struct point point, bool units_only);
 
 /* A few words on an option that differs from PyTorch's default; "" for the default. */
 const char *space_words(const struct space *space, enum dimension dimension, int option);

@@ -10,6 +10,7 @@
 #include "planning/choose.h"
 #include "planning/message.h"
 #include "planning/search.h"
+#include "proto/message.h"
 #include "setup/outside.h"
 #include "setup/tune_schedule.h"
 
@@ -111,24 +112,24 @@ static void find_others(struct trying *trying)
 static void add_trial(const struct space *space, const struct trial *trial,
                       Fsdpd__V1__Plan *message)
 {
-    Fsdpd__V1__PlanChoice *choice = mem_alloc(sizeof *choice);
-    fsdpd__v1__plan_choice__init(choice);
+    Fsdpd__V1__Chosen *choice = space_chosen(space, trial->point, true);
     struct buf words = {0};
     if (trial->others) {
-        struct buf lines = {0};
         buf_add_text(&words, space_words(space, DIMENSION_UNITS, trial->point.at[DIMENSION_UNITS]));
         if (words.length > 0 && trial->point.at[DIMENSION_OWN] > 0) buf_add_text(&words, ", ");
         space_describe_own(space, trial->point, &words);
         if (words.length == 0) buf_add_text(&words, "units of one block");
-        space_print_units(space, trial->point, &lines);
-        choose_add_settings(choice, buf_text(&lines));
-        buf_deinit(&lines);
-    } else buf_add_text(&words, "the job's own units");
-    choice->description = mem_strdup(buf_text(&words));
+    } else {
+        buf_add_text(&words, "the job's own units");
+        message_free(choice->wrap);
+        choice->wrap = NULL;
+    }
+    choice->description = buf_take(&words);
+    choice->profile = mem_strdup(message->device);
+    choice->by = FSDPD__V1__CHOOSER__CHOOSER_TUNE;
     choice->step_seconds = trial->seconds;
     choice->peak_bytes = trial->peak;
     message->tune[message->n_tune++] = choice;
-    buf_deinit(&words);
 }
 
 static void add_note(Fsdpd__V1__Plan *message, uint64_t steps)

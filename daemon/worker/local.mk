@@ -5,7 +5,6 @@ libworker_a_SOURCES = \
   %D%/checkpointer.c %D%/checkpointer.h \
   %D%/measuring.c %D%/measuring.h \
   %D%/probe.c %D%/probe.h \
-  %D%/chosen.c %D%/chosen.h \
   %D%/diagnosis.c \
   %D%/job_choices.c %D%/job_choices.h \
   %D%/job_lora.c %D%/job_lora.h \

@@ -24,8 +24,8 @@
 #include "planning/profile.h"
 #include "proto/message.h"
 #include "runtime/backend.h"
+#include "spec/spec.h"
 #include "worker/attempt.h"
-#include "worker/chosen.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
 #include "worker/measuring.h"
@@ -137,8 +137,12 @@ static status_t plan_world(const struct worker_plan *request, uint32_t workers,
                            struct planning_options planning, Fsdpd__V1__Plan **plan)
 {
     const struct worker_options *options = request->worker->options;
-    Fsdpd__V1__JobSpec spec = *request->order->spec; /* borrows everything */
+    const Fsdpd__V1__JobSpec *asked = request->order->spec;
+    const Fsdpd__V1__Plan *made = request->result->plan;
+    struct spec_settings with;
     struct job_settings settings;
+    Fsdpd__V1__JobSpec spec = /* borrows everything */
+        *spec_settings(asked, asked->fsdp->choose ? made->choices[0] : NULL, &with);
     spec.workers = workers;
     TRY(job_settings_init(&settings, &spec, "plan", options));
     planning.details = planning.choose = planning.tune = planning.dump = false;
@@ -203,7 +207,6 @@ static status_t make_plan_for(struct worker_plan *request, const struct profile 
     if (most > 0 && most < share) share = most;
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
-    const bool choose = request->order->spec->fsdp->choose;
     const struct planning_options planning = {.device = options->device,
                                               .measured = measured,
                                               .memory_bytes = share,
@@ -213,7 +216,8 @@ static status_t make_plan_for(struct worker_plan *request, const struct profile 
                                               .staged = request->order->staged,
                                               .threads = options->threads,
                                               .details = request->order->details,
-                                              .choose = request->order->choose || choose,
+                                              .choose = request->order->choose ||
+                                                        request->order->spec->fsdp->choose,
                                               .tune = request->order->spec->fsdp->tune,
                                               .dump = request->order->dump};
     status_t status = planning_make(&settings.job, &planning, &request->result->plan);
@@ -228,12 +232,6 @@ static status_t make_plan_for(struct worker_plan *request, const struct profile 
     }
     if (status == NULL && settings.spec->model->adapter[0] != '\0')
         request->result->lora = message_copy(settings.spec->model->lora);
-    if (status == NULL && choose)
-        status = chosen_spec(request->order->spec, request->result->plan->choices[0],
-                             &request->result->chosen);
-    const Fsdpd__V1__Plan *plan = request->result->plan;
-    for (size_t i = 0; status == NULL && i < plan->n_tune; i++)
-        status = chosen_set_wrap(request->order->spec, plan->tune[i]);
     job_settings_deinit(&settings);
     return status;
 }

@@ -185,8 +185,9 @@ def check_worlds(job, record, shown, events, wrong):
     # take at first (1).
     possible = {workers for workers, code, _, ended in asked if ended >= begun and
                 code in (0, harness.FAILED, harness.UNREACHABLE, harness.DEADLINE, 137)}
-    if int(shown["spec"]["workers"]) not in possible:
-        wrong.append(f"{job}: wants {shown['spec']['workers']} workers, asked for: {asked}")
+    wanted = int(shown["chosen"] and shown["chosen"]["workers"] or shown["spec"]["workers"])
+    if wanted not in possible:
+        wrong.append(f"{job}: wants {wanted} workers, asked for: {asked}")
     return counts
 
 

@@ -41,8 +41,8 @@ class ElasticTestCase(unittest.TestCase):
         self.daemon = harness.Daemon(workers=4, data=self.data)
         self.addCleanup(self.daemon.close)
 
-    def submit(self, *settings):
-        arguments = ["submit", self.file]
+    def submit(self, *settings, options=()):
+        arguments = ["submit", self.file, *options]
         for setting in ("data.path=" + os.path.join(self.data, "text.txt"), *settings):
             arguments += ["--set", setting]
         return self.daemon.json(*arguments)["id"]

@@ -163,6 +163,25 @@ def seconds(text):
     return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
+def wrap_of(job):
+    """The job's wrap policy that counts: the chosen one, if there is one."""
+    return job["chosen"] and job["chosen"]["wrap"] or job["spec"]["fsdp"]["wrap"]
+
+
+def settings_of(choice):
+    """What a plan's choice has, as "key=value" of a job file."""
+    settings, wrap = choice["settings"], choice["wrap"]
+    values = {f"train.{key}": settings[key] for key in ("batch_size", "accumulation_steps", "no_sync")}
+    values |= {f"fsdp.{key}": settings[key] for key in
+               ("strategy", "shard_size", "reshard_after_forward", "backward_prefetch", "gathered_limit",
+                "activation_checkpointing", "recompute", "cpu_offload")}
+    values |= {f"fsdp.wrap.{key}": wrap.get(key) for key in ("policy", "min_num_params", "types")}
+    values["fsdp.wrap.units"] = [{key: value for key, value in unit.items() if value} for unit in wrap["units"]]
+    may_be_none = ("fsdp.gathered_limit", "fsdp.activation_checkpointing", "fsdp.cpu_offload", "train.no_sync")
+    return [f"{key}={json.dumps(value) if not isinstance(value, str) else value}"
+            for key, value in values.items() if value or key in may_be_none]
+
+
 def metric_steps(events):
     """The steps of these metric events."""
     return [event["metrics"]["step"] for event in events if "metrics" in event]

@@ -364,15 +364,15 @@ class Api(unittest.TestCase):
         self.daemon.wait_step(job.id, 2)
         changed = self.call("SetWrapPolicy", api.SetWrapPolicyRequest(
             id=job.id, wrap=api.WrapSpec(policy=api.WRAP_POLICY_SIZE, min_num_params=20000))).job
-        wrap = changed.spec.fsdp.wrap
+        wrap = changed.chosen.wrap
         self.assertEqual(list(wrap.force_leaf.types), ["MultiheadAttention"])
         self.assertGreater(len(changed.units), 1)
         # A list that is there and empty is not the default.
         changed = self.call("SetWrapPolicy", api.SetWrapPolicyRequest(
             id=job.id, wrap=api.WrapSpec(policy=api.WRAP_POLICY_SIZE, min_num_params=20000,
                                          force_leaf=api.ModuleTypes()))).job
-        self.assertTrue(changed.spec.fsdp.wrap.HasField("force_leaf"))
-        self.assertEqual(list(changed.spec.fsdp.wrap.force_leaf.types), [])
+        self.assertTrue(changed.chosen.wrap.HasField("force_leaf"))
+        self.assertEqual(list(changed.chosen.wrap.force_leaf.types), [])
         self.call("CancelJob", api.CancelJobRequest(id=job.id))
 
 

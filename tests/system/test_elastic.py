@@ -31,6 +31,9 @@ class Elastic(ElasticTestCase):
             self.assertEqual(result.returncode, 0, result.stderr)
             self.wait_world(job, world)
             self.daemon.wait_step(job, self.step(job) + 3)
+            shown = self.daemon.show(job)
+            self.assertEqual((shown["spec"]["workers"], shown["chosen"]["workers"]), (4, world))
+        self.assertEqual(self.submit(*ELASTIC, *ENDLESS, options=("--id", job)), job)  # still the same
         self.end(job, 4)
         self.assertEqual(sorted(int(worker["pid"]) for worker in self.daemon.worker_list()), pids)
         running = self.running(job)

@@ -59,8 +59,11 @@ class Tune(unittest.TestCase):
             self.assertGreater(trial["expected_seconds"], 0)
 
         # from now on the job has what it kept
-        self.assertFalse(job["spec"]["fsdp"]["tune"])
-        self.assertEqual(job["spec"]["fsdp"]["wrap"], change["wrap"])
+        self.assertTrue(job["chosen"]["tuned"])
+        self.assertTrue(job["spec"]["fsdp"]["tune"])  # as it was asked for
+        self.assertEqual(harness.wrap_of(job), change["wrap"])
+        if not trials[0]["kept"]:
+            self.assertEqual((job["chosen"]["by"], job["chosen"]["description"]), ("TUNE", kept["description"]))
         self.assertEqual([unit["name"] for unit in job["plan"]["units"]],
                          [unit["name"] for unit in change["units"]])
         watched = self.daemon.ctl("watch", job["id"]).stdout
@@ -91,9 +94,8 @@ class Tune(unittest.TestCase):
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
         self.assertEqual(changed.returncode, 0, changed.stderr)
 
-        self.daemon.wait_for(lambda: not self.daemon.show(job)["spec"]["fsdp"]["tune"], 60,
-                             "the end of the trials")
-        self.assertEqual(self.daemon.show(job)["spec"]["fsdp"]["wrap"]["policy"], "none")
+        self.daemon.wait_for(lambda: self.daemon.show(job)["chosen"]["tuned"], 60, "the end of the trials")
+        self.assertEqual(harness.wrap_of(self.daemon.show(job))["policy"], "none")
         self.daemon.ctl("cancel", job)
         self.daemon.wait_state(job, "CANCELLED")
 

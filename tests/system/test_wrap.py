@@ -85,7 +85,7 @@ class Wrap(unittest.TestCase):
                 self.assertEqual(self.units(job), units)
                 shown = self.daemon.show(job)
                 self.assertEqual(shown["state"], "RUNNING")
-                self.assertEqual(shown["spec"]["fsdp"]["wrap"]["policy"], policy[1])
+                self.assertEqual(harness.wrap_of(shown)["policy"], policy[1])
                 tensors, step = self.pull(job, "between")
                 self.assertEqual(set(tensors), set(expected))
                 self.daemon.wait_step(job, min(step + 5, STEPS - 1))
@@ -224,7 +224,7 @@ class Wrap(unittest.TestCase):
         ended = self.daemon.wait_state(job, "CANCELLED")
         changes = [event for event in self.daemon.events(job) if "wrap" in event]
         self.assertEqual(len(changes), codes.count(0))
-        self.assertEqual(ended["spec"]["fsdp"]["wrap"]["policy"], "size")
+        self.assertEqual(harness.wrap_of(ended)["policy"], "size")
 
     def test_kept_over_a_restart(self):
         """The record has the policy that the job ended with, also after a kill of the daemon."""
@@ -235,8 +235,15 @@ class Wrap(unittest.TestCase):
             daemon.kill()
             daemon.start()
             shown = daemon.show(job)
-            self.assertEqual(shown["spec"]["fsdp"]["wrap"]["policy"], "none")
+            self.assertEqual(harness.wrap_of(shown)["policy"], "none")
             self.assertEqual([unit["name"] for unit in shown["units"]], ["(root)"])
+            # What was submitted is still the same job; `show` has both.
+            again = daemon.ctl("submit", harness.JOB, "--id", job, "--set", f"data.dir={daemon.data}", "--set",
+                               "train.epochs=100000")
+            self.assertEqual((again.returncode, again.stdout), (0, f"{job}\n"), again.stderr)
+            text = daemon.ctl("show", job).stdout
+            self.assertIn("\nasked for:\n", text)
+            self.assertIn("\nchosen instead, last by a user, for cpu:\n\nfsdp.wrap.policy: none\n", text)
 
 
 if __name__ == "__main__":

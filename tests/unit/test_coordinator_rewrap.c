@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "spec/spec.h"
 #include "test_coordinator_world.h"
 #include "tests/testing.h"
 
@@ -61,12 +62,34 @@ static void start_change(void)
     ck_assert_uint_eq(fakes[0].wrap, fakes[1].wrap);
 }
 
+static Fsdpd__V1__WrapPolicy policy_of(const job_message *job)
+{
+    struct spec_settings with;
+    return spec_settings(job->spec, job->chosen, &with)->fsdp->wrap->policy;
+}
+
 static void expect_policy(Fsdpd__V1__WrapPolicy policy)
 {
     job_message *job = world_job(&world, id);
-    ck_assert_int_eq(job->spec->fsdp->wrap->policy, policy);
+    ck_assert_int_eq(policy_of(job), policy);
+    ck_assert_int_eq(job->spec->fsdp->wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE);
     ck_assert_int_eq(job->state, JOB_RUNNING);
     message_free(job);
+}
+
+/* What was submitted first is submitted again with the job's id. */
+static void expect_same_job(void)
+{
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    void *response = NULL;
+    request.spec = world_spec(2);
+    request.id = id;
+    expect_ok(world_call(&world, &control_submit_job, &request, &response));
+    ck_assert_str_eq(((job_message *)response)->id, id);
+    message_free(response);
+    request.spec->fsdp->wrap->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_AUTO;
+    expect_status(world_call(&world, &control_submit_job, &request, NULL), STATUS_ALREADY_EXISTS,
+                  "different spec");
 }
 
 TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
@@ -103,10 +126,14 @@ TEST(change)
     fake_wrap(&fakes[0], 7, STATUS_OK, "");
     WAIT(&world, call.closed);
     const job_message *answer = call.messages[0];
-    ck_assert_int_eq(answer->spec->fsdp->wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
+    ck_assert_int_eq(policy_of(answer), FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
     ck_assert_uint_eq(answer->n_units, 1);
+    ck_assert_int_eq(answer->chosen->by, FSDPD__V1__CHOOSER__CHOOSER_USER);
+    ck_assert_str_eq(answer->chosen->profile, "cpu");
+    ck_assert_ptr_null(answer->chosen->settings);
     expect_end(&call, STATUS_OK, NULL);
     expect_policy(FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
+    expect_same_job();
     fake_wrap(&fakes[0], 8, STATUS_OK, ""); /* no call waits for it: ignored */
     struct listener again = {0};
     open_call(&again, id, 20000); /* that is the current policy */
@@ -134,8 +161,9 @@ TEST(change)
     ck_assert_int_eq(changes, 1);
     listener_deinit(&watch);
     job_message *stored = world_job(&world, id); /* over, so from the store */
-    ck_assert_int_eq(stored->spec->fsdp->wrap->policy, FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
+    ck_assert_int_eq(policy_of(stored), FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE);
     message_free(stored);
+    expect_same_job();
 }
 
 /* While it is planned, and after it was ordered. */
@@ -178,7 +206,7 @@ TEST(client_that_leaves)
     for (bool changed = false; !changed;) {
         ck_assert_int_lt((int64_t)(uv_hrtime() / 1000000), until);
         job_message *job = world_job(&world, id);
-        changed = job->spec->fsdp->wrap->policy == FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
+        changed = policy_of(job) == FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
         message_free(job);
     }
 }

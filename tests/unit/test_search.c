@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "planning/choose.h"
 #include "planning/search.h"
+#include "proto/message.h"
 #include "spec/spec.h"
 #include "tests/testing.h"
 #include "worker/job_message.h"
@@ -83,6 +84,15 @@ static void trial_deinit(struct trial *trial)
     spec_free(trial->spec);
 }
 
+/* The settings that differ from the job's, a line each. */
+static void describe(const struct trial *trial, struct point point, struct buf *out)
+{
+    Fsdpd__V1__Chosen *chosen = space_chosen(trial->space, point, false);
+    struct spec_settings with;
+    spec_print_changes(trial->spec, spec_settings(trial->spec, chosen, &with), out);
+    message_free(chosen);
+}
+
 TESTS_BELOW(.timeout = 900);
 
 TEST(search_finds_what_enumeration_finds)
@@ -125,8 +135,8 @@ TEST(search_finds_what_enumeration_finds)
             if (all.count > 0) {
                 double ratio = some.best[0].seconds / all.best[0].seconds;
                 struct buf found = {0}, best = {0};
-                space_print(trial.space, some.best[0].point, &found);
-                space_print(trial.space, all.best[0].point, &best);
+                describe(&trial, some.best[0].point, &found);
+                describe(&trial, all.best[0].point, &best);
                 ck_assert_msg(ratio <= 1.03,
                               "%s, %s over %d: %g s after %" PRIu64
                               " points:\n%sbut %g s after %" PRIu64 ":\n%s",
@@ -264,39 +274,28 @@ TEST(some_units_differ)
     trial_deinit(&trial);
 }
 
-/* The job of examples/shakespeare/job.yaml with these settings. */
-static void read_settings(const struct trial *trial, char *const *lines, size_t line_count,
+/* The job of the file that says what counts with this choice. */
+static void read_settings(const struct trial *trial, const Fsdpd__V1__Chosen *choice,
                           Fsdpd__V1__JobSpec **spec, struct job_settings *settings)
 {
-    enum { LINES_MAX = 24 };
-    struct spec_override overrides[LINES_MAX] = {{0}};
-    int count = 0;
-    char *workers = mem_printf("workers=%d", trial->settings.job.world);
-    overrides[count++].text = workers;
-    for (size_t i = 0; i < line_count; i++) {
-        ck_assert_int_lt(count, LINES_MAX);
-        overrides[count++].text = lines[i];
-    }
-    const char *root = getenv("srcdir");
-    char *path = file_path_join(root != NULL ? root : ".", "examples/shakespeare/job.yaml");
-    must(spec_read_file(path, overrides, count, spec));
+    struct spec_settings with;
+    struct buf yaml = {0}, changes = {0};
+    Fsdpd__V1__JobFile sent = FSDPD__V1__JOB_FILE__INIT;
+    Fsdpd__V1__JobFile__FilesEntry model = FSDPD__V1__JOB_FILE__FILES_ENTRY__INIT;
+    Fsdpd__V1__JobFile__FilesEntry *files = &model;
+    const Fsdpd__V1__JobSpec *counts = spec_settings(trial->spec, choice, &with);
+    spec_to_yaml(counts, &yaml);
+    model.key = trial->spec->model->file_name;
+    model.value = trial->spec->model->text;
+    sent.text = (char *)buf_text(&yaml);
+    sent.name = (char *)"job.yaml";
+    sent.files = &files;
+    sent.n_files = 1;
+    must(spec_read_sent(&sent, spec));
+    spec_print_changes(counts, *spec, &changes);
+    ck_assert_str_eq(buf_text(&changes), "");
     must(job_settings_init_without_data(settings, *spec, "test", NULL));
-    free(path);
-    free(workers);
-}
-
-/* The job that a file with the point's printed settings describes. */
-static void read_printed(const struct trial *trial, struct point point, Fsdpd__V1__JobSpec **spec,
-                         struct job_settings *settings)
-{
-    struct buf lines = {0};
-    Fsdpd__V1__PlanChoice *choice = mem_alloc(sizeof *choice);
-    fsdpd__v1__plan_choice__init(choice);
-    space_print(trial->space, point, &lines);
-    choose_add_settings(choice, buf_text(&lines));
-    read_settings(trial, choice->settings, choice->n_settings, spec, settings);
-    fsdpd__v1__plan_choice__free_unpacked(choice, NULL);
-    buf_deinit(&lines);
+    buf_deinit(&yaml);
 }
 
 static uint64_t hash_of(const struct trial *trial, const struct train_job *job)
@@ -308,9 +307,9 @@ static uint64_t hash_of(const struct trial *trial, const struct train_job *job)
     return hash;
 }
 
-/* A file with the printed settings has the plan that the search has judged: all units' own
+/* A file with the point's settings has the plan that the search has judged: all units' own
  * settings, over all strategies and policies. */
-TEST(a_printed_point_is_that_point)
+TEST(a_chosen_point_is_that_point)
 {
     struct trial trial;
     int plans = 0;
@@ -331,11 +330,13 @@ TEST(a_printed_point_is_that_point)
         Fsdpd__V1__JobSpec *spec;
         struct job_settings settings;
         space_apply(trial.space, point, &with);
-        read_printed(&trial, point, &spec, &settings);
+        Fsdpd__V1__Chosen *choice = space_chosen(trial.space, point, false);
+        read_settings(&trial, choice, &spec, &settings);
         uint64_t read = hash_of(&trial, &settings.job), applied = hash_of(&trial, &with.job);
         ck_assert_msg(read == applied, "point %d has the plan %" PRIx64 ", its file %" PRIx64, i,
                       applied, read);
         plans++;
+        message_free(choice);
         space_job_deinit(&with);
         job_settings_deinit(&settings);
         spec_free(spec);
@@ -358,11 +359,11 @@ TEST(choices_come_with_their_settings)
     chosen_add(chosen, plan);
     ck_assert_uint_gt(plan->n_choices, 1);
     for (size_t i = 0; i < plan->n_choices; i++) {
-        const Fsdpd__V1__PlanChoice *choice = plan->choices[i];
+        const Fsdpd__V1__Chosen *choice = plan->choices[i];
         Fsdpd__V1__JobSpec *spec;
         struct job_settings settings;
         struct train_session *session;
-        read_settings(&trial, choice->settings, choice->n_settings, &spec, &settings);
+        read_settings(&trial, choice, &spec, &settings);
         must(train_session_new(&settings.job, trial.device, 0, true, &session));
         ck_assert_uint_eq(train_session_plan(session)->peak_bytes, choice->peak_bytes);
         train_session_free(session);

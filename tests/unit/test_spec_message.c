@@ -525,3 +525,68 @@ TEST(documentation)
     free(path);
     buf_deinit(&text);
 }
+
+/* What is chosen counts instead of what is asked for, and nothing else changes. */
+TEST(settings_that_count)
+{
+    Fsdpd__V1__JobSpec *asked =
+        must_read(MINIMAL "fsdp: {auto: true, tune: true, strategy: hybrid_shard, "
+                          "shard_size: 1, reshard_after_forward: false, "
+                          "activation_checkpointing: [a, b]}\n",
+                  NULL);
+    struct spec_settings with;
+    ck_assert_ptr_eq(spec_settings(asked, NULL, &with), asked);
+
+    /* Units alone, and the end of fsdp.tune. */
+    Fsdpd__V1__Chosen chosen = FSDPD__V1__CHOSEN__INIT;
+    Fsdpd__V1__WrapSpec wrap = FSDPD__V1__WRAP_SPEC__INIT;
+    wrap.policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE;
+    chosen.wrap = &wrap;
+    chosen.tuned = true;
+    struct buf changes = {0};
+    spec_print_changes(asked, spec_settings(asked, &chosen, &with), &changes);
+    ck_assert_str_eq(buf_text(&changes), "fsdp.tune: false\nfsdp.wrap.policy: none\n");
+    buf_deinit(&changes);
+
+    /* What the planner chooses, all of it; what does not belong to it goes. */
+    Fsdpd__V1__ChosenSettings settings = FSDPD__V1__CHOSEN_SETTINGS__INIT;
+    settings.batch_size = 16;
+    settings.accumulation_steps = 4;
+    settings.no_sync = true;
+    settings.strategy = FSDPD__V1__STRATEGY__STRATEGY_SHARD_GRAD_OP;
+    settings.backward_prefetch = FSDPD__V1__PREFETCH__PREFETCH_NONE;
+    settings.gathered_limit = 3;
+    char *modules[] = {(char *)"c"};
+    settings.activation_checkpointing = modules;
+    settings.n_activation_checkpointing = 1;
+    settings.recompute = FSDPD__V1__RECOMPUTE__RECOMPUTE_CHEAP;
+    settings.cpu_offload = true;
+    chosen.settings = &settings;
+    chosen.workers = 7;
+    const Fsdpd__V1__JobSpec *counts = spec_settings(asked, &chosen, &with);
+    spec_print_changes(asked, counts, &changes);
+    ck_assert_str_eq(buf_text(&changes), "train.batch_size: 16\n"
+                                         "train.accumulation_steps: 4\n"
+                                         "train.no_sync: true\n"
+                                         "fsdp.auto: false\n"
+                                         "fsdp.tune: false\n"
+                                         "fsdp.strategy: shard_grad_op\n"
+                                         "fsdp.reshard_after_forward: \"\"\n"
+                                         "fsdp.wrap.policy: none\n"
+                                         "fsdp.backward_prefetch: none\n"
+                                         "fsdp.gathered_limit: 3\n"
+                                         "fsdp.activation_checkpointing: [c]\n"
+                                         "fsdp.recompute: cheap\n"
+                                         "fsdp.cpu_offload: true\n"
+                                         "workers: 7\n");
+    buf_deinit(&changes);
+    status_t status = spec_validate(counts);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(counts->fsdp->reshard_after_forward, "");
+    ck_assert_str_eq(asked->fsdp->reshard_after_forward, "false"); /* as it was asked for */
+    ck_assert_uint_eq(asked->train->batch_size, 64);
+    /* Batches that follow from the samples of a step stay as they are asked for. */
+    settings.accumulation_steps = 0;
+    ck_assert_uint_eq(spec_settings(asked, &chosen, &with)->train->accumulation_steps, 1);
+    spec_free(asked);
+}

@@ -59,26 +59,6 @@ static bool is_same(const job_spec *spec, const job_message *job)
     drop_empty_deadline(&copy);
     drop_empty_deadline(&stored);
     if (copy.device[0] == '\0') copy.device = job->spec->device;
-    /* fsdp.tune has found units, which the file need not name. */
-    Fsdpd__V1__FsdpSpec fsdp = *spec->fsdp;
-    copy.fsdp = &fsdp;
-    if (fsdp.tune && !stored.fsdp->tune) {
-        fsdp.wrap = stored.fsdp->wrap;
-        fsdp.tune = false;
-    }
-    /* Its settings were chosen when it was planned: what they replaced is not compared. */
-    Fsdpd__V1__TrainSpec train = *spec->train;
-    if (spec->fsdp->choose && job->plan != NULL && job->plan->n_choices > 0) {
-        const Fsdpd__V1__TrainSpec *chosen = stored.train;
-        copy.fsdp = stored.fsdp;
-        copy.train = &train;
-        train._batch_size_case = chosen->_batch_size_case;
-        train.batch_size = chosen->batch_size;
-        train._accumulation_steps_case = chosen->_accumulation_steps_case;
-        train.accumulation_steps = chosen->accumulation_steps;
-        train._no_sync_case = chosen->_no_sync_case;
-        train.no_sync = chosen->no_sync;
-    }
     if (model.hf[0] != '\0' && model.text[0] == '\0') {
         model.text = job->spec->model->text;
         model.hf_config = job->spec->model->hf_config;

@@ -105,9 +105,10 @@ void api_set_priority(struct rpc_call *call, const ProtobufCMessage *message, vo
 static void set_workers(struct job *job, uint32_t workers)
 {
     struct coordinator *c = job->c;
-    uint32_t before = job->message->spec->workers;
-    job->message->spec->workers = workers;
-    job->replanned = true; /* goes to the store with the event */
+    uint32_t before = elastic_wanted(job->message);
+    Fsdpd__V1__Chosen *chosen = job_choose(job);
+    chosen->workers = workers;
+    chosen->by = FSDPD__V1__CHOOSER__CHOOSER_USER;
     message_set_text(&job->elastic.by, c->actor);
     job_note_change(job, "RESIZE", "%u worker%s wanted, %u before", workers,
                     workers == 1 ? "" : "s", before);
@@ -125,7 +126,7 @@ void api_resize_job(struct rpc_call *call, const ProtobufCMessage *message, void
         rpc_call_finish(call, status);
         return;
     }
-    if (job->message->spec->workers != request->workers) {
+    if (elastic_wanted(job->message) != request->workers) {
         c->actor = access_user(call);
         set_workers(job, request->workers);
         c->actor = NULL;

@@ -128,13 +128,14 @@ static status_t check_fit(const struct resumable *found, const job_spec *spec)
 
 /* ---- resuming ---- */
 
+/* Asked for as by a new submission: nothing is chosen yet. */
 static void set_spec(job_message *message, const job_spec *spec,
                      const Fsdpd__V1__PlanResult *result)
 {
     message_free(message->spec);
     message->spec = message_copy(spec);
-    message_free(message->plan);
-    message->plan = message_copy(result->plan);
+    message_free(message->chosen);
+    message->chosen = NULL;
     message->steps = result->steps;
     message_set_time(&message->start_by, 0);
     message_set_time(&message->finish_by, 0);
@@ -190,7 +191,7 @@ static status_t revive(struct coordinator *c, struct resumable *found, const job
     }
     found->stored = NULL;
     TRY(status);
-    found->job->replanned = found->job->replanned || spec != NULL;
+    if (spec != NULL) job_set_plan(found->job, planner_chosen(spec, result->plan), result->plan);
     return NULL;
 }
 

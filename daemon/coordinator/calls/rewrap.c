@@ -98,17 +98,22 @@ static status_t find_job(struct coordinator *c, const struct rpc_call *call, con
     return NULL;
 }
 
-/* The job's spec with the new policy. Shallow: borrows from both. */
+/* The job's settings with the new policy; they borrow from both. */
 static status_t check_spec(const struct job *job, Fsdpd__V1__WrapSpec *wrap,
-                           Fsdpd__V1__FsdpSpec *fsdp, job_spec *spec)
+                           struct spec_settings *with, const job_spec **spec)
 {
     if (wrap == NULL) return status_new(STATUS_INVALID_ARGUMENT, "wrap is missing");
-    *spec = *job->message->spec;
-    *fsdp = *spec->fsdp;
-    fsdp->wrap = wrap;
-    fsdp->tune = false; /* or the plan would look for more */
-    spec->fsdp = fsdp;
-    return spec_validate(spec);
+    Fsdpd__V1__Chosen chosen = FSDPD__V1__CHOSEN__INIT;
+    if (job->message->chosen != NULL) chosen = *job->message->chosen;
+    chosen.wrap = wrap;
+    chosen.tuned = true; /* or the plan would look for more */
+    *spec = spec_settings(job->message->spec, &chosen, with);
+    return spec_validate(*spec);
+}
+
+static const Fsdpd__V1__FsdpSpec *fsdp_of(const job_message *message, struct spec_settings *with)
+{
+    return spec_settings(message->spec, message->chosen, with)->fsdp;
 }
 
 void rewrap_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -116,22 +121,23 @@ void rewrap_start(struct rpc_call *call, const ProtobufCMessage *message, void *
     struct coordinator *c = service;
     const Fsdpd__V1__SetWrapPolicyRequest *request = (const void *)message;
     struct job *job = NULL;
-    Fsdpd__V1__FsdpSpec fsdp;
-    job_spec spec;
+    struct spec_settings with;
+    const job_spec *spec = NULL;
     status_t status = find_job(c, call, request->id, &job);
     if (status == NULL && request->wrap != NULL) spec_complete_wrap(request->wrap);
-    if (status == NULL) status = check_spec(job, request->wrap, &fsdp, &spec);
+    if (status == NULL) status = check_spec(job, request->wrap, &with, &spec);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
-    if (message_equal(request->wrap, job->message->spec->fsdp->wrap)) {
+    struct spec_settings now;
+    if (message_equal(request->wrap, fsdp_of(job->message, &now)->wrap)) {
         job_reply(call, job->message);
         return;
     }
     struct wrap_call *rewrap = job_call_begin(&wrap_calls, call, c, request->id);
     rewrap->wrap = message_copy(request->wrap);
-    status = planner_request(c, &spec, access_user(call), 0, on_planned, rewrap);
+    status = planner_request(c, spec, access_user(call), 0, on_planned, rewrap);
     if (status != NULL) job_call_finish(&rewrap->base, status);
 }
 
@@ -179,11 +185,11 @@ static void plan_adoption(struct job *job, const Fsdpd__V1__WrapSpec *wrap,
                                   .attempt = job->message->attempt,
                                   .wrap_done = job->attempt != NULL ? job->attempt->wrap_done : 0,
                                   .report = message_copy(report)};
-    Fsdpd__V1__FsdpSpec fsdp;
-    job_spec spec;
-    status_t status = check_spec(job, (Fsdpd__V1__WrapSpec *)wrap, &fsdp, &spec);
+    struct spec_settings with;
+    const job_spec *spec = NULL;
+    status_t status = check_spec(job, (Fsdpd__V1__WrapSpec *)wrap, &with, &spec);
     if (status == NULL)
-        status = planner_request(job->c, &spec, NULL, 0, on_adoption_planned, adoption);
+        status = planner_request(job->c, spec, NULL, 0, on_adoption_planned, adoption);
     if (status != NULL) on_adoption_planned(adoption, status, NULL, NULL);
 }
 
@@ -212,7 +218,8 @@ static size_t complete_trials(const Fsdpd__V1__Plan *plan, Fsdpd__V1__WrapReport
 static void tuned(struct job *job, const Fsdpd__V1__WrapReport *sent)
 {
     const job_message *message = job->message;
-    if (!message->spec->fsdp->tune || message->plan == NULL) return;
+    struct spec_settings with;
+    if (!fsdp_of(message, &with)->tune || message->plan == NULL) return;
     Fsdpd__V1__WrapReport *report = message_copy(sent);
     const size_t kept = complete_trials(message->plan, report);
     if (kept > 0) plan_adoption(job, message->plan->tune[kept]->wrap, report);

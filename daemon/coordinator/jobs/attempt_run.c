@@ -18,6 +18,7 @@
 #include "coordinator/jobs/verdict.h"
 #include "coordinator/workers/rendezvous.h"
 #include "coordinator/workers/supervisor.h"
+#include "spec/spec.h"
 
 /* Counts the job's ranks for which `share` holds with this one. */
 static uint32_t count_sharers(const struct job *job, int rank,
@@ -52,7 +53,9 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.attempt = job->message->attempt;
     assignment.rank = (uint32_t)rank;
     assignment.world = (uint32_t)job->attempt->world;
-    job_spec spec = *job->message->spec; /* borrows everything */
+    struct spec_settings with;
+    job_spec spec = /* borrows everything */
+        *spec_settings(job->message->spec, job->message->chosen, &with);
     spec.workers = assignment.world;
     assignment.spec = &spec;
     assignment.store = (char *)store;

@@ -4,10 +4,17 @@
 #include <string.h>
 
 #include "coordinator/jobs/attempt.h"
+#include "spec/spec.h"
 
 bool elastic_is(const job_message *job)
 {
     return job->spec->elastic != NULL && job->spec->elastic->max_workers > 0;
+}
+
+uint32_t elastic_wanted(const job_message *job)
+{
+    struct spec_settings with;
+    return spec_settings(job->spec, job->chosen, &with)->workers;
 }
 
 static const Fsdpd__V1__PlanWorld *find_world(const job_message *job, uint32_t workers)
@@ -55,7 +62,7 @@ bool elastic_fits(const job_message *job, int workers)
 
 int elastic_choose(const job_message *job, int available)
 {
-    int wanted = (int)job->spec->workers;
+    int wanted = (int)elastic_wanted(job);
     if (!elastic_is(job)) return available >= wanted ? wanted : 0;
     int least = (int)job->spec->elastic->min_workers;
     for (int workers = available < wanted ? available : wanted; workers >= least; workers--)
@@ -65,7 +72,7 @@ int elastic_choose(const job_message *job, int available)
 
 int elastic_least(const job_message *job, int expected)
 {
-    int wanted = (int)job->spec->workers;
+    int wanted = (int)elastic_wanted(job);
     if (!elastic_is(job) || (job->attempt == 0 && expected >= wanted)) return wanted;
     for (int workers = (int)job->spec->elastic->min_workers; workers < wanted; workers++)
         if (fits(job, (uint32_t)workers)) return workers;

@@ -10,6 +10,9 @@
 
 bool elastic_is(const job_message *job);
 
+/* The number of workers that it wants. */
+uint32_t elastic_wanted(const job_message *job);
+
 /* Whether its workers keep its state in memory. */
 bool elastic_is_redundant(const job_message *job);
 

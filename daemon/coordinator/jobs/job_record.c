@@ -41,6 +41,27 @@ static void add_to_backlog(struct job *job, const job_event *event)
     job->backlog_count = kept;
 }
 
+Fsdpd__V1__Chosen *job_choose(struct job *job)
+{
+    job_message *message = job->message;
+    job->settings_changed = true;
+    if (message->chosen == NULL)
+        message->chosen = MESSAGE_NEW(message->chosen, fsdpd__v1__chosen__init);
+    return message->chosen;
+}
+
+void job_set_plan(struct job *job, const Fsdpd__V1__Chosen *chosen, const Fsdpd__V1__Plan *plan)
+{
+    job_message *message = job->message;
+    uint32_t workers = message->chosen != NULL ? message->chosen->workers : 0;
+    message_free(message->chosen);
+    message->chosen = chosen != NULL ? message_copy(chosen) : NULL;
+    message_free(message->plan);
+    message->plan = message_copy(plan);
+    job->settings_changed = true;
+    if (workers > 0) job_choose(job)->workers = workers;
+}
+
 void job_sync_soon(struct job *job)
 {
     if (job->sync_at == 0) job->sync_at = coordinator_now() + SYNC_MS;
@@ -55,8 +76,8 @@ static struct store_change change_of(const struct job *job, const job_event **ev
     return (struct store_change){.job = job->message,
                                  .events = events,
                                  .event_count = count,
-                                 .durable = durable || job->replanned || job->unsaved,
-                                 .replanned = job->replanned,
+                                 .durable = durable || job->settings_changed || job->unsaved,
+                                 .settings_changed = job->settings_changed,
                                  .report = attempt != NULL ? (int64_t)attempt->report : -1,
                                  .retries = job->retried ? &job->retries : NULL,
                                  .stop = runs && attempt != NULL ? &attempt->stop : &none};
@@ -66,7 +87,7 @@ static struct store_change change_of(const struct job *job, const job_event **ev
 static void note_saved(struct job *job, bool durable)
 {
     struct attempt *attempt = job->attempt;
-    job->replanned = job->retried = job->unsaved = false;
+    job->settings_changed = job->retried = job->unsaved = false;
     job_forget_backlog(job);
     if (!durable) {
         job_sync_soon(job);

@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "spec/spec.h"
+
 static void add_collective(struct job_totals *totals, const char *kind, double bytes)
 {
     int i = 0;
@@ -19,9 +21,11 @@ void job_totals_add(struct job_totals *totals, const job_message *job,
     if (report->step <= totals->step) return;
     double steps = (double)(report->step - totals->step);
     totals->step = report->step;
+    struct spec_settings with;
+    uint32_t workers = spec_settings(job->spec, job->chosen, &with)->workers;
     for (size_t i = 0; job->plan != NULL && i < job->plan->n_collectives; i++)
         add_collective(totals, job->plan->collectives[i]->kind,
-                       steps * (double)job->plan->collectives[i]->bytes * job->spec->workers);
+                       steps * (double)job->plan->collectives[i]->bytes * workers);
     if (!(report->step_seconds > 0) || !isfinite(report->step_seconds)) return;
     totals->steps += (uint64_t)steps;
     totals->seconds += steps * report->step_seconds;

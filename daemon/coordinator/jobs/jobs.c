@@ -18,6 +18,7 @@
 #include "coordinator/jobs/tensorboard.h"
 #include "proto/message.h"
 #include "spec/metric_table.h"
+#include "spec/spec.h"
 
 enum { REASON_MAX = 4096 };
 
@@ -390,21 +391,40 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     record(job, FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT, &body, true);
 }
 
+/* The units whose trial was the fastest; NULL: the report is not of fsdp.tune. */
+static const Fsdpd__V1__TuneTrial *find_kept(const Fsdpd__V1__WrapReport *report)
+{
+    for (size_t i = 0; i < report->n_trials; i++)
+        if (report->trials[i]->kept) return report->trials[i];
+    return NULL;
+}
+
+static void choose_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap,
+                        const Fsdpd__V1__Plan *plan, const Fsdpd__V1__TuneTrial *kept)
+{
+    Fsdpd__V1__Chosen *chosen = job_choose(job);
+    message_free(chosen->wrap);
+    chosen->wrap = message_copy(wrap);
+    chosen->by = kept != NULL ? FSDPD__V1__CHOOSER__CHOOSER_TUNE : FSDPD__V1__CHOOSER__CHOOSER_USER;
+    message_set_text(&chosen->profile, plan->device);
+    message_set_text(&chosen->description, kept != NULL ? kept->description : "");
+    chosen->step_seconds = kept != NULL ? kept->expected_seconds : 0;
+    chosen->peak_bytes = plan->peak_bytes;
+    chosen->host_bytes = plan->host_bytes;
+    message_free(job->message->plan);
+    job->message->plan = message_copy(plan);
+}
+
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
                   const Fsdpd__V1__WrapReport *report)
 {
-    job_message *message = job->message;
-    if (wrap != NULL) {
-        message_free(message->spec->fsdp->wrap);
-        message->spec->fsdp->wrap = message_copy(wrap);
-        message_free(message->plan);
-        message->plan = message_copy(plan);
-    }
-    if (report->n_trials > 0) message->spec->fsdp->tune = false;
-    job->replanned = true;
+    const job_message *message = job->message;
+    struct spec_settings with;
+    if (wrap != NULL) choose_wrap(job, wrap, plan, find_kept(report));
+    if (report->n_trials > 0) job_choose(job)->tuned = true;
     Fsdpd__V1__WrapChange change = FSDPD__V1__WRAP_CHANGE__INIT;
     change.step = report->step;
-    change.wrap = message->spec->fsdp->wrap;
+    change.wrap = spec_settings(message->spec, message->chosen, &with)->fsdp->wrap;
     change.n_units = message->plan->n_units;
     change.units = message->plan->units;
     change.peak_bytes = report->peak_bytes;

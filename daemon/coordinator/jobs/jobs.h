@@ -48,8 +48,8 @@ struct job {
     bool unsaved;        /* the store refused the last change; retried at every tick */
     job_event **backlog; /* the refused events, in order */
     int backlog_count, backlog_capacity;
-    bool replanned; /* spec and plan changed; not yet in the store */
-    bool retried;   /* `retries` changed; not yet in the store */
+    bool settings_changed; /* what is chosen and the plan changed; not yet in the store */
+    bool retried;          /* `retries` changed; not yet in the store */
 
     /* Used by retry.c: attempts that ended badly. */
     struct store_retries retries; /* retries made so far */
@@ -128,8 +128,15 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
 /* Counts metrics that rank 0 dropped before its next report because no coordinator took them. */
 void job_add_dropped(struct job *job, uint64_t metrics);
 
-/* Records the job's new units: the spec, the plan and an event, which are stored and passed on.
- * Without `wrap` and `plan` the units are the old ones, and only the report is new: the end of
+/* What is chosen for the job, to be changed; the store gets it with the next event. */
+Fsdpd__V1__Chosen *job_choose(struct job *job);
+
+/* The job has this plan now, for which the planner chose these settings (NULL: none), instead of
+ * all that was chosen before but the number of workers; likewise. Both are copied. */
+void job_set_plan(struct job *job, const Fsdpd__V1__Chosen *chosen, const Fsdpd__V1__Plan *plan);
+
+/* Records the job's new units: what is chosen, the plan and an event, which are stored and passed
+ * on. Without `wrap` and `plan` the units are the old ones, and only the report is new: the end of
  * fsdp.tune. */
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
                   const Fsdpd__V1__WrapReport *report);

@@ -122,7 +122,7 @@ status_t reattach_job(struct job *job)
     job_message *message = job->message;
     const struct coordinator_limits *limits = &job->c->options.limits;
     if (message->n_workers == 0 ||
-        (message->n_workers != message->spec->workers && !elastic_is(message)))
+        (message->n_workers != elastic_wanted(message) && !elastic_is(message)))
         return NULL;
     struct attempt *attempt = attempt_new(job, (int)message->n_workers);
     int64_t now = coordinator_now(), leave_by = now + limits->reattach_ms;

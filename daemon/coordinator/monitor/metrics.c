@@ -14,6 +14,7 @@
 #include "config.h"
 #include "coordinator/calls/pulls.h"
 #include "coordinator/calls/watch.h"
+#include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/monitor/certificate.h"
@@ -99,7 +100,7 @@ static double of_attempts(const struct job *job)
 
 static double of_ranks(const struct job *job)
 {
-    return job->message->spec->workers;
+    return elastic_wanted(job->message);
 }
 
 static double of_waiting(const struct job *job)

@@ -15,6 +15,7 @@
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
+#include "coordinator/workers/planner.h"
 #include "proto/message.h"
 
 static job_message *make_message(const struct job_submission *submission, const char *id)
@@ -28,6 +29,9 @@ static job_message *make_message(const struct job_submission *submission, const 
     message->priority = spec->priority;
     message->spec = message_copy(spec);
     if (submission->plan != NULL) message->plan = message_copy(submission->plan);
+    const Fsdpd__V1__Chosen *chosen =
+        submission->plan != NULL ? planner_chosen(spec, submission->plan) : NULL;
+    if (chosen != NULL) message->chosen = message_copy(chosen);
     message->state = (Fsdpd__V1__JobState)JOB_QUEUED;
     message->steps = submission->steps;
     message_set_time(&message->submit_time, clock_wall_ms());

@@ -262,7 +262,7 @@ int queue_keep_apart(struct coordinator *c, struct placement_worker *workers, in
 static int find_idle(const struct job *job, struct placement_worker *idle, int *needed)
 {
     struct coordinator *c = job->c;
-    int wanted = (int)job->message->spec->workers, count = 0;
+    int wanted = (int)elastic_wanted(job->message), count = 0;
     for (int standing = 0; standing < STANDINGS; standing++) {
         for (int i = 0; i < c->worker_count; i++) {
             struct worker *worker = c->workers[i];
@@ -420,7 +420,7 @@ static int find_most(const struct job *job, const struct queue_entry *entries, i
         waits = true;
         higher = higher || other->message->priority > message->priority;
     }
-    if (!waits) return (int)message->spec->workers;
+    if (!waits) return (int)elastic_wanted(message);
     if (higher && job->elastic.keep > 0) return job->elastic.keep;
     /* A restarted coordinator has not decided. */
     bool shrinks = higher && job->c->options.shrink_elastic;
@@ -496,7 +496,7 @@ void queue_place(struct coordinator *c)
         items[i] = (struct queue_item){.kind = message->spec->device,
                                        .workers = elastic_least(message, expected),
                                        .reserved = parts_count(entries[i].job),
-                                       .most = (int)message->spec->workers,
+                                       .most = (int)elastic_wanted(message),
                                        .priority = message->priority};
     }
     queue_decide(items, count, fleets.items, fleets.count);

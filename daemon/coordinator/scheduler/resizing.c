@@ -88,7 +88,7 @@ static int count_reachable(const struct job *job, int idle)
 void resizing_check(struct job *job, struct queue_fleet *fleet)
 {
     if (!can_change(job) || leave_drained(job, count_reachable(job, fleet->idle))) return;
-    int world = job->attempt->world, wanted = (int)job->message->spec->workers;
+    int world = job->attempt->world, wanted = (int)elastic_wanted(job->message);
     /* A job that cannot save loses steps where it grows: it must not do so again and again. */
     bool may_grow = wanted > world && fleet->waiting == 0 && !elastic_repeats(job);
     int next = elastic_choose(job->message,

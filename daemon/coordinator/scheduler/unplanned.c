@@ -3,21 +3,28 @@
 
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/planner.h"
+#include "spec/spec.h"
 
 bool unplanned_is(const struct job *job)
 {
     return job->message->plan == NULL || job->message->plan->offline;
 }
 
+/* What the submission left open: the device, and the contents of the model's directory. */
+static void complete(job_spec *asked, const job_spec *planned)
+{
+    message_set_text(&asked->device, planned->device);
+    message_set_text(&asked->model->text, planned->model->text);
+    message_set_text(&asked->model->hf_config, planned->model->hf_config);
+    message_set_text(&asked->model->hf_family, planned->model->hf_family);
+}
+
 static void take_plan(struct job *job, const job_spec *spec, const Fsdpd__V1__PlanResult *result)
 {
     job_message *message = job->message;
-    message_free(message->spec);
-    message->spec = message_copy(spec); /* with its device, and a directory's contents */
-    message_free(message->plan);
-    message->plan = message_copy(result->plan);
+    complete(message->spec, spec);
+    job_set_plan(job, planner_chosen(spec, result->plan), result->plan);
     message->steps = result->steps;
-    job->replanned = true;
     job_set_reason(job, "QUEUED", "planned; waiting for its turn");
     queue_changed(job->c);
 }
@@ -45,8 +52,9 @@ void unplanned_place(struct coordinator *c)
         bool waits = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED &&
                      unplanned_is(job) && !job->planning && !job->unsaved;
         if (!waits || !planner_has_worker(c, message->spec->device)) continue;
-        status_t status =
-            planner_request(c, message->spec, message->owner, PLANNER_WORKER, on_planned, job);
+        struct spec_settings with;
+        status_t status = planner_request(c, spec_settings(message->spec, message->chosen, &with),
+                                          message->owner, PLANNER_WORKER, on_planned, job);
         job->planning = status == NULL;
         status_free(status); /* too many at once: at the next change */
     }

@@ -86,6 +86,11 @@ static const struct migration migrations[] = {
                              "  sums BLOB NOT NULL," /* see store_set_state_dict */
                              "  crc INTEGER NOT NULL"
                              ") WITHOUT ROWID;"},
+    {"what was chosen for jobs, apart from what was asked for",
+     "ALTER TABLE jobs ADD COLUMN chosen BLOB NOT NULL DEFAULT X'';"
+     "UPDATE jobs SET "
+     "crc = record_crc(id, name, spec, plan, submitted_ms, owner, chosen) | 4611686018427387904 "
+     "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };

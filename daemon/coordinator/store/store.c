@@ -19,7 +19,7 @@
 #define JOB_COLUMNS                                                                                \
     "id, name, spec, plan, state, reason_code, reason_message, attempt, step, steps, metrics, "    \
     "workers, submitted_ms, started_ms, finished_ms, state_ms, state_dict_step, "                  \
-    "owner, priority, held_by"
+    "owner, priority, held_by, chosen"
 
 /* Plus whether the row is undamaged. */
 #define READ_COLUMNS JOB_COLUMNS ", crc IS " JOB_CRC " AND state_crc IS " JOB_STATE_CRC
@@ -35,7 +35,7 @@ static const char *const statements[STATEMENT_COUNT] = {
     [SYNC_NORMAL] = "PRAGMA synchronous = NORMAL",
     [INSERT_JOB] = "INSERT INTO jobs (" JOB_COLUMNS ", crc, state_crc) VALUES "
                    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, NULL, "
-                   "?20, ?18, ?19, record_crc(?1, ?2, ?3, ?4, ?13, ?20)" WIDE ", "
+                   "?20, ?18, ?19, ?21, record_crc(?1, ?2, ?3, ?4, ?13, ?20, ?21)" WIDE ", "
                    "record_crc(?1, " BOUND_STATE ", NULL, ?18, ?19, 0, 0, '', '', '')" WIDE ")",
     [UPDATE_JOB] =
         "UPDATE jobs SET state = ?5, reason_code = ?6, reason_message = ?7, "
@@ -47,8 +47,8 @@ static const char *const statements[STATEMENT_COUNT] = {
         "state_crc = record_crc(id, " BOUND_STATE ", state_dict_step, ?18, ?19, "
         "coalesce(?17, report), coalesce(?21, stop), coalesce(?22, stop_code), "
         "coalesce(?23, stop_message), coalesce(?24, stop_by))" WIDE " WHERE id = ?1",
-    [REPLAN_JOB] = "UPDATE jobs SET spec = ?2, plan = ?3, "
-                   "crc = record_crc(id, name, ?2, ?3, submitted_ms, owner)" WIDE " WHERE id = ?1",
+    [PLAN_JOB] = "UPDATE jobs SET spec = ?2, plan = ?3, chosen = ?4, crc = "
+                 "record_crc(id, name, ?2, ?3, submitted_ms, owner, ?4)" WIDE " WHERE id = ?1",
     [GET_JOB] = "SELECT " READ_COLUMNS " FROM jobs WHERE id = ?1",
     [LIST_JOBS] = "SELECT " READ_COLUMNS " FROM jobs ORDER BY number",
     [LIST_IDS] = "SELECT id FROM jobs ORDER BY number DESC",

@@ -54,16 +54,16 @@ struct store_stop {
 void store_stop_deinit(struct store_stop *stop); /* zeros it */
 
 /*
- * A change to a job, written in one transaction: the job itself (all but its id, name, spec, plan
- * and submission time) and everything recorded with it. An event for a checkpoint that is on the
- * disk updates the job's list of checkpoints.
+ * A change to a job, written in one transaction: the job itself (all but its id, name, spec,
+ * chosen, plan and submission time) and everything recorded with it. An event for a checkpoint that
+ * is on the disk updates the job's list of checkpoints.
  */
 struct store_change {
     const job_message *job;
     const job_event *const *events; /* in order */
     int event_count;
     bool durable;
-    bool replanned; /* the spec and the plan have changed, too */
+    bool settings_changed; /* the spec, what is chosen and the plan have changed, too */
     int64_t report; /* the running attempt's last report included in this change; -1: unchanged */
     const struct store_retries *retries; /* NULL: unchanged */
     const struct store_stop *stop;       /* NULL: unchanged */

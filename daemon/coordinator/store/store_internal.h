@@ -12,7 +12,7 @@
  * makes a job's checksum a number of eight bytes whatever its value: as long as a row's size stays
  * the same, SQLite writes only the pages that have changed. */
 #define WIDE " | 4611686018427387904"
-#define JOB_CRC "(record_crc(id, name, spec, plan, submitted_ms, owner)" WIDE ")"
+#define JOB_CRC "(record_crc(id, name, spec, plan, submitted_ms, owner, chosen)" WIDE ")"
 #define JOB_STATE_CRC                                                                              \
     "(record_crc(id, state, reason_code, reason_message, attempt, step, steps, metrics, workers, " \
     "started_ms, finished_ms, state_ms, state_dict_step, priority, held_by, report, stop, "        \
@@ -35,7 +35,7 @@ enum store_statement {
     SYNC_NORMAL,
     INSERT_JOB,
     UPDATE_JOB,
-    REPLAN_JOB,
+    PLAN_JOB,
     GET_JOB,
     LIST_JOBS,
     LIST_IDS,

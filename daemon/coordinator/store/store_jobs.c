@@ -79,6 +79,15 @@ static void bind_stop(sqlite3_stmt *statement, const struct store_stop *stop)
     sqlite3_bind_text(statement, 24, stop->by ? stop->by : "", -1, SQLITE_STATIC);
 }
 
+/* Its bytes; none without a message. */
+static void bind_message(sqlite3_stmt *statement, int number, const void *message)
+{
+    size_t size = 0;
+    uint8_t *bytes = message != NULL ? message_pack(message, &size) : NULL;
+    if (bytes != NULL) sqlite3_bind_blob64(statement, number, bytes, size, free);
+    else sqlite3_bind_zeroblob(statement, number, 0);
+}
+
 /* Updates the job with `change`, or inserts it if `change` is NULL. */
 static status_t write_job(struct store *store, const job_message *job,
                           const struct store_change *change)
@@ -87,9 +96,8 @@ static status_t write_job(struct store *store, const job_message *job,
     AUTO(buf_deinit) struct buf workers = {0};
     for (size_t i = 0; i < job->n_workers; i++)
         buf_printf(&workers, "%s%s", i > 0 ? "\n" : "", job->workers[i]);
-    size_t metrics_size = 0, spec_size = 0, plan_size = 0;
+    size_t metrics_size = 0;
     AUTO_FREE uint8_t *metrics = job->metrics ? message_pack(job->metrics, &metrics_size) : NULL;
-    AUTO_FREE uint8_t *spec = NULL, *plan = NULL;
     sqlite3_stmt *statement = store_use(store, which);
     bind_job(statement, job, buf_text(&workers), metrics, metrics_size);
     if (change != NULL && change->report >= 0) sqlite3_bind_int64(statement, 17, change->report);
@@ -97,12 +105,10 @@ static status_t write_job(struct store *store, const job_message *job,
     sqlite3_bind_int(statement, 18, job->priority);
     sqlite3_bind_text(statement, 19, job->held_by, -1, SQLITE_STATIC);
     if (which == INSERT_JOB) {
-        static const Fsdpd__V1__Plan no_plan = FSDPD__V1__PLAN__INIT;
-        spec = message_pack(job->spec, &spec_size);
-        plan = message_pack(job->plan ? job->plan : &no_plan, &plan_size);
         sqlite3_bind_text(statement, 2, job->name, -1, SQLITE_STATIC);
-        sqlite3_bind_blob64(statement, 3, spec, spec_size, SQLITE_STATIC);
-        sqlite3_bind_blob64(statement, 4, plan, plan_size, SQLITE_STATIC);
+        bind_message(statement, 3, job->spec);
+        bind_message(statement, 4, job->plan);
+        bind_message(statement, 21, job->chosen);
         sqlite3_bind_int64(statement, 13, message_time_ms(job->submit_time));
         sqlite3_bind_text(statement, 20, job->owner, -1, SQLITE_STATIC);
     }
@@ -125,13 +131,11 @@ status_t store_insert_job(struct store *store, const job_message *job, const job
 
 static status_t write_plan(struct store *store, const job_message *job)
 {
-    size_t spec_size = 0, plan_size = 0;
-    AUTO_FREE uint8_t *spec = message_pack(job->spec, &spec_size);
-    AUTO_FREE uint8_t *plan = message_pack(job->plan, &plan_size);
-    sqlite3_stmt *statement = store_use(store, REPLAN_JOB);
+    sqlite3_stmt *statement = store_use(store, PLAN_JOB);
     sqlite3_bind_text(statement, 1, job->id, -1, SQLITE_STATIC);
-    sqlite3_bind_blob64(statement, 2, spec, spec_size, SQLITE_STATIC);
-    sqlite3_bind_blob64(statement, 3, plan, plan_size, SQLITE_STATIC);
+    bind_message(statement, 2, job->spec);
+    bind_message(statement, 3, job->plan);
+    bind_message(statement, 4, job->chosen);
     status_t status = store_run(store, statement, "write");
     sqlite3_clear_bindings(statement);
     return status;
@@ -143,7 +147,7 @@ static status_t apply(struct store *store, const struct store_change *change)
     status_t status = write_job(store, job, change);
     if (status == NULL && sqlite3_changes(store->database) != 1)
         status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", job->id);
-    if (status == NULL && change->replanned) status = write_plan(store, job);
+    if (status == NULL && change->settings_changed) status = write_plan(store, job);
     if (status == NULL && change->retries != NULL)
         status = store_write_retries(store, job->id, change->retries);
     for (int i = 0; status == NULL && i < change->event_count; i++)
@@ -214,10 +218,18 @@ static status_t no_job(const char *id)
                        (struct status_details){.reason = "JOB_NOT_FOUND", .subject = id});
 }
 
+/* An empty message stands for none. */
+static void drop_empty(void **message)
+{
+    if (protobuf_c_message_get_packed_size(*message) > 0) return;
+    message_free(*message);
+    *message = NULL;
+}
+
 /* Reads the job from a row of READ_COLUMNS. */
 static status_t read_job(const struct store *store, sqlite3_stmt *row, job_message **out)
 {
-    enum { WHOLE = 20 };
+    enum { WHOLE = 21 };
     if (!sqlite3_column_int(row, WHOLE) || is_damaged(store, text_column(row, 0)))
         return damaged(store, text_column(row, 0));
     job_message *job = MESSAGE_NEW(job, fsdpd__v1__job__init);
@@ -243,15 +255,15 @@ static status_t read_job(const struct store *store, sqlite3_stmt *row, job_messa
     message_set_text(&job->owner, text_column(row, 17));
     job->priority = sqlite3_column_int(row, 18);
     message_set_text(&job->held_by, text_column(row, 19));
-    if (job->spec == NULL || job->plan == NULL || (has_metrics && job->metrics == NULL)) {
+    job->chosen = store_unpack(row, 20, WHOLE, &fsdpd__v1__chosen__descriptor);
+    if (job->spec == NULL || job->plan == NULL || job->chosen == NULL ||
+        (has_metrics && job->metrics == NULL)) {
         status_t status = damaged(store, job->id);
         message_free(job);
         return status;
     }
-    if (protobuf_c_message_get_packed_size(&job->plan->base) == 0) { /* it had none */
-        message_free(job->plan);
-        job->plan = NULL;
-    }
+    drop_empty((void **)&job->plan);
+    drop_empty((void **)&job->chosen);
     *out = job;
     return NULL;
 }

@@ -405,13 +405,9 @@ void planner_worker_lost(struct worker *worker)
     }
 }
 
-/* The job is planned once with settings of its own; from now on these are the job's. */
-static void take_chosen(struct plan_request *request, const job_spec *chosen)
+const Fsdpd__V1__Chosen *planner_chosen(const job_spec *spec, const Fsdpd__V1__Plan *plan)
 {
-    message_free(request->spec->fsdp);
-    message_free(request->spec->train);
-    request->spec->fsdp = message_copy(chosen->fsdp);
-    request->spec->train = message_copy(chosen->train);
+    return spec->fsdp->choose && !plan->offline && plan->n_choices > 0 ? plan->choices[0] : NULL;
 }
 
 void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
@@ -443,7 +439,6 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
             message_free(request->spec->model->lora);
             request->spec->model->lora = message_copy(result->lora);
         }
-        if (status == NULL && result->chosen != NULL) take_chosen(request, result->chosen);
         if (status == NULL && request->memory_bytes == 0)
             devices_note(c, request->spec->device, result->plan);
         answer(request, status, status == NULL ? result : NULL);

@@ -31,6 +31,9 @@ status_t planner_request_within(struct coordinator *c, const job_spec *spec, con
                                 unsigned parts, uint64_t memory_bytes, planner_done *done,
                                 void *user) FSDPD_MUST_USE;
 
+/* What a worker's plan of this spec has chosen; NULL: nothing. */
+const Fsdpd__V1__Chosen *planner_chosen(const job_spec *spec, const Fsdpd__V1__Plan *plan);
+
 /* Whether a worker that can plan for this kind of device ("": any) is attached. */
 bool planner_has_worker(struct coordinator *c, const char *kind);
 
