@@ -315,14 +315,8 @@ static void add_outside(Fsdpd__V1__Plan *message, const struct train_session *se
 
 Fsdpd__V1__Strategy plan_message_strategy(enum strategy strategy)
 {
-    switch (strategy) {
-    case STRATEGY_FULL_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_FULL_SHARD;
-    case STRATEGY_SHARD_GRAD_OP: return FSDPD__V1__STRATEGY__STRATEGY_SHARD_GRAD_OP;
-    case STRATEGY_HYBRID_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
-    case STRATEGY_NO_SHARD: return FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD;
-    case STRATEGY_COUNT: break;
-    }
-    abort();
+    return (Fsdpd__V1__Strategy)spec_word_value(&fsdpd__v1__strategy__descriptor,
+                                                plan_strategy_name(strategy));
 }
 
 char **plan_message_texts(const char *const *texts, int count)
@@ -357,32 +351,25 @@ static Fsdpd__V1__WrapUnit *wrap_unit_new(const struct wrap_unit_spec *unit, int
 
 Fsdpd__V1__WrapSpec *plan_message_wrap(const struct wrap_policy *policy, int world)
 {
+    static const Fsdpd__V1__WrapPolicy policies[] = {
+        [WRAP_NONE] = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE,
+        [WRAP_SIZE] = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE,
+        [WRAP_UNITS] = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_UNITS,
+        [WRAP_TYPE] = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_TYPE,
+        [WRAP_MATCH] = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_MATCH,
+        [WRAP_AUTO] = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_AUTO};
     Fsdpd__V1__WrapSpec *message = MESSAGE_NEW(message, fsdpd__v1__wrap_spec__init);
-    switch (policy->kind) {
-    case WRAP_AUTO: message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_AUTO; break;
-    case WRAP_NONE: message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_NONE; break;
-    case WRAP_SIZE:
-        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_SIZE;
+    message->policy = policies[policy->kind];
+    if (policy->kind == WRAP_SIZE)
         message->_min_num_params_case = FSDPD__V1__WRAP_SPEC___MIN_NUM_PARAMS_MIN_NUM_PARAMS;
-        message->min_num_params = policy->min_num_params;
-        break;
-    case WRAP_TYPE:
-        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_TYPE;
-        message->n_types = (size_t)policy->types.count;
-        message->types = plan_message_texts(policy->types.items, policy->types.count);
-        break;
-    case WRAP_MATCH:
-        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_MATCH;
-        message->n_modules = (size_t)policy->modules.count;
-        message->modules = plan_message_texts(policy->modules.items, policy->modules.count);
-        break;
-    case WRAP_UNITS:
-        message->policy = FSDPD__V1__WRAP_POLICY__WRAP_POLICY_UNITS;
-        message->units = mem_alloc_array((size_t)policy->unit_count, sizeof *message->units);
-        for (int u = 0; u < policy->unit_count; u++)
-            message->units[message->n_units++] = wrap_unit_new(&policy->units[u], world);
-        break;
-    }
+    message->min_num_params = policy->min_num_params;
+    message->n_types = (size_t)policy->types.count;
+    message->types = plan_message_texts(policy->types.items, policy->types.count);
+    message->n_modules = (size_t)policy->modules.count;
+    message->modules = plan_message_texts(policy->modules.items, policy->modules.count);
+    message->units = mem_alloc_array((size_t)policy->unit_count + 1, sizeof *message->units);
+    for (int u = 0; u < policy->unit_count; u++)
+        message->units[message->n_units++] = wrap_unit_new(&policy->units[u], world);
     spec_complete_wrap(message);
     return message;
 }

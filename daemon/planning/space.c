@@ -520,18 +520,12 @@ void space_job_deinit(struct space_job *job)
     *job = (struct space_job){0};
 }
 
-static Fsdpd__V1__Prefetch prefetch_of(enum prefetch prefetch)
-{
-    switch (prefetch) {
-    case PREFETCH_NONE: return FSDPD__V1__PREFETCH__PREFETCH_NONE;
-    case PREFETCH_PRE: return FSDPD__V1__PREFETCH__PREFETCH_PRE;
-    case PREFETCH_POST: return FSDPD__V1__PREFETCH__PREFETCH_POST;
-    }
-    abort();
-}
-
 Fsdpd__V1__Chosen *space_chosen(const struct space *space, struct point point, bool units_only)
 {
+    static const Fsdpd__V1__Prefetch prefetches[] = {
+        [PREFETCH_NONE] = FSDPD__V1__PREFETCH__PREFETCH_NONE,
+        [PREFETCH_PRE] = FSDPD__V1__PREFETCH__PREFETCH_PRE,
+        [PREFETCH_POST] = FSDPD__V1__PREFETCH__PREFETCH_POST};
     struct space_job applied;
     space_apply(space, point, &applied);
     const struct train_job *job = &applied.job;
@@ -549,7 +543,7 @@ Fsdpd__V1__Chosen *space_chosen(const struct space *space, struct point point, b
         settings->shard_size = (uint32_t)job->shard_size;
         if (job->plan.reshard == RESHARD_GROUP)
             settings->reshard_after_forward = mem_printf("%d", job->plan.reshard_ranks);
-        settings->backward_prefetch = prefetch_of(job->plan.backward_prefetch);
+        settings->backward_prefetch = prefetches[job->plan.backward_prefetch];
         settings->gathered_limit = (uint32_t)job->plan.gathered_limit;
         settings->n_activation_checkpointing = (size_t)job->checkpoint_count;
         settings->activation_checkpointing =

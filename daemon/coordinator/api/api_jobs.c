@@ -38,34 +38,20 @@ static void planning_closed(struct job_call *own)
 static const struct job_call_type planning_calls = {.size = sizeof(struct planning),
                                                     .closed = planning_closed};
 
-static void drop_empty_deadline(job_spec *spec)
-{
-    const Fsdpd__V1__DeadlineSpec *deadline = spec->deadline;
-    if (deadline != NULL && deadline->start[0] == '\0' && deadline->finish[0] == '\0')
-        spec->deadline = NULL;
-}
-
-/*
- * Whether the job is the one that `spec` describes. A repeated submission may leave out what the
- * first one left out: the device, and the contents of its model's directory.
- */
-static bool is_same(const job_spec *spec, const job_message *job)
+/* Whether the job is what `spec` asks for, which may leave open what the job's plan completed. */
+static bool is_asked(const job_spec *spec, const job_spec *asked)
 {
     job_spec copy = *spec;
     Fsdpd__V1__ModelSpec model = *spec->model;
     copy.model = &model;
-    /* Keys of later versions: a message without them equals one with their defaults. */
-    job_spec stored = *job->spec;
-    drop_empty_deadline(&copy);
-    drop_empty_deadline(&stored);
-    if (copy.device[0] == '\0') copy.device = job->spec->device;
+    if (copy.device[0] == '\0') copy.device = asked->device;
     if (model.hf[0] != '\0' && model.text[0] == '\0') {
-        model.text = job->spec->model->text;
-        model.hf_config = job->spec->model->hf_config;
-        model.hf_family = job->spec->model->hf_family;
+        model.text = asked->model->text;
+        model.hf_config = asked->model->hf_config;
+        model.hf_family = asked->model->hf_family;
     }
-    if (model.adapter[0] != '\0' && model.lora == NULL) model.lora = job->spec->model->lora;
-    return message_equal(&copy, &stored);
+    if (model.adapter[0] != '\0' && model.lora == NULL) model.lora = asked->model->lora;
+    return message_equal(&copy, asked);
 }
 
 /* Answers a repeated submission. False if the id is new. */
@@ -89,7 +75,7 @@ static bool answer_repeated(struct coordinator *c, struct rpc_call *call, const 
                                           (struct status_details){.reason = "ID_IS_IN_USE",
                                                                   .subject = id,
                                                                   .field = "id"}));
-    } else if (is_same(spec, message)) {
+    } else if (is_asked(spec, message->spec)) {
         if (job != NULL) queue_explain(job);
         job_reply(call, message);
     } else {
