@@ -33,6 +33,7 @@
 #define TYPE WITH("fsdp.wrap.policy", "type")
 #define MATCH WITH("fsdp.wrap.policy", "match")
 #define UNITS WITH("fsdp.wrap.policy", "units")
+#define EARLY WITH("train.early_stop.patience", NULL)
 #define LORA WITH("model.lora.rank", NULL)
 
 /* clang-format off */
@@ -112,6 +113,11 @@ const struct spec_key spec_keys[] = {
      TOKENS},
     {"train.evaluate_batches", SPEC_INTEGER, DEFAULT("100"), RANGE(0, 1e9), UNIT("batches"),
      TOKENS},
+
+    {"train.early_stop.patience", SPEC_INTEGER, DEFAULT(""), RANGE(1, 1e6), UNIT("evaluations")},
+    {"train.early_stop.metric", SPEC_CHOICE, DEFAULT("loss"),
+     CHOICES(early_stop_metric, "loss", "accuracy"), EARLY},
+    {"train.early_stop.min_delta", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), EARLY},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
      CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad")},

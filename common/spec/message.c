@@ -600,8 +600,25 @@ static status_t check_recompute(const Fsdpd__V1__FsdpSpec *fsdp)
         (struct status_details){.field = "fsdp.recompute"});
 }
 
+/* It needs evaluations, and several. */
+static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__TrainSpec *train = spec->train;
+    if (train->early_stop == NULL || train->early_stop->patience == 0) return NULL;
+    const char *needs = !train->evaluate ? "train.evaluate: true"
+                        : !spec_has_images(spec->data) && train->evaluate_interval == 0
+                            ? "a train.evaluate_interval above 0"
+                            : NULL;
+    if (needs == NULL) return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                  "train.early_stop: expected %s, as it compares evaluations",
+                                  needs),
+                       (struct status_details){.field = "train.early_stop.patience"});
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
+    TRY(check_early_stop(spec));
     if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
         TRY(check_dataset(spec->data));
     if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));

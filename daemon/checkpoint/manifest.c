@@ -111,6 +111,11 @@ static json_t *write_progress(const struct saved_progress *progress)
     put(object, "interval", write_tally(&progress->interval));
     put(object, "epoch", write_tally(&progress->epoch));
     put_count(object, "evaluation_ns", (uint64_t)progress->evaluation_ns);
+    if (progress->early_stop.known) {
+        put_number(object, "early_stop_best", progress->early_stop.best);
+        put_count(object, "early_stop_step", progress->early_stop.step);
+        put_count(object, "early_stop_stale", progress->early_stop.stale);
+    }
     if (progress->validated) {
         put_number(object, "validation_loss", progress->validation_loss);
         put_count(object, "validation_step", progress->validation_step);
@@ -319,6 +324,16 @@ static status_t read_tally(const json_t *progress, const char *key, struct tally
     return get_ns(object, "exposed_ns", &tally->exposed_ns);
 }
 
+/* Manifests of an earlier fsdpd, and of jobs without it, have none. */
+static status_t read_early_stop(const json_t *object, struct saved_early_stop *early)
+{
+    early->known = json_object_get(object, "early_stop_best") != NULL;
+    if (!early->known) return NULL;
+    TRY(get_number(object, "early_stop_best", &early->best));
+    TRY(get_count(object, "early_stop_step", &early->step));
+    return get_count(object, "early_stop_stale", &early->stale);
+}
+
 static status_t read_progress(const json_t *object, struct saved_progress *progress)
 {
     TRY(get_count(object, "step", &progress->step));
@@ -331,6 +346,7 @@ static status_t read_progress(const json_t *object, struct saved_progress *progr
     TRY(status_wrap(read_tally(object, "interval", &progress->interval), "interval"));
     TRY(status_wrap(read_tally(object, "epoch", &progress->epoch), "epoch"));
     TRY(get_ns(object, "evaluation_ns", &progress->evaluation_ns));
+    TRY(read_early_stop(object, &progress->early_stop));
     progress->validated = json_object_get(object, "validation_step") != NULL;
     if (!progress->validated) return NULL;
     TRY(get_number(object, "validation_loss", &progress->validation_loss));

@@ -43,6 +43,14 @@ struct tally {
     int64_t compute_ns, comm_ns, exposed_ns;
 };
 
+/* What train.early_stop has seen; see train/early.h. */
+struct saved_early_stop {
+    bool known;     /* there was an evaluation */
+    double best;    /* the best one's metric */
+    uint64_t step;  /* and its step */
+    uint64_t stale; /* evaluations since that were not better */
+};
+
 /* The job's position in its run, which it needs to continue besides parameters and slots. */
 struct saved_progress {
     uint64_t step;    /* training steps done */
@@ -57,6 +65,7 @@ struct saved_progress {
     bool validated; /* the rest is known */
     double validation_loss;
     uint64_t validation_step;
+    struct saved_early_stop early_stop;
 };
 
 struct saved_parameter {

@@ -28,6 +28,15 @@ struct token_path {
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
+enum early_stop_metric { EARLY_STOP_LOSS, EARLY_STOP_ACCURACY };
+
+/* When to end a run whose evaluations do not become better; see train/early.h. */
+struct early_stop {
+    uint32_t patience; /* evaluations; 0: never */
+    enum early_stop_metric metric;
+    double min_delta;
+};
+
 /* Where and when to take checkpoints. */
 struct checkpoint_settings {
     const char *folder; /* the job's directory, absolute; NULL: no checkpoints */
@@ -87,6 +96,7 @@ struct train_job {
     bool no_sync;                    /* the gradients of a step's batches are reduced once */
     double max_norm;                 /* gradients are clipped to it; 0: no clipping */
     bool skip_non_finite;            /* needs a norm */
+    struct early_stop early_stop;
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     enum schedule_kind schedule;
     uint32_t schedule_step_size;

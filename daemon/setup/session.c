@@ -445,6 +445,12 @@ static status_t set_up(struct train_session *session, bool unplanned)
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse_with(job->model_text, job->model_length, job->model_file, job->model_arguments,
                          job->model_argument_count, &session->model));
+    if (job->early_stop.patience > 0 && job->early_stop.metric == EARLY_STOP_ACCURACY &&
+        session->model->target != TARGET_CLASS && session->model->target != TARGET_TOKEN_CLASS)
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "train.early_stop.metric: accuracy belongs to models of classes; this one "
+            "has a loss only");
     if (job->lora != NULL) TRY(model_adapt(session->model, job->lora));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     TRY(divide_global_batch(session));
@@ -520,6 +526,7 @@ void train_session_free(struct train_session *session)
     free(session->module_dtypes);
     pthread_mutex_destroy(&session->mutex);
     free(session->abort_reason);
+    free(session->early_end);
     free(session);
 }
 
@@ -541,6 +548,11 @@ const struct model *train_session_model(const struct train_session *session)
 const struct weights *train_session_weights(const struct train_session *session)
 {
     return session->weights;
+}
+
+const char *train_session_early_end(const struct train_session *session)
+{
+    return session->early_end;
 }
 
 uint64_t train_session_steps(const struct train_session *session)

@@ -221,6 +221,9 @@ uint64_t
 train_session_memory_peak(const struct train_session *session);   /* measured, 0 before a run */
 uint64_t train_session_step(const struct train_session *session); /* from any thread */
 
+/* Why a run that succeeded ended before its last step, after it; NULL: it did not. */
+const char *train_session_early_end(const struct train_session *session);
+
 /* The number of the batch that an evaluation is at, from 1 over all of the run; 0: it trains. From
  * any thread. */
 uint64_t train_session_evaluates(const struct train_session *session);

@@ -47,6 +47,7 @@ struct train_session {
 
     pthread_mutex_t mutex; /* guards the members below: other threads call train_session_abort */
     char *abort_reason;    /* NULL until aborted */
+    char *early_end;       /* why a run ended before its last step; NULL: it did not */
     struct executor *executor;
     struct comm *comm;
     struct train_spare spare; /* of it, train_session_abort uses the communicator */

@@ -40,6 +40,8 @@ static uint64_t hash_settings(const struct train_session *session)
         job->accumulation_steps,
         job->global_batch,
         job->skip_non_finite,
+        job->early_stop.patience,
+        job->early_stop.metric,
         optimizer->kind,
         optimizer->nesterov,
         session->weights != NULL ? weights_hash(session->weights) : 0,
@@ -65,6 +67,7 @@ static uint64_t hash_settings(const struct train_session *session)
         job->schedule_end_factor,
         job->max_norm,
         job->mask_probability,
+        job->early_stop.min_delta,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
     for (int g = 0; g < optimizer->group_count; g++) {

@@ -37,6 +37,7 @@ struct saved_progress run_progress(const struct run *run)
         .validated = run->validated && isfinite(run->validation_loss),
         .validation_loss = run->validation_loss,
         .validation_step = run->validation_step,
+        .early_stop = run->early_stop,
     };
 }
 
@@ -183,6 +184,7 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->validated = saved->validated;
     run->validation_loss = saved->validation_loss;
     run->validation_step = saved->validation_step;
+    run->early_stop = saved->early_stop;
     if (run->step > run->session->steps) run->session->steps = run->step;
     if (run->job->data_format == DATA_IMAGES) find_place_in_images(run);
     else find_place_in_tokens(run);

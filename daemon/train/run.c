@@ -3,6 +3,7 @@
  * steps. All of it runs on the thread of train_session_run; other threads call only
  * train_session_abort (session.c). See session.h.
  */
+#include "train/early.h"
 #include "train/run_state.h"
 
 #include <inttypes.h>
@@ -459,6 +460,19 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     return checkpoint(run, every > 0 && run->step % every == 0);
 }
 
+/* Whether no step follows. */
+static bool is_over(const struct run *run)
+{
+    return run->step >= run->session->steps ||
+           early_stop_is_due(&run->early_stop, &run->job->early_stop);
+}
+
+static void note_evaluation(struct run *run, const struct tally *tally)
+{
+    early_stop_note(&run->early_stop, &run->job->early_stop, run->step,
+                    mean_of(tally->loss, tally->weight), mean_of(tally->correct, tally->samples));
+}
+
 static void end_epoch(struct run *run)
 {
     run->epochs++;
@@ -501,6 +515,7 @@ static status_t validate(struct run *run)
     int64_t began = clock_monotonic_ns();
     struct tally tally = {0};
     TRY(evaluate(run, &tally));
+    note_evaluation(run, &tally);
     report_validation(run, &tally, epochs_done(run), began);
     return NULL;
 }
@@ -529,6 +544,7 @@ static status_t run_epoch(struct run *run)
     bool numbers = run->session->model->target == TARGET_NUMBERS;
     int64_t evaluation_began = clock_monotonic_ns();
     if (job->evaluate) TRY(evaluate(run, &test));
+    if (job->evaluate) note_evaluation(run, &test);
     const struct train_epoch epoch = {
         .epoch = run->epochs + 1,
         .step = run->step,
@@ -554,7 +570,7 @@ static status_t run_epoch(struct run *run)
 /* A resumed run may have an epoch to evaluate without any step left. */
 static status_t run_epochs(struct run *run)
 {
-    while (run->step < run->session->steps || run->rows > 0) TRY(run_epoch(run));
+    while (!is_over(run) || run->rows > 0) TRY(run_epoch(run));
     return NULL;
 }
 
@@ -582,7 +598,7 @@ static status_t run_steps(struct run *run)
     feed_start_steps(&run->train, session, (uint64_t)batch_share_position(run->job, run->rows),
                      session->steps - run->step);
     if (run->resumed && run->step > 0) TRY(follow_step(run));
-    while (run->step < session->steps) {
+    while (!is_over(run)) {
         int64_t began = clock_monotonic_ns();
         struct batch batch;
         bool more;
@@ -737,6 +753,15 @@ static status_t open_executor(struct run *run)
     return init_draw(session->model, run->job->seed, &mine);
 }
 
+/* The last metrics, and why there are no more. */
+static void note_early_end(struct run *run)
+{
+    struct train_session *session = run->session;
+    if (run->step >= session->steps) return;
+    if (run->interval.steps > 0) report_metrics(run);
+    session->early_end = early_stop_reason(&run->early_stop, &run->job->early_stop);
+}
+
 static status_t carry_out(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
 {
     struct train_session *session = run->session;
@@ -758,6 +783,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     run->began_ns = clock_monotonic_ns();
     tune_begin(run);
     TRY(job->data_format == DATA_IMAGES ? run_epochs(run) : run_steps(run));
+    note_early_end(run);
     TRY(protect_finish(run));
     TRY(run_last_orders(run));
     atomic_store(&session->memory_peak, memory_peak(run));

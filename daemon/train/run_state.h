@@ -68,6 +68,7 @@ struct run {
     double validation_loss;
     struct score_sums sums; /* of the evaluation that runs, or the last one */
     uint64_t validation_step;
+    struct saved_early_stop early_stop;
     struct tuning tuning;
 };
 

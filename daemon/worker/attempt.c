@@ -290,6 +290,8 @@ static status_t set_up_and_train(struct worker_attempt *attempt)
     if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);
     if (status == NULL) status = join_and_train(attempt, device, session, &settings);
     if (session != NULL) attempt->step = train_session_step(session);
+    if (status == NULL && train_session_early_end(session) != NULL)
+        attempt->early_end = mem_strdup(train_session_early_end(session));
     status_free(publish(attempt, NULL, NULL, NULL, NULL));
     train_session_free(session);
     device_close(device);
@@ -352,6 +354,7 @@ void attempt_free(struct worker_attempt *attempt)
     if (attempt == NULL) return;
     pthread_join(attempt->thread, NULL);
     attempt_free_orders(attempt);
+    free(attempt->early_end);
     free(attempt->resumed_name);
     free(attempt->resumed_note);
     if (attempt->unrecorded != NULL)

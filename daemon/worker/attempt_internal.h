@@ -68,6 +68,7 @@ struct worker_attempt {
     Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are reported; or
                                                * NULL */
     bool paused;                              /* that is why it ends */
+    char *early_end;                          /* why it ends before its last step, or NULL */
     uint64_t orders_done;
     struct tracer tracer;
     struct op_times op_times;

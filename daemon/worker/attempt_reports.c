@@ -208,10 +208,14 @@ void attempt_report_finished(struct worker_attempt *attempt, status_t status)
         MESSAGE_NEW(message, fsdpd__v1__finished__init);
     bool paused = attempt->paused && status_code(status) == STATUS_CANCELLED;
     message->code = (uint32_t)status_code(status);
-    message->reason = mem_strdup(status == NULL ? "DONE"
-                                 : paused       ? "PAUSED"
-                                                : status_code_name(status_code(status)));
-    message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
+    const char *early = status == NULL ? attempt->early_end : NULL;
+    message->reason = mem_strdup(early != NULL    ? "EARLY_STOP"
+                                 : status == NULL ? "DONE"
+                                 : paused         ? "PAUSED"
+                                                  : status_code_name(status_code(status)));
+    message->message = mem_strdup(early != NULL    ? early
+                                  : status == NULL ? "trained to the end"
+                                                   : status_message(status));
     message->lacks = status_lacks(status);
     const struct status_details about = status_about(status);
     if (about.reason != NULL && strcmp(about.reason, STATUS_PEER_UNREACHED) == 0)

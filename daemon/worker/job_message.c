@@ -289,6 +289,17 @@ static enum norm_kind norm_of_spec(const Fsdpd__V1__TrainSpec *spec)
                                       (int)spec->clip_grad_norm_type);
 }
 
+static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStopSpec *spec)
+{
+    if (spec == NULL || spec->patience == 0) return;
+    *early = (struct early_stop){
+        .patience = spec->patience,
+        .metric = (enum early_stop_metric)job_choice(&fsdpd__v1__early_stop_metric__descriptor,
+                                                     (int)spec->metric),
+        .min_delta = spec->min_delta,
+    };
+}
+
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
@@ -419,6 +430,7 @@ static void fill_job(struct job_settings *settings)
     fill_token_data(&settings->job, settings, spec);
     fill_elastic(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
+    fill_early_stop(&settings->job.early_stop, spec->train->early_stop);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);
 }

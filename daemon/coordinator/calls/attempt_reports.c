@@ -127,11 +127,24 @@ void attempt_check_started(struct job *job)
     job->c->clients->ready(job);
 }
 
+/* A job that asks for it may end before its last step; its ranks say why. */
+static bool ended_early(const struct job *job, struct rank *rank,
+                        const Fsdpd__V1__Finished *finished)
+{
+    if (finished->code != STATUS_OK || rank->reason != NULL || !job_may_end_early(job->message) ||
+        strcmp(finished->reason, "EARLY_STOP") != 0)
+        return false;
+    free(rank->message);
+    rank->message = mem_strdup(finished->message);
+    return true;
+}
+
 /* A rank that reports success must have completed every step. */
 static void check_last_step(const struct job *job, struct rank *rank,
                             const Fsdpd__V1__Finished *finished)
 {
     uint64_t steps = job->message->steps;
+    if (ended_early(job, rank, finished)) return;
     if (finished->code != STATUS_OK || rank->reason != NULL || steps == 0 ||
         finished->step == steps)
         return;

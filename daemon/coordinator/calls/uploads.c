@@ -201,6 +201,7 @@ static status_t refuse_weights(struct job *job, status_t why)
 static status_t check_step(const job_message *message, uint64_t step)
 {
     if (message->steps == 0 || step == message->steps) return NULL;
+    if (step < message->steps && job_may_end_early(message)) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "it belongs to step %llu, but the job's last step is %llu",
                       (unsigned long long)step, (unsigned long long)message->steps);

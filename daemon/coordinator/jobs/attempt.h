@@ -25,7 +25,7 @@ struct rank {
     int code;         /* FINISHED: gRPC status code; 0: success */
     bool lacks;       /* FINISHED with an error: see status_lacks */
     char *reason;     /* FINISHED with an error: machine-readable */
-    char *message;    /* FINISHED with an error, AWAY, LOST */
+    char *message;    /* FINISHED with an error or early, AWAY, LOST */
     int failure;      /* order among this attempt's failures, from 1; 0: none */
     bool stopped;     /* it was ordered to stop at once */
     bool cut_off;     /* it did not stop and was killed for it: its end is a consequence */

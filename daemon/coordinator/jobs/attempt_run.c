@@ -173,8 +173,12 @@ void attempt_check(struct job *job)
                           "training finished, but the final state_dict did not arrive");
         return;
     }
-    job_set_state(job, JOB_SUCCEEDED, "DONE", "trained %llu steps",
-                  (unsigned long long)message->step);
+    if (attempt->ranks[0].message != NULL && message->step < message->steps)
+        job_set_state(job, JOB_SUCCEEDED, "EARLY_STOP", "stopped early after %llu steps: %s",
+                      (unsigned long long)message->step, attempt->ranks[0].message);
+    else
+        job_set_state(job, JOB_SUCCEEDED, "DONE", "trained %llu steps",
+                      (unsigned long long)message->step);
 }
 
 void attempt_lose_rank(struct job *job, struct rank *rank, const char *how)

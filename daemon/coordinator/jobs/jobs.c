@@ -75,6 +75,12 @@ void job_set_reason_text(job_message *message, const char *code, const char *tex
     message_set_text(&message->reason->message, text);
 }
 
+bool job_may_end_early(const job_message *message)
+{
+    const Fsdpd__V1__EarlyStopSpec *early = message->spec->train->early_stop;
+    return early != NULL && early->patience > 0;
+}
+
 bool job_has_result(const struct job *job)
 {
     return job->message->has_state_dict && !job->outdated;

@@ -117,6 +117,9 @@ void job_rewind(struct job *job, uint64_t step);
 /* Whether the state_dict of its last step is kept. */
 bool job_has_result(const struct job *job);
 
+/* Whether its training may end before its last step (train.early_stop). */
+bool job_may_end_early(const job_message *message);
+
 /* Record what rank 0 reports: events that are stored and passed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
 void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation);

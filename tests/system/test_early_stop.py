@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""train.early_stop: a job whose evaluations do not become better ends, says why, and counts on after a resume.
+With a learning rate of 0 every evaluation is the same, so the step at which it ends is known."""
+
+import os
+import random
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+MODEL = """name: Letters
+input: tokens
+vocabulary: 32
+context: 16
+modules:
+  table: Embedding(32, 8)
+  head: Linear(8, 32)
+forward:
+  - output = head(table(x))
+loss: cross_entropy(output, target)
+"""
+JOB = """name: letters
+model: {file: model.yaml}
+data: {format: tokens, path: letters.bin, encoding: uint16, context: 16}
+train: {max_steps: 60, batch_size: 2, evaluate_interval: 5, early_stop: {patience: 2}}
+optimizer: {type: adamw, lr: 0, weight_decay: 0}
+workers: 2
+"""
+PICTURES = """name: pictures
+model: {file: pictures-model.yaml}
+data: {dir: pictures}
+train: {epochs: 9, batch_size: 4, test_batch_size: 4, early_stop: {patience: 1, metric: accuracy}}
+optimizer: {type: sgd, lr: 0}
+workers: 2
+"""
+PICTURES_MODEL = """name: Net
+input: [1, 6, 6]
+classes: 3
+modules:
+  fc: Linear(36, 3)
+forward:
+  - x = flatten(x, 1)
+  - output = fc(x)
+loss: cross_entropy(output, target)
+"""
+
+
+class EarlyStop(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.addClassCleanup(shutil.rmtree, cls.root, True)
+        cls.data = os.path.join(cls.root, "data")
+        os.makedirs(os.path.join(cls.data, "pictures"))
+        draw = random.Random(4)
+        with open(os.path.join(cls.data, "letters.bin"), "wb") as file:
+            for _ in range(8000):
+                file.write(draw.randrange(32).to_bytes(2, "little"))
+        for part, count in (("train", 24), ("t10k", 16)):
+            for kind, header, size in (("images-idx3", [0x803, count, 6, 6], 36), ("labels-idx1", [0x801, count], 1)):
+                with open(os.path.join(cls.data, "pictures", f"{part}-{kind}-ubyte"), "wb") as file:
+                    file.write(b"".join(n.to_bytes(4, "big") for n in header))
+                    file.write(bytes(draw.randrange(3 if size == 1 else 256) for _ in range(count * size)))
+        for name, text in (("model.yaml", MODEL), ("job.yaml", JOB), ("pictures-model.yaml", PICTURES_MODEL),
+                           ("pictures.yaml", PICTURES)):
+            with open(os.path.join(cls.root, name), "w", encoding="utf-8") as file:
+                file.write(text)
+        cls.daemon = harness.Daemon(2, data=cls.data)
+        cls.addClassCleanup(cls.daemon.close)
+
+    def submit(self, *settings, file="job.yaml"):
+        result = self.daemon.ctl("submit", os.path.join(self.root, file), "--wait",
+                                 *(word for one in settings for word in ("--set", one)), timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return self.daemon.json("list")[-1]["id"]
+
+    def ended(self, job):
+        """The step, and why."""
+        shown = self.daemon.json("show", job)
+        self.assertEqual(shown["state"], "SUCCEEDED")
+        return int(shown["step"]), shown["reason"]["code"], shown["reason"]["message"]
+
+    def test_ends_after_evaluations_without_gain(self):
+        job = self.submit()
+        step, code, message = self.ended(job)
+        self.assertEqual((step, code), (15, "EARLY_STOP"))
+        self.assertRegex(message, r"stopped early after 15 steps: the loss of the last 2 evaluations is not better "
+                                  r"than [0-9.]+ of step 5 by more than 0 \(train.early_stop\)")
+        out = os.path.join(self.root, "letters.safetensors")
+        self.assertEqual(self.daemon.ctl("pull", job, "-o", out).returncode, 0)
+
+    def test_goes_on_while_it_becomes_better(self):
+        """With enough gain to the last step; with less than min_delta asks for, not."""
+        settings = ("optimizer.lr=0.02", "train.max_steps=40", "data.path=letters.bin")
+        self.assertEqual(self.ended(self.submit(*settings, "train.early_stop.patience=30"))[:2], (40, "DONE"))
+        self.assertEqual(self.ended(self.submit(*settings, "train.early_stop.min_delta=1000"))[:2], (15, "EARLY_STOP"))
+
+    def test_resumed_job_counts_on(self):
+        """Also with another number of workers, which changes a loss's last bits. Forgotten, it would end at 20."""
+        job = self.submit("train.max_steps=10", "checkpoint.every_steps=10", "train.early_stop.min_delta=1e-5")
+        self.assertEqual(self.ended(job)[:2], (10, "DONE"))
+        result = self.daemon.ctl("resume", job, "--set", "train.max_steps=60", "--set", "workers=1")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_for(lambda: self.daemon.json("show", job)["reason"]["code"] == "EARLY_STOP", 60, "its end")
+        self.assertEqual(self.ended(job)[:2], (15, "EARLY_STOP"))
+
+    def test_accuracy_of_pictures(self):
+        job = self.submit(file="pictures.yaml")
+        step, code, message = self.ended(job)
+        self.assertEqual((step, code), (6, "EARLY_STOP"))
+        self.assertIn("the accuracy of the last 1 evaluation is not better than", message)
+
+    def test_refusals(self):
+        for settings, message in (
+            (["train.evaluate=false"], "train.early_stop: expected train.evaluate: true, as it compares evaluations"),
+            (["train.evaluate_interval=0"], "train.early_stop: expected a train.evaluate_interval above 0"),
+            (["train.early_stop.patience=0"], "train.early_stop.patience: expected an integer from 1 to 1000000, found 0"),
+            (["train.early_stop.metric=f1"], "train.early_stop.metric: expected loss or accuracy, found 'f1'"),
+            (["train.early_stop.min_delta=-1"], "train.early_stop.min_delta: expected a number from 0 to 1000000"),
+            (["train.early_stop.metric=accuracy"], "train.early_stop.metric: accuracy belongs to models of classes"),
+        ):
+            with self.subTest(message):
+                words = [word for one in settings for word in ("--set", one)]
+                result = self.daemon.ctl("plan", os.path.join(self.root, "job.yaml"), *words)
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(message, " ".join(result.stderr.split()))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
