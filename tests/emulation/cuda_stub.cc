@@ -515,6 +515,14 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
     return result(0);
 }
 
+/* FSDPD_STUB_BUS: a directory, as seen from /sys/bus/pci/devices. */
+cudaError_t cudaDeviceGetPCIBusId(char *bus, int bytes, int)
+{
+    const char *set = getenv("FSDPD_STUB_BUS");
+    snprintf(bus, (size_t)bytes, "%s", set != nullptr ? set : "0000:FF:1F.7");
+    return result(0);
+}
+
 cudaError_t cudaDeviceSynchronize(void)
 {
     int error = stub_synchronize_device();

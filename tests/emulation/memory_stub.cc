@@ -12,7 +12,10 @@
 #include <mutex>
 #include <stdlib.h>
 #include <string.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace
 {
@@ -215,6 +218,10 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
 {
+    int policy = MPOL_DEFAULT;
+    unsigned long nodes[16] = {0};
+    syscall(SYS_get_mempolicy, &policy, nodes, sizeof nodes * 8, nullptr, 0);
+    if (policy == MPOL_PREFERRED && nodes[0] == 1) stub_note_text("pages_on_node_0", "");
     return take_pinned("cudaHostAlloc", memory, bytes);
 }
 

@@ -6,10 +6,16 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <linux/mempolicy.h>
 
 #include <cuda_runtime_api.h>
 
 #include "../emulation/cuda_stub.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
 #include "kernels/kernel.h"
@@ -53,6 +59,51 @@ LOOP_TEST(models, 0, 3 * TINY_COUNT)
 {
     compare(cuda_fixture_job(_i % TINY_COUNT), 1 + _i / TINY_COUNT);
 }
+
+static const char *no_nodes(void)
+{
+    unsigned long node_0 = 1;
+    if (access("/sys/bus/pci/devices/.", R_OK) != 0) return "/sys has no PCI bus";
+    if (syscall(SYS_set_mempolicy, MPOL_PREFERRED, &node_0, 64) != 0) return "no NUMA policies";
+    syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
+    return NULL;
+}
+
+TESTS_BELOW(.timeout = 60, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down,
+            .skip = no_nodes);
+
+/* Pinned memory lies on the node of the device, as the kernel reports it; not if none is known, or if
+ * the process has a policy of its own. The thread's policy is as before. */
+LOOP_TEST(pages_on_the_node, 0, 3)
+{
+    static const char *const nodes[] = {"0\n", "-1\n", "0\n"};
+    struct device *device = NULL;
+    void *memory = NULL;
+    unsigned long node_0 = 1;
+    int policy = -1, expected = _i == 2 ? MPOL_INTERLEAVE : MPOL_DEFAULT;
+    char *directory = mem_printf("/tmp/fsdpd-test-node-%d", (int)getpid());
+    char *file = mem_printf("%s/numa_node", directory);
+    char *bus = mem_printf("../../../..%s", directory);
+    ck_assert_int_eq(mkdir(directory, 0700), 0);
+    ck_assert_ptr_null(file_write_atomic(file, nodes[_i], strlen(nodes[_i]), 0600));
+    setenv("FSDPD_STUB_BUS", bus, 1);
+    if (_i == 2) ck_assert_int_eq(syscall(SYS_set_mempolicy, MPOL_INTERLEAVE, &node_0, 64), 0);
+    cuda_fixture_begin(1);
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    ck_assert_ptr_null(device_allocate_host(device, 4096, &memory));
+    ck_assert_int_eq(cuda_stub_count("pages_on_node_0"), _i == 0);
+    ck_assert_int_eq(syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0), 0);
+    ck_assert_int_eq(policy, expected);
+    device_release(device, memory);
+    device_close(device);
+    remove(file);
+    remove(directory);
+    free(bus);
+    free(file);
+    free(directory);
+}
+
+TESTS_BELOW(.timeout = 240, .set_up = cuda_fixture_set_up, .tear_down = cuda_fixture_tear_down);
 
 /* The host's optimizers give the device's bits, and run before backward is over unless a norm
  * delays them. */

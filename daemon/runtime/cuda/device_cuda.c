@@ -4,11 +4,16 @@
  */
 #include "runtime/cuda/device_cuda.h"
 
+#include <ctype.h>
 #include <errno.h>
+#include <limits.h>
+#include <linux/mempolicy.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/host_limits.h"
 #include "base/mem.h"
@@ -196,12 +201,43 @@ static void unmap(struct device *base, void *memory, uint64_t bytes)
     cuda_release(memory);
 }
 
+/* The NUMA node that the device is attached to; -1: there are no nodes, or it is unknown. */
+static int node_of(int device)
+{
+    char bus[64] = "";
+    int node = -1;
+    if (cudaDeviceGetPCIBusId(bus, sizeof bus, device) != cudaSuccess) cudaGetLastError();
+    for (char *at = bus; *at != '\0'; at++) *at = (char)tolower((unsigned char)*at);
+    AUTO_FREE char *path = mem_printf("/sys/bus/pci/devices/%s/numa_node", bus);
+    FILE *file = fopen(path, "re");
+    if (file != NULL && fscanf(file, "%d", &node) != 1) node = -1;
+    if (file != NULL) fclose(file);
+    return node;
+}
+
+/* On the device's node, as copies across sockets take twice the time: pages are placed by the policy
+ * of the thread that allocates them. One that was set for the process, as by numactl, stays. */
+static cudaError_t pin(int device, uint64_t bytes, void **memory)
+{
+    unsigned long nodes[16] = {0};
+    const unsigned long most = sizeof nodes * CHAR_BIT, each = sizeof nodes[0] * CHAR_BIT;
+    const int node = node_of(device);
+    int policy = MPOL_DEFAULT;
+    bool set = node >= 0 && (unsigned long)node < most &&
+               syscall(SYS_get_mempolicy, &policy, NULL, 0, NULL, 0) == 0 && policy == MPOL_DEFAULT;
+    if (set) nodes[(unsigned long)node / each] = 1UL << (unsigned long)node % each;
+    set = set && syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, most) == 0;
+    cudaError_t error = cudaHostAlloc(memory, bytes, cudaHostAllocPortable);
+    if (set) syscall(SYS_set_mempolicy, MPOL_DEFAULT, NULL, 0);
+    return error;
+}
+
 static status_t map_host(struct device *base, uint64_t bytes, void **memory)
 {
     char wanted[32], present[32];
     void *mapped = NULL;
     TRY(cuda_use(cuda_device(base)));
-    cudaError_t error = cudaHostAlloc(&mapped, bytes, cudaHostAllocPortable);
+    cudaError_t error = pin(cuda_device(base)->number, bytes, &mapped);
     if (error == cudaErrorMemoryAllocation) {
         cudaGetLastError();
         return status_new(STATUS_RESOURCE_EXHAUSTED,
