@@ -748,9 +748,9 @@ static void set_up_streams(struct streams *s)
 {
     ck_assert_int_eq(cudaStreamCreateWithPriority(&s->first, cudaStreamNonBlocking, 0), 0);
     ck_assert_int_eq(cudaStreamCreateWithPriority(&s->second, cudaStreamNonBlocking, 0), 0);
-    ck_assert_int_eq(cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming), 0);
+    ck_assert_int_eq(cudaEventCreateWithFlags(&s->fork, cudaEventDefault), 0);
     ck_assert_int_eq(cudaEventCreateWithFlags(&s->join, cudaEventDisableTiming), 0);
-    ck_assert_int_eq(cudaEventCreateWithFlags(&s->outside, cudaEventDisableTiming), 0);
+    ck_assert_int_eq(cudaEventCreateWithFlags(&s->outside, cudaEventDefault), 0);
     ck_assert_int_eq(cudaMalloc((void **)&s->memory, 64), 0);
     ck_assert_int_eq(cudaEventRecord(s->outside, s->second), 0);
     ck_assert_int_eq(cudaStreamBeginCapture(s->first, cudaStreamCaptureModeThreadLocal), 0);
