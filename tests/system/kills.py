@@ -98,7 +98,8 @@ class Kills(RedundancyTestCase):
         self.faults = harness.Faults(self.data)
         self.daemon = harness.Daemon(
             workers=draw.world, data=self.data, arguments=["--shrink-elastic"] * draw.shrink,
-            environment={**self.faults.environment, "FSDPD_LIMITS_SETTLE_SECONDS": str(draw.settle)})
+            environment={**self.faults.environment, "FSDPD_LIMITS_SETTLE_SECONDS": str(draw.settle),
+                         "FSDPD_LIMITS_KILL_SECONDS": "30"})  # a rank may be stopped, and then sync slowly
 
     # ---- troubles: each begins before the kill and ends after it ----
 
