@@ -28,6 +28,7 @@
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/turn.h"
+#include "coordinator/workers/adopted.h"
 #include "coordinator/workers/calibration.h"
 #include "coordinator/workers/cuts.h"
 #include "coordinator/workers/devices.h"
@@ -442,12 +443,14 @@ static status_t listen_everywhere(struct coordinator *c)
     return status;
 }
 
-static status_t open_all(struct coordinator *c)
+/* *workers: see records_read. */
+static status_t open_all(struct coordinator *c, char **workers)
 {
     TRY(open_directory(c, c->options.runtime_dir, 0755, "fsdpd.lock", &c->options.runtime_dir,
                        &c->runtime_lock));
     TRY(open_directory(c, c->options.state_dir, 0750, "store.lock", &c->options.state_dir,
                        &c->state_lock));
+    if (c->options.local_workers > 0) TRY(records_read(c, workers));
     AUTO_FREE char *path = file_path_join(c->options.state_dir, "store.db");
     TRY(store_open(path, &c->store));
     reserve_open(c);
@@ -521,7 +524,8 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     c->last_number = start;
     c->last_tick = coordinator_now();
     copy_options(c, options);
-    status_t status = open_all(c);
+    AUTO_FREE char *workers = NULL;
+    status_t status = open_all(c, &workers);
     if (status != NULL) {
         /* The coordinator is freed once the loop has closed its handles. */
         coordinator_drain(c, NULL, NULL);
@@ -531,7 +535,7 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     c->tick.data = c;
     turn_begin(c);
     c->tick_open = true;
-    if (c->options.local_workers > 0) supervisor_start(c);
+    if (c->options.local_workers > 0) supervisor_start(c, workers);
     queue_changed(c);
     turn_end(c);
     coordinator_tick_soon(c);

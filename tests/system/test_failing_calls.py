@@ -59,6 +59,15 @@ class FailingCalls(unittest.TestCase):
     def test_sample(self):
         self.attempt(SAMPLE)
 
+    def test_no_start_without_the_list_of_workers(self):
+        """It would start others beside those that still run."""
+        trials = failing_calls.Trials()
+        self.addCleanup(trials.close)
+        result = trials.attempt({"scenario": "start", "role": "fsdpd", "call": "read", "object": "run", "error": "EIO",
+                                 "skip": 0, "lasting": False, "stop": "SIGKILL"})
+        self.assertEqual(result["outcome"], "refused")
+        self.assertIn("which local workers still run: cannot read", result["said"])
+
     @unittest.skipUnless(MORE, "FSDPD_FAILING_CALLS is not set")
     def test_more(self):
         wrong = failing_calls.run_trials(None, 1, MORE, failing_calls.SCENARIOS, io.StringIO())

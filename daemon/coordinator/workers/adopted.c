@@ -9,7 +9,6 @@
 
 #include "base/buf.h"
 #include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
 
@@ -60,15 +59,24 @@ static bool parse_record(char *line, struct process_record *record)
            record->pid > 1 && text_parse_i64(started, &record->started);
 }
 
-void records_read(const struct coordinator *c,
-                  void (*visit)(void *user, const struct process_record *record), void *user)
+status_t records_read(const struct coordinator *c, char **list)
 {
     AUTO_FREE char *path = records_path(c);
     AUTO(buf_deinit) struct buf text = {0};
     status_t status = file_read(path, FILE_MAX, &text);
-    if (status_code(status) != STATUS_NOT_FOUND) log_status(LOG_WARNING, "workers_unknown", status);
-    else status_free(status);
-    char *copy = mem_strdup(buf_text(&text)), *rest = copy;
+    if (status_code(status) == STATUS_NOT_FOUND) {
+        status_free(status);
+        status = NULL;
+    }
+    TRY(status_wrap(status, "which local workers still run"));
+    *list = mem_strdup(buf_text(&text));
+    return NULL;
+}
+
+void records_each(const char *list, void (*visit)(void *user, const struct process_record *record),
+                  void *user)
+{
+    char *copy = mem_strdup(list), *rest = copy;
     for (char *line = strsep(&rest, "\n"); line != NULL; line = strsep(&rest, "\n")) {
         struct process_record record;
         if (parse_record(line, &record) && process_started(record.pid) == record.started)

@@ -20,9 +20,12 @@ int64_t process_started(int64_t pid);
 status_t records_write(const struct coordinator *c, const struct process_record *records,
                        int count) FSDPD_MUST_USE;
 
+/* The list; the caller frees it. If it cannot be read, fsdpd must not start: it would start workers
+ * beside those that still run. */
+status_t records_read(const struct coordinator *c, char **list) FSDPD_MUST_USE;
 /* Calls `visit` for each process in the list that still runs. */
-void records_read(const struct coordinator *c,
-                  void (*visit)(void *user, const struct process_record *record), void *user);
+void records_each(const char *list, void (*visit)(void *user, const struct process_record *record),
+                  void *user);
 
 struct adopted;
 

@@ -300,7 +300,7 @@ static void adopt(void *user, const struct process_record *record)
     log_event(LOG_INFO, "worker_adopted", "worker=%s pid=%lld", slot->id, (long long)record->pid);
 }
 
-void supervisor_start(struct coordinator *c)
+void supervisor_start(struct coordinator *c, const char *list)
 {
     struct supervisor *supervisor = mem_alloc(sizeof *supervisor);
     c->supervisor = supervisor;
@@ -309,7 +309,7 @@ void supervisor_start(struct coordinator *c)
     host_name(host);
     for (int i = 0; i < c->options.local_workers; i++)
         add_slot(c, mem_printf("%s/%s:%d", host, c->options.local_device, i));
-    records_read(c, adopt, c);
+    records_each(list, adopt, c);
     for (int i = 0; i < supervisor->count; i++)
         if (slot_pid(supervisor->slots[i]) == 0)
             c->users->process_exited(c, supervisor->slots[i]->id, 0,

@@ -11,8 +11,8 @@
 #include "coordinator/core/internal.h"
 
 /* Takes over the workers that a previous coordinator left, and starts the rest of
- * options.local_workers. */
-void supervisor_start(struct coordinator *c);
+ * options.local_workers. `list`: of records_read. */
+void supervisor_start(struct coordinator *c, const char *list);
 
 /* The threads of each local worker: as set, or its share of the processors, which may change. */
 int supervisor_threads(const struct coordinator *c);
