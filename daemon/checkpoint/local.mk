@@ -15,7 +15,8 @@ libcheckpoint_a_SOURCES = \
   %D%/state_header.c %D%/state_header.h \
   %D%/state_sums.c %D%/state_sums.h \
   %D%/unlisted.c %D%/unlisted.h \
-  %D%/weights.c %D%/weights.h
+  %D%/weights.c %D%/weights.h %D%/weights_internal.h \
+  %D%/weights_match.c
 libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 
 
