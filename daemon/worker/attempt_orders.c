@@ -144,10 +144,11 @@ static status_t confirm(void *user)
     bool allowed = status == NULL && size == 1 && *(char *)value == '1';
     free(value);
     if (status_code(status) == STATUS_ABORTED || allowed) return status;
-    bool restarted = status_code(status) == STATUS_NOT_FOUND;
+    const char *why = status == NULL                            ? "fsdpd is shutting down"
+                      : status_code(status) == STATUS_NOT_FOUND ? "fsdpd was restarted"
+                                                                : "fsdpd is away";
     status_free(status);
-    return status_new(STATUS_UNAVAILABLE,
-                      restarted ? "fsdpd was restarted" : "fsdpd is shutting down");
+    return status_new(STATUS_UNAVAILABLE, "%s", why);
 }
 
 /* *refused: why the state has to be on the disk; NULL: it is in memory. */
