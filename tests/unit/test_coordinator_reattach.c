@@ -474,15 +474,17 @@ LOOP_TEST(paused_before_the_restart, 0, 4)
 }
 
 /* After a restart the reason of an attempt's end is known: with a checkpoint (0), at once (1), and
- * cancelled when the order did not arrive (2), with the ranks back without it. */
-LOOP_TEST(drained_before_the_restart, 0, 3)
+ * cancelled when the order did not arrive (2), with the ranks back without it; at once, which the
+ * store does not know, as the disk was full (3). */
+LOOP_TEST(drained_before_the_restart, 0, 4)
 {
     Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
     request.worker = (char *)"host/cpu:1";
     request.now = true;
     expect_ok(world_call(&world, &control_drain_workers, &request, NULL));
     for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].pauses == 1);
-    if (_i > 0) {
+    bool known = _i == 1 || _i == 2; /* that they end at once */
+    if (known) {
         expect_ok(world_call(&world, &control_drain_workers, &request, NULL));
         for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 1);
     }
@@ -501,10 +503,10 @@ LOOP_TEST(drained_before_the_restart, 0, 3)
     orders[0].checkpoint = &pause;
     orders[1].order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
     orders[1].cancel = &cancel;
-    size_t had = _i == 0 ? 1 : _i == 1 ? 2 : 0;
+    size_t had = _i == 1 ? 2 : _i == 2 ? 0 : 1;
     restart();
     for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, had, tail, had);
-    world_check_reason(&world, id, JOB_RUNNING, _i == 0 ? "VACATING" : "CANCELLING",
+    world_check_reason(&world, id, JOB_RUNNING, known ? "CANCELLING" : "VACATING",
                        "worker host/cpu:1 was drained by ");
     if (_i == 2)
         for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 2);

@@ -114,6 +114,14 @@ static bool is_overdue_pause(const struct job *job)
     return attempt->stop.pausing && attempt->escalated;
 }
 
+/* Its worker is drained, the checkpoint failed, and the ranks were ordered to end without one: by a
+ * coordinator that could not store that, as the disk was full, and has started again. */
+static bool ended_without_checkpoint(const struct job *job, const struct rank *culprit)
+{
+    return job->attempt->stop.vacating && culprit != NULL && culprit->state == RANK_FINISHED &&
+           culprit->code == STATUS_CANCELLED;
+}
+
 /* The diagnosis that was taken before a deadline ended the attempt; NULL: something else did, or
  * the deadline came too soon. */
 static const Fsdpd__V1__Diagnosis *find_diagnosis(const struct job *job)
@@ -177,6 +185,9 @@ static void decide(struct job *job)
     } else if (attempt->stop.code != NULL) {
         job_set_state(job, JOB_FAILED, attempt->stop.code, "%s; it ended at step %llu",
                       attempt->stop.message, step);
+    } else if (ended_without_checkpoint(job, culprit)) {
+        retry_attempt_failed(job, true, "WORKER_DRAINED", "%s; it ended at step %llu",
+                             attempt->stop.message, step);
     } else if (culprit == NULL) {
         retry_attempt_failed(job, true, "ABORTED", "the attempt ended without a result");
     } else if (culprit->lacks) {
@@ -196,7 +207,7 @@ static bool is_requested(const struct job *job)
 {
     const struct store_stop *stop = &job->attempt->stop;
     return stop->cancelled || verdict_has_paused(job) || is_overdue_pause(job) ||
-           (stop->vacating && stop->machine);
+           (stop->vacating && stop->machine) || ended_without_checkpoint(job, find_culprit(job));
 }
 
 void verdict_give(struct job *job)
