@@ -7,6 +7,7 @@
 #include "base/array.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/must.h"
 
 #define USER(name, value, help)                                                                    \
     {                                                                                              \
@@ -31,8 +32,7 @@ const struct switch_row switch_rows[] = {
     USER("CONFIG", "FILE", "The configuration file; empty: none."),
     USER("BACKEND_DIR", "DIR",
          "The directory of `fsdpd-cuda.so`, if it is neither in `../lib/fsdpd` beside the program "
-         "nor "
-         "where it was installed."),
+         "nor where it was installed."),
     TEST("HOST_ROOT", "DIR", "Where the files of cgroups are read, instead of `/`."),
     USER("CUDA_TF32", "1", "f32 products may round their operands to tf32."),
     USER("CUDA_SYNC", "1",
@@ -42,12 +42,10 @@ const struct switch_row switch_rows[] = {
                "fails."),
     USER("CUDA_ATTENTION_SCORES", "N",
          "Bytes of scratch memory for the scores of cuDNN's attention gradient, and for its "
-         "dropout; "
-         "536870912 (512 MiB) if unset."),
+         "dropout; 536870912 (512 MiB) if unset."),
     TEST("CUDA_CONV", "own",
          "Computes convolutions and their gradients with fsdpd's own kernels, even where cuDNN "
-         "could. "
-         "Slow."),
+         "could. Slow."),
     USER("CUDA_CONV_COPIES", "N",
          "Bytes of copies of a part of a batch that a convolution in bf16 may need; 201326592 (192 "
          "MiB) if unset."),
@@ -76,8 +74,7 @@ const struct switch_row switch_rows[] = {
     TEST("CUDA_PRODUCTS", "note", "Notes which of its algorithms cuBLASLt chose for each product."),
     TEST("CUDA_SHARED", "nccl",
          "On all workers of a job: workers that share a device use NCCL, which accepts this if "
-         "their "
-         "`NCCL_HOSTID` differs."),
+         "their `NCCL_HOSTID` differs."),
     USER("CUDA_LOGITS", "N",
          "Bytes of scratch memory for a block of a fused head's logits; if unset a 64th of the "
          "device's memory, but 256 MiB to 4 GiB."),
@@ -102,12 +99,10 @@ const struct switch_row switch_rows[] = {
          "Plans jobs with at most N bytes of the device, even if more are free."),
     USER("CUDA_HOST_MEMORY", "N",
          "Plans them with at most N bytes of host memory for all ranks of the host, even if more "
-         "are "
-         "free."),
+         "are free."),
     {"NCCL_GRAPH_REGISTER", "1", SWITCH_USER, NULL,
      "NCCL's own; `0` unless you set it. With `1`, ranks communicate while they capture, and a "
-     "rank "
-     "that cannot capture leaves the others waiting. "
+     "rank that cannot capture leaves the others waiting. "
      "[`fsdp.register_buffers`](#registered-buffers) "
      "does not need it."},
 };
@@ -132,7 +127,7 @@ const char *switch_kind_name(enum switch_kind kind)
 
 const char *switch_get(const char *name)
 {
-    if (switch_find(name) == NULL) abort();
+    MUST(switch_find(name) != NULL);
     return getenv(name);
 }
 
