@@ -324,7 +324,7 @@ static status_t read_tally(const json_t *progress, const char *key, struct tally
     return get_ns(object, "exposed_ns", &tally->exposed_ns);
 }
 
-/* Manifests of an earlier fsdpd, and of jobs without it, have none. */
+/* Manifests of jobs without it have none. */
 static status_t read_early_stop(const json_t *object, struct saved_early_stop *early)
 {
     early->known = json_object_get(object, "early_stop_best") != NULL;
