@@ -16,7 +16,8 @@ noinst_PROGRAMS += fsdpd-digits
 fsdpd_digits_SOURCES = examples/digits/draw.c
 fsdpd_digits_LDADD = libbase.a -lm
 
-EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt
+EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt \
+  tests/parity/make_training_numbers.py tests/parity/training.json
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_scores

@@ -2,6 +2,7 @@
 Gloo."""
 
 import gzip
+import hashlib
 import os
 import struct
 
@@ -54,6 +55,22 @@ def dataset(directory, train=True):
     # ToTensor, then Normalize
     images = images.unsqueeze(1).float().div(255).sub(0.1307).div(0.3081)
     return TensorDataset(images, labels)
+
+
+def digest(directory):
+    """SHA-256 of the training images, unpacked."""
+    return hashlib.sha256(read_idx(directory, "train-images-idx3-ubyte").numpy().tobytes()).hexdigest()
+
+
+def adadelta(parameters):
+    return torch.optim.Adadelta(parameters, lr=0.003)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.000002, momentum=0.9)
+
+
+OPTIMIZERS = {"adadelta": adadelta, "sgd": sgd}  # at rates that keep a rounding difference small
 
 
 def accuracy(model, directory):

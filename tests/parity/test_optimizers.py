@@ -121,17 +121,15 @@ def batches(directory, ranks):
             yield torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
 
 
-def train(rank, directory, case, port, results):
-    """Rank 0 or 1 of DDP; without a rank, one process on both ranks' batches."""
+def train(rank, directory, case):
+    """The case's losses, norms, rates and first parameters by rank 0 or 1 of DDP; without a rank,
+    by one process on both ranks' batches."""
     make_optimizer, make_schedule, micro_steps, clip, _ = CASES[case]
-    torch.set_num_threads(1)
     torch.manual_seed(1)
     model = net = reference.Net()
     net.dropout1.p = net.dropout2.p = 0.0
     alone = rank is None
     if not alone:
-        dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
-                                world_size=2)
         model = torch.nn.parallel.DistributedDataParallel(net)
     optimizer = make_optimizer(net)
     schedule = make_schedule(optimizer) if make_schedule else None
@@ -156,10 +154,17 @@ def train(rank, directory, case, port, results):
         losses.append((total[0] / total[1]).item())
         if first is None:
             first = {name: value.clone() for name, value in net.state_dict().items()}
-    if not rank:
-        torch.save({"losses": losses, "norms": norms, "rates": rates, "first": first}, results)
-    if not alone:
-        dist.destroy_process_group()
+    return {"losses": losses, "norms": norms, "rates": rates, "first": first}
+
+
+def train_all(rank, directories, results):
+    """All cases, one after the other: each start of PyTorch takes longer than a case."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{PORT}", rank=rank, world_size=2)
+    trained = {case: train(rank, directories[case], case) for case in CASES}
+    if rank == 0:
+        torch.save(trained, results)
+    dist.destroy_process_group()
 
 
 def first_samples(directory, count, target):
@@ -209,15 +214,10 @@ class Optimizers(unittest.TestCase):
             state, _ = harness.load_state_dict(path)
         return {int(row["step"]): row for row in rows}, state
 
-    def check(self, case, port):
+    def check(self, case, expected):
         _, make_schedule, _, clip, settings = CASES[case]
-        self.daemon = self.short if make_schedule is by_epochs else self.whole
-        with tempfile.TemporaryDirectory() as directory:
-            path = os.path.join(directory, "results.pt")
-            multiprocessing.spawn(train, (self.daemon.data, case, port, path), nprocs=2)
-            expected = torch.load(path)
-            train(None, self.daemon.data, case, port, path)
-            control = torch.load(path)
+        self.daemon = self.daemon_of(case)
+        control = train(None, self.daemon.data, case)
         self.assertLessEqual(worst(control["losses"], expected["losses"]), LOSS_BOUND,
                              "PyTorch does not agree with itself: another setting is needed")
         rows, _ = self.run_job(STEPS, settings)
@@ -239,10 +239,19 @@ class Optimizers(unittest.TestCase):
             self.assertLessEqual(worst(norms, expected["norms"]), 1e-3)
             self.assertGreater(max(norms), clip[0], "nothing was clipped")
 
+    def daemon_of(self, case):
+        return self.short if CASES[case][1] is by_epochs else self.whole
+
     def test_cases(self):
-        for number, case in enumerate(CASES):
+        torch.set_num_threads(1)
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "results.pt")
+            directories = {case: self.daemon_of(case).data for case in CASES}
+            multiprocessing.spawn(train_all, (directories, path), nprocs=2)
+            expected = torch.load(path)
+        for case in CASES:
             with self.subTest(case):
-                self.check(case, PORT + number)
+                self.check(case, expected[case])
 
 
 if __name__ == "__main__":
