@@ -5,7 +5,7 @@
 #                 packages (scripts/check-package.sh), runs the CUDA kernels' tests under
 #                 ThreadSanitizer, the unit and engine tests under
 #                 AddressSanitizer and UndefinedBehaviorSanitizer, and fuzzes every parser for
-#                 FSDPD_FUZZ_SECONDS (20). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
+#                 FSDPD_FUZZ_SECONDS (10). FSDPD_SANITIZE_CUDA=1 adds the CUDA backend's tests to those
 #                 under sanitizers. Continuous integration runs this form.
 #   --no-install  installs nothing, and lists missing packages, also those of Python (tests/requirements.txt).
 #
@@ -22,6 +22,14 @@ for argument; do
     *) say "usage: scripts/check.sh [--all] [--no-install]" && exit 2 ;;
   esac
 done
+
+# Tests often wait: with one more of them than processors, none idles.
+tests_at_once=$(($(nproc) + 1))
+# The trees are built with different flags, but from the same sources as in the last run: a compiler cache, where there is
+# one, needs paths that do not depend on the directory.
+if [ -d /usr/lib/ccache ]; then
+  export PATH=/usr/lib/ccache:$PATH CCACHE_BASEDIR="${CCACHE_BASEDIR:-$PWD}" CCACHE_NOHASHDIR=1
+fi
 
 passed=0 failed=0 skipped=0
 finish() {
@@ -64,7 +72,7 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   local dir=$1 trs result made before=$failed
   shift
   find "$dir" -name '*.trs' -exec sh -c 'for trs; do rm -f "$trs" "${trs%.trs}.log"; done' sh {} +
-  make -C "$dir" --quiet -j"$(nproc)" -k check "$@"
+  make -C "$dir" --quiet -j"$tests_at_once" -k check "$@"
   made=$?
   [ -n "$(find "$dir" -name '*.trs' -print -quit)" ] || { failed=$((failed + 1)); return; }
   while read -r trs; do
@@ -107,7 +115,7 @@ fuzz() { # counts every target; needs clang, which may be missing on another sys
       FAIL:*) failed=$((failed + 1)) ;;
     esac
   done < <(make -C build-fuzz --quiet --no-print-directory fuzz \
-    FUZZ_SECONDS="${FSDPD_FUZZ_SECONDS:-20}" 2>&1)
+    FUZZ_SECONDS="${FSDPD_FUZZ_SECONDS:-10}" 2>&1)
   [ $((passed + failed)) -gt $((before + 1)) ] || failed=$((failed + 1))
 }
 
@@ -122,7 +130,7 @@ packages() { # adds what check-package.sh counts
 release_tarball() {
   local trs log=build/distcheck.log before=$failed
   step "configure" configure_tree build --enable-werror
-  make -C build --quiet -j"$(nproc)" distcheck DISTCHECK_CONFIGURE_FLAGS=--enable-werror 2>&1 | tee "$log"
+  make -C build --quiet -j"$tests_at_once" distcheck DISTCHECK_CONFIGURE_FLAGS=--enable-werror 2>&1 | tee "$log"
   local made=${PIPESTATUS[0]}
   # the summary of `make check`; missing if make failed earlier
   passed=$((passed + $(sed -n 's/^# PASS: *//p' "$log" | tail -n 1 | grep . || echo 0)))

@@ -29,7 +29,15 @@ check-live: all
 .PHONY: check-live
 
 PARITY_TESTS = %D%/parity/test_batch_norm.py %D%/parity/test_training.py %D%/parity/test_optimizers.py
+# Those that wait longest come first, so that others run meanwhile.
 SYSTEM_TESTS = \
+  %D%/system/test_cut_pairs.py \
+  %D%/system/test_redundancy_waits.py \
+  %D%/system/test_redundancy_kills.py \
+  %D%/system/test_shakespeare.py \
+  %D%/system/test_mnist.py \
+  %D%/system/test_shrink_elastic.py \
+  %D%/system/test_gpu_check.py \
   %D%/system/test_backup.py \
   %D%/system/test_diagnose.py \
   %D%/system/test_diagnose_cables.py \
@@ -41,7 +49,6 @@ SYSTEM_TESTS = \
   %D%/system/test_checkpoint.py \
   %D%/system/test_clock.py \
   %D%/system/test_config.py \
-  %D%/system/test_cut_pairs.py \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \
   %D%/system/test_early_stop.py \
@@ -50,7 +57,6 @@ SYSTEM_TESTS = \
   %D%/system/test_unlisted_checkpoint.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
-  %D%/system/test_gpu_check.py \
   %D%/system/test_api.py \
   %D%/system/test_grpc_client.py \
   %D%/system/test_hf.py \
@@ -60,7 +66,6 @@ SYSTEM_TESTS = \
   %D%/system/test_logs.py \
   %D%/system/test_manual.py \
   %D%/system/test_metrics.py \
-  %D%/system/test_mnist.py \
   %D%/system/test_orders.py \
   %D%/system/test_pause.py \
   %D%/system/test_pictures.py \
@@ -82,12 +87,9 @@ SYSTEM_TESTS = \
   %D%/system/test_pull_order.py \
   %D%/system/test_queue.py \
   %D%/system/test_redundancy.py \
-  %D%/system/test_redundancy_kills.py \
-  %D%/system/test_redundancy_waits.py \
   %D%/system/test_replaced_weights.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
-  %D%/system/test_shrink_elastic.py \
   %D%/system/test_slurm.py \
   %D%/system/test_side_groups.py \
   %D%/system/test_stopping.py \
@@ -96,7 +98,6 @@ SYSTEM_TESTS = \
   %D%/system/test_shared_device.py \
   %D%/system/test_shared_plans.py \
   %D%/system/test_shares.py \
-  %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \
   %D%/system/test_tls.py \
   %D%/system/test_trace.py \
