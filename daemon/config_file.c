@@ -68,13 +68,11 @@ static status_t read_text(struct reading *reading, const struct option_row *row,
     AUTO_FREE char *where = mem_printf("%s: %s", place, path);
     status_t status = NULL;
     const char *text = node->text;
-    bool number =
-        row->kind == OPTION_INTEGER || row->kind == OPTION_SECONDS || row->kind == OPTION_SWITCH;
     if (node->kind != YAMLDOC_SCALAR)
         status = status_new(STATUS_INVALID_ARGUMENT, "expected %s, found a %s",
                             row->list ? "a list of texts" : "one value",
                             node->kind == YAMLDOC_MAPPING ? "mapping" : "list");
-    else if (number && node->quoted)
+    else if (option_is_number(row) && node->quoted)
         status = status_new(STATUS_INVALID_ARGUMENT, "expected a value without quotes, found '%s'",
                             text);
     else if (row->kind == OPTION_PATH && text[0] != '/' && text[0] != '~')

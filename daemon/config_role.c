@@ -11,6 +11,7 @@
 #include "base/switches.h"
 #include "base/text.h"
 #include "option_table.h"
+#include "print/table.h"
 
 static void describe_yaml(const struct options *options, struct buf *out)
 {
@@ -30,11 +31,11 @@ static void describe_yaml(const struct options *options, struct buf *out)
         option_describe_value(options, row, &line);
         /* fsdpd creates this default directory at its start; as an explicit value it would have to
          * exist. */
+        AUTO(buf_deinit) struct buf place = {0};
+        output_clean(&place, value->source == SOURCE_DEFAULT ? "default" : value->place, false);
         bool made = row->list && row->fallback == NULL && value->source == SOURCE_DEFAULT;
         buf_printf(out, "%s%-*s # %s\n", made ? "# " : "", made ? 37 : 39, buf_text(&line),
-                   made                              ? "default, made when fsdpd starts"
-                   : value->source == SOURCE_DEFAULT ? "default"
-                                                     : value->place);
+                   made ? "default, made when fsdpd starts" : buf_text(&place));
     }
 }
 

@@ -14,6 +14,7 @@
 #include "planning/calibrate.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"
+#include "yaml/yaml.h"
 
 enum { WORKERS_MAX = 256, THREADS_MAX = 1024, DEVICE_MAX = 1023 };
 
@@ -267,7 +268,7 @@ const struct option_row option_rows[] = {
     {"insecure_tcp", "--insecure-tcp", NULL, FOR_DAEMONS, OPTION_SWITCH, SETS(insecure_tcp),
      .help = "allow TCP without TLS, which is neither\nencrypted nor authenticated"},
     {"operator_group", "--operator-group", "GROUP", FOR_SERVERS, OPTION_TEXT, .reload = true,
-     .fallback = "\"" COORDINATOR_OPERATOR_GROUP "\"", .apply = apply_operator_group,
+     .fallback = COORDINATOR_OPERATOR_GROUP, .apply = apply_operator_group,
      .help = "the Unix group whose members may change\n"
              "the jobs of all users (" COORDINATOR_OPERATOR_GROUP ")"},
     {"log_level", "--log-level", "LEVEL", FOR_DAEMONS, OPTION_CHOICE, .reload = true,
@@ -579,22 +580,15 @@ void option_describe_type(const struct option_row *row, struct buf *out)
     if (row->kind == OPTION_WORKERS) buf_add_text(out, ", or `none`");
 }
 
-/* Adds quotes where YAML would read the text differently. */
+bool option_is_number(const struct option_row *row)
+{
+    return row->kind == OPTION_INTEGER || row->kind == OPTION_SECONDS || row->kind == OPTION_SWITCH;
+}
+
 static void add_scalar(const struct option_row *row, const char *text, struct buf *out)
 {
-    bool plain = row->kind != OPTION_TEXT && text[0] != '\0' && strstr(text, ": ") == NULL &&
-                 strpbrk(text, "\"'\\#,[]{}&*!|>%@`\n\t ") == NULL;
-    if (plain) {
-        buf_add_text(out, text);
-        return;
-    }
-    buf_add_char(out, '"');
-    for (const char *c = text; *c; c++) {
-        if (*c == '"' || *c == '\\') buf_add_char(out, '\\');
-        if ((unsigned char)*c < ' ') buf_printf(out, "\\x%02x", (unsigned char)*c);
-        else buf_add_char(out, *c);
-    }
-    buf_add_char(out, '"');
+    if (option_is_number(row)) buf_add_text(out, text);
+    else yamldoc_print_text(out, text);
 }
 
 void option_describe_value(const struct options *options, const struct option_row *row,

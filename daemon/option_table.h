@@ -72,6 +72,9 @@ bool option_belongs(const struct option_row *row, enum role role);
 /* Whether an earlier row has the same key, for another role. */
 bool option_is_repeated(const struct option_row *row);
 
+/* Whether its values, numbers and switches, stand in a file without quotes. */
+bool option_is_number(const struct option_row *row);
+
 /* Checks that the text is a valid value; the error is "expected ..., found ...". */
 status_t option_check(const struct option_row *row, const char *text) FSDPD_MUST_USE;
 

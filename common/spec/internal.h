@@ -81,8 +81,6 @@ char *spec_expand_home(const Fsdpd__V1__JobFile *sent, const char *path);
 /* Reads the text of the model file that `node` of the job file `file` names. */
 status_t spec_read_model(const char *file, const Fsdpd__V1__JobFile *sent,
                          const struct yamldoc_node *node, Fsdpd__V1__ModelSpec *model);
-/* A text as in YAML: plain or in double quotes. */
-void spec_print_text(struct buf *out, const char *text);
 status_t spec_read_jobs(const struct yamldoc_node *node, struct spec_field field);
 
 /* hints.c: "; did you mean train.epochs?", the keys of the section, or "". The caller frees.

@@ -47,7 +47,7 @@ static void add_paths(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__JobSpec *spec,
         if (path[0] != '/') continue;
         struct buf text = {0};
         buf_printf(&text, "%s=", key->key);
-        spec_print_text(&text, path);
+        yamldoc_print_text(&text, path);
         add_override(sent, buf_take(&text));
     }
 }

@@ -1,31 +1,8 @@
 /* A JobSpec as an equivalent job file; see spec.h. */
-#include <ctype.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "spec/internal.h"
-
-/* Plain where YAML reads the text back unchanged, otherwise in double quotes. */
-void spec_print_text(struct buf *out, const char *text)
-{
-    bool plain = isalpha((unsigned char)text[0]) || text[0] == '/' || text[0] == '_';
-    for (const char *c = text; *c != '\0' && plain; c++)
-        plain = isalnum((unsigned char)*c) || strchr("/._-+", *c) != NULL;
-    if (strcmp(text, "null") == 0 || strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
-        plain = false;
-    if (plain) {
-        buf_add_text(out, text);
-        return;
-    }
-    buf_add_char(out, '"');
-    for (const char *c = text; *c != '\0'; c++) {
-        if (*c == '"' || *c == '\\') buf_printf(out, "\\%c", *c);
-        else if ((unsigned char)*c < ' ' || *c == 127)
-            buf_printf(out, "\\x%02x", (unsigned char)*c);
-        else buf_add_char(out, *c);
-    }
-    buf_add_char(out, '"');
-}
 
 static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
 {
@@ -49,7 +26,7 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
         buf_add_text(out, own ? "{modules: [" : "[");
         for (size_t j = 0; j < unit->n_modules; j++) {
             if (j > 0) buf_add_text(out, ", ");
-            spec_print_text(out, unit->modules[j]);
+            yamldoc_print_text(out, unit->modules[j]);
         }
         buf_add_char(out, ']');
         for (size_t k = 0; k < COUNT_OF(words); k++) {
@@ -69,7 +46,7 @@ static void add_groups(struct buf *out, const Fsdpd__V1__OptimizerSpec *optimize
     for (size_t i = 0; i < optimizer->n_groups; i++) {
         const Fsdpd__V1__OptimizerGroup *group = optimizer->groups[i];
         buf_add_text(out, i ? ", {match: " : "{match: ");
-        spec_print_text(out, group->match);
+        yamldoc_print_text(out, group->match);
         buf_printf(out, ", weight_decay: %s, lr_scale: %s}",
                    spec_format_number(group->weight_decay, decay),
                    spec_format_number(group->lr_scale, scale));
@@ -83,7 +60,7 @@ static void add_sources(struct buf *out, const Fsdpd__V1__DataSpec *data)
     buf_add_char(out, '[');
     for (size_t i = 0; i < data->n_sources; i++) {
         buf_add_text(out, i ? ", {path: " : "{path: ");
-        spec_print_text(out, data->sources[i]->path);
+        yamldoc_print_text(out, data->sources[i]->path);
         buf_printf(out, ", weight: %s}", spec_format_number(data->sources[i]->weight, weight));
     }
     buf_add_char(out, ']');
@@ -96,7 +73,7 @@ static void add_globs(struct buf *out, struct spec_field field)
     buf_add_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i > 0) buf_add_text(out, ", ");
-        spec_print_text(out, globs[i]);
+        yamldoc_print_text(out, globs[i]);
     }
     buf_add_char(out, ']');
 }
@@ -106,7 +83,7 @@ static void add_labels(struct buf *out, const Fsdpd__V1__JobSpec *spec)
     buf_add_char(out, '{');
     for (size_t i = 0; i < spec->n_labels; i++) {
         buf_printf(out, "%s%s: ", i ? ", " : "", spec->labels[i]->key);
-        spec_print_text(out, spec->labels[i]->value);
+        yamldoc_print_text(out, spec->labels[i]->value);
     }
     buf_add_char(out, '}');
 }
@@ -116,7 +93,7 @@ static void add_arguments(struct buf *out, const Fsdpd__V1__ModelSpec *model)
     buf_add_char(out, '{');
     for (size_t i = 0; i < model->n_args; i++) {
         buf_printf(out, "%s%s: ", i ? ", " : "", model->args[i]->key);
-        spec_print_text(out, model->args[i]->value);
+        yamldoc_print_text(out, model->args[i]->value);
     }
     buf_add_char(out, '}');
 }
@@ -140,7 +117,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_GLOBS:
     case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
-    default: spec_print_text(out, spec_field_text(field)); break;
+    default: yamldoc_print_text(out, spec_field_text(field)); break;
     }
 }
 
@@ -189,7 +166,7 @@ static void add_applied(struct buf *out, const struct spec_key *key, const Fsdpd
     struct spec_field field = spec_field_find(spec, key, false);
     if (field.member != NULL && spec_key_applies(key, spec)) add_value(out, key, spec, field);
     else if (spec_key_applies(key, spec) && key->fallback != NULL)
-        spec_print_text(out, key->fallback);
+        yamldoc_print_text(out, key->fallback);
 }
 
 static bool is_listed(const char *key, const char *const *keys)

@@ -57,7 +57,7 @@ void spec_print_rules(struct spec_field field, struct buf *out)
     buf_add_char(out, '{');
     for (size_t i = 0; i < count; i++) {
         if (i > 0) buf_add_text(out, ", ");
-        spec_print_text(out, rules[i]->match);
+        yamldoc_print_text(out, rules[i]->match);
         buf_printf(out, ": %s", spec_format_number(rules[i]->value, number));
     }
     buf_add_char(out, '}');

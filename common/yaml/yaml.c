@@ -1,13 +1,16 @@
 /* Reading a document's nodes as typed values; see yaml.h. Pure functions over an immutable tree. */
 #include "yaml/yaml.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 struct yamldoc_node *yamldoc_get(const struct yamldoc_node *mapping, const char *key)
 {
@@ -34,6 +37,37 @@ char *yamldoc_excerpt(const char *text, char out[static 72])
         out[i] = (unsigned char)text[i] < 0x20 || text[i] == 0x7F ? ' ' : text[i];
     memcpy(out + length, cut ? "..." : "", cut ? 4 : 1);
     return out;
+}
+
+static bool is_noncharacter(uint32_t c)
+{
+    return (c & 0xFFFE) == 0xFFFE || (c >= 0xFDD0 && c <= 0xFDEF);
+}
+
+void yamldoc_print_quoted(struct buf *out, const char *text)
+{
+    buf_add_char(out, '"');
+    for (uint32_t c; *text != '\0';) {
+        int length = utf8_decode(text, &c);
+        if (length > 0 && (utf8_is_control(c) || is_noncharacter(c)))
+            buf_printf(out, c < 0x100 ? "\\x%02x" : c < 0x10000 ? "\\u%04x" : "\\U%08x", c);
+        else if (*text == '"' || *text == '\\') buf_printf(out, "\\%c", *text);
+        else buf_add(out, text, length > 0 ? (size_t)length : 1);
+        text += length > 0 ? length : 1;
+    }
+    buf_add_char(out, '"');
+}
+
+void yamldoc_print_text(struct buf *out, const char *text)
+{
+    static const char *const values[] = {"null", "true", "false"};
+    bool plain = isalpha((unsigned char)text[0]) || text[0] == '/' || text[0] == '_';
+    for (const char *c = text; *c != '\0' && plain; c++)
+        plain = isalnum((unsigned char)*c) || strchr("/._-+", *c) != NULL ||
+                (*c == ':' && c[1] != '\0');
+    for (size_t i = 0; i < COUNT_OF(values); i++) plain = plain && strcmp(text, values[i]) != 0;
+    if (plain) buf_add_text(out, text);
+    else yamldoc_print_quoted(out, text);
 }
 
 static void add_path(const struct yamldoc_node *node, struct buf *path)

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/buf.h"
 #include "base/status.h"
 
 enum {
@@ -81,6 +82,15 @@ char *yamldoc_path(const struct yamldoc_node *node);
 /* `text` shortened for a message: one line, at most 60 bytes of whole UTF-8 characters, followed by
  * "..." if cut. Returns `out`. */
 char *yamldoc_excerpt(const char *text, char out[static 72]);
+
+/*
+ * Appends `text` so that yamldoc_parse reads the same text back, in any place that takes a value.
+ * Quoted: in double quotes, with escapes for every character that YAML refuses, folds or skips, or
+ * that a terminal does not show. print_text leaves the quotes out of words and paths that need
+ * none. A byte that is not UTF-8 stays as it is, and is refused when it is read.
+ */
+void yamldoc_print_quoted(struct buf *out, const char *text);
+void yamldoc_print_text(struct buf *out, const char *text);
 
 /* "<file>:<line>: <message>". */
 status_t yamldoc_error(const struct yamldoc_node *node, const char *format, ...) FSDPD_PRINTF(2, 3);

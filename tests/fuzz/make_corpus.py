@@ -199,6 +199,11 @@ fsdp { strategy: STRATEGY_FULL_SHARD backward_prefetch: PREFETCH_PRE
 job_message("units", JOB + SGD + """
 fsdp { strategy: STRATEGY_NO_SHARD backward_prefetch: PREFETCH_NONE
        wrap { policy: WRAP_POLICY_UNITS units { modules: "fc1" modules: "a b" } units { modules: "c" } } }""")
+ESCAPES = "".join(f"\\U{c:08x}" for c in (0x80, 0x85, 0x9f, 0x2028, 0x2029, 0xfdd0, 0xfeff, 0xfffe,
+                                          0x1ffff, 0x1f600))
+job_message("unprintable", JOB.replace("data/mnist", ESCAPES) + ADADELTA + """
+fsdp { strategy: STRATEGY_FULL_SHARD backward_prefetch: PREFETCH_PRE
+       wrap { policy: WRAP_POLICY_SIZE min_num_params: 20000 } }""")
 job_message("incomplete", 'name: "a"')
 
 write("descriptors/health", protoc("--descriptor_set_out=/dev/stdout",

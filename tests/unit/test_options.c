@@ -340,6 +340,29 @@ TEST(dump)
     free(path);
 }
 
+/* Whatever the paths, also that of the file, which comments name. */
+TEST(dump_of_strange_paths)
+{
+    char *path = mem_printf("%s/strange\nthreads: 9\xc2\x85.yaml", directory), *again;
+    static const char text[] = "state_dir: \"/a\\x85b\\u2028:\"\nworker.id: \"x #y: \"\n";
+    ok(file_write_atomic(path, text, sizeof text - 1, 0600));
+    ok(PARSE("fsdpd", "config", "dump", path));
+    struct buf first = {0}, value = {0};
+    config_describe(&options, false, &first);
+    options_deinit(&options);
+    again = write_file(buf_text(&first));
+    ok(PARSE("fsdpd", "config", "dump", again));
+    ck_assert_str_eq(options.coordinator.state_dir, "/a\xc2\x85"
+                                                    "b\u2028:");
+    ck_assert_str_eq(options.worker.id, "x #y: ");
+    option_describe_value(&options, option_find_key("threads", ROLE_CONFIG), &value);
+    ck_assert_ptr_null(strchr(buf_text(&value), '9'));
+    buf_deinit(&first);
+    buf_deinit(&value);
+    free(path);
+    free(again);
+}
+
 TEST(differences)
 {
     struct options before, after;

@@ -375,6 +375,64 @@ TEST(excerpts_are_short_whole_characters)
     ck_assert_str_eq(out + 58, "x...");
 }
 
+static void encode(uint32_t c, char out[static 5])
+{
+    int length = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    for (int i = length - 1; i > 0; i--, c >>= 6) out[i] = (char)(0x80 | (c & 0x3F));
+    out[0] = (char)(length == 1 ? c : (0xF00u >> length & 0xF0) | c);
+}
+
+static void check_printed(const char *text)
+{
+    struct buf line = {0};
+    buf_add_text(&line, "a: [b, {c: ");
+    yamldoc_print_text(&line, text);
+    buf_add_text(&line, "}]\nd: ");
+    yamldoc_print_quoted(&line, text);
+    struct yamldoc *document = parse(buf_text(&line));
+    const struct yamldoc_node *list = yamldoc_get(document->root, "a");
+    const struct yamldoc_node *inner = yamldoc_get(list->items[1], "c");
+    ck_assert_str_eq(inner->text, text);
+    ck_assert(!yamldoc_is_null(inner));
+    ck_assert_str_eq(yamldoc_get(document->root, "d")->text, text);
+    yamldoc_free(document);
+    buf_deinit(&line);
+}
+
+/* Each alone, and at the ends and in the middle of a text. */
+TEST(every_character_is_read_back)
+{
+    for (uint32_t c = 1; c < 0x110000; c += c < 0x10000 || (c & 0xFFFF) >= 0xFFF0 ? 1 : 0xFFF0) {
+        if (c >= 0xD800 && c < 0xE000) continue;
+        char one[5] = {0}, text[16];
+        encode(c, one);
+        check_printed(one);
+        snprintf(text, sizeof text, "%sa%sb%s", one, one, one);
+        check_printed(text);
+    }
+}
+
+TEST(texts_that_mean_something_in_yaml_are_quoted)
+{
+    static const char *const texts[] = {"",      "null",  "~",   "true", "a:", "/a:", "a: b",
+                                        "a #b",  "a - b", "- a", "#a",   "[a", "a,b", "a}",
+                                        "*a",    "&a",    "!a",  "|",    ">",  "'a'", "\"",
+                                        "\\x41", "%a",    "@a",  "`a`",  " a", "a ",  "a\n\nb",
+                                        "---",   "...",   "12",  "? a"};
+    struct buf out = {0};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        buf_clear(&out);
+        yamldoc_print_text(&out, texts[i]);
+        ck_assert_msg(buf_text(&out)[0] == '"', "%s", buf_text(&out));
+        check_printed(texts[i]);
+    }
+    buf_clear(&out);
+    yamldoc_print_text(&out, "unix:/srv/data_1.x-y+z");
+    ck_assert_str_eq(buf_text(&out), "unix:/srv/data_1.x-y+z");
+    check_printed(buf_text(&out));
+    buf_deinit(&out);
+}
+
 /* Changed bytes anywhere: an error or a tree, never a crash or a leak (run under sanitizers too).
  */
 TEST(random_changes_do_no_harm)
