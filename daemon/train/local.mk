@@ -3,6 +3,7 @@ noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
   %D%/compare.c \
   %D%/early.c %D%/early.h \
+  %D%/evaluate.c %D%/evaluate.h \
   %D%/feed.c %D%/feed.h \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/resume.c %D%/resume.h \

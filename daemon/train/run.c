@@ -4,6 +4,7 @@
  * train_session_abort (session.c). See session.h.
  */
 #include "train/early.h"
+#include "train/evaluate.h"
 #include "train/run_state.h"
 
 #include <inttypes.h>
@@ -35,8 +36,7 @@ static float my_signal(const struct run *run)
     return (float)run->hooks->latest_order(run->hooks->user);
 }
 
-/* Every rank reaches this point after the same step with the same `signal`. */
-static status_t run_orders(struct run *run, float signal)
+status_t run_orders(struct run *run, float signal)
 {
     uint64_t sequence = (uint64_t)signal;
     if (sequence <= run->orders_done || run->hooks->run_orders == NULL) return NULL;
@@ -99,7 +99,7 @@ struct executor *train_session_executor(const struct train_session *session)
 
 /* Steps. */
 
-static struct step_input make_input(const struct run *run, const struct batch *batch)
+struct step_input run_make_input(const struct run *run, const struct batch *batch)
 {
     return (struct step_input){.input = batch->input,
                                .target = batch->target,
@@ -110,43 +110,16 @@ static struct step_input make_input(const struct run *run, const struct batch *b
                                .optimizer = run->optimizer};
 }
 
-static void add_to_tally(struct tally *tally, const struct tally *more)
-{
-    tally->loss += more->loss;
-    tally->correct += more->correct;
-    tally->samples += more->samples;
-    tally->weight += more->weight;
-    tally->not_finite += more->not_finite;
-    tally->tokens += more->tokens;
-    tally->steps += more->steps;
-    tally->ns += more->ns;
-    tally->compute_ns += more->compute_ns;
-    tally->comm_ns += more->comm_ns;
-    tally->exposed_ns += more->exposed_ns;
-}
-
 static double per(double sum, double count)
 {
     return count > 0 ? sum / count : 0;
-}
-
-/* NAN: of nothing. */
-static double mean_of(double sum, double count)
-{
-    return count > 0 ? sum / count : (double)NAN;
 }
 
 /* Of steps with a finite loss; the others' loss if there are no such steps. */
 static double mean_loss(const struct tally *tally)
 {
     bool skipped = tally->weight == 0 && tally->not_finite != 0;
-    return skipped ? tally->not_finite : mean_of(tally->loss, tally->weight);
-}
-
-/* printf would show the sign of a number that is none, which says nothing. */
-static double unsigned_nan(double value)
-{
-    return isnan(value) ? (double)NAN : value;
+    return skipped ? tally->not_finite : tally_mean(tally->loss, tally->weight);
 }
 
 /* The sum over all ranks and the targets of a batch that count. A mean was divided by all targets
@@ -166,57 +139,7 @@ static void report_note(struct run *run)
     run->noted = true;
 }
 
-static status_t evaluate_rows(struct run *run, struct tally *tally)
-{
-    feed_start_epoch(&run->test, 1, 0);
-    score_sums_clear(&run->sums);
-    for (;;) {
-        int64_t began = clock_monotonic_ns();
-        struct batch batch;
-        bool more;
-        session_at(run->session, "waits for a batch of the evaluation");
-        atomic_fetch_add(&run->session->evaluated_batch, 1);
-        TRY(loader_next(run->test.loader, &batch, &more));
-        session_at(run->session, "evaluates");
-        if (!more) break;
-        const struct step_input input = make_input(run, &batch);
-        struct step_result result;
-        TRY(executor_evaluate_step(run->executor, &input, &result));
-        const struct tally step = {.loss = result.stats[PLAN_STAT_LOSS],
-                                   .correct = result.stats[PLAN_STAT_CORRECT],
-                                   .samples = result.stats[PLAN_STAT_SAMPLES],
-                                   .weight = result.stats[PLAN_STAT_WEIGHT],
-                                   .steps = 1,
-                                   .ns = clock_monotonic_ns() - began};
-        add_to_tally(tally, &step);
-        score_sums_add(&run->sums, result.sums);
-        if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
-        TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
-    }
-    if (!isfinite(tally->loss)) {
-        run->agreed = true;
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "the %s loss is %f after step %" PRIu64
-                          "; try a smaller optimizer.lr, or train.clip_grad_norm",
-                          run->job->data_format == DATA_IMAGES ? "test" : "validation",
-                          unsigned_nan(tally->loss), run->step);
-    }
-    run->evaluation_ns = tally->ns;
-    return NULL;
-}
-
-static status_t evaluate(struct run *run, struct tally *tally)
-{
-    atomic_fetch_add(&run->session->evaluated_batch, 1);
-    atomic_store(&run->session->evaluates, true);
-    status_t status = executor_share_buffers(run->executor);
-    if (status == NULL) status = evaluate_rows(run, tally);
-    atomic_store(&run->session->evaluates, false);
-    return status;
-}
-
-/* In this group's steps, even if another group ran some of them. */
-static double epochs_done(const struct run *run)
+double run_epochs_done(const struct run *run)
 {
     return ((double)run->step + run->shift) / run->session->epoch_steps;
 }
@@ -227,7 +150,7 @@ static double evaluations_left(const struct run *run)
     uint64_t interval = run->job->evaluate_interval;
     if (run->job->data_format == DATA_IMAGES)
         return ceil(((double)session->steps + run->shift) / session->epoch_steps) -
-               floor(epochs_done(run));
+               floor(run_epochs_done(run));
     if (interval == 0) return 1;
     return (double)((session->steps + interval - 1) / interval - run->step / interval);
 }
@@ -260,7 +183,7 @@ static void report_metrics(struct run *run)
     if (run->hooks->metrics != NULL) {
         const struct train_metrics metrics = {
             .step = run->step,
-            .epoch = epochs_done(run),
+            .epoch = run_epochs_done(run),
             .loss = mean_loss(interval),
             .learning_rate = run->optimizer.lr,
             .samples_per_second =
@@ -362,7 +285,7 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
         if (micro > 0) TRY(next_batch(run, &next, &more));
         if (!more)
             return status_new(STATUS_INTERNAL, "the epoch has fewer batches than were counted");
-        struct step_input input = make_input(run, &next);
+        struct step_input input = run_make_input(run, &next);
         input.micro = micro;
         /* Not `count`: an epoch's last step may be short, with different figures. */
         input.micro_steps = run->session->micro_steps;
@@ -446,9 +369,9 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
         step.loss = step.weight = 0;
     }
     step.ns = clock_monotonic_ns() - began;
-    add_to_tally(&run->epoch, &step);
-    add_to_tally(&run->interval, &step);
-    add_to_tally(&run->whole, &step);
+    tally_add(&run->epoch, &step);
+    tally_add(&run->interval, &step);
+    tally_add(&run->whole, &step);
     if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
     if (run->step % run->job->log_interval == 0 || run->step == run->session->steps)
         report_metrics(run);
@@ -467,12 +390,6 @@ static bool is_over(const struct run *run)
            early_stop_is_due(&run->early_stop, &run->job->early_stop);
 }
 
-static void note_evaluation(struct run *run, const struct tally *tally)
-{
-    early_stop_note(&run->early_stop, &run->job->early_stop, run->step,
-                    mean_of(tally->loss, tally->weight), mean_of(tally->correct, tally->samples));
-}
-
 static void end_epoch(struct run *run)
 {
     run->epochs++;
@@ -483,41 +400,6 @@ static bool epoch_needs_checkpoint(const struct run *run)
 {
     uint32_t every = run->job->checkpoints.every_epochs;
     return every > 0 && run->epochs % every == 0;
-}
-
-static struct train_scores compute_scores(const struct run *run, const struct tally *tally)
-{
-    return score_sums_compute(&run->sums, run->session->model->target,
-                              mean_of(tally->loss, tally->weight), tally->correct, tally->samples);
-}
-
-/* An evaluation that began then, of which `tally` has the sums. */
-static void report_validation(struct run *run, const struct tally *tally, double epoch,
-                              int64_t began)
-{
-    run->validated = true;
-    run->validation_loss = mean_of(tally->loss, tally->weight);
-    run->validation_step = run->step;
-    const struct train_validation validation = {
-        .step = run->step,
-        .epoch = epoch,
-        .loss = run->validation_loss,
-        .tokens = (uint64_t)tally->samples,
-        .scores = compute_scores(run, tally),
-        .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
-    };
-    if (run->hooks->validation != NULL) run->hooks->validation(run->hooks->user, &validation);
-}
-
-/* The loss of the validation windows, which are always the same. */
-static status_t validate(struct run *run)
-{
-    int64_t began = clock_monotonic_ns();
-    struct tally tally = {0};
-    TRY(evaluate(run, &tally));
-    note_evaluation(run, &tally);
-    report_validation(run, &tally, epochs_done(run), began);
-    return NULL;
 }
 
 /* Trains an epoch of images, or the rest of the epoch or of the run, and evaluates. Numbers have no
@@ -543,24 +425,24 @@ static status_t run_epoch(struct run *run)
     }
     bool numbers = run->session->model->target == TARGET_NUMBERS;
     int64_t evaluation_began = clock_monotonic_ns();
-    if (job->evaluate) TRY(evaluate(run, &test));
-    if (job->evaluate) note_evaluation(run, &test);
+    if (job->evaluate) TRY(run_evaluate(run, &test));
+    if (job->evaluate) evaluation_note(run, &test);
     const struct train_epoch epoch = {
         .epoch = run->epochs + 1,
         .step = run->step,
-        .epochs_done = left == 0 ? run->epochs + 1.0 : epochs_done(run),
+        .epochs_done = left == 0 ? run->epochs + 1.0 : run_epochs_done(run),
         .train_loss = mean_loss(&run->epoch),
-        .test_loss = mean_of(test.loss, test.weight),
-        .accuracy = mean_of(test.correct, test.samples),
+        .test_loss = tally_mean(test.loss, test.weight),
+        .accuracy = tally_mean(test.correct, test.samples),
         .correct = (uint64_t)test.correct,
         .test_samples = (uint64_t)test.samples,
-        .scores = compute_scores(run, &test),
+        .scores = evaluation_scores(run, &test),
         .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
         .evaluated = job->evaluate && !numbers,
     };
     if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
     if (job->evaluate && numbers)
-        report_validation(run, &test, epoch.epochs_done, evaluation_began);
+        evaluation_report(run, &test, epoch.epochs_done, evaluation_began);
     end_epoch(run);
     run->epoch = (struct tally){0};
     run->rows = 0;
@@ -587,7 +469,7 @@ static status_t follow_step(struct run *run)
     }
     bool due = last || (interval > 0 && run->step % interval == 0);
     if (run->job->evaluate && due && !(run->validated && run->validation_step == run->step))
-        TRY(validate(run));
+        TRY(run_validate(run));
     return checkpoint(run, ended);
 }
 

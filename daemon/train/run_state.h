@@ -76,6 +76,15 @@ struct run {
 status_t run_set_wrap(struct run *run, const struct wrap_policy *policy,
                       struct train_wrap_change *change) FSDPD_MUST_USE;
 
+/* Carries out orders. Every rank reaches this point after the same step with the same `signal`. */
+status_t run_orders(struct run *run, float signal) FSDPD_MUST_USE;
+
+/* A batch, for a step now. */
+struct step_input run_make_input(const struct run *run, const struct batch *batch);
+
+/* In this group's steps, even if another group ran some of them. */
+double run_epochs_done(const struct run *run);
+
 /* What a checkpoint has besides parameters and slots. */
 struct saved_progress run_progress(const struct run *run);
 

@@ -1,0 +1,31 @@
+/*
+ * Inside train/: evaluates the parameters of a run between two of its steps, on the thread of
+ * train_session_run. All ranks do so at the same boundary, and carry out orders between the batches.
+ */
+#ifndef FSDPD_TRAIN_EVALUATE_H
+#define FSDPD_TRAIN_EVALUATE_H
+
+#include "train/run_state.h"
+
+void tally_add(struct tally *tally, const struct tally *more);
+double tally_mean(double sum, double count); /* NAN: of nothing */
+
+/* printf would show the sign of a number that is none, which says nothing. */
+double unsigned_nan(double value);
+
+/* Adds what the evaluation counts over all ranks to `tally`, and its scores to the run's sums.
+ * FAILED_PRECONDITION on all ranks if the loss is not finite. */
+status_t run_evaluate(struct run *run, struct tally *tally) FSDPD_MUST_USE;
+
+struct train_scores evaluation_scores(const struct run *run, const struct tally *tally);
+
+/* Tells train.early_stop of an evaluation. */
+void evaluation_note(struct run *run, const struct tally *tally);
+
+/* Reports an evaluation that began then (clock_monotonic_ns), of which `tally` has the sums. */
+void evaluation_report(struct run *run, const struct tally *tally, double epoch, int64_t began);
+
+/* Evaluates the validation windows, which are always the same, and reports it. */
+status_t run_validate(struct run *run) FSDPD_MUST_USE;
+
+#endif
