@@ -49,13 +49,22 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
     }
 }
 
+/* A group without a value of its own shows as such where its parameters may have several. */
+static bool has_one_decay(const Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    return optimizer->weight_decay_exclude != FSDPD__V1__DECAY_EXCLUSION__DECAY_EXCLUSION_AUTO;
+}
+
 void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer)
 {
+    bool decay = has_one_decay(optimizer);
     for (size_t i = 0; i < optimizer->n_groups; i++) {
         Fsdpd__V1__OptimizerGroup *group = optimizer->groups[i];
-        if (group->_weight_decay_case == 0) group->weight_decay = optimizer->weight_decay;
+        if (group->_weight_decay_case == 0 && decay) {
+            group->weight_decay = optimizer->weight_decay;
+            group->_weight_decay_case = FSDPD__V1__OPTIMIZER_GROUP___WEIGHT_DECAY_WEIGHT_DECAY;
+        }
         if (group->_lr_scale_case == 0) group->lr_scale = 1;
-        group->_weight_decay_case = FSDPD__V1__OPTIMIZER_GROUP___WEIGHT_DECAY_WEIGHT_DECAY;
         group->_lr_scale_case = FSDPD__V1__OPTIMIZER_GROUP___LR_SCALE_LR_SCALE;
     }
 }
@@ -125,7 +134,8 @@ void spec_mark_given(Fsdpd__V1__JobSpec *spec)
     if (spec->optimizer != NULL) {
         for (size_t i = 0; i < spec->optimizer->n_groups; i++) {
             Fsdpd__V1__OptimizerGroup *group = spec->optimizer->groups[i];
-            group->_weight_decay_case = FSDPD__V1__OPTIMIZER_GROUP___WEIGHT_DECAY_WEIGHT_DECAY;
+            if (has_one_decay(spec->optimizer))
+                group->_weight_decay_case = FSDPD__V1__OPTIMIZER_GROUP___WEIGHT_DECAY_WEIGHT_DECAY;
             group->_lr_scale_case = FSDPD__V1__OPTIMIZER_GROUP___LR_SCALE_LR_SCALE;
         }
     }

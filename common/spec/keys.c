@@ -140,6 +140,8 @@ const struct spec_key spec_keys[] = {
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAM},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
     {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), LION},
+    {"optimizer.weight_decay_exclude", SPEC_CHOICE, DEFAULT("none"),
+     CHOICES(decay_exclusion, "none", "auto")},
     {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.dampening", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("false"), SGD},

@@ -47,9 +47,9 @@ static void add_groups(struct buf *out, const Fsdpd__V1__OptimizerSpec *optimize
         const Fsdpd__V1__OptimizerGroup *group = optimizer->groups[i];
         buf_add_text(out, i ? ", {match: " : "{match: ");
         yamldoc_print_text(out, group->match);
-        buf_printf(out, ", weight_decay: %s, lr_scale: %s}",
-                   spec_format_number(group->weight_decay, decay),
-                   spec_format_number(group->lr_scale, scale));
+        if (group->_weight_decay_case != 0)
+            buf_printf(out, ", weight_decay: %s", spec_format_number(group->weight_decay, decay));
+        buf_printf(out, ", lr_scale: %s}", spec_format_number(group->lr_scale, scale));
     }
     buf_add_char(out, ']');
 }

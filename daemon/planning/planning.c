@@ -15,6 +15,7 @@
 #include "planning/message.h"
 #include "planning/trials.h"
 #include "runtime/comm.h"
+#include "setup/groups.h"
 
 /* The first unit with its own setting, or NULL. */
 static const char *find_offload(const struct train_job *job)
@@ -53,6 +54,22 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
         "all ranks, are not kept",
         frozen, all, text_format_bytes(4 * frozen, gradients),
         text_format_bytes(4 * frozen * (uint64_t)optimizer_step_slots(&job->optimizer), state));
+}
+
+/* Notes what weight decay leaves alone. */
+static void add_excluded(Fsdpd__V1__Plan *message, const struct train_job *job,
+                         const struct train_session *session)
+{
+    int parameters;
+    int64_t elements;
+    if (!optimizer_excludes(&job->optimizer)) return;
+    const int *groups = train_session_plan(session)->options.group_of_parameter;
+    optimizer_count_excluded(&job->optimizer, train_session_model(session), groups, &parameters,
+                             &elements);
+    plan_message_add_note(message,
+                          "optimizer.weight_decay_exclude: %d norms, biases and embeddings, of "
+                          "%" PRId64 " elements, have no weight decay",
+                          parameters, elements);
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
@@ -226,6 +243,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
     add_frozen(*plan, advisor->job, train_session_model(session));
+    add_excluded(*plan, advisor->job, session);
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)

@@ -21,9 +21,11 @@ struct device_graph; /* a graph lowered by a device: layouts chosen, kernels pre
 
 /* Parameters with their own settings. */
 struct optimizer_group {
-    const char *match; /* a pattern of their names, for code that groups parameters */
+    const char *match; /* a pattern of their names, for code that groups parameters; NULL: those
+                        * that weight decay leaves alone (setup/groups.h) */
     double weight_decay;
     double lr_scale; /* factor for the learning rate */
+    bool own_decay;  /* the weight decay is the group's, not the optimizer's */
 };
 
 /* Arguments of an optimizer step that change every step. */

@@ -15,6 +15,7 @@
 #include "data/batch_share.h"
 #include "data/image_files.h"
 #include "model/layers_internal.h"
+#include "setup/groups.h"
 #include "setup/session_state.h"
 
 static status_t check_shape(const struct train_session *session, const struct image_set *set,
@@ -266,30 +267,6 @@ static status_t build_graphs_as(struct train_session *session)
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
 }
 
-/* Each parameter belongs to the first group that matches it. */
-static status_t sort_parameters(struct train_session *session)
-{
-    const struct optimizer_step *optimizer = &session->job->optimizer;
-    const struct model *model = session->model;
-    if (optimizer->group_count == 0) return NULL;
-    session->groups = mem_alloc_array((size_t)model->parameter_count, sizeof *session->groups);
-    for (int g = 0; g < optimizer->group_count; g++) {
-        const char *match = optimizer->groups[g].match;
-        bool found = false, taken = false;
-        for (int p = 0; p < model->parameter_count; p++) {
-            if (!text_glob_match(match, model->parameters[p].name)) continue;
-            found = found || session->groups[p] == 0;
-            taken = true;
-            if (session->groups[p] == 0) session->groups[p] = g + 1;
-        }
-        if (!found)
-            return status_new(STATUS_INVALID_ARGUMENT, "optimizer.groups: '%s' matches %s", match,
-                              taken ? "only parameters that an earlier group has taken"
-                                    : "no parameter of the model");
-    }
-    return NULL;
-}
-
 static int shard_world_of(const struct train_job *job)
 {
     if (job->plan.strategy == STRATEGY_NO_SHARD) return 1;
@@ -456,7 +433,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
     TRY(divide_global_batch(session));
     TRY(read_sizes(session));
     TRY(build_graphs(session));
-    TRY(sort_parameters(session));
+    TRY(optimizer_sort_parameters(&session->job->optimizer, session->model, &session->groups));
     if (unplanned) return NULL;
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
     if (session->headers_only) return NULL; /* a planning caller checks whether it fits */

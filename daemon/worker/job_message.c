@@ -300,15 +300,30 @@ static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStop
     };
 }
 
+/* setup/groups.c says how groups without weight decay follow the job's. */
+static int fill_groups(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
+{
+    int count = (int)spec->n_groups;
+    bool excludes = spec->weight_decay_exclude == FSDPD__V1__DECAY_EXCLUSION__DECAY_EXCLUSION_AUTO;
+    struct optimizer_group *groups = mem_alloc_array(2 * spec->n_groups + 1, sizeof *groups);
+    settings->groups = groups;
+    for (int i = 0; i < count; i++) {
+        const Fsdpd__V1__OptimizerGroup *group = spec->groups[i];
+        bool own = group->_weight_decay_case != 0;
+        groups[i] =
+            (struct optimizer_group){.match = group->match,
+                                     .weight_decay = own ? group->weight_decay : spec->weight_decay,
+                                     .lr_scale = group->lr_scale,
+                                     .own_decay = own};
+        groups[count + 1 + i] = (struct optimizer_group){.lr_scale = group->lr_scale};
+    }
+    groups[count] = (struct optimizer_group){.lr_scale = 1};
+    return excludes ? 2 * count + 1 : count;
+}
+
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
-    settings->groups = mem_alloc_array(spec->n_groups + 1, sizeof *settings->groups);
-    for (size_t i = 0; i < spec->n_groups; i++)
-        settings->groups[i] =
-            (struct optimizer_group){.match = spec->groups[i]->match,
-                                     .weight_decay = spec->groups[i]->weight_decay,
-                                     .lr_scale = spec->groups[i]->lr_scale};
     *optimizer = (struct optimizer_step){
         .lr = spec->lr,
         .rho = spec->rho,
@@ -320,9 +335,9 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
         .beta2 = spec->beta2,
         .lr_decay = spec->lr_decay,
         .nesterov = spec->nesterov,
-        .groups = settings->groups,
-        .group_count = (int)spec->n_groups,
+        .group_count = fill_groups(settings, spec),
     };
+    optimizer->groups = settings->groups;
     /* init() has refused an unknown one. */
     plan_optimizer_find(spec_word(&fsdpd__v1__optimizer_type__descriptor, (int)spec->type),
                         &optimizer->kind);

@@ -203,6 +203,37 @@ LOOP_TEST(clipping, 0, GROUP_WORLDS)
     }
 }
 
+/* Without weight decay for biases, unless their group has a value: as with groups that say so. */
+TEST(excluded_from_weight_decay)
+{
+    static const struct optimizer_group
+        excluding[] = {{.match = "out.*", .weight_decay = 0.5, .lr_scale = 2, .own_decay = true},
+                       {.match = "hidden.*", .weight_decay = 0.1, .lr_scale = 0.5},
+                       {.lr_scale = 1},
+                       {.lr_scale = 2},
+                       {.lr_scale = 0.5}},
+        listed[] = {{.match = "out.*", .weight_decay = 0.5, .lr_scale = 2},
+                    {.match = "hidden.bias", .lr_scale = 0.5},
+                    {.match = "hidden.*", .weight_decay = 0.1, .lr_scale = 0.5},
+                    {.match = "*.bias", .lr_scale = 1}};
+    static const struct {
+        const struct optimizer_group *groups;
+        int count;
+    } cases[] = {{excluding, 5}, {listed, 4}, {excluding, 2}};
+    struct outcome outcomes[3];
+    for (int k = 0; k < 3; k++) {
+        struct group group;
+        prepare(&group, group_sum_model, 2, STRATEGY_FULL_SHARD);
+        group.job.optimizer.weight_decay = 0.1;
+        group.job.optimizer.groups = cases[k].groups;
+        group.job.optimizer.group_count = cases[k].count;
+        outcomes[k] = train(&group);
+    }
+    expect_same(&outcomes[0], &outcomes[1]);
+    ck_assert(distance(&outcomes[0], &outcomes[2]) > 1e-9); /* the biases decay */
+    for (int k = 0; k < 3; k++) forget(&outcomes[k]);
+}
+
 /* The same norm and the same steps, with the gradient in shards and as a whole. */
 TEST(clipping_over_strategies)
 {

@@ -172,6 +172,21 @@ TEST(offload_is_estimated)
     }
 }
 
+/* The biases of four layers, one of which has a value of its own. */
+TEST(weight_decay_exclusions_are_noted)
+{
+    Fsdpd__V1__Plan *plan = good_plan("cpux2", "optimizer.weight_decay_exclude=auto",
+                                      "optimizer.groups=[{match: fc2.*, weight_decay: 1}, "
+                                      "{match: 'conv*', lr_scale: 0.5}]");
+    ck_assert(has(plan->notes, plan->n_notes,
+                  "weight_decay_exclude: 3 norms, biases and embeddings, of 224 elements, have no "
+                  "weight decay"));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    plan = good_plan("cpux2", "optimizer.groups=[{match: fc2.*, weight_decay: 1}]", NULL);
+    ck_assert(!has(plan->notes, plan->n_notes, "weight_decay_exclude"));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+
 /* A job that does not fit a device may fit with the host's memory. */
 TEST(offload_is_advised)
 {

@@ -109,6 +109,8 @@ static const struct {
     {"optimizer: {type: adamw, groups: [{match: '*.bias', weight_decay: 0}, {match: fc1.*}]}", NULL,
      "  groups: [{match: \"*.bias\", weight_decay: 0, lr_scale: 1}, "
      "{match: \"fc1.*\", weight_decay: 0.01, lr_scale: 1}]\n"},
+    {"optimizer: {weight_decay_exclude: auto, groups: [{match: a}, {match: b, weight_decay: 0.5}]}",
+     NULL, "  groups: [{match: a, lr_scale: 1}, {match: b, weight_decay: 0.5, lr_scale: 1}]\n"},
     {"optimizer: {groups: []}", "optimizer.groups=[{match: a, lr_scale: 0.1}]",
      "  groups: [{match: a, weight_decay: 0, lr_scale: 0.1}]\n"},
     {"train: {max_steps: 5}", "data={format: dataset, path: /d, windows: document}",

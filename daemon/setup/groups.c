@@ -1,0 +1,71 @@
+/*
+ * Which settings each parameter has: those of the first group that matches it, or the optimizer's
+ * own; without weight decay, if the job excludes it. Pure functions; any thread.
+ */
+#include "setup/groups.h"
+
+#include "base/mem.h"
+#include "base/text.h"
+
+bool optimizer_excludes(const struct optimizer_step *optimizer)
+{
+    int count = optimizer->group_count;
+    return count > 0 && optimizer->groups[count - 1].match == NULL;
+}
+
+/* The groups with a pattern; behind them are, if weight decay is excluded, one without it for the
+ * optimizer's own settings and one for each of these. */
+static int matching_groups(const struct optimizer_step *optimizer)
+{
+    return optimizer_excludes(optimizer) ? optimizer->group_count / 2 : optimizer->group_count;
+}
+
+static status_t match_groups(const struct optimizer_step *optimizer, const struct model *model,
+                             int *groups)
+{
+    for (int g = 0; g < matching_groups(optimizer); g++) {
+        const char *match = optimizer->groups[g].match;
+        bool found = false, taken = false;
+        for (int p = 0; p < model->parameter_count; p++) {
+            if (!text_glob_match(match, model->parameters[p].name)) continue;
+            found = found || groups[p] == 0;
+            taken = true;
+            if (groups[p] == 0) groups[p] = g + 1;
+        }
+        if (!found)
+            return status_new(STATUS_INVALID_ARGUMENT, "optimizer.groups: '%s' matches %s", match,
+                              taken ? "only parameters that an earlier group has taken"
+                                    : "no parameter of the model");
+    }
+    return NULL;
+}
+
+status_t optimizer_sort_parameters(const struct optimizer_step *optimizer,
+                                   const struct model *model, int **groups)
+{
+    if (optimizer->group_count == 0) return NULL;
+    *groups = mem_alloc_array((size_t)model->parameter_count, sizeof **groups);
+    TRY(match_groups(optimizer, model, *groups));
+    if (!optimizer_excludes(optimizer)) return NULL;
+    for (int p = 0; p < model->parameter_count; p++) {
+        int group = (*groups)[p];
+        bool own = group > 0 && optimizer->groups[group - 1].own_decay;
+        if (!own && !model_usually_decays(model, p))
+            (*groups)[p] = matching_groups(optimizer) + 1 + group;
+    }
+    return NULL;
+}
+
+void optimizer_count_excluded(const struct optimizer_step *optimizer, const struct model *model,
+                              const int *groups, int *parameters, int64_t *elements)
+{
+    *parameters = 0;
+    *elements = 0;
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        bool excluded = groups[p] > matching_groups(optimizer);
+        if (!excluded || !parameter->trainable || parameter->tied_to >= 0) continue;
+        (*parameters)++;
+        *elements += tensor_element_count(&parameter->type);
+    }
+}
