@@ -222,6 +222,8 @@ static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
                    slow->slowdown, slow->own_step_seconds);
     }
     if (!report_is_over(job->state)) {
+        line_time(out, "start at",
+                  message_time_ms(job->start_time) == 0 ? message_time_ms(job->start_at) : 0);
         line_time(out, "start by",
                   message_time_ms(job->start_time) == 0 ? message_time_ms(job->start_by) : 0);
         line_time(out, "finish by", message_time_ms(job->finish_by));

@@ -74,7 +74,7 @@ static status_t set_after_any(struct verb_options *options, const char *value)
     return set_jobs(options, "after_any", "--after-any", value);
 }
 
-/* An empty value would mean no deadline. */
+/* An empty value would mean none. */
 static status_t set_deadline(struct verb_options *options, const char *key, const char *option,
                              const char *value)
 {
@@ -82,6 +82,11 @@ static status_t set_deadline(struct verb_options *options, const char *key, cons
         return status_new(STATUS_INVALID_ARGUMENT, "expected a duration such as 2h, or a time, "
                                                    "found ''");
     return option_set_key(options, key, value, option, value);
+}
+
+static status_t set_start_at(struct verb_options *options, const char *value)
+{
+    return set_deadline(options, "start.at", "--start-at", value);
 }
 
 static status_t set_start_by(struct verb_options *options, const char *value)
@@ -117,6 +122,7 @@ const struct verb_option submit_options[] = {
     {"priority", 0, "N", "-1000 to 1000; higher starts first", set_priority},
     {"after", 0, "JOBS", "start when these have succeeded: ids, separated by commas", set_after},
     {"after-any", 0, "JOBS", "start when these are over, in any state", set_after_any},
+    {"start-at", 0, "WHEN", "start no earlier: 2h, or a time", set_start_at},
     {"start-by", 0, "WHEN", "fail the job if it has not started by then: 2h, or a time",
      set_start_by},
     {"finish-by", 0, "WHEN", "fail the job if it is not over by then", set_finish_by},

@@ -212,6 +212,7 @@ const struct spec_key spec_keys[] = {
     {"priority", SPEC_INTEGER, DEFAULT("0"), RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX)},
     {"after", SPEC_JOBS, DEFAULT("")},
     {"after_any", SPEC_JOBS, DEFAULT("")},
+    {"start.at", SPEC_TIME, DEFAULT("")},
     {"deadline.start", SPEC_TIME, DEFAULT("")},
     {"deadline.finish", SPEC_TIME, DEFAULT("")},
     {"labels", SPEC_LABELS, DEFAULT("")},

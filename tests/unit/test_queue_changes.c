@@ -555,3 +555,47 @@ TEST(size_of_specs)
     expect_status(refused, STATUS_INVALID_ARGUMENT, "spec: expected at most 4096 bytes, found 5");
     fake_deinit(&fake);
 }
+
+static char *submit_at(const char *at, const char *start_by, status_t *refused)
+{
+    job_spec spec = *world_spec(1);
+    Fsdpd__V1__StartSpec start = FSDPD__V1__START_SPEC__INIT;
+    Fsdpd__V1__DeadlineSpec deadline = FSDPD__V1__DEADLINE_SPEC__INIT;
+    start.at = (char *)at;
+    deadline.start = (char *)start_by;
+    spec.start = &start;
+    spec.deadline = &deadline;
+    return queue_submit(&world, &spec, refused);
+}
+
+/* It delays no job before its time, and a restart changes nothing. */
+TEST(starts_later)
+{
+    struct fake fake;
+    char at[32];
+    world_start(&world);
+    status_t refused = NULL;
+    submit_at("2h", "1h", &refused);
+    expect_status(refused, STATUS_INVALID_ARGUMENT,
+                  "start.at: expected a time before deadline.start (1h), found 2h");
+    char *late = submit_at("1h", "2h", NULL), *past = submit_at("2001-01-01T00:00:00Z", "", NULL);
+    world_check_reason(&world, late, JOB_QUEUED, "WAITING_FOR_TIME", "starts at 20");
+    queue_expect_position(&world, late, 0);
+    world_stop(&world);
+    world_start(&world);
+    world_check_reason(&world, late, JOB_QUEUED, "WAITING_FOR_TIME", "Z at the earliest");
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    queue_expect_start(&world, &fake, 1, past);
+    queue_end_job(&world, &fake, past, STATUS_OK);
+    int64_t begun = clock_wall_ms();
+    char *soon = submit_at(clock_format_wall(begun + 300, at), "", NULL);
+    queue_expect_start(&world, &fake, 2, soon);
+    ck_assert_int_ge(clock_wall_ms(), begun + 300);
+    queue_end_job(&world, &fake, soon, STATUS_OK);
+    char *other = queue_submit_priority(&world, 1, -5);
+    queue_expect_start(&world, &fake, 3, other);
+    queue_end_job(&world, &fake, other, STATUS_OK);
+    world_check_reason(&world, late, JOB_QUEUED, "WAITING_FOR_TIME", "at the earliest");
+    fake_deinit(&fake);
+    free(soon), free(late), free(other), free(past);
+}

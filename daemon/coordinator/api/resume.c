@@ -137,6 +137,7 @@ static void set_spec(job_message *message, const job_spec *spec,
     message_free(message->chosen);
     message->chosen = NULL;
     message->steps = result->steps;
+    message_set_time(&message->start_at, 0);
     message_set_time(&message->start_by, 0);
     message_set_time(&message->finish_by, 0);
 }
@@ -182,7 +183,7 @@ static status_t revive(struct coordinator *c, struct resumable *found, const job
     if (status != NULL) {
         message_free(message);
     } else if (paused) {
-        found->job->start_by = found->job->finish_by = 0;
+        found->job->start_at = found->job->start_by = found->job->finish_by = 0;
         deadlines_begin(found->job);
     } else if ((status = check_deadline(message)) != NULL) {
         message_free(message);

@@ -79,7 +79,8 @@ struct job {
 
     struct standing standing;    /* set by queue.c while it is queued */
     bool planning;               /* used by unplanned.c: a plan has been requested */
-    int64_t start_by, finish_by; /* used by deadlines.c, for durations: monotonic ms; 0: none */
+    int64_t start_at, start_by,
+        finish_by;               /* used by deadlines.c, for durations: monotonic ms; 0: none */
     bool share_taken;            /* used by shares.c: another user than its owner pulls or traces */
     int64_t share_at;            /* used by shares.c: when others may do so again */
     const Fsdpd__V1__Diagnosis *diagnosis; /* set by verdict.c for the event that ends an attempt */

@@ -7,11 +7,17 @@
 #include "proto/message.h"
 #include "spec/time.h"
 
+static const char *start_at(const job_spec *spec)
+{
+    return spec->start != NULL ? spec->start->at : "";
+}
+
 void deadlines_resolve(job_message *message)
 {
     const Fsdpd__V1__DeadlineSpec *deadline = message->spec->deadline;
-    if (deadline == NULL) return;
     int64_t submitted = message_time_ms(message->submit_time);
+    message_set_time(&message->start_at, spec_time_at(start_at(message->spec), submitted));
+    if (deadline == NULL) return;
     message_set_time(&message->start_by, spec_time_at(deadline->start, submitted));
     message_set_time(&message->finish_by, spec_time_at(deadline->finish, submitted));
 }
@@ -28,6 +34,14 @@ status_t deadlines_check(const job_spec *spec)
     if (finish != 0 && finish <= now)
         return status_new(STATUS_INVALID_ARGUMENT, "deadline.finish: %s has passed",
                           spec->deadline->finish);
+    int64_t at = spec_time_at(start_at(spec), now);
+    int64_t by = start != 0 ? start : finish;
+    if (by != 0 && at >= by)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "start.at: expected a time before %s (%s), found %s",
+                          start != 0 ? "deadline.start" : "deadline.finish",
+                          start != 0 ? spec->deadline->start : spec->deadline->finish,
+                          start_at(spec));
     if (start != 0 && finish != 0 && start > finish)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "deadline.start: expected a time before deadline.finish (%s), found %s",
@@ -54,6 +68,8 @@ static int64_t monotonic(const char *text, int64_t at_ms)
 void deadlines_begin(struct job *job)
 {
     const Fsdpd__V1__DeadlineSpec *deadline = job->message->spec->deadline;
+    job->start_at =
+        monotonic(start_at(job->message->spec), message_time_ms(job->message->start_at));
     if (deadline == NULL) return;
     job->start_by = monotonic(deadline->start, message_time_ms(job->message->start_by));
     job->finish_by = monotonic(deadline->finish, message_time_ms(job->message->finish_by));
@@ -63,6 +79,12 @@ static bool has_passed(int64_t monotonic_ms, int64_t wall_ms, int64_t now, int64
 {
     if (wall_ms == 0) return false;
     return monotonic_ms != 0 ? now >= monotonic_ms : wall_now >= wall_ms;
+}
+
+bool deadlines_defer(const struct job *job)
+{
+    int64_t at = message_time_ms(job->message->start_at);
+    return at != 0 && !has_passed(job->start_at, at, coordinator_now(), clock_wall_ms());
 }
 
 /* "within 2h of its submission", "by 2026-12-01T08:00:00Z"; the caller frees it. */

@@ -6,12 +6,14 @@
 #include <string.h>
 
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/retry.h"
+#include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/placement.h"
 #include "coordinator/scheduler/resizing.h"
 #include "coordinator/scheduler/unplanned.h"
@@ -102,6 +104,7 @@ static const char *waiting_code(const struct job *job)
     const job_message *message = job->message;
     if (message->held_by[0] != '\0') return "HELD";
     if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
+    if (deadlines_defer(job)) return "WAITING_FOR_TIME";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
     if (job->elastic.waits) return "RESIZING";
     if (job->standing.workers > job->standing.attached - job->standing.cut)
@@ -142,6 +145,10 @@ static void describe(const struct job *job, struct buf *out)
     } else if (waits > 0) {
         buf_printf(out, "waits for %s", message->waits_for[0]);
         if (waits > 1) buf_printf(out, " and %d more job%s", waits - 1, plural(waits - 1));
+    } else if (deadlines_defer(job)) {
+        char text[32];
+        buf_printf(out, "starts at %s at the earliest",
+                   clock_format_wall(message_time_ms(message->start_at), text));
     } else if (job->planning) {
         buf_add_text(out, "a worker plans it");
     } else if (unplanned_is(job)) {
@@ -174,7 +181,8 @@ static bool is_queued(const struct job *job)
 /* Whether it waits for nothing but its turn and its workers. */
 static bool could_start(const struct job *job)
 {
-    return job->message->held_by[0] == '\0' && job->message->n_waits_for == 0 && !unplanned_is(job);
+    return job->message->held_by[0] == '\0' && job->message->n_waits_for == 0 &&
+           !deadlines_defer(job) && !unplanned_is(job);
 }
 
 /* Records why a job waits, only when the kind of reason changes: positions change all the time, and
