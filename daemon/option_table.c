@@ -307,6 +307,11 @@ const struct option_row option_rows[] = {
     {"queue.shrink_elastic", "--shrink-elastic", NULL, FOR_SERVERS, OPTION_SWITCH, .reload = true,
      SETS(coordinator.shrink_elastic),
      .help = "take workers from running elastic jobs for waiting\njobs of higher priority"},
+    {"queue.preempt", "--preempt", NULL, FOR_SERVERS, OPTION_SWITCH, .reload = true,
+     SETS(coordinator.preempt),
+     .help = "preempt running jobs for waiting ones of higher\npriority"},
+    {"queue.preempt_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0, 604800),
+     .fallback = "600", LIMIT(preempt_ms)},
 
     {"calibrate.after_seconds", "--calibrate-after", "SECONDS", FOR_SERVERS, OPTION_SECONDS,
      RANGE(0, 604800), .fallback = "120", LIMIT(calibrate_after_ms),

@@ -73,6 +73,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .stop_ms = 5000,
         .retry_ms = 1000,
         .retry_max_ms = 60000,
+        .preempt_ms = 600000,
         .pull_start_ms = 120000,
         .pull_idle_ms = 60000,
         .calibrate_after_ms = 120000,
@@ -569,6 +570,7 @@ status_t coordinator_reload(struct coordinator *c, const struct coordinator_opti
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
     c->options.shrink_elastic = options->shrink_elastic;
+    c->options.preempt = options->preempt;
     queue_changed(c);
     forget_tick_soon(c);
     bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;

@@ -34,6 +34,7 @@ const struct job_clients turn_clients = {
     .diagnosed = diagnose_done,
     .is_uploading = uploads_has,
     .resize = checkpoints_vacate,
+    .preempt = checkpoints_preempt,
 };
 
 static void on_worker_lost(struct worker *worker, const char *how, bool certain)

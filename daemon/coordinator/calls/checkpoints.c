@@ -143,12 +143,18 @@ static void order_vacating(struct job *job)
 {
     struct attempt *attempt = job->attempt;
     attempt_end_by(job);
-    bool elastic = elastic_is(job->message);
-    const char *how = elastic_is_redundant(job->message) ? "hands its state over in memory"
-                                                         : "takes a checkpoint";
-    attempt_set_reason(job, elastic ? "RESIZING" : "VACATING",
-                       "%s: %s at its next step boundary, then continues%s", attempt->stop.message,
-                       how, elastic ? "" : " on other workers");
+    bool elastic = elastic_is(job->message), preempted = attempt->stop.preempted;
+    const char *how = elastic_is_redundant(job->message) && !preempted
+                          ? "hands its state over in memory"
+                          : "takes a checkpoint";
+    attempt_set_reason(job,
+                       preempted ? "PREEMPTING"
+                       : elastic ? "RESIZING"
+                                 : "VACATING",
+                       "%s: %s at its next step boundary, then %s", attempt->stop.message, how,
+                       preempted ? "waits for its turn"
+                       : elastic ? "continues"
+                                 : "continues on other workers");
     attempt->checkpoint_order = attempt->vacate_order = ++job->c->last_number;
     attempt_order_checkpoint(job, attempt->checkpoint_order, true);
 }
@@ -156,7 +162,8 @@ static void order_vacating(struct job *job)
 void checkpoints_vacate(struct job *job, const char *by, const char *why)
 {
     struct attempt *attempt = job->attempt;
-    if (!attempt_is_active(job) || attempt->stop.pausing) return; /* it is ending already */
+    if (!attempt_is_active(job) || attempt->stop.pausing || attempt->stop.preempted)
+        return; /* it is ending already */
     message_set_text(&attempt->stop.by, by);
     message_set_text(&attempt->stop.message, why);
     bool can_save =
@@ -170,6 +177,33 @@ void checkpoints_vacate(struct job *job, const char *by, const char *why)
         attempt_end_by(job);
         job_sync_soon(job);
     }
+}
+
+void checkpoints_preempt(struct job *job, const char *why)
+{
+    struct attempt *attempt = job->attempt;
+    if (!attempt_is_active(job) || attempt->stop.pausing || attempt->stop.vacating) return;
+    message_set_text(&attempt->stop.message, why);
+    attempt->stop.vacating = attempt->stop.preempted = true;
+    if (attempt->checkpoint_order == 0) {
+        order_vacating(job);
+    } else { /* after the current checkpoint */
+        attempt_end_by(job);
+        job_sync_soon(job);
+    }
+}
+
+/* The checkpoint failed: the job trains on, and is left alone for a while. */
+static void call_off_preemption(struct job *job, const char *why)
+{
+    struct attempt *attempt = job->attempt;
+    attempt->stop.vacating = attempt->stop.preempted = false;
+    attempt->vacate_order = 0;
+    job->preempted_at = coordinator_now();
+    if (attempt->cancel_ordered) return;
+    attempt->escalate_at = 0;
+    attempt_set_reason(job, "RUNNING", "could not be preempted: %s", why);
+    if (job->c->draining && attempt_is_local(job)) attempt_shut_down(job, "fsdpd is shutting down");
 }
 
 void checkpoints_resume(struct job *job)
@@ -186,7 +220,9 @@ void checkpoints_resume(struct job *job)
 static void resume_vacating(struct job *job, const Fsdpd__V1__CheckpointReport *report)
 {
     if (report->number != job->attempt->vacate_order) order_vacating(job);
-    else if (report->code != STATUS_OK) attempt_vacate_at_once(job);
+    else if (report->code == STATUS_OK) return;
+    else if (job->attempt->stop.preempted) call_off_preemption(job, report->message);
+    else attempt_vacate_at_once(job);
 }
 
 /* Answers the order's calls. A PauseJob that succeeds is answered when the attempt has ended. */

@@ -24,6 +24,13 @@ void checkpoints_list(struct rpc_call *call, const ProtobufCMessage *request, vo
  */
 void checkpoints_vacate(struct job *job, const char *by, const char *why);
 
+/*
+ * Does the same for a waiting job of higher priority: the job is then QUEUED with the reason
+ * PREEMPTED. It must be able to take a checkpoint; if that fails, it trains on. Does nothing if the
+ * attempt is ending already.
+ */
+void checkpoints_preempt(struct job *job, const char *why);
+
 /* After a coordinator restart: repeats the order for the checkpoint that ends the attempt, as it
  * may not have reached all ranks. */
 void checkpoints_resume(struct job *job);

@@ -29,6 +29,8 @@ struct job_clients {
     bool (*is_uploading)(const struct job *job); /* its final state_dict */
     /* It continues with another number of workers; see checkpoints_vacate. */
     void (*resize)(struct job *job, const char *by, const char *why);
+    /* It waits for its turn again; see checkpoints_preempt. */
+    void (*preempt)(struct job *job, const char *why);
 };
 
 /* The same for workers: the code for plans and attempts is a layer above them. */
@@ -82,6 +84,7 @@ struct coordinator {
     struct supervisor *supervisor;
     struct http *http;         /* NULL: not enabled */
     uint64_t jobs_finished[3]; /* since the start: succeeded, failed, cancelled */
+    uint64_t preemptions;      /* since the start */
     /* The number of the last order, pull, trace or plan. Starts from a random number: workers may
      * still answer requests of a previous coordinator. */
     uint64_t last_number;

@@ -28,6 +28,7 @@ struct coordinator_limits {
     int stop_ms;         /* a drained supervised worker that stays for longer is killed */
     int retry_ms;        /* before the second attempt of a job; doubles for each further attempt */
     int retry_max_ms;    /* the longest such pause */
+    int preempt_ms;      /* between two preemptions of a job, at least */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */
     /* A host's workers are idle for that long before a calibration (0: never), which takes about
@@ -77,6 +78,7 @@ struct coordinator_options {
     const char *program;      /* the program to start them with: "/proc/self/exe" */
     const char *log_level;    /* passed to local workers; may be NULL */
     bool shrink_elastic;      /* running jobs, for waiting ones of higher priority */
+    bool preempt;             /* running jobs, likewise */
     const char *cgroup_events, *vmstat; /* see oom.h; NULL: the kernel's, which tests replace */
     struct coordinator_limits limits;
 };

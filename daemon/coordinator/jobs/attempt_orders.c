@@ -111,7 +111,8 @@ void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
     body.number = number;
     body.pause = pause;
     char *none = body.memory;
-    if (pause && job->attempt->stop.vacating) handover_begin(job, &body);
+    if (pause && job->attempt->stop.vacating && !job->attempt->stop.preempted)
+        handover_begin(job, &body);
     orders_give(job, FSDPD__V1__ORDER__ORDER_CHECKPOINT, &body);
     if (body.memory != none) free(body.memory);
     free(body.leaving);

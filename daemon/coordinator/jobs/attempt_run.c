@@ -102,6 +102,8 @@ void attempt_begin(struct job *job, struct worker **workers, int count)
     message->n_workers = (size_t)attempt->world;
     message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
     job->retry_at = 0;
+    free(job->preempted);
+    job->preempted = NULL;
     for (int r = 0; r < attempt->world; r++) {
         struct worker *worker = workers[r];
         message->workers[r] = mem_strdup(worker->id);
@@ -265,7 +267,7 @@ static void escalate(struct job *job, int64_t now)
     struct attempt *attempt = job->attempt;
     attempt->escalate_at = 0;
     attempt->escalated = true;
-    if (attempt->stop.vacating) attempt_vacate_at_once(job);
+    if (attempt->stop.vacating && !attempt->stop.preempted) attempt_vacate_at_once(job);
     /* Ranks that are SAVING have no more step boundaries. */
     bool saves = attempt->saving != 0 && attempt->stop.message != NULL;
     attempt_stop_at_once(job, saves ? attempt->stop.message

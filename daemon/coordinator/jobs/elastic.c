@@ -103,6 +103,11 @@ void elastic_attempt_over(struct job *job)
 {
     int state = (int)job->message->state;
     if (state == JOB_QUEUED || state == JOB_STARTING || state == JOB_RUNNING) return;
+    elastic_let_go(job);
+}
+
+void elastic_let_go(struct job *job)
+{
     if (!elastic_is_redundant(job->message)) return;
     job->elastic.kept_since = 0;
     job->elastic.restarted = false;

@@ -36,6 +36,9 @@ void elastic_note_end(struct job *job);
 /* If the job waits for a user or is over, workers need not keep its state in memory any more. */
 void elastic_attempt_over(struct job *job);
 
+/* Workers need not keep the job's state in memory any more: a checkpoint has it, or it is over. */
+void elastic_let_go(struct job *job);
+
 /* Appends what changed since that attempt; nothing if the job is not elastic. */
 void elastic_describe(const struct job *job, uint64_t resumed_step, struct buf *out);
 

@@ -62,6 +62,7 @@ void job_free(struct job *job)
     job_forget_backlog(job);
     free(job->backlog);
     free(job->elastic.by);
+    free(job->preempted);
     free(job->elastic.leaves);
     message_free(job->message);
     free(job);

@@ -77,6 +77,9 @@ struct job {
         bool between; /* QUEUED by the end of an attempt after which it continues at once */
     } elastic;        /* used by elastic.c, resizing.c and queue.c */
 
+    char *preempted;      /* QUEUED: why its last attempt was preempted; NULL: it was not */
+    int64_t preempted_at; /* when that last happened to it, or failed; 0: never */
+
     struct standing standing;    /* set by queue.c while it is queued */
     bool planning;               /* used by unplanned.c: a plan has been requested */
     int64_t start_at, start_by,

@@ -4,6 +4,7 @@
  */
 #include "coordinator/jobs/verdict.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -84,6 +85,25 @@ static bool has_drained(const struct job *job)
     return false;
 }
 
+/* The job waits for its turn again. */
+static void preempted(struct job *job, bool saved)
+{
+    const char *why = job->attempt->stop.message;
+    free(job->preempted);
+    job->preempted = mem_strdup(why);
+    job->preempted_at = coordinator_now();
+    job->c->preemptions++;
+    if (saved)
+        job_set_state(job, JOB_QUEUED, "PREEMPTED", "%s; continues from step %llu", why,
+                      (unsigned long long)job->message->step);
+    else
+        job_set_state(job, JOB_QUEUED, "PREEMPTED",
+                      "%s; its checkpoint took longer than limits.save_seconds (%g): continues "
+                      "from the one before, if there is one",
+                      why, job->c->options.limits.save_ms / 1000.0);
+    elastic_let_go(job);
+}
+
 /* The job continues on other workers, or another number of them. */
 static void vacated(struct job *job)
 {
@@ -112,6 +132,13 @@ static bool is_overdue_pause(const struct job *job)
 {
     const struct attempt *attempt = job->attempt;
     return attempt->stop.pausing && attempt->escalated;
+}
+
+/* With its checkpoint, or overdue. */
+static bool is_preempted(const struct job *job)
+{
+    const struct attempt *attempt = job->attempt;
+    return attempt->stop.preempted && (verdict_has_paused(job) || attempt->escalated);
 }
 
 /* Its worker is drained, the checkpoint failed, and the ranks were ordered to end without one: by a
@@ -158,6 +185,8 @@ static void decide(struct job *job)
     if (attempt->stop.cancelled) {
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu", attempt->stop.message,
                       step);
+    } else if (is_preempted(job)) {
+        preempted(job, verdict_has_paused(job));
     } else if (verdict_has_paused(job) && attempt->stop.vacating) {
         vacated(job);
     } else if (verdict_has_paused(job) && attempt->stop.shut_down) {
@@ -207,7 +236,8 @@ static bool is_requested(const struct job *job)
 {
     const struct store_stop *stop = &job->attempt->stop;
     return stop->cancelled || verdict_has_paused(job) || is_overdue_pause(job) ||
-           (stop->vacating && stop->machine) || ended_without_checkpoint(job, find_culprit(job));
+           is_preempted(job) || (stop->vacating && stop->machine) ||
+           ended_without_checkpoint(job, find_culprit(job));
 }
 
 void verdict_give(struct job *job)
@@ -218,7 +248,8 @@ void verdict_give(struct job *job)
     c->actor = is_requested(job) ? attempt->stop.by : NULL;
     job->diagnosis = is_requested(job) ? NULL : find_diagnosis(job);
     elastic_note_end(job);
-    handover_end(job, verdict_has_paused(job) && attempt->stop.vacating);
+    handover_end(job,
+                 verdict_has_paused(job) && attempt->stop.vacating && !attempt->stop.preempted);
     decide(job);
     job->diagnosis = NULL;
     c->actor = actor;

@@ -309,6 +309,8 @@ static void add_jobs(struct buf *out, const struct coordinator *c)
     for (int s = 0; s < 3; s++)
         add_sample(out, "jobs_finished_total", "state", job_state_name(ends[s]), NULL, NULL,
                    (double)c->jobs_finished[s]);
+    add_single(out, "preemptions_total", "counter",
+               "Jobs that were preempted since fsdpd was started.", (double)c->preemptions);
     if (c->job_count == 0) return;
     add_family(out, "job_state", "gauge", "1 for the job's current state.");
     for (int i = 0; i < c->job_count; i++)

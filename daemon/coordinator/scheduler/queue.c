@@ -109,7 +109,7 @@ static const char *waiting_code(const struct job *job)
     if (job->elastic.waits) return "RESIZING";
     if (job->standing.workers > job->standing.attached - job->standing.cut)
         return "WAITING_FOR_WORKERS";
-    return "QUEUED";
+    return job->preempted != NULL ? "PREEMPTED" : "QUEUED";
 }
 
 void queue_describe_turn(const struct standing *standing, const char *device, struct buf *out)
@@ -164,9 +164,10 @@ static void describe(const struct job *job, struct buf *out)
                    "the state in memory",
                    job->c->options.limits.reattach_ms / 1000.0, buf_text(&late));
     } else {
+        if (job->preempted != NULL) buf_printf(out, "%s; ", job->preempted);
         queue_describe_turn(&job->standing, message->spec->device, out);
         bool cut = job->standing.cut > 0 &&
-                   (!job->standing.behind || strcmp(waiting_code(job), "QUEUED") != 0);
+                   (!job->standing.behind || strcmp(waiting_code(job), "WAITING_FOR_WORKERS") == 0);
         if (cut) buf_add_text(out, ": ");
         if (cut) cuts_describe(job->c, out);
     }

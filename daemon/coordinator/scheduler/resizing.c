@@ -10,6 +10,7 @@
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/scheduler/placement.h"
+#include "coordinator/scheduler/preempting.h"
 
 static bool is_attached(const struct job *job)
 {
@@ -108,13 +109,6 @@ void resizing_check(struct job *job, struct queue_fleet *fleet)
 
 /* ---- room for a waiting job ---- */
 
-static bool is_same_kind(const struct job *job, const struct job *other)
-{
-    const char *kind = job->message->spec->device, *found = other->message->spec->device;
-    size_t length = strcspn(kind, ":");
-    return strncmp(kind, found, length) == 0 && strcspn(found, ":") == length;
-}
-
 /* Workers of an attempt that is about to end without it having to shrink. */
 static int count_coming(const struct job *job)
 {
@@ -124,7 +118,8 @@ static int count_coming(const struct job *job)
         return 0;
     int count = 0;
     for (int r = 0; r < attempt->world; r++) count += attempt->ranks[r].worker != NULL;
-    if (!elastic_is(job->message) || !attempt->stop.vacating) return count;
+    if (!elastic_is(job->message) || !attempt->stop.vacating || attempt->stop.preempted)
+        return count;
     int kept = job->elastic.keep;
     if (kept == 0) kept = elastic_least(job->message, 0); /* fsdpd was restarted */
     return count > kept ? count - kept : 0;
@@ -152,8 +147,9 @@ static struct lender *find_lenders(const struct job *waiting, int *count)
     struct lender *lenders = mem_alloc_array((size_t)c->job_count + 1, sizeof *lenders);
     for (int i = 0; i < c->job_count; i++) {
         struct job *job = c->jobs[i];
-        if (!is_same_kind(waiting, job) || job->message->priority >= waiting->message->priority ||
-            !can_change(job) || !checkpoint_place_exists(job))
+        if (!preempting_is_same_kind(waiting, job) ||
+            job->message->priority >= waiting->message->priority || !can_change(job) ||
+            !checkpoint_place_exists(job))
             continue;
         lenders[(*count)++] = (struct lender){job, i, job->attempt->world};
     }
@@ -186,16 +182,49 @@ static void shrink(const struct lender *lender, const struct job *waiting)
     job->c->clients->resize(job, "", why);
 }
 
+static struct lender *find_lender(struct lender *lenders, int count, const struct job *job)
+{
+    for (int i = 0; i < count; i++)
+        if (lenders[i].job == job) return &lenders[i];
+    return NULL;
+}
+
+/* What all lenders can give up is not enough: preempts jobs. The lenders that are left give up the
+ * rest. False: that is not enough, either. */
+static bool preempt(struct job *waiting, struct lender *lenders, int *count, int workers)
+{
+    int victim_count = 0, lent = 0;
+    AUTO_FREE struct preempting_victim *victims = preempting_find(waiting, &victim_count);
+    for (int i = 0; i < *count; i++) lent += lenders[i].job->attempt->world - lenders[i].left;
+    for (int v = 0; v < victim_count; v++) {
+        const struct lender *lender = find_lender(lenders, *count, victims[v].job);
+        if (lender != NULL) victims[v].workers = lender->left;
+    }
+    victim_count = preempting_choose(victims, victim_count, workers - lent);
+    if (victim_count == 0 || !preempting_is_enough(waiting, victims, victim_count)) return false;
+    for (int v = 0; v < victim_count; v++) {
+        struct lender *lender = find_lender(lenders, *count, victims[v].job);
+        workers -= lender != NULL ? victims[v].job->attempt->world : victims[v].workers;
+        if (lender != NULL) *lender = lenders[--*count];
+        preempting_begin(&victims[v], waiting);
+    }
+    for (int i = 0; i < *count; i++) lenders[i].left = lenders[i].job->attempt->world;
+    qsort(lenders, (size_t)*count, sizeof *lenders, compare_lenders);
+    return take_workers(lenders, *count, workers);
+}
+
 void resizing_make_room(struct job *waiting, int workers)
 {
     struct coordinator *c = waiting->c;
-    if (!c->options.shrink_elastic) return;
+    if (!c->options.shrink_elastic && !c->options.preempt) return;
     for (int i = 0; i < c->job_count; i++)
-        if (is_same_kind(waiting, c->jobs[i])) workers -= count_coming(c->jobs[i]);
+        if (preempting_is_same_kind(waiting, c->jobs[i])) workers -= count_coming(c->jobs[i]);
     if (workers <= 0) return;
     int count = 0;
-    AUTO_FREE struct lender *lenders = find_lenders(waiting, &count);
-    if (take_workers(lenders, count, workers))
-        for (int i = 0; i < count; i++)
-            if (lenders[i].left < lenders[i].job->attempt->world) shrink(&lenders[i], waiting);
+    AUTO_FREE struct lender *lenders = NULL;
+    if (c->options.shrink_elastic) lenders = find_lenders(waiting, &count);
+    bool enough = take_workers(lenders, count, workers);
+    if (!enough && !(c->options.preempt && preempt(waiting, lenders, &count, workers))) return;
+    for (int i = 0; i < count; i++)
+        if (lenders[i].left < lenders[i].job->attempt->world) shrink(&lenders[i], waiting);
 }

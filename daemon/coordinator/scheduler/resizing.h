@@ -14,8 +14,9 @@
 void resizing_check(struct job *job, struct queue_fleet *fleet);
 
 /* Looks for a change of running jobs of lower priority, if the options allow that: so that
- * `workers` of them become free for `waiting`, the next one in the queue of its kind. Does nothing
- * if that is not possible, or will happen anyway. */
+ * `workers` of them become free for `waiting`, the next one in the queue of its kind. Elastic jobs
+ * shrink, and if that is not enough, jobs are preempted. Does nothing if that is not possible, or
+ * will happen anyway. */
 void resizing_make_room(struct job *waiting, int workers);
 
 #endif

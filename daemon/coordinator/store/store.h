@@ -45,6 +45,7 @@ struct store_stop {
     bool cancelled; /* by a user */
     bool shut_down; /* by the daemon's shutdown: the job continues when it is back */
     bool vacating;  /* its workers are needed: the job continues elsewhere */
+    bool preempted; /* vacating: for a job of higher priority, so it waits for its turn */
     bool pausing;   /* by a user, with a checkpoint that was ordered */
     bool machine;   /* with `code`: the host or device is the cause, and the job may be retried */
     char *by;       /* the user who requested it: cancelled, vacating, pausing; NULL: none */

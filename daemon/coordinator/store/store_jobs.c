@@ -47,7 +47,8 @@ enum stop_bit {
     STOP_SHUT_DOWN = 2,
     STOP_VACATING = 4,
     STOP_MACHINE = 8,
-    STOP_PAUSING = 16
+    STOP_PAUSING = 16,
+    STOP_PREEMPTED = 32
 };
 
 /* Binds ?1 to ?20, those that the statement has. `job` and `workers` own the bound texts. */
@@ -73,7 +74,7 @@ static void bind_stop(sqlite3_stmt *statement, const struct store_stop *stop)
     sqlite3_bind_int(statement, 21,
                      stop->cancelled * STOP_CANCELLED | stop->shut_down * STOP_SHUT_DOWN |
                          stop->vacating * STOP_VACATING | stop->machine * STOP_MACHINE |
-                         stop->pausing * STOP_PAUSING);
+                         stop->pausing * STOP_PAUSING | stop->preempted * STOP_PREEMPTED);
     sqlite3_bind_text(statement, 22, stop->code ? stop->code : "", -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 23, stop->message ? stop->message : "", -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 24, stop->by ? stop->by : "", -1, SQLITE_STATIC);
@@ -368,6 +369,7 @@ status_t store_get_stop(struct store *store, const char *id, struct store_stop *
                                     .vacating = (bits & STOP_VACATING) != 0,
                                     .machine = (bits & STOP_MACHINE) != 0,
                                     .pausing = (bits & STOP_PAUSING) != 0,
+                                    .preempted = (bits & STOP_PREEMPTED) != 0,
                                     .code = text_or_null(statement, 1),
                                     .message = text_or_null(statement, 2),
                                     .by = text_or_null(statement, 3)};
