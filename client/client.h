@@ -63,6 +63,7 @@ int verb_trace(struct client *client);
 int verb_undrain(struct client *client);
 int verb_verify(struct client *client);
 int verb_version(struct client *client);
+int verb_why(struct client *client);
 int verb_watch(struct client *client);
 int verb_workers(struct client *client);
 int verb_wrap(struct client *client);

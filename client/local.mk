@@ -49,6 +49,7 @@ libclient_a_SOURCES = \
   %D%/trace.c \
   %D%/verbs.c \
   %D%/watch.c \
+  %D%/why.c \
   %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)
 

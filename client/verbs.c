@@ -67,6 +67,10 @@ const struct verb verbs[] = {
      diagnose_options, verb_diagnose,
      "fsdpctl diagnose mnist-1\n"
      "fsdpctl diagnose mnist-1 -o json | jq -r .verdict\n"},
+    {VERBS_LOOK, "why", "JOB", 1, "Explain in a paragraph why a job is where it is",
+     "Of a queued job: its place, which jobs are before it, who has the workers, and what it waits "
+     "for; of other jobs: what they do, or how they ended.",
+     NULL, verb_why, "fsdpctl why mnist-3\n"},
     {VERBS_LOOK, "history", "JOB", 1, "Show a job's states, why it was in them, and since when",
      NULL, NULL, verb_history, "fsdpctl history mnist-1\n"},
     {VERBS_LOOK, "logs", "JOB", 1, "Show the log of a job's ranks",

@@ -65,6 +65,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/rewrap.c %D%/calls/rewrap.h \
   %D%/scheduler/room.c %D%/scheduler/room.h \
   %D%/scheduler/unplanned.c %D%/scheduler/unplanned.h \
+  %D%/scheduler/why.c %D%/scheduler/why.h \
   %D%/calls/saving.c %D%/calls/saving.h \
   %D%/calls/shares.c %D%/calls/shares.h \
   %D%/jobs/stalls.c %D%/jobs/stalls.h %D%/jobs/stragglers.c %D%/jobs/stragglers.h \
@@ -105,7 +106,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/uni
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_unplanned tests/unit/test_coordinator_starts_again tests/unit/test_coordinator_calibration \
-  tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame
+  tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame tests/unit/test_why
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 $(COORDINATOR_TESTS): private LDADD = $(COORDINATOR_TEST_LIBS)

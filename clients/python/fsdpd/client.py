@@ -141,6 +141,10 @@ class Client:
         """Ends a hold."""
         return self.call(self.stub.ReleaseJob, api.ReleaseJobRequest(id=id)).job
 
+    def why(self, id: str) -> str:
+        """One paragraph on why the job is where it is: its place, who has the workers, what it waits for."""
+        return self.call(self.stub.ExplainJob, api.ExplainJobRequest(id=id)).text
+
     def set_priority(self, id: str, priority: int) -> api.Job:
         """Higher starts first, from -1000 to 1000."""
         return self.call(self.stub.SetPriority, api.SetPriorityRequest(id=id, priority=priority)).job

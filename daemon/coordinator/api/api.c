@@ -127,6 +127,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &control_get_job, .on_start = api_get_job},
     {.method = &control_list_jobs, .on_start = api_list_jobs},
     {.method = &control_get_history, .on_start = api_get_history},
+    {.method = &control_explain_job, .on_start = api_explain_job},
     {.method = &control_hold_job, .on_start = api_hold_job},
     {.method = &control_release_job, .on_start = api_release_job},
     {.method = &control_set_priority, .on_start = api_set_priority},

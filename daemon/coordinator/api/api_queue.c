@@ -1,5 +1,5 @@
 /*
- * Users' changes to jobs in the queue: hold, release, priority, and how
+ * What users ask about jobs in the queue, why, and change: hold, release, priority, and how
  * many workers an elastic job has. Each change is in the store, and in
  * the job's history with the user's name, before the call is answered.
  */
@@ -10,6 +10,27 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
+#include "coordinator/scheduler/why.h"
+
+void api_explain_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__ExplainJobRequest *request = (const void *)message;
+    struct job *job = jobs_find(c, request->id);
+    job_message *stored = NULL;
+    status_t status = job == NULL ? store_get_job(c->store, request->id, &stored) : NULL;
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    AUTO(buf_deinit) struct buf text = {0};
+    if (job != NULL) why_explain(job, &text);
+    else why_describe(&(struct why){.job = stored}, &text);
+    message_free(stored);
+    Fsdpd__V1__ExplainJobResponse response = FSDPD__V1__EXPLAIN_JOB_RESPONSE__INIT;
+    response.text = (char *)buf_text(&text);
+    rpc_call_reply(call, &response.base);
+}
 
 static status_t check_queued(const struct job *job, const char *doing)
 {

@@ -28,6 +28,7 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *request, void
 void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_get_history(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 
+void api_explain_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_hold_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_release_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_resize_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
