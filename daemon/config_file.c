@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "notify_option.h"
 #include "option_table.h"
 #include "yaml/yaml.h"
 
@@ -60,6 +61,20 @@ static status_t unknown_key(const struct yamldoc_node *node, const char *path)
                       node->key_line, path);
 }
 
+static status_t read_notify(struct reading *reading, const struct option_row *row,
+                            const struct yamldoc_node *node)
+{
+    AUTO_FREE char *place = mem_printf("%s:%d", node->file, node->line);
+    AUTO(buf_deinit) struct buf text = {0};
+    int index = (int)(row - option_rows);
+    TRY(notify_option_check_node(node));
+    notify_option_print(node, &text);
+    if (!reading->taken[index])
+        option_value_add(&reading->options->values[index], SOURCE_FILE, place, place,
+                         buf_text(&text));
+    return NULL;
+}
+
 /* Reads a single value of a key. */
 static status_t read_text(struct reading *reading, const struct option_row *row,
                           const struct yamldoc_node *node, const char *path)
@@ -101,6 +116,10 @@ static void read_key(struct reading *reading, const struct yamldoc_node *node, c
     }
     reading->seen[index] = true;
     if (yamldoc_is_null(node)) return;
+    if (row->kind == OPTION_NOTIFY) {
+        mistake(reading, read_notify(reading, row, node));
+        return;
+    }
     if (row->list && node->kind == YAMLDOC_SEQUENCE) {
         if (node->item_count == 0 && !reading->taken[index]) {
             AUTO_FREE char *place = mem_printf("%s:%d", node->file, node->line);

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "notify_option.h"
 #include "planning/calibrate.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"
@@ -183,6 +184,13 @@ static status_t apply_output(struct options *options, const struct option_row *r
     return NULL;
 }
 
+static status_t apply_notify(struct options *options, const struct option_row *row,
+                             const char *text)
+{
+    (void)row;
+    return notify_option_apply(options, text);
+}
+
 #define SETS(member) .offset = offsetof(struct options, member)
 #define LIMIT(member) SETS(coordinator.limits.member), .reload = true
 #define RANGE(low, high) .min = (low), .max = (high)
@@ -313,6 +321,9 @@ const struct option_row option_rows[] = {
     {"queue.preempt_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0, 604800),
      .fallback = "600", LIMIT(preempt_ms)},
 
+    {"notify", NULL, NULL, FOR_SERVERS, OPTION_NOTIFY, .reload = true, .fallback = "{}",
+     .apply = apply_notify},
+
     {"calibrate.after_seconds", "--calibrate-after", "SECONDS", FOR_SERVERS, OPTION_SECONDS,
      RANGE(0, 604800), .fallback = "120", LIMIT(calibrate_after_ms),
      .help = "how long workers are idle before a profile of their\ndevices is measured; 0: never (120)"},
@@ -386,6 +397,10 @@ const struct option_row option_rows[] = {
      LIMIT(retry_ms)},
     {"limits.retry_max_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
      LIMIT(retry_max_ms)},
+    {"limits.notice_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 3600),
+     LIMIT(notice_ms)},
+    {"limits.notice_retry_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
+     LIMIT(notice_retry_ms)},
 
     {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE, OPTION_PATH,
      SETS(given_config),
@@ -459,6 +474,7 @@ static void expected(const struct option_row *row, struct buf *out)
     case OPTION_WORKERS:
         buf_printf(out, "cpu:N with N from %.0f to %.0f, or none", row->min, row->max);
         break;
+    case OPTION_NOTIFY: buf_add_text(out, "a mapping of names"); break;
     case OPTION_CHOICE:
         for (int i = 0; i < OPTION_CHOICES_MAX && row->choices[i] != NULL; i++) {
             bool last = i + 1 == OPTION_CHOICES_MAX || row->choices[i + 1] == NULL;
@@ -508,6 +524,7 @@ status_t option_check(const struct option_row *row, const char *text)
         TRY(rpc_address_parse(text, &normal));
         return NULL;
     }
+    if (row->kind == OPTION_NOTIFY) return notify_option_check(text);
     if (is_value(row, text)) return NULL;
     AUTO(buf_deinit) struct buf what = {0};
     expected(row, &what);
@@ -568,6 +585,7 @@ void option_describe_type(const struct option_row *row, struct buf *out)
         [OPTION_SECONDS] = "seconds",
         [OPTION_DEVICE] = "`cpu` or `cuda:`N",
         [OPTION_WORKERS] = "`cpu:`N",
+        [OPTION_NOTIFY] = "mapping",
     };
     if (row->list) {
         buf_printf(out, "list of %s%s", names[row->kind], row->kind == OPTION_ADDRESS ? "es" : "s");
@@ -608,6 +626,8 @@ void option_describe_value(const struct options *options, const struct option_ro
             add_scalar(row, value->texts[i], out);
         }
         buf_add_char(out, ']');
+    } else if (value->count > 0 && row->kind == OPTION_NOTIFY) {
+        buf_add_text(out, value->texts[value->count - 1]);
     } else if (value->count > 0) {
         add_scalar(row, value->texts[value->count - 1], out);
     } else if (row->fallback != NULL) {

@@ -36,6 +36,7 @@ enum option_kind {
     OPTION_CHOICE,
     OPTION_DEVICE,  /* cpu, cuda or cuda:N, N at most max */
     OPTION_WORKERS, /* cpu:N, N from 1 to max, or none */
+    OPTION_NOTIFY,  /* a mapping; see notify_option.h */
 };
 
 enum { OPTION_CHOICES_MAX = 5 };

@@ -131,6 +131,16 @@ status_t file_write_new(const char *path, const void *bytes, size_t size, mode_t
     return write_durably(path, bytes, size, mode, false);
 }
 
+status_t file_check_private(const char *path, const char *what)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
+    if ((info.st_mode & 0007) == 0) return NULL;
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "%s: every user may use this %s (mode %03o); chmod o= it", path, what,
+                      (unsigned)(info.st_mode & 0777));
+}
+
 status_t file_make_directory(const char *path, mode_t mode)
 {
     AUTO_FREE char *partial = mem_strdup(path);

@@ -35,6 +35,9 @@ status_t file_write_atomic(const char *path, const void *bytes, size_t size,
 status_t file_write_new(const char *path, const void *bytes, size_t size,
                         mode_t mode) FSDPD_MUST_USE;
 
+/* PERMISSION_DENIED if every user may read or write the file, which is a `what`: "private key". */
+status_t file_check_private(const char *path, const char *what) FSDPD_MUST_USE;
+
 /* Syncs the directory: entries created, renamed or removed in it are on disk when this returns. */
 status_t file_sync_directory(const char *path) FSDPD_MUST_USE;
 /* The same for the directory that contains `path`. */

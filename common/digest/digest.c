@@ -1,8 +1,10 @@
-/* SHA-256; see digest.h. libcrypto can fail here only for lack of memory, which aborts as in
- * base/mem.h. */
+/* SHA-256, HMAC and base64; see digest.h. libcrypto can fail here only for lack of memory, which
+ * aborts as in base/mem.h. */
 #include "digest/digest.h"
 
+#include <limits.h>
 #include <openssl/evp.h>
+#include <openssl/hmac.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,4 +81,37 @@ void digester_free(struct digester *digester)
     if (digester == NULL) return;
     EVP_MD_CTX_free(digester->context);
     free(digester);
+}
+
+void digest_hmac(const void *key, size_t key_size, const void *bytes, size_t size,
+                 struct digest *digest)
+{
+    unsigned length = 0;
+    need(key_size <= INT_MAX &&
+         HMAC(EVP_sha256(), key, (int)key_size, bytes, size, digest->bytes, &length) != NULL);
+    need(length == DIGEST_BYTES);
+}
+
+char *base64_encode(const void *bytes, size_t size)
+{
+    need(size <= INT_MAX / 2);
+    char *text = mem_alloc((size + 2) / 3 * 4 + 1);
+    EVP_EncodeBlock((unsigned char *)text, bytes, (int)size);
+    return text;
+}
+
+unsigned char *base64_decode(const char *text, size_t *size)
+{
+    size_t length = strlen(text), padding = 0;
+    while (padding < 2 && padding < length && text[length - 1 - padding] == '=') padding++;
+    if (length == 0 || length % 4 != 0 || length > INT_MAX / 2) return NULL;
+    unsigned char *bytes = mem_alloc(length / 4 * 3);
+    /* It skips spaces, and takes any padding as zeros. */
+    int decoded = EVP_DecodeBlock(bytes, (const unsigned char *)text, (int)length);
+    if (decoded != (int)(length / 4 * 3)) {
+        free(bytes);
+        return NULL;
+    }
+    *size = (size_t)decoded - padding;
+    return bytes;
 }

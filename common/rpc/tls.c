@@ -5,13 +5,12 @@
  */
 #include "rpc/tls.h"
 
-#include <errno.h>
 #include <grpc/grpc_security.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 #include "rpc/peer.h"
 #include "rpc/tls_internal.h"
@@ -42,16 +41,6 @@ static status_t check_given(const struct rpc_tls_files *files)
                       names[CERTIFICATE], names[KEY], missing);
 }
 
-static status_t check_key_mode(const char *path)
-{
-    struct stat info;
-    if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
-    if ((info.st_mode & 0007) == 0) return NULL;
-    return status_new(STATUS_PERMISSION_DENIED,
-                      "%s: every user may use this private key (mode %03o); chmod o= it", path,
-                      (unsigned)(info.st_mode & 0777));
-}
-
 void rpc_pems_deinit(struct rpc_pems *pems)
 {
     struct x509_pair pair = {.certificate = pems->certificate, .key = pems->key};
@@ -66,7 +55,7 @@ status_t rpc_pems_read(const struct rpc_tls_files *files, bool server, struct rp
     AUTO(x509_facts_deinit) struct x509_facts facts = {0};
     const char *const *names = names_of(files);
     TRY(check_given(files));
-    TRY(status_wrap(check_key_mode(files->key), "%s", names[KEY]));
+    TRY(status_wrap(file_check_private(files->key, "private key"), "%s", names[KEY]));
     status_t status = status_wrap(x509_read_pem(files->ca, &pems.ca), "%s", names[CA]);
     if (status == NULL)
         status = status_wrap(x509_read_pem(files->certificate, &pems.certificate), "%s",

@@ -38,6 +38,7 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
     case SPEC_UNITS:
     case SPEC_GROUPS: break; /* none */
     case SPEC_GLOBS:
+    case SPEC_WORDS:
     case SPEC_TYPES: set_list(key, field); break;
     case SPEC_NAME:
     case SPEC_TEXT:

@@ -383,6 +383,7 @@ static status_t read_value(struct file_reader *reader, const struct spec_key *ke
     case SPEC_ARGUMENTS: return spec_read_arguments(node, reader->spec->model);
     case SPEC_RULES: return spec_read_rules(key, node, field);
     case SPEC_GLOBS:
+    case SPEC_WORDS:
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);
     }

@@ -216,6 +216,9 @@ const struct spec_key spec_keys[] = {
     {"deadline.start", SPEC_TIME, DEFAULT("")},
     {"deadline.finish", SPEC_TIME, DEFAULT("")},
     {"labels", SPEC_LABELS, DEFAULT("")},
+    {"notify.to", SPEC_NAME, DEFAULT("")},
+    {"notify.on", SPEC_WORDS, DEFAULT(""), WORDS("end", "failure", "stall", "preemption"),
+     WITH("notify.to", NULL)},
 };
 /* clang-format on */
 

@@ -197,9 +197,21 @@ static void expect_range(const struct spec_key *key, const char *what, struct bu
                spec_format_number(key->max, max));
 }
 
+static void add_choices(const struct spec_key *key, const char *before_last, struct buf *out)
+{
+    for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
+        bool last = i + 1 == SPEC_CHOICES_MAX || key->choices[i + 1] == NULL;
+        buf_printf(out, "%s%s", i == 0 ? "" : last ? before_last : ", ", key->choices[i]);
+    }
+}
+
 void spec_key_expected(const struct spec_key *key, struct buf *out)
 {
     switch (key->type) {
+    case SPEC_WORDS:
+        buf_add_text(out, "a list of ");
+        add_choices(key, " and ", out);
+        break;
     case SPEC_NAME:
         buf_printf(out, "1 to %d letters a-z, digits and dashes that start with a letter or digit",
                    SPEC_NAME_MAX);
@@ -207,11 +219,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_TEXT: buf_add_text(out, "a path"); break;
     case SPEC_MODEL: buf_add_text(out, "the path of a model file"); break;
     case SPEC_CHOICE:
-        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
-            bool last = i + 1 == SPEC_CHOICES_MAX || key->choices[i + 1] == NULL;
-            last = last && !key->or_ranks;
-            buf_printf(out, "%s%s", i == 0 ? "" : last ? " or " : ", ", key->choices[i]);
-        }
+        add_choices(key, key->or_ranks ? ", " : " or ", out);
         if (key->or_ranks) expect_range(key, " or a number of ranks", out);
         break;
     case SPEC_INTEGER: expect_range(key, "an integer", out); break;
@@ -286,6 +294,13 @@ static bool is_ranks(const struct spec_key *key, const char *text)
     return key->or_ranks && ranks >= key->min && ranks <= key->max;
 }
 
+static bool is_word(const struct spec_key *key, const char *text)
+{
+    for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++)
+        if (strcmp(text, key->choices[i]) == 0) return true;
+    return false;
+}
+
 status_t spec_check_text(const struct spec_key *key, const char *text)
 {
     size_t length = strlen(text);
@@ -293,14 +308,14 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
     if (!is_plain(text)) return unexpected(key, "text with control characters");
     switch (key->type) {
     case SPEC_NAME:
+        if (length == 0 && key->fallback != NULL) return NULL;
         if (length == 0 || length > SPEC_NAME_MAX || text[0] == '-' ||
             strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") != length)
             return unexpected(key, "'%s'", text);
         return NULL;
     case SPEC_CHOICE:
         if (length == 0 && key->fallback != NULL && key->fallback[0] == '\0') return NULL;
-        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++)
-            if (strcmp(text, key->choices[i]) == 0) return NULL;
+        if (is_word(key, text)) return NULL;
         if (is_ranks(key, text)) return NULL;
         return unexpected(key, "'%s'", text);
     case SPEC_TIME: {
@@ -326,6 +341,8 @@ status_t spec_check_path(const char *path)
 
 status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count)
 {
+    for (size_t i = 0; key->type == SPEC_WORDS && i < count; i++)
+        if (!is_word(key, items[i])) return unexpected(key, "'%.*s'", SPEC_GLOB_MAX, items[i]);
     const char *what = key->type == SPEC_TYPES ? "type" : "pattern";
     if (count == 0 && key->fallback == NULL)
         return status_new(STATUS_INVALID_ARGUMENT, "expected at least one %s, found none", what);
@@ -687,6 +704,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     size_t count;
     switch (key->type) {
     case SPEC_GLOBS:
+    case SPEC_WORDS:
     case SPEC_TYPES: {
         char *const *items = spec_field_texts(field, &count);
         return spec_check_list(key, items, count);

@@ -115,6 +115,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_ARGUMENTS: add_arguments(out, spec->model); break;
     case SPEC_RULES: spec_print_rules(field, out); break;
     case SPEC_GLOBS:
+    case SPEC_WORDS:
     case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
     default: yamldoc_print_text(out, spec_field_text(field)); break;
@@ -145,10 +146,11 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         struct spec_field field = spec_field_find(spec, key, false);
         if (field.member == NULL || !spec_key_applies(key, spec)) continue;
         bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT || key->type == SPEC_MODEL ||
-                    key->type == SPEC_TIME;
+                    key->type == SPEC_TIME || key->type == SPEC_NAME;
         if (text && spec_field_text(field)[0] == '\0') continue;
         if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
         bool quiet = spec_key_stays_absent(key) || key->type == SPEC_RULES ||
+                     key->type == SPEC_WORDS ||
                      (key->type == SPEC_GLOBS && strncmp(key->key, "model.", 6) == 0);
         if (quiet && !spec_field_is_given(field)) continue;
         int depth = open_sections(out, key->key, last);

@@ -45,6 +45,7 @@ enum spec_type {
     SPEC_TYPES,     /* a list of module types, likewise */
     SPEC_GROUPS,    /* a list of mappings: match, and the settings of what it matches */
     SPEC_SOURCES,   /* a list of mappings: path and weight */
+    SPEC_WORDS,     /* a list of words of `choices` */
     SPEC_JOBS,      /* a job's id or a list of them */
     SPEC_TIME,      /* a duration or a point in time; see time.h */
     SPEC_LABELS,    /* a mapping of texts */

@@ -22,6 +22,7 @@
 #include "coordinator/jobs/retry.h"
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/http.h"
+#include "coordinator/monitor/notices.h"
 #include "coordinator/monitor/scrubber.h"
 #include "coordinator/notify.h"
 #include "coordinator/retention/retention.h"
@@ -74,6 +75,8 @@ struct coordinator_limits coordinator_limits_default(void)
         .retry_ms = 1000,
         .retry_max_ms = 60000,
         .preempt_ms = 600000,
+        .notice_ms = 30000,
+        .notice_retry_ms = 5000,
         .pull_start_ms = 120000,
         .pull_idle_ms = 60000,
         .calibrate_after_ms = 120000,
@@ -180,7 +183,8 @@ static void notify_systemd(struct coordinator *c, int64_t now)
 /* Whether any deadline would pass long before the slow tick. */
 static bool is_waiting(const struct coordinator *c)
 {
-    if (c->draining || c->plans.count > 0 || job_calls_are_waiting(c)) return true;
+    if (c->draining || c->plans.count > 0 || job_calls_are_waiting(c) || notices_are_waiting(c))
+        return true;
     for (int i = 0; i < c->job_count; i++) {
         const struct job *job = c->jobs[i];
         if ((job->attempt != NULL && !attempt_is_active(job)) || retry_is_waiting(job)) return true;
@@ -224,6 +228,7 @@ static void on_tick(uv_timer_t *timer)
     check_store(c);
     certificate_tick(c);
     scrubber_tick(c);
+    notices_tick(c);
     jobs_save_again(c);
     for (int i = 0; i < c->job_count && !c->closing; i++) attempt_tick(c->jobs[i], now);
     if (!late) workers_tick(c);
@@ -329,12 +334,14 @@ static status_t find_operators(const struct coordinator_options *options,
 void coordinator_files_deinit(struct coordinator_files *files)
 {
     rpc_pems_deinit(&files->pems);
+    notice_targets_deinit(&files->notify);
 }
 
 status_t coordinator_files_read(const struct coordinator_options *options,
                                 struct coordinator_files *files)
 {
     TRY(find_operators(options, &files->operators));
+    TRY(notice_targets_read(options, &files->notify));
     return rpc_tls_is_given(&options->tls) ? rpc_pems_read(&options->tls, true, &files->pems)
                                            : NULL;
 }
@@ -470,6 +477,8 @@ static status_t open_all(struct coordinator *c, char **workers)
     AUTO(coordinator_files_deinit) struct coordinator_files files = {0};
     TRY(coordinator_files_read(&c->options, &files));
     apply_access(c, &c->options, &files.operators);
+    notices_set(c, &files.notify);
+    c->options.notify_count = 0; /* the copies count */
     if (rpc_tls_is_given(&c->options.tls)) {
         certificate_set(c, files.pems.end);
         rpc_server_set_tls(c->server, &files.pems);
@@ -493,6 +502,7 @@ static void free_all(struct coordinator *c)
     cuts_free(c);
     sweeps_free(c);
     scrubber_close(c);
+    notices_free(c);
     rendezvous_close(c);
     supervisor_free(c);
     devices_free(c);
@@ -567,6 +577,7 @@ status_t coordinator_reload(struct coordinator *c, const struct coordinator_opti
 {
     TRY(reload_tls(c, options, &files->pems)); /* all that may fail comes first */
     apply_access(c, options, &files->operators);
+    notices_set(c, &files->notify);
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
     c->options.shrink_elastic = options->shrink_elastic;
@@ -639,6 +650,7 @@ static void close_server(struct coordinator *c)
     turn_end(c); /* ended jobs are reported before the calls that wait for them are closed */
     c->closing = true;
     http_close(c);
+    notices_close(c);
     job_calls_close(c);
     planner_close(c);
     rendezvous_close(c);

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "coordinator/core/settings.h"
+#include "coordinator/monitor/notice_targets.h"
 #include "rpc/peer.h"
 
 /* The default limits of a daemon. */
@@ -36,6 +37,7 @@ const char *coordinator_address(const struct coordinator *coordinator);
 struct coordinator_files {
     struct rpc_operators operators;
     struct rpc_pems pems;
+    struct notice_targets notify;
 };
 /* Reads it, on any thread. Free it with coordinator_files_deinit, whether or not that succeeds. */
 status_t coordinator_files_read(const struct coordinator_options *options,

@@ -46,6 +46,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/logs.c %D%/calls/logs.h \
   %D%/store/message.c %D%/store/message.h \
   %D%/monitor/metrics.c %D%/monitor/metrics.h \
+  %D%/monitor/notice_targets.c %D%/monitor/notice_targets.h %D%/monitor/notices.c %D%/monitor/notices.h \
   %D%/store/migrations.c %D%/store/migrations.h \
   %D%/notify.c %D%/notify.h \
   %D%/workers/devices.c %D%/workers/devices.h %D%/workers/offline.c %D%/workers/offline.h \
@@ -106,7 +107,8 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/uni
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_unplanned tests/unit/test_coordinator_starts_again tests/unit/test_coordinator_calibration \
-  tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame tests/unit/test_why
+  tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame tests/unit/test_why \
+  tests/unit/test_notices
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 $(COORDINATOR_TESTS): private LDADD = $(COORDINATOR_TEST_LIBS)

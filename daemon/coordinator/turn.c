@@ -12,6 +12,7 @@
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
+#include "coordinator/monitor/notices.h"
 #include "coordinator/retention/retention.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/queue.h"
@@ -25,8 +26,14 @@ static void on_ready(struct job *job)
     checkpoints_advance(job);
 }
 
+static void on_event(struct job *job, const job_event *event)
+{
+    watch_send_event(job, event);
+    notices_event(job, event);
+}
+
 const struct job_clients turn_clients = {
-    .event = watch_send_event,
+    .event = on_event,
     .stored = watch_wake,
     .logged = logs_wake,
     .ready = on_ready,

@@ -256,6 +256,18 @@ static const struct {
     {"limits: {watchers: 1}\nlimits.watchers: 2\n", ":2: limits.watchers: is set twice"},
     {"- 1\n", ":1: expected a mapping"},
     {"a: [\n", ":2: "},
+    {"notify: [a]\n", ":1: key 'notify': expected names with a command or a url"},
+    {"notify:\n  Ops: {command: [/a]}\n", ":2: notify: expected a name of 1 to 40"},
+    {"notify:\n  a: {command: [mail]}\n",
+     ":2: key 'notify.a.command': expected the program's absolute"},
+    {"notify:\n  a: {command: /bin/x}\n",
+     ":2: key 'notify.a.command': expected the program and its"},
+    {"notify:\n  a: {command: [/a], url: https://b}\n", "found both"},
+    {"notify:\n  a: {url: http://b, secret_file: /s}\n",
+     "expected an address that begins with https://"},
+    {"notify:\n  a: {url: https://b}\n", "secret_file"},
+    {"notify:\n  a: {url: https://b, secret_file: s}\n", "expected an absolute path"},
+    {"notify:\n  a: {urll: https://b}\n", "did you mean"},
     {"worker: {device: toaster}\n",
      ":1: worker.device: expected cpu or cuda:N"}, /* of another role */
 };
@@ -299,7 +311,9 @@ TEST(empty_files)
 /* The output of dump can be read again, with the same result. */
 TEST(dump)
 {
-    char *path = write_file("limits.watchers: 7\nlisten: []\nworker.id: \"a b#\"\n");
+    char *path = write_file("limits.watchers: 7\nlisten: []\nworker.id: \"a b#\"\n"
+                            "notify: {n: {command: [/x, 'a \"b']}, "
+                            "w: {url: https://a, secret_file: /s}}\n");
     setenv("FSDPD_LOG_LEVEL", "debug", 1);
     ok(PARSE("fsdpd", "config", "dump", path, "--threads", "2", "--data-root", directory));
     ck_assert(options.dump);
@@ -312,6 +326,8 @@ TEST(dump)
         mem_strdup("threads: 2                              # --threads\n"),
         mem_strdup("  jobs_active: 1000                     # default\n"),
         mem_strdup("  id: \"a b#\" "),
+        mem_strdup("notify: {n: {command: [\"/x\", \"a \\\"b\"]}, "
+                   "w: {url: \"https://a\", secret_file: \"/s\"}} "),
         mem_printf("data_roots: [%s] ", directory),
         mem_printf("listen: []                              # %s:2\n", path),
     };
@@ -321,6 +337,12 @@ TEST(dump)
         free(wanted[i]);
     }
     ck_assert_ptr_nonnull(strstr(buf_text(&json), "\"key\": \"limits.watchers\""));
+    options_deinit(&options);
+    ok(PARSE("fsdpd", "--config", path));
+    ck_assert_int_eq(options.coordinator.notify_count, 2);
+    ck_assert_str_eq(options.coordinator.notify[0].command[1], "a \"b");
+    ck_assert_ptr_null(options.coordinator.notify[0].command[2]);
+    ck_assert_str_eq(options.coordinator.notify[1].secret_file, "/s");
     options_deinit(&options);
     unsetenv("FSDPD_LOG_LEVEL");
     free(path);

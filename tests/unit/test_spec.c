@@ -102,6 +102,8 @@ static const struct {
      "    modules_to_save: [head]\n"},
     {"", NULL, "model:\n  file: net.yaml\ndata:\n"},
     {"labels: {team: vision, a: 3}", NULL, "\nlabels: {a: \"3\", team: vision}\n"},
+    {"notify: {to: ops}", NULL, "\nnotify:\n  to: ops\n"},
+    {"", "notify={to: ops, on: [stall, end]}", "\nnotify:\n  to: ops\n  on: [stall, end]\n"},
     {"labels: {team: vision}", "labels.team=nlp", "\nlabels: {team: nlp}\n"},
     {"", "labels.none=", "\nlabels: {none: \"\"}\n"},
     {"optimizer: {type: adam}", NULL, "  eps: 1e-08\n"},
@@ -252,6 +254,13 @@ static const struct {
      "job.yaml:4: deadline.finish: expected a duration of at most ten "
      "years, such as 90s, 2h30m or 7d, or a time such as 2026-12-01T08:00:00Z, found "
      "'2026-13-01T00:00:00Z'"},
+    {"notify: {to: ops, on: [end, success]}", NULL,
+     "job.yaml:4: notify.on: expected a list of end, failure, stall and preemption, found "
+     "'success'"},
+    {"notify: {to: Ops}", NULL,
+     "job.yaml:4: notify.to: expected 1 to 40 letters a-z, digits and dashes that start with a "
+     "letter or digit, found 'Ops'"},
+    {"notify: {on: [end]}", NULL, "job.yaml:4: notify.on: belongs to notify.to, which is missing"},
     {"labels: [a]", NULL,
      "job.yaml:4: labels: expected a mapping of texts, such as {team: vision}, found a list"},
     {"labels: {Team: a}", NULL,

@@ -407,6 +407,7 @@ TEST(table_and_message)
         case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
+        case SPEC_WORDS:
         case SPEC_JOBS:
         case SPEC_TYPES:
             fits = type == PROTOBUF_C_TYPE_STRING &&
@@ -478,7 +479,7 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         [SPEC_UNITS] = "list",        [SPEC_GLOBS] = "list",     [SPEC_TYPES] = "list",
         [SPEC_GROUPS] = "list",       [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
         [SPEC_TIME] = "time",         [SPEC_LABELS] = "mapping", [SPEC_SOURCES] = "list",
-        [SPEC_ARGUMENTS] = "mapping", [SPEC_RULES] = "mapping",
+        [SPEC_ARGUMENTS] = "mapping", [SPEC_RULES] = "mapping",  [SPEC_WORDS] = "list of words",
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;

@@ -10,6 +10,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
@@ -187,6 +188,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
         status = room_refusal(c);
         if (status == NULL) status = access_check_priority(c, call, spec->priority);
         if (status == NULL) status = deadlines_check(spec);
+        if (status == NULL) status = spec_place(file, notices_check(c, spec));
         if (status == NULL) status = dependencies_check(c, id, spec);
         if (status != NULL) {
             rpc_call_finish(call, status);

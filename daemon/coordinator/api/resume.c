@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/job_call.h"
+#include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/workers/planner.h"
@@ -233,6 +234,7 @@ static status_t check_spec(struct coordinator *c, struct rpc_call *call, const c
 {
     TRY(api_check_size(c, spec));
     TRY(api_accept_spec(spec));
+    TRY(notices_check(c, spec));
     struct resumable found;
     TRY(find(c, call, id, true, &found));
     status_t status = check_fit(&found, spec);

@@ -106,6 +106,7 @@ struct coordinator {
         bool noted_expired;
     } certificate; /* used by certificate.c */
     struct scrubber *scrubber; /* used by scrubber.c */
+    struct notices *notices;   /* used by notices.c */
     bool store_gone; /* its files were removed or replaced: records nothing, accepts no jobs */
     bool draining;   /* no new jobs */
     int64_t end_by;  /* monotonic ms: fsdpd ends then, even if jobs still run */

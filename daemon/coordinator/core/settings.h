@@ -8,6 +8,16 @@
 #include "rpc/tls.h"
 
 enum { COORDINATOR_ADDRESSES_MAX = 16, COORDINATOR_DATA_ROOTS_MAX = 16, COORDINATOR_FAMILIES_MAX = 16 };
+enum { COORDINATOR_NOTIFY_MAX = 32 };
+
+/* To whom notices of jobs go, of `notify` in fsdpd.yaml: a command or a webhook. */
+struct notice_setting {
+    const char *name;
+    const char *const *command; /* its arguments, the program first, NULL after the last; or NULL */
+    const char *url;            /* https; NULL with a command */
+    const char *secret_file;    /* with the webhook's key */
+    const char *ca_file;        /* authorities for the webhook's server; NULL: the system's */
+};
 
 /* In bytes: a request with a job and its model file, and the job's spec within it. */
 enum { COORDINATOR_JOB_MAX = 8 << 20, COORDINATOR_SPEC_MAX = 7 << 20 };
@@ -29,6 +39,8 @@ struct coordinator_limits {
     int retry_ms;        /* before the second attempt of a job; doubles for each further attempt */
     int retry_max_ms;    /* the longest such pause */
     int preempt_ms;      /* between two preemptions of a job, at least */
+    int notice_ms;       /* for one try of a notice */
+    int notice_retry_ms; /* before its second try; each further pause is four times as long */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */
     /* A host's workers are idle for that long before a calibration (0: never), which takes about
@@ -79,6 +91,8 @@ struct coordinator_options {
     const char *log_level;    /* passed to local workers; may be NULL */
     bool shrink_elastic;      /* running jobs, for waiting ones of higher priority */
     bool preempt;             /* running jobs, likewise */
+    struct notice_setting notify[COORDINATOR_NOTIFY_MAX]; /* read by notice_targets_read alone */
+    int notify_count;
     const char *cgroup_events, *vmstat; /* see oom.h; NULL: the kernel's, which tests replace */
     struct coordinator_limits limits;
 };

@@ -271,6 +271,44 @@ void job_note_change(struct job *job, const char *code, const char *format, ...)
     log_change(job, code, text);
 }
 
+/* A job that is over exists in the store alone. */
+static status_t note_stored(struct coordinator *c, const char *id, const char *code,
+                            const char *text)
+{
+    job_message *message = NULL;
+    uint64_t last = 0, metrics = 0;
+    TRY(store_get_job(c->store, id, &message));
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    reason.code = (char *)code;
+    reason.message = (char *)text;
+    job_event event;
+    Fsdpd__V1__StateChange change;
+    Google__Protobuf__Timestamp now;
+    job_state_event(message, "", &event, &change);
+    change.reason = &reason;
+    event.time = message_time(&now, clock_wall_ms());
+    event.attempt = message->attempt;
+    status_t status = store_count_events(c->store, id, &last, &metrics);
+    event.sequence = last + 1;
+    if (status == NULL) status = store_update_job(c->store, message, &event, false);
+    message_free(message);
+    return status;
+}
+
+void job_note_later(struct coordinator *c, const char *id, const char *code, const char *text)
+{
+    struct job *job = jobs_find(c, id);
+    if (job != NULL) {
+        job_note_change(job, code, "%s", text);
+        return;
+    }
+    AUTO_FREE char *quoted = log_quote(text);
+    log_event(LOG_INFO, "job_note", "job=%s code=%s message=%s", id, code, quoted);
+    status_t status = note_stored(c, id, code, text);
+    if (status_code(status) == STATUS_NOT_FOUND) status_free(status);
+    else log_status(LOG_ERROR, "store_failed", status);
+}
+
 /* Updates the job's latest figures: those that this report lacks stay as they were. */
 static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report)
 {

@@ -113,6 +113,10 @@ void job_set_waiting(struct job *job, const char *code, const char *text);
  * job's reason stays unchanged. */
 void job_note_change(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
 
+/* Records a note on the job of this id, which may be over since: nothing happens if it is
+ * forgotten. `code` is not that of a state. */
+void job_note_later(struct coordinator *c, const char *id, const char *code, const char *text);
+
 /* The running attempt begins after `step`. Latest figures of later steps come from an earlier
  * attempt, which may have failed because of them: they are removed, and the last report up to
  * `step` is shown again. The events stay. The store gets the change with the next event. */

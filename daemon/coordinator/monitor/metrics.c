@@ -18,6 +18,7 @@
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/stalls.h"
 #include "coordinator/monitor/certificate.h"
+#include "coordinator/monitor/notices.h"
 #include "coordinator/monitor/scrubber.h"
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/cuts.h"
@@ -417,6 +418,26 @@ bool metrics_is_ready(const struct coordinator *c, const char **why)
     return *why == NULL;
 }
 
+static void add_notices(struct buf *out, const struct coordinator *c)
+{
+    const struct notice_counts counts = notices_count(c);
+    const struct {
+        const char *result;
+        uint64_t count;
+    } results[] = {{"sent", counts.sent},
+                   {"retried", counts.retried},
+                   {"failed", counts.failed},
+                   {"dropped", counts.dropped}};
+    add_single(out, "notices_queued", "gauge", "Notices that wait or are under way.",
+               counts.queued);
+    add_family(out, "notices_total", "counter",
+               "Notices sent, tries that failed and are repeated, and notices given up or dropped, "
+               "since fsdpd was started.");
+    for (size_t i = 0; i < COUNT_OF(results); i++)
+        add_sample(out, "notices_total", "result", results[i].result, NULL, NULL,
+                   (double)results[i].count);
+}
+
 void metrics_write(const struct coordinator *c, struct buf *out)
 {
     const char *why;
@@ -436,6 +457,7 @@ void metrics_write(const struct coordinator *c, struct buf *out)
     add_jobs(out, c);
     add_single(out, "watchers", "gauge", "Clients that watch jobs.", watch_count(c));
     add_single(out, "pulls", "gauge", "Pulls under way.", pulls_count(c));
+    add_notices(out, c);
     add_single(out, "store_bytes", "gauge", "Size of the store's file and its write-ahead log.",
                (double)store_bytes(c->store));
     add_process(out, c);
