@@ -53,6 +53,7 @@ struct verb_options {
     uint32_t steps;           /* for trace; 0: not given */
     bool hf, peft, bf16;      /* --format and --dtype of pull */
     bool merge;               /* for pull: adapters into the model */
+    bool ema;                 /* for pull: the average of the weights */
     uint64_t max_shard_bytes; /* for pull; 0: not given */
     bool checkpoint;          /* for pull */
     uint64_t checkpoint_step; /* 0: the newest */

@@ -114,6 +114,13 @@ static status_t set_merge(struct verb_options *options, const char *value)
     return NULL;
 }
 
+static status_t set_ema(struct verb_options *options, const char *value)
+{
+    (void)value;
+    options->ema = true;
+    return NULL;
+}
+
 const struct verb_option pull_options[] = {
     {"output", 'o', "FILE", "the file, or directory, to write (required; \"-\": standard output)",
      set_file},
@@ -122,6 +129,7 @@ const struct verb_option pull_options[] = {
      "result in JSON",
      set_format},
     {"merge", 0, NULL, "with hf: add the adapters to the model", set_merge},
+    {"ema", 0, NULL, "the average of the weights over the steps (train.ema)", set_ema},
     {"dtype", 0, "DTYPE", "f32 (default) or bf16, rounded to nearest", set_dtype},
     {"checkpoint", 0, "STEP", "the weights of this checkpoint, or of the latest one",
      pull_set_checkpoint},
@@ -390,6 +398,7 @@ static int stream(struct client_pull *pull, struct session *session)
     request.id = (char *)options->arguments[0];
     request.from_checkpoint = options->checkpoint;
     request.checkpoint_step = options->checkpoint_step;
+    request.average = options->ema;
     pull->started_ns = clock_monotonic_ns();
     status_t status = session_stream(session, &control_pull_state_dict, &request.base,
                                      options->timeout_ms, take_chunk, pull);

@@ -123,6 +123,12 @@ struct adagrad_args {
 void kernel_adagrad(size_t n, float *param, const float *grad, float *sum,
                     const struct adagrad_args *args);
 
+/* The average of the parameters over steps (torch.optim.swa_utils.get_ema_multi_avg_fn). */
+struct average_args {
+    float weight; /* of the parameters: 1 - decay; 1: the average becomes the parameters */
+};
+void kernel_average(size_t n, float *average, const float *param, const struct average_args *args);
+
 /* The sum for a norm; NaN if a value is NaN. Runs on the calling thread. */
 double kernel_sum_squares(size_t n, const float *values);
 double kernel_max_abs(size_t n, const float *values);

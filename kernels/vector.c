@@ -53,6 +53,18 @@ OPTIMIZER_OF_TWO_SLOTS(adam)
 OPTIMIZER_OF_ONE_SLOT(lion)
 OPTIMIZER_OF_ONE_SLOT(adagrad)
 
+static void run_average(const void *argument, size_t begin, size_t end)
+{
+    const struct step *step = argument;
+    cpu_loops_get()->average(end - begin, step->param + begin, step->grad + begin, step->args);
+}
+
+void kernel_average(size_t n, float *average, const float *param, const struct average_args *args)
+{
+    struct step step = {.param = average, .grad = param, .args = args};
+    cpu_parallel(kernels_threads(), n, GRAIN, run_average, &step);
+}
+
 double kernel_sum_squares(size_t n, const float *values)
 {
     double result;

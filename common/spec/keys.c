@@ -34,6 +34,7 @@
 #define MATCH WITH("fsdp.wrap.policy", "match")
 #define UNITS WITH("fsdp.wrap.policy", "units")
 #define EARLY WITH("train.early_stop.patience", NULL)
+#define EMA WITH("train.ema.decay", NULL)
 #define LORA WITH("model.lora.rank", NULL)
 
 /* clang-format off */
@@ -118,6 +119,8 @@ const struct spec_key spec_keys[] = {
     {"train.early_stop.metric", SPEC_CHOICE, DEFAULT("loss"),
      CHOICES(early_stop_metric, "loss", "accuracy"), EARLY},
     {"train.early_stop.min_delta", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), EARLY},
+    {"train.ema.decay", SPEC_NUMBER, DEFAULT(""), RANGE(0, 0.9999999)},
+    {"train.ema.evaluate", SPEC_BOOLEAN, DEFAULT("false"), EMA},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
      CHOICES(optimizer_type, "adadelta", "sgd", "adam", "adamw", "lion", "adagrad")},

@@ -98,6 +98,7 @@ void capture_describe(const struct executor *executor, const struct capture_job 
         (struct manifest){.run = mem_strdup(job->run),
                           .job = mem_strdup(job->job),
                           .optimizer = mem_strdup(plan_optimizer_name(plan->options.optimizer)),
+                          .averages = plan_average_slot(plan) >= 0,
                           .attempt = job->attempt,
                           .time_ms = clock_wall_ms(),
                           .plan_hash = plan->hash,

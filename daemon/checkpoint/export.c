@@ -13,6 +13,7 @@
 struct export
 {
     struct saved *saved;
+    bool average;
     struct buf header;
     uint64_t bytes;
     size_t header_done;
@@ -61,11 +62,22 @@ static status_t make_header(struct export *export)
     return NULL;
 }
 
-status_t export_new(struct saved *saved, struct export **out)
+static status_t check_average(const struct manifest *manifest)
+{
+    if (manifest->averages) return NULL;
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "the checkpoint of step %" PRIu64 " has no average of the weights: the job "
+                      "kept none then (train.ema)",
+                      manifest->progress.step);
+}
+
+status_t export_new(struct saved *saved, bool average, struct export **out)
 {
     struct export *export = mem_alloc(sizeof *export);
     export->saved = saved;
-    status_t status = make_header(export);
+    export->average = average;
+    status_t status = average ? check_average(saved_manifest(saved)) : NULL;
+    if (status == NULL) status = make_header(export);
     if (status == NULL) *out = export;
     else export_free(export);
     return status;
@@ -104,6 +116,7 @@ static size_t take_header(struct export *export, void *bytes, size_t size)
 status_t export_read(struct export *export, void *bytes, size_t size, size_t *count)
 {
     char *to = bytes;
+    const struct manifest *manifest = saved_manifest(export->saved);
     const struct state_entry *entry;
     *count = take_header(export, to, size);
     /* a header is padded to 8 bytes, so the remainder holds whole values */
@@ -111,7 +124,8 @@ status_t export_read(struct export *export, void *bytes, size_t size, size_t *co
         int64_t left = state_entry_elements(entry) - export->done;
         int64_t room = (int64_t)((size - *count) / sizeof(float));
         int64_t now = left < room ? left : room;
-        TRY(saved_read_unit(export->saved, entry->unit, -1, entry->offset + export->done, now,
+        int slot = export->average ? manifest->units[entry->unit].slots - 1 : -1;
+        TRY(saved_read_unit(export->saved, entry->unit, slot, entry->offset + export->done, now,
                             (float *)(void *)(to + *count)));
         export->done += now;
         *count += (size_t)now * sizeof(float);

@@ -13,8 +13,9 @@ enum { EXPORT_MANIFEST_MAX = 16 << 20 }; /* bytes; for saved_open: a manifest in
 
 struct export;
 
-/* Takes `saved` over, also if it fails. */
-status_t export_new(struct saved *saved, struct export **export) FSDPD_MUST_USE;
+/* Takes `saved` over, also if it fails. `average`: of the parameters, where there is one, in their
+ * place; FAILED_PRECONDITION if the checkpoint has none (train.ema). */
+status_t export_new(struct saved *saved, bool average, struct export **export) FSDPD_MUST_USE;
 void export_free(struct export *export); /* accepts NULL */
 
 uint64_t export_bytes(const struct export *export); /* of the whole file */

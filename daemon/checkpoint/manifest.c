@@ -189,6 +189,7 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
     put_count(root, "time_ms", (uint64_t)manifest->time_ms);
     put_hash(root, "plan_hash", manifest->plan_hash);
     put(root, "optimizer", json_string(manifest->optimizer));
+    if (manifest->averages) put(root, "averages", json_true());
     put_count(root, "world", (uint64_t)manifest->world);
     put(root, "progress", write_progress(&manifest->progress));
     for (int u = 0; u < manifest->unit_count; u++)
@@ -482,6 +483,7 @@ static status_t read_root(const json_t *root, struct manifest *manifest)
     TRY(keep_text(root, "run", &manifest->run));
     TRY(keep_text(root, "job", &manifest->job));
     TRY(keep_text(root, "optimizer", &manifest->optimizer));
+    manifest->averages = json_is_true(json_object_get(root, "averages"));
     TRY(get_integer(root, "attempt", 0, UINT32_MAX, &attempt));
     manifest->attempt = (uint32_t)attempt;
     TRY(get_integer(root, "time_ms", 0, INT64_MAX, &manifest->time_ms));

@@ -91,6 +91,7 @@ struct manifest {
     struct digest sum; /* of the text; set by manifest_read, and not written from here */
     char *run;         /* names the job's run: no other run continues from its checkpoints */
     char *job, *optimizer;
+    bool averages; /* the last slot of every unit that has any is its average over steps */
     uint32_t attempt;
     int64_t time_ms; /* wall clock */
     uint64_t plan_hash;

@@ -56,7 +56,8 @@ bool snapshot_is_sharded(const struct snapshot *snapshot)
     return snapshot->sharded;
 }
 
-static status_t take_part(struct executor *executor, const struct plan *plan, int unit,
+/* `slot`: of the average; -1: the parameters, which are also taken of units without an average. */
+static status_t take_part(struct executor *executor, const struct plan *plan, int unit, int slot,
                           struct part *part)
 {
     part->elements = executor_shard_elements(executor, unit);
@@ -66,10 +67,11 @@ static status_t take_part(struct executor *executor, const struct plan *plan, in
     if (part->values == NULL)
         return status_no_memory("to copy the %zu parameters that this rank holds of unit %s",
                                 part->elements, plan->units->units[unit].name);
-    return executor_read_shard(executor, unit, part->values);
+    if (executor_unit_state(executor, unit, slot) == NULL) slot = -1;
+    return executor_read_slot(executor, unit, slot, part->values);
 }
 
-struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
+static struct snapshot *take(struct executor *executor, uint64_t step, int slot)
 {
     const struct plan *plan = executor_plan(executor);
     struct snapshot *snapshot = mem_alloc(sizeof *snapshot);
@@ -81,7 +83,7 @@ struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
     snapshot->entries = state_entries_list(plan, &snapshot->entry_count);
     status_t status = NULL;
     for (int i = 0; i < snapshot->part_count && status == NULL; i++)
-        status = take_part(executor, plan, i, &snapshot->parts[i]);
+        status = take_part(executor, plan, i, slot, &snapshot->parts[i]);
     snapshot->failed = status_wrap(status, "rank %d", snapshot->rank);
     /* The part that was allocated was too much. */
     for (int i = 0; i < snapshot->part_count && status != NULL; i++) {
@@ -89,6 +91,16 @@ struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
         snapshot->parts[i].values = NULL;
     }
     return snapshot;
+}
+
+struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
+{
+    return take(executor, step, -1);
+}
+
+struct snapshot *snapshot_take_average(struct executor *executor, uint64_t step)
+{
+    return take(executor, step, plan_average_slot(executor_plan(executor)));
 }
 
 static status_t write_bytes(const struct state_dict_sink *sink, const void *bytes, size_t size)

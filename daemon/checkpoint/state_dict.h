@@ -16,6 +16,8 @@ struct snapshot;
 /* Cannot fail: if this rank had no memory for the copies, streaming the snapshot does, on every
  * rank that takes part in that. */
 struct snapshot *snapshot_take(struct executor *executor, uint64_t step);
+/* The same with the average of the parameters in their place, where there is one (train.ema). */
+struct snapshot *snapshot_take_average(struct executor *executor, uint64_t step);
 void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
 /* Why it has no values: streaming it fails on all ranks. NULL if it has them. */
 status_t snapshot_failure(const struct snapshot *snapshot);

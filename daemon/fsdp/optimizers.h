@@ -22,7 +22,8 @@
     ROW(LION, lion, lion, 1, slots[0])                                                             \
     ROW(ADAGRAD, adagrad, adagrad, 1, slots[0])
 
-enum { OPTIMIZER_MAX_SLOTS = 2 };
+/* With the average of the parameters, which is the last slot of any optimizer that keeps one. */
+enum { OPTIMIZER_MAX_SLOTS = 3 };
 
 #define OPTIMIZER_ENUMERATOR(KIND, ...) OPTIMIZER_##KIND,
 enum optimizer_kind { OPTIMIZERS(OPTIMIZER_ENUMERATOR) OPTIMIZER_COUNT };

@@ -260,6 +260,7 @@ struct plan_options {
                          * that stay gathered until backward; 0: 2, the default */
     enum optimizer_kind optimizer;
     int optimizer_slots; /* f32 buffers per shard, at most OPTIMIZER_MAX_SLOTS */
+    bool averages;       /* the last of them is the parameters' average over steps */
     /* The type in which parameters are gathered (ops read it directly): DTYPE_F32 or DTYPE_BF16;
      * and the type to which parts of gradients are rounded on the wire. Shards, gradients and their
      * sums are always f32. */
@@ -368,6 +369,11 @@ uint64_t plan_communicated_per_step(const struct plan *plan);
 /* Whether this rank counts its part of the unit in the norm: each part is counted once, however
  * many ranks have it. */
 bool plan_counts_in_norm(const struct plan *plan, int unit);
+
+/* The slot of the parameters' average; -1: there is none. */
+int plan_average_slot(const struct plan *plan);
+/* Bytes of it in the device's memory, as the table of memory counts them. */
+uint64_t plan_average_bytes(const struct plan *plan);
 
 /* Human-readable text, which golden tests compare; see docs/plan.md. Caller frees. */
 char *plan_dump(const struct plan *plan);

@@ -96,6 +96,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
     }
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
+    if (options->averages) hash_u64(&hash, options->averages);
     if (options->accumulation != ACCUMULATION_NONE) {
         hash_u64(&hash, options->accumulation);
         hash_u64(&hash, options->micro_steps);

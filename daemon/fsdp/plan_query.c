@@ -97,3 +97,21 @@ uint64_t plan_communicated_per_step(const struct plan *plan)
     uint64_t earlier = plan->options.micro_steps > 1 ? plan->options.micro_steps - 1 : 0;
     return program_communicated(&plan->train) + earlier * program_communicated(&plan->accumulate);
 }
+
+int plan_average_slot(const struct plan *plan)
+{
+    return plan->options.averages ? plan->options.optimizer_slots - 1 : -1;
+}
+
+uint64_t plan_average_bytes(const struct plan *plan)
+{
+    int slot = plan_average_slot(plan);
+    uint64_t bytes = 0;
+    for (int b = 0; b < plan->train.buffer_count && slot >= 0; b++) {
+        const struct plan_buffer *buffer = &plan->train.buffers[b];
+        if (buffer->class == BUFFER_OPTIMIZER && buffer->slot == slot &&
+            buffer->arena == ARENA_STATE)
+            bytes += plan_align(buffer->bytes);
+    }
+    return bytes;
+}

@@ -76,17 +76,21 @@ static Fsdpd__V1__MemoryClass *memory_class_new(const char *name, uint64_t bytes
 }
 
 /* The buffers that are alive at the program's peak; the last row makes the sum equal `total`. */
-static Fsdpd__V1__MemoryClass **memory_rows(const struct plan_program *program, uint64_t total,
+static Fsdpd__V1__MemoryClass **memory_rows(const struct plan *plan,
+                                            const struct plan_program *program, uint64_t total,
                                             size_t *count)
 {
-    Fsdpd__V1__MemoryClass **rows = mem_alloc_array(BUFFER_CLASS_COUNT + 1, sizeof *rows);
+    Fsdpd__V1__MemoryClass **rows = mem_alloc_array(BUFFER_CLASS_COUNT + 2, sizeof *rows);
     *count = 0;
     for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
         uint64_t bytes = program->class_bytes_at_peak[class];
         if (bytes == 0) continue;
         total -= bytes;
-        rows[(*count)++] =
-            memory_class_new(plan_buffer_class_name((enum buffer_class) class), bytes);
+        uint64_t average = class == BUFFER_OPTIMIZER ? plan_average_bytes(plan) : 0;
+        if (bytes > average)
+            rows[(*count)++] = memory_class_new(plan_buffer_class_name((enum buffer_class) class),
+                                                bytes - average);
+        if (average > 0) rows[(*count)++] = memory_class_new("average (ema)", average);
     }
     if (total > 0) rows[(*count)++] = memory_class_new("lost to fragments", total);
     return rows;
@@ -240,7 +244,7 @@ static Fsdpd__V1__PlanProgram *program_message_new(const struct plan *plan,
     plan_estimate_program(plan, program, &options->profile->rates, timings, &estimate);
     message->name = mem_strdup(name);
     message->bytes = plan->state_bytes + program->work_bytes;
-    message->memory = memory_rows(program, message->bytes, &message->n_memory);
+    message->memory = memory_rows(plan, program, message->bytes, &message->n_memory);
     message->peak_at = describe_peak(plan, program);
     message->instructions = (uint32_t)program->instruction_count;
     add_collectives(message, program, timings);
@@ -266,7 +270,7 @@ static void add_programs(Fsdpd__V1__Plan *message, const struct plan *plan,
             at = message->n_programs - 1;
         }
     }
-    message->memory = memory_rows(programs[largest], plan->peak_bytes, &message->n_memory);
+    message->memory = memory_rows(plan, programs[largest], plan->peak_bytes, &message->n_memory);
     message->peak_at = mem_printf("%s, %s", names[largest], message->programs[at]->peak_at);
 }
 

@@ -461,7 +461,7 @@ status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op
     return lane->device->table->launch(lane, graph, op, call);
 }
 
-int optimizer_step_slots(const struct optimizer_step *step)
+static int own_slots(const struct optimizer_step *step)
 {
     switch (step->kind) {
 #define SLOTS(KIND, name, kernel, count, ...)                                                      \
@@ -471,6 +471,11 @@ int optimizer_step_slots(const struct optimizer_step *step)
     case OPTIMIZER_COUNT: break;
     }
     return 0;
+}
+
+int optimizer_step_slots(const struct optimizer_step *step)
+{
+    return own_slots(step) + (step->ema_decay > 0);
 }
 
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,

@@ -32,13 +32,14 @@ struct optimizer_group {
 struct optimizer_step {
     enum optimizer_kind kind;
     double lr, rho, eps, weight_decay, momentum, dampening, beta1, beta2, lr_decay;
+    double ema_decay; /* of the parameters' average over steps; 0: there is none */
     bool nesterov;
     uint64_t taken;                       /* steps before this one */
     const struct optimizer_group *groups; /* group g of a plan is groups[g - 1]; for executors */
     int group_count;
 };
 
-/* f32 values that an optimizer keeps per parameter. */
+/* f32 values that are kept per parameter: the optimizer's, then the average. */
 int optimizer_step_slots(const struct optimizer_step *step);
 
 /* Device `name`: "cpu", "null", or "cuda:0", which loads the backend's module (backend.h explains

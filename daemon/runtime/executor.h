@@ -43,6 +43,11 @@ status_t executor_round_parameters(struct executor *executor) FSDPD_MUST_USE;
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values) FSDPD_MUST_USE;
 
+/* Between steps, if the plan has an average of the parameters (plan_average_slot): it becomes the
+ * parameters; it and the parameters change places, until the next call. */
+status_t executor_start_average(struct executor *executor) FSDPD_MUST_USE;
+status_t executor_swap_average(struct executor *executor) FSDPD_MUST_USE;
+
 struct step_input {
     const void *input;               /* (batch, ...) f32, the plan's batch size */
     const int32_t *target;           /* (batch); negative: one that does not count */

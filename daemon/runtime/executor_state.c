@@ -193,6 +193,50 @@ float *executor_unit_state(const struct executor *executor, int unit, int slot)
                                             executor_find_buffer(program, class, unit, slot));
 }
 
+enum { PIECE = 1 << 16 };
+
+/* Of one unit: the average becomes its parameters and, if `swaps`, the other way round. */
+static status_t set_average(struct executor *executor, int unit, bool swaps, float *piece)
+{
+    float *average = executor_unit_state(executor, unit, plan_average_slot(executor->plan));
+    float *shard = executor_unit_state(executor, unit, -1);
+    bool offloaded = plan_offloads(executor->plan, unit);
+    size_t count = executor_shard_elements(executor, unit);
+    if (average == NULL) return NULL;
+    executor_announce_change(executor, unit);
+    for (size_t at = 0; at < count; at += PIECE) {
+        size_t now = count - at < PIECE ? count - at : PIECE;
+        TRY(copy(executor, offloaded, piece, shard + at, now));
+        if (swaps) {
+            TRY(copy(executor, offloaded, piece + PIECE, average + at, now));
+            TRY(copy(executor, offloaded, shard + at, piece + PIECE, now));
+        }
+        TRY(copy(executor, offloaded, average + at, piece, now));
+    }
+    return NULL;
+}
+
+static status_t set_averages(struct executor *executor, bool swaps)
+{
+    MUST_ALONE(&executor->user);
+    if (plan_average_slot(executor->plan) < 0) return NULL;
+    TRY(executor_settle(executor));
+    AUTO_FREE float *piece = mem_alloc_array((size_t)2 * PIECE, sizeof *piece);
+    for (int u = 0; u < executor->plan->units->unit_count; u++)
+        TRY(set_average(executor, u, swaps, piece));
+    return swaps ? executor_round_parameters(executor) : NULL;
+}
+
+status_t executor_start_average(struct executor *executor)
+{
+    return set_averages(executor, false);
+}
+
+status_t executor_swap_average(struct executor *executor)
+{
+    return set_averages(executor, true);
+}
+
 status_t executor_share_buffers(struct executor *executor)
 {
     MUST_ALONE(&executor->user);

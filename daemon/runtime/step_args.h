@@ -59,6 +59,12 @@ static inline struct adadelta_args step_adadelta_args(const struct optimizer_ste
                                   .grad_scale = scale};
 }
 
+/* The first step's parameters are the first average, as in torch.optim.swa_utils. */
+static inline struct average_args step_average_args(const struct optimizer_step *step)
+{
+    return (struct average_args){step->taken == 0 ? 1 : (float)(1 - step->ema_decay)};
+}
+
 static inline struct sgd_args step_sgd_args(const struct optimizer_step *step, float scale)
 {
     return (struct sgd_args){.lr = (float)step->lr,

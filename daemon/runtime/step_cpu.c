@@ -39,6 +39,9 @@ void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param
     if (gated ? stats[PLAN_STAT_SKIPPED] != 0 : stats[PLAN_STAT_COUNTED] == 0) return;
     update(step, n, param, grad, slots, gated ? stats[PLAN_STAT_SCALE] : (float)mean_scale(stats));
     if (rounded != NULL) kernel_f32_to_bf16(n, rounded, param);
+    if (step->ema_decay == 0) return;
+    const struct average_args average = step_average_args(step);
+    kernel_average(n, slots[optimizer_step_slots(step) - 1], param, &average);
 }
 
 /* NaN propagates. */

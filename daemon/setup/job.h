@@ -97,6 +97,7 @@ struct train_job {
     double max_norm;                 /* gradients are clipped to it; 0: no clipping */
     bool skip_non_finite;            /* needs a norm */
     struct early_stop early_stop;
+    bool evaluate_average; /* evaluations use the average of the parameters: optimizer.ema_decay */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     enum schedule_kind schedule;
     uint32_t schedule_step_size;

@@ -330,6 +330,7 @@ static status_t build_plan(struct train_session *session, const struct train_job
     options.micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 0;
     options.optimizer = job->optimizer.kind;
     options.optimizer_slots = optimizer_step_slots(&job->optimizer);
+    options.averages = job->optimizer.ema_decay > 0;
     options.group_of_parameter = session->groups;
     options.collective_workspace_bytes = executor_collective_bytes(*units, job->world);
     options.host_apart = !device_is_host(session->device);

@@ -32,6 +32,24 @@ void tally_add(struct tally *tally, const struct tally *more)
     tally->exposed_ns += more->exposed_ns;
 }
 
+/* With train.ema.evaluate the average takes the place of the parameters for as long as rows are evaluated, also
+ * if that fails: what a worker keeps of its job are the parameters. */
+static status_t place_average(struct run *run, bool in)
+{
+    if (!run->job->evaluate_average || run->average_in_place == in) return NULL;
+    run->average_in_place = in;
+    return executor_swap_average(run->executor);
+}
+
+/* Orders find the parameters. */
+static status_t run_orders_between(struct run *run, float signal)
+{
+    if ((uint64_t)signal <= run->orders_done) return run_orders(run, signal);
+    TRY(place_average(run, false));
+    TRY(run_orders(run, signal));
+    return place_average(run, true);
+}
+
 static status_t evaluate_rows(struct run *run, struct tally *tally)
 {
     feed_start_epoch(&run->test, 1, 0);
@@ -57,7 +75,7 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
         tally_add(tally, &step);
         score_sums_add(&run->sums, result.sums);
         if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
-        TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
+        TRY(run_orders_between(run, result.stats[PLAN_STAT_SIGNAL]));
     }
     if (!isfinite(tally->loss)) {
         run->agreed = true;
@@ -76,7 +94,9 @@ status_t run_evaluate(struct run *run, struct tally *tally)
     atomic_fetch_add(&run->session->evaluated_batch, 1);
     atomic_store(&run->session->evaluates, true);
     status_t status = executor_share_buffers(run->executor);
+    if (status == NULL) status = place_average(run, true);
     if (status == NULL) status = evaluate_rows(run, tally);
+    status = status_first(status, place_average(run, false));
     atomic_store(&run->session->evaluates, false);
     return status;
 }
@@ -93,8 +113,7 @@ struct train_scores evaluation_scores(const struct run *run, const struct tally 
                               tally_mean(tally->loss, tally->weight), tally->correct, tally->samples);
 }
 
-void evaluation_report(struct run *run, const struct tally *tally, double epoch,
-                              int64_t began)
+void evaluation_report(struct run *run, const struct tally *tally, double epoch, int64_t began)
 {
     run->validated = true;
     run->validation_loss = tally_mean(tally->loss, tally->weight);

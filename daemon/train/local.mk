@@ -37,6 +37,7 @@ EXTRA_DIST += tests/parity/test_init.py
 if HAVE_CHECK
 TRAIN_TESTS = tests/engine/test_session tests/engine/test_step tests/engine/test_global_batch tests/engine/test_pull tests/engine/test_tokens \
   tests/engine/test_capture tests/engine/test_checkpoint tests/engine/test_unlisted tests/engine/test_export tests/engine/test_bit_flips tests/engine/test_recovery tests/engine/test_rewrap \
+  tests/engine/test_average \
   tests/engine/test_batch_norm
 check_PROGRAMS += $(TRAIN_TESTS)
 TESTS += $(TRAIN_TESTS)
@@ -63,6 +64,8 @@ tests_engine_test_capture_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=write -Wl,--wrap=ma
 EXTRA_tests_engine_test_capture_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 EXTRA_tests_engine_test_checkpoint_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+EXTRA_tests_engine_test_average_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 EXTRA_tests_engine_test_unlisted_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 

@@ -104,6 +104,7 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
         while (needed < plan->options.optimizer_slots &&
                executor_unit_state(run->executor, unit, needed) != NULL)
             needed++;
+        if (needed > 0) slots += plan->options.averages - saved_manifest(saved)->averages;
         if (slots != needed)
             return status_new(STATUS_FAILED_PRECONDITION,
                               "it has %d optimizer slots of %s, the job has %d", slots,
@@ -206,6 +207,15 @@ static status_t load_array(struct run *run, struct saved *saved, int parameter, 
     return NULL;
 }
 
+/* How many of the saved slots the job has: not an average that it does not keep. */
+static int slots_to_load(const struct run *run, const struct saved *saved, int parameter)
+{
+    int slots = saved_slots(saved, parameter);
+    bool drops = saved_manifest(saved)->averages && !run->session->plan->options.averages;
+    return slots > 0 && drops ? slots - 1 : slots;
+}
+
+/* An average that the checkpoint lacks begins with its parameters. */
 static status_t load_arrays(struct run *run, struct saved *saved)
 {
     const struct model *model = run->session->model;
@@ -213,10 +223,11 @@ static status_t load_arrays(struct run *run, struct saved *saved)
     status_t status = NULL;
     for (int p = 0; p < model->parameter_count && status == NULL; p++) {
         if (model->parameters[p].tied_to >= 0) continue;
-        for (int slot = -1; slot < saved_slots(saved, p) && status == NULL; slot++)
+        for (int slot = -1; slot < slots_to_load(run, saved, p) && status == NULL; slot++)
             status = load_array(run, saved, p, slot, piece);
     }
-    return status;
+    if (status != NULL || saved_manifest(saved)->averages) return status;
+    return executor_start_average(run->executor);
 }
 
 /* ---- finding and restoring ---- */
@@ -368,6 +379,16 @@ static status_t take_kept_reports(struct search *search)
     return status;
 }
 
+static void note_average(struct search *search, const struct saved *saved)
+{
+    bool had = saved_manifest(saved)->averages, has = search->run->session->plan->options.averages;
+    if (had == has) return;
+    buf_printf(&search->note, "%s%s", search->note.length > 0 ? "; " : "",
+               has ? "it has no average of the weights, which begins with its weights (train.ema)"
+                   : "its average of the weights was left out: the job keeps none any more "
+                     "(train.ema)");
+}
+
 static status_t resume(struct search *search)
 {
     struct run *run = search->run;
@@ -379,6 +400,7 @@ static status_t resume(struct search *search)
         return refuse_to_restart_training(search);
     if (saved != NULL) {
         load_progress(run, &saved_manifest(saved)->progress);
+        note_average(search, saved);
         take_reports(search, saved);
     }
     if (memory) {

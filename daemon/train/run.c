@@ -630,9 +630,10 @@ static status_t open_executor(struct run *run)
     TRY(publish(run));
     if (run->job->checkpoints.resume || session->spare.since > 0) TRY(run_resume(run));
     if (run->resumed) return NULL;
-    if (session->weights != NULL) return load_parameters(run);
     const struct init_target mine = {find_part, set_part, run};
-    return init_draw(session->model, run->job->seed, &mine);
+    TRY(session->weights != NULL ? load_parameters(run)
+                                 : init_draw(session->model, run->job->seed, &mine));
+    return executor_start_average(run->executor);
 }
 
 /* The last metrics, and why there are no more. */

@@ -47,7 +47,8 @@ struct run {
     uint64_t orders_done; /* sequence number */
     /* Every rank knows of the current failure, so none waits for this one. */
     bool agreed;
-    bool noted; /* the executor's note has been reported */
+    bool noted;            /* the executor's note has been reported */
+    bool average_in_place; /* of the parameters (train.ema), within an evaluation */
 
     /* Over all ranks, in the order of the data: number used in the epoch or, for tokens, in
      * total. */

@@ -14,6 +14,7 @@
 struct queued_order {
     uint64_t sequence;
     uint64_t pull;                 /* of a pull, else 0 */
+    bool average;                  /* which is of the average */
     uint64_t trace;                /* of a trace, else 0 */
     uint32_t steps;                /* of a trace */
     char *cancel_message;          /* of a cancel */

@@ -249,8 +249,9 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
             free(order.cancel_message);
             return status;
         }
+        struct executor *now = train_session_executor(attempt->session);
         puller_add(attempt->puller, order.pull,
-                   snapshot_take(train_session_executor(attempt->session), step));
+                   order.average ? snapshot_take_average(now, step) : snapshot_take(now, step));
     }
     return NULL;
 }
@@ -282,6 +283,7 @@ void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order
         queued.cancel_message = mem_strdup(why);
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_PULL && order->pull->pull != 0) {
         queued.pull = order->pull->pull;
+        queued.average = order->pull->average;
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE && order->trace->trace != 0) {
         queued.trace = order->trace->trace;
         queued.steps = order->trace->steps;

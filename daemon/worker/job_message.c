@@ -446,6 +446,9 @@ static void fill_job(struct job_settings *settings)
     fill_elastic(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
     fill_early_stop(&settings->job.early_stop, spec->train->early_stop);
+    const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
+    settings->job.optimizer.ema_decay = ema != NULL ? ema->decay : 0;
+    settings->job.evaluate_average = ema != NULL && ema->decay > 0 && ema->evaluate;
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);
 }

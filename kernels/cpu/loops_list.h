@@ -186,5 +186,7 @@ CPU_LOOP(void, lion, size_t n, float *param, const float *grad, float *average,
          const struct lion_args *args)
 CPU_LOOP(void, adagrad, size_t n, float *param, const float *grad, float *sum,
          const struct adagrad_args *args)
+CPU_LOOP(void, average, size_t n, float *average, const float *param,
+         const struct average_args *args)
 CPU_LOOP(void, sum_squares, size_t n, const float *values, double *result)
 CPU_LOOP(void, max_abs, size_t n, const float *values, double *result)

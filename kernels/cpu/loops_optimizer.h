@@ -150,3 +150,16 @@ LOOP loop_adagrad(size_t n, float *param, const float *grad, float *sum,
         param[i] = p + -rate * g / (sqrtf(squares) + eps);
     }
 }
+
+/* As torch.lerp: from the nearer end. */
+LOOP loop_average(size_t n, float *average, const float *param, const struct average_args *args)
+{
+    float weight = args->weight, rest = 1 - weight;
+    bool far = weight >= 0.5f;
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float distance = param[i] - average[i];
+        average[i] = far ? __builtin_fmaf(-distance, rest, param[i])
+                         : __builtin_fmaf(distance, weight, average[i]);
+    }
+}

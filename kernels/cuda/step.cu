@@ -230,6 +230,33 @@ int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint1
     return run_optimizer(launch, f, copy, gate, n, is_aligned(param, sum, grad));
 }
 
+struct running_average {
+    float *average;
+    const float *param;
+    struct average_args given;
+    const struct average_args *live;
+    template <int V>
+    __device__ pack<float, V> at(int64_t i, float, const struct average_args &args) const
+    {
+        pack<float, V> a = load<V>(average + i), p = load<V>(param + i);
+        float rest = 1 - args.weight;
+        for (int v = 0; v < V; v++) {
+            float distance = p.at[v] - a.at[v];
+            a.at[v] = args.weight >= 0.5f ? fmaf(-distance, rest, p.at[v])
+                                          : fmaf(distance, args.weight, a.at[v]);
+        }
+        store(average + i, a);
+        return a;
+    }
+};
+
+int cuda_average(const struct cuda_launch *launch, size_t n, float *average, const float *param,
+                 const struct average_args *args, const struct cuda_gate_in *gate)
+{
+    const running_average f = {average, param, *args, (const struct average_args *)launch->live};
+    return run_optimizer(launch, f, nullptr, gate, n, is_aligned(average, param));
+}
+
 /* ---- flat memory ---- */
 
 __global__ void __launch_bounds__(BLOCK) add_kernel(float *to, const float *from, int64_t n)

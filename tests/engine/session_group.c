@@ -229,7 +229,8 @@ static status_t finish(void *user, struct executor *executor, uint64_t step)
     struct member *member = user;
     member->finished++;
     member->last_step = step;
-    member->final = snapshot_take(executor, step);
+    member->final = member->group->average ? snapshot_take_average(executor, step)
+                                           : snapshot_take(executor, step);
     return NULL;
 }
 

@@ -72,6 +72,7 @@ struct group {
     /* Called when a rank has captured a checkpoint, and at its progress, on its thread; or NULL. */
     void (*captured)(struct member *member);
     void (*progressed)(struct member *member, uint64_t step);
+    bool average;   /* the final snapshot is of the average of the weights */
     int abort_rank; /* this rank aborts itself at its call of progress number abort_at; 0: never */
     uint64_t abort_at, abort_step; /* likewise after that step; 0: never */
     struct kept *kept;             /* (world): what each rank's process keeps; NULL: nothing */

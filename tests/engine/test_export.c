@@ -58,7 +58,7 @@ static status_t open_newest(struct export **export)
     status_t status = saved_open(&folder, entries[0].name, EXPORT_MANIFEST_MAX, &saved);
     free(entries);
     folder_close(&folder);
-    return status != NULL ? status : export_new(saved, export);
+    return status != NULL ? status : export_new(saved, false, export);
 }
 
 static struct buf read_all(struct export *export, size_t piece)

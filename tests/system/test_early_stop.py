@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
-"""train.early_stop: a job whose evaluations do not become better ends, says why, and counts on after a resume.
-With a learning rate of 0 every evaluation is the same, so the step at which it ends is known."""
+"""Ends of training. train.early_stop: a job whose evaluations do not become better ends, says why, and counts on after a resume.
+With a learning rate of 0 every evaluation is the same, so the step at which it ends is known. train.ema: the average of
+the weights is planned, pulled, evaluated, and added and removed by a resume."""
 
+import array
 import os
 import random
 import shutil
@@ -114,11 +116,47 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual((step, code), (6, "EARLY_STOP"))
         self.assertIn("the accuracy of the last 1 evaluation is not better than", message)
 
+    def pulled(self, job, *options):
+        out = os.path.join(self.root, "pulled.safetensors")
+        result = self.daemon.ctl("pull", job, "-o", out, *options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        tensors, _ = harness.read_safetensors(out)
+        return {name: array.array("f", raw) for name, (_, _, raw) in tensors.items()}
+
+    def test_average_of_the_weights(self):
+        """With one more step at a rate of 0 it moves by what torch.lerp says."""
+        average = ("optimizer.lr=0.05", "train.ema.decay=0.75", "train.early_stop.patience=30", "train.max_steps=8")
+        file = os.path.join(self.root, "job.yaml")
+        plan = self.daemon.ctl("plan", file, *(word for one in average for word in ("--set", one)))
+        self.assertRegex(plan.stdout, r"average \(ema\) +\S+")
+        job = self.submit(*average, "checkpoint.every_steps=8", "train.ema.evaluate=true", "train.evaluate_interval=8")
+        weights, before = self.pulled(job), self.pulled(job, "--ema")
+        self.assertFalse(any(weights[name] == before[name] for name in weights))
+        result = self.daemon.ctl("resume", job, "--set", "train.max_steps=9", "--set", "optimizer.lr=0")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=60)
+        after = self.pulled(job, "--ema", "--checkpoint", "9")
+        for name, values in after.items():
+            expected = [0.75 * a + 0.25 * w for a, w in zip(before[name], weights[name], strict=True)]
+            self.assertLessEqual(max(abs(a - b) for a, b in zip(values, expected, strict=True)), 1e-6, name)
+        self.daemon.ctl("resume", job, "--set", "train.max_steps=12", "--set", "train.ema.decay=0")
+        self.daemon.wait_state(job, "SUCCEEDED", seconds=60)
+        self.assertIn("its average of the weights was left out: the job keeps none any more (train.ema)",
+                      str(self.daemon.events(job)))
+        out = os.path.join(self.root, "none.safetensors")
+        for options, message in (((), "keeps no average of its weights: its settings have no train.ema"),
+                                 (("--checkpoint", "12"), "the checkpoint of step 12 has no average of the weights")):
+            result = self.daemon.ctl("pull", job, "-o", out, "--ema", *options)
+            self.assertEqual(result.returncode, 6, result.stderr)
+            self.assertIn(message, " ".join(result.stderr.split()))
+
     def test_refusals(self):
         for settings, message in (
             (["train.evaluate=false"], "train.early_stop: expected train.evaluate: true, as it compares evaluations"),
             (["train.evaluate_interval=0"], "train.early_stop: expected a train.evaluate_interval above 0"),
             (["train.early_stop.patience=0"], "train.early_stop.patience: expected an integer from 1 to 1000000, found 0"),
+            (["train.ema.decay=1"], "train.ema.decay: expected a number from 0 to 0.9999999, found 1"),
+            (["train.ema.evaluate=true"], "train.ema.evaluate: belongs to train.ema.decay"),
             (["train.early_stop.metric=f1"], "train.early_stop.metric: expected loss or accuracy, found 'f1'"),
             (["train.early_stop.min_delta=-1"], "train.early_stop.min_delta: expected a number from 0 to 1000000"),
             (["train.early_stop.metric=accuracy"], "train.early_stop.metric: accuracy belongs to models of classes"),

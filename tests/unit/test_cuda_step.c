@@ -105,7 +105,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         if (!skipped) kernel_lion(n, param, grad, first, &args);
         args.grad_scale = given;
         error = cuda_lion(&launch, n, p.values, copy, grad, a.values, &args, in);
-    } else {
+    } else if (kind == 4) {
         struct adagrad_args args = {.decayed_lr = 0.01f,
                                     .eps = 1e-10f,
                                     .weight_decay = decay,
@@ -113,8 +113,13 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
         if (!skipped) kernel_adagrad(n, param, grad, first, &args);
         args.grad_scale = given;
         error = cuda_adagrad(&launch, n, p.values, copy, grad, a.values, &args, in);
+    } else {
+        struct average_args args = {random_bool(random) ? 1 : random_bool(random) ? 0.7f : 0.01f};
+        if (!skipped) kernel_average(n, first, grad, &args);
+        copy = NULL;
+        error = cuda_average(&launch, n, a.values, grad, &args, in);
     }
-    static const char *const names[] = {"adadelta", "sgd", "adam", "lion", "adagrad"};
+    static const char *const names[] = {"adadelta", "sgd", "adam", "lion", "adagrad", "average"};
     ck_assert_int_eq(error, 0);
     if (copy != NULL) kernel_f32_to_bf16(n, expected, param);
     ck_assert_msg(area_edges_whole(&rounded), "%s: the copy is written beyond %zu", names[kind], n);
@@ -127,7 +132,7 @@ static void compare_step(struct random *random, int kind, size_t n, size_t off, 
 
 TESTS_BELOW(.timeout = 120);
 
-LOOP_TEST(optimizers, 0, 5)
+LOOP_TEST(optimizers, 0, 6)
 {
     struct random random = {(uint64_t)_i + 1};
     for (int l = RACES ? LENGTHS - 1 : 0; l < LENGTHS; l++)

@@ -257,6 +257,34 @@ TEST(adagrad)
     }
 }
 
+/* torch.lerp's two formulas; a weight of 1 gives the parameters themselves. */
+TEST(average)
+{
+    static struct state start, found, expected;
+    static const float weights[] = {1, 0.75f, 0.25f, 1e-4f};
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int w = 0; w < 4; w++) {
+                const struct average_args args = {weights[w]};
+                random_optimizer_state(&start);
+                found = expected = start;
+                for (size_t i = 0; i < sizes[s]; i++) {
+                    float distance = start.param[i] - start.first[i];
+                    expected.first[i] = w < 2 ? fmaf(-distance, 1 - weights[w], start.param[i])
+                                              : fmaf(distance, weights[w], start.first[i]);
+                    ck_assert(w > 0 || expected.first[i] == start.param[i]);
+                }
+                if (level < CPU_LEVEL_COUNT)
+                    loops->average(sizes[s], found.first, start.param, &args);
+                else kernel_average(sizes[s], found.first, start.param, &args);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+            }
+    }
+}
+
 TEST(norms)
 {
     static float values[MOST];

@@ -212,9 +212,9 @@ class Client:
         """The daemon: its version, its start, and whether it accepts jobs."""
         return self.call(self.stub.GetVersion, api.GetVersionRequest())
 
-    def pull_chunks(self, id: str, checkpoint: int | None) -> Iterator[api.PullStateDictResponse]:
+    def pull_chunks(self, id: str, checkpoint: int | None, ema: bool = False) -> Iterator[api.PullStateDictResponse]:
         request = api.PullStateDictRequest(id=id, from_checkpoint=checkpoint is not None,
-                                           checkpoint_step=checkpoint or 0)
+                                           checkpoint_step=checkpoint or 0, average=ema)
         stream = self.stub.PullStateDict(request)
         try:
             total = received = 0
@@ -230,24 +230,25 @@ class Client:
             stream.cancel()
 
     @overload
-    def pull(self, id: str, *, checkpoint: int | None = None) -> dict[str, numpy.ndarray]: ...
+    def pull(self, id: str, *, checkpoint: int | None = None, ema: bool = False) -> dict[str, numpy.ndarray]: ...
 
     @overload
-    def pull(self, id: str, path: str | os.PathLike[str], *, checkpoint: int | None = None) -> None: ...
+    def pull(self, id: str, path: str | os.PathLike[str], *, checkpoint: int | None = None,
+             ema: bool = False) -> None: ...
 
     def pull(self, id: str, path: str | os.PathLike[str] | None = None, *,
-             checkpoint: int | None = None) -> dict[str, numpy.ndarray] | None:
-        """The job's weights, now or as of a checkpoint's step (0: the newest): as arrays by name, or into a safetensors
+             checkpoint: int | None = None, ema: bool = False) -> dict[str, numpy.ndarray] | None:
+        """The job's weights, or their average, now or as of a checkpoint's step (0: the newest): as arrays by name, or into a safetensors
         file, which appears only when it is complete."""
         if path is None:
             data = bytearray()
-            for chunk in self.pull_chunks(id, checkpoint):
+            for chunk in self.pull_chunks(id, checkpoint, ema):
                 data += chunk.data
             return read_safetensors(data)
         partial = os.fspath(path) + ".partial"
         try:
             with open(partial, "wb") as file:
-                for chunk in self.pull_chunks(id, checkpoint):
+                for chunk in self.pull_chunks(id, checkpoint, ema):
                     file.write(chunk.data)
             os.replace(partial, path)
         except BaseException:

@@ -19,6 +19,7 @@ struct checkpoint_reader {
     char **roots;    /* allowed parents of `directory` */
     int root_count;
     uint64_t step; /* requested; 0: the newest */
+    bool average;  /* of its weights, in their place */
     status_t none;
 
     struct export *export; /* NULL: not open */
@@ -31,7 +32,7 @@ struct checkpoint_reader {
 };
 
 struct checkpoint_reader *checkpoint_reader_new(const struct coordinator *c, const job_message *job,
-                                                uint64_t step, status_t none)
+                                                uint64_t step, bool average, status_t none)
 {
     struct checkpoint_reader *reader = mem_alloc(sizeof *reader);
     const Fsdpd__V1__CheckpointSpec *spec = job->spec->checkpoint;
@@ -39,6 +40,7 @@ struct checkpoint_reader *checkpoint_reader_new(const struct coordinator *c, con
     reader->job = mem_strdup(job->id);
     reader->run = checkpoint_dirs_run(job);
     reader->step = step;
+    reader->average = average;
     reader->none = none;
     fsdpd__v1__checkpoint__init(&reader->found);
     if (own) {
@@ -155,7 +157,7 @@ static status_t open_entry(struct checkpoint_reader *reader, const struct folder
         saved_free(saved);
         return status;
     }
-    TRY(export_new(saved, &reader->export));
+    TRY(export_new(saved, reader->average, &reader->export));
     note_found(reader, entry);
     return NULL;
 }

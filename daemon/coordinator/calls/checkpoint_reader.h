@@ -14,10 +14,10 @@ struct checkpoint_reader;
 /* Bytes to verify per part: few enough that several readers share the threads. */
 enum { CHECKPOINT_READER_PART = 16 << 20 };
 
-/* `step` 0: the newest checkpoint. `none` is the error if the job has no checkpoint at all; the
- * reader takes ownership of it. */
+/* `step` 0: the newest checkpoint. `average`: of its weights, in their place. `none` is the error
+ * if the job has no checkpoint at all; the reader takes ownership of it. */
 struct checkpoint_reader *checkpoint_reader_new(const struct coordinator *c, const job_message *job,
-                                                uint64_t step, status_t none);
+                                                uint64_t step, bool average, status_t none);
 void checkpoint_reader_free(struct checkpoint_reader *reader); /* accepts NULL */
 
 /*

@@ -38,6 +38,7 @@ struct pull {
     char *by;
     uint32_t attempt;
     enum pull_state state;
+    bool average; /* of the weights, which the kept file does not have */
     bool others; /* the caller is neither the job's owner nor an operator */
     bool share;  /* holds the other users' share; see shares.h */
     /* Ranks or disks work for it: since `busy_from` (0: not now), and for `busy_ms` before. */
@@ -164,7 +165,7 @@ static void look_for_checkpoint(struct pull *pull, status_t damage)
         return;
     }
     pull->damage = damage;
-    pull->reader = checkpoint_reader_new(pull->base.c, message, 0,
+    pull->reader = checkpoint_reader_new(pull->base.c, message, 0, false,
                                          status_new(STATUS_NOT_FOUND, "no whole checkpoint"));
     checkpoint_reader_pass_damage(pull->reader);
     message_free(message);
@@ -237,7 +238,7 @@ static void read_next(struct pull *pull)
 static void send_checkpoint(struct pull *pull, const job_message *message, uint64_t step,
                             status_t none)
 {
-    pull->reader = checkpoint_reader_new(pull->base.c, message, step, none);
+    pull->reader = checkpoint_reader_new(pull->base.c, message, step, pull->average, none);
     pull->chunk = mem_alloc(STATE_DICT_CHUNK);
     enter(pull, PULL_FILE);
     read_next(pull);
@@ -317,7 +318,7 @@ static void on_attempt_over(struct job_call *own, struct job *job)
     give_share_back(pull, job);
     status_t late = job_call_error_of_end(job, "its state_dict was sent");
     if (pull->state == PULL_RELAYING) fail(own, late);
-    else if (!message->has_state_dict) send_checkpoint(pull, message, 0, late);
+    else if (pull->average || !message->has_state_dict) send_checkpoint(pull, message, 0, late);
     else {
         status_free(late);
         send_kept(pull);
@@ -355,8 +356,23 @@ static int pulls_of(const struct coordinator *c, const char *id, bool others)
 static bool is_in_checkpoint(const job_message *message,
                              const Fsdpd__V1__PullStateDictRequest *request)
 {
-    return request->from_checkpoint ||
-           (!message->has_state_dict && !job_is_in_attempt((int)message->state));
+    return request->from_checkpoint || ((request->average || !message->has_state_dict) &&
+                                        !job_is_in_attempt((int)message->state));
+}
+
+/* A checkpoint of the job says itself whether it has one. */
+static status_t check_average(const job_message *message,
+                              const Fsdpd__V1__PullStateDictRequest *request)
+{
+    const Fsdpd__V1__EmaSpec *ema = message->spec->train->ema;
+    if (!request->average || request->from_checkpoint || (ema != NULL && ema->decay > 0))
+        return NULL;
+    return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                  "job %s keeps no average of its weights: its settings have no "
+                                  "train.ema",
+                                  request->id),
+                       (struct status_details){.reason = "JOB_HAS_NO_AVERAGE",
+                                               .subject = request->id});
 }
 
 /* Whether the pull is allowed. `job` is NULL if it is over. */
@@ -391,7 +407,7 @@ static status_t no_weights_error(const job_message *message)
     return status_with(
         status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: %s, and it has no checkpoint",
                    message->id, job_state_name(message->state),
-                   message->has_state_dict                  ? "it kept its state_dict"
+                   message->has_state_dict                  ? "it kept its state_dict alone"
                    : over && !message->spec->save_model     ? "it kept no state_dict (save_model "
                                                               "is false)"
                    : over                                   ? "it kept no state_dict"
@@ -419,6 +435,7 @@ void pulls_start(struct rpc_call *call, const ProtobufCMessage *first, void *ser
     const job_message *message = job != NULL ? job->message : stored;
     bool checkpoint = status == NULL && is_in_checkpoint(message, request);
     bool others = status == NULL && share_is_others(call, message);
+    if (status == NULL) status = check_average(message, request);
     if (status == NULL) status = check(c, job, request, checkpoint, others);
     if (status != NULL) {
         message_free(stored);
@@ -427,6 +444,7 @@ void pulls_start(struct rpc_call *call, const ProtobufCMessage *first, void *ser
     }
     struct pull *pull = new_pull(call, request->id, c);
     pull->others = others;
+    pull->average = request->average;
     if (checkpoint && others && job != NULL && job_is_in_attempt((int)message->state)) {
         pull->share = true;
         share_take(job);
@@ -448,7 +466,7 @@ void pulls_start(struct rpc_call *call, const ProtobufCMessage *first, void *ser
 static void hand_out_kept(struct job *job)
 {
     for (struct pull *pull = NULL; (pull = next_of(job->c, job, pull)) != NULL;)
-        if (pull->state == PULL_WAITING) send_kept(pull);
+        if (pull->state == PULL_WAITING && !pull->average) send_kept(pull);
 }
 
 /* Other users wait until their share allows more; the owner never waits behind them. */
@@ -482,7 +500,7 @@ void pulls_advance(struct job *job)
     enter(next, PULL_ORDERED);
     next->attempt = job->message->attempt;
     job_call_expect(&next->base, job->c->options.limits.pull_start_ms);
-    attempt_order_pull(job, next->number);
+    attempt_order_pull(job, next->number, next->average);
 }
 
 void pulls_wait_for_upload(struct job *job)
@@ -533,7 +551,7 @@ bool pull_accept_final(struct job *job, const Fsdpd__V1__UploadStateRequest *fir
                        struct upload *upload, struct pull **out)
 {
     for (struct pull *pull = NULL; (pull = next_of(job->c, job, pull)) != NULL;) {
-        if (pull->state != PULL_WAITING) continue;
+        if (pull->state != PULL_WAITING || pull->average) continue;
         pull->attempt = first->attempt;
         *out = begin_relay(pull, first, upload);
         return true;

@@ -90,10 +90,11 @@ void attempt_vacate_at_once(struct job *job)
     attempt_stop(job, "WORKER_DRAINED", true, job->attempt->stop.message);
 }
 
-void attempt_order_pull(struct job *job, uint64_t pull)
+void attempt_order_pull(struct job *job, uint64_t pull, bool average)
 {
     Fsdpd__V1__PullOrder body = FSDPD__V1__PULL_ORDER__INIT;
     body.pull = pull;
+    body.average = average;
     orders_give(job, FSDPD__V1__ORDER__ORDER_PULL, &body);
 }
 

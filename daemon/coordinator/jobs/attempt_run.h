@@ -42,7 +42,7 @@ void attempt_stop(struct job *job, const char *code, bool machine, const char *w
 /* Ends an attempt that vacates its workers without waiting any longer for its checkpoint. */
 void attempt_vacate_at_once(struct job *job);
 
-void attempt_order_pull(struct job *job, uint64_t pull);
+void attempt_order_pull(struct job *job, uint64_t pull, bool average);
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
 
 /* `pause`: if the checkpoint succeeds, all ranks end with the reason "PAUSED". */

@@ -133,7 +133,7 @@ static bool is_listed(struct scrubbing *own, const char *job, uint64_t step)
 static status_t read_checkpoint(struct scrubbing *own, const job_message *job, uint64_t step)
 {
     status_t none = status_new(STATUS_NOT_FOUND, "the checkpoint of step %" PRIu64 " is missing", step);
-    struct checkpoint_reader *reader = checkpoint_reader_new(own->view, job, step, none);
+    struct checkpoint_reader *reader = checkpoint_reader_new(own->view, job, step, false, none);
     size_t count;
     status_t status = checkpoint_reader_work(reader, own->chunk, CHUNK_BYTES, &count);
     uint64_t left = status == NULL ? checkpoint_reader_found(reader)->bytes : 0;

@@ -26,7 +26,7 @@ struct need {
 };
 
 /* Values that the optimizer keeps per parameter. */
-static int count_slots(const Fsdpd__V1__OptimizerSpec *step)
+static int count_own(const Fsdpd__V1__OptimizerSpec *step)
 {
 #define OPTIMIZER_CASE(KIND, name, kernel, count, ...)                                             \
     case FSDPD__V1__OPTIMIZER_TYPE__OPTIMIZER_TYPE_##KIND: return count;
@@ -35,6 +35,12 @@ static int count_slots(const Fsdpd__V1__OptimizerSpec *step)
     default: return OPTIMIZER_MAX_SLOTS; /* of a newer fsdpd */
     }
 #undef OPTIMIZER_CASE
+}
+
+/* The same with their average. */
+static int count_slots(const job_spec *spec)
+{
+    return count_own(spec->optimizer) + (spec->train->ema != NULL && spec->train->ema->decay > 0);
 }
 
 /* Checkpoints that are taken: the last step's may be one of the others. */
@@ -71,8 +77,7 @@ static struct need need_of(const job_spec *spec, const Fsdpd__V1__Plan *plan, ui
     double weights = plan != NULL ? (double)plan->parameters * (double)sizeof(float) : 0;
     struct need need = {.state_dict = spec->save_model ? weights + HEADER : 0};
     need.checkpoint_count = count_checkpoints(spec, steps);
-    need.checkpoints =
-        need.checkpoint_count * (weights * (1 + count_slots(spec->optimizer)) + HEADER);
+    need.checkpoints = need.checkpoint_count * (weights * (1 + count_slots(spec)) + HEADER);
     need.all = need.state_dict + need.checkpoints + ALLOWANCE;
     return need;
 }

@@ -49,9 +49,12 @@ status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step
     struct cuda_lane *lane = cuda_lane(base);
     union arguments args;
     if (n == 0) return NULL;
-    struct cuda_launch launch = cuda_launch_of(lane);
+    struct cuda_launch launch = cuda_launch_of(lane), averaging = launch;
+    const struct average_args average = step_average_args(step);
+    bool averages = step->ema_decay > 0;
     prepare_arguments(step, &args);
     TRY(cuda_take_value(lane, &args, sizeof args, &launch.live));
+    if (averages) TRY(cuda_take_value(lane, &average, sizeof average, &averaging.live));
     if (!cuda_does_enqueue(lane)) return NULL;
     TRY(cuda_enqueue(lane));
     struct cuda_gate_in in = {.targets = stats + PLAN_STAT_TARGETS,
@@ -60,6 +63,9 @@ status_t cuda_lane_optimize(struct lane_queue *base, const struct optimizer_step
         in = (struct cuda_gate_in){.skipped = stats + PLAN_STAT_SKIPPED,
                                    .scale = stats + PLAN_STAT_SCALE};
     int error = optimize(&launch, step->kind, &args, n, param, rounded, grad, slots, &in);
+    if (error == 0 && averages)
+        error = cuda_average(&averaging, n, slots[optimizer_step_slots(step) - 1], param, &average,
+                             &in);
     return cuda_enqueued(lane, error, "the optimizer");
 }
 
