@@ -2,13 +2,19 @@
 """Mutual TLS over TCP: a private authority, a job on a worker that attaches with a certificate, and
 certificates that change while everything runs. test_refusals.py tests the refusals."""
 
+import base64
 import glob
+import hmac
+import http.server
+import json
 import os
 import re
 import shutil
 import signal
+import ssl
 import subprocess
 import tempfile
+import threading
 import time
 import unittest
 import urllib.error
@@ -54,6 +60,60 @@ def client(address, files, *arguments, timeout=harness.PATIENCE):
                           stderr=subprocess.PIPE)
 
 
+class Webhook:
+    """A server over TLS that answers 503 to its first request, and checks signatures as the specification of
+    Standard Webhooks says."""
+
+    KEY = bytes(range(32))
+
+    def __init__(self, files):
+        self.requests = requests = []
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                requests.append((dict(self.headers), body))
+                self.send_response(503 if len(requests) == 1 else 204)
+                self.end_headers()
+
+            def log_message(self, *_):
+                pass
+        self.server = http.server.HTTPServer(("localhost", 0), Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(files[1], files[2])
+        self.ca = files[0]
+        self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+        self.thread = threading.Thread(target=self.server.serve_forever, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def configuration(self, root):
+        secret, path = os.path.join(root, "secret"), os.path.join(root, "fsdpd.yaml")
+        with open(os.open(secret, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(b"whsec_" + base64.b64encode(self.KEY) + b"\n")
+        with open(path, "w") as file:
+            file.write(f"limits: {{notice_retry_seconds: 0.1}}\nnotify:\n  hook:\n    url: https://localhost:"
+                       f"{self.server.server_port}/fsdpd\n    secret_file: {secret}\n    ca_file: {self.ca}\n")
+        return path
+
+    def check(self, case, kind, job):
+        identities = set()
+        for headers, body in self.requests:
+            headers = {key.lower(): value for key, value in headers.items()}
+            signed = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+            signature = base64.b64encode(hmac.digest(self.KEY, signed, "sha256")).decode()
+            case.assertEqual(headers["webhook-signature"], f"v1,{signature}")
+            case.assertLess(abs(time.time() - int(headers["webhook-timestamp"])), 300)
+            identities.add(headers["webhook-id"])
+            notice = json.loads(body)
+            case.assertEqual((notice["type"], notice["data"]["job"]), (kind, job))
+        case.assertEqual(len(identities), 1)
+
+
 class Tls(unittest.TestCase):
     def setUp(self):
         self.root = tempfile.mkdtemp(prefix="fsdpd-test-")
@@ -87,15 +147,25 @@ class Tls(unittest.TestCase):
         return process
 
     def test_a_job(self):
-        """Submitted, trained and pulled by identities of certificates alone."""
-        daemon = self.start()
+        """Submitted, trained and pulled by identities of certificates alone; a webhook learns of its end."""
+        hook = Webhook(self.server)
+        self.addCleanup(hook.close)
+        daemon = self.start(config=hook.configuration(self.root))
         harness_data = daemon.data
         self.worker(daemon, self.authority.issue("worker", "node1"), "node1/cpu:0")
         daemon.wait_for(lambda: len(daemon.worker_list()) == 1, 20, "the worker to attach")
         result = client(self.address, self.ann, "submit", harness.JOB, "--id", "tls", "--set",
                         f"data.dir={harness_data}", "--set", "workers=1", "--set",
-                        "train.epochs=1", "--wait", timeout=300)
+                        "train.epochs=1", "--set", "notify.to=hook", "--wait", timeout=300)
         self.assertEqual(result.returncode, 0, result.stderr)
+        daemon.wait_for(lambda: len(hook.requests) == 2, harness.PATIENCE, "the notice")
+        hook.check(self, "job.end", "tls")
+        history = daemon.wait_for(lambda: [entry["reason"] for entry in daemon.json("history", "tls")
+                                           if entry["reason"]["code"].startswith("NOTICE_")][1:],
+                                  harness.PATIENCE, "the outcome of the notice")
+        self.assertEqual([reason["code"] for reason in history], ["NOTICE_SENT"])
+        refused = client(self.address, self.ann, "submit", harness.JOB, "--set", "notify.to=hok")
+        self.assertIn("notify.to: expected a name of notify in fsdpd.yaml: hook, found 'hok'", refused.stderr)
         weights = os.path.join(self.root, "weights.safetensors")
         result = client(self.address, self.ann, "pull", "tls", "-o", weights)
         self.assertEqual(result.returncode, 0, result.stderr)
