@@ -169,6 +169,18 @@ static status_t apply_memory(struct options *options, const struct option_row *r
                       "expected bytes above 0, such as 80GB or 512MiB, found '%s'", text);
 }
 
+static status_t apply_kept_bytes(struct options *options, const struct option_row *row,
+                                 const char *text)
+{
+    (void)row;
+    uint64_t bytes = 0;
+    if (!text_parse_bytes(text, &bytes) || bytes == 0 || bytes > INT64_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected bytes above 0, such as 500GB or 2TiB, found '%s'", text);
+    options->coordinator.limits.quota_kept_bytes = (int64_t)bytes;
+    return NULL;
+}
+
 static status_t apply_worlds(struct options *options, const struct option_row *row,
                              const char *text)
 {
@@ -320,6 +332,10 @@ const struct option_row option_rows[] = {
      .help = "preempt running jobs for waiting ones of higher\npriority"},
     {"queue.preempt_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0, 604800),
      .fallback = "600", LIMIT(preempt_ms)},
+    {"queue.quota.workers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 1e6),
+     .fallback = "0", LIMIT(quota_workers)},
+    {"queue.quota.kept_bytes", NULL, NULL, FOR_SERVERS, OPTION_TEXT, .reload = true,
+     .apply = apply_kept_bytes},
 
     {"notify", NULL, NULL, FOR_SERVERS, OPTION_NOTIFY, .reload = true, .fallback = "{}",
      .apply = apply_notify},

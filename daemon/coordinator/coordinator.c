@@ -19,6 +19,7 @@
 #include "coordinator/calls/uploads.h"
 #include "coordinator/core/reserve.h"
 #include "coordinator/jobs/attempt_run.h"
+#include "coordinator/jobs/owners.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/monitor/certificate.h"
 #include "coordinator/monitor/http.h"
@@ -498,6 +499,7 @@ static void unlock(int *lock)
 static void free_all(struct coordinator *c)
 {
     jobs_free_all(c);
+    owners_free(c);
     drains_free(c);
     cuts_free(c);
     sweeps_free(c);

@@ -12,6 +12,7 @@
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
+#include "coordinator/jobs/owners.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/retention/retention.h"
 #include "coordinator/scheduler/dependencies.h"
@@ -61,6 +62,7 @@ static void on_job_over(struct job *job)
 {
     struct coordinator *c = job->c;
     unplanned_job_over(job);
+    owners_note_kept(c, job->message, 1);
     forget_tick_soon(c);
     sweeps_job_over(c, job->message);
     dependencies_job_over(c, job->message);

@@ -15,6 +15,7 @@
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/queue.h"
+#include "coordinator/scheduler/quotas.h"
 #include "coordinator/scheduler/room.h"
 #include "coordinator/workers/planner.h"
 #include "rpc/rpc.h"
@@ -112,6 +113,12 @@ static void submit_planned(struct planning *planning, const job_spec *spec,
     if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
     else status = deadlines_check(spec);
     if (status == NULL) status = room_check(c, spec, plan, steps);
+    if (status == NULL)
+        status = quotas_check_kept(c, &(struct quotas_job){.id = "",
+                                                           .owner = submission.owner,
+                                                           .spec = spec,
+                                                           .plan = plan,
+                                                           .steps = steps});
     if (status == NULL) status = jobs_create(c, &submission, &job);
     if (status != NULL) {
         rpc_call_finish(call, status);
@@ -187,6 +194,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
         /* Before a worker plans it, which may take a while. */
         status = room_refusal(c);
         if (status == NULL) status = access_check_priority(c, call, spec->priority);
+        if (status == NULL) status = quotas_check_workers(c, spec);
         if (status == NULL) status = deadlines_check(spec);
         if (status == NULL) status = spec_place(file, notices_check(c, spec));
         if (status == NULL) status = dependencies_check(c, id, spec);

@@ -7,6 +7,7 @@
 #include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
+#include "coordinator/scheduler/quotas.h"
 #include "coordinator/workers/planner.h"
 #include "spec/spec.h"
 
@@ -197,11 +198,27 @@ static status_t revive(struct coordinator *c, struct resumable *found, const job
     return NULL;
 }
 
+/* As for a submission; releases what was found if that is refused. */
+static status_t check_quota(struct coordinator *c, struct resumable *found, const job_spec *spec,
+                            const Fsdpd__V1__PlanResult *result)
+{
+    const struct quotas_job job = {.id = found->message->id,
+                                   .owner = found->message->owner,
+                                   .spec = spec,
+                                   .plan = result->plan,
+                                   .steps = result->steps};
+    status_t status = quotas_check_workers(c, spec);
+    if (status == NULL) status = quotas_check_kept(c, &job);
+    if (status != NULL) message_free(found->stored);
+    return status;
+}
+
 static void resume(struct coordinator *c, struct rpc_call *call, const char *id,
                    const job_spec *spec, const Fsdpd__V1__PlanResult *result)
 {
     struct resumable found;
     status_t status = find(c, call, id, spec != NULL, &found);
+    if (status == NULL && spec != NULL) status = check_quota(c, &found, spec, result);
     if (status == NULL) status = revive(c, &found, spec, result);
     if (status != NULL) {
         rpc_call_finish(call, status);

@@ -13,6 +13,7 @@
 
 struct coordinator;
 struct job;
+struct job_owner;
 struct worker;
 
 /*
@@ -68,6 +69,9 @@ struct coordinator {
     void *jobs_by_id;   /* a tree of those that are not over; see jobs_find */
     struct job **ended; /* jobs that left their attempt or are over, in this turn; see turn.h */
     int ended_count, ended_capacity;
+    struct job_owner **owners; /* users; see owners.h */
+    int owner_count, owner_capacity;
+    bool kept_counted; /* their sums of what is kept are known */
     const struct job_clients *clients;
     const struct worker_users *users;
     struct worker **workers; /* attached */

@@ -41,6 +41,8 @@ struct coordinator_limits {
     int preempt_ms;      /* between two preemptions of a job, at least */
     int notice_ms;       /* for one try of a notice */
     int notice_retry_ms; /* before its second try; each further pause is four times as long */
+    int quota_workers;   /* that the running jobs of a user have at most; 0: any number */
+    int64_t quota_kept_bytes; /* that the jobs of a user keep at most; 0: any number */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */
     /* A host's workers are idle for that long before a calibration (0: never), which takes about

@@ -102,6 +102,7 @@ void attempt_begin(struct job *job, struct worker **workers, int count)
     message->n_workers = (size_t)attempt->world;
     message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
     job->retry_at = 0;
+    job->elastic.next = 0;
     free(job->preempted);
     job->preempted = NULL;
     for (int r = 0; r < attempt->world; r++) {

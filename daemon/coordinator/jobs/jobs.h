@@ -15,12 +15,14 @@ enum queue_decision {
     QUEUE_START,
     QUEUE_WAIT_TURN,    /* it fits, but not now, or an earlier job waits */
     QUEUE_WAIT_WORKERS, /* it needs more workers than exist; does not block others */
+    QUEUE_WAIT_QUOTA,   /* it needs more workers than its user has left; likewise */
 };
 
 /* A queued job's place, as queue_place last determined it. */
 struct standing {
     enum queue_decision decision;
-    int position; /* from 1, among jobs that wait for its kind of device; 0: not known yet */
+    int position; /* from 1, among jobs that wait for its kind of device; 0: not known yet, or none
+                   */
     int higher;   /* number of jobs before it that have a higher priority */
     bool behind;  /* a job before it waits for workers that this one could use */
     int workers;                 /* that it needs at least */
@@ -31,6 +33,7 @@ struct standing {
 struct job {
     struct coordinator *c;
     job_message *message;    /* owned; what the API shows */
+    struct job_owner *owner; /* see owners.h */
     struct attempt *attempt; /* the running one, or NULL; see attempt.h */
     struct attempt *left;    /* the one left in this turn: freed at the turn's end */
 
@@ -66,6 +69,7 @@ struct job {
         uint64_t lost_step;
         char *by;       /* the user who asked for this number of workers; NULL: none */
         int keep;       /* workers that it keeps if jobs of higher priority wait; 0: not decided */
+        int next;       /* workers for which the running attempt ends, to grow; 0: none */
         bool *leaves;   /* of the last attempt: by rank; NULL: not decided. Used by handover.c */
         int staying;    /* its other ranks; 0: not decided */
         bool saved;     /* by order it left a checkpoint: no worker's memory has more */

@@ -15,6 +15,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/jobs/checkpoint_dirs.h"
 #include "coordinator/jobs/jobs.h"
+#include "coordinator/jobs/owners.h"
 
 enum {
     PASS_MS = 60000,
@@ -146,10 +147,12 @@ static status_t forget(struct coordinator *c, const job_message *job, const char
 {
     const char *id = job->id;
     char *aside = NULL;
-    TRY(move_aside(c, id, &aside));
-    status_t status = store_forget_job(c->store, id);
+    owners_note_kept(c, job, -1);
+    status_t status = move_aside(c, id, &aside);
+    if (status == NULL) status = store_forget_job(c->store, id);
     if (status != NULL) {
         if (aside != NULL) put_back(c, id, aside);
+        owners_note_kept(c, job, 1);
         free(aside);
         return status;
     }

@@ -10,6 +10,7 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/job_log.h"
 #include "coordinator/jobs/job_record.h"
+#include "coordinator/jobs/owners.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/retry.h"
@@ -42,6 +43,13 @@ static job_message *make_message(const struct job_submission *submission, const 
     job_set_reason_text(message, held != NULL ? "HELD" : "QUEUED",
                         held != NULL ? held : "waiting for its turn");
     return message;
+}
+
+static struct job *add_job(struct coordinator *c, job_message *message)
+{
+    struct job *job = job_add(c, message);
+    job->owner = owners_get(c, message->owner);
+    return job;
 }
 
 static status_t check_count(const struct coordinator *c, const char *owner)
@@ -79,6 +87,7 @@ status_t jobs_revive(struct coordinator *c, job_message *message, struct job **o
 {
     uint64_t sequence = 0, metrics_events = 0;
     status_t status = check_count(c, message->owner);
+    owners_note_kept(c, message, -1);
     if (status == NULL)
         status = store_count_events(c->store, message->id, &sequence, &metrics_events);
     bool outdated = false;
@@ -86,13 +95,14 @@ status_t jobs_revive(struct coordinator *c, job_message *message, struct job **o
     if (status == NULL && message->has_state_dict && !outdated)
         status = store_drop_state_dict(c->store, message->id);
     if (status != NULL) {
+        owners_note_kept(c, message, 1);
         message_free(message);
         return status;
     }
     message->has_state_dict = outdated;
     message->state = (Fsdpd__V1__JobState)JOB_PAUSED;
     message_set_time(&message->finish_time, 0);
-    struct job *job = job_add(c, message);
+    struct job *job = add_job(c, message);
     job->sequence = sequence;
     job->metrics_events = metrics_events;
     job->outdated = outdated;
@@ -122,7 +132,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
         message_free(message);
         return status;
     }
-    struct job *job = job_add(c, message);
+    struct job *job = add_job(c, message);
     job->sequence = 1;
     deadlines_begin(job);
     queue_changed(c);
@@ -136,7 +146,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
 static status_t recover_one(void *user, const job_message *message)
 {
     struct coordinator *c = user;
-    job_add(c, message_copy(message));
+    add_job(c, message_copy(message));
     return NULL;
 }
 

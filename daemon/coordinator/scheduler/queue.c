@@ -15,6 +15,7 @@
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/placement.h"
+#include "coordinator/scheduler/quotas.h"
 #include "coordinator/scheduler/resizing.h"
 #include "coordinator/scheduler/unplanned.h"
 #include "coordinator/workers/calibration.h"
@@ -38,9 +39,20 @@ static int idle_for(const struct queue_item *item, const struct queue_fleet *fle
 
 static enum queue_decision decide(const struct queue_item *item, struct queue_fleet *fleet)
 {
+    if (item->quota != NULL && item->workers > *item->quota) return QUEUE_WAIT_QUOTA;
     if (item->workers > fleet->expected - fleet->cut) return QUEUE_WAIT_WORKERS;
     if (fleet->blocked || item->workers > idle_for(item, fleet)) return QUEUE_WAIT_TURN;
     return QUEUE_START;
+}
+
+static void take(struct queue_item *item, struct queue_fleet *fleet)
+{
+    int available = idle_for(item, fleet);
+    if (item->most < item->workers) item->most = item->workers;
+    if (item->quota != NULL && item->most > *item->quota) item->most = *item->quota;
+    if (item->quota != NULL) *item->quota -= item->most < available ? item->most : available;
+    int taken = item->most > item->reserved ? item->most - item->reserved : 0;
+    fleet->idle -= taken < fleet->idle ? taken : fleet->idle;
 }
 
 void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleets, int fleet_count)
@@ -68,10 +80,10 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
                                            .idle = idle_for(item, fleet),
                                            .cut = fleet->cut,
                                            .drained = fleet->drained};
+        if (decision == QUEUE_WAIT_QUOTA) item->standing.position = 0;
+        if (decision == QUEUE_WAIT_QUOTA) continue;
         if (decision == QUEUE_START) {
-            int most = item->most > item->workers ? item->most : item->workers;
-            int taken = most > item->reserved ? most - item->reserved : 0;
-            fleet->idle -= taken < fleet->idle ? taken : fleet->idle;
+            take(item, fleet);
             continue;
         }
         fleet->waiting++;
@@ -107,6 +119,7 @@ static const char *waiting_code(const struct job *job)
     if (deadlines_defer(job)) return "WAITING_FOR_TIME";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
     if (job->elastic.waits) return "RESIZING";
+    if (job->standing.decision == QUEUE_WAIT_QUOTA) return "QUOTA";
     if (job->standing.workers > job->standing.attached - job->standing.cut)
         return "WAITING_FOR_WORKERS";
     return job->preempted != NULL ? "PREEMPTED" : "QUEUED";
@@ -163,6 +176,14 @@ static void describe(const struct job *job, struct buf *out)
                    "waits at most %g s after the restart of fsdpd for %s, which may have a part of "
                    "the state in memory",
                    job->c->options.limits.reattach_ms / 1000.0, buf_text(&late));
+    } else if (job->standing.decision == QUEUE_WAIT_QUOTA) {
+        int quota = job->c->options.limits.quota_workers;
+        buf_printf(out,
+                   "needs %d worker%s, and jobs of %s have %d of the %d that "
+                   "queue.quota.workers allows",
+                   job->standing.workers, plural(job->standing.workers),
+                   message->owner[0] != '\0' ? message->owner : "this user",
+                   quota - job->owner->left, quota);
     } else {
         if (job->preempted != NULL) buf_printf(out, "%s; ", job->preempted);
         queue_describe_turn(&job->standing, message->spec->device, out);
@@ -202,7 +223,8 @@ void queue_explain(struct job *job)
     job->message->queue_position = 0;
     if (!is_queued(job)) return;
     bool stands = could_start(job);
-    if (stands && job->standing.position == 0) return; /* not decided yet */
+    if (stands && job->standing.position == 0 && job->standing.decision != QUEUE_WAIT_QUOTA)
+        return; /* not decided yet */
     if (stands) job->message->queue_position = (uint32_t)job->standing.position;
     AUTO(buf_deinit) struct buf text = {0};
     describe(job, &text);
@@ -416,6 +438,13 @@ static bool is_of(struct fleets *fleets, const struct queue_fleet *fleet, const 
     return get_fleet(fleets, job->message->spec->device) == fleet;
 }
 
+/* The workers that exist or soon will, as far as the job's user may have them. */
+static int find_expected(const struct job *job, const struct queue_fleet *fleet)
+{
+    int quota = job->c->options.limits.quota_workers, expected = fleet->expected - fleet->cut;
+    return quota > 0 && quota < expected ? quota : expected;
+}
+
 /* How many workers a job may continue with: what jobs of higher priority do not wait for. */
 static int find_most(const struct job *job, const struct queue_entry *entries, int count,
                      struct fleets *fleets)
@@ -426,6 +455,8 @@ static int find_most(const struct job *job, const struct queue_entry *entries, i
     for (int i = 0; i < count; i++) {
         const struct job *other = entries[i].job;
         if (other->elastic.between || !is_of(fleets, fleet, other)) continue;
+        if (elastic_least(other->message, find_expected(other, fleet)) > other->owner->left)
+            continue; /* it could not start */
         waits = true;
         higher = higher || other->message->priority > message->priority;
     }
@@ -446,9 +477,11 @@ static void place_again(struct job *job, const struct queue_entry *entries, int 
     if (!job->elastic.between && reserved == 0 && !job->elastic.restarted) return;
     AUTO(buf_deinit) struct buf late = {0};
     job->elastic.waits = parts_wait(job, coordinator_now(), &late);
+    if (job->owner->left < idle) idle = job->owner->left;
     if (job->elastic.waits || elastic_least(job->message, fleet->expected) > idle) return;
     int most = find_most(job, entries, count, fleets);
-    int taken = start(job, most < idle ? most : idle) - reserved;
+    int world = start(job, most < idle ? most : idle), taken = world - reserved;
+    job->owner->left -= world;
     if (taken > 0) fleet->idle -= taken < fleet->idle ? taken : fleet->idle;
 }
 
@@ -494,6 +527,7 @@ void queue_place(struct coordinator *c)
     }
     AUTO(fleets_deinit) struct fleets fleets = {0};
     count_workers(c, &fleets);
+    quotas_count(c);
     for (int i = 0; i < count; i++) get_fleet(&fleets, entries[i].job->message->spec->device);
     place_resized(entries, &count, &fleets);
     if (count > 0) count_cuts(c, &fleets);
@@ -501,12 +535,14 @@ void queue_place(struct coordinator *c)
     for (int i = 0; i < count; i++) {
         const job_message *message = entries[i].job->message;
         const struct queue_fleet *fleet = get_fleet(&fleets, message->spec->device);
-        int expected = fleet->expected - fleet->cut;
-        items[i] = (struct queue_item){.kind = message->spec->device,
-                                       .workers = elastic_least(message, expected),
-                                       .reserved = parts_count(entries[i].job),
-                                       .most = (int)elastic_wanted(message),
-                                       .priority = message->priority};
+        items[i] =
+            (struct queue_item){.kind = message->spec->device,
+                                .workers =
+                                    elastic_least(message, find_expected(entries[i].job, fleet)),
+                                .quota = &entries[i].job->owner->left,
+                                .reserved = parts_count(entries[i].job),
+                                .most = (int)elastic_wanted(message),
+                                .priority = message->priority};
     }
     queue_decide(items, count, fleets.items, fleets.count);
     for (int i = 0; i < count; i++) {

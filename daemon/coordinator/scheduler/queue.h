@@ -34,13 +34,14 @@ struct queue_item {
     int reserved; /* idle for this job only; not in the fleet's `idle` */
     int most;     /* it takes what is idle up to this many; 0: `workers` */
     int priority;
+    int *quota; /* what its user has left, shared by the user's items; NULL: no limit */
     struct standing standing; /* the result */
 };
 
 /*
  * Decides for all items, which are sorted in starting order. Strictly in order within a kind,
- * except that a job larger than the fleet is skipped. Started jobs reduce the fleets' `idle`
- * counts.
+ * except that a job larger than the fleet, or than what its user has left, is skipped. Started jobs
+ * reduce the fleets' `idle` counts and the quotas; `most` becomes what the quota allows.
  */
 void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleets, int fleet_count);
 

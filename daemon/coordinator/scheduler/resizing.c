@@ -8,6 +8,7 @@
 #include "coordinator/jobs/attempt.h"
 #include "coordinator/jobs/checkpoint_place.h"
 #include "coordinator/jobs/elastic.h"
+#include "coordinator/jobs/owners.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/scheduler/placement.h"
 #include "coordinator/scheduler/preempting.h"
@@ -92,11 +93,16 @@ void resizing_check(struct job *job, struct queue_fleet *fleet)
     int world = job->attempt->world, wanted = (int)elastic_wanted(job->message);
     /* A job that cannot save loses steps where it grows: it must not do so again and again. */
     bool may_grow = wanted > world && fleet->waiting == 0 && !elastic_repeats(job);
-    int next = elastic_choose(job->message,
-                              may_grow ? world + count_reachable(job, fleet->idle) : wanted);
+    int more = may_grow ? count_reachable(job, fleet->idle) : 0;
+    if (more > job->owner->left) more = job->owner->left > 0 ? job->owner->left : 0;
+    int next = elastic_choose(job->message, may_grow ? world + more : wanted);
     if (next > 0) next = shorten(job, next);
     if (next == 0 || next == world || (next > world && !may_grow)) return;
-    if (next > world) fleet->idle -= next - world;
+    if (next > world) {
+        fleet->idle -= next - world;
+        job->owner->left -= next - world;
+        job->elastic.next = next;
+    }
     job->elastic.keep = next < world ? next : world;
     const char *by = job->elastic.by != NULL ? job->elastic.by : "";
     AUTO_FREE char *why = mem_printf(by[0] != '\0' ? "resized from %d to %d workers by %s"

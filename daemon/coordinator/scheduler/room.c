@@ -82,6 +82,11 @@ static struct need need_of(const job_spec *spec, const Fsdpd__V1__Plan *plan, ui
     return need;
 }
 
+double room_needed(const job_spec *spec, const Fsdpd__V1__Plan *plan, uint64_t steps)
+{
+    return need_of(spec, plan, steps).all;
+}
+
 static status_t add_bytes(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
 {
     *(double *)user += (double)checkpoint->bytes;

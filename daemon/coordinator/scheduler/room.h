@@ -12,6 +12,9 @@
 status_t room_check(struct coordinator *c, const job_spec *spec, const Fsdpd__V1__Plan *plan,
                     uint64_t steps) FSDPD_MUST_USE;
 
+/* The bytes that a job with these settings writes there at most. */
+double room_needed(const job_spec *spec, const Fsdpd__V1__Plan *plan, uint64_t steps);
+
 /* RESOURCE_EXHAUSTED with the reason if no new jobs are accepted at all, else NULL. */
 status_t room_refusal(const struct coordinator *c) FSDPD_MUST_USE;
 

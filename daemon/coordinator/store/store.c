@@ -52,6 +52,7 @@ static const char *const statements[STATEMENT_COUNT] = {
     [GET_JOB] = "SELECT " READ_COLUMNS " FROM jobs WHERE id = ?1",
     [LIST_JOBS] = "SELECT " READ_COLUMNS " FROM jobs ORDER BY number",
     [LIST_IDS] = "SELECT id FROM jobs ORDER BY number DESC",
+    [LIST_OWNERS] = "SELECT id, owner FROM jobs WHERE state IN (5, 6, 7)",
     [COUNT_STATES] = "SELECT state, count(*) FROM jobs GROUP BY state",
     [LIST_ACTIVE] = "SELECT " READ_COLUMNS " FROM jobs WHERE state IN (1, 2, 3, 4) ORDER BY number",
     /* Clients may have chosen ids in this range; the caller continues from the result. Ids of

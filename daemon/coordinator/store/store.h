@@ -102,6 +102,11 @@ status_t store_each_job(struct store *store, const struct store_job_query *query
 status_t store_each_id(struct store *store, bool (*visit)(void *user, const char *id),
                        void *user) FSDPD_MUST_USE;
 
+/* Calls `visit` with each job that is over and its owner; `visit` may read jobs. */
+status_t store_each_owner(struct store *store,
+                          void (*visit)(void *user, const char *id, const char *owner),
+                          void *user) FSDPD_MUST_USE;
+
 /* Adds the number of jobs in each state to `counts`, which has JOB_CANCELLED + 1 elements. */
 status_t store_count_states(struct store *store, uint64_t *counts) FSDPD_MUST_USE;
 

@@ -39,6 +39,7 @@ enum store_statement {
     GET_JOB,
     LIST_JOBS,
     LIST_IDS,
+    LIST_OWNERS,
     COUNT_STATES,
     LIST_ACTIVE,
     COUNT_NAME,

@@ -315,6 +315,18 @@ status_t store_each_id(struct store *store, bool (*visit)(void *user, const char
     return status;
 }
 
+status_t store_each_owner(struct store *store,
+                          void (*visit)(void *user, const char *id, const char *owner), void *user)
+{
+    sqlite3_stmt *statement = store_use(store, LIST_OWNERS);
+    int code;
+    while ((code = sqlite3_step(statement)) == SQLITE_ROW)
+        visit(user, text_column(statement, 0), text_column(statement, 1));
+    status_t status = code != SQLITE_DONE ? store_error(store, "read") : NULL;
+    sqlite3_reset(statement);
+    return status;
+}
+
 status_t store_count_states(struct store *store, uint64_t *counts)
 {
     sqlite3_stmt *statement = store_use(store, COUNT_STATES);
