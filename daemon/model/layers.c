@@ -389,6 +389,16 @@ const struct layer_type *layer_find_function(const char *name)
     return find(functions, COUNT_OF(functions), name);
 }
 
+static char *add_hint(const char *what, const char *nearest, const char *const *names, size_t count)
+{
+    struct buf hint = {0};
+    if (nearest) buf_printf(&hint, "; did you mean '%s'?", nearest);
+    else buf_printf(&hint, "; the %s are ", what);
+    for (size_t i = 0; i < count && !nearest; i++)
+        buf_printf(&hint, "%s%s", i ? ", " : "", names[i]);
+    return buf_take(&hint);
+}
+
 static char *suggest(const char *what, const struct layer_type *types, size_t type_count,
                      const char *name, const char *const *others, size_t other_count)
 {
@@ -396,12 +406,7 @@ static char *suggest(const char *what, const struct layer_type *types, size_t ty
     for (size_t i = 0; i < type_count; i++) names[i] = types[i].signature.name;
     for (size_t i = 0; i < other_count; i++) names[type_count + i] = others[i];
     const char *nearest = text_nearest(name, names, type_count + other_count);
-    struct buf hint = {0};
-    if (nearest) buf_printf(&hint, "; did you mean '%s'?", nearest);
-    else buf_printf(&hint, "; the %s are ", what);
-    for (size_t i = 0; i < type_count + other_count && !nearest; i++)
-        buf_printf(&hint, "%s%s", i ? ", " : "", names[i]);
-    return buf_take(&hint);
+    return add_hint(what, nearest, names, type_count + other_count);
 }
 
 char *layer_suggest_module(const char *name, const char *const *others, size_t count)
@@ -414,13 +419,32 @@ char *layer_suggest_function(const char *name, const char *const *others, size_t
     return suggest("functions and modules", functions, COUNT_OF(functions), name, others, count);
 }
 
+/* The name without "_loss", which makes any two losses similar. Caller frees. */
+static char *stem_of(const char *loss)
+{
+    static const char end[] = "_loss";
+    size_t length = strlen(loss), cut = sizeof end - 1;
+    bool ends = length > cut && strcmp(loss + length - cut, end) == 0;
+    return mem_strndup(loss, ends ? length - cut : length);
+}
+
 char *layer_suggest_loss(const char *name)
 {
-    const char *losses[COUNT_OF(functions)];
+    const char *losses[COUNT_OF(functions)], *nearest = NULL;
+    char *stems[COUNT_OF(functions)];
     size_t count = 0;
-    for (size_t i = 0; i < COUNT_OF(functions); i++)
-        if (layer_is_loss(functions[i].kind)) losses[count++] = functions[i].signature.name;
-    return suggest("losses", NULL, 0, name, losses, count);
+    for (size_t i = 0; i < COUNT_OF(functions); i++) {
+        if (!layer_is_loss(functions[i].kind)) continue;
+        stems[count] = stem_of(functions[i].signature.name);
+        losses[count++] = functions[i].signature.name;
+    }
+    AUTO_FREE char *stem = stem_of(name);
+    const char *found = text_nearest(stem, (const char *const *)stems, count);
+    for (size_t i = 0; i < count; i++) {
+        if (stems[i] == found) nearest = losses[i];
+        free(stems[i]);
+    }
+    return add_hint("losses", nearest, losses, count);
 }
 
 status_t layer_make(const struct layer_type *type, const struct bound *bound, struct layer *layer)

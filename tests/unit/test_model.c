@@ -519,6 +519,29 @@ LOOP_TEST(mistakes_are_named, 0, COUNT_OF(mistakes))
     free(text);
 }
 
+/* GRU is not GELU, and topk is not rope. */
+TEST(another_word_is_not_taken_for_a_misspelt_one)
+{
+    static const char *const words[][3] = {
+        {"relu(conv1(x))", "topk(conv1(x))",
+         "net.yaml:17: unknown function or module 'topk'; the functions and modules are relu, "},
+        {"Conv2d(1, 32, 3, 1)", "GRU(1, 32)",
+         "net.yaml:9: module conv1: unknown module 'GRU'; the modules are Conv2d, "},
+        {"nll_loss(output, target, reduction=\"sum\")", "ctc_loss(output, target)",
+         "net.yaml:27: unknown loss 'ctc_loss'; the losses are nll_loss, cross_entropy, "},
+    };
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        struct model *model = NULL;
+        char *text = replace(buf_text(&mnist), words[i][0], words[i][1]);
+        status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+        ck_assert_ptr_nonnull(status);
+        ck_assert_msg(strncmp(status_message(status), words[i][2], strlen(words[i][2])) == 0, "%s",
+                      status_message(status));
+        status_free(status);
+        free(text);
+    }
+}
+
 /* One change to the file with blocks each. */
 static const struct {
     const char *old, *new, *message;
