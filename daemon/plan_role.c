@@ -111,6 +111,19 @@ static status_t read_job(const struct plan_role_options *options, int world,
     return spec_read_file(options->job_file, overrides, count, spec);
 }
 
+/* Adds file and line to an error about a key of the job file. Takes `status`. */
+static status_t place(const struct plan_role_options *options, status_t status)
+{
+    Fsdpd__V1__JobFile *sent = NULL;
+    if (status == NULL) return NULL;
+    status_t unread =
+        spec_pack_file(options->job_file, options->overrides, options->override_count, &sent);
+    status = spec_place(sent, status);
+    if (sent != NULL) fsdpd__v1__job_file__free_unpacked(sent, NULL);
+    status_free(unread);
+    return status;
+}
+
 /* The job file with the best settings. */
 static status_t print_chosen(const struct plan_role_options *options, int world,
                              const Fsdpd__V1__Plan *plan)
@@ -154,7 +167,7 @@ static int simulate(const struct plan_role_options *options, const struct profil
         job_settings_deinit(&settings);
     }
     spec_free(spec);
-    if (status != NULL) return fail(status, true);
+    if (status != NULL) return fail(place(options, status), true);
     AUTO(buf_deinit) struct buf text = {0};
     simulate_report(&cluster, &simulated, profile->name, options->json, &text);
     fwrite(buf_text(&text), 1, text.length, stdout);
@@ -181,7 +194,7 @@ static status_t plan_world(void *user, uint32_t world, Fsdpd__V1__Plan **plan)
                                               .choose = options->choose || spec->fsdp->choose,
                                               .tune = spec->fsdp->tune,
                                               .dump = options->dump};
-    status_t status = make_plan(options, spec, &planning, plan);
+    status_t status = place(options, make_plan(options, spec, &planning, plan));
     spec_free(spec);
     return status;
 }

@@ -32,11 +32,17 @@ static status_t check_shape(const struct train_session *session, const struct im
     bool is_plain = set->channels == 1 && tensor_same_shape(input, &plain);
     bool is_row = set->channels == 1 && height == 1 && tensor_same_shape(input, &row);
     if (tensor_same_shape(input, &image) || is_plain || is_row) return NULL;
+    const struct weights_source *weights = session->job->weights;
+    bool is_hf = weights != NULL && !weights->own_names;
     char expected[128], found[128];
     return status_new(STATUS_INVALID_ARGUMENT,
-                      "%s: the model's input is %s, but the %s images in %s are %s",
+                      "%s: the model's input is %s, but the %s images in %s are %s%s",
                       session->job->model_file, tensor_format_shape(input, expected), images,
-                      session->job->data_dir, tensor_format_shape(&image, found));
+                      session->job->data_dir, tensor_format_shape(&image, found),
+                      is_hf
+                          ? "; the model's size is image_size of its config.json, or its family's "
+                            "default; data.resize scales images"
+                          : "");
 }
 
 /* With one rank there is nothing to reduce. */

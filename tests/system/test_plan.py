@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -82,6 +83,36 @@ class Offline(unittest.TestCase):
             self.assertIn(words, result.stdout)
         self.assertNotIn("plan of Net", result.stdout)
         self.assertIn("plan of Net", plan("--profile", "h200x8", "--dump").stdout)
+
+    def test_place_of_a_mistake(self):
+        """That shows only when the plan is made."""
+        job = os.path.join(self.directory, "job.yaml")
+        with open(harness.JOB) as file:
+            text = re.sub(r"wrap: {[^}]*}", "wrap: {policy: type, types: [Blok]}", file.read())
+        with open(job, "w") as file:
+            file.write(text)
+        shutil.copy(os.path.join(os.path.dirname(harness.JOB), "net.yaml"), self.directory)
+        line = next(i + 1 for i, row in enumerate(text.splitlines()) if row.startswith("fsdp:"))
+        for arguments, place in (((), f"{job}:{line}"),
+                                 (("--set", "fsdp.wrap.types=[Blok]"), "--set fsdp.wrap.types=[Blok]")):
+            result = plan(*arguments, job=job)
+            self.assertEqual(result.stderr,
+                             f"fsdpd: {place}: fsdp.wrap.types: Net has no module type 'Blok'\n")
+
+    def test_size_of_a_resnets_images(self):
+        """Its config.json need not have one."""
+        os.mkdir(os.path.join(self.directory, "resnet"))
+        with open(os.path.join(self.directory, "resnet/config.json"), "w") as file:
+            json.dump({"architectures": ["ResNetForImageClassification"], "model_type": "resnet", "num_channels": 1,
+                       "embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic",
+                       "hidden_act": "relu", "id2label": {str(i): str(i) for i in range(10)}}, file)
+        harness.draw_digits(self.directory, train=64, test=64)
+        job = os.path.join(self.directory, "job.yaml")
+        with open(job, "w") as file:
+            file.write("name: a\nmodel: {hf: resnet}\ndata: {dir: .}\noptimizer: {type: sgd}\n")
+        result = plan("--data-root", self.directory, job=job)
+        self.assertIn("the model's input is (1, 224, 224), but the training images in ", result.stderr)
+        self.assertIn("; the model's size is image_size of its config.json, or its family's default", result.stderr)
 
     def test_arguments_of_the_model(self):
         job = os.path.join(self.directory, "job.yaml")
