@@ -71,16 +71,21 @@ class Backup(unittest.TestCase):
             text = os.path.join(root, "text")
             with open(text, "w") as file:
                 file.write("no store")
+            cut = os.path.join(root, "cut")
+            self.assertEqual(fsdpd("backup", cut, "--state-dir", state).returncode, 0)
+            os.truncate(cut, os.path.getsize(cut) // 2)
             for arguments, code, words in (
                     (["backup"], 2, "expected a file"),
                     (["backup", "a", "b"], 2, "unexpected argument"),
                     (["backup", text + "/x/y", "--state-dir", state], 5, "text"),
                     (["backup", root + "/c", "--state-dir", root + "/none"], 5, "store.db"),
                     (["restore", root + "/none", "--state-dir", state], 5, "none"),
-                    (["restore", text, "--state-dir", state], 1, "not a database")):
+                    (["restore", text, "--state-dir", state], 1, "not a database"),
+                    (["restore", cut, "--state-dir", state], 1, "The store was not changed; restore another backup")):
                 result = fsdpd(*arguments)
                 self.assertEqual(result.returncode, code, (arguments, result.stderr))
                 self.assertIn(words, result.stderr)
+                self.assertNotIn("Restore a backup", result.stderr)
             self.assertEqual(read(store), before)
             self.assertFalse(os.path.exists(root + "/none"))
 

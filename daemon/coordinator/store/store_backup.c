@@ -275,11 +275,24 @@ static status_t reset_mark(const char *path)
     return give_to_owner(name);
 }
 
+/* A damaged backup needs other advice than a damaged store. Takes `status`. */
+static status_t as_backup(status_t status)
+{
+    const char *message = status_message(status);
+    const char *advice = status != NULL ? strstr(message, STORE_DAMAGED_ADVICE) : NULL;
+    if (advice == NULL) return status;
+    status_t other =
+        status_new(status_code(status), "%.*s. The store was not changed; restore another backup",
+                   (int)(advice - message), message);
+    status_free(status);
+    return other;
+}
+
 status_t store_restore(const char *from, const char *to, char **kept)
 {
     *kept = NULL;
     sqlite3 *database = NULL;
-    TRY(open_whole(from, &database));
+    TRY(as_backup(open_whole(from, &database)));
     AUTO_FREE char *fresh = mem_printf("%s.restored", to);
     status_t status = store_copy(database, from, fresh);
     sqlite3_close(database);

@@ -29,7 +29,7 @@ status_t store_damaged(const char *path, const char *format, ...)
     AUTO_FREE char *directory = file_path_directory(path);
     status_t status =
         status_new(STATUS_DATA_LOSS,
-                   "%s is damaged (%s). Nothing was changed. Restore a backup (fsdpd restore "
+                   "%s is damaged (%s)" STORE_DAMAGED_ADVICE "Restore a backup (fsdpd restore "
                    "FILE), or move the store (%s, -wal, -mark) and %s/jobs away to start without "
                    "jobs",
                    path, status_message(why), path, directory);

@@ -64,6 +64,7 @@ int64_t log_frame_offset(uint32_t frame, int page_size);
 struct log_place log_place_of(uint32_t frame, const uint8_t header[LOG_FRAME_HEADER]);
 
 /* "PATH is damaged (WHY). Nothing was changed. Restore ..." */
+#define STORE_DAMAGED_ADVICE ". Nothing was changed. "
 status_t store_damaged(const char *path, const char *format, ...) FSDPD_PRINTF(2, 3) FSDPD_MUST_USE;
 
 #endif
