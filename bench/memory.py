@@ -23,7 +23,6 @@ data: {{format: tokens, path: tokens.bin, encoding: uint16, context: {context}}}
 train: {{max_steps: 2, batch_size: 1, log_interval: 1, evaluate: false}}
 optimizer: {{type: adamw, lr: 1e-4}}
 workers: {world}
-save_model: false
 """
 
 
@@ -69,10 +68,15 @@ CLASSES = {"parameters (shard)": "shard", "optimizer state": "optimizer",
            "parameters (gathered)": "gathered", "activations": "activations"}
 
 
+within = True  # no process needed much more than its plan says
+
+
 def resident(job):
     """The cells of a table: the process's resident set as planned and as measured."""
     planned = int(job["plan"]["resident_bytes"])
     measured = int(job["metrics"]["resident_peak_bytes"])
+    global within
+    within &= measured / planned <= (1.05 if int(job["plan"]["peak_bytes"]) > 100e6 else 1.1)
     return [megabytes(planned), megabytes(measured), f"{measured / planned:.3f}"]
 
 
@@ -102,7 +106,7 @@ def mnist(models):
     measure.harness.draw_digits(models.root, train=60000, test=10000)
     for world in (1, 2):
         job = models.run(measure.harness.JOB, f"data.dir={models.root}", f"workers={world}",
-                         "train.epochs=1", "train.max_steps=100", "save_model=false")
+                         "train.epochs=1", "train.max_steps=100")
         cells = [world, megabytes(int(job["plan"]["peak_bytes"])), *resident(job)]
         print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
@@ -131,6 +135,8 @@ def main():
     print(f"\n{measure.machine()}")
     if not equal:
         sys.exit("a run needed another amount of memory than its plan says")
+    if not within:
+        sys.exit("a worker's process needed more than 1.05 of what its plan says (1.1 with arenas below 100 MB)")
 
 
 if __name__ == "__main__":

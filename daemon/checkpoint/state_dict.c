@@ -1,7 +1,8 @@
 /*
  * The full state_dict, streamed; see state_dict.h. A snapshot copies everything that it needs,
- * shapes and names too, so it outlives the plan and the executor that it was taken from: it may be
- * streamed from another thread while training continues or is already over.
+ * shapes and names too, so it outlives the plan and, unless its values are borrowed, the executor
+ * that it was taken from: it may be streamed from another thread while training continues or is
+ * already over.
  */
 #include "checkpoint/state_dict.h"
 
@@ -18,8 +19,10 @@ enum { PIECE_BYTES = 1 << 20 };
  * lane that never runs. */
 enum { LANE_TIMEOUT_MS = 24 * 60 * 60 * 1000 };
 
-struct part {      /* one unit's */
-    float *values; /* (elements): this rank's shard, or the whole flat parameter with no_shard */
+struct part { /* one unit's */
+    const float
+        *values; /* (elements): this rank's shard, or the whole flat parameter with no_shard */
+    float *copy; /* owned: the same; NULL: the executor's own */
     size_t elements;
     int shard_world; /* ranks that have the unit together: the first of the group, and their copies
                       */
@@ -39,7 +42,7 @@ struct snapshot {
 void snapshot_free(struct snapshot *snapshot)
 {
     if (snapshot == NULL) return;
-    for (int i = 0; i < snapshot->part_count; i++) free(snapshot->parts[i].values);
+    for (int i = 0; i < snapshot->part_count; i++) free(snapshot->parts[i].copy);
     free(snapshot->parts);
     state_entries_free(snapshot->entries, snapshot->entry_count);
     status_free(snapshot->failed);
@@ -56,22 +59,27 @@ bool snapshot_is_sharded(const struct snapshot *snapshot)
     return snapshot->sharded;
 }
 
-/* `slot`: of the average; -1: the parameters, which are also taken of units without an average. */
-static status_t take_part(struct executor *executor, const struct plan *plan, int unit, int slot,
+/* `slot`: of the average; -1: the parameters, which are also taken of units without an average. Only parameters can be
+ * borrowed. */
+static status_t take_part(struct executor *executor, const struct plan *plan, int unit, int slot, bool borrow,
                           struct part *part)
 {
     part->elements = executor_shard_elements(executor, unit);
     part->shard_world = plan->units->units[unit].shard_world;
     if (part->elements == 0) return NULL;
-    part->values = malloc(part->elements * sizeof *part->values);
-    if (part->values == NULL)
+    if (borrow && executor_in_host_memory(executor, unit)) {
+        part->values = executor_unit_state(executor, unit, -1);
+        return NULL;
+    }
+    part->values = part->copy = malloc(part->elements * sizeof *part->values);
+    if (part->copy == NULL)
         return status_no_memory("to copy the %zu parameters that this rank holds of unit %s",
                                 part->elements, plan->units->units[unit].name);
     if (executor_unit_state(executor, unit, slot) == NULL) slot = -1;
-    return executor_read_slot(executor, unit, slot, part->values);
+    return executor_read_slot(executor, unit, slot, part->copy);
 }
 
-static struct snapshot *take(struct executor *executor, uint64_t step, int slot)
+static struct snapshot *take(struct executor *executor, uint64_t step, int slot, bool borrow)
 {
     const struct plan *plan = executor_plan(executor);
     struct snapshot *snapshot = mem_alloc(sizeof *snapshot);
@@ -81,26 +89,31 @@ static struct snapshot *take(struct executor *executor, uint64_t step, int slot)
     snapshot->part_count = plan->units->unit_count;
     snapshot->parts = mem_alloc_array((size_t)snapshot->part_count, sizeof *snapshot->parts);
     snapshot->entries = state_entries_list(plan, &snapshot->entry_count);
-    status_t status = NULL;
+    status_t status = borrow ? executor_settle(executor) : NULL;
     for (int i = 0; i < snapshot->part_count && status == NULL; i++)
-        status = take_part(executor, plan, i, slot, &snapshot->parts[i]);
+        status = take_part(executor, plan, i, slot, borrow, &snapshot->parts[i]);
     snapshot->failed = status_wrap(status, "rank %d", snapshot->rank);
     /* The part that was allocated was too much. */
     for (int i = 0; i < snapshot->part_count && status != NULL; i++) {
-        free(snapshot->parts[i].values);
-        snapshot->parts[i].values = NULL;
+        free(snapshot->parts[i].copy);
+        snapshot->parts[i].values = snapshot->parts[i].copy = NULL;
     }
     return snapshot;
 }
 
 struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
 {
-    return take(executor, step, -1);
+    return take(executor, step, -1, false);
 }
 
 struct snapshot *snapshot_take_average(struct executor *executor, uint64_t step)
 {
-    return take(executor, step, plan_average_slot(executor_plan(executor)));
+    return take(executor, step, plan_average_slot(executor_plan(executor)), false);
+}
+
+struct snapshot *snapshot_borrow(struct executor *executor, uint64_t step)
+{
+    return take(executor, step, -1, true);
 }
 
 static status_t write_bytes(const struct state_dict_sink *sink, const void *bytes, size_t size)

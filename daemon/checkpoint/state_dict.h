@@ -10,7 +10,8 @@
 
 #include "runtime/executor.h"
 
-/* Host copies of one rank's shards at one step. Independent of the executor once taken. */
+/* One rank's shards at one step: host copies, independent of the executor once taken, or (borrowed)
+ * the executor's own arrays. */
 struct snapshot;
 
 /* Cannot fail: if this rank had no memory for the copies, streaming the snapshot does, on every
@@ -18,6 +19,9 @@ struct snapshot;
 struct snapshot *snapshot_take(struct executor *executor, uint64_t step);
 /* The same with the average of the parameters in their place, where there is one (train.ema). */
 struct snapshot *snapshot_take_average(struct executor *executor, uint64_t step);
+/* The same without a copy of what the host can read, for the end of training: until the snapshot is
+ * freed, the executor must live and its arrays must not change. */
+struct snapshot *snapshot_borrow(struct executor *executor, uint64_t step);
 void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
 /* Why it has no values: streaming it fails on all ranks. NULL if it has them. */
 status_t snapshot_failure(const struct snapshot *snapshot);

@@ -130,12 +130,15 @@ struct train_hooks {
      * the checkpoint of the last boundary if `taken`, otherwise a new one; later rounds follow
      * after a pause. An error ends the run. May be NULL. */
     status_t (*save_last)(void *user, int round, bool taken, status_t *outcome);
-    /* Every rank, before `finish`: copies what that will take of the executor. *outcome is the
+    /* Every rank, before `finish`: takes what that will use of the executor. *outcome is the
      * ranks' failure of the last round, NULL at first, and becomes this rank's, if it may pass; if
      * any has one, another round follows, which this begins with a pause. An error ends the run.
      * May be NULL. */
     status_t (*take_last)(void *user, struct executor *executor, uint64_t step, int round,
                           status_t *outcome);
+    /* When the run is over, with its status, before its executor is freed: nothing may use that any
+     * more when this returns. May be NULL. */
+    void (*released)(void *user, status_t status);
     /* Before `started`: the run continues after `step`, from the checkpoint `name`. `note`
      * describes problems of newer ones; NULL: none. If no checkpoint could be read, and the
      * settings allow that, `name` is NULL. */

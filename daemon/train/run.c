@@ -530,7 +530,7 @@ static status_t keep_trying(struct run *run,
 static status_t finish_run(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
 {
     if (run->hooks->take_last != NULL) {
-        session_at(run->session, "copies the final weights");
+        session_at(run->session, "takes the final weights");
         TRY(keep_trying(run, take_last));
     }
     if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
@@ -733,6 +733,8 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
         if (!run.agreed && session->spare.comm != NULL)
             comm_abort(session->spare.comm, status_message(status));
     }
+    session_at(session, "sends the final weights");
+    if (hooks->released != NULL) hooks->released(hooks->user, status);
     session_at(session, "ends its run");
     run_deinit(&run);
     session_at(session, NULL);

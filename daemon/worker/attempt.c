@@ -132,16 +132,31 @@ static void on_progress(void *user, uint64_t step)
     op_times_step(&attempt->op_times, executor, step);
 }
 
-/* Of a job that saves nothing the memory stays for the worker's next job. Otherwise it makes room
- * for what is sent or written after the last step, which the plan does not count. */
+/* Of a job that saves nothing the memory stays for the worker's next job. Otherwise the work arena
+ * makes room for what is sent after the last step, which the plan does not count. The weights are
+ * sent from where they are: the job is over, so nothing changes them. */
 static status_t end_training(void *user, struct executor *executor, uint64_t step)
 {
-    (void)executor, (void)step;
+    (void)step;
     struct worker_attempt *attempt = user;
-    if (attempt->final != NULL) puller_add(attempt->puller, 0, attempt->final);
-    else if (!attempt->saves_last_step) device_reuse_memory(attempt->device);
+    if (attempt->final == NULL) {
+        if (!attempt->saves_last_step) device_reuse_memory(attempt->device);
+        return NULL;
+    }
+    TRY(executor_release_work(executor));
+    puller_add(attempt->puller, 0, attempt->final);
     attempt->final = NULL;
+    attempt->streams_final = true;
     return NULL;
+}
+
+/* The executor is about to be freed: the final weights must have been sent. */
+static void release_final(void *user, status_t status)
+{
+    struct worker_attempt *attempt = user;
+    if (!attempt->streams_final) return;
+    if (status != NULL) puller_abort(attempt->puller, status_message(status));
+    puller_wait_final(attempt->puller);
 }
 
 static status_t new_checkpointer(struct worker_attempt *attempt,
@@ -221,6 +236,7 @@ static status_t join_and_train(struct worker_attempt *attempt, struct device *de
         .user = attempt,
         .checkpoint = checkpointer != NULL ? attempt_take_checkpoint : NULL,
         .take_last = assignment->spec->save_model ? attempt_take_last : NULL,
+        .released = release_final,
         .save_last = checkpointer != NULL ? attempt_save_last : NULL,
         .resumed = attempt_note_resumed,
         .noted = attempt_log_note,

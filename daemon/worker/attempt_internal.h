@@ -64,6 +64,7 @@ struct worker_attempt {
     struct device *device;
     bool saves_last_step; /* a checkpoint of it */
     struct snapshot *final; /* until the puller has it */
+    bool streams_final;     /* the puller has it: the executor's arrays stay as they are */
     int device_notes; /* that were logged */
     uint64_t resumed_step;
     Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are reported; or

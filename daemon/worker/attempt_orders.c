@@ -73,8 +73,12 @@ static status_t set_wrap(struct worker_attempt *attempt, const Fsdpd__V1__SetWra
     struct wrap_policy policy;
     AUTO_FREE struct wrap_unit_spec *units = NULL;
     job_wrap_policy_init(&policy, &units, order->wrap, (int)attempt->assignment->world);
-    struct train_wrap_change change;
-    TRY(train_session_set_wrap(attempt->session, &policy, &change));
+    struct train_wrap_change change = {0};
+    if (attempt->streams_final)
+        change.refused =
+            status_new(STATUS_FAILED_PRECONDITION,
+                       "the job has trained its last step: its weights are being kept");
+    else TRY(train_session_set_wrap(attempt->session, &policy, &change));
     attempt_note_wrap(attempt, step, &change);
     if (attempt->assignment->rank == 0) attempt_report_wrap(attempt, order->change, step, &change);
     status_free(change.refused);
@@ -114,7 +118,10 @@ status_t attempt_take_last(void *user, struct executor *executor, uint64_t step,
     }
     if (round > 0 && !link_pause(attempt->link, &attempt->gate, round - 1))
         return status_new(STATUS_ABORTED, "%s", attempt->gate.closed);
-    if (attempt->final == NULL) attempt->final = snapshot_take(executor, step);
+    /* Of an earlier round, in which another rank failed: an order may have replaced the executor.
+     */
+    snapshot_free(attempt->final);
+    attempt->final = snapshot_borrow(executor, step);
     status_t failed = snapshot_failure(attempt->final);
     if (!status_lacks(failed)) { /* another failure is that of the upload */
         status_free(failed);

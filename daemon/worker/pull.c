@@ -30,7 +30,7 @@ struct puller {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct pull_request *first, **last;
-    bool finishing;
+    bool finishing, has_final; /* has_final: pull 0 is queued or in progress */
     char *aborted;     /* why; NULL if not */
     struct comm *comm; /* of the pull in progress */
     status_t final;    /* of pull 0 */
@@ -224,8 +224,13 @@ static void *puller_thread(void *argument)
         snapshot_free(request->snapshot);
 
         pthread_mutex_lock(&puller->lock);
-        if (request->pull == 0) puller->final = status;
-        else status_free(status);
+        if (request->pull == 0) {
+            puller->final = status;
+            puller->has_final = false;
+            pthread_cond_broadcast(&puller->changed);
+        } else {
+            status_free(status);
+        }
         free(request);
     }
     pthread_mutex_unlock(&puller->lock);
@@ -273,6 +278,7 @@ void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot)
     pthread_mutex_lock(&puller->lock);
     *puller->last = request;
     puller->last = &request->next;
+    puller->has_final = puller->has_final || pull == 0;
     pthread_cond_broadcast(&puller->changed);
     pthread_mutex_unlock(&puller->lock);
 }
@@ -284,6 +290,13 @@ void puller_abort(struct puller *puller, const char *why)
     if (puller->comm != NULL) comm_abort(puller->comm, why);
     pthread_mutex_unlock(&puller->lock);
     link_close_gate(puller->context->link, &puller->gate, why);
+}
+
+void puller_wait_final(struct puller *puller)
+{
+    pthread_mutex_lock(&puller->lock);
+    while (puller->has_final) pthread_cond_wait(&puller->changed, &puller->lock);
+    pthread_mutex_unlock(&puller->lock);
 }
 
 status_t puller_finish(struct puller *puller)

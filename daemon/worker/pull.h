@@ -22,6 +22,9 @@ void puller_report(const struct side_context *context, uint64_t pull, status_t w
  * thread, until puller_free. */
 void puller_abort(struct puller *puller, const char *why);
 
+/* Waits until the final state_dict, if it was queued, is done, and its snapshot freed. */
+void puller_wait_final(struct puller *puller);
+
 /* Waits until everything queued is done; nothing may be added after. The error is that of the final
  * state_dict (pull 0), if that was asked for and failed. Accepts NULL. */
 status_t puller_finish(struct puller *puller) FSDPD_MUST_USE;

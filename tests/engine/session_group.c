@@ -231,6 +231,7 @@ static status_t finish(void *user, struct executor *executor, uint64_t step)
     member->last_step = step;
     member->final = member->group->average ? snapshot_take_average(executor, step)
                                            : snapshot_take(executor, step);
+    if (member->group->ended != NULL) member->group->ended(member, executor);
     return NULL;
 }
 

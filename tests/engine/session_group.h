@@ -71,6 +71,8 @@ struct group {
     const bool *leaves;
     /* Called when a rank has captured a checkpoint, and at its progress, on its thread; or NULL. */
     void (*captured)(struct member *member);
+    /* The same at its end, before its executor is freed. */
+    void (*ended)(struct member *member, struct executor *executor);
     void (*progressed)(struct member *member, uint64_t step);
     bool average;   /* the final snapshot is of the average of the weights */
     int abort_rank; /* this rank aborts itself at its call of progress number abort_at; 0: never */

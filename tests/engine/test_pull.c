@@ -220,6 +220,59 @@ struct snapshot *__wrap_snapshot_take(struct executor *executor, uint64_t step)
     return snapshot;
 }
 
+static status_t ignore_begin(void *user, uint64_t total_size, uint64_t step)
+{
+    (void)user, (void)total_size, (void)step;
+    return NULL;
+}
+
+static status_t append(void *user, const void *bytes, size_t size)
+{
+    buf_add(user, bytes, size);
+    return NULL;
+}
+
+static struct buf stream_alone(const struct snapshot *snapshot)
+{
+    struct buf file = {0};
+    const struct state_dict_sink sink = {ignore_begin, append, &file};
+    status_t status = state_dict_stream(snapshot, NULL, NULL, &sink);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    return file;
+}
+
+static void borrow(struct member *member, struct executor *executor)
+{
+    static const float other[28 * 28];
+    no_memory = true; /* for what is as large as the weights */
+    struct snapshot *borrowed = snapshot_borrow(executor, 3);
+    no_memory = false;
+    ck_assert_ptr_null(snapshot_failure(borrowed));
+    ck_assert_ptr_null(executor_release_work(executor));
+    struct buf first = stream_alone(borrowed), copied = stream_alone(member->final);
+    ck_assert_uint_eq(first.length, copied.length);
+    ck_assert_mem_eq(first.data, copied.data, first.length);
+    ck_assert_ptr_null(executor_set_parameter(executor, 0, other));
+    struct buf second = stream_alone(borrowed);
+    ck_assert_int_ne(memcmp(first.data, second.data, first.length), 0);
+    buf_deinit(&first);
+    buf_deinit(&second);
+    buf_deinit(&copied);
+    snapshot_free(borrowed);
+}
+
+/* It takes no memory, has the same bytes, and needs no work arena of the executor. */
+TEST(borrowed_weights_are_the_executors)
+{
+    struct group group;
+    group_init(&group, TIED(""), group_data, 1);
+    group.job.max_steps = 3;
+    group.ended = borrow;
+    group_run(&group);
+    group_expect_success(&group);
+    group_reset(&group);
+}
+
 /* A rank without memory for its copies: all ranks of that pull learn it, and training continues. */
 LOOP_TEST(pull_without_memory, 0, GROUP_WORLDS)
 {
