@@ -146,7 +146,7 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         struct spec_field field = spec_field_find(spec, key, false);
         if (field.member == NULL || !spec_key_applies(key, spec)) continue;
         bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT || key->type == SPEC_MODEL ||
-                    key->type == SPEC_TIME || key->type == SPEC_NAME;
+                    key->type == SPEC_TIME || (key->type == SPEC_NAME && key->fallback != NULL);
         if (text && spec_field_text(field)[0] == '\0') continue;
         if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
         bool quiet = spec_key_stays_absent(key) || key->type == SPEC_RULES ||
