@@ -15,6 +15,7 @@
 #include "planning/calibrate.h"
 #include "rpc/rpc.h"
 #include "spec/queue.h"
+#include "spec/time.h"
 #include "yaml/yaml.h"
 
 enum { WORKERS_MAX = 256, THREADS_MAX = 1024, DEVICE_MAX = 1023 };
@@ -181,6 +182,19 @@ static status_t apply_kept_bytes(struct options *options, const struct option_ro
     return NULL;
 }
 
+static status_t apply_half_life(struct options *options, const struct option_row *row,
+                                const char *text)
+{
+    (void)row;
+    bool is_duration = false;
+    int64_t *half_life = &options->coordinator.limits.fair_share_ms;
+    status_t status = spec_parse_time(text, &is_duration, half_life);
+    if (status == NULL && is_duration) return NULL;
+    status_free(status);
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "expected a duration such as 12h or 7d, found '%.80s'", text);
+}
+
 static status_t apply_worlds(struct options *options, const struct option_row *row,
                              const char *text)
 {
@@ -332,6 +346,8 @@ const struct option_row option_rows[] = {
      .help = "preempt running jobs for waiting ones of higher\npriority"},
     {"queue.preempt_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0, 604800),
      .fallback = "600", LIMIT(preempt_ms)},
+    {"queue.fair_share.half_life", NULL, NULL, FOR_SERVERS, OPTION_TEXT, .reload = true,
+     .apply = apply_half_life},
     {"queue.quota.workers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 1e6),
      .fallback = "0", LIMIT(quota_workers)},
     {"queue.quota.kept_bytes", NULL, NULL, FOR_SERVERS, OPTION_TEXT, .reload = true,

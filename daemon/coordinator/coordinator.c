@@ -29,6 +29,7 @@
 #include "coordinator/retention/retention.h"
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
+#include "coordinator/scheduler/fair_share.h"
 #include "coordinator/turn.h"
 #include "coordinator/workers/adopted.h"
 #include "coordinator/workers/calibration.h"
@@ -242,6 +243,7 @@ static void on_tick(uv_timer_t *timer)
     supervisor_tick(c);
     retry_tick(c);
     deadlines_tick(c);
+    fair_share_tick(c);
     forget_tick(c, now);
     sweeps_tick(c, now);
     queue_changed(c); /* catches any change that was missed */
@@ -648,6 +650,7 @@ static void finish_if_closed(struct coordinator *c)
 static void close_server(struct coordinator *c)
 {
     if (c->closing) return;
+    fair_share_save(c);
     if (c->store != NULL) jobs_sync(c);
     turn_end(c); /* ended jobs are reported before the calls that wait for them are closed */
     c->closing = true;

@@ -54,6 +54,7 @@ libcoordinator_a_SOURCES = \
   %D%/jobs/orders.c %D%/jobs/orders.h \
   %D%/scheduler/placement.c %D%/scheduler/placement.h \
   %D%/workers/planner.c %D%/workers/planner.h \
+  %D%/scheduler/fair_share.c %D%/scheduler/fair_share.h \
   %D%/scheduler/preempting.c %D%/scheduler/preempting.h \
   %D%/scheduler/quotas.c %D%/scheduler/quotas.h \
   %D%/jobs/owners.c %D%/jobs/owners.h \
@@ -104,7 +105,7 @@ tests_unit_libcoordinatortest_a_SOURCES = \
   tests/unit/test_queue_fakes.h tests/unit/test_queue_world.c tests/unit/test_queue_world.h
 COORDINATOR_TEST_LIBS = tests/unit/libcoordinatortest.a $(COORDINATOR_LIBS) $(TEST_LIBS)
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/unit/test_migrations \
-  tests/unit/test_parts tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue_preempt tests/unit/test_queue_shares tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
+  tests/unit/test_parts tests/unit/test_queue_changes tests/unit/test_queue_elastic tests/unit/test_queue_preempt tests/unit/test_queue_shares tests/unit/test_queue_orders tests/unit/test_queue tests/unit/test_coordinator_logs tests/unit/test_coordinator_pages tests/unit/test_log_files \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_pulls tests/unit/test_coordinator_rewrap tests/unit/test_coordinator_devices \
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \

@@ -2,8 +2,10 @@
  * What users may have, and what they have had: quotas, and fair share. A real coordinator with
  * workers that are fakes: the test speaks for them.
  */
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "coordinator/store/store.h"
 #include "test_queue_fakes.h"
 #include "tests/testing.h"
 
@@ -169,4 +171,52 @@ TEST(a_quota_of_kept_bytes)
     expect_ok(world_call(&world, &control_forget_job, &forget, NULL));
     free(queue_submit(&world, world_spec(1), NULL));
     free(first), free(second);
+}
+
+/* ---- fair share ---- */
+
+static void take_usage(void *user, const struct store_usage *usage)
+{
+    *(int64_t *)user += usage->worker_ms;
+}
+
+/* The usage in the store of a coordinator that has ended. */
+static int64_t read_usage(void)
+{
+    AUTO_FREE char *path = mem_printf("%s/state/store.db", world.directory);
+    struct store *store = NULL;
+    int64_t usage = 0;
+    expect_ok(store_open(path, &store));
+    expect_ok(store_each_usage(store, take_usage, &usage));
+    store_close(store);
+    return usage;
+}
+
+/* Two workers count twice, a restart forgets nothing, and a job that runs meanwhile goes on
+ * counting. */
+TEST(usage_survives_a_restart)
+{
+    world_stop(&world);
+    world.options.limits.fair_share_ms = 3600000;
+    world_start(&world);
+    attach(2);
+    char *id = submit(2, 0);
+    int64_t from = clock_monotonic_ns();
+    start_attempt(id, 1, 2);
+    world_run(&world, 100);
+    world_stop(&world);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].closed);
+    int64_t most = (clock_monotonic_ns() - from) / 1000000 * 2, first = read_usage();
+    ck_assert_int_ge(first, 190);
+    ck_assert_int_le(first, most + 2);
+    world_start(&world);
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, 0, NULL, 0);
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    world_run(&world, 100);
+    finish(id, 1);
+    world_stop(&world);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].closed);
+    ck_assert_int_ge(read_usage(), first + 190);
+    world_start(&world);
+    free(id);
 }

@@ -447,6 +447,27 @@ TEST(killed_while_writing)
     ck_assert_uint_ge(seen, 8);
 }
 
+static void add_usage(void *user, const struct store_usage *usage)
+{
+    buf_printf(user, "%s %lld %lld\n", usage->user, (long long)usage->worker_ms,
+               (long long)usage->time_ms);
+}
+
+TEST(usage_of_users)
+{
+    const struct store_usage first[] = {{"bob", 1, 10}, {"ada", 2, 10}}, second = {"bob", 3, 20};
+    struct buf text = {0};
+    struct store *store = open_store();
+    expect_ok(store_set_usage(store, first, 2));
+    expect_ok(store_set_usage(store, &second, 1));
+    store_close(store);
+    store = open_store();
+    expect_ok(store_each_usage(store, add_usage, &text));
+    ck_assert_str_eq(buf_text(&text), "ada 2 10\nbob 3 20\n");
+    buf_deinit(&text);
+    store_close(store);
+}
+
 TEST(files_that_are_no_store)
 {
     struct store *store = NULL;

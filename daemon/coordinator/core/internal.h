@@ -71,6 +71,8 @@ struct coordinator {
     int ended_count, ended_capacity;
     struct job_owner **owners; /* users; see owners.h */
     int owner_count, owner_capacity;
+    int64_t usage_at, usage_saved_at; /* used by fair_share.c: up to when their usage counts */
+    bool usage_loaded, usage_changed;
     bool kept_counted; /* their sums of what is kept are known */
     const struct job_clients *clients;
     const struct worker_users *users;

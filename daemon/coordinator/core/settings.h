@@ -42,6 +42,7 @@ struct coordinator_limits {
     int notice_ms;       /* for one try of a notice */
     int notice_retry_ms; /* before its second try; each further pause is four times as long */
     int quota_workers;   /* that the running jobs of a user have at most; 0: any number */
+    int64_t fair_share_ms;    /* in which the usage of a user halves; 0: no fair share */
     int64_t quota_kept_bytes; /* that the jobs of a user keep at most; 0: any number */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */

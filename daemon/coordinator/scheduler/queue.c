@@ -14,6 +14,7 @@
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/retry.h"
 #include "coordinator/scheduler/deadlines.h"
+#include "coordinator/scheduler/fair_share.h"
 #include "coordinator/scheduler/placement.h"
 #include "coordinator/scheduler/quotas.h"
 #include "coordinator/scheduler/resizing.h"
@@ -21,6 +22,13 @@
 #include "coordinator/workers/calibration.h"
 #include "coordinator/workers/cuts.h"
 #include "coordinator/workers/supervisor.h"
+
+int queue_compare(const struct queue_rank *first, const struct queue_rank *second)
+{
+    if (first->priority != second->priority) return first->priority > second->priority ? -1 : 1;
+    if (first->usage != second->usage) return first->usage < second->usage ? -1 : 1;
+    return first->number < second->number ? -1 : first->number > second->number;
+}
 
 static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *kind)
 {
@@ -402,16 +410,13 @@ static void fleets_deinit(struct fleets *fleets)
 
 struct queue_entry {
     struct job *job;
-    int number; /* in order of submission */
+    struct queue_rank rank;
 };
 
 static int compare_entries(const void *a, const void *b)
 {
-    const struct queue_entry *first = a, *second = b;
-    int first_priority = first->job->message->priority;
-    int second_priority = second->job->message->priority;
-    if (first_priority != second_priority) return first_priority > second_priority ? -1 : 1;
-    return first->number < second->number ? -1 : 1;
+    return queue_compare(&((const struct queue_entry *)a)->rank,
+                         &((const struct queue_entry *)b)->rank);
 }
 
 /* The jobs that could start, in starting order. */
@@ -423,7 +428,8 @@ static struct queue_entry *sort_queue(struct coordinator *c, int *count)
         struct job *job = c->jobs[i];
         if (!is_queued(job)) continue;
         if (could_start(job)) {
-            entries[(*count)++] = (struct queue_entry){job, i};
+            double usage = c->options.limits.fair_share_ms > 0 ? job->owner->usage : 0;
+            entries[(*count)++] = (struct queue_entry){job, {job->message->priority, usage, i}};
             continue;
         }
         job->elastic.between = false;
@@ -520,6 +526,7 @@ void queue_place(struct coordinator *c)
     if (c->draining || !c->queue_changed) return;
     c->queue_changed = c->cuts_matter = false;
     int count = 0;
+    fair_share_advance(c);
     AUTO_FREE struct queue_entry *entries = sort_queue(c, &count);
     c->jobs_waiting = count;
     if (count > 0 && calibration_stop(c)) { /* its end changes the queue */
@@ -562,4 +569,5 @@ void queue_place(struct coordinator *c)
     for (int i = 0; i < c->job_count; i++)
         if (elastic_is(c->jobs[i]->message))
             resizing_check(c->jobs[i], get_fleet(&fleets, c->jobs[i]->message->spec->device));
+    fair_share_note_busy(c);
 }

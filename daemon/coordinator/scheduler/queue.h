@@ -38,6 +38,17 @@ struct queue_item {
     struct standing standing; /* the result */
 };
 
+/* A job's place in the starting order. */
+struct queue_rank {
+    int priority;
+    double usage; /* of its user, for fair share; else 0 for all */
+    int number;   /* in order of submission */
+};
+
+/* Below 0: the first one starts first. The higher priority comes first, among equals the lower
+ * usage, then the earlier submission. Pure. */
+int queue_compare(const struct queue_rank *first, const struct queue_rank *second);
+
 /*
  * Decides for all items, which are sorted in starting order. Strictly in order within a kind,
  * except that a job larger than the fleet, or than what its user has left, is skipped. Started jobs

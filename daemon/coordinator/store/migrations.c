@@ -91,6 +91,12 @@ static const struct migration migrations[] = {
      "UPDATE jobs SET "
      "crc = record_crc(id, name, spec, plan, submitted_ms, owner, chosen) | 4611686018427387904 "
      "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"},
+    {"what users have used, for fair share", "CREATE TABLE usage ("
+                                             "  user TEXT PRIMARY KEY,"
+                                             "  worker_ms INTEGER NOT NULL," /* decayed, at: */
+                                             "  time_ms INTEGER NOT NULL,"
+                                             "  crc INTEGER NOT NULL"
+                                             ") WITHOUT ROWID;"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };

@@ -87,6 +87,9 @@ static const char *const statements[STATEMENT_COUNT] = {
                   "(?1, ?2, ?3, record_crc(?1, ?2, ?3))",
     [REMOVE_DRAIN] = "DELETE FROM drains WHERE worker = ?1",
     [LIST_DRAINS] = "SELECT worker, by, time_ms FROM drains ORDER BY worker",
+    [SET_USAGE] = "INSERT OR REPLACE INTO usage (user, worker_ms, time_ms, crc) VALUES "
+                  "(?1, ?2, ?3, record_crc(?1, ?2, ?3))",
+    [LIST_USAGE] = "SELECT user, worker_ms, time_ms FROM usage",
     [COUNT_FORGOTTEN] = "INSERT INTO forgotten (name, jobs, crc) "
                         "SELECT name, 1, record_crc(name, 1) FROM jobs WHERE id = ?1 "
                         "ON CONFLICT (name) DO UPDATE SET jobs = jobs + 1, "

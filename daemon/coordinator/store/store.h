@@ -167,6 +167,17 @@ status_t store_each_drain(struct store *store,
                                         int64_t time_ms),
                           void *user) FSDPD_MUST_USE;
 
+/* What users have used, for fair share. Not durable: on the disk soon. */
+struct store_usage {
+    const char *user;
+    int64_t worker_ms, time_ms; /* decayed, at this time (Unix, ms) */
+};
+status_t store_set_usage(struct store *store, const struct store_usage *rows,
+                         int count) FSDPD_MUST_USE;
+status_t store_each_usage(struct store *store,
+                          void (*visit)(void *user, const struct store_usage *usage),
+                          void *user) FSDPD_MUST_USE;
+
 /* Finds the last metrics event of a step up to `step`. *event is NULL if there is none; otherwise
  * the caller frees it with message_free. Searches from the end, so it is quick if few events
  * follow. */

@@ -25,6 +25,7 @@
 #define RETRIES_CRC KEYED_CRC("job", "failures, machine_failures")
 #define WEIGHTS_CRC KEYED_CRC("job", "sums")
 #define DRAIN_CRC "record_crc(worker, by, time_ms)"
+#define USAGE_CRC "record_crc(user, worker_ms, time_ms)"
 #define FORGOTTEN_CRC "record_crc(name, jobs)"
 
 enum store_statement {
@@ -56,6 +57,8 @@ enum store_statement {
     ADD_DRAIN,
     REMOVE_DRAIN,
     LIST_DRAINS,
+    SET_USAGE,
+    LIST_USAGE,
     COUNT_FORGOTTEN,
     DELETE_EVENTS,
     DELETE_RETRIES,

@@ -1,4 +1,4 @@
-/* Drained workers, and how jobs leave the store; see store.h. */
+/* Drained workers, what users have used, and how jobs leave the store; see store.h. */
 
 #include "base/array.h"
 #include "base/mem.h"
@@ -32,6 +32,34 @@ status_t store_each_drain(struct store *store,
     while ((code = sqlite3_step(statement)) == SQLITE_ROW)
         visit(user, (const char *)sqlite3_column_text(statement, 0),
               (const char *)sqlite3_column_text(statement, 1), sqlite3_column_int64(statement, 2));
+    status_t status = code == SQLITE_DONE ? NULL : store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_set_usage(struct store *store, const struct store_usage *rows, int count)
+{
+    TRY(store_begin(store, false));
+    status_t status = NULL;
+    for (int i = 0; status == NULL && i < count; i++) {
+        sqlite3_stmt *statement = store_use(store, SET_USAGE);
+        sqlite3_bind_text(statement, 1, rows[i].user, -1, SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 2, rows[i].worker_ms);
+        sqlite3_bind_int64(statement, 3, rows[i].time_ms);
+        status = store_run(store, statement, "write");
+    }
+    return store_end(store, status);
+}
+
+status_t store_each_usage(struct store *store,
+                          void (*visit)(void *user, const struct store_usage *usage), void *user)
+{
+    sqlite3_stmt *statement = store_use(store, LIST_USAGE);
+    int code;
+    while ((code = sqlite3_step(statement)) == SQLITE_ROW)
+        visit(user, &(struct store_usage){.user = (const char *)sqlite3_column_text(statement, 0),
+                                          .worker_ms = sqlite3_column_int64(statement, 1),
+                                          .time_ms = sqlite3_column_int64(statement, 2)});
     status_t status = code == SQLITE_DONE ? NULL : store_error(store, "read");
     sqlite3_reset(statement);
     return status;

@@ -108,14 +108,21 @@ static status_t check_schema(sqlite3 *database, const char *path)
  * all. */
 static status_t check_others(sqlite3 *database, const char *path)
 {
-    static const char sql[] =
-        "SELECT 'the drain of ' || worker FROM drains WHERE crc IS NOT " DRAIN_CRC " UNION ALL "
-        "SELECT 'the number of forgotten jobs ' || name FROM forgotten WHERE crc IS "
-        "NOT " FORGOTTEN_CRC
-        " UNION ALL " MOVED("events", "job, sequence", "metrics, event") " UNION ALL " MOVED(
-            "checkpoints", "job, step",
-            "checkpoint") " UNION ALL " MOVED("retries", "job", "failures, machine_failures")
-            " UNION ALL " MOVED("weights", "job", "sums");
+    static const char sql
+        [] = "SELECT 'the drain of ' || worker FROM drains WHERE crc IS NOT " DRAIN_CRC
+             " UNION ALL "
+             "SELECT 'the usage of ' || user FROM usage WHERE crc IS NOT " USAGE_CRC " UNION ALL "
+             "SELECT 'the number of forgotten jobs ' || name FROM forgotten WHERE crc IS "
+             "NOT " FORGOTTEN_CRC
+             " UNION ALL " MOVED("events", "job, sequence", "metrics, event") " UNION ALL " MOVED(
+                 "checkpoints", "job, step",
+                 "checkpoint") " UNION ALL " MOVED("retries", "job",
+                                                   "failures, machine_failures") " UNION "
+                                                                                 "ALL " MOVED("weig"
+                                                                                              "hts",
+                                                                                              "job",
+                                                                                              "sum"
+                                                                                              "s");
     AUTO_FREE char *damaged = NULL;
     status_t status = each_text(database, path, sql, keep_first, &damaged);
     if (status == NULL && damaged != NULL) status = store_damaged(path, "records of %s", damaged);
