@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """queue.shrink_elastic: a running elastic job gives workers to a waiting job of higher priority, both
-train, and it grows again afterwards."""
+train, and it grows again afterwards. queue.preempt: a job of fixed size gives all of them."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ ENDLESS = "train.max_steps=100000"
 
 class ShrinkElastic(RedundancyTestCase):
     def setUp(self):
-        self.daemon = harness.Daemon(workers=4, data=self.data, arguments=["--shrink-elastic"])
+        self.daemon = harness.Daemon(workers=4, data=self.data, arguments=["--shrink-elastic", "--preempt"])
         self.addCleanup(self.daemon.close)
 
     def train_beside_another(self, job, meanwhile=lambda job, other: None):
@@ -71,6 +71,23 @@ class ShrinkElastic(RedundancyTestCase):
         self.daemon.wait_step(job, STEPS)
         self.end(job)
         self.expect_curve(job, self.undisturbed(), trains_on=True)
+
+    def test_preempted(self):
+        """A preempted job waits, continues, and ends with the bits of a run that was left alone."""
+        settings = (*SETTINGS, "workers=4", "train.max_steps=40")
+        alone = self.submit(*settings)
+        self.succeed(alone)
+        job = self.submit(*settings, "checkpoint.every_steps=100000")
+        self.wait_world(job, 4, 3)
+        urgent = self.submit(*SETTINGS, "workers=2", "priority=5", "train.max_steps=2")
+        self.succeed(urgent)
+        self.succeed(job)
+        preempted, = [entry for entry in self.daemon.json("history", job)
+                      if entry["reason"]["code"] == "PREEMPTED"]
+        self.assertIn(f"preempted for {urgent}, which has a higher priority; continues from step ",
+                      preempted["reason"]["message"])
+        self.assertEqual([step for step, _ in self.daemon.losses(job)], list(range(1, 41)))
+        self.assertEqual(self.pull(job)[0], self.pull(alone)[0])
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ TEST(a_quota_of_workers)
                                        job->owner);
     ck_assert_str_eq(job->reason->message, words);
     message_free(job);
-    ck_assert_int_eq(count_ranks(first, 1), 2); /* it preempts nobody */
+    ck_assert_int_eq(count_ranks(first, 1), 2); /* it preempts none */
     ck_assert_int_eq(fakes[0].pauses + fakes[1].pauses + fakes[2].pauses, 0);
     status_t refused = NULL;
     queue_submit(&world, world_spec(4), &refused);
@@ -192,8 +192,8 @@ static int64_t read_usage(void)
     return usage;
 }
 
-/* Two workers count twice, a restart forgets nothing, and a job that runs meanwhile goes on
- * counting. */
+/* Two workers count twice, a restart forgets nothing, and a job that runs meanwhile still
+ * counts. */
 TEST(usage_survives_a_restart)
 {
     world_stop(&world);
