@@ -215,7 +215,7 @@ static bool preempt(struct job *waiting, struct lender *lenders, int *count, int
         preempting_begin(&victims[v], waiting);
     }
     for (int i = 0; i < *count; i++) lenders[i].left = lenders[i].job->attempt->world;
-    qsort(lenders, (size_t)*count, sizeof *lenders, compare_lenders);
+    if (*count > 0) qsort(lenders, (size_t)*count, sizeof *lenders, compare_lenders);
     return take_workers(lenders, *count, workers);
 }
 
