@@ -96,6 +96,13 @@ status_t option_filter_label(struct verb_options *options, const char *value)
     return NULL;
 }
 
+static status_t set_array(struct verb_options *options, const char *value)
+{
+    TRY(spec_check_job_id(value));
+    options->array = value;
+    return NULL;
+}
+
 static status_t set_limit(struct verb_options *options, const char *value)
 {
     TRY(option_number(value, 0, LIMIT_MAX, &options->limit));
@@ -109,6 +116,7 @@ const struct verb_option list_options[] = {
     {"user", 0, "USER", "that this user submitted", set_user},
     {"label", 0, "KEY=VALUE", "with this label; VALUE may be a pattern; may be repeated",
      option_filter_label},
+    {"array", 0, "ID", "of this array, one by one", set_array},
     {"limit", 'n', "N", "the newest N; 0: all (a table: 500, json: all)", set_limit},
     {0},
 };
@@ -134,6 +142,8 @@ bool client_list_jobs(struct client *client, bool all, ProtobufCMessage **respon
     /* valid: checked when the options were parsed */
     status_free(read_states(options->states, request->states, &request->n_states));
     if (options->name != NULL) request->name = mem_strdup(options->name);
+    if (options->array != NULL) request->array = mem_strdup(options->array);
+    request->fold = options->fold;
     if (options->user != NULL) request->owner = mem_strdup(options->user);
     request->page_size = !all && !options->limit_given ? TABLE_ROWS : options->limit;
     fill_labels(options, request);
@@ -148,6 +158,7 @@ int verb_list(struct client *client)
     ProtobufCMessage *response;
     int code;
     bool all = client->options.format == FORMAT_JSON;
+    client->options.fold = !all; /* programs get all jobs */
     if (!client_list_jobs(client, all, &response, &code)) return code;
     const Fsdpd__V1__ListJobsResponse *list = (const void *)response;
     struct buf text = {0};

@@ -41,6 +41,8 @@ struct verb_options {
     struct worlds worlds;  /* for plan */
     bool hold, now;        /* for submit; for drain */
     const char *id;
+    const char *array;       /* for list: only its jobs; NULL: any */
+    bool fold;               /* for list: leave out jobs of arrays that are listed */
     const char *name, *user; /* for list; NULL: any */
     const char *states;      /* for list: "running,queued" */
     const char **labels;     /* "team=vision": of the jobs that are meant */

@@ -1,4 +1,5 @@
 /* submit: queues a job file; with --wait, follows the job to its end. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -8,6 +9,7 @@
 #include "print/json.h"
 #include "report.h"
 #include "spec/queue.h"
+#include "spec/spec.h"
 
 static status_t set_wait(struct verb_options *options, const char *value)
 {
@@ -99,6 +101,24 @@ static status_t set_finish_by(struct verb_options *options, const char *value)
     return set_deadline(options, "deadline.finish", "--finish-by", value);
 }
 
+/* "1-20%4": the indices, and how many jobs run at once. */
+static status_t set_array(struct verb_options *options, const char *value)
+{
+    const char *percent = strchr(value, '%');
+    AUTO_FREE char *indices =
+        percent != NULL ? mem_strndup(value, (size_t)(percent - value)) : mem_strdup(value);
+    uint32_t *list = NULL;
+    size_t count;
+    TRY(spec_array_indices(indices, &list, &count));
+    free(list);
+    AUTO_FREE char *quoted = mem_printf("\"%s\"", indices);
+    TRY(option_set_key(options, "array.indices", quoted, "--array", value));
+    if (percent == NULL) return NULL;
+    int64_t at_once;
+    TRY(option_integer(percent + 1, 1, SPEC_ARRAY_MAX, &at_once));
+    return option_set_key(options, "array.at_once", percent + 1, "--array", value);
+}
+
 /* KEY=VALUE; the value is quoted, so that a number or "null" stays text. */
 static status_t set_label(struct verb_options *options, const char *value)
 {
@@ -119,6 +139,8 @@ static status_t set_label(struct verb_options *options, const char *value)
 const struct verb_option submit_options[] = {
     {"set", 0, "KEY=VALUE", "override a key of the job file; may be repeated", option_set},
     {"id", 0, "ID", "the job's id; submitting the same file under it again is safe", set_id},
+    {"array", 0, "INDICES", "a job for each index: 1-20, 1,3,7-9, 0-100:10; 1-20%4: 4 at once",
+     set_array},
     {"priority", 0, "N", "-1000 to 1000; higher starts first", set_priority},
     {"after", 0, "JOBS", "start when these have succeeded: ids, separated by commas", set_after},
     {"after-any", 0, "JOBS", "start when these are over, in any state", set_after_any},

@@ -30,6 +30,7 @@ dist_doc_DATA = \
   %D%/planner.md \
   %D%/planner.svg \
   %D%/profiles.md \
+  %D%/arrays.md \
   %D%/queue.md \
   %D%/report.png \
   %D%/security.md \

@@ -44,6 +44,7 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
     case SPEC_TEXT:
     case SPEC_MODEL:
     case SPEC_CHOICE:
+    case SPEC_INDICES:
     case SPEC_TIME:
         if (key->fallback[0] != '\0') spec_field_set_text(field, key->fallback);
         break;

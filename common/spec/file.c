@@ -551,22 +551,37 @@ status_t spec_place(const Fsdpd__V1__JobFile *sent, status_t status)
     return status;
 }
 
-static status_t read_document(struct yamldoc *document, const char *file,
-                              const Fsdpd__V1__JobFile *sent, const struct spec_override *overrides,
-                              int count, Fsdpd__V1__JobSpec **spec)
+static status_t check_document(const struct spec_source *source, struct yamldoc *document)
 {
     if (is_model_file(document->root))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: this is a model file; submit a job file that names it: "
                           "model: {file: %s}",
-                          file, file);
+                          source->file, source->file);
     if (document->root->kind != YAMLDOC_MAPPING)
         return yamldoc_error(document->root,
                              "expected a mapping of keys, as docs/job-file.md has it");
-    for (int i = 0; i < count; i++) TRY(apply_override(document, &overrides[i]));
+    for (int i = 0; i < source->override_count; i++)
+        TRY(apply_override(document, &source->overrides[i]));
+    return NULL;
+}
+
+status_t spec_open(const struct spec_source *source, struct yamldoc **out)
+{
+    struct yamldoc *document;
+    TRY(yamldoc_parse(source->text, source->length, source->file, &document));
+    status_t status = check_document(source, document);
+    if (status != NULL) yamldoc_free(document);
+    else *out = document;
+    return status;
+}
+
+status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *document,
+                        Fsdpd__V1__JobSpec **spec)
+{
     struct file_reader reader = {
-        .file = file,
-        .sent = sent,
+        .file = source->file,
+        .sent = source->sent,
         .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
         .spec = mem_alloc(sizeof *reader.spec),
     };
@@ -579,13 +594,12 @@ static status_t read_document(struct yamldoc *document, const char *file,
     return status;
 }
 
-static status_t read_yaml(const char *text, size_t length, const char *file,
-                          const Fsdpd__V1__JobFile *sent, const struct spec_override *overrides,
-                          int count, Fsdpd__V1__JobSpec **spec)
+static status_t read_source(const struct spec_source *source, Fsdpd__V1__JobSpec **spec)
 {
     struct yamldoc *document;
-    TRY(yamldoc_parse(text, length, file, &document));
-    status_t status = read_document(document, file, sent, overrides, count, spec);
+    TRY(spec_open(source, &document));
+    status_t status = spec_is_array(document) ? spec_read_array(source, document, spec)
+                                              : spec_read_tree(source, document, spec);
     yamldoc_free(document);
     return status;
 }
@@ -593,10 +607,13 @@ static status_t read_yaml(const char *text, size_t length, const char *file,
 status_t spec_read_text(const char *text, size_t length, const char *file,
                         const struct spec_override *overrides, int count, Fsdpd__V1__JobSpec **spec)
 {
-    return read_yaml(text, length, file, NULL, overrides, count, spec);
+    return read_source(&(struct spec_source){text, length, file, NULL, overrides, count}, spec);
 }
 
-status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spec)
+/* Reads what a client sent: with `part` the jobs of an array, else one job or the array's record.
+ */
+static status_t read_sent(const Fsdpd__V1__JobFile *sent, const struct spec_array_part *part,
+                          spec_array_visit *visit, void *user, Fsdpd__V1__JobSpec **spec)
 {
     if (sent->n_overrides > SPEC_OVERRIDES_MAX)
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -605,8 +622,25 @@ status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spe
     AUTO_FREE struct spec_override *overrides =
         mem_alloc_array(sent->n_overrides + 1, sizeof *overrides);
     for (size_t i = 0; i < sent->n_overrides; i++) overrides[i].text = sent->overrides[i];
-    return read_yaml(sent->text, strlen(sent->text), name_of(sent), sent, overrides,
-                     (int)sent->n_overrides, spec);
+    const struct spec_source source = {.text = sent->text,
+                                       .length = strlen(sent->text),
+                                       .file = name_of(sent),
+                                       .sent = sent,
+                                       .overrides = overrides,
+                                       .override_count = (int)sent->n_overrides};
+    return part == NULL ? read_source(&source, spec)
+                        : spec_array_each_of(&source, part, visit, user);
+}
+
+status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spec)
+{
+    return read_sent(sent, NULL, NULL, NULL, spec);
+}
+
+status_t spec_array_each(const Fsdpd__V1__JobFile *sent, const struct spec_array_part *part,
+                         spec_array_visit *visit, void *user)
+{
+    return read_sent(sent, part, visit, user, NULL);
 }
 
 status_t spec_read_file(const char *path, const struct spec_override *overrides, int count,

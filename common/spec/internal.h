@@ -37,7 +37,7 @@ void spec_field_add_message(struct spec_field field, void *message);
 /* Whether the key belongs to this spec (its type's key is set accordingly). */
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec);
 
-/* Whether it is a number without a default. */
+/* Whether it is a number, or indices, without a default. */
 bool spec_key_stays_absent(const struct spec_key *key);
 
 /* Where the key belongs, from all rows of its name: "optimizer.type adadelta, adam or adamw"; the
@@ -59,6 +59,29 @@ status_t spec_check_sources(Fsdpd__V1__DataSource *const *sources, size_t count)
 /* For a path on the workers' hosts. */
 status_t spec_check_path(const char *path);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
+
+/* A job file that is read: its text, and what messages name it. */
+struct spec_source {
+    const char *text;
+    size_t length;
+    const char *file;
+    const Fsdpd__V1__JobFile *sent; /* by a client; NULL: the files are this machine's */
+    const struct spec_override *overrides;
+    int override_count;
+};
+
+/* file.c: the document with its overrides, which the caller frees; and what it says, complete. */
+status_t spec_open(const struct spec_source *source, struct yamldoc **document);
+status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *document,
+                        Fsdpd__V1__JobSpec **spec);
+
+/* array.c: whether the document has array.indices; if so, the spec of the array's record, with the
+ * values of its first index. Changes the document. */
+bool spec_is_array(const struct yamldoc *document);
+status_t spec_read_array(const struct spec_source *source, struct yamldoc *document,
+                         Fsdpd__V1__JobSpec **spec);
+status_t spec_array_each_of(const struct spec_source *source, const struct spec_array_part *part,
+                            spec_array_visit *visit, void *user);
 
 /* queue.c: the values of SPEC_LABELS and SPEC_JOBS from a job file. */
 status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *spec);

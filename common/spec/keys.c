@@ -35,6 +35,7 @@
 #define UNITS WITH("fsdp.wrap.policy", "units")
 #define EARLY WITH("train.early_stop.patience", NULL)
 #define EMA WITH("train.ema.decay", NULL)
+#define ARRAY WITH("array.indices", NULL)
 #define LORA WITH("model.lora.rank", NULL)
 
 /* clang-format off */
@@ -222,6 +223,8 @@ const struct spec_key spec_keys[] = {
     {"notify.to", SPEC_NAME, DEFAULT("")},
     {"notify.on", SPEC_WORDS, DEFAULT(""), WORDS("end", "failure", "stall", "preemption"),
      WITH("notify.to", NULL)},
+    {"array.indices", SPEC_INDICES, DEFAULT("")},
+    {"array.at_once", SPEC_INTEGER, DEFAULT("0"), RANGE(0, SPEC_ARRAY_MAX), UNIT("jobs"), ARRAY},
 };
 /* clang-format on */
 

@@ -159,7 +159,8 @@ bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec
 bool spec_key_stays_absent(const struct spec_key *key)
 {
     bool number = key->type == SPEC_INTEGER || key->type == SPEC_NUMBER;
-    return number && key->fallback != NULL && key->fallback[0] == '\0';
+    return (number || key->type == SPEC_INDICES) && key->fallback != NULL &&
+           key->fallback[0] == '\0';
 }
 
 char *spec_key_place(const struct spec_key *key)
@@ -237,6 +238,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
     case SPEC_JOBS: buf_add_text(out, "a job's id or a list of them, such as [mnist-1]"); break;
+    case SPEC_INDICES: buf_add_text(out, "indices such as 1-20, 1,3,7-9 or 0-100:10"); break;
     case SPEC_TIME:
         buf_add_text(out, "a duration such as 2h30m, or a time such as 2026-12-01T08:00:00Z");
         break;
@@ -318,6 +320,13 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
         if (is_word(key, text)) return NULL;
         if (is_ranks(key, text)) return NULL;
         return unexpected(key, "'%s'", text);
+    case SPEC_INDICES: {
+        uint32_t *indices = NULL;
+        size_t count;
+        status_t status = length == 0 ? NULL : spec_array_indices(text, &indices, &count);
+        free(indices);
+        return status;
+    }
     case SPEC_TIME: {
         bool is_duration;
         int64_t milliseconds;

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/utf8.h"
+#include "proto/message.h"
 #include "spec/internal.h"
 
 /* What a message may contain; a file's name may be anything. */
@@ -22,11 +23,12 @@ static void add_override(Fsdpd__V1__JobFile *sent, char *text)
     sent->overrides[sent->n_overrides++] = text;
 }
 
-/* By itself, or with its section. */
+/* By itself, or with its section; not with a value for each index of an array. */
 static bool is_overridden(const char *key, const struct spec_override *overrides, int count)
 {
     for (int i = 0; i < count; i++) {
         size_t length = strcspn(overrides[i].text, "=");
+        if (strstr(overrides[i].text, "${index}") != NULL) continue;
         if (strncmp(overrides[i].text, key, length) == 0 &&
             (key[length] == '\0' || key[length] == '.'))
             return true;
@@ -55,7 +57,9 @@ static void add_paths(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__JobSpec *spec,
 static void add_model(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__ModelSpec *model)
 {
     if (model->file_name[0] == '\0') return;
-    sent->files = mem_alloc_array(1, sizeof *sent->files);
+    for (size_t i = sent->n_files; i-- > 0;)
+        if (strcmp(sent->files[i]->key, model->file_name) == 0) return;
+    sent->files = mem_resize_array(sent->files, sent->n_files + 1, sizeof *sent->files);
     Fsdpd__V1__JobFile__FilesEntry *entry = mem_alloc(sizeof *entry);
     fsdpd__v1__job_file__files_entry__init(entry);
     entry->key = mem_strdup(model->file_name);
@@ -63,10 +67,28 @@ static void add_model(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__ModelSpec *mode
     sent->files[sent->n_files++] = entry;
 }
 
+static status_t add_indexed_model(void *user, uint32_t index, Fsdpd__V1__JobSpec *spec)
+{
+    (void)index;
+    add_model(user, spec->model);
+    return NULL;
+}
+
+/* The model files of an array's jobs, all of which are read. */
+static status_t add_models(Fsdpd__V1__JobFile *sent, const Fsdpd__V1__JobSpec *spec,
+                           const struct spec_source *source)
+{
+    add_model(sent, spec->model);
+    if (spec->array == NULL) return NULL;
+    const struct spec_array_part all = {.count = SPEC_ARRAY_MAX};
+    return spec_array_each_of(source, &all, add_indexed_model, sent);
+}
+
 status_t spec_pack_text(const char *text, size_t length, const char *file,
                         const struct spec_override *overrides, int count, Fsdpd__V1__JobFile **sent)
 {
     Fsdpd__V1__JobSpec *spec;
+    const struct spec_source source = {text, length, file, NULL, overrides, count};
     TRY(spec_read_text(text, length, file, overrides, count, &spec));
     Fsdpd__V1__JobFile *made = mem_alloc(sizeof *made);
     fsdpd__v1__job_file__init(made);
@@ -75,10 +97,11 @@ status_t spec_pack_text(const char *text, size_t length, const char *file,
     made->home = file_path_expand_home("~");
     for (int i = 0; i < count; i++) add_override(made, mem_strdup(overrides[i].text));
     add_paths(made, spec, overrides, count);
-    add_model(made, spec->model);
+    status_t status = add_models(made, spec, &source);
     spec_free(spec);
-    *sent = made;
-    return NULL;
+    if (status != NULL) message_free(made);
+    else *sent = made;
+    return status;
 }
 
 status_t spec_pack_file(const char *path, const struct spec_override *overrides, int count,

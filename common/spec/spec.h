@@ -30,6 +30,7 @@ enum {
     SPEC_ARGUMENTS_MAX = 64,
     SPEC_WORKERS_MAX = 4096,
     SPEC_OVERRIDES_MAX = 1024,
+    SPEC_ARRAY_MAX = 10000, /* jobs of an array */
 };
 
 enum spec_type {
@@ -47,6 +48,7 @@ enum spec_type {
     SPEC_SOURCES,   /* a list of mappings: path and weight */
     SPEC_WORDS,     /* a list of words of `choices` */
     SPEC_JOBS,      /* a job's id or a list of them */
+    SPEC_INDICES,   /* of an array: "1,3,7-9", "0-100:10" */
     SPEC_TIME,      /* a duration or a point in time; see time.h */
     SPEC_LABELS,    /* a mapping of texts */
     SPEC_ARGUMENTS, /* a mapping from names to single values */
@@ -122,6 +124,25 @@ status_t spec_read_sent(const Fsdpd__V1__JobFile *sent, Fsdpd__V1__JobSpec **spe
 /* Adds field and line to an error that was found after the file was read, if it begins with a key
  * that the file has ("data.path: there is no such file"); returns `status`. */
 status_t spec_place(const Fsdpd__V1__JobFile *sent, status_t status) FSDPD_MUST_USE;
+
+/*
+ * Arrays (docs/arrays.md). spec_read_sent and the like give the spec of an array's record: that of
+ * its first index, but with the array's own name, without labels that depend on the index, and,
+ * from a client's file, with this file. spec_array_each gives those of its jobs, in order, named
+ * NAME-INDEX; an error names the index and the place. The work is limited, too.
+ */
+struct spec_array_part {
+    size_t first, count; /* of its indices, from 0; beyond the last: none */
+};
+typedef status_t spec_array_visit(void *user, uint32_t index, Fsdpd__V1__JobSpec *spec);
+status_t spec_array_each(const Fsdpd__V1__JobFile *sent, const struct spec_array_part *part,
+                         spec_array_visit *visit, void *user) FSDPD_MUST_USE;
+
+/* The indices of array.indices in their order, none twice; the caller frees them. */
+status_t spec_array_indices(const char *text, uint32_t **indices, size_t *count) FSDPD_MUST_USE;
+
+/* Whether it is the spec of one of this array's jobs. */
+bool spec_is_of_array(const Fsdpd__V1__JobSpec *spec, const char *array);
 
 /*
  * For clients: reads a job file as the functions above do, which checks it, and makes the message

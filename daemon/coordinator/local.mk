@@ -3,6 +3,7 @@ noinst_LIBRARIES += libcoordinator.a
 libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
   $(MICROHTTPD_CFLAGS) $(ZLIB_CFLAGS)
 libcoordinator_a_SOURCES = \
+  %D%/scheduler/arrays.c %D%/scheduler/arrays.h \
   %D%/calls/access.c %D%/calls/access.h \
   %D%/scheduler/admission.c %D%/scheduler/admission.h \
   %D%/workers/adopted.c %D%/workers/adopted.h \
@@ -111,7 +112,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_store_damage tests/uni
   tests/unit/test_coordinator_monitoring tests/unit/test_coordinator_traces tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_unplanned tests/unit/test_coordinator_starts_again tests/unit/test_coordinator_calibration \
   tests/unit/test_coordinator tests/unit/test_coordinator_diagnoses tests/unit/test_blame tests/unit/test_why \
-  tests/unit/test_notices
+  tests/unit/test_notices tests/unit/test_arrays
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 $(COORDINATOR_TESTS): private LDADD = $(COORDINATOR_TEST_LIBS)

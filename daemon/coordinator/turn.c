@@ -15,6 +15,7 @@
 #include "coordinator/jobs/owners.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/retention/retention.h"
+#include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/queue.h"
 #include "coordinator/scheduler/unplanned.h"
@@ -64,6 +65,7 @@ static void on_job_over(struct job *job)
     unplanned_job_over(job);
     owners_note_kept(c, job->message, 1);
     forget_tick_soon(c);
+    arrays_job_over(c, job->message);
     sweeps_job_over(c, job->message);
     dependencies_job_over(c, job->message);
 }
@@ -79,6 +81,7 @@ void turn_end(struct coordinator *c)
             on_job_over(job);
             job_free(job);
         }
+        arrays_place(c);
         unplanned_place(c);
         queue_place(c);
     } while (c->ended_count > 0); /* a job that cannot be started is over */

@@ -45,9 +45,13 @@ class Client:
             raise Error.of(error) from None
 
     def submit(self, job: str | os.PathLike[str] | api.JobSpec, *overrides: str, id: str = "",
-               hold: bool = False) -> api.Job:
+               hold: bool = False, array: str = "") -> api.Job:
         """Queues a job: a job file with overrides such as "train.epochs=3", or a message. With an `id`, submitting the
-        same job again returns the existing one."""
+        same job again returns the existing one. `array`: one job of the file for each index, as "1-20" or "1-20%4", at
+        most 4 at once; the job returned stands for all of them."""
+        if array:
+            indices, _, at_once = array.partition("%")
+            overrides += (f'array.indices="{indices}"', f"array.at_once={at_once or 0}")
         request = api.SubmitJobRequest(id=id, hold=hold, **source_of(job, overrides))
         return self.call(self.stub.SubmitJob, request).job
 
@@ -71,9 +75,11 @@ class Client:
             request.page_token = page.next_page_token
 
     def jobs(self, *, states: Iterable[api.JobState] = (), name: str = "", owner: str = "",
-             labels: Mapping[str, str] | None = None, page_size: int = 0) -> Iterator[api.Job]:
-        """The jobs that match all that is given, newest first, without their long texts."""
-        request = api.ListJobsRequest(states=states, name=name, owner=owner, labels=labels, page_size=page_size)
+             labels: Mapping[str, str] | None = None, array: str = "",
+             page_size: int = 0) -> Iterator[api.Job]:
+        """The jobs that match all that is given, newest first, without their long texts. `array`: of that array."""
+        request = api.ListJobsRequest(states=states, name=name, owner=owner, labels=labels, array=array,
+                                      page_size=page_size)
         for page in self.pages(self.stub.ListJobs, request):
             yield from reversed(page.jobs)
 

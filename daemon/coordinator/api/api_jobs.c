@@ -12,6 +12,7 @@
 #include "coordinator/jobs/attempt_run.h"
 #include "coordinator/monitor/notices.h"
 #include "coordinator/scheduler/admission.h"
+#include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/queue.h"
@@ -155,9 +156,51 @@ status_t api_check_size(const struct coordinator *c, const job_spec *spec)
 
 status_t api_accept_spec(job_spec *spec)
 {
+    message_free(spec->of_array); /* the daemon's */
+    spec->of_array = NULL;
     spec_sort_labels(spec);
     spec_complete(spec);
     return spec_validate(spec);
+}
+
+/* ---- arrays ---- */
+
+struct array_check {
+    struct coordinator *c;
+    struct rpc_call *call;
+    const char *id;
+};
+
+/* What a submission of this job alone would be refused for, before its plan. */
+static status_t check_one(void *user, uint32_t index, job_spec *spec)
+{
+    const struct array_check *check = user;
+    if (check->id[0] != '\0') {
+        AUTO_FREE char *id = arrays_job_id(check->id, index);
+        if (!job_id_is_valid(id))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "id: expected at most 64 characters, found "
+                              "%s",
+                              id);
+    }
+    TRY(access_check_priority(check->c, check->call, spec->priority));
+    TRY(deadlines_check(spec));
+    return dependencies_check(check->c, "", spec);
+}
+
+/* Every job of an array that is submitted as a job file. */
+static status_t check_array(struct coordinator *c, struct rpc_call *call, const job_spec *spec,
+                            const Fsdpd__V1__JobFile *file, const char *id)
+{
+    if (spec->array == NULL) return NULL;
+    if (file == NULL)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "array: expected a job file, found a spec: an array is made "
+                                      "of the values of a file"),
+                           (struct status_details){.field = "array"});
+    struct array_check check = {.c = c, .call = call, .id = id};
+    const struct spec_array_part all = {.count = SPEC_ARRAY_MAX};
+    return spec_array_each(file, &all, check_one, &check);
 }
 
 /* What a plan is to have, and to fit in. */
@@ -193,6 +236,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec,
         if (answer_repeated(c, call, id, spec)) return;
         /* Before a worker plans it, which may take a while. */
         status = room_refusal(c);
+        if (status == NULL) status = check_array(c, call, spec, file, id);
         if (status == NULL) status = access_check_priority(c, call, spec->priority);
         if (status == NULL) status = quotas_check_workers(c, spec);
         if (status == NULL) status = deadlines_check(spec);
@@ -287,27 +331,14 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void
     struct coordinator *c = service;
     const Fsdpd__V1__CancelJobRequest *request = (const void *)message;
     struct job *job = NULL;
-    status_t status = access_find(c, call, request->id, "cancel", &job);
+    status_t status = access_find_any(c, call, request->id, "cancel", &job);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
-    const char *user = access_user(call);
-    int state = job->message->state;
-    c->actor = user;
-    if (state == JOB_QUEUED || state == JOB_PAUSED) {
-        if (job->message->attempt == 0)
-            job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled by %s before it started",
-                          user);
-        else
-            job_set_state(job, JOB_CANCELLED, "CANCELLED",
-                          "cancelled by %s while it was %s, at step %llu", user,
-                          job_state_name(state), (unsigned long long)job->message->step);
-        c->actor = NULL;
-        api_reply_changed(call, job);
-        return;
-    }
-    attempt_cancel(job, user);
+    c->actor = access_user(call);
+    if (job->array != NULL) arrays_cancel(job, c->actor);
+    else job_cancel(job, c->actor);
     c->actor = NULL;
     api_reply_changed(call, job);
 }

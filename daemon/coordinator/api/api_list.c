@@ -23,6 +23,7 @@ struct row {
     job_message view;
     job_spec spec;
     Fsdpd__V1__ModelSpec model;
+    Fsdpd__V1__ArraySpec array;
     Fsdpd__V1__Plan plan;
     job_message *stored; /* or NULL */
 };
@@ -35,6 +36,9 @@ struct job_list {
     struct list_page
         page;         /* of the rows that are not damaged, by the time of submission and the id */
     bool skips;       /* the search has not yet come to this page */
+    uint32_t folded;  /* jobs of arrays that are listed in their place */
+    char *array;      /* the last of which a job was seen, */
+    bool array_listed; /* and whether it matches */
     uint32_t skipped; /* jobs of earlier pages that match */
     bool counted;     /* the number of matches is known without a scan of all jobs */
     status_t status;
@@ -81,6 +85,7 @@ static bool is_listed(const Fsdpd__V1__ListJobsRequest *request, const job_messa
     for (size_t i = 0; i < request->n_states; i++)
         state = state || request->states[i] == job->state;
     if (!state) return false;
+    if (request->array[0] != '\0' && !spec_is_of_array(job->spec, request->array)) return false;
     if (request->owner[0] != '\0' && strcmp(request->owner, job->owner) != 0) return false;
     if (request->name[0] != '\0' && !text_glob_match(request->name, job->name) &&
         !text_glob_match(request->name, job->id))
@@ -102,6 +107,11 @@ static struct row *row_new(const job_message *message, job_message *stored)
         row->model.text = row->model.hf_config = row->model.hf_family =
             (char *)protobuf_c_empty_string;
         row->spec.model = &row->model;
+    }
+    if (row->spec.array != NULL) {
+        row->array = *row->spec.array;
+        row->array.file = NULL;
+        row->spec.array = &row->array;
     }
     row->view.spec = &row->spec;
     if (message->plan != NULL) {
@@ -137,10 +147,31 @@ static bool is_of_earlier_page(struct job_list *list, const job_message *message
     return last || list->skips;
 }
 
+/* Whether the job's array has a row that matches, too: that stands for the job. Jobs of an array
+ * that was forgotten, or that the filter leaves out, have rows of their own. */
+static bool is_folded(struct job_list *list, const job_message *message)
+{
+    const Fsdpd__V1__ArrayPlace *place = message->spec->of_array;
+    if (!list->request->fold || place == NULL) return false;
+    if (list->array != NULL && strcmp(list->array, place->array) == 0) return list->array_listed;
+    const struct job *array = jobs_find(list->c, place->array);
+    job_message *stored = NULL;
+    status_free(array == NULL ? store_get_job(list->c->store, place->array, &stored) : NULL);
+    const job_message *record = array != NULL ? array->message : stored;
+    list->array_listed =
+        record != NULL && record->spec->array != NULL && is_listed(list->request, record);
+    free(list->array);
+    list->array = mem_strdup(place->array);
+    message_free(stored);
+    return list->array_listed;
+}
+
 /* Adds a job that matches; takes ownership of `stored`. Returns false if the search can stop. */
 static bool add(struct job_list *list, const job_message *message, job_message *stored)
 {
-    bool listed = is_listed(list->request, message);
+    bool listed = is_listed(list->request, message), folded = listed && is_folded(list, message);
+    list->folded += folded;
+    listed = listed && !folded;
     if (is_of_earlier_page(list, message)) {
         list->skipped += listed;
         message_free(stored);
@@ -245,7 +276,7 @@ static void reply(struct job_list *list, struct rpc_call *call, const uint64_t *
     for (size_t i = 0; i < list->count; i++)
         response.jobs[i] = &list->rows[list->count - 1 - i]->view;
     response.left_out = list->page.left_out;
-    uint64_t seen = list->count + list->skipped;
+    uint64_t seen = list->count + list->skipped + list->folded;
     if (list->counted && response.left_out > 0 && matching > seen)
         response.left_out = (uint32_t)(matching - seen);
     size_t last = 0; /* the oldest whole row */
@@ -264,7 +295,8 @@ void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *message, void 
     struct coordinator *c = service;
     const Fsdpd__V1__ListJobsRequest *request = (const Fsdpd__V1__ListJobsRequest *)message;
     struct job_list list = {.c = c, .request = request};
-    list.counted = request->name[0] == '\0' && request->owner[0] == '\0' && request->n_labels == 0;
+    list.counted = request->name[0] == '\0' && request->owner[0] == '\0' &&
+                   request->n_labels == 0 && request->array[0] == '\0';
     uint64_t counts[JOB_CANCELLED + 1] = {0};
     list.status = check_filter(request);
     if (list.status == NULL) list.status = begin_page(&list);
@@ -274,4 +306,5 @@ void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *message, void 
     else reply(&list, call, counts);
     for (size_t i = 0; i < list.count; i++) row_free(list.rows[i]);
     free(list.rows);
+    free(list.array);
 }

@@ -10,7 +10,9 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/jobs/elastic.h"
 #include "coordinator/jobs/jobs.h"
+#include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/why.h"
+#include "spec/spec.h"
 
 void api_explain_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
@@ -35,6 +37,9 @@ void api_explain_job(struct rpc_call *call, const ProtobufCMessage *message, voi
 static status_t check_queued(const struct job *job, const char *doing)
 {
     const job_message *message = job->message;
+    if (arrays_is_cancelled(job))
+        return status_new(STATUS_FAILED_PRECONDITION, "array %s is %s", message->id,
+                          message->reason->message);
     if (message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED) return NULL;
     return status_with(status_new(STATUS_FAILED_PRECONDITION,
                                   "job %s is %s: only a queued job can be %s%s", message->id,
@@ -51,7 +56,7 @@ void api_hold_job(struct rpc_call *call, const ProtobufCMessage *message, void *
     struct coordinator *c = service;
     const Fsdpd__V1__HoldJobRequest *request = (const void *)message;
     struct job *job = NULL;
-    status_t status = access_find(c, call, request->id, "hold", &job);
+    status_t status = access_find_any(c, call, request->id, "hold", &job);
     if (status == NULL) status = check_queued(job, "held");
     if (status != NULL) {
         rpc_call_finish(call, status);
@@ -77,12 +82,36 @@ static status_t check_holder(const struct rpc_call *call, const job_message *job
                       job->id, job->held_by, user);
 }
 
+static void release(struct job *job)
+{
+    message_set_text(&job->message->held_by, "");
+    job_set_reason(job, "QUEUED", "released by %s", job->c->actor);
+    queue_changed(job->c);
+}
+
+/* Jobs of an array that are held by themselves, as far as the user may. */
+static void release_jobs(const struct rpc_call *call, const struct job *array)
+{
+    struct coordinator *c = array->c;
+    c->actor = access_user(call);
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        if (job->message->held_by[0] == '\0' ||
+            !spec_is_of_array(job->message->spec, array->message->id))
+            continue;
+        status_t status = check_holder(call, job->message);
+        if (status == NULL) release(job);
+        status_free(status);
+    }
+    c->actor = NULL;
+}
+
 void api_release_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     struct coordinator *c = service;
     const Fsdpd__V1__ReleaseJobRequest *request = (const void *)message;
     struct job *job = NULL;
-    status_t status = access_find(c, call, request->id, "release", &job);
+    status_t status = access_find_any(c, call, request->id, "release", &job);
     if (status == NULL) status = check_queued(job, "released");
     bool held = status == NULL && job->message->held_by[0] != '\0';
     if (held) status = check_holder(call, job->message);
@@ -92,12 +121,26 @@ void api_release_job(struct rpc_call *call, const ProtobufCMessage *message, voi
     }
     if (held) {
         c->actor = access_user(call);
-        message_set_text(&job->message->held_by, "");
-        job_set_reason(job, "QUEUED", "released by %s", c->actor);
+        release(job);
         c->actor = NULL;
-        queue_changed(c);
     }
+    if (job->array != NULL) release_jobs(call, job);
     api_reply_changed(call, job);
+}
+
+/* The jobs of an array, each in its own history. The record's change, which follows, is durable,
+ * and so are these then. */
+static void set_priorities(struct coordinator *c, const job_message *array, int priority)
+{
+    for (int i = 0; i < c->job_count; i++) {
+        struct job *job = c->jobs[i];
+        int before = job->message->priority;
+        if (before == priority || job_state_is_over((int)job->message->state) ||
+            !spec_is_of_array(job->message->spec, array->id))
+            continue;
+        job->message->priority = priority;
+        job_note_change_soon(job, "PRIORITY", "priority %d, was %d", priority, before);
+    }
 }
 
 void api_set_priority(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -105,16 +148,17 @@ void api_set_priority(struct rpc_call *call, const ProtobufCMessage *message, vo
     struct coordinator *c = service;
     const Fsdpd__V1__SetPriorityRequest *request = (const void *)message;
     struct job *job = NULL;
-    status_t status = access_find(c, call, request->id, "change", &job);
+    status_t status = access_find_any(c, call, request->id, "change", &job);
     if (status == NULL) status = access_check_priority(c, call, request->priority);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
     int before = job->message->priority;
-    if (before != request->priority) {
+    if (before != request->priority || job->array != NULL) {
         c->actor = access_user(call);
         job->message->priority = request->priority;
+        if (job->array != NULL) set_priorities(c, job->message, request->priority);
         job_note_change(job, "PRIORITY", "priority %d, was %d", request->priority, before);
         c->actor = NULL;
         queue_changed(c);

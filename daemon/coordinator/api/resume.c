@@ -65,6 +65,7 @@ static status_t find(struct coordinator *c, const struct rpc_call *call, const c
     if (found->job == NULL) TRY(store_get_job(c->store, id, &found->stored));
     found->message = found->job != NULL ? found->job->message : found->stored;
     status_t status = access_check(rpc_call_peer(call), found->message, "resume");
+    if (status == NULL) status = access_refuse_array(found->message, "resume");
     if (status == NULL) status = check_state(c, found, changes);
     if (status == NULL) return NULL;
     message_free(found->stored);
@@ -255,6 +256,10 @@ static status_t check_spec(struct coordinator *c, struct rpc_call *call, const c
     struct resumable found;
     TRY(find(c, call, id, true, &found));
     status_t status = check_fit(&found, spec);
+    message_free(spec->array);
+    spec->array = NULL;
+    const Fsdpd__V1__ArrayPlace *place = found.message->spec->of_array;
+    if (place != NULL) spec->of_array = message_copy(place); /* it stays one of its array */
     message_free(found.stored);
     return status;
 }

@@ -31,8 +31,25 @@ status_t access_check(const struct rpc_peer *peer, const job_message *job, const
         job->owner, doing, peer->name);
 }
 
+status_t access_refuse_array(const job_message *message, const char *doing)
+{
+    if (message->spec == NULL || message->spec->array == NULL) return NULL;
+    return status_with(status_new(STATUS_FAILED_PRECONDITION,
+                                  "%s is an array: %s its jobs, as %s-INDEX", message->id, doing,
+                                  message->id),
+                       (struct status_details){.reason = "JOB_IS_AN_ARRAY",
+                                               .subject = message->id});
+}
+
 status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
                      const char *doing, struct job **out)
+{
+    TRY(access_find_any(c, call, id, doing, out));
+    return access_refuse_array((*out)->message, doing);
+}
+
+status_t access_find_any(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         const char *doing, struct job **out)
 {
     const struct rpc_peer *peer = rpc_call_peer(call);
     struct job *job = jobs_find(c, id);

@@ -18,10 +18,17 @@ status_t access_check(const struct rpc_peer *peer, const job_message *job,
 
 /*
  * Finds a job that is not over and that the caller may change. NOT_FOUND; PERMISSION_DENIED;
- * FAILED_PRECONDITION if it is over.
+ * FAILED_PRECONDITION if it is over, or an array.
  */
 status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
                      const char *doing, struct job **job) FSDPD_MUST_USE;
+
+/* The same; it may be an array. */
+status_t access_find_any(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         const char *doing, struct job **job) FSDPD_MUST_USE;
+
+/* FAILED_PRECONDITION, with the reason JOB_IS_AN_ARRAY, for an array's record. */
+status_t access_refuse_array(const job_message *message, const char *doing) FSDPD_MUST_USE;
 
 /*
  * Whether the caller, a worker, may act for the job's attempt: PERMISSION_DENIED if its certificate

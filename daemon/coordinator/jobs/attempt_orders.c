@@ -47,6 +47,18 @@ void attempt_cancel(struct job *job, const char *by)
     order_end(job, attempt->stop.message);
 }
 
+void job_cancel(struct job *job, const char *by)
+{
+    int state = (int)job->message->state;
+    if (state != JOB_QUEUED && state != JOB_PAUSED) attempt_cancel(job, by);
+    else if (job->message->attempt == 0)
+        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled by %s before it started", by);
+    else
+        job_set_state(job, JOB_CANCELLED, "CANCELLED",
+                      "cancelled by %s while it was %s, at step %llu", by, job_state_name(state),
+                      (unsigned long long)job->message->step);
+}
+
 void attempt_shut_down(struct job *job, const char *why)
 {
     struct attempt *attempt = job->attempt;

@@ -21,6 +21,9 @@ void attempt_worker_lost(struct worker *worker, const char *how, bool certain);
 void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
                             const char *how);
 
+/* Ends a job that is not over, as the user `by` requested: at once, or at a step boundary. */
+void job_cancel(struct job *job, const char *by);
+
 /* Ends the attempt at a step boundary, as the user `by` requested. */
 void attempt_cancel(struct job *job, const char *by);
 

@@ -1,6 +1,6 @@
 /*
- * Shared by jobs.c, admission.c and the code that writes jobs to the store; for these only.
- * Functions of the latter that others use (jobs_save_again and so on) are in jobs.h.
+ * Shared by jobs.c, admission.c, arrays.c and the code that writes jobs to the store; for these
+ * only. Functions of the latter that others use (jobs_save_again and so on) are in jobs.h.
  */
 #ifndef FSDPD_COORDINATOR_JOB_RECORD_H
 #define FSDPD_COORDINATOR_JOB_RECORD_H

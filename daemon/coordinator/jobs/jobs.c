@@ -64,6 +64,8 @@ void job_free(struct job *job)
     free(job->elastic.by);
     free(job->preempted);
     free(job->elastic.leaves);
+    if (job->array != NULL) free(job->array->indices);
+    free(job->array);
     message_free(job->message);
     free(job);
 }
@@ -253,6 +255,19 @@ void job_set_waiting(struct job *job, const char *code, const char *text)
     enter(job, job->message->state, code, text, false);
 }
 
+static void note_change(struct job *job, const char *code, const char *text, bool durable)
+{
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    reason.code = (char *)code;
+    reason.message = (char *)text;
+    job_event event;
+    Fsdpd__V1__StateChange change;
+    job_state_event(job->message, actor(job), &event, &change);
+    change.reason = &reason;
+    job_record(job, &event, durable);
+    log_change(job, code, text);
+}
+
 void job_note_change(struct job *job, const char *code, const char *format, ...)
 {
     char text[REASON_MAX];
@@ -260,15 +275,17 @@ void job_note_change(struct job *job, const char *code, const char *format, ...)
     va_start(args, format);
     format_reason(text, format, args);
     va_end(args);
-    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
-    reason.code = (char *)code;
-    reason.message = text;
-    job_event event;
-    Fsdpd__V1__StateChange change;
-    job_state_event(job->message, actor(job), &event, &change);
-    change.reason = &reason;
-    job_record(job, &event, true);
-    log_change(job, code, text);
+    note_change(job, code, text, true);
+}
+
+void job_note_change_soon(struct job *job, const char *code, const char *format, ...)
+{
+    char text[REASON_MAX];
+    va_list args;
+    va_start(args, format);
+    format_reason(text, format, args);
+    va_end(args);
+    note_change(job, code, text, false);
 }
 
 /* A job that is over exists in the store alone. */
@@ -498,6 +515,7 @@ void job_view(const job_message *message, job_message *view)
         view->units = message->plan->units;
     }
     if (message->state == FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING) view->has_state_dict = true;
+    if (message->array_jobs != NULL) view->steps = message->array_jobs->jobs; /* `step` are made */
 }
 
 void job_reply(struct rpc_call *call, const job_message *message)

@@ -11,9 +11,19 @@
 
 struct attempt;
 
+/* What an array's record has beside it: its jobs are records of their own. Used by arrays.c. */
+struct job_array {
+    uint32_t *indices;
+    size_t count;     /* the record's `step` of them are made */
+    int64_t again_at; /* when more are made or cancelled, after as many as are at a time */
+    uint32_t over[3]; /* of those, that are over: succeeded, failed, cancelled */
+    bool has_no_room; /* the next jobs wait for room: the limits of jobs, or the disk */
+};
+
 enum queue_decision {
     QUEUE_START,
     QUEUE_WAIT_TURN,    /* it fits, but not now, or an earlier job waits */
+    QUEUE_WAIT_ARRAY,   /* as many jobs of its array run as may at once; does not block others */
     QUEUE_WAIT_WORKERS, /* it needs more workers than exist; does not block others */
     QUEUE_WAIT_QUOTA,   /* it needs more workers than its user has left; likewise */
 };
@@ -84,6 +94,7 @@ struct job {
     char *preempted;      /* QUEUED: why its last attempt was preempted; NULL: it was not */
     int64_t preempted_at; /* when that last happened to it, or failed; 0: never */
 
+    struct job_array *array;     /* NULL: it is no array */
     struct standing standing;    /* set by queue.c while it is queued */
     bool planning;               /* used by unplanned.c: a plan has been requested */
     int64_t start_at, start_by,
@@ -120,6 +131,9 @@ void job_note_change(struct job *job, const char *code, const char *format, ...)
 /* Records a note on the job of this id, which may be over since: nothing happens if it is
  * forgotten. `code` is not that of a state. */
 void job_note_later(struct coordinator *c, const char *id, const char *code, const char *text);
+/* The same without waiting for the disk: a durable change of any job that follows includes it. */
+void job_note_change_soon(struct job *job, const char *code, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
 
 /* The running attempt begins after `step`. Latest figures of later steps come from an earlier
  * attempt, which may have failed because of them: they are removed, and the last report up to

@@ -16,6 +16,8 @@
 #include "coordinator/jobs/checkpoint_dirs.h"
 #include "coordinator/jobs/jobs.h"
 #include "coordinator/jobs/owners.h"
+#include "coordinator/scheduler/arrays.h"
+#include "spec/spec.h"
 
 enum {
     PASS_MS = 60000,
@@ -168,6 +170,30 @@ static status_t forget(struct coordinator *c, const job_message *job, const char
     return NULL;
 }
 
+/* Jobs of an array are kept until it is over, as it counts them; its record goes last. */
+static status_t check_array(struct coordinator *c, const job_message *job)
+{
+    const Fsdpd__V1__ArrayPlace *place = job->spec != NULL ? job->spec->of_array : NULL;
+    if (place != NULL && jobs_find(c, place->array) != NULL)
+        return status_with(
+            status_new(STATUS_FAILED_PRECONDITION,
+                       "job %s is of array %s, which is not over: cancel it, or wait", job->id,
+                       place->array),
+            (struct status_details){.reason = "JOB_IS_NOT_OVER", .subject = job->id});
+    const Fsdpd__V1__ArraySpec *array = job->spec != NULL ? job->spec->array : NULL;
+    uint32_t *indices = NULL;
+    size_t count = 0;
+    bool left = false;
+    if (array == NULL) return NULL;
+    TRY(spec_array_indices(array->indices, &indices, &count));
+    for (size_t i = 0; i < count && !left; i++) {
+        AUTO_FREE char *id = arrays_job_id(job->id, indices[i]);
+        left = has_job(c, id);
+    }
+    free(indices);
+    return left ? access_refuse_array(job, "forget") : NULL;
+}
+
 void forget_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     struct coordinator *c = service;
@@ -189,6 +215,7 @@ void forget_start(struct rpc_call *call, const ProtobufCMessage *message, void *
                                         request->id, job_state_name(job->message->state)),
                              (struct status_details){.reason = "JOB_IS_NOT_OVER",
                                                      .subject = request->id});
+    if (status == NULL) status = check_array(c, stored);
     if (status == NULL) status = forget(c, stored, access_user(call));
     message_free(stored);
     Fsdpd__V1__ForgetJobResponse response = FSDPD__V1__FORGET_JOB_RESPONSE__INIT;
@@ -199,6 +226,7 @@ void forget_start(struct rpc_call *call, const ProtobufCMessage *message, void *
 /* ---- retention ---- */
 
 struct ids {
+    struct coordinator *c;
     char *items[PASS_JOBS];
     int count;
 };
@@ -206,6 +234,7 @@ struct ids {
 static bool take_id(void *user, const char *id)
 {
     struct ids *ids = user;
+    if (arrays_keep(ids->c, id)) return true; /* takes no other's place among those removed now */
     for (int i = 0; i < ids->count; i++)
         if (strcmp(ids->items[i], id) == 0) return true; /* both too old and beyond the limit */
     ids->items[ids->count++] = mem_strdup(id);
@@ -243,7 +272,7 @@ void forget_tick(struct coordinator *c, int64_t now)
     c->next_forget = now + PASS_MS;
     int64_t wall_now = clock_wall_ms();
     bool steady = clock_is_steady(c, now, wall_now);
-    struct ids ids = {0};
+    struct ids ids = {.c = c};
     struct store_finished_query query = {.visit = take_id, .user = &ids};
     query.before_ms =
         limits->retention_days > 0 && steady ? wall_now - limits->retention_days * DAY_MS : 0;

@@ -14,13 +14,14 @@
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/reattach.h"
 #include "coordinator/jobs/retry.h"
+#include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
 #include "coordinator/scheduler/preempting.h"
 #include "coordinator/workers/planner.h"
 #include "proto/message.h"
 
-static job_message *make_message(const struct job_submission *submission, const char *id)
+job_message *jobs_make(const struct job_submission *submission, const char *id)
 {
     const job_spec *spec = submission->spec;
     job_message *message = MESSAGE_NEW(message, fsdpd__v1__job__init);
@@ -52,15 +53,30 @@ static struct job *add_job(struct coordinator *c, job_message *message)
     return job;
 }
 
-static status_t check_count(const struct coordinator *c, const char *owner)
+static void count_active(const struct coordinator *c, const char *owner, bool arrays, int *all,
+                         int *owners)
 {
-    int all = 0, owners = 0;
+    *all = *owners = 0;
     for (int i = 0; i < c->job_count; i++) {
         const struct job *job = c->jobs[i];
-        if (job->over) continue;
-        all++;
-        owners += strcmp(job->message->owner, owner) == 0;
+        if (job->over || (job->array != NULL && !arrays)) continue;
+        (*all)++;
+        *owners += strcmp(job->message->owner, owner) == 0;
     }
+}
+
+int jobs_room(const struct coordinator *c, const char *owner)
+{
+    int all, owners;
+    count_active(c, owner, false, &all, &owners);
+    int room = c->options.limits.jobs_active - all, own = c->options.limits.jobs_per_user - owners;
+    return room < own ? room : own;
+}
+
+static status_t check_count(const struct coordinator *c, const char *owner)
+{
+    int all, owners;
+    count_active(c, owner, true, &all, &owners);
     if (all >= c->options.limits.jobs_active)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "%d jobs are queued or running already, which is the limit", all);
@@ -100,6 +116,7 @@ status_t jobs_revive(struct coordinator *c, job_message *message, struct job **o
         return status;
     }
     message->has_state_dict = outdated;
+    arrays_job_revived(c, message);
     message->state = (Fsdpd__V1__JobState)JOB_PAUSED;
     message_set_time(&message->finish_time, 0);
     struct job *job = add_job(c, message);
@@ -119,7 +136,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
     TRY(check_count(c, submission->owner));
     AUTO_FREE char *made = NULL;
     if (submission->id[0] == '\0') TRY(store_next_id(c->store, spec->name, &made));
-    job_message *message = make_message(submission, made != NULL ? made : submission->id);
+    job_message *message = jobs_make(submission, made != NULL ? made : submission->id);
 
     job_event event;
     Fsdpd__V1__StateChange change;
@@ -134,6 +151,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
     }
     struct job *job = add_job(c, message);
     job->sequence = 1;
+    arrays_begin(job);
     deadlines_begin(job);
     queue_changed(c);
     log_event(LOG_INFO, "job_queued", "job=%s owner=%s workers=%u device=%s priority=%d",
@@ -185,5 +203,6 @@ status_t jobs_recover(struct coordinator *c)
                              "fsdpd ended while the job was %s, and its workers with it",
                              job_state_name(job->message->state));
     }
+    for (int i = 0; i < c->job_count; i++) TRY(arrays_recover(c->jobs[i]));
     return dependencies_recover(c);
 }

@@ -15,6 +15,12 @@ struct job_submission {
     uint64_t steps;
 };
 
+/* The record of a queued job, which the caller puts into the store. */
+job_message *jobs_make(const struct job_submission *submission, const char *id);
+
+/* How many more jobs of this user may be queued or running; the records of arrays do not count. */
+int jobs_room(const struct coordinator *c, const char *owner);
+
 /* Creates a queued job, in the store. It is in c->jobs when this returns. */
 status_t jobs_create(struct coordinator *c, const struct job_submission *submission,
                      struct job **job) FSDPD_MUST_USE;

@@ -15,6 +15,7 @@ static const char *start_at(const job_spec *spec)
 void deadlines_resolve(job_message *message)
 {
     const Fsdpd__V1__DeadlineSpec *deadline = message->spec->deadline;
+    if (message->spec->array != NULL) return; /* an array's are its jobs' */
     int64_t submitted = message_time_ms(message->submit_time);
     message_set_time(&message->start_at, spec_time_at(start_at(message->spec), submitted));
     if (deadline == NULL) return;

@@ -88,6 +88,7 @@ static status_t find_one(struct coordinator *c, job_message *message, const char
 status_t dependencies_find(struct coordinator *c, job_message *message)
 {
     const job_spec *spec = message->spec;
+    if (spec->array != NULL) return NULL; /* each of its jobs waits */
     for (size_t i = 0; i < spec->n_after; i++) TRY(find_one(c, message, "after", spec->after[i]));
     for (size_t i = 0; i < spec->n_after_any; i++)
         TRY(find_one(c, message, "after_any", spec->after_any[i]));
@@ -136,18 +137,20 @@ static status_t recover_one(struct coordinator *c, struct job *job, char *const 
     return NULL;
 }
 
+status_t dependencies_adopt(struct job *job)
+{
+    const job_spec *spec = job->message->spec;
+    bool gone = false;
+    if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED ||
+        job->message->attempt > 0 || spec->array != NULL)
+        return NULL;
+    TRY(recover_one(job->c, job, spec->after, spec->n_after, &gone));
+    return gone ? NULL : recover_one(job->c, job, spec->after_any, spec->n_after_any, &gone);
+}
+
 status_t dependencies_recover(struct coordinator *c)
 {
-    for (int i = 0; i < c->job_count; i++) {
-        struct job *job = c->jobs[i];
-        const job_spec *spec = job->message->spec;
-        bool gone = false;
-        if (job->message->state != FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED ||
-            job->message->attempt > 0)
-            continue;
-        TRY(recover_one(c, job, spec->after, spec->n_after, &gone));
-        if (!gone) TRY(recover_one(c, job, spec->after_any, spec->n_after_any, &gone));
-    }
+    for (int i = 0; i < c->job_count; i++) TRY(dependencies_adopt(c->jobs[i]));
     return NULL;
 }
 

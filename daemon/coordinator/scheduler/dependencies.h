@@ -17,6 +17,10 @@ status_t dependencies_check(struct coordinator *c, const char *id,
  * a job in `after` that is over and did not succeed. */
 status_t dependencies_find(struct coordinator *c, job_message *message) FSDPD_MUST_USE;
 
+/* The same for a job that is in the store already, one of an array: a job that does not exist any
+ * more is no obstacle, and one that has failed ends it. */
+status_t dependencies_adopt(struct job *job) FSDPD_MUST_USE;
+
 /* After a restart: fills in waits_for of queued jobs, and ends those that waited for a failed
  * job. */
 status_t dependencies_recover(struct coordinator *c) FSDPD_MUST_USE;

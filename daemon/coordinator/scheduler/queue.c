@@ -13,6 +13,7 @@
 #include "coordinator/jobs/handover.h"
 #include "coordinator/jobs/parts.h"
 #include "coordinator/jobs/retry.h"
+#include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/fair_share.h"
 #include "coordinator/scheduler/placement.h"
@@ -22,6 +23,7 @@
 #include "coordinator/workers/calibration.h"
 #include "coordinator/workers/cuts.h"
 #include "coordinator/workers/supervisor.h"
+#include "spec/spec.h"
 
 int queue_compare(const struct queue_rank *first, const struct queue_rank *second)
 {
@@ -47,7 +49,9 @@ static int idle_for(const struct queue_item *item, const struct queue_fleet *fle
 
 static enum queue_decision decide(const struct queue_item *item, struct queue_fleet *fleet)
 {
+    const struct queue_array *array = item->array;
     if (item->quota != NULL && item->workers > *item->quota) return QUEUE_WAIT_QUOTA;
+    if (array != NULL && array->running >= array->at_once) return QUEUE_WAIT_ARRAY;
     if (item->workers > fleet->expected - fleet->cut) return QUEUE_WAIT_WORKERS;
     if (fleet->blocked || item->workers > idle_for(item, fleet)) return QUEUE_WAIT_TURN;
     return QUEUE_START;
@@ -89,11 +93,12 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
                                            .cut = fleet->cut,
                                            .drained = fleet->drained};
         if (decision == QUEUE_WAIT_QUOTA) item->standing.position = 0;
-        if (decision == QUEUE_WAIT_QUOTA) continue;
         if (decision == QUEUE_START) {
             take(item, fleet);
-            continue;
+            if (item->array != NULL) item->array->running++;
         }
+        bool passed = decision == QUEUE_WAIT_ARRAY || decision == QUEUE_WAIT_QUOTA;
+        if (decision == QUEUE_START || passed) continue;
         fleet->waiting++;
         fleet->priority = item->priority;
         if (decision == QUEUE_WAIT_TURN) fleet->blocked = true;
@@ -119,15 +124,24 @@ static const char *plural(int count)
     return count == 1 ? "" : "s";
 }
 
+/* The job, or its array, that is held; NULL: neither is. */
+static const struct job *find_held(const struct job *job)
+{
+    if (job->message->held_by[0] != '\0') return job;
+    const struct job *array = arrays_of(job);
+    return array != NULL && array->message->held_by[0] != '\0' ? array : NULL;
+}
+
 static const char *waiting_code(const struct job *job)
 {
     const job_message *message = job->message;
-    if (message->held_by[0] != '\0') return "HELD";
+    if (find_held(job) != NULL) return "HELD";
     if (message->n_waits_for > 0) return "WAITING_FOR_JOB";
     if (deadlines_defer(job)) return "WAITING_FOR_TIME";
     if (unplanned_is(job)) return "WAITING_FOR_WORKERS";
     if (job->elastic.waits) return "RESIZING";
     if (job->standing.decision == QUEUE_WAIT_QUOTA) return "QUOTA";
+    if (job->standing.decision == QUEUE_WAIT_ARRAY) return "ARRAY_LIMIT";
     if (job->standing.workers > job->standing.attached - job->standing.cut)
         return "WAITING_FOR_WORKERS";
     return job->preempted != NULL ? "PREEMPTED" : "QUEUED";
@@ -161,8 +175,10 @@ static void describe(const struct job *job, struct buf *out)
 {
     const job_message *message = job->message;
     int waits = (int)message->n_waits_for;
-    if (message->held_by[0] != '\0') {
-        buf_printf(out, "held by %s", message->held_by);
+    const struct job *held = find_held(job);
+    if (held != NULL) {
+        buf_printf(out, "held by %s", held->message->held_by);
+        if (held != job) buf_printf(out, ", with its array %s", held->message->id);
     } else if (waits > 0) {
         buf_printf(out, "waits for %s", message->waits_for[0]);
         if (waits > 1) buf_printf(out, " and %d more job%s", waits - 1, plural(waits - 1));
@@ -192,6 +208,9 @@ static void describe(const struct job *job, struct buf *out)
                    job->standing.workers, plural(job->standing.workers),
                    message->owner[0] != '\0' ? message->owner : "this user",
                    quota - job->owner->left, quota);
+    } else if (job->standing.decision == QUEUE_WAIT_ARRAY) {
+        buf_printf(out, "%u jobs of array %s run, which are as many as may run at once",
+                   message->spec->of_array->at_once, message->spec->of_array->array);
     } else {
         if (job->preempted != NULL) buf_printf(out, "%s; ", job->preempted);
         queue_describe_turn(&job->standing, message->spec->device, out);
@@ -205,14 +224,14 @@ static void describe(const struct job *job, struct buf *out)
 static bool is_queued(const struct job *job)
 {
     return job->message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED && !job->unsaved &&
-           !retry_is_waiting(job);
+           !retry_is_waiting(job) && job->array == NULL;
 }
 
 /* Whether it waits for nothing but its turn and its workers. */
 static bool could_start(const struct job *job)
 {
-    return job->message->held_by[0] == '\0' && job->message->n_waits_for == 0 &&
-           !deadlines_defer(job) && !unplanned_is(job);
+    return find_held(job) == NULL && job->message->n_waits_for == 0 && !deadlines_defer(job) &&
+           !unplanned_is(job);
 }
 
 /* Records why a job waits, only when the kind of reason changes: positions change all the time, and
@@ -229,11 +248,13 @@ static void note(struct job *job)
 void queue_explain(struct job *job)
 {
     job->message->queue_position = 0;
+    if (job->array != NULL) arrays_explain(job);
     if (!is_queued(job)) return;
     bool stands = could_start(job);
     if (stands && job->standing.position == 0 && job->standing.decision != QUEUE_WAIT_QUOTA)
         return; /* not decided yet */
-    if (stands) job->message->queue_position = (uint32_t)job->standing.position;
+    if (stands && job->standing.decision != QUEUE_WAIT_ARRAY)
+        job->message->queue_position = (uint32_t)job->standing.position;
     AUTO(buf_deinit) struct buf text = {0};
     describe(job, &text);
     message_set_text(&job->message->reason->code, waiting_code(job));
@@ -451,6 +472,68 @@ static int find_expected(const struct job *job, const struct queue_fleet *fleet)
     return quota > 0 && quota < expected ? quota : expected;
 }
 
+/* ---- arrays ---- */
+
+struct queue_arrays {
+    struct queue_array *items; /* one for each array of a queued job that has a limit */
+    int count, capacity;
+};
+
+/* Whether a job takes one of its array's places: it has workers, or continues with those that it
+ * had. */
+static bool takes_place(const struct job *job)
+{
+    int state = (int)job->message->state;
+    return job->attempt != NULL || state == JOB_STARTING || state == JOB_RUNNING ||
+           (state == JOB_QUEUED &&
+            (job->elastic.between || job->elastic.waits || parts_count(job) > 0));
+}
+
+static int count_running(struct coordinator *c, const char *array)
+{
+    int running = 0;
+    for (int i = 0; i < c->job_count; i++)
+        running += spec_is_of_array(c->jobs[i]->message->spec, array) && takes_place(c->jobs[i]);
+    return running;
+}
+
+/* Whether a job that continues may do so now: fewer others of its array run than may. */
+static bool array_has_room(const struct job *job)
+{
+    const Fsdpd__V1__ArrayPlace *place = job->message->spec->of_array;
+    if (place == NULL || place->at_once == 0) return true;
+    return count_running(job->c, place->array) - takes_place(job) < (int)place->at_once;
+}
+
+/* The jobs of one array are next to each other, mostly. */
+static int get_array(struct queue_arrays *arrays, const struct job *job)
+{
+    const Fsdpd__V1__ArrayPlace *place = job->message->spec->of_array;
+    if (place == NULL || place->at_once == 0) return -1;
+    for (int i = arrays->count - 1; i >= 0; i--)
+        if (strcmp(arrays->items[i].id, place->array) == 0) return i;
+    MEM_GROW(arrays->items, arrays->count, arrays->capacity);
+    arrays->items[arrays->count] =
+        (struct queue_array){.id = place->array,
+                             .at_once = (int)place->at_once,
+                             .running = count_running(job->c, place->array)};
+    return arrays->count++;
+}
+
+/* Gives the items their arrays, which stay where they are from then on. */
+static void set_arrays(struct queue_arrays *arrays, const struct queue_entry *entries, int count,
+                       struct queue_item *items)
+{
+    for (int i = 0; i < count; i++) get_array(arrays, entries[i].job);
+    for (int i = 0; i < count; i++) {
+        int found = get_array(arrays, entries[i].job);
+        if (found < 0) continue;
+        items[i].array = &arrays->items[found];
+        /* A queued job that keeps its place does not wait for itself. */
+        if (takes_place(entries[i].job)) items[i].array = NULL;
+    }
+}
+
 /* How many workers a job may continue with: what jobs of higher priority do not wait for. */
 static int find_most(const struct job *job, const struct queue_entry *entries, int count,
                      struct fleets *fleets)
@@ -460,7 +543,8 @@ static int find_most(const struct job *job, const struct queue_entry *entries, i
     bool waits = false, higher = false;
     for (int i = 0; i < count; i++) {
         const struct job *other = entries[i].job;
-        if (other->elastic.between || !is_of(fleets, fleet, other)) continue;
+        bool passed = other->standing.decision == QUEUE_WAIT_ARRAY;
+        if (other->elastic.between || passed || !is_of(fleets, fleet, other)) continue;
         if (elastic_least(other->message, find_expected(other, fleet)) > other->owner->left)
             continue; /* it could not start */
         waits = true;
@@ -481,6 +565,7 @@ static void place_again(struct job *job, const struct queue_entry *entries, int 
     struct queue_fleet *fleet = get_fleet(fleets, job->message->spec->device);
     int reserved = parts_count(job), idle = fleet->idle + reserved;
     if (!job->elastic.between && reserved == 0 && !job->elastic.restarted) return;
+    if (!array_has_room(job)) return;
     AUTO(buf_deinit) struct buf late = {0};
     job->elastic.waits = parts_wait(job, coordinator_now(), &late);
     if (job->owner->left < idle) idle = job->owner->left;
@@ -551,7 +636,10 @@ void queue_place(struct coordinator *c)
                                 .most = (int)elastic_wanted(message),
                                 .priority = message->priority};
     }
+    struct queue_arrays arrays = {0};
+    set_arrays(&arrays, entries, count, items);
     queue_decide(items, count, fleets.items, fleets.count);
+    free(arrays.items);
     for (int i = 0; i < count; i++) {
         struct job *job = entries[i].job;
         struct queue_fleet *fleet = get_fleet(&fleets, job->message->spec->device);

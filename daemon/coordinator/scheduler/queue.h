@@ -28,6 +28,13 @@ struct queue_fleet {
     int apart; /* queue_place: jobs whose turn it is, and that found too few that reach each other */
 };
 
+/* The jobs of an array. */
+struct queue_array {
+    const char *id;
+    int at_once; /* 0: any number */
+    int running; /* or kept for: they have workers, or continue at once */
+};
+
 struct queue_item {
     const char *kind;
     int workers;  /* at least */
@@ -35,7 +42,8 @@ struct queue_item {
     int most;     /* it takes what is idle up to this many; 0: `workers` */
     int priority;
     int *quota; /* what its user has left, shared by the user's items; NULL: no limit */
-    struct standing standing; /* the result */
+    struct queue_array *array; /* NULL: it is of no array, or of one without a limit */
+    struct standing standing;  /* the result */
 };
 
 /* A job's place in the starting order. */
@@ -51,8 +59,9 @@ int queue_compare(const struct queue_rank *first, const struct queue_rank *secon
 
 /*
  * Decides for all items, which are sorted in starting order. Strictly in order within a kind,
- * except that a job larger than the fleet, or than what its user has left, is skipped. Started jobs
- * reduce the fleets' `idle` counts and the quotas; `most` becomes what the quota allows.
+ * except that a job larger than the fleet, or than what its user has left, is skipped, and one whose
+ * array runs enough jobs. Started jobs reduce the fleets' `idle` counts and the quotas, and raise
+ * their arrays' `running`; `most` becomes what the quota allows.
  */
 void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleets, int fleet_count);
 

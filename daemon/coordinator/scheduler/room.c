@@ -97,6 +97,7 @@ static status_t add_bytes(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
 static double still_to_come(const struct job *job)
 {
     const job_message *message = job->message;
+    if (job->array != NULL) return 0; /* its jobs count, once they are made */
     struct need need = need_of(message->spec, message->plan, message->steps);
     double written = 0;
     if (need.checkpoints > 0 && message->attempt > 0)

@@ -50,7 +50,7 @@ void unplanned_place(struct coordinator *c)
         struct job *job = c->jobs[i];
         const job_message *message = job->message;
         bool waits = message->state == FSDPD__V1__JOB_STATE__JOB_STATE_QUEUED &&
-                     unplanned_is(job) && !job->planning && !job->unsaved;
+                     unplanned_is(job) && !job->planning && !job->unsaved && job->array == NULL;
         if (!waits || !planner_has_worker(c, message->spec->device)) continue;
         struct spec_settings with;
         status_t status = planner_request(c, spec_settings(message->spec, message->chosen, &with),

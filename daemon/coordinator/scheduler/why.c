@@ -70,6 +70,12 @@ static void add_fleet(const struct why *why, struct buf *out)
 
 static void explain_held(const struct why *why, struct buf *out)
 {
+    const Fsdpd__V1__ArrayPlace *place = why->job->spec->of_array;
+    if (why->job->held_by[0] == '\0' && place != NULL) {
+        buf_printf(out, " It is %s: it starts only after fsdpctl release %s.",
+                   why->job->reason->message, place->array);
+        return;
+    }
     buf_printf(out, " %s holds it: it starts only after fsdpctl release %s.", why->job->held_by,
                why->job->id);
 }
@@ -123,6 +129,24 @@ static void explain_turn(const struct why *why, struct buf *out)
                    standing->drained == 1 ? "is" : "are");
 }
 
+static void explain_array_limit(const struct why *why, struct buf *out)
+{
+    buf_printf(out,
+               " It starts when a job of its array is over, whatever workers are idle: %s "
+               "(array.at_once). It delays no other job.",
+               why->job->reason->message);
+}
+
+/* Of an array's record, which has no workers and no place. */
+static void explain_array(const job_message *job, struct buf *out)
+{
+    buf_printf(out, " It is an array, and is over when all of its jobs are: %s.",
+               job->reason->message);
+    if (job->held_by[0] != '\0')
+        buf_printf(out, " While %s holds it, none of them starts: fsdpctl release %s.",
+                   job->held_by, job->id);
+}
+
 /* What a queued job waits for, by the code of its reason. Each new reason gets a row, and a
  * sentence that names who can do something about it. Of other codes the reason is the sentence. */
 static const struct {
@@ -132,6 +156,7 @@ static const struct {
     {"HELD", explain_held},
     {"WAITING_FOR_JOB", explain_awaited},
     {"WAITING_FOR_WORKERS", explain_workers},
+    {"ARRAY_LIMIT", explain_array_limit},
     {"QUEUED", explain_turn},
 };
 
@@ -149,6 +174,10 @@ static void explain_queued(const struct why *why, struct buf *out)
     }
     if (why->retry_seconds > 0) {
         buf_printf(out, " %s. It can start again in %.0f s.", reason->message, why->retry_seconds);
+        return;
+    }
+    if (why->job->spec->array != NULL) {
+        explain_array(why->job, out);
         return;
     }
     for (size_t i = 0; i < COUNT_OF(reasons); i++)

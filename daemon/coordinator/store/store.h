@@ -35,6 +35,17 @@ status_t store_next_id(struct store *store, const char *name, char **id) FSDPD_M
 status_t store_insert_job(struct store *store, const job_message *job,
                           const job_event *event) FSDPD_MUST_USE;
 
+struct store_change;
+
+/* Inserts new jobs, each with its first event, and applies a change of another one (NULL: none), in
+ * one durable transaction. ALREADY_EXISTS if an id is taken. */
+struct store_new_job {
+    const job_message *job;
+    const job_event *event;
+};
+status_t store_insert_jobs(struct store *store, const struct store_new_job *jobs, int count,
+                           const struct store_change *change) FSDPD_MUST_USE;
+
 /* A job's number of retries, by cause. */
 struct store_retries {
     uint32_t failures, machine_failures;

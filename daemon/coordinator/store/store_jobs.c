@@ -118,18 +118,6 @@ static status_t write_job(struct store *store, const job_message *job,
     return status;
 }
 
-status_t store_insert_job(struct store *store, const job_message *job, const job_event *event)
-{
-    TRY(store_begin(store, true));
-    bool exists = false;
-    status_t status = has_id(store, job->id, &exists);
-    if (status == NULL && exists)
-        status = status_new(STATUS_ALREADY_EXISTS, "job %s already exists", job->id);
-    if (status == NULL) status = write_job(store, job, NULL);
-    if (status == NULL) status = store_write_event(store, job->id, event);
-    return store_end(store, status);
-}
-
 static status_t write_plan(struct store *store, const job_message *job)
 {
     sqlite3_stmt *statement = store_use(store, PLAN_JOB);
@@ -154,6 +142,31 @@ static status_t apply(struct store *store, const struct store_change *change)
     for (int i = 0; status == NULL && i < change->event_count; i++)
         status = store_write_event(store, job->id, change->events[i]);
     return status;
+}
+
+static status_t insert(struct store *store, const struct store_new_job *new_job)
+{
+    const char *id = new_job->job->id;
+    bool exists = false;
+    TRY(has_id(store, id, &exists));
+    if (exists) return status_new(STATUS_ALREADY_EXISTS, "job %s already exists", id);
+    TRY(write_job(store, new_job->job, NULL));
+    return store_write_event(store, id, new_job->event);
+}
+
+status_t store_insert_jobs(struct store *store, const struct store_new_job *jobs, int count,
+                           const struct store_change *change)
+{
+    TRY(store_begin(store, true));
+    status_t status = NULL;
+    for (int i = 0; status == NULL && i < count; i++) status = insert(store, &jobs[i]);
+    if (status == NULL && change != NULL) status = apply(store, change);
+    return store_end(store, status);
+}
+
+status_t store_insert_job(struct store *store, const job_message *job, const job_event *event)
+{
+    return store_insert_jobs(store, &(struct store_new_job){job, event}, 1, NULL);
 }
 
 status_t store_apply_all(struct store *store, const struct store_change *changes, int count)
