@@ -38,6 +38,7 @@ SYSTEM_TESTS = \
   %D%/system/test_mnist.py \
   %D%/system/test_shrink_elastic.py \
   %D%/system/test_gpu_check.py \
+  %D%/system/test_arrays.py \
   %D%/system/test_backup.py \
   %D%/system/test_diagnose.py \
   %D%/system/test_diagnose_cables.py \

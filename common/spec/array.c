@@ -158,7 +158,7 @@ static void set_index(struct marked *marked, const char *base, uint32_t index)
     if (base != NULL && !marked->in_name) set_text(marked->name, mem_printf("%s-%s", base, value));
 }
 
-/* What is left of a name without its marks and the dashes around them. */
+/* A name without its marks and the dashes around them. */
 static char *array_name(const char *text)
 {
     char *name = replace(text, "");

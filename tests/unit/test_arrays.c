@@ -1,4 +1,4 @@
-/* Arrays: their jobs are made once each, at most so many run at once, and changes of an array are
+/* Arrays: their jobs are made once each, at most at_once of them run, and changes of an array are
  * changes of its jobs. A coordinator with workers that exist only as links. */
 #include <stdlib.h>
 #include <string.h>

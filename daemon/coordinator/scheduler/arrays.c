@@ -91,7 +91,7 @@ status_t arrays_recover(struct job *job)
 /* ---- making jobs ---- */
 
 /* The next jobs of an array, to be inserted in one transaction. */
-struct batch {
+struct array_batch {
     struct job *array;
     job_message *jobs[ARRAYS_AT_ONCE];
     job_event events[ARRAYS_AT_ONCE];
@@ -146,7 +146,7 @@ static void place(job_spec *spec, const job_message *array, uint32_t index)
 }
 
 /* The index fails, which the array's history says. */
-static void take_away(struct batch *batch, uint32_t index, const char *id)
+static void take_away(struct array_batch *batch, uint32_t index, const char *id)
 {
     struct job *array = batch->array;
     batch->taken++;
@@ -170,7 +170,7 @@ static status_t is_taken(struct coordinator *c, const char *id, bool *taken)
 
 static status_t add_to_batch(void *user, uint32_t index, Fsdpd__V1__JobSpec *spec)
 {
-    struct batch *batch = user;
+    struct array_batch *batch = user;
     const job_message *array = batch->array->message;
     struct coordinator *c = batch->array->c;
     AUTO_FREE char *id = arrays_job_id(array->id, index);
@@ -198,7 +198,7 @@ static status_t add_to_batch(void *user, uint32_t index, Fsdpd__V1__JobSpec *spe
 }
 
 /* They are in the store. */
-static void adopt(struct batch *batch)
+static void adopt(struct array_batch *batch)
 {
     struct coordinator *c = batch->array->c;
     for (int i = 0; i < batch->count; i++) {
@@ -213,7 +213,7 @@ static void adopt(struct batch *batch)
     batch->array->array->over[JOB_FAILED - JOB_SUCCEEDED] += batch->taken;
 }
 
-static status_t insert(struct batch *batch)
+static status_t insert(struct array_batch *batch)
 {
     job_message *array = batch->array->message;
     struct store_new_job jobs[ARRAYS_AT_ONCE];
@@ -233,8 +233,8 @@ static status_t expand(struct job *job)
     int room = jobs_room(job->c, job->message->owner);
     job->array->has_no_room = room <= 0;
     if (room <= 0) return NULL;
-    struct batch *batch = mem_alloc(sizeof *batch);
-    *batch = (struct batch){.array = job};
+    struct array_batch *batch = mem_alloc(sizeof *batch);
+    *batch = (struct array_batch){.array = job};
     message_time(&batch->now, clock_wall_ms());
     const struct spec_array_part part = {.first = job->message->step,
                                          .count = (size_t)(room < ARRAYS_AT_ONCE ? room
