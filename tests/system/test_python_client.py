@@ -212,6 +212,7 @@ class Client(unittest.TestCase):
         client = self.client
         job = client.submit(self.job, "train.max_steps=0", "train.epochs=100000", hold=True)
         self.assertEqual(client.job(job.id).reason.code, "HELD")
+        self.assertIn(f"starts only after fsdpctl release {job.id}.", client.why(job.id))
         self.assertEqual(client.set_priority(job.id, 3).priority, 3)
         self.assertEqual(client.release(job.id).held_by, "")
         self.daemon.wait_step(job.id, 3)
@@ -248,6 +249,15 @@ class Client(unittest.TestCase):
         client.forget(job.id)
         with self.assertRaises(fsdpd.Error):
             next(client.logs(job.id))
+
+    def test_an_array_is_submitted_and_its_jobs_are_listed(self):
+        client = self.client
+        array = client.submit(self.job, "train.seed=${index}", hold=True, array="3-4%1")
+        self.daemon.wait_for(lambda: client.job(array.id).array_jobs.queued == 2, 30, "the jobs to be made")
+        self.assertEqual([(job.id, job.spec.train.seed) for job in client.jobs(array=array.id)],
+                         [(f"{array.id}-4", 4), (f"{array.id}-3", 3)])
+        client.cancel(array.id)
+        self.daemon.wait_state(array.id, "CANCELLED")
 
     def test_workers_are_drained(self):
         client = self.client
