@@ -68,7 +68,7 @@ static bool is_array(struct jobs *jobs, const char *id, status_t status)
     Fsdpd__V1__Job *job;
     if (status_code(status) != STATUS_FAILED_PRECONDITION) return false;
     status_t unknown = client_get_job(jobs->session, id, &job);
-    bool array = unknown == NULL && job->spec->array != NULL &&
+    bool array = unknown == NULL && job->spec != NULL && job->spec->array != NULL &&
                  (jobs->method != &control_forget_job || report_is_over(job->state));
     if (unknown == NULL) fsdpd__v1__job__free_unpacked(job, NULL);
     status_free(unknown);
@@ -104,7 +104,7 @@ static void change(struct jobs *jobs, const char *id, bool alone)
 /* Whether a job's array is in the list: a call for that one is for all of its jobs. */
 static bool has_array(const Fsdpd__V1__ListJobsResponse *list, const Fsdpd__V1__Job *job)
 {
-    const Fsdpd__V1__ArrayPlace *place = job->spec->of_array;
+    const Fsdpd__V1__ArrayPlace *place = job->spec != NULL ? job->spec->of_array : NULL;
     for (size_t i = 0; place != NULL && i < list->n_jobs; i++)
         if (strcmp(list->jobs[i]->id, place->array) == 0) return true;
     return false;
@@ -122,7 +122,7 @@ static void change_listed(struct jobs *jobs, const char *array)
     /* The newest first: an array's jobs come before its record. */
     for (size_t i = list->n_jobs; i-- > 0;) {
         const Fsdpd__V1__Job *job = list->jobs[i];
-        bool record = jobs->by_job && job->spec->array != NULL;
+        bool record = jobs->by_job && job->spec != NULL && job->spec->array != NULL;
         bool goes =
             record ? jobs->method == &control_forget_job : jobs->by_job || !has_array(list, job);
         if (goes) change(jobs, job->id, false);
