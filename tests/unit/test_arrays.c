@@ -169,7 +169,7 @@ TEST(at_most_so_many_run_at_once)
     char *id = submit("array: {indices: \"1-3\", at_once: 2}", false);
     WAIT(&world, jobs_of(id).running == 2);
     world_check_reason(&world, "sweep-1-3", JOB_QUEUED, "ARRAY_LIMIT",
-                       "2 jobs of array sweep-1 run, which are as many as may run at once");
+                       "array sweep-1 runs as many jobs as it may at once: 2");
     expect_why("sweep-1-3", "It starts when a job of its array is over");
     int plans = fakes[0].plans + fakes[1].plans + fakes[2].plans;
     ck_assert_int_eq(plans, 1); /* the seed changes no plan */
@@ -195,6 +195,7 @@ TEST(at_most_so_many_run_at_once)
         }
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "JOBS_FAILED", "1 of 3 jobs failed");
+    expect_why(id, " is FAILED. It is an array, whose jobs are over: 1 of 3 jobs failed.");
     for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
     free(other);
     free(id);

@@ -209,8 +209,8 @@ static void describe(const struct job *job, struct buf *out)
                    message->owner[0] != '\0' ? message->owner : "this user",
                    quota - job->owner->left, quota);
     } else if (job->standing.decision == QUEUE_WAIT_ARRAY) {
-        buf_printf(out, "%u jobs of array %s run, which are as many as may run at once",
-                   message->spec->of_array->at_once, message->spec->of_array->array);
+        buf_printf(out, "array %s runs as many jobs as it may at once: %u",
+                   message->spec->of_array->array, message->spec->of_array->at_once);
     } else {
         if (job->preempted != NULL) buf_printf(out, "%s; ", job->preempted);
         queue_describe_turn(&job->standing, message->spec->device, out);

@@ -211,6 +211,8 @@ static void explain_rest(const job_message *job, struct buf *out)
                    "waits for fsdpctl resume %s.",
                    job->reason->message, (unsigned long long)job->step,
                    (unsigned long long)job->steps, job->id);
+    else if (job->spec != NULL && job->spec->array != NULL)
+        buf_printf(out, " It is an array, whose jobs are over: %s.", job->reason->message);
     else if (job->attempt == 0) buf_printf(out, " It never started: %s.", job->reason->message);
     else
         buf_printf(out, " It ended in attempt %u after %llu of %llu steps%s%s.", job->attempt,
