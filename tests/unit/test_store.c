@@ -95,6 +95,38 @@ static void add_metrics(struct store *store, const job_message *job, uint64_t se
 
 TESTS_BELOW(.timeout = 60, .set_up = store_set_up, .tear_down = store_tear_down);
 
+/* Jobs of an array and the record that counts them: all or nothing. */
+TEST(jobs_are_inserted_together_with_a_change)
+{
+    struct store *store = open_store();
+    insert(store, "a");
+    insert(store, "a-2");
+    job_message *array = make_job("a"), *first = make_job("a-1"), *second = make_job("a-2"),
+                *read = NULL;
+    Fsdpd__V1__StateChange change;
+    job_event event = make_event(1, &change);
+    const struct store_new_job jobs[] = {{first, &event}, {second, &event}};
+    const struct store_change counted = {.job = array, .durable = true, .report = -1};
+    array->step = 77;
+    expect_error(store_insert_jobs(store, jobs, 2, &counted), STATUS_ALREADY_EXISTS, "a-2");
+    expect_error(store_get_job(store, "a-1", &read), STATUS_NOT_FOUND, "a-1");
+    expect_ok(store_get_job(store, "a", &read));
+    ck_assert_uint_ne(read->step, 77);
+    message_free(read);
+    expect_ok(store_insert_jobs(store, jobs, 1, &counted));
+    store_close(store);
+    store = open_store();
+    expect_ok(store_get_job(store, "a-1", &read));
+    message_free(read);
+    expect_ok(store_get_job(store, "a", &read));
+    ck_assert_uint_eq(read->step, 77);
+    message_free(read);
+    message_free(array);
+    message_free(first);
+    message_free(second);
+    store_close(store);
+}
+
 TEST(round_trip)
 {
     struct store *store = open_store();
