@@ -184,7 +184,9 @@ static status_t check_one(void *user, uint32_t index, job_spec *spec)
                               id);
     }
     TRY(access_check_priority(check->c, check->call, spec->priority));
+    TRY(quotas_check_workers(check->c, spec));
     TRY(deadlines_check(spec));
+    TRY(notices_check(check->c, spec));
     return dependencies_check(check->c, "", spec);
 }
 

@@ -46,7 +46,7 @@ job_message *jobs_make(const struct job_submission *submission, const char *id)
     return message;
 }
 
-static struct job *add_job(struct coordinator *c, job_message *message)
+struct job *jobs_adopt(struct coordinator *c, job_message *message)
 {
     struct job *job = job_add(c, message);
     job->owner = owners_get(c, message->owner);
@@ -119,7 +119,7 @@ status_t jobs_revive(struct coordinator *c, job_message *message, struct job **o
     arrays_job_revived(c, message);
     message->state = (Fsdpd__V1__JobState)JOB_PAUSED;
     message_set_time(&message->finish_time, 0);
-    struct job *job = add_job(c, message);
+    struct job *job = jobs_adopt(c, message);
     job->sequence = sequence;
     job->metrics_events = metrics_events;
     job->outdated = outdated;
@@ -149,7 +149,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
         message_free(message);
         return status;
     }
-    struct job *job = add_job(c, message);
+    struct job *job = jobs_adopt(c, message);
     job->sequence = 1;
     arrays_begin(job);
     deadlines_begin(job);
@@ -164,7 +164,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
 static status_t recover_one(void *user, const job_message *message)
 {
     struct coordinator *c = user;
-    add_job(c, message_copy(message));
+    jobs_adopt(c, message_copy(message));
     return NULL;
 }
 

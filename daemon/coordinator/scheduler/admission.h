@@ -18,6 +18,9 @@ struct job_submission {
 /* The record of a queued job, which the caller puts into the store. */
 job_message *jobs_make(const struct job_submission *submission, const char *id);
 
+/* Takes a job that is in the store into c->jobs; `message` becomes its own. */
+struct job *jobs_adopt(struct coordinator *c, job_message *message);
+
 /* How many more jobs of this user may be queued or running; the records of arrays do not count. */
 int jobs_room(const struct coordinator *c, const char *owner);
 

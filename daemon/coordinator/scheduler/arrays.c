@@ -16,6 +16,7 @@
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
+#include "coordinator/scheduler/quotas.h"
 #include "coordinator/scheduler/room.h"
 #include "proto/message.h"
 #include "spec/spec.h"
@@ -98,6 +99,7 @@ struct array_batch {
     Fsdpd__V1__StateChange changes[ARRAYS_AT_ONCE];
     Google__Protobuf__Timestamp now;
     int count;
+    double bytes;   /* that the jobs will keep at most */
     uint32_t taken; /* indices that get no job: its id is another job's */
 };
 
@@ -188,6 +190,13 @@ static status_t add_to_batch(void *user, uint32_t index, Fsdpd__V1__JobSpec *spe
                                               .plan = planned ? array->plan : NULL,
                                               .steps = planned ? array->steps : 0};
     TRY(room_check(c, spec, submission.plan, submission.steps));
+    TRY(quotas_check_kept(c, &(struct quotas_job){.id = "",
+                                                  .owner = array->owner,
+                                                  .spec = spec,
+                                                  .plan = submission.plan,
+                                                  .steps = submission.steps,
+                                                  .others = batch->bytes}));
+    batch->bytes += room_needed(spec, submission.plan, submission.steps);
     job_message *message = jobs_make(&submission, id);
     if (array->priority != array->spec->priority) message->priority = array->priority;
     int i = batch->count++;
@@ -202,7 +211,7 @@ static void adopt(struct array_batch *batch)
 {
     struct coordinator *c = batch->array->c;
     for (int i = 0; i < batch->count; i++) {
-        struct job *job = job_add(c, batch->jobs[i]);
+        struct job *job = jobs_adopt(c, batch->jobs[i]);
         job->sequence = 1;
         deadlines_begin(job);
         log_event(LOG_INFO, "job_queued", "job=%s owner=%s array=%s", job->message->id,

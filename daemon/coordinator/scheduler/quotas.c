@@ -39,12 +39,14 @@ status_t quotas_check_kept(struct coordinator *c, const struct quotas_job *job)
     if (quota == 0) return NULL;
     owners_count_kept(c);
     const struct job_owner *owner = owners_get(c, job->owner);
-    double need = room_needed(job->spec, job->plan, job->steps), others = 0;
+    double need = room_needed(job->spec, job->plan, job->steps);
+    double others = job->others;
     bool is_over = job->id[0] != '\0' && jobs_find(c, job->id) == NULL;
     double kept = owner->kept_bytes - (is_over ? owners_kept_by(c, job->id) : 0);
     for (int i = 0; i < c->job_count; i++) {
         const job_message *other = c->jobs[i]->message;
         if (c->jobs[i]->owner != owner || strcmp(other->id, job->id) == 0) continue;
+        if (c->jobs[i]->array != NULL) continue; /* its jobs count, once they are made */
         others += room_needed(other->spec, other->plan, other->steps);
     }
     if (kept + others + need <= quota) return NULL;

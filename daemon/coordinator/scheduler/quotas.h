@@ -19,6 +19,7 @@ struct quotas_job {
     const job_spec *spec;
     const Fsdpd__V1__Plan *plan;
     uint64_t steps;
+    double others; /* the bytes of the user's jobs that are made together with it */
 };
 
 /* RESOURCE_EXHAUSTED with the figures if the user's jobs would keep too many bytes: what those that

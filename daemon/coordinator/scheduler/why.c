@@ -137,6 +137,27 @@ static void explain_array_limit(const struct why *why, struct buf *out)
                why->job->reason->message);
 }
 
+static void explain_quota(const struct why *why, struct buf *out)
+{
+    buf_printf(out,
+               " It %s: it starts when enough of these jobs are over, whatever workers are idle. "
+               "It delays no other job.",
+               why->job->reason->message);
+}
+
+static void explain_preempted(const struct why *why, struct buf *out)
+{
+    buf_add_text(out, " It was preempted for a job of higher priority, and continues from its "
+                      "last checkpoint.");
+    explain_turn(why, out);
+}
+
+static void explain_time(const struct why *why, struct buf *out)
+{
+    buf_printf(out, " It has no place in the queue yet: it %s (start.at).",
+               why->job->reason->message);
+}
+
 /* Of an array's record, which has no workers and no place. */
 static void explain_array(const job_message *job, struct buf *out)
 {
@@ -156,6 +177,9 @@ static const struct {
     {"HELD", explain_held},
     {"WAITING_FOR_JOB", explain_awaited},
     {"WAITING_FOR_WORKERS", explain_workers},
+    {"WAITING_FOR_TIME", explain_time},
+    {"QUOTA", explain_quota},
+    {"PREEMPTED", explain_preempted},
     {"ARRAY_LIMIT", explain_array_limit},
     {"QUEUED", explain_turn},
 };
