@@ -18,6 +18,7 @@ libkernels_a_SOURCES = \
   %D%/reference/conv.c \
   %D%/reference/element.c \
   %D%/reference/contrast.c \
+  %D%/reference/preference.c \
   %D%/reference/element_loss.c \
   %D%/reference/tally.c \
   %D%/reference/embedding.c \
@@ -39,6 +40,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \
   %D%/cpu/contrast.c \
+  %D%/cpu/preference.c \
   %D%/cpu/element_loss.c \
   %D%/cpu/tally.c \
   %D%/cpu/embedding.c \

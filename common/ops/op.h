@@ -53,6 +53,13 @@
  *   BACKWARD
  *   CONTRASTIVE_LOSS_        x (n k, r n), lse (r, n)  dx (n k, r n)    attrs.contrast; of the loss
  *   BACKWARD_OTHERS                                                     of all ranks
+ *   SEQUENCE_LOG_PROBS       x (n, t, c),              y (n),           f32: of each row the sum of
+ *                            target (n, t)             counts (n),      log_softmax(x) at targets
+ *                                                      lse (n, t)       that count, their number
+ *   SEQUENCE_LOG_PROBS_      dy (n), x, target, lse    dx
+ *   BACKWARD
+ *   PREFERENCE_LOSS          x, reference, counts (n)  loss (1),        attrs.preference; see below
+ *                                                      sums (5), dx (n)
  *   DROPOUT                  x                         y                attrs.dropout; see below
  *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
  *   RESHAPE                  x                         y                same elements, plain order
@@ -235,6 +242,14 @@
  * anchors with all candidates, and, for OTHERS, of this rank's candidates with the anchors of all
  * ranks.
  *
+ * PREFERENCE_LOSS: rows 2k and 2k + 1 are a pair, the preferred sequence first. x has the sums of
+ * log-probabilities of their `counts` targets, `reference` those of another model. With the
+ * difference d of x - reference, the first of the pair less the second, the loss of a pair is
+ * -(1 - s) log(sigmoid(beta d)) - s log(sigmoid(-beta d)) with s for label_smoothing, or for HINGE
+ * max(0, 1 - beta d), or for IPO (d - 1 / (2 beta))^2, where each x - reference is divided by its
+ * targets first. A pair counts if both rows have a target that does. dx is the loss's gradient, and
+ * `sums` are those of enum op_preference_sum over the pairs that count.
+ *
  * AVG_POOL2D divides the sum of a window by its size, or without count_include_pad by its elements
  * inside the image. An adaptive one has no window: rows (and likewise columns) of its output i of n
  * are the mean of the rows i * height / n, rounded down, up to (i + 1) * height / n, rounded up.
@@ -347,6 +362,9 @@ enum op_kind {
     OP_CONTRASTIVE_LOSS,
     OP_CONTRASTIVE_LOSS_BACKWARD,
     OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS,
+    OP_SEQUENCE_LOG_PROBS,
+    OP_SEQUENCE_LOG_PROBS_BACKWARD,
+    OP_PREFERENCE_LOSS,
     OP_KIND_COUNT
 };
 
@@ -366,6 +384,17 @@ enum op_difference {
     DIFFERENCE_ABSOLUTE,
     DIFFERENCE_HUBER,
     DIFFERENCE_BINARY_CROSS_ENTROPY,
+};
+
+enum op_preference { PREFERENCE_SIGMOID, PREFERENCE_IPO, PREFERENCE_HINGE };
+/* Of the rows' x, of beta times (x - reference), and how often that of the first is larger. */
+enum op_preference_sum {
+    PREFERENCE_LOGPS_CHOSEN,
+    PREFERENCE_LOGPS_REJECTED,
+    PREFERENCE_REWARDS_CHOSEN,
+    PREFERENCE_REWARDS_REJECTED,
+    PREFERENCE_ACCURACIES,
+    PREFERENCE_SUMS
 };
 
 enum op_tally { TALLY_CLASSES, TALLY_LABELS, TALLY_NUMBERS };
@@ -429,6 +458,12 @@ union op_attrs {
         enum op_reduction reduction; /* at the same place as in `loss` */
         double factor;               /* above 0 */
     } contrast;
+    struct {
+        enum op_reduction reduction; /* at the same place as in `loss`; MEAN divides by the pairs */
+        enum op_preference kind;
+        double beta;            /* above 0 */
+        double label_smoothing; /* from 0 to below 1/2 */
+    } preference;
     struct {
         enum op_tally kind;
         int64_t ranks; /* of NUMBERS; otherwise 1 */

@@ -28,6 +28,8 @@ static const char *const differences[] = {[DIFFERENCE_SQUARED] = "squared",
                                           [DIFFERENCE_BINARY_CROSS_ENTROPY] =
                                               "binary_cross_entropy"};
 
+static const char *const preferences[] = {
+    [PREFERENCE_SIGMOID] = "sigmoid", [PREFERENCE_IPO] = "ipo", [PREFERENCE_HINGE] = "hinge"};
 static const char *const tallies[] = {
     [TALLY_CLASSES] = "classes", [TALLY_LABELS] = "labels", [TALLY_NUMBERS] = "numbers"};
 
@@ -114,6 +116,14 @@ const struct op_attribute op_element_loss_attributes[] = {
 const struct op_attribute op_contrast_attributes[] = {
     {"reduction", CHOICE(contrast, reduction, reductions), .shown = always},
     {"factor", FIELD(contrast, factor, REAL), .shown = always},
+    {0},
+};
+
+const struct op_attribute op_preference_attributes[] = {
+    {"reduction", CHOICE(preference, reduction, reductions), .shown = always},
+    {"kind", CHOICE(preference, kind, preferences), .shown = always},
+    {"beta", FIELD(preference, beta, REAL), .shown = always},
+    {"label_smoothing", FIELD(preference, label_smoothing, REAL)},
     {0},
 };
 

@@ -31,7 +31,7 @@ status_t op_check_same_shapes(const struct op_desc *desc,
 typedef status_t op_check_function(const struct op_desc *desc, const struct op_info *info);
 
 op_check_function op_check_reshape, op_check_cast, op_check_conv, op_check_linear, op_check_pool,
-    op_check_dropout, op_check_loss, op_check_element_loss, op_check_contrast;
+    op_check_dropout, op_check_loss, op_check_element_loss, op_check_contrast, op_check_preference;
 op_check_function op_check_avg_pool, op_check_group_norm, op_check_batch_norm,
     op_check_gather_ranks, op_check_transpose, op_check_slice, op_check_concat, op_check_mean,
     op_check_tally;

@@ -28,6 +28,7 @@
 #define DATASET WITH("data.format", "dataset")
 #define TOKENS WITH("data.format", "tokens", "text", "dataset")
 #define MASKED WITH("data.objective", "masked")
+#define DPO WITH("data.objective", "dpo")
 #define HYBRID WITH("fsdp.strategy", "hybrid_shard")
 #define SIZE WITH("fsdp.wrap.policy", "size")
 #define TYPE WITH("fsdp.wrap.policy", "type")
@@ -86,9 +87,14 @@ const struct spec_key spec_keys[] = {
      WITH("data.format", "tokens")},
     {"data.tokenizer", SPEC_CHOICE, DEFAULT("bytes"), CHOICES(tokenizer, "bytes"),
      WITH("data.format", "text")},
-    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES(objective, "causal", "masked"), TOKENS},
+    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES(objective, "causal", "masked", "dpo"), TOKENS},
     {"data.mask_probability", SPEC_NUMBER, DEFAULT("0.15"), RANGE(0.001, 1), MASKED},
     {"data.mask_token", SPEC_INTEGER, REQUIRED, RANGE(0, 2147483647.0), MASKED},
+
+    {"dpo.loss", SPEC_CHOICE, DEFAULT("sigmoid"), CHOICES(dpo_loss, "sigmoid", "ipo", "hinge"), DPO},
+    {"dpo.beta", SPEC_NUMBER, DEFAULT("0.1"), RANGE(1e-6, 1e6), DPO},
+    {"dpo.label_smoothing", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 0.499999), DPO},
+    {"dpo.reference", SPEC_CHOICE, DEFAULT("adapter"), CHOICES(dpo_reference, "adapter"), DPO},
 
     {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs"), IMAGES},
     {"train.epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs"), TOKENS},

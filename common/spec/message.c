@@ -642,9 +642,35 @@ static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
                        (struct status_details){.field = "train.early_stop.patience"});
 }
 
+static status_t refuse_dpo(const char *key, const char *why)
+{
+    return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: data.objective: dpo %s", key, why),
+                       (struct status_details){.field = key});
+}
+
+/* Pairs are rows of a dataset, and the reference is the model without its adapter. */
+static status_t check_dpo(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__DataSpec *data = spec->data;
+    const Fsdpd__V1__ModelSpec *model = spec->model;
+    if (data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO) return NULL;
+    if (data->format != FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
+        return refuse_dpo("data.format", "learns from pairs, which only a dataset has");
+    if (data->windows != FSDPD__V1__WINDOW_KIND__WINDOW_KIND_DOCUMENT)
+        return refuse_dpo("data.windows", "takes each document whole: expected document");
+    if (model->adapter[0] == '\0' && (model->lora == NULL || model->lora->rank == 0))
+        return refuse_dpo("model.lora", "compares the model with itself without its adapter: "
+                                        "expected model.lora or model.adapter");
+    if (spec->dpo != NULL && spec->dpo->label_smoothing > 0 &&
+        spec->dpo->loss != FSDPD__V1__DPO_LOSS__DPO_LOSS_SIGMOID)
+        return refuse_dpo("dpo.label_smoothing", "smooths labels with dpo.loss: sigmoid only");
+    return NULL;
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_early_stop(spec));
+    TRY(check_dpo(spec));
     if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
         TRY(check_dataset(spec->data));
     if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));

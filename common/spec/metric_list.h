@@ -22,6 +22,19 @@
     ROW(double, gradient_norm, METRIC_SCALAR("train/gradient_norm"), .gauge = "gradient_norm", \
         .help = "Norm of the last step's gradient, before clipping; 0 if it was not finite. Absent if " \
                 "it is not measured.") \
+    ROW(double, rewards_chosen, METRIC_SCALAR("rewards/chosen"), \
+        .help = "Of pairs: beta times how much more probable the model finds the chosen " \
+                "answer than its reference; mean.") \
+    ROW(double, rewards_rejected, METRIC_SCALAR("rewards/rejected"), \
+        .help = "The same of the rejected answer.") \
+    ROW(double, rewards_accuracies, METRIC_SCALAR("rewards/accuracies"), \
+        .help = "Fraction of the pairs whose chosen answer has the larger reward.") \
+    ROW(double, rewards_margins, METRIC_SCALAR("rewards/margins"), \
+        .help = "Mean of the chosen answer's reward less that of the rejected one.") \
+    ROW(double, logps_chosen, METRIC_SCALAR("logps/chosen"), \
+        .help = "Mean of the chosen answers' log-probabilities, each the sum over its tokens.") \
+    ROW(double, logps_rejected, METRIC_SCALAR("logps/rejected"), \
+        .help = "The same of the rejected ones.") \
     ROW(double, step_seconds, METRIC_SCALAR("speed/step_seconds"), .unit = "s", \
         .help = "Mean time of a step.") \
     ROW(double, samples_per_second, METRIC_SCALAR("speed/samples_per_second"), .unit = "1/s", \

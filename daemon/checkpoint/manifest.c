@@ -82,6 +82,10 @@ static void put_hash(json_t *object, const char *key, uint64_t value)
     put(object, key, json_string(text));
 }
 
+static const char *const preference_keys[PREFERENCE_SUMS] = {"logps_chosen", "logps_rejected",
+                                                             "rewards_chosen", "rewards_rejected",
+                                                             "rewards_accuracies"};
+
 static json_t *write_tally(const struct tally *tally)
 {
     json_t *object = json_object();
@@ -90,6 +94,8 @@ static json_t *write_tally(const struct tally *tally)
     put_number(object, "samples", tally->samples);
     put_number(object, "weight", tally->weight);
     put_number(object, "tokens", tally->tokens);
+    for (int k = 0; k < PREFERENCE_SUMS; k++)
+        if (tally->preference[k] != 0) put_number(object, preference_keys[k], tally->preference[k]);
     put_count(object, "steps", tally->steps);
     put_count(object, "ns", (uint64_t)tally->ns);
     put_count(object, "compute_ns", (uint64_t)tally->compute_ns);
@@ -318,6 +324,9 @@ static status_t read_tally(const json_t *progress, const char *key, struct tally
     TRY(get_number(object, "samples", &tally->samples));
     TRY(get_number(object, "weight", &tally->weight));
     TRY(get_number(object, "tokens", &tally->tokens));
+    for (int k = 0; k < PREFERENCE_SUMS; k++)
+        if (json_object_get(object, preference_keys[k]) != NULL)
+            TRY(get_number(object, preference_keys[k], &tally->preference[k]));
     TRY(get_count(object, "steps", &tally->steps));
     TRY(get_ns(object, "ns", &tally->ns));
     TRY(get_ns(object, "compute_ns", &tally->compute_ns));

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "checkpoint/state_header.h"
 #include "digest/digest.h"
+#include "ops/op.h"
 
 enum {
     MANIFEST_MAX = 256 << 20, /* bytes of its text */
@@ -38,6 +39,7 @@ struct tally {
     double not_finite;             /* the loss of steps that `loss` and `weight` leave out; not
                                     * saved */
     double tokens;                 /* of all ranks' windows */
+    double preference[PREFERENCE_SUMS]; /* of pairs (ops/op.h), all ranks; else 0 */
     uint64_t steps;
     int64_t ns; /* wall time of the steps */
     int64_t compute_ns, comm_ns, exposed_ns;

@@ -248,6 +248,10 @@ static status_t check_together(const struct dataset_reader *reader,
                           "%s has %" PRId64 " images but %s has %" PRId64 " targets",
                           images->file.path, images->dims[0], targets->file.path, targets->dims[0]);
     int64_t texts = reader->dir->texts;
+    if (documents->file.path == NULL && reader->dir->pairs)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: its kind is pairs, but there is no array 'documents'",
+                          reader->dir->path);
     if (documents->file.path == NULL && texts > 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: texts is %" PRId64 ", but there is no array 'documents'",
@@ -255,6 +259,11 @@ static status_t check_together(const struct dataset_reader *reader,
     if (documents->file.path == NULL) return NULL;
     if (documents->count < 2)
         return status_new(STATUS_INVALID_ARGUMENT, "%s has no document", documents->file.path);
+    if (reader->dir->pairs && (documents->count - 1) % 2 != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s has %" PRId64 " documents, an odd number: expected pairs, each of a "
+                          "chosen document and the rejected one",
+                          documents->file.path, documents->count - 1);
     if ((documents->count - 1) % texts != 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s has %" PRId64
@@ -336,11 +345,13 @@ static status_t read_root(const struct dataset_reader *reader, json_t *root)
         return status_new(STATUS_FAILED_PRECONDITION, "%s: version %d; this fsdpd reads version %d",
                           reader->dir->path, version, VERSION);
     reader->dir->kind = strcmp(kind, "images") == 0 ? DATASET_IMAGES : DATASET_TOKENS;
-    if (reader->dir->kind == DATASET_TOKENS && strcmp(kind, "tokens") != 0)
+    reader->dir->pairs = strcmp(kind, "pairs") == 0;
+    if (reader->dir->kind == DATASET_TOKENS && !reader->dir->pairs && strcmp(kind, "tokens") != 0)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: kind: expected tokens or images, found '%s'", reader->dir->path,
-                          kind);
+                          "%s: kind: expected tokens, pairs or images, found '%s'",
+                          reader->dir->path, kind);
     if (reader->dir->kind == DATASET_TOKENS) TRY(read_token_keys(reader, root));
+    if (reader->dir->pairs) reader->dir->texts = 2;
     else TRY(read_image_keys(reader, root));
     json_t *splits;
     TRY(unpacked(reader, json_unpack_ex(root, &error, 0, "{s:o}", "splits", &splits), &error));

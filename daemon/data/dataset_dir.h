@@ -43,6 +43,7 @@ struct dataset_dir {
     char *path; /* of dataset.json; NULL: not open */
     enum dataset_kind kind;
     int64_t vocabulary; /* for tokens: ids are below it */
+    bool pairs;         /* of tokens: a chosen document, then the rejected one; texts is 2 */
     int64_t texts;      /* of tokens: documents that belong together, one after the other; else 1 */
     int64_t classes;    /* labels, or targets of images, are below it; 0: unknown */
     enum dataset_layout layout;

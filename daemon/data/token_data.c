@@ -104,7 +104,8 @@ static status_t refuse_labels(const struct dataset_dir *dataset, enum dataset_sp
 static status_t open_labels(const struct dataset_dir *dataset, const struct token_model *model,
                             enum dataset_split_name name, struct token_split *split)
 {
-    if (model->target == TARGET_TOKEN) return refuse_labels(dataset, name);
+    if (model->target == TARGET_TOKEN || model->target == TARGET_PREFERENCE)
+        return refuse_labels(dataset, name);
     if (model->target == TARGET_PAIR) return NULL;
     const struct npy *labels = dataset_dir_array(dataset, name, label_arrays[model->target].array);
     if (labels == NULL)
@@ -137,6 +138,7 @@ static status_t open_dataset_split(const struct train_job *job, struct token_sou
                                   .count = file->count,
                                   .mask = dataset_dir_array(dataset, name, DATASET_ARRAY_MASK),
                                   .texts = model->texts,
+                                  .prefers = model->target == TARGET_PREFERENCE,
                                   .padding = (int32_t)model->padding,
                                   .packed = job->windows == WINDOWS_PACKED};
     TRY(open_labels(dataset, model, name, split));
@@ -162,6 +164,16 @@ static status_t open_dataset(const struct train_job *job, const struct token_pat
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: its vocabulary has %" PRId64 " ids, but the model's has %" PRId64,
                           dataset->path, dataset->vocabulary, model->vocabulary);
+    bool prefers = model->target == TARGET_PREFERENCE;
+    if (prefers && !dataset->pairs)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: its kind is tokens, but data.objective: dpo learns from pairs; "
+                          "expected a dataset of fsdpd-prepare preference",
+                          dataset->path);
+    if (!prefers && dataset->pairs)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: its kind is pairs, of which only data.objective: dpo learns",
+                          dataset->path);
     if (dataset->texts != (model->texts > 1 ? model->texts : 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: %" PRId64 " of its documents belong together (texts), but the model "
@@ -280,7 +292,8 @@ static status_t check_settings(const struct train_job *job, const struct token_d
             STATUS_INVALID_ARGUMENT,
             "data.objective: masked needs data.windows: continuous, as attention would "
             "see what fills up a document's window");
-    if (data->model.target != TARGET_TOKEN) TRY(check_label_settings(job, data->model.target));
+    if (data->model.target != TARGET_TOKEN && data->model.target != TARGET_PREFERENCE)
+        TRY(check_label_settings(job, data->model.target));
     if (job->data_format == DATA_TOKENS && job->evaluate && job->validation_path == NULL &&
         job->validation_fraction <= 0)
         return status_new(STATUS_INVALID_ARGUMENT,
@@ -386,6 +399,7 @@ static int64_t target_count(const struct token_data *data, const struct token_sp
     switch (data->model.target) {
     case TARGET_TOKEN:
     case TARGET_TOKEN_CLASS: return split->length;
+    case TARGET_PREFERENCE: return 2 * split->length;
     case TARGET_PAIR:
     case TARGET_CLASS: return 1;
     case TARGET_NUMBERS: return data->model.numbers;

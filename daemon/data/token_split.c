@@ -13,7 +13,7 @@ enum { MASK_BLOCK = 1 << 16 };
 /* The last token of a document is only a target, if the targets are the next tokens. */
 static int64_t document_length(const struct token_split *split, int64_t begin, int64_t end)
 {
-    return end - begin - (split->labels.npy == NULL && split->texts <= 1);
+    return end - begin - (split->labels.npy == NULL && (split->texts <= 1 || split->prefers));
 }
 
 static int64_t document_targets(const struct token_split *split, int64_t begin, int64_t end)
@@ -176,6 +176,18 @@ static status_t read_texts(const struct token_split *split, int64_t place, int64
     return NULL;
 }
 
+static status_t read_pair(const struct token_split *split, int64_t place, int64_t vocabulary,
+                          int32_t *tokens, int32_t *targets, int64_t *samples)
+{
+    int64_t length = split->length, counted[2];
+    for (int k = 0; k < 2; k++)
+        TRY(read_documents(split, 2 * place + k, vocabulary, tokens + k * length,
+                           targets + k * length, &counted[k]));
+    *samples = counted[0] > 0 && counted[1] > 0;
+    for (int64_t i = 0; i < 2 * length && *samples == 0; i++) targets[i] = -1;
+    return NULL;
+}
+
 status_t token_split_starts(const struct token_split *split, int64_t row, int32_t *starts)
 {
     int64_t place = windows_place(&split->windows, row), at = 0;
@@ -196,6 +208,7 @@ status_t token_split_read(const struct token_split *split, int64_t row, int64_t 
     int64_t place = windows_place(&split->windows, row);
     if (split->labels.npy != NULL)
         return read_labelled(split, place, vocabulary, tokens, targets, samples);
+    if (split->prefers) return read_pair(split, place, vocabulary, tokens, targets, samples);
     if (split->texts > 1) return read_texts(split, place, vocabulary, tokens, targets, samples);
     if (split->documents != NULL)
         return read_documents(split, place, vocabulary, tokens, targets, samples);
@@ -211,7 +224,7 @@ static status_t count_targets(const struct token_split *split, int64_t number, i
     const struct target_array *labels = &split->labels;
     int64_t width = split->label_width;
     *samples = 1;
-    if (split->texts > 1) return NULL;
+    if (split->texts > 1 && !split->prefers) return NULL;
     if (labels->npy == NULL) return apply_mask(split->mask, begin + 1, count, NULL, samples);
     if (split->token_labels) return target_array_count(labels, begin, count, samples);
     if (labels->npy->type != NPY_F32) return NULL;
@@ -234,6 +247,7 @@ static status_t measure_document(const struct token_split *split, int64_t number
 
 status_t token_split_measure(const struct token_split *split, struct token_measure *measure)
 {
+    bool first = false; /* whether the last document has a target that counts */
     measure->rows += split->windows.count;
     if (split->documents == NULL) {
         int64_t filled = split->windows.count * split->length, samples = 0;
@@ -242,7 +256,13 @@ status_t token_split_measure(const struct token_split *split, struct token_measu
         measure->counted += samples;
         return NULL;
     }
-    for (int64_t d = 0; d < split->documents->count - 1; d++)
+    for (int64_t d = 0; d < split->documents->count - 1; d++) {
+        int64_t before = measure->counted;
         TRY(measure_document(split, d, measure));
+        if (!split->prefers) continue;
+        bool counts = measure->counted > before; /* a pair counts once, with its second document */
+        measure->counted = before + (counts && first && d % 2 == 1);
+        first = counts;
+    }
     return NULL;
 }

@@ -23,6 +23,8 @@ struct token_split {
     bool token_labels;
     int64_t label_width;
     int64_t texts;               /* documents of a row, each in a part of its own; 0 or 1: one */
+    bool prefers;                /* two texts, of which the first is preferred: every token has a
+                                  * target, and a pair counts if both have one that does */
     int32_t padding;             /* the token that fills up rows of documents */
     int64_t length;              /* tokens per row, or with texts per text */
     bool packed;                 /* rows hold several documents */
@@ -40,9 +42,10 @@ void token_split_close(struct token_split *split); /* accepts a zeroed one */
 /*
  * Reads row `row`: split->length tokens, and for each the next one as its target, or -1 if that
  * must not be predicted; *samples is the number of targets. With labels, these are the targets.
- * With texts, the row has split->texts times as many tokens and one target, 0. A longer document is
- * cut, a shorter row padded. INVALID_ARGUMENT for a token that is not below `vocabulary`, and for a
- * document out of place. With `targets` NULL, reads the tokens alone.
+ * With texts, the row has split->texts times as many tokens and one target, 0, unless it prefers:
+ * then *samples is 1 or 0, and no target of a pair that does not count is left. A longer document
+ * is cut, a shorter row padded. INVALID_ARGUMENT for a token that is not below `vocabulary`, and
+ * for a document out of place. With `targets` NULL, reads the tokens alone.
  */
 status_t token_split_read(const struct token_split *split, int64_t row, int64_t vocabulary,
                           int32_t *tokens, int32_t *targets, int64_t *samples) FSDPD_MUST_USE;

@@ -185,7 +185,8 @@ enum plan_stat {
                         * Where the mean is weighted, the sum of their weights. Times the ranks if
                         * reductions leave the gradient's sum over them */
     PLAN_STAT_WEIGHT,  /* set with the batch: of its targets that count, the sum of the weights */
-    PLAN_STATS_COUNT = 16
+    PLAN_STAT_PREFERENCE, /* written by the graph of pairs: enum op_preference_sum from here on */
+    PLAN_STATS_COUNT = PLAN_STAT_PREFERENCE + PREFERENCE_SUMS
 };
 
 struct plan_buffer {

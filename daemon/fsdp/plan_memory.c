@@ -320,10 +320,11 @@ static void map_parameters(struct mapper *mapper)
         if (value->kind == VALUE_TARGET) program->buffer_of_value[v] = mapper->target;
         if (value->kind == VALUE_STARTS) program->buffer_of_value[v] = mapper->starts;
         if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT ||
-            value->kind == VALUE_TALLY) {
-            size_t stat = value->kind == VALUE_LOSS      ? PLAN_STAT_LOSS
-                          : value->kind == VALUE_CORRECT ? PLAN_STAT_CORRECT
-                                                         : PLAN_STATS_COUNT;
+            value->kind == VALUE_TALLY || value->kind == VALUE_PREFERENCE) {
+            size_t stat = value->kind == VALUE_LOSS         ? PLAN_STAT_LOSS
+                          : value->kind == VALUE_CORRECT    ? PLAN_STAT_CORRECT
+                          : value->kind == VALUE_PREFERENCE ? PLAN_STAT_PREFERENCE
+                                                            : PLAN_STATS_COUNT;
             program->buffer_of_value[v] = mapper->stats;
             program->offset_of_value[v] = stat * sizeof(float);
         }

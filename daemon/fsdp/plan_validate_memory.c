@@ -273,10 +273,12 @@ static status_t check_value(const struct validator *v, int i, int value)
     case VALUE_LOSS:
     case VALUE_CORRECT:
     case VALUE_TALLY:
+    case VALUE_PREFERENCE:
         expected = BUFFER_STATS;
-        place = 4 * (it->kind == VALUE_LOSS      ? PLAN_STAT_LOSS
-                     : it->kind == VALUE_CORRECT ? PLAN_STAT_CORRECT
-                                                 : PLAN_STATS_COUNT);
+        place = 4 * (it->kind == VALUE_LOSS         ? PLAN_STAT_LOSS
+                     : it->kind == VALUE_CORRECT    ? PLAN_STAT_CORRECT
+                     : it->kind == VALUE_PREFERENCE ? PLAN_STAT_PREFERENCE
+                                                    : PLAN_STATS_COUNT);
         break;
     case VALUE_PARAMETER:
     case VALUE_PARAMETER_GRADIENT:

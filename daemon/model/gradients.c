@@ -492,6 +492,8 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_ATTENTION] = attention_gradient,
     [OP_ELEMENT_LOSS] = gradient_element_loss,
     [OP_CONTRASTIVE_LOSS] = gradient_contrastive_loss,
+    [OP_SEQUENCE_LOG_PROBS] = gradient_sequence_log_probs,
+    [OP_PREFERENCE_LOSS] = gradient_preference_loss,
 };
 
 /* Marks, from the first op on, every value that depends on something trainable. */

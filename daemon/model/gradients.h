@@ -17,6 +17,8 @@ void gradient_nll_loss(struct backward *backward, const forward_op *op, int dy);
 void gradient_cross_entropy(struct backward *backward, const forward_op *op, int dy);
 void gradient_element_loss(struct backward *backward, const forward_op *op, int dy);
 void gradient_contrastive_loss(struct backward *backward, const forward_op *op, int dy);
+void gradient_sequence_log_probs(struct backward *backward, const forward_op *op, int dy);
+void gradient_preference_loss(struct backward *backward, const forward_op *op, int dy);
 
 /*
  * If the graph ends in a head that was fused with its loss: makes this op the first backward op,

@@ -31,6 +31,23 @@ void gradient_element_loss(struct backward *backward, const forward_op *op, int 
     backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
 }
 
+void gradient_sequence_log_probs(struct backward *backward, const forward_op *op, int dy)
+{
+    struct graph_op *made =
+        backward_add_unary(backward, OP_SEQUENCE_LOG_PROBS_BACKWARD, op, "backward", dy);
+    made->inputs[1] = op->inputs[0];
+    made->inputs[2] = op->inputs[1];
+    made->inputs[3] = op->outputs[2];
+    backward_contribute(backward, op->inputs[0], backward_add_gradient(backward, op->inputs[0], 0));
+}
+
+/* The loss made it together with its value: a number for each row. The reference is not trained. */
+void gradient_preference_loss(struct backward *backward, const forward_op *op, int dy)
+{
+    (void)dy;
+    backward_contribute(backward, op->inputs[0], op->outputs[2]);
+}
+
 void gradient_turn_head(struct backward *backward)
 {
     struct graph *graph = backward->builder->graph;

@@ -33,6 +33,7 @@ enum value_kind {
     VALUE_LOSS,               /* (1) f32 */
     VALUE_CORRECT,            /* (1) f32; only if graph_options.count_correct */
     VALUE_TALLY,              /* (sums, columns) f32; only if graph_options.tally */
+    VALUE_PREFERENCE,         /* (PREFERENCE_SUMS) f32; only of TARGET_PREFERENCE */
 };
 
 struct graph_value {

@@ -307,6 +307,61 @@ static status_t add_contrast(struct forward *forward, const struct program_call 
     return check_last_op(forward, call);
 }
 
+/* The log-probabilities that `scores` give to the targets, by row; *counts: how many these are. */
+static status_t add_log_probs(struct forward *forward, const struct program_call *call, int scores,
+                              const char *suffix, int *sums, int *counts)
+{
+    struct graph_builder *builder = &forward->builder;
+    const struct tensor_type type = builder->graph->values[scores].type;
+    TRY(check_output(forward, call, &type));
+    struct tensor_type rows = tensor_type_make(DTYPE_F32, 1, type.dims);
+    struct tensor_type places = tensor_type_make(DTYPE_F32, 2, type.dims);
+    struct graph_op *op = builder_add_op(builder, OP_SEQUENCE_LOG_PROBS, &(union op_attrs){0}, 0,
+                                         mem_printf("%s.%s", call->name, suffix));
+    op->exact = true;
+    op->inputs[0] = scores;
+    op->inputs[1] = builder->graph->target;
+    const struct tensor_type *types[] = {&rows, &rows, &places};
+    static const char *const names[] = {"sums", "counts", "lse"};
+    int made[3];
+    for (int i = 0; i < 3; i++) {
+        made[i] = builder_add_value(builder, VALUE_ACTIVATION, types[i],
+                                    mem_printf("%s.%s.%s", call->name, suffix, names[i]));
+        builder_set_output(builder, i, made[i]);
+    }
+    *sums = made[0];
+    *counts = made[1];
+    return check_last_op(forward, call);
+}
+
+/* The loss of pairs of sequences; see model/preference.h. */
+static status_t add_preference(struct forward *forward, const struct program_call *call)
+{
+    struct graph_builder *builder = &forward->builder;
+    int own, reference, counts;
+    TRY(add_log_probs(forward, call, forward->value_of[call->inputs[1]], "reference", &reference,
+                      &counts));
+    TRY(add_log_probs(forward, call, forward->value_of[call->inputs[0]], "policy", &own, &counts));
+    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    struct tensor_type five = tensor_type_make(DTYPE_F32, 1, (int64_t[]){PREFERENCE_SUMS});
+    const struct tensor_type rows = builder->graph->values[own].type;
+    struct graph_op *op =
+        builder_add_op(builder, OP_PREFERENCE_LOSS, &call->layer.attrs, 0, mem_strdup(call->name));
+    op->exact = true;
+    op->inputs[0] = own;
+    op->inputs[1] = reference;
+    op->inputs[2] = counts;
+    builder->graph->loss = builder_add_value(builder, VALUE_LOSS, &one, mem_strdup("loss"));
+    builder_set_output(builder, 0, builder->graph->loss);
+    builder_set_output(builder, 1,
+                       builder_add_value(builder, VALUE_PREFERENCE, &five,
+                                         mem_printf("%s.figures", call->name)));
+    builder_set_output(builder, 2,
+                       builder_add_value(builder, VALUE_ACTIVATION, &rows,
+                                         mem_printf("%s.slopes", call->name)));
+    return check_last_op(forward, call);
+}
+
 static status_t add_loss(struct forward *forward, const struct program_call *call)
 {
     struct graph_builder *builder = &forward->builder;
@@ -447,8 +502,9 @@ static status_t build_forward(struct forward *forward)
     for (int i = 0; i + 1 < program->call_count; i++)
         TRY(add_call(forward, &program->calls[i], &forward->value_of[i + 1]));
     const struct program_call *loss = &program->calls[program->call_count - 1];
-    TRY(loss->layer.kind == OP_CONTRASTIVE_LOSS ? add_contrast(forward, loss)
-                                                : add_loss(forward, loss));
+    if (loss->layer.kind == OP_CONTRASTIVE_LOSS) TRY(add_contrast(forward, loss));
+    else if (loss->layer.kind == OP_PREFERENCE_LOSS) TRY(add_preference(forward, loss));
+    else TRY(add_loss(forward, loss));
 
     /* The graph is compacted twice: unused values must be gone before uses are counted, or they
      * would prevent fusion. */

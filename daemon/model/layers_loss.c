@@ -11,8 +11,8 @@
 bool layer_is_loss(enum op_kind kind)
 {
     return kind == OP_NLL_LOSS || kind == OP_CROSS_ENTROPY || kind == OP_ELEMENT_LOSS ||
-           kind == OP_CONTRASTIVE_LOSS || kind == OP_LINEAR_CROSS_ENTROPY ||
-           kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+           kind == OP_CONTRASTIVE_LOSS || kind == OP_PREFERENCE_LOSS ||
+           kind == OP_LINEAR_CROSS_ENTROPY || kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
 }
 
 static enum op_reduction reduction_of(const struct bound *bound)

@@ -21,6 +21,7 @@ libmodel_a_SOURCES = \
   %D%/model_file.c %D%/reader.h \
   %D%/model_free.c \
   %D%/precision.c \
+  %D%/preference.c %D%/preference.h \
   %D%/program.h \
   %D%/shapes.c \
   %D%/sharing.c \

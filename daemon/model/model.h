@@ -64,6 +64,7 @@ enum model_target {
     TARGET_CLASS,       /* one class of each sample; of tokens, of each window */
     TARGET_NUMBERS,     /* `targets` of each sample or window */
     TARGET_PAIR,        /* 0 for each sample: its texts are compared with those of the others */
+    TARGET_PREFERENCE,  /* the next token, of two texts, of which the first is preferred */
 };
 
 struct model_program; /* the forward section, parsed: model/program.h */
@@ -82,7 +83,8 @@ struct model {
                                  * dim_count 0: none */
     bool tokens;                /* "input: tokens" */
     int64_t vocabulary;         /* with tokens: inputs are below it; else 0 */
-    int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2; else 1 */
+    int64_t texts;              /* of TARGET_PAIR: in each sample, at least 2; of TARGET_PREFERENCE
+                                 * 2; else 1 */
     int64_t context;            /* with tokens: the greatest length of a window; else 0 */
     int64_t padding; /* the token that the model's padding_mask marks; -1 if it has none */
     struct model_program *program;
@@ -91,7 +93,8 @@ struct model {
 /* Whether each token of a window has a target, and not each window. */
 static inline bool model_has_token_targets(const struct model *model)
 {
-    return model->target == TARGET_TOKEN || model->target == TARGET_TOKEN_CLASS;
+    return model->target == TARGET_TOKEN || model->target == TARGET_TOKEN_CLASS ||
+           model->target == TARGET_PREFERENCE;
 }
 
 /* A value for one of the file's arguments, which replaces the file's own. */

@@ -136,7 +136,14 @@ static status_t add_dataset(Fsdpd__V1__Plan *message, const struct train_job *jo
     double room = (double)(measure.rows * model->texts) * (double)train_session_context(session);
     double targets = measure.filled > 0 ? (double)measure.filled : 1;
     bool documents = job->windows == WINDOWS_DOCUMENT;
-    if (!model_has_token_targets(model))
+    if (model->target == TARGET_PREFERENCE)
+        plan_message_add_note(message,
+                              "an epoch of the dataset is %s pairs, of which %s count; windows are "
+                              "%.1f %% full",
+                              text_format_count((uint64_t)measure.rows, rows),
+                              text_format_count((uint64_t)measure.counted, counted),
+                              100.0 * (double)measure.filled / room);
+    else if (!model_has_token_targets(model))
         plan_message_add_note(message, "an epoch of the dataset is %s %s; windows are %.1f %% full",
                               text_format_count((uint64_t)measure.rows, rows),
                               model->target == TARGET_PAIR ? "pairs of texts"

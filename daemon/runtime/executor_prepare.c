@@ -182,7 +182,9 @@ static void prepare_loss(const struct graph *graph, struct program *program)
     if (graph->loss < 0) return;
     const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
     program->mean = loss->attrs.loss.reduction == REDUCTION_MEAN;
-    bool classes = loss->kind != OP_ELEMENT_LOSS && loss->kind != OP_CONTRASTIVE_LOSS;
+    bool pairs = loss->kind == OP_PREFERENCE_LOSS;
+    if (pairs) program->target_count = graph_samples(graph);
+    bool classes = loss->kind != OP_ELEMENT_LOSS && loss->kind != OP_CONTRASTIVE_LOSS && !pairs;
     if (classes) program->weights = loss->attrs.loss.weights;
 }
 

@@ -225,7 +225,8 @@ static double count_flops(const struct graph *graph)
 /* What the evaluation counts besides the loss. */
 static bool has_tally(const struct model *model)
 {
-    return model->target != TARGET_TOKEN && model->target != TARGET_PAIR;
+    return model->target != TARGET_TOKEN && model->target != TARGET_PAIR &&
+           model->target != TARGET_PREFERENCE;
 }
 
 static status_t build_graphs_as(struct train_session *session)
@@ -258,7 +259,9 @@ static status_t build_graphs_as(struct train_session *session)
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
                                            .world = job->world,
                                            .time = time,
-                                           .count_correct = session->model->target != TARGET_TOKEN,
+                                           .count_correct =
+                                               session->model->target != TARGET_TOKEN &&
+                                               session->model->target != TARGET_PREFERENCE,
                                            .tally = has_tally(session->model),
                                            .ranks = job->world,
                                            .documents = job->windows == WINDOWS_PACKED,
@@ -436,6 +439,7 @@ static status_t set_up(struct train_session *session, bool unplanned)
             "train.early_stop.metric: accuracy belongs to models of classes; this one "
             "has a loss only");
     if (job->lora != NULL) TRY(model_adapt(session->model, job->lora));
+    if (job->preference != NULL) TRY(model_prefer(session->model, job->preference));
     if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     TRY(divide_global_batch(session));
     TRY(read_sizes(session));

@@ -25,6 +25,7 @@ void tally_add(struct tally *tally, const struct tally *more)
     tally->weight += more->weight;
     tally->not_finite += more->not_finite;
     tally->tokens += more->tokens;
+    for (int k = 0; k < PREFERENCE_SUMS; k++) tally->preference[k] += more->preference[k];
     tally->steps += more->steps;
     tally->ns += more->ns;
     tally->compute_ns += more->compute_ns;

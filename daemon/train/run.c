@@ -174,6 +174,13 @@ static double tokens_of_row(const struct run *run)
     return (double)(run->job->context * run->session->model->texts);
 }
 
+/* The mean over the pairs that count. */
+static double preference_of(const struct run *run, enum op_preference_sum sum)
+{
+    if (run->session->model->target != TARGET_PREFERENCE) return (double)NAN;
+    return tally_mean(run->interval.preference[sum], run->interval.weight);
+}
+
 static void report_metrics(struct run *run)
 {
     const struct tally *interval = &run->interval;
@@ -200,6 +207,13 @@ static void report_metrics(struct run *run)
             .gradient_norm = run->job->plan.norm == NORM_NONE ? (double)NAN
                              : isfinite(run->gradient_norm)   ? run->gradient_norm
                                                               : 0,
+            .rewards_chosen = preference_of(run, PREFERENCE_REWARDS_CHOSEN),
+            .rewards_rejected = preference_of(run, PREFERENCE_REWARDS_REJECTED),
+            .rewards_accuracies = preference_of(run, PREFERENCE_ACCURACIES),
+            .rewards_margins = preference_of(run, PREFERENCE_REWARDS_CHOSEN) -
+                               preference_of(run, PREFERENCE_REWARDS_REJECTED),
+            .logps_chosen = preference_of(run, PREFERENCE_LOGPS_CHOSEN),
+            .logps_rejected = preference_of(run, PREFERENCE_LOGPS_REJECTED),
             .skipped_steps = run->skipped_steps,
             .communicated_bytes = plan_communicated_per_step(run->session->plan),
             .memory_bytes = executor_memory(run->executor),
@@ -240,6 +254,8 @@ static status_t micro_step(struct run *run, const struct step_input *input, bool
     step->loss += summed_loss(run, result->stats);
     step->samples += result->stats[PLAN_STAT_SAMPLES];
     step->weight += result->stats[PLAN_STAT_WEIGHT];
+    for (int k = 0; k < PREFERENCE_SUMS; k++)
+        step->preference[k] += result->stats[PLAN_STAT_PREFERENCE + k];
     if (isfinite(result->stats[PLAN_STAT_LOSS]) || run->job->skip_non_finite) return NULL;
     run->step++;
     atomic_store(&run->session->step, run->step);
@@ -367,6 +383,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     if (!isfinite(step.loss)) {
         step.not_finite = unsigned_nan(step.loss);
         step.loss = step.weight = 0;
+        memset(step.preference, 0, sizeof step.preference);
     }
     step.ns = clock_monotonic_ns() - began;
     tally_add(&run->epoch, &step);

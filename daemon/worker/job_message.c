@@ -321,6 +321,20 @@ static int fill_groups(struct job_settings *settings, const Fsdpd__V1__Optimizer
     return excludes ? 2 * count + 1 : count;
 }
 
+/* As trl does, without dropout: the reference would have another. */
+static void fill_preference(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec)
+{
+    if (spec->data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO || spec->dpo == NULL) return;
+    settings->preference = (struct model_preference){
+        .loss =
+            (enum op_preference)job_choice(&fsdpd__v1__dpo_loss__descriptor, (int)spec->dpo->loss),
+        .beta = spec->dpo->beta,
+        .label_smoothing = spec->dpo->label_smoothing,
+    };
+    settings->job.preference = &settings->preference;
+    settings->job.dropout = false;
+}
+
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
@@ -446,6 +460,7 @@ static void fill_job(struct job_settings *settings)
     fill_elastic(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
     fill_early_stop(&settings->job.early_stop, spec->train->early_stop);
+    fill_preference(settings, spec);
     const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
     settings->job.optimizer.ema_decay = ema != NULL ? ema->decay : 0;
     settings->job.evaluate_average = ema != NULL && ema->decay > 0 && ema->evaluate;

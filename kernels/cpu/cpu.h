@@ -19,6 +19,7 @@ cpu_prepare_function cpu_prepare_dropout;
 cpu_prepare_function cpu_prepare_reshape;
 cpu_prepare_function cpu_prepare_loss;
 cpu_prepare_function cpu_prepare_contrast;
+cpu_prepare_function cpu_prepare_preference;
 cpu_prepare_function cpu_prepare_tally;
 cpu_prepare_function cpu_prepare_element_loss;
 cpu_prepare_function cpu_prepare_avg_pool;

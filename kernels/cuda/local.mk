@@ -8,6 +8,7 @@ CUDA_KERNELS = \
   %D%/conv.cu \
   %D%/element.cu \
   %D%/contrast.cu \
+  %D%/preference.cu \
   %D%/element_loss.cu \
   %D%/embedding.cu \
   %D%/head.cu \

@@ -21,6 +21,8 @@ cuda_run cuda_run_softmax, cuda_run_softmax_backward, cuda_run_nll_loss, cuda_ru
     cuda_run_count_correct;                                     /* softmax.cu */
 cuda_run cuda_run_element_loss, cuda_run_element_loss_backward; /* element_loss.cu */
 cuda_run cuda_run_counted, cuda_run_contrast, cuda_run_contrast_backward; /* contrast.cu */
+cuda_run cuda_run_sequence_log_probs, cuda_run_sequence_log_probs_backward,
+    cuda_run_preference_loss;                                   /* preference.cu */
 cuda_run cuda_run_tally;                                        /* tally.cu */
 cuda_run cuda_run_batch_norm;                                   /* batch_norm.cu */
 cuda_run cuda_run_avg_pool, cuda_run_group_norm;                /* average.cu */
@@ -36,6 +38,7 @@ uint64_t cuda_batch_norm_bytes(const struct op_desc *desc);
 uint64_t cuda_sum_leading_bytes(const struct op_desc *desc);
 uint64_t cuda_loss_bytes(const struct op_desc *desc);
 uint64_t cuda_contrast_bytes(const struct op_desc *desc);
+uint64_t cuda_preference_bytes(const struct op_desc *desc);
 uint64_t cuda_tally_bytes(const struct op_desc *desc);
 uint64_t cuda_element_loss_bytes(const struct op_desc *desc);
 uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc);

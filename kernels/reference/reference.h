@@ -50,6 +50,9 @@ typedef status_t reference_function(const struct kernel *kernel, const struct ke
     ROW(CONTRASTIVE_LOSS, contrastive_loss)                                                        \
     ROW(CONTRASTIVE_LOSS_BACKWARD, contrastive_loss_backward)                                      \
     ROW(CONTRASTIVE_LOSS_BACKWARD_OTHERS, contrastive_loss_backward_others)                        \
+    ROW(SEQUENCE_LOG_PROBS, sequence_log_probs)                                                    \
+    ROW(SEQUENCE_LOG_PROBS_BACKWARD, sequence_log_probs_backward)                                  \
+    ROW(PREFERENCE_LOSS, preference_loss)                                                          \
     ROW(TALLY, tally)                                                                              \
     ROW(ELEMENT_LOSS, element_loss)                                                                \
     ROW(ELEMENT_LOSS_BACKWARD, element_loss_backward)                                              \

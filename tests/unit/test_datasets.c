@@ -404,7 +404,7 @@ static const struct {
     {"fsdpd-dataset", "x", "dataset.json: format: expected fsdpd-dataset, found 'x'"},
     {"\"version\": 1", "\"version\": 2", "dataset.json: version 2; this fsdpd reads version 1"},
     {"\"kind\": \"tokens\"", "\"kind\": \"sounds\"",
-     "kind: expected tokens or images, found 'sounds'"},
+     "kind: expected tokens, pairs or images, found 'sounds'"},
     {"\"vocabulary\": 500", "\"vocabulary\": 0", "vocabulary: expected 1 to 2147483647, found 0"},
     {"\"vocabulary\": 500", "\"vocabulary\": 501", "its vocabulary has 501 ids, but the model's"},
     {"\"vocabulary\": 500", "\"vocabulary\": \"a\"", "dataset.json: Expected integer, got string"},

@@ -11,6 +11,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "machine.h"
+#include "model/lora.h"
+#include "model/preference.h"
 #include "tests/testing.h"
 #include "tiny_models.h"
 
@@ -296,6 +298,39 @@ LOOP_TEST(gradients_of_pairs_are_slopes, 2, 5)
     int32_t *tokens = machine.memory[graph->input];
     int row = 3 * _i * (TINY_CONTEXT - 2); /* what fills up the batch has no part in it */
     for (int i = row; i < row + 3; i++) tokens[i] = 7;
+    ck_assert(run(&machine) == loss);
+    tokens[0] = tokens[0] == 1 ? 2 : 1;
+    ck_assert(run(&machine) != loss);
+    machine_deinit(&machine);
+    graph_free(graph);
+    model_free(model);
+}
+
+/* Pairs, of which the last does not count: through adapters alone, and the model without them. */
+LOOP_TEST(gradients_of_preferences_are_slopes, 0, 6)
+{
+    struct model *model = tiny_model(_i % 2 == 0 ? TINY_GPT2 : TINY_LLAMA);
+    static const char *const linear[] = {"all-linear"};
+    const struct model_lora lora = {.rank = 2, .alpha = 3, .targets = {linear, 1}};
+    const struct model_preference preference = {.loss = (enum op_preference)(_i / 2),
+                                                .beta = 0.4,
+                                                .label_smoothing = _i / 2 == 0 ? 0.1 : 0};
+    assert_okay(model_adapt(model, &lora));
+    assert_okay(model_prefer(model, &preference));
+    random_state = 22;
+    struct graph *graph = NULL;
+    struct graph_options options = {.batch_size = 3, .time = TINY_CONTEXT - 2, .train = true};
+    assert_okay(graph_build(model, &options, &graph));
+    ck_assert_int_eq(graph->values[graph->input].type.dims[0], 6);
+    ck_assert_int_eq(graph_samples(graph), 3);
+    struct machine machine = machine_new(graph);
+    int32_t *targets = machine.memory[graph->target];
+    for (int i = 5 * (TINY_CONTEXT - 2); i < 6 * (TINY_CONTEXT - 2); i++) targets[i] = -1;
+    for (int i = 0; i < model->parameter_count; i++)
+        if (model->parameters[i].tied_to < 0) check_parameter(&machine, i, &smooth);
+    double loss = run(&machine);
+    int32_t *tokens = machine.memory[graph->input];
+    tokens[4 * (TINY_CONTEXT - 2)] = 7; /* of the pair that does not count */
     ck_assert(run(&machine) == loss);
     tokens[0] = tokens[0] == 1 ? 2 : 1;
     ck_assert(run(&machine) != loss);

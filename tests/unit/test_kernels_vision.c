@@ -34,7 +34,10 @@ static const enum op_kind kinds[] = {OP_TALLY,
                                      OP_COUNTED,
                                      OP_CONTRASTIVE_LOSS,
                                      OP_CONTRASTIVE_LOSS_BACKWARD,
-                                     OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS};
+                                     OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS,
+                                     OP_SEQUENCE_LOG_PROBS,
+                                     OP_SEQUENCE_LOG_PROBS_BACKWARD,
+                                     OP_PREFERENCE_LOSS};
 enum { KIND_COUNT = COUNT_OF(kinds) };
 
 static int64_t between(int64_t low, int64_t high)
@@ -281,6 +284,37 @@ static void random_contrast(struct op_desc *desc)
     desc->outputs[2] = type_of(DTYPE_F32, 1, own, 0, 0, 0);
 }
 
+static void random_sequences(struct op_desc *desc)
+{
+    bool forward = desc->kind == OP_SEQUENCE_LOG_PROBS;
+    int64_t rows = between(1, 6), time = between(1, 9);
+    struct tensor_type x = type_of(DTYPE_F32, 3, rows, time, between(1, 40), 0);
+    struct tensor_type of_rows = type_of(DTYPE_F32, 1, rows, 0, 0, 0);
+    struct tensor_type places = type_of(DTYPE_F32, 2, rows, time, 0, 0);
+    if (between(0, 9) == 0) x.dims[2] = between(200, 900);
+    desc->inputs[forward ? 0 : 1] = x;
+    desc->inputs[forward ? 1 : 2] = type_of(DTYPE_I32, 2, rows, time, 0, 0);
+    desc->outputs[0] = forward ? of_rows : x;
+    desc->outputs[1] = of_rows;
+    desc->outputs[2] = places;
+    if (forward) return;
+    desc->inputs[0] = of_rows;
+    desc->inputs[3] = places;
+}
+
+static void random_preference(struct op_desc *desc)
+{
+    struct tensor_type rows = type_of(DTYPE_F32, 1, 2 * between(1, 20), 0, 0, 0);
+    desc->attrs.preference.reduction = random_bool(&rng) ? REDUCTION_MEAN : REDUCTION_SUM;
+    desc->attrs.preference.kind = (enum op_preference)between(0, 2);
+    desc->attrs.preference.beta = random_bool(&rng) ? 0.1 : 0.7;
+    desc->attrs.preference.label_smoothing = random_bool(&rng) ? 0 : 0.2;
+    for (int i = 0; i < 3; i++) desc->inputs[i] = rows;
+    desc->outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    desc->outputs[1] = type_of(DTYPE_F32, 1, PREFERENCE_SUMS, 0, 0, 0);
+    desc->outputs[2] = rows;
+}
+
 /* Channels last where their number is even, and of one operand alone in every third batch. */
 static void set_layouts(struct op_desc *desc)
 {
@@ -317,6 +351,9 @@ static struct op_desc random_desc(enum op_kind kind)
     case OP_CONTRASTIVE_LOSS:
     case OP_CONTRASTIVE_LOSS_BACKWARD:
     case OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS: random_contrast(&desc); break;
+    case OP_SEQUENCE_LOG_PROBS:
+    case OP_SEQUENCE_LOG_PROBS_BACKWARD: random_sequences(&desc); break;
+    case OP_PREFERENCE_LOSS: random_preference(&desc); break;
     case OP_COUNTED:
         desc.inputs[0] = type_of(DTYPE_I32, 1, between(1, 900), 0, 0, 0);
         desc.outputs[0] = type_of(DTYPE_F32, 1, desc.inputs[0].dims[0], 0, 0, 0);
@@ -349,12 +386,16 @@ static void fill_operand(struct random *random, const struct op_desc *desc,
     const struct tensor_type *scores = &desc->inputs[0];
     int64_t classes = cross || tally ? scores->dims[scores->dim_count - 1] : 3;
     reference = reference || (tally && type == &desc->inputs[2]);
+    if (desc->kind == OP_SEQUENCE_LOG_PROBS) classes = desc->inputs[0].dims[2];
+    if (desc->kind == OP_SEQUENCE_LOG_PROBS_BACKWARD) classes = desc->inputs[1].dims[2];
+    bool targets = desc->kind == OP_PREFERENCE_LOSS && type == &desc->inputs[2];
     /* Some pairs do not count: of these a 0, or an infinite logarithm. */
     bool pairs = of_all_pairs(desc) > 0 && type != &desc->inputs[0] && type->dtype == DTYPE_F32;
     bool flags = pairs && type == &desc->inputs[of_all_pairs(desc)] &&
                  desc->kind != OP_CONTRASTIVE_LOSS_BACKWARD_OTHERS;
     for (int64_t i = 0; i < count; i++) {
         float value = random_float(random) * 3;
+        if (targets) value = (float)random_between(random, 0, 4);
         if (flags) value = (float)(i == 0 || random_between(random, 0, 3) > 0);
         else if (pairs) value = random_between(random, 0, 3) > 0 ? value + 6 : INFINITY;
         /* Of every rank the rows, and variances in the last half. */

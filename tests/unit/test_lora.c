@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "model/graph.h"
 #include "model/lora.h"
+#include "model/preference.h"
 #include "model_files.h"
 #include "tests/testing.h"
 #include "tiny_models.h"
@@ -226,5 +227,72 @@ TEST(tied_modules_are_not_saved_alone)
     ck_assert_msg(strstr(status_message(status), "share their memory") != NULL, "%s",
                   status_message(status));
     status_free(status);
+    model_free(model);
+}
+
+static int count_ops(const struct graph *graph, const char *end)
+{
+    int count = 0;
+    for (int i = 0; i < graph->op_count; i++) {
+        size_t length = strlen(graph->ops[i].name), wanted = strlen(end);
+        count += length >= wanted && strcmp(graph->ops[i].name + length - wanted, end) == 0;
+    }
+    return count;
+}
+
+/* Only calls behind the first adapter are made twice, each right behind the other. */
+TEST(preferences_repeat_what_adapters_reach)
+{
+    struct model *model = tiny_model(TINY_LLAMA);
+    const struct model_lora lora = {.rank = 2,
+                                    .alpha = 2,
+                                    .targets = NAMES("q_proj"),
+                                    .layers = NAMES("1")};
+    const struct model_preference preference = {.beta = 0.1};
+    must_adapt(model, &lora);
+    status_t status = model_prefer(model, &preference);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(model->target, TARGET_PREFERENCE);
+    ck_assert_int_eq(model->texts, 2);
+    struct graph *graph = NULL;
+    const struct graph_options options = {.batch_size = 2, .train = true};
+    ck_assert_ptr_null(graph_build(model, &options, &graph));
+    for (int i = 0; i < graph->op_count; i++)
+        ck_assert_ptr_null(strstr(graph->ops[i].name, "layers.0.self_attn.q_proj.reference"));
+    ck_assert_int_eq(count_ops(graph, "q_proj.lora_sum"), 1);
+    ck_assert_int_eq(count_ops(graph, "lora_B.reference"), 0);
+    ck_assert_int_eq(count_ops(graph, "q_proj.reference"),
+                     0); /* its input has no adapter behind it */
+    ck_assert_int_eq(count_ops(graph, "o_proj.reference"), 1);
+    ck_assert_int_eq(count_ops(graph, "k_proj.reference"), 0);
+    ck_assert_int_eq(count_ops(graph, "down_proj.reference"), 1);
+    graph_free(graph);
+    model_free(model);
+}
+
+static void must_fail(status_t status, enum status_code code, const char *words)
+{
+    ck_assert_int_eq(status_code(status), code);
+    ck_assert_msg(strstr(status_message(status), words) != NULL, "%s", status_message(status));
+    status_free(status);
+}
+
+TEST(refused_preferences)
+{
+    const struct model_preference preference = {.beta = 0.1};
+    struct model *model = parse(net);
+    must_fail(model_prefer(model, &preference), STATUS_INVALID_ARGUMENT,
+              "data.objective: dpo needs a model that predicts tokens");
+    model_free(model);
+    model = tiny_model(TINY_LLAMA);
+    must_fail(model_prefer(model, &preference), STATUS_INVALID_ARGUMENT,
+              "expected model.lora or model.adapter");
+    const struct model_lora lora = {.rank = 2,
+                                    .alpha = 2,
+                                    .targets = NAMES("q_proj"),
+                                    .save = NAMES("norm")};
+    must_adapt(model, &lora);
+    must_fail(model_prefer(model, &preference), STATUS_UNIMPLEMENTED,
+              "model.lora.modules_to_save: with data.objective: dpo");
     model_free(model);
 }

@@ -69,6 +69,7 @@ TEST(every_attribute_has_a_row)
     CHECK_ARM(element_loss);
     CHECK_ARM(tally);
     CHECK_ARM(contrast);
+    CHECK_ARM(preference);
     CHECK_ARM(avg_pool);
     CHECK_ARM(group_norm);
     CHECK_ARM(batch_norm);
@@ -465,6 +466,52 @@ TEST(pairs_against_all_others)
             "f32");
     REFUSES(contrast(others), desc.inputs[0].dims[0] = 7, "(7, 6)", "(2, 3)");
     REFUSES(contrast(others), desc.outputs[0].dims[0] = 3, "gradient", "(6, 6)");
+}
+
+/* Of 2 pairs, or 4 rows of 3 places and 5 classes. */
+static struct op_desc preference(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    struct tensor_type rows = type_of(DTYPE_F32, 1, 4, 0, 0, 0);
+    struct tensor_type x = type_of(DTYPE_F32, 3, 4, 3, 5, 0);
+    int first = kind == OP_SEQUENCE_LOG_PROBS_BACKWARD;
+    if (kind == OP_PREFERENCE_LOSS) {
+        desc.attrs.preference.beta = 0.1;
+        for (int i = 0; i < 3; i++) desc.inputs[i] = rows;
+        desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+        desc.outputs[1] = type_of(DTYPE_F32, 1, 5, 0, 0, 0);
+        desc.outputs[2] = rows;
+        return desc;
+    }
+    desc.inputs[0] = rows;
+    desc.inputs[first] = x;
+    desc.inputs[first + 1] = type_of(DTYPE_I32, 2, 4, 3, 0, 0);
+    if (first == 1) desc.inputs[3] = type_of(DTYPE_F32, 2, 4, 3, 0, 0);
+    desc.outputs[0] = first == 1 ? x : rows;
+    desc.outputs[1] = rows;
+    desc.outputs[2] = type_of(DTYPE_F32, 2, 4, 3, 0, 0);
+    return desc;
+}
+
+TEST(pairs_of_sequences)
+{
+    for (int kind = OP_SEQUENCE_LOG_PROBS; kind <= OP_PREFERENCE_LOSS; kind++) {
+        struct op_desc whole = preference((enum op_kind)kind);
+        status_t status = op_desc_check(&whole);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+    }
+    enum op_kind logs = OP_SEQUENCE_LOG_PROBS, back = OP_SEQUENCE_LOG_PROBS_BACKWARD;
+    REFUSES(preference(OP_PREFERENCE_LOSS), desc.inputs[0].dims[0] = 3, "3 rows", "even");
+    REFUSES(preference(OP_PREFERENCE_LOSS), desc.attrs.preference.beta = 0, "beta is 0", "0.5");
+    REFUSES(preference(OP_PREFERENCE_LOSS), desc.attrs.preference.label_smoothing = 0.5,
+            "label_smoothing 0.5", "less than 0.5");
+    REFUSES(preference(OP_PREFERENCE_LOSS), desc.inputs[2].dims[0] = 6, "counts", "(4,)");
+    REFUSES(preference(OP_PREFERENCE_LOSS), desc.outputs[1].dims[0] = 4, "sums", "(5,)");
+    REFUSES(preference(logs), desc.inputs[1].dims[1] = 4, "target", "(4, 3)");
+    REFUSES(preference(logs), desc.outputs[1].dims[0] = 3, "counts", "(4,)");
+    REFUSES(preference(logs), desc.outputs[2].dims[1] = 2, "lse", "(4, 3)");
+    REFUSES(preference(back), desc.inputs[3].dims[1] = 2, "lse", "(4, 3)");
+    REFUSES(preference(back), desc.inputs[0].dims[0] = 2, "gradient", "(4,)");
 }
 
 TEST(tallies)

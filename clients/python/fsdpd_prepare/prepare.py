@@ -210,9 +210,6 @@ class Preparation:
         self.writer.finish({**root, "origin": origin})
         for name, text in sizes.items():
             print(f"{self.options.output}: {name}: {text}")
-        if kind == "preference":
-            print(f"{self.options.output}: no data.objective trains on preferences yet, and fsdpd refuses a job with this "
-                  "dataset; it is complete: objectives such as DPO will read it")
 
 
 def printable(text):

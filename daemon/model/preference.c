@@ -1,0 +1,139 @@
+/* The rewrite of a model for pairs; see preference.h. Calls get new numbers. Pure; any thread. */
+#include "model/preference.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/program.h"
+#include "model/reader.h"
+
+enum { NO_VALUE = -2 }; /* of an adapter: the reference has nothing there */
+
+/* `value` and `reference`: by old value, its new number, and that of the same without adapters. */
+struct preferring {
+    const struct model *model;
+    struct model_program program;
+    int *value, *reference;
+};
+
+static bool is_adapter(const struct model *model, int parameter)
+{
+    return parameter >= 0 && model->parameters[parameter].adapter;
+}
+
+/* What the call makes for the reference, if that needs no call of its own; -1: it needs one. */
+static int find_reference(const struct preferring *preferring, const struct program_call *call,
+                          int made)
+{
+    bool differs = false;
+    int other = NO_VALUE, nothing = 0;
+    if (is_adapter(preferring->model, call->weight)) return NO_VALUE;
+    for (int k = 0; k < LAYER_MAX_TENSORS; k++) {
+        if (call->inputs[k] < 0) continue;
+        int reference = preferring->reference[call->inputs[k]];
+        nothing += reference == NO_VALUE;
+        if (reference != NO_VALUE) other = reference;
+        differs = differs || reference != preferring->value[call->inputs[k]];
+    }
+    if (nothing > 0) return other; /* the sum with an adapter, or what leads to one */
+    return differs ? -1 : made;
+}
+
+static void move_inputs(struct program_call *call, const int *numbers)
+{
+    for (int k = 0; k < LAYER_MAX_TENSORS; k++)
+        if (call->inputs[k] >= 0) call->inputs[k] = numbers[call->inputs[k]];
+}
+
+static void move_calls(struct preferring *preferring)
+{
+    const struct model_program *from = preferring->model->program;
+    struct model_program *to = &preferring->program;
+    for (int i = 0; i + 1 < from->call_count; i++) {
+        struct program_call *call = &to->calls[to->call_count++];
+        *call = from->calls[i];
+        move_inputs(call, preferring->value);
+        int made = preferring->value[i + 1] = to->call_count;
+        int *reference = &preferring->reference[i + 1];
+        *reference = find_reference(preferring, &from->calls[i], made);
+        if (*reference != -1) continue;
+        call = &to->calls[to->call_count++];
+        *call = from->calls[i];
+        move_inputs(call, preferring->reference);
+        call->name = mem_printf("%s.reference", from->calls[i].name);
+        *reference = to->call_count;
+    }
+}
+
+/* The loss reads the scores of both. */
+static void set_loss(struct preferring *preferring, const struct model_preference *preference)
+{
+    const struct model_program *from = preferring->model->program;
+    struct program_call *loss = &preferring->program.calls[preferring->program.call_count++];
+    *loss = from->calls[from->call_count - 1];
+    int scores = loss->inputs[0];
+    loss->inputs[0] = preferring->value[scores];
+    loss->inputs[1] = preferring->reference[scores];
+    loss->layer = (struct layer){.kind = OP_PREFERENCE_LOSS};
+    loss->layer.attrs.preference.reduction = REDUCTION_MEAN;
+    loss->layer.attrs.preference.kind = preference->loss;
+    loss->layer.attrs.preference.beta = preference->beta;
+    loss->layer.attrs.preference.label_smoothing = preference->label_smoothing;
+}
+
+static status_t check_model(const struct model *model)
+{
+    const struct model_program *program = model->program;
+    const struct program_call *loss = &program->calls[program->call_count - 1];
+    if (model->target != TARGET_TOKEN || loss->layer.kind != OP_CROSS_ENTROPY ||
+        loss->layer.attrs.loss.weights.values != NULL || loss->layer.attrs.loss.label_smoothing > 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.objective: dpo needs a model that predicts tokens, whose loss is a "
+                          "plain cross_entropy");
+    const struct parameter *other = NULL;
+    bool adapted = false;
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        adapted = adapted || parameter->adapter;
+        if (parameter->trainable && !parameter->adapter) other = parameter;
+    }
+    if (!adapted)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.objective: dpo: the reference is the model with its adapter "
+                          "switched off; expected model.lora or model.adapter");
+    if (other != NULL)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "model.lora.modules_to_save: with data.objective: dpo the reference is "
+                          "the model with its adapter switched off, so that nothing else can be "
+                          "trained; %s would be",
+                          other->name);
+    return NULL;
+}
+
+status_t model_prefer(struct model *model, const struct model_preference *preference)
+{
+    int calls = model->program->call_count;
+    TRY(check_model(model));
+    if (2 * calls > MODEL_MAX_CALLS)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "data.objective: dpo makes the model larger than %d calls",
+                          MODEL_MAX_CALLS);
+    AUTO_FREE int *value = mem_alloc_array((size_t)calls + 1, sizeof *value);
+    AUTO_FREE int *reference = mem_alloc_array((size_t)calls + 1, sizeof *reference);
+    struct preferring preferring = {.model = model,
+                                    .program = *model->program,
+                                    .value = value,
+                                    .reference = reference};
+    preferring.program.calls =
+        mem_alloc_array((size_t)(2 * calls), sizeof *preferring.program.calls);
+    preferring.program.call_count = 0;
+    preferring.program.call_capacity = 2 * calls;
+    move_calls(&preferring);
+    set_loss(&preferring, preference);
+    free(model->program->calls);
+    *model->program = preferring.program;
+    model->target = TARGET_PREFERENCE;
+    model->texts = 2;
+    return NULL;
+}

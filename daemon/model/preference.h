@@ -1,0 +1,25 @@
+/*
+ * Direct preference optimization (Rafailov et al., NeurIPS 2023), as TRL's DPOTrainer has it: a
+ * model with adapters learns from pairs of documents, a chosen one and a rejected one, by how much
+ * more it prefers the chosen one than its reference does. The reference is the model without its
+ * adapters: not a second model, but calls of the same modules. This is a rewrite of a model that
+ * was read and adapted: behind each call that an adapter reaches stands the same call without it,
+ * so that a unit is gathered once for both; and the loss compares what both make of the targets.
+ */
+#ifndef FSDPD_MODEL_PREFERENCE_H
+#define FSDPD_MODEL_PREFERENCE_H
+
+#include "model/model.h"
+#include "ops/op.h"
+
+struct model_preference {
+    enum op_preference loss;
+    double beta;            /* above 0 */
+    double label_smoothing; /* of the sigmoid: the share of pairs whose order is wrong */
+};
+
+/* Rewrites the model. INVALID_ARGUMENT names the job's key; the model is then as it was. */
+status_t model_prefer(struct model *model,
+                      const struct model_preference *preference) FSDPD_MUST_USE;
+
+#endif

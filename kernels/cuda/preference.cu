@@ -1,0 +1,182 @@
+/* The loss of pairs of sequences: a block to a place, and one thread for the few numbers of a row
+ * or a pair, which are added in a fixed order. */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/platform.h"
+
+namespace fsdpd
+{
+
+struct sequences {
+    const float *x, *lse;
+    const int32_t *target;
+    int64_t rows, time, classes;
+};
+
+__global__ void __launch_bounds__(BLOCK)
+    sequence_lse_kernel(const struct sequences s, float *lse, float *by_place, bool add)
+{
+    SHARED(float, scratch, BLOCK / WARP);
+    for (int64_t at = blockIdx.x; at < s.rows * s.time; at += gridDim.x) {
+        const float *x = s.x + at * s.classes;
+        float most = -INFINITY, sum = 0;
+        for (int64_t c = threadIdx.x; c < s.classes; c += BLOCK) most = larger(most, x[c]);
+        most = group_max<BLOCK>(most, scratch);
+        for (int64_t c = threadIdx.x; c < s.classes; c += BLOCK) sum += expf(x[c] - most);
+        sum = group_sum<BLOCK>(sum, scratch);
+        if (threadIdx.x != 0) continue;
+        float all = most + logf(sum);
+        by_place[at] = s.target[at] >= 0 ? x[s.target[at]] - all : 0;
+        put(&lse[at], all, add);
+    }
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    sequence_sums_kernel(const struct sequences s, const float *by_place, float *y, float *counts,
+                         bool add_y, bool add_counts)
+{
+    for (int64_t row = (int64_t)blockIdx.x * BLOCK + threadIdx.x; row < s.rows;
+         row += (int64_t)gridDim.x * BLOCK) {
+        double sum = 0;
+        int64_t count = 0;
+        for (int64_t at = row * s.time; at < (row + 1) * s.time; at++) {
+            sum += by_place[at];
+            count += s.target[at] >= 0;
+        }
+        put(&y[row], (float)sum, add_y);
+        put(&counts[row], (float)count, add_counts);
+    }
+}
+
+uint64_t cuda_preference_bytes(const struct op_desc *desc)
+{
+    const struct tensor_type *x = &desc->inputs[0];
+    return (uint64_t)(x->dims[0] * x->dims[1]) * sizeof(float);
+}
+
+static struct sequences sequences_of(const struct op_desc *desc, const struct kernel_call *call,
+                                     int x, int target)
+{
+    struct sequences s = {};
+    s.x = input_of<float>(call, x);
+    s.target = input_of<int32_t>(call, target);
+    s.rows = desc->inputs[x].dims[0];
+    s.time = desc->inputs[x].dims[1];
+    s.classes = desc->inputs[x].dims[2];
+    return s;
+}
+
+int cuda_run_sequence_log_probs(const struct cuda_op *op, const struct kernel_call *call,
+                                const struct cuda_launch *launch)
+{
+    const struct sequences s = sequences_of(&op->desc, call, 0, 1);
+    float *by_place = (float *)call->workspace;
+    TRY_LAUNCH(start(launch, sequence_lse_kernel, grid_of_rows<BLOCK>(launch, s.rows * s.time),
+                     BLOCK, s, output_of<float>(call, 2), by_place, op->desc.accumulate[2]));
+    return start(launch, sequence_sums_kernel, grid_of(launch, s.rows), BLOCK, s,
+                 (const float *)by_place, output_of<float>(call, 0), output_of<float>(call, 1),
+                 op->desc.accumulate[0], op->desc.accumulate[1]);
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    sequence_backward_kernel(const struct sequences s, const float *dy, float *dx, bool add)
+{
+    int64_t count = s.rows * s.time * s.classes;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * BLOCK) {
+        int64_t at = i / s.classes, wanted = s.target[at];
+        float own = i % s.classes == wanted ? 1.0f : 0.0f;
+        float share = own - expf(s.x[i] - s.lse[at]);
+        put(&dx[i], wanted >= 0 ? share * dy[at / s.time] : 0, add);
+    }
+}
+
+int cuda_run_sequence_log_probs_backward(const struct cuda_op *op, const struct kernel_call *call,
+                                         const struct cuda_launch *launch)
+{
+    struct sequences s = sequences_of(&op->desc, call, 1, 2);
+    s.lse = input_of<float>(call, 3);
+    return start(launch, sequence_backward_kernel, grid_of(launch, s.rows * s.time * s.classes),
+                 BLOCK, s, input_of<float>(call, 0), output_of<float>(call, 0),
+                 op->desc.accumulate[0]);
+}
+
+struct preferences {
+    const float *own, *reference, *counts;
+    float *loss, *sums, *dx;
+    bool add_loss, add_sums, add_dx;
+    int64_t pairs;
+    enum op_preference kind;
+    double beta, smoothing, scale;
+};
+
+__device__ inline double log_sigmoid(double x)
+{
+    return x < 0 ? x - log1p(exp(x)) : -log1p(exp(-x));
+}
+
+__device__ inline double preference_of(const struct preferences &p, double difference,
+                                       double *slope)
+{
+    double margin = p.beta * difference, far = difference - 1 / (2 * p.beta);
+    if (p.kind == PREFERENCE_IPO) {
+        *slope = 2 * far;
+        return far * far;
+    }
+    if (p.kind == PREFERENCE_HINGE) {
+        *slope = margin >= 1 ? 0 : -p.beta;
+        return margin >= 1 ? 0 : 1 - margin;
+    }
+    double right = log_sigmoid(margin), wrong = log_sigmoid(-margin), rest = p.smoothing;
+    *slope = p.beta * (rest * exp(right) - (1 - rest) * exp(wrong));
+    return -(1 - rest) * right - rest * wrong;
+}
+
+/* One thread: a batch has few pairs. */
+__global__ void preference_kernel(const struct preferences p)
+{
+    double loss = 0, sums[PREFERENCE_SUMS] = {0};
+    if (blockIdx.x != 0 || threadIdx.x != 0) return;
+    for (int64_t i = 0; i < 2 * p.pairs; i += 2) {
+        bool pair = p.counts[i] > 0 && p.counts[i + 1] > 0, means = p.kind == PREFERENCE_IPO;
+        double part = pair && means ? 1 / (double)p.counts[i] : 1, slope = 0;
+        double other_part = pair && means ? 1 / (double)p.counts[i + 1] : 1;
+        double ratio = (double)p.own[i] - p.reference[i];
+        double other = (double)p.own[i + 1] - p.reference[i + 1];
+        double own_loss = preference_of(p, ratio * part - other * other_part, &slope);
+        put(&p.dx[i], pair ? (float)(slope * part * p.scale) : 0, p.add_dx);
+        put(&p.dx[i + 1], pair ? (float)(-slope * other_part * p.scale) : 0, p.add_dx);
+        if (!pair) continue;
+        loss += own_loss;
+        sums[PREFERENCE_LOGPS_CHOSEN] += p.own[i];
+        sums[PREFERENCE_LOGPS_REJECTED] += p.own[i + 1];
+        sums[PREFERENCE_REWARDS_CHOSEN] += p.beta * ratio;
+        sums[PREFERENCE_REWARDS_REJECTED] += p.beta * other;
+        sums[PREFERENCE_ACCURACIES] += ratio > other ? 1 : 0;
+    }
+    put(p.loss, (float)(loss * p.scale), p.add_loss);
+    for (int k = 0; k < PREFERENCE_SUMS; k++) put(&p.sums[k], (float)sums[k], p.add_sums);
+}
+
+int cuda_run_preference_loss(const struct cuda_op *op, const struct kernel_call *call,
+                             const struct cuda_launch *launch)
+{
+    const union op_attrs *attrs = &op->desc.attrs;
+    struct preferences p = {};
+    p.own = input_of<float>(call, 0);
+    p.reference = input_of<float>(call, 1);
+    p.counts = input_of<float>(call, 2);
+    p.loss = output_of<float>(call, 0);
+    p.sums = output_of<float>(call, 1);
+    p.dx = output_of<float>(call, 2);
+    p.add_loss = op->desc.accumulate[0];
+    p.add_sums = op->desc.accumulate[1];
+    p.add_dx = op->desc.accumulate[2];
+    p.pairs = count_of(&op->desc.inputs[0]) / 2;
+    p.kind = attrs->preference.kind;
+    p.beta = attrs->preference.beta;
+    p.smoothing = attrs->preference.label_smoothing;
+    p.scale = op_loss_scale(&op->desc, p.pairs);
+    return start(launch, preference_kernel, dim3(1), 1, p);
+}
+
+} // namespace fsdpd

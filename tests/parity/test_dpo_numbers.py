@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Preference training against the numbers of trl in tests/parity/dpo.json (make_dpo_numbers.py): the losses and the six figures
+of 30 steps; the same curve however pairs are spread over ranks and batches; and refusals. Needs numpy."""
+
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
+import harness
+import dpo_cases
+import family_cases as cases
+import family_numbers as numbers
+
+BOUND, SAME = 1e-4, 1e-6
+PAIRS = dpo_cases.PAIRS
+with open(dpo_cases.PATH, encoding="utf-8") as FILE:
+    RECORDS = json.load(FILE)
+JOB = f"""name: pairs
+data: {{format: dataset, path: pairs, windows: document, objective: dpo}}
+train: {{max_steps: {dpo_cases.STEPS}, log_interval: 1, evaluate: false, shuffle: false, seed: {dpo_cases.SEED}}}
+optimizer: {{type: adamw, lr: {dpo_cases.LEARNING_RATE}, weight_decay: {cases.WEIGHT_DECAY}}}
+"""
+
+
+class Preferences(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.addClassCleanup(shutil.rmtree, cls.root, True)
+        cls.data = os.path.join(cls.root, "data")
+        os.mkdir(cls.data)
+        pairs = dpo_cases.draw_pairs()
+        dpo_cases.write_pairs(os.path.join(cls.data, "pairs"), pairs, ("train", "validation"))
+        for case, _, _ in dpo_cases.CASES.values():
+            if not os.path.exists(os.path.join(cls.data, case)):
+                numbers.write_checkpoint(os.path.join(cls.data, case), RECORDS[case]["record"])
+        with open(os.path.join(cls.root, "job.yaml"), "w", encoding="utf-8") as file:
+            file.write(JOB)
+        cls.daemon = harness.Daemon(3, data=cls.data)
+        cls.addClassCleanup(cls.daemon.close)
+
+    def arguments(self, name, *more, adapts=True, prefers=True):
+        case, lora, dpo = dpo_cases.CASES[name]
+        lora, dpo = lora if adapts else {}, dpo if prefers else {}
+        words = [f"model.hf={case}", *(f"model.lora.{key}={json.dumps(value)}" for key, value in lora.items()),
+                 *(f"dpo.{key}={json.dumps(value)}" for key, value in dpo.items()), f"train.batch_size={PAIRS}", *more]
+        return [os.path.join(self.root, "job.yaml"), *(word for one in words for word in ("--set", one))]
+
+    def train(self, name, *more):
+        """The loss and the six figures of every step."""
+        result = self.daemon.ctl("submit", *self.arguments(name, *more), "--wait", timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.job = self.daemon.json("list")[-1]["id"]
+        rows = [event["metrics"] for event in self.daemon.events(self.job) if "metrics" in event]
+        return {key: [float(row[key.replace("/", "_")]) for row in rows] for key in ("loss", *dpo_cases.FIGURES)}
+
+    def worst(self, found, expected):
+        return max(abs(a - b) / max(1, abs(b)) for key in found for a, b in zip(found[key], expected[key], strict=True))
+
+    def test_numbers_of_trl(self):
+        for name in dpo_cases.CASES:
+            with self.subTest(name):
+                found = self.train(name)
+                worst = self.worst(found, RECORDS[name])
+                print(f"{name}: within {worst:.1e}")
+                self.assertLessEqual(worst, BOUND)
+
+    def test_any_split_has_one_curve(self):
+        """Also of pairs that do not all count: of some, one answer has no token."""
+        pairs = [[prompt, [] if i % 5 == 2 else chosen, [] if i % 7 == 3 else rejected]
+                 for i, (prompt, chosen, rejected) in enumerate(dpo_cases.draw_pairs())]
+        dpo_cases.write_pairs(os.path.join(self.data, "some"), pairs)
+        more = ["data.path=some", "train.max_steps=12"]
+        plan = self.daemon.ctl("plan", *self.arguments("llama", *more)).stdout
+        counted = sum(bool(chosen and rejected) for _, chosen, rejected in pairs)
+        self.assertIn(f"an epoch of the dataset is {len(pairs)} pairs, of which {counted} count", " ".join(plan.split()))
+        one = self.train("llama", *more)
+        self.assertTrue(all(math.isfinite(value) for values in one.values() for value in values))
+        for words in (["workers=2", "train.batch_size=4"], ["train.batch_size=2", "train.accumulation_steps=4"],
+                      ["workers=3", "train.global_batch=8", "train.batch_size=2"],
+                      ["workers=2", "train.batch_size=2", "train.accumulation_steps=2", "fsdp.strategy=no_shard"]):
+            with self.subTest(words):
+                worst = self.worst(self.train("llama", *more, *words), one)
+                print(f"{' '.join(words)}: within {worst:.1e}")
+                self.assertLessEqual(worst, SAME)
+
+    def test_label_smoothing_and_evaluation(self):
+        """At first the model is its reference: the loss of each pair is log 2, whatever is smoothed."""
+        found = self.train("gpt2", "dpo.label_smoothing=0.25", "train.evaluate=true", "train.max_steps=8")
+        self.assertAlmostEqual(found["loss"][0], math.log(2), 6)
+        self.assertEqual(found["rewards/margins"][0], 0)
+        plain = self.train("gpt2", "train.max_steps=8")
+        self.assertNotAlmostEqual(found["loss"][7], plain["loss"][7], 5)
+        row = self.daemon.json("show", self.job)["metrics"]
+        self.assertIn("rewards_margins", row)
+
+    def test_refusals(self):
+        odd = dpo_cases.draw_pairs()
+        dpo_cases.write_pairs(os.path.join(self.data, "odd"), [*odd, odd[0][:2]])
+        dpo_cases.write_pairs(os.path.join(self.data, "tokens"), odd, kind="tokens")
+        for more, message, *left_out in (
+            (["data.path=odd"], "documents, an odd number: expected pairs, each of a chosen document and the rejected one"),
+            (["data.path=tokens"], "its kind is tokens, but data.objective: dpo learns from pairs; expected a dataset of "
+                                   "fsdpd-prepare preference"),
+            (["data.objective=causal"], "its kind is pairs, of which only data.objective: dpo learns", "prefers"),
+            ([], "model.lora: data.objective: dpo compares the model with itself without its adapter: "
+                                  "expected model.lora or model.adapter", "adapts"),
+            (["model.lora.modules_to_save=[norm]"], "model.lora.modules_to_save: with data.objective: dpo the reference is the "
+                                                    "model with its adapter switched off"),
+            (["data.windows=packed"], "data.windows: data.objective: dpo takes each document whole: expected document"),
+            (["dpo.loss=ipo", "dpo.label_smoothing=0.1"], "dpo.label_smoothing: data.objective: dpo smooths labels with "
+                                                          "dpo.loss: sigmoid only"),
+            (["dpo.loss=kto"], "dpo.loss: expected sigmoid, ipo or hinge, found 'kto'"),
+            (["dpo.reference=copy"], "dpo.reference: expected adapter, found 'copy'"),
+            (["dpo.beta=0"], "dpo.beta: expected a number from 1e-06 to 1000000, found 0"),
+        ):
+            with self.subTest(message):
+                result = self.daemon.ctl("plan", *self.arguments("llama", *more, **dict.fromkeys(left_out, False)))
+                self.assertNotEqual(result.returncode, 0)
+                self.assertIn(message, " ".join(result.stderr.split()))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
