@@ -195,7 +195,7 @@ float *executor_unit_state(const struct executor *executor, int unit, int slot)
 
 enum { PIECE = 1 << 16 };
 
-/* Of one unit: the average becomes its parameters and, if `swaps`, the other way round. */
+/* Of one unit: the average becomes its parameters and, if `swaps`, conversely. */
 static status_t set_average(struct executor *executor, int unit, bool swaps, float *piece)
 {
     float *average = executor_unit_state(executor, unit, plan_average_slot(executor->plan));

@@ -182,7 +182,7 @@ LOOP_TEST(is_lost_or_begun_by_a_resume, 0, 2)
     group_reset(&group);
 }
 
-/* An evaluation of the average is that of a job whose weights are the average; training goes on
+/* An evaluation of the average is that of a job whose weights are the average; training continues
  * with the weights. */
 LOOP_TEST(is_evaluated_on_request, 0, 2)
 {

@@ -81,8 +81,13 @@ static void init(struct group *group, int world, enum strategy strategy)
     job->batch_size = 2;
     job->log_interval = 1;
     job->schedule = SCHEDULE_COSINE;
-    job->optimizer = (struct optimizer_step){
-        .kind = OPTIMIZER_ADAMW, .lr = 0.002, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                             .lr = 0.002,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.99,
+                                             .eps = 1e-8,
+                                             .ema_decay = 0.8};
+    group->average = strategy == STRATEGY_FULL_SHARD; /* the weights' average, or the weights */
     job->wrap = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 500};
     job->plan.strategy = strategy;
     job->shard_size = 2;
