@@ -176,7 +176,7 @@ int cuda_run_preference_loss(const struct cuda_op *op, const struct kernel_call 
     p.beta = attrs->preference.beta;
     p.smoothing = attrs->preference.label_smoothing;
     p.scale = op_loss_scale(&op->desc, p.pairs);
-    return start(launch, preference_kernel, dim3(1), 1, p);
+    return start(launch, preference_kernel, dim3(1), WARP, p);
 }
 
 } // namespace fsdpd

@@ -12,6 +12,7 @@
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/norm_backward.cu"
 #include "kernels/cuda/pool.cu"
+#include "kernels/cuda/preference.cu"
 #include "kernels/cuda/reduce.cu"
 #include "kernels/cuda/rope.cu"
 #include "kernels/cuda/shape.cu"
