@@ -64,7 +64,8 @@ static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
         if (metric_of_event(&metric_table[i], event, &value)) csv_number(out, value);
         else buf_add_char(out, ',');
     }
-    buf_add_char(out, '\n');
+    bool validation = metric_kind(event) == METRIC_VALIDATION;
+    buf_printf(out, ",%s\n", validation ? event->validation->set : "");
 }
 
 /* ---- the table ---- */
@@ -110,6 +111,8 @@ static void add_validation(struct table *table, const Fsdpd__V1__Validation *val
 {
     AUTO(buf_deinit) struct buf text = {0};
     buf_add_text(&text, "validation");
+    if (validation->set[0] != '\0') buf_add_text(&text, " of ");
+    output_clean(&text, validation->set, false);
     scores_add(validation->scores, &text);
     table_add(table, buf_text(&text));
 }
@@ -153,7 +156,7 @@ static void print_head(struct metrics_rows *rows)
     if (!rows->client->options.csv || rows->headed) return;
     fputs("attempt,time,kind,step", stdout);
     for (size_t i = 0; i < metric_count(); i++) printf(",%s", metric_table[i].name);
-    putchar('\n');
+    puts(",set");
     rows->headed = true;
 }
 

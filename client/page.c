@@ -54,6 +54,21 @@ static void take_wrap(struct page *page, const Fsdpd__V1__WrapChange *change)
     page->wrap_steps[page->wrap_step_count++] = (double)change->step;
 }
 
+static void take_validation(struct page *page, const Fsdpd__V1__Validation *validation)
+{
+    struct series *series = &page->validation;
+    int at = 0;
+    if (validation->set[0] != '\0') {
+        while (at < page->set_count && strcmp(page->sets[at].name, validation->set) != 0) at++;
+        if (at == (int)COUNT_OF(page->sets)) return;
+        if (at == page->set_count)
+            page->sets[page->set_count++] =
+                (struct page_set){.name = mem_strdup(validation->set), .loss.limit = CHART_BUCKETS};
+        series = &page->sets[at].loss;
+    }
+    series_add(series, (double)validation->step, validation->loss);
+}
+
 void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
 {
     struct series *all[SERIES_COUNT];
@@ -69,7 +84,7 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
         take_metrics(page, event->metrics);
     else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
-        series_add(&page->validation, (double)event->validation->step, event->validation->loss);
+        take_validation(page, event->validation);
     else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH &&
              event->epoch->_test_loss_case != 0)
         series_add(&page->test, (double)event->epoch->step, event->epoch->test_loss);
@@ -80,6 +95,10 @@ void page_deinit(struct page *page)
     struct series *all[SERIES_COUNT];
     list_series(page, all);
     for (int i = 0; i < SERIES_COUNT; i++) series_deinit(all[i]);
+    for (int i = 0; i < page->set_count; i++) {
+        free(page->sets[i].name);
+        series_deinit(&page->sets[i].loss);
+    }
     free(page->wrap_steps);
 }
 
@@ -212,6 +231,13 @@ static void add_charts(const struct page *page, struct buf *out)
          .lines = {{"before clipping", &page->gradient_norm, false}},
          .line_count = 1},
     };
+    for (int i = 0; i < page->set_count; i++) {
+        const struct chart chart = {.title = "Validation loss",
+                                    .unit = "",
+                                    .lines = {{page->sets[i].name, &page->sets[i].loss, false}},
+                                    .line_count = 1};
+        chart_add(&chart, out);
+    }
     for (size_t i = 0; i < COUNT_OF(charts); i++) {
         charts[i].marks = page->wrap_steps;
         charts[i].mark_count = page->wrap_step_count;

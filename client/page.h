@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "fsdpd/v1/control.pb-c.h"
 #include "series.h"
+#include "spec/spec.h"
 #include "timeline.h"
 
 struct page {
@@ -21,6 +22,11 @@ struct page {
 
     /* Curves over the steps. */
     struct series loss, validation, test, learning_rate, rate, gradient_norm, step_time, exposed;
+    struct page_set {
+        char *name;
+        struct series loss;
+    } sets[SPEC_HELD_OUT_MAX]; /* the job's held-out sets */
+    int set_count;
     bool tokens;           /* the rate counts tokens, otherwise samples */
     uint32_t attempts;     /* the number that have recorded steps */
     uint32_t wrap_changes; /* since the job's first step */

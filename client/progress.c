@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "curve.h"
+#include "output.h"
 #include "scores.h"
 #include "spec/spec.h"
 
@@ -197,6 +198,8 @@ void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps
     buf_printf(out, "step %llu", (unsigned long long)validation->step);
     if (steps > 0) buf_printf(out, "/%llu", (unsigned long long)steps);
     char text[32];
+    buf_add_text(out, validation->set[0] != '\0' ? ": " : "");
+    output_clean(out, validation->set, false);
     buf_printf(out, ": validation loss %s", scores_loss(validation->loss, text));
     scores_add(validation->scores, out);
     buf_printf(out, " (epoch %.3g)\n", validation->epoch);

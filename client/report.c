@@ -101,6 +101,17 @@ static void report_figure(const struct metric *metric, const Fsdpd__V1__Metrics 
     buf_printf(out, "%s\n", metric->after != NULL ? metric->after : "");
 }
 
+static void report_validation(const Fsdpd__V1__Validation *validation, struct buf *out)
+{
+    char text[32];
+    label(out, "validation");
+    output_clean(out, validation->set, false);
+    buf_printf(out, "%sloss %s", validation->set[0] != '\0' ? ": " : "",
+               scores_loss(validation->loss, text));
+    scores_add(validation->scores, out);
+    buf_printf(out, " after step %llu\n", (unsigned long long)validation->step);
+}
+
 static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct buf *out)
 {
     char text[32], share[32];
@@ -124,11 +135,13 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
         buf_add_char(out, '\n');
     }
     if (metrics->_val_loss_case != 0) {
-        label(out, "validation");
-        buf_printf(out, "loss %s", scores_loss(metrics->val_loss, text));
-        scores_add(metrics->val_scores, out);
-        buf_printf(out, " after step %llu\n", (unsigned long long)metrics->val_step);
+        const Fsdpd__V1__Validation own = {.set = (char *)"",
+                                           .loss = metrics->val_loss,
+                                           .scores = metrics->val_scores,
+                                           .step = metrics->val_step};
+        report_validation(&own, out);
     }
+    for (size_t i = 0; i < metrics->n_held_out; i++) report_validation(metrics->held_out[i], out);
     label(out, "speed");
     bool tokens = metrics->tokens_per_second > 0;
     double rate = tokens ? metrics->tokens_per_second : metrics->samples_per_second;

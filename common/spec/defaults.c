@@ -35,6 +35,7 @@ void spec_field_set_default(struct spec_field field, const struct spec_key *key)
     case SPEC_ARGUMENTS:
     case SPEC_RULES:
     case SPEC_SOURCES:
+    case SPEC_HELD_OUT:
     case SPEC_UNITS:
     case SPEC_GROUPS: break; /* none */
     case SPEC_GLOBS:
@@ -107,6 +108,7 @@ void spec_complete(Fsdpd__V1__JobSpec *spec)
     complete_keys(spec, "");
     spec_complete_groups(spec->optimizer);
     for (size_t i = 0; i < spec->data->n_sources; i++) spec_complete_source(spec->data->sources[i]);
+    spec_complete_held_out(spec);
     Fsdpd__V1__ModelSpec *model = spec->model;
     if (model->file_name[0] == '\0' && model->text[0] != '\0' && model->hf[0] == '\0') {
         if (model->file_name != protobuf_c_empty_string) free(model->file_name);

@@ -153,6 +153,7 @@ static status_t read_text(struct file_reader *reader, const struct spec_key *key
         return unexpected_node(key, node);
     AUTO_FREE char *text =
         key->type == SPEC_TEXT ? resolve_text(reader, key, node) : mem_strdup(node->text);
+    if (key->of_set) spec_take_set(text, reader->spec->train->early_stop);
     status_t status = spec_check_text(key, text);
     if (status == NULL) spec_field_set_text(field, text);
     if (status == NULL && key->type == SPEC_MODEL)
@@ -378,6 +379,7 @@ static status_t read_value(struct file_reader *reader, const struct spec_key *ke
     case SPEC_UNITS: return read_units(reader, key, node);
     case SPEC_GROUPS: return read_groups(reader, key, node);
     case SPEC_SOURCES: return spec_read_sources(key, node, reader->sent, reader->spec->data);
+    case SPEC_HELD_OUT: return spec_read_held_out(key, node, reader->sent, reader->spec->data);
     case SPEC_JOBS: return spec_read_jobs(node, field);
     case SPEC_LABELS: return spec_read_labels(node, reader->spec);
     case SPEC_ARGUMENTS: return spec_read_arguments(node, reader->spec->model);
@@ -452,6 +454,7 @@ static status_t complete_groups(struct file_reader *reader)
 {
     Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
     spec_complete_groups(optimizer);
+    spec_complete_held_out(reader->spec);
     status_t status = spec_check_groups(optimizer->groups, optimizer->n_groups);
     if (status == NULL) return NULL;
     status_t placed = yamldoc_error(reader->given[row_of("optimizer.groups")],

@@ -56,8 +56,6 @@ status_t spec_check_choice_of(const char *key, const char *text);
 void spec_complete_groups(Fsdpd__V1__OptimizerSpec *optimizer);
 void spec_complete_source(Fsdpd__V1__DataSource *source);
 status_t spec_check_sources(Fsdpd__V1__DataSource *const *sources, size_t count);
-/* For a path on the workers' hosts. */
-status_t spec_check_path(const char *path);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* A job file that is read: its text, and what messages name it. */
@@ -94,6 +92,18 @@ status_t spec_read_rules(const struct spec_key *key, const struct yamldoc_node *
                          struct spec_field field);
 status_t spec_check_rules(const struct spec_key *key, struct spec_field field);
 void spec_print_rules(struct spec_field field, struct buf *out);
+
+/* held_out.c: SPEC_HELD_OUT */
+status_t spec_read_held_out(const struct spec_key *key, const struct yamldoc_node *node,
+                            const Fsdpd__V1__JobFile *sent, Fsdpd__V1__DataSpec *data);
+status_t spec_check_held_out(const Fsdpd__V1__DataSpec *data);
+void spec_print_held_out(const Fsdpd__V1__DataSpec *data, struct buf *out);
+/* What sets leave out is the unnamed one's. */
+void spec_complete_held_out(Fsdpd__V1__JobSpec *spec);
+/* The set of this name; NULL: none. */
+const Fsdpd__V1__HeldOutSet *spec_find_held_out(const Fsdpd__V1__DataSpec *data, const char *name);
+/* Moves the NAME of "NAME/val_loss" or "NAME/accuracy" out of the text; the metric remains. */
+void spec_take_set(char *text, Fsdpd__V1__EarlyStopSpec *early);
 
 /* sources.c */
 status_t spec_read_sources(const struct spec_key *key, const struct yamldoc_node *node,

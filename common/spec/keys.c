@@ -82,6 +82,7 @@ const struct spec_key spec_keys[] = {
      CHOICES(window_kind, "continuous", "document", "packed"), DATASET},
     {"data.validation_path", SPEC_TEXT, DEFAULT(""), FILES},
     {"data.validation_fraction", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 0.99), FILES},
+    {"data.validation", SPEC_HELD_OUT, DEFAULT(""), TOKENS},
     {"data.context", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 24), UNIT("tokens"), TOKENS},
     {"data.encoding", SPEC_CHOICE, DEFAULT("auto"), CHOICES(token_encoding, "auto", "llm.c", "uint16", "uint32"),
      WITH("data.format", "tokens")},
@@ -124,7 +125,7 @@ const struct spec_key spec_keys[] = {
 
     {"train.early_stop.patience", SPEC_INTEGER, DEFAULT(""), RANGE(1, 1e6), UNIT("evaluations")},
     {"train.early_stop.metric", SPEC_CHOICE, DEFAULT("loss"),
-     CHOICES(early_stop_metric, "loss", "accuracy"), EARLY},
+     CHOICES(early_stop_metric, "loss", "accuracy"), EARLY, .of_set = true},
     {"train.early_stop.min_delta", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), EARLY},
     {"train.ema.decay", SPEC_NUMBER, DEFAULT(""), RANGE(0, 0.9999999)},
     {"train.ema.evaluate", SPEC_BOOLEAN, DEFAULT("false"), EMA},

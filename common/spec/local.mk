@@ -4,6 +4,7 @@ libspec_a_SOURCES = \
   %D%/array.c \
   %D%/defaults.c \
   %D%/file.c \
+  %D%/held_out.c \
   %D%/hints.c \
   %D%/internal.h \
   %D%/keys.c \

@@ -222,6 +222,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_CHOICE:
         add_choices(key, key->or_ranks ? ", " : " or ", out);
         if (key->or_ranks) expect_range(key, " or a number of ranks", out);
+        if (key->of_set) buf_add_text(out, ", or NAME/val_loss or NAME/accuracy");
         break;
     case SPEC_INTEGER: expect_range(key, "an integer", out); break;
     case SPEC_NUMBER: expect_range(key, "a number", out); break;
@@ -234,6 +235,9 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
         break;
     case SPEC_SOURCES:
         buf_add_text(out, "a list of dataset directories, such as [{path: chat, weight: 2}]");
+        break;
+    case SPEC_HELD_OUT:
+        buf_add_text(out, "a list of held-out sets, such as [{name: code, path: code.bin}]");
         break;
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
@@ -596,7 +600,7 @@ static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__Stra
 }
 
 /* One directory, or several with weights. */
-static bool spec_has_images(const Fsdpd__V1__DataSpec *data)
+bool spec_has_images(const Fsdpd__V1__DataSpec *data)
 {
     return data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IDX ||
            data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IMAGES;
@@ -631,10 +635,19 @@ static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
 {
     const Fsdpd__V1__TrainSpec *train = spec->train;
     if (train->early_stop == NULL || train->early_stop->patience == 0) return NULL;
-    const char *needs = !train->evaluate ? "train.evaluate: true"
-                        : !spec_has_images(spec->data) && train->evaluate_interval == 0
-                            ? "a train.evaluate_interval above 0"
-                            : NULL;
+    const char *name = train->early_stop->set;
+    const Fsdpd__V1__HeldOutSet *set = spec_find_held_out(spec->data, name);
+    if (name[0] != '\0' && set == NULL)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.early_stop.metric: data.validation has no set '%s'",
+                                      name),
+                           (struct status_details){.field = "train.early_stop.metric"});
+    uint64_t interval = set != NULL ? set->every_steps : train->evaluate_interval;
+    const char *needs =
+        !train->evaluate ? "train.evaluate: true"
+        : !spec_has_images(spec->data) && interval == 0
+            ? set != NULL ? "every_steps above 0 of its set" : "a train.evaluate_interval above 0"
+            : NULL;
     if (needs == NULL) return NULL;
     return status_with(status_new(STATUS_INVALID_ARGUMENT,
                                   "train.early_stop: expected %s, as it compares evaluations",
@@ -671,6 +684,11 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     TRY(check_early_stop(spec));
     TRY(check_dpo(spec));
+    if (spec->data->n_validation > 0 && !spec->train->evaluate)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "data.validation: expected train.evaluate: true, as "
+                                      "evaluations read it"),
+                           (struct status_details){.field = "data.validation"});
     if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
         TRY(check_dataset(spec->data));
     if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));
@@ -746,6 +764,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
     }
     case SPEC_GROUPS: return spec_check_groups(spec->optimizer->groups, spec->optimizer->n_groups);
     case SPEC_SOURCES: return spec_check_sources(spec->data->sources, spec->data->n_sources);
+    case SPEC_HELD_OUT: return spec_check_held_out(spec->data);
     case SPEC_LABELS: return spec_check_labels(spec->labels, spec->n_labels);
     case SPEC_ARGUMENTS: return spec_check_arguments(spec->model->args, spec->model->n_args);
     case SPEC_RULES: return spec_check_rules(key, field);

@@ -98,6 +98,15 @@ static void add_arguments(struct buf *out, const Fsdpd__V1__ModelSpec *model)
     buf_add_char(out, '}');
 }
 
+static void add_text(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
+                     struct spec_field field)
+{
+    const char *text = spec_field_text(field);
+    const char *set = key->of_set ? spec->train->early_stop->set : "";
+    if (set[0] == '\0') yamldoc_print_text(out, text);
+    else buf_printf(out, "%s/%s", set, strcmp(text, "loss") == 0 ? "val_loss" : text);
+}
+
 static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
                       struct spec_field field)
 {
@@ -111,6 +120,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
     case SPEC_GROUPS: add_groups(out, spec->optimizer); break;
     case SPEC_SOURCES: add_sources(out, spec->data); break;
+    case SPEC_HELD_OUT: spec_print_held_out(spec->data, out); break;
     case SPEC_LABELS: add_labels(out, spec); break;
     case SPEC_ARGUMENTS: add_arguments(out, spec->model); break;
     case SPEC_RULES: spec_print_rules(field, out); break;
@@ -118,7 +128,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_WORDS:
     case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
-    default: yamldoc_print_text(out, spec_field_text(field)); break;
+    default: add_text(out, key, spec, field); break;
     }
 }
 
@@ -150,7 +160,7 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         if (text && spec_field_text(field)[0] == '\0') continue;
         if (key->type == SPEC_ARGUMENTS && spec->model->n_args == 0) continue;
         bool quiet = spec_key_stays_absent(key) || key->type == SPEC_RULES ||
-                     key->type == SPEC_WORDS ||
+                     key->type == SPEC_WORDS || key->type == SPEC_HELD_OUT ||
                      (key->type == SPEC_GLOBS && strncmp(key->key, "model.", 6) == 0);
         if (quiet && !spec_field_is_given(field)) continue;
         int depth = open_sections(out, key->key, last);

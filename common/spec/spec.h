@@ -27,6 +27,7 @@ enum {
     SPEC_GLOB_MAX = 256, /* of a pattern of names */
     SPEC_GLOBS_MAX = 64,
     SPEC_SOURCES_MAX = 64,
+    SPEC_HELD_OUT_MAX = 16,
     SPEC_ARGUMENTS_MAX = 64,
     SPEC_WORKERS_MAX = 4096,
     SPEC_OVERRIDES_MAX = 1024,
@@ -47,6 +48,7 @@ enum spec_type {
     SPEC_GROUPS,    /* a list of mappings: match, and the settings of what it matches */
     SPEC_SOURCES,   /* a list of mappings: path and weight */
     SPEC_WORDS,     /* a list of words of `choices` */
+    SPEC_HELD_OUT,  /* a list of mappings: name, path, every_steps and batches */
     SPEC_JOBS,      /* a job's id or a list of them */
     SPEC_INDICES,   /* of an array: "1,3,7-9", "0-100:10" */
     SPEC_TIME,      /* a duration or a point in time; see time.h */
@@ -75,10 +77,16 @@ struct spec_key {
      * always. */
     const char *with_key, *with_values[SPEC_WITH_MAX];
     bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
+    bool of_set;   /* SPEC_CHOICE: or NAME/val_loss or NAME/accuracy, of one of data.validation */
 };
 
 extern const struct spec_key spec_keys[];
 extern const size_t spec_key_count;
+
+/* For a path on the workers' hosts. */
+status_t spec_check_path(const char *path) FSDPD_MUST_USE;
+
+bool spec_has_images(const Fsdpd__V1__DataSpec *data);
 
 /*
  * A value of an enum of the API as people read and write it: the word of a job file, if a key has

@@ -122,6 +122,10 @@ static json_t *write_progress(const struct saved_progress *progress)
         put_count(object, "early_stop_step", progress->early_stop.step);
         put_count(object, "early_stop_stale", progress->early_stop.stale);
     }
+    if (progress->evaluated > 1) { /* more than the job's own data */
+        put_count(object, "evaluated", progress->evaluated);
+        put_hash(object, "evaluated_of", progress->evaluated_of);
+    }
     if (progress->validated) {
         put_number(object, "validation_loss", progress->validation_loss);
         put_count(object, "validation_step", progress->validation_step);
@@ -344,6 +348,16 @@ static status_t read_early_stop(const json_t *object, struct saved_early_stop *e
     return get_count(object, "early_stop_stale", &early->stale);
 }
 
+/* Manifests of jobs without held-out sets have none. */
+static status_t read_evaluated(const json_t *object, struct saved_progress *progress)
+{
+    uint64_t sets = 0;
+    if (json_object_get(object, "evaluated") == NULL) return NULL;
+    TRY(get_count(object, "evaluated", &sets));
+    progress->evaluated = (uint32_t)sets;
+    return get_hash(object, "evaluated_of", &progress->evaluated_of);
+}
+
 static status_t read_progress(const json_t *object, struct saved_progress *progress)
 {
     TRY(get_count(object, "step", &progress->step));
@@ -357,6 +371,7 @@ static status_t read_progress(const json_t *object, struct saved_progress *progr
     TRY(status_wrap(read_tally(object, "epoch", &progress->epoch), "epoch"));
     TRY(get_ns(object, "evaluation_ns", &progress->evaluation_ns));
     TRY(read_early_stop(object, &progress->early_stop));
+    TRY(read_evaluated(object, progress));
     progress->validated = json_object_get(object, "validation_step") != NULL;
     if (!progress->validated) return NULL;
     TRY(get_number(object, "validation_loss", &progress->validation_loss));

@@ -67,6 +67,8 @@ struct saved_progress {
     bool validated; /* the rest is known */
     double validation_loss;
     uint64_t validation_step;
+    uint32_t evaluated;    /* the sets that were evaluated after `step`, as bits, */
+    uint64_t evaluated_of; /* if the sets' names still have this hash */
     struct saved_early_stop early_stop;
 };
 

@@ -65,7 +65,8 @@ static status_t open_paths(const struct train_job *job, const struct token_paths
 static status_t open_files(const struct train_job *job, struct token_data *data)
 {
     AUTO(token_paths_deinit) struct token_paths train = {0}, validation = {0};
-    status_t status = token_paths_find(job->data_root, job->data_path, &train);
+    status_t status =
+        data->held_out ? NULL : token_paths_find(job->data_root, job->data_path, &train);
     if (status == NULL && job->validation_path != NULL)
         status = token_paths_find(job->validation_root, job->validation_path, &validation);
     if (status == NULL) status = open_paths(job, &train, &validation, data);
@@ -307,7 +308,7 @@ static status_t set_up(const struct train_job *job, int64_t context, bool check,
 {
     TRY(check_settings(job, data));
     TRY(open_sources(job, check, data));
-    TRY(make_stream(job, context, false, data));
+    if (!data->held_out) TRY(make_stream(job, context, false, data));
     const struct masking masking = {.probability = job->mask_probability,
                                     .mask_token = (int32_t)job->mask_token,
                                     .vocabulary = data->model.vocabulary,
@@ -343,14 +344,36 @@ static status_t check_tokens(const struct token_data *data)
     return NULL;
 }
 
-status_t token_data_open(const struct train_job *job, const struct token_model *model,
-                         int64_t context, bool check, struct token_data *data)
+static status_t open_data(const struct train_job *job, int64_t context, bool check,
+                          struct token_data *data)
 {
-    *data = (struct token_data){.model = *model};
     status_t status = set_up(job, context, check, data);
     if (status == NULL && check) status = check_tokens(data);
     if (status != NULL) token_data_close(data);
     return status;
+}
+
+status_t token_data_open(const struct train_job *job, const struct token_model *model,
+                         int64_t context, bool check, struct token_data *data)
+{
+    *data = (struct token_data){.model = *model};
+    return open_data(job, context, check, data);
+}
+
+status_t token_data_open_held_out(const struct train_job *job, const struct held_out *set,
+                                  const struct token_model *model, int64_t context, bool check,
+                                  struct token_data *data)
+{
+    const struct token_path source = {.path = set->path, .root = set->root, .weight = 1};
+    struct train_job alone = *job;
+    alone.validation_path = set->path;
+    alone.validation_root = set->root;
+    alone.sources = &source;
+    alone.source_count = 1;
+    alone.evaluate_batches = set->batches;
+    *data = (struct token_data){.model = *model, .held_out = true};
+    status_t status = open_data(&alone, context, check, data);
+    return set->name[0] != '\0' ? status_wrap(status, "data.validation: %s", set->name) : status;
 }
 
 status_t token_data_measure(const struct token_data *data, struct token_measure *measure,

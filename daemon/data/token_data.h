@@ -35,6 +35,7 @@ struct token_model {
 struct token_data {
     struct token_source *sources;
     int source_count;
+    bool held_out; /* it has no `train` */
     struct token_model model;
     struct token_stream train, validation; /* `validation` only if the job evaluates */
     int64_t validation_rows;               /* rows per evaluation, over all ranks */
@@ -49,6 +50,10 @@ struct token_data {
  */
 status_t token_data_open(const struct train_job *job, const struct token_model *model,
                          int64_t context, bool check, struct token_data *data) FSDPD_MUST_USE;
+/* Opens a held-out set likewise: the result has no `train`. */
+status_t token_data_open_held_out(const struct train_job *job, const struct held_out *set,
+                                  const struct token_model *model, int64_t context, bool check,
+                                  struct token_data *data) FSDPD_MUST_USE;
 void token_data_close(struct token_data *data); /* accepts a zeroed one */
 
 /* Measures an epoch of training data; *known is false if it is too large to read for a plan. */

@@ -27,6 +27,14 @@ struct token_path {
     int64_t weight;   /* at least 1; the source's share of rows relative to the others */
 };
 
+/* Data that evaluations read besides the job's own. */
+struct held_out {
+    const char *name;
+    const char *path; /* a file or a pattern, of DATA_DATASET a directory; resolved, as data_path */
+    const char *root;
+    uint64_t every_steps, batches; /* as evaluate_interval and evaluate_batches */
+};
+
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
 enum early_stop_metric { EARLY_STOP_LOSS, EARLY_STOP_ACCURACY };
@@ -35,6 +43,7 @@ enum early_stop_metric { EARLY_STOP_LOSS, EARLY_STOP_ACCURACY };
 struct early_stop {
     uint32_t patience; /* evaluations; 0: never */
     enum early_stop_metric metric;
+    int set; /* whose: 0: of the job's own data; from 1: of held_out */
     double min_delta;
 };
 
@@ -85,6 +94,8 @@ struct train_job {
     uint64_t evaluate_interval; /* steps; 0: at the end only */
     uint64_t evaluate_batches;  /* an evaluation covers the windows of at most this many optimizer
                                  * steps; 0: all */
+    const struct held_out *held_out; /* not of images; only if the job evaluates */
+    int held_out_count;
     uint32_t epochs;            /* DATA_TOKENS: 0 for no limit except max_steps */
     /* Samples per optimizer step, all ranks, whatever their number; 0: what batch_size and
      * accumulation_steps give. Batches are at most batch_size then. */

@@ -64,6 +64,49 @@ static int64_t count_numbers(const struct model *model)
     return model->targets.dim_count > 0 ? tensor_element_count(&model->targets) : 0;
 }
 
+static struct token_model token_model_of(const struct model *model)
+{
+    return (struct token_model){.vocabulary = model->vocabulary,
+                                .target = model->target,
+                                .classes = model->class_count,
+                                .numbers = count_numbers(model),
+                                .texts = model->texts,
+                                .padding = model->padding > 0 ? model->padding : 0};
+}
+
+status_t session_open_set(const struct train_session *session, const struct held_out *held,
+                          struct evaluation_set *set)
+{
+    const struct train_job *job = session->job;
+    const struct token_model model = token_model_of(session->model);
+    set->name = held->name;
+    set->every_steps = held->every_steps;
+    set->tokens = &set->own;
+    TRY(token_data_open_held_out(job, held, &model, job->context, !session->headers_only,
+                                 &set->own));
+    set->steps = count_steps(set->own.validation_rows, job->world, session->evaluate_batch);
+    return NULL;
+}
+
+/* Of the job's own data, which are open; the others with `open`. */
+static status_t open_sets(struct train_session *session, bool open)
+{
+    const struct train_job *job = session->job;
+    bool images = job->data_format == DATA_IMAGES;
+    int64_t rows = images ? session->test_set.count : session->tokens.validation_rows;
+    if (!job->evaluate) return NULL;
+    session->sets = mem_alloc_array(1 + (size_t)job->held_out_count, sizeof *session->sets);
+    session->sets[session->set_count++] = (struct evaluation_set){
+        .name = "",
+        .every_steps = job->evaluate_interval,
+        .tokens = &session->tokens,
+        .steps = count_steps(rows, job->world, session->evaluate_batch),
+    };
+    for (int i = 0; i < job->held_out_count && open; i++)
+        TRY(session_open_set(session, &job->held_out[i], &session->sets[session->set_count++]));
+    return NULL;
+}
+
 static status_t read_image_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
@@ -79,11 +122,8 @@ static status_t read_image_sizes(struct train_session *session)
     TRY(image_files_open(job, targets, !session->headers_only, &session->train_set,
                          &session->test_set));
     TRY(check_shape(session, &session->train_set, "training"));
-    if (job->evaluate) {
-        TRY(check_shape(session, &session->test_set, "test"));
-        session->evaluate_steps =
-            count_steps(session->test_set.count, job->world, session->evaluate_batch);
-    }
+    if (job->evaluate) TRY(check_shape(session, &session->test_set, "test"));
+    TRY(open_sets(session, true));
     session->epoch_batches = count_steps(session->train_set.count, job->world, job->batch_size);
     const struct batch_share share = batch_share_of(job, session->rank);
     if (share.samples > 0)
@@ -150,16 +190,6 @@ static status_t count_token_steps(struct train_session *session)
     return NULL;
 }
 
-static struct token_model token_model_of(const struct model *model)
-{
-    return (struct token_model){.vocabulary = model->vocabulary,
-                                .target = model->target,
-                                .classes = model->class_count,
-                                .numbers = count_numbers(model),
-                                .texts = model->texts,
-                                .padding = model->padding > 0 ? model->padding : 0};
-}
-
 /* Also opens the files; rows are read on demand. */
 static status_t read_token_sizes(struct train_session *session)
 {
@@ -169,11 +199,10 @@ static status_t read_token_sizes(struct train_session *session)
     const struct token_model model = token_model_of(session->model);
     TRY(token_data_accumulation(job, job->context * session->model->texts, &session->micro_steps));
     session->settings.accumulation_steps = session->micro_steps;
-    if (train_job_has_data(job) || !session->headers_only)
+    bool opens = train_job_has_data(job) || !session->headers_only;
+    if (opens)
         TRY(token_data_open(job, &model, job->context, !session->headers_only, &session->tokens));
-    if (job->evaluate)
-        session->evaluate_steps =
-            count_steps(session->tokens.validation_rows, job->world, session->evaluate_batch);
+    TRY(open_sets(session, opens));
     return count_token_steps(session);
 }
 
@@ -504,6 +533,8 @@ void train_session_free(struct train_session *session)
     device_graph_free(session->train_lowered);
     graph_free(session->evaluate_graph);
     graph_free(session->train_graph);
+    for (int i = 0; i < session->set_count; i++) token_data_close(&session->sets[i].own);
+    free(session->sets);
     token_data_close(&session->tokens);
     image_set_close(&session->test_set);
     image_set_close(&session->train_set);

@@ -80,6 +80,7 @@ struct train_epoch {
 
 /* An evaluation of tokens. */
 struct train_validation {
+    const char *set; /* the name of one of the job's held_out; "": of its own data */
     uint64_t step;   /* training steps done */
     double epoch;    /* epochs done, fractional */
     double loss;     /* mean per token over all ranks; NAN: of none */

@@ -9,6 +9,15 @@
 #include "data/token_data.h"
 #include "setup/session.h"
 
+/* What evaluations read: the first is of the job's own data, the others are its held_out. */
+struct evaluation_set {
+    const char *name; /* "": the first */
+    uint64_t every_steps;
+    const struct token_data *tokens;
+    struct token_data own; /* of held_out */
+    uint64_t steps;        /* batches */
+};
+
 struct train_session {
     struct train_job settings;   /* the job's, completed with values from the model and the data */
     const struct train_job *job; /* &settings */
@@ -32,7 +41,8 @@ struct train_session {
     uint32_t micro_steps;    /* training batches per step, except an epoch's last step of images */
     uint64_t epoch_batches;  /* training batches per rank and epoch, for images */
     double epoch_steps;      /* training steps per epoch, for images a whole number */
-    uint64_t evaluate_steps; /* batches per evaluation */
+    struct evaluation_set *sets; /* none if the job does not evaluate */
+    int set_count;
     uint32_t evaluate_batch; /* rows per rank and evaluation step */
     uint64_t steps;          /* training steps of the whole run */
     double step_flops;       /* of a training step on all ranks, without repetitions */
@@ -57,6 +67,10 @@ struct train_session {
  * made. */
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
+
+/* Opens a held-out set; it must not move, and the caller closes `own`, also after an error. */
+status_t session_open_set(const struct train_session *session, const struct held_out *held,
+                          struct evaluation_set *set) FSDPD_MUST_USE;
 
 /* Whether the host can pin the memory of `next`, in addition to this run's. */
 status_t session_check_host(const struct train_session *session,

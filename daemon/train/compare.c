@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "train/evaluate.h"
 #include "train/run_state.h"
 
 static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
@@ -43,6 +44,8 @@ static uint64_t hash_settings(const struct train_session *session)
         job->early_stop.patience,
         job->early_stop.metric,
         job->evaluate_average,
+        (uint64_t)job->early_stop.set,
+        evaluation_sets_hash(session),
         optimizer->kind,
         optimizer->nesterov,
         session->weights != NULL ? weights_hash(session->weights) : 0,
@@ -75,6 +78,11 @@ static uint64_t hash_settings(const struct train_session *session)
         job->early_stop.min_delta,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
+    for (int s = 0; s < session->set_count; s++) {
+        const struct evaluation_set *set = &session->sets[s];
+        const uint64_t of[] = {set->every_steps, set->steps, set->tokens->hash};
+        hash = mix(hash, of, sizeof of);
+    }
     for (int g = 0; g < optimizer->group_count; g++) {
         hash = mix(hash, &optimizer->groups[g].weight_decay, sizeof(double));
         hash = mix(hash, &optimizer->groups[g].lr_scale, sizeof(double));

@@ -24,11 +24,14 @@ bool early_stop_is_due(const struct saved_early_stop *seen, const struct early_s
     return settings->patience > 0 && seen->known && seen->stale >= settings->patience;
 }
 
-char *early_stop_reason(const struct saved_early_stop *seen, const struct early_stop *settings)
+char *early_stop_reason(const struct saved_early_stop *seen, const struct early_stop *settings,
+                        const char *set)
 {
     const char *metric = settings->metric == EARLY_STOP_LOSS ? "loss" : "accuracy";
-    return mem_printf("the %s of the last %" PRIu64 " evaluation%s is not better than %g of step "
+    return mem_printf("the %s of the last %" PRIu64
+                      " evaluation%s%s%s is not better than %g of step "
                       "%" PRIu64 " by more than %g (train.early_stop)",
-                      metric, seen->stale, seen->stale == 1 ? "" : "s", seen->best, seen->step,
+                      metric, seen->stale, seen->stale == 1 ? "" : "s",
+                      set[0] != '\0' ? " of " : "", set, seen->best, seen->step,
                       settings->min_delta);
 }

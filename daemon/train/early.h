@@ -16,7 +16,8 @@ void early_stop_note(struct saved_early_stop *seen, const struct early_stop *set
 
 bool early_stop_is_due(const struct saved_early_stop *seen, const struct early_stop *settings);
 
-/* Why, as a sentence for the caller to free. */
-char *early_stop_reason(const struct saved_early_stop *seen, const struct early_stop *settings);
+/* Why, as a sentence for the caller to free; `set` is the set's name. */
+char *early_stop_reason(const struct saved_early_stop *seen, const struct early_stop *settings,
+                        const char *set);
 
 #endif

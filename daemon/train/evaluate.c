@@ -33,8 +33,8 @@ void tally_add(struct tally *tally, const struct tally *more)
     tally->exposed_ns += more->exposed_ns;
 }
 
-/* With train.ema.evaluate the average takes the place of the parameters for as long as rows are evaluated, also
- * if that fails: what a worker keeps of its job are the parameters. */
+/* With train.ema.evaluate the average takes the place of the parameters for as long as rows are
+ * evaluated, also if that fails: what a worker keeps of its job are the parameters. */
 static status_t place_average(struct run *run, bool in)
 {
     if (!run->job->evaluate_average || run->average_in_place == in) return NULL;
@@ -51,9 +51,9 @@ static status_t run_orders_between(struct run *run, float signal)
     return place_average(run, true);
 }
 
-static status_t evaluate_rows(struct run *run, struct tally *tally)
+static status_t evaluate_rows(struct run *run, struct feed *feed, struct tally *tally)
 {
-    feed_start_epoch(&run->test, 1, 0);
+    feed_start_epoch(feed, 1, 0);
     score_sums_clear(&run->sums);
     for (;;) {
         int64_t began = clock_monotonic_ns();
@@ -61,7 +61,7 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
         bool more;
         session_at(run->session, "waits for a batch of the evaluation");
         atomic_fetch_add(&run->session->evaluated_batch, 1);
-        TRY(loader_next(run->test.loader, &batch, &more));
+        TRY(loader_next(feed->loader, &batch, &more));
         session_at(run->session, "evaluates");
         if (!more) break;
         const struct step_input input = run_make_input(run, &batch);
@@ -78,64 +78,119 @@ static status_t evaluate_rows(struct run *run, struct tally *tally)
         if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
         TRY(run_orders_between(run, result.stats[PLAN_STAT_SIGNAL]));
     }
-    if (!isfinite(tally->loss)) {
-        run->agreed = true;
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "the %s loss is %f after step %" PRIu64
-                          "; try a smaller optimizer.lr, or train.clip_grad_norm",
-                          run->job->data_format == DATA_IMAGES ? "test" : "validation",
-                          unsigned_nan(tally->loss), run->step);
-    }
-    run->evaluation_ns = tally->ns;
     return NULL;
 }
 
-status_t run_evaluate(struct run *run, struct tally *tally)
+static status_t evaluate_set(struct run *run, const struct evaluation_set *set, struct tally *tally)
 {
+    struct feed feed = {0};
+    bool within = atomic_exchange(&run->session->evaluates, true);
     atomic_fetch_add(&run->session->evaluated_batch, 1);
-    atomic_store(&run->session->evaluates, true);
     status_t status = executor_share_buffers(run->executor);
+    if (status == NULL) status = feed_open(&feed, run->session, set);
     if (status == NULL) status = place_average(run, true);
-    if (status == NULL) status = evaluate_rows(run, tally);
+    if (status == NULL) status = evaluate_rows(run, &feed, tally);
     status = status_first(status, place_average(run, false));
-    atomic_store(&run->session->evaluates, false);
+    feed_close(&feed);
+    atomic_store(&run->session->evaluates, within);
     return status;
 }
 
-void evaluation_note(struct run *run, const struct tally *tally)
+static status_t refuse_loss(struct run *run, const struct evaluation_set *set, double loss)
 {
-    early_stop_note(&run->early_stop, &run->job->early_stop, run->step,
-                    tally_mean(tally->loss, tally->weight), tally_mean(tally->correct, tally->samples));
+    run->agreed = true;
+    return status_new(STATUS_FAILED_PRECONDITION,
+                      "the %s loss%s%s is %f after step %" PRIu64
+                      "; try a smaller optimizer.lr, or train.clip_grad_norm",
+                      run->job->data_format == DATA_IMAGES ? "test" : "validation",
+                      set->name[0] != '\0' ? " of " : "", set->name, unsigned_nan(loss), run->step);
+}
+
+status_t run_evaluate(struct run *run, int set, struct tally *tally)
+{
+    const struct evaluation_set *evaluated = &run->session->sets[set];
+    status_t status = evaluate_set(run, evaluated, tally);
+    if (status == NULL && !isfinite(tally->loss)) status = refuse_loss(run, evaluated, tally->loss);
+    if (status == NULL && set == 0) run->evaluation_ns = tally->ns;
+    return status;
+}
+
+void evaluation_note(struct run *run, int set, const struct tally *tally)
+{
+    const struct early_stop *settings = &run->job->early_stop;
+    if (set != settings->set) return;
+    early_stop_note(&run->early_stop, settings, run->step, tally_mean(tally->loss, tally->weight),
+                    tally_mean(tally->correct, tally->samples));
 }
 
 struct train_scores evaluation_scores(const struct run *run, const struct tally *tally)
 {
     return score_sums_compute(&run->sums, run->session->model->target,
-                              tally_mean(tally->loss, tally->weight), tally->correct, tally->samples);
+                              tally_mean(tally->loss, tally->weight), tally->correct,
+                              tally->samples);
 }
 
-void evaluation_report(struct run *run, const struct tally *tally, double epoch, int64_t began)
+static struct train_validation result_of(const struct run *run, const struct evaluation_set *set,
+                                         const struct tally *tally, double epoch, int64_t began)
 {
-    run->validated = true;
-    run->validation_loss = tally_mean(tally->loss, tally->weight);
-    run->validation_step = run->step;
-    const struct train_validation validation = {
+    return (struct train_validation){
+        .set = set->name,
         .step = run->step,
         .epoch = epoch,
-        .loss = run->validation_loss,
+        .loss = unsigned_nan(tally_mean(tally->loss, tally->weight)),
         .tokens = (uint64_t)tally->samples,
         .scores = evaluation_scores(run, tally),
         .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
     };
+}
+
+void evaluation_report(struct run *run, int set, const struct tally *tally, double epoch,
+                       int64_t began)
+{
+    const struct train_validation validation =
+        result_of(run, &run->session->sets[set], tally, epoch, began);
+    if (set == 0) {
+        run->validated = true;
+        run->validation_loss = validation.loss;
+        run->validation_step = run->step;
+    }
     if (run->hooks->validation != NULL) run->hooks->validation(run->hooks->user, &validation);
 }
 
-status_t run_validate(struct run *run)
+static status_t validate(struct run *run, int set)
 {
     int64_t began = clock_monotonic_ns();
     struct tally tally = {0};
-    TRY(run_evaluate(run, &tally));
-    evaluation_note(run, &tally);
-    evaluation_report(run, &tally, run_epochs_done(run), began);
+    TRY(run_evaluate(run, set, &tally));
+    if (run->evaluated_step != run->step) run->evaluated = 0;
+    run->evaluated_step = run->step;
+    run->evaluated |= UINT32_C(1) << set;
+    evaluation_note(run, set, &tally);
+    evaluation_report(run, set, &tally, run_epochs_done(run), began);
     return NULL;
+}
+
+static bool is_due(const struct run *run, int set, bool last)
+{
+    uint64_t every = run->session->sets[set].every_steps;
+    bool done = run->evaluated_step == run->step && (run->evaluated >> set & 1) != 0;
+    return !done && (last || (every > 0 && run->step % every == 0));
+}
+
+status_t run_validate(struct run *run, bool last)
+{
+    for (int set = 0; set < run->session->set_count; set++)
+        if (is_due(run, set, last)) TRY(validate(run, set));
+    return NULL;
+}
+
+uint64_t evaluation_sets_hash(const struct train_session *session)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    for (int set = 0; set < session->set_count; set++) {
+        const char *at = session->sets[set].name;
+        do hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
+        while (*at++ != '\0');
+    }
+    return hash;
 }

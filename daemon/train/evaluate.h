@@ -1,6 +1,7 @@
 /*
  * Inside train/: evaluates the parameters of a run between two of its steps, on the thread of
- * train_session_run. All ranks do so at the same boundary, and carry out orders between the batches.
+ * train_session_run. All ranks do so at the same boundary, and carry out orders between the
+ * batches.
  */
 #ifndef FSDPD_TRAIN_EVALUATE_H
 #define FSDPD_TRAIN_EVALUATE_H
@@ -13,19 +14,26 @@ double tally_mean(double sum, double count); /* NAN: of nothing */
 /* printf would show the sign of a number that is none, which says nothing. */
 double unsigned_nan(double value);
 
+/* A set is its place in the session's sets. */
+
 /* Adds what the evaluation counts over all ranks to `tally`, and its scores to the run's sums.
  * FAILED_PRECONDITION on all ranks if the loss is not finite. */
-status_t run_evaluate(struct run *run, struct tally *tally) FSDPD_MUST_USE;
+status_t run_evaluate(struct run *run, int set, struct tally *tally) FSDPD_MUST_USE;
 
 struct train_scores evaluation_scores(const struct run *run, const struct tally *tally);
 
 /* Tells train.early_stop of an evaluation. */
-void evaluation_note(struct run *run, const struct tally *tally);
+void evaluation_note(struct run *run, int set, const struct tally *tally);
 
 /* Reports an evaluation that began then (clock_monotonic_ns), of which `tally` has the sums. */
-void evaluation_report(struct run *run, const struct tally *tally, double epoch, int64_t began);
+void evaluation_report(struct run *run, int set, const struct tally *tally, double epoch,
+                       int64_t began);
 
-/* Evaluates the validation windows, which are always the same, and reports it. */
-status_t run_validate(struct run *run) FSDPD_MUST_USE;
+/* Evaluates the sets whose turn it is after this step, of which the windows are always the same,
+ * and reports them. `last`: all that were not evaluated yet. */
+status_t run_validate(struct run *run, bool last) FSDPD_MUST_USE;
+
+/* Of the names of the sets. */
+uint64_t evaluation_sets_hash(const struct train_session *session);
 
 #endif

@@ -23,16 +23,19 @@ static status_t open_images(struct feed *feed, const struct train_session *sessi
     return NULL;
 }
 
-status_t feed_open(struct feed *feed, const struct train_session *session, bool evaluation)
+status_t feed_open(struct feed *feed, const struct train_session *session,
+                   const struct evaluation_set *set)
 {
     const struct train_job *job = session->job;
+    bool evaluation = set != NULL;
     uint32_t batch_size = evaluation ? session->evaluate_batch : job->batch_size;
     struct rows rows;
     if (job->data_format == DATA_IMAGES) {
         TRY(open_images(feed, session, evaluation, &rows));
     } else {
-        feed->tokens = token_data_rows(&session->tokens, job, session->rank, evaluation);
-        feed->count = (int64_t)(session->evaluate_steps * batch_size);
+        const struct token_data *tokens = evaluation ? set->tokens : &session->tokens;
+        feed->tokens = token_data_rows(tokens, job, session->rank, evaluation);
+        feed->count = evaluation ? (int64_t)(set->steps * batch_size) : 0;
         rows = token_rows_source(&feed->tokens);
     }
     return loader_new(&rows, batch_size, &feed->loader);

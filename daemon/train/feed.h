@@ -17,9 +17,10 @@ struct feed {
     int64_t count; /* rows of this rank: of an epoch of images, or of an evaluation */
 };
 
-/* `feed` must be zeroed and must not move. After an error the caller still closes it. */
+/* To train, or with `set` to evaluate it. `feed` must be zeroed and must not move. After an error
+ * the caller still closes it. */
 status_t feed_open(struct feed *feed, const struct train_session *session,
-                   bool evaluation) FSDPD_MUST_USE;
+                   const struct evaluation_set *set) FSDPD_MUST_USE;
 void feed_close(struct feed *feed); /* accepts a zeroed one */
 
 /* Begins epoch `epoch` of images (from 1) at this rank's row `first`. For an evaluation these are

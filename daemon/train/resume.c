@@ -15,6 +15,7 @@
 #include "checkpoint/saved.h"
 #include "data/batch_share.h"
 #include "redundancy/recover.h"
+#include "train/evaluate.h"
 #include "train/schedule.h"
 
 enum { PIECE = 1 << 18 };
@@ -37,6 +38,8 @@ struct saved_progress run_progress(const struct run *run)
         .validated = run->validated && isfinite(run->validation_loss),
         .validation_loss = run->validation_loss,
         .validation_step = run->validation_step,
+        .evaluated = run->evaluated_step == run->step ? run->evaluated : 0,
+        .evaluated_of = evaluation_sets_hash(run->session),
         .early_stop = run->early_stop,
     };
 }
@@ -186,6 +189,10 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->validation_loss = saved->validation_loss;
     run->validation_step = saved->validation_step;
     run->early_stop = saved->early_stop;
+    run->evaluated_step = run->step;
+    run->evaluated = saved->validated && saved->validation_step == run->step;
+    if (saved->evaluated_of == evaluation_sets_hash(run->session))
+        run->evaluated |= saved->evaluated;
     if (run->step > run->session->steps) run->session->steps = run->step;
     if (run->job->data_format == DATA_IMAGES) find_place_in_images(run);
     else find_place_in_tokens(run);

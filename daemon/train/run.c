@@ -144,15 +144,20 @@ double run_epochs_done(const struct run *run)
     return ((double)run->step + run->shift) / run->session->epoch_steps;
 }
 
+/* As many of the job's own data as take the time of all. */
 static double evaluations_left(const struct run *run)
 {
     const struct train_session *session = run->session;
-    uint64_t interval = run->job->evaluate_interval;
     if (run->job->data_format == DATA_IMAGES)
         return ceil(((double)session->steps + run->shift) / session->epoch_steps) -
                floor(run_epochs_done(run));
-    if (interval == 0) return 1;
-    return (double)((session->steps + interval - 1) / interval - run->step / interval);
+    double batches = 0;
+    for (int i = 0; i < session->set_count; i++) {
+        uint64_t every = session->sets[i].every_steps;
+        uint64_t left = every == 0 ? 1 : (session->steps + every - 1) / every - run->step / every;
+        batches += (double)left * (double)session->sets[i].steps;
+    }
+    return per(batches, (double)session->sets[0].steps);
 }
 
 static double estimate_seconds_left(const struct run *run)
@@ -163,7 +168,7 @@ static double estimate_seconds_left(const struct run *run)
     if (!run->job->evaluate) return left * 1e-9;
     double evaluation_ns = (double)run->evaluation_ns;
     if (evaluation_ns <= 0) /* none yet: a forward pass is about a third of a training step */
-        evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * session->evaluate_batch /
+        evaluation_ns = step_ns / 3 * (double)session->sets[0].steps * session->evaluate_batch /
                         run->job->batch_size / session->micro_steps;
     return (left + evaluations_left(run) * evaluation_ns) * 1e-9;
 }
@@ -442,8 +447,8 @@ static status_t run_epoch(struct run *run)
     }
     bool numbers = run->session->model->target == TARGET_NUMBERS;
     int64_t evaluation_began = clock_monotonic_ns();
-    if (job->evaluate) TRY(run_evaluate(run, &test));
-    if (job->evaluate) evaluation_note(run, &test);
+    if (job->evaluate) TRY(run_evaluate(run, 0, &test));
+    if (job->evaluate) evaluation_note(run, 0, &test);
     const struct train_epoch epoch = {
         .epoch = run->epochs + 1,
         .step = run->step,
@@ -459,7 +464,7 @@ static status_t run_epoch(struct run *run)
     };
     if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
     if (job->evaluate && numbers)
-        evaluation_report(run, &test, epoch.epochs_done, evaluation_began);
+        evaluation_report(run, 0, &test, epoch.epochs_done, evaluation_began);
     end_epoch(run);
     run->epoch = (struct tally){0};
     run->rows = 0;
@@ -477,16 +482,14 @@ static status_t run_epochs(struct run *run)
 static status_t follow_step(struct run *run)
 {
     const struct train_session *session = run->session;
-    uint64_t interval = run->job->evaluate_interval;
     uint64_t windows = (uint64_t)session->tokens.train.rows;
     bool ended = false, last = run->step == session->steps;
     while (run->rows >= windows * (run->epochs + (uint64_t)1)) {
         end_epoch(run);
         ended = ended || epoch_needs_checkpoint(run);
     }
-    bool due = last || (interval > 0 && run->step % interval == 0);
-    if (run->job->evaluate && due && !(run->validated && run->validation_step == run->step))
-        TRY(run_validate(run));
+    TRY(run_validate(run, last));
+    if (!last && is_over(run)) TRY(run_validate(run, true));
     return checkpoint(run, ended);
 }
 
@@ -659,7 +662,8 @@ static void note_early_end(struct run *run)
     struct train_session *session = run->session;
     if (run->step >= session->steps) return;
     if (run->interval.steps > 0) report_metrics(run);
-    session->early_end = early_stop_reason(&run->early_stop, &run->job->early_stop);
+    session->early_end = early_stop_reason(&run->early_stop, &run->job->early_stop,
+                                           session->sets[run->job->early_stop.set].name);
 }
 
 static status_t carry_out(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
@@ -668,8 +672,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     const struct train_job *job = run->job;
     TRY(publish(run));
     session_at(session, "opens its data");
-    TRY(feed_open(&run->train, session, false));
-    if (job->evaluate) TRY(feed_open(&run->test, session, true));
+    TRY(feed_open(&run->train, session, NULL));
     score_sums_init(&run->sums, session->evaluate_graph);
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
     session_at(session, "compares its job with the other ranks'");
@@ -701,7 +704,6 @@ static void run_deinit(struct run *run)
     lane_close(run->lane);
     protect_close(run);
     executor_free(executor);
-    feed_close(&run->test);
     feed_close(&run->train);
     score_sums_deinit(&run->sums);
     tune_deinit(run);

@@ -37,7 +37,7 @@ struct run {
     struct executor *executor;
     uint64_t baseline;    /* bytes that the device had allocated before the executor */
     uint64_t memory_peak; /* of executors already freed, and of the changes between them */
-    struct feed train, test;
+    struct feed train;
     struct optimizer_step optimizer; /* of the current step */
     float gradient_norm;             /* of the last step */
     uint64_t skipped_steps;
@@ -69,6 +69,8 @@ struct run {
     double validation_loss;
     struct score_sums sums; /* of the evaluation that runs, or the last one */
     uint64_t validation_step;
+    uint32_t evaluated; /* the sets that were evaluated after step `evaluated_step`, as bits */
+    uint64_t evaluated_step;
     struct saved_early_stop early_stop;
     struct tuning tuning;
 };

@@ -182,21 +182,28 @@ void attempt_report_epoch(void *user, const struct train_epoch *epoch)
     post_event(attempt, event);
 }
 
-void attempt_report_validation(void *user, const struct train_validation *validation)
+static Fsdpd__V1__Validation *validation_new(const struct train_validation *validation)
 {
-    struct worker_attempt *attempt = user;
-    if (attempt->assignment->rank != 0) return;
-    log_event(LOG_INFO, "validated", "step=%llu loss=%.6g seconds=%.3f",
-              (unsigned long long)validation->step, validation->loss, validation->seconds);
-    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION);
-    Fsdpd__V1__Validation *message = event->validation =
-        MESSAGE_NEW(message, fsdpd__v1__validation__init);
+    Fsdpd__V1__Validation *message = MESSAGE_NEW(message, fsdpd__v1__validation__init);
+    message->set = mem_strdup(validation->set);
     message->step = validation->step;
     message->epoch = validation->epoch;
     message->loss = validation->loss;
     message->tokens = validation->tokens;
     message->seconds = validation->seconds;
     message->scores = scores_new(&validation->scores);
+    return message;
+}
+
+void attempt_report_validation(void *user, const struct train_validation *validation)
+{
+    struct worker_attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    log_event(LOG_INFO, "validated", "step=%llu%s%s loss=%.6g seconds=%.3f",
+              (unsigned long long)validation->step, validation->set[0] != '\0' ? " set=" : "",
+              validation->set, validation->loss, validation->seconds);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION);
+    event->validation = validation_new(validation);
     post_event(attempt, event);
 }
 

@@ -145,12 +145,34 @@ static status_t find_datasets(const Fsdpd__V1__DataSpec *data, const struct work
     return NULL;
 }
 
+status_t job_find_held_out(const Fsdpd__V1__DataSpec *data, const Fsdpd__V1__HeldOutSet *set,
+                           const struct worker_options *options, struct held_out *held)
+{
+    const char *key = set->name[0] != '\0' ? "data.validation" : "path";
+    char *path = NULL, *root = NULL;
+    status_t status = is_dataset(data) ? job_find_path(key, set->path, options, &path, &root)
+                                       : find_files(key, set->path, options, &path, &root);
+    *held = (struct held_out){set->name, path, root, set->every_steps, set->batches};
+    return status;
+}
+
+static status_t find_held_out(const Fsdpd__V1__DataSpec *data, const struct worker_options *options,
+                              struct job_settings *settings)
+{
+    settings->held_out = mem_alloc_array(data->n_validation + 1, sizeof *settings->held_out);
+    for (size_t i = 0; i < data->n_validation; i++)
+        TRY(job_find_held_out(data, data->validation[i], options,
+                              &settings->held_out[settings->held_out_count++]));
+    return NULL;
+}
+
 static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_options *options,
                           struct job_settings *settings)
 {
     if (!is_tokens(data))
         return job_find_path("data.dir", data->dir, options, &settings->data_dir,
                              &settings->data_root);
+    TRY(find_held_out(data, options, settings));
     if (is_dataset(data)) return find_datasets(data, options, settings);
     TRY(find_files("data.path", data->path, options, &settings->data_path, &settings->data_root));
     if (data->validation_path[0] == '\0') return NULL;
@@ -194,6 +216,8 @@ static void fill_token_data(struct train_job *job, const struct job_settings *se
     job->validation_path = settings->validation_path;
     job->validation_fraction = data->validation_fraction;
     if (!is_dataset(data)) job->token_encoding = token_encoding_of(data);
+    job->held_out = settings->held_out;
+    job->held_out_count = settings->held_out_count;
     job->context = data->context;
     job->masked = data->objective == FSDPD__V1__OBJECTIVE__OBJECTIVE_MASKED;
     job->mask_probability = data->mask_probability;
@@ -289,7 +313,8 @@ static enum norm_kind norm_of_spec(const Fsdpd__V1__TrainSpec *spec)
                                       (int)spec->clip_grad_norm_type);
 }
 
-static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStopSpec *spec)
+static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStopSpec *spec,
+                            const Fsdpd__V1__DataSpec *data)
 {
     if (spec == NULL || spec->patience == 0) return;
     *early = (struct early_stop){
@@ -298,6 +323,8 @@ static void fill_early_stop(struct early_stop *early, const Fsdpd__V1__EarlyStop
                                                      (int)spec->metric),
         .min_delta = spec->min_delta,
     };
+    for (size_t i = 0; i < data->n_validation; i++)
+        if (strcmp(data->validation[i]->name, spec->set) == 0) early->set = (int)i + 1;
 }
 
 /* setup/groups.c says how groups without weight decay follow the job's. */
@@ -459,7 +486,7 @@ static void fill_job(struct job_settings *settings)
     fill_token_data(&settings->job, settings, spec);
     fill_elastic(&settings->job, spec->elastic);
     fill_optimizer(settings, spec->optimizer);
-    fill_early_stop(&settings->job.early_stop, spec->train->early_stop);
+    fill_early_stop(&settings->job.early_stop, spec->train->early_stop, spec->data);
     fill_preference(settings, spec);
     const Fsdpd__V1__EmaSpec *ema = spec->train->ema;
     settings->job.optimizer.ema_decay = ema != NULL ? ema->decay : 0;
@@ -583,6 +610,11 @@ void job_settings_deinit(struct job_settings *settings)
         free((char *)settings->sources[s].root);
     }
     free(settings->sources);
+    for (int i = 0; i < settings->held_out_count; i++) {
+        free((char *)settings->held_out[i].path);
+        free((char *)settings->held_out[i].root);
+    }
+    free(settings->held_out);
     free(settings->model_arguments);
     free(settings->data_root);
     free(settings->validation_root);

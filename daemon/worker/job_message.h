@@ -27,6 +27,8 @@ struct job_settings {
     char *adapter_dir, *adapter_root, *adapter_note; /* model.adapter; NULL: there is none */
     struct token_path *sources; /* of datasets; their paths and roots are owned here */
     int source_count;
+    struct held_out *held_out; /* their paths and roots are owned here */
+    int held_out_count;
     /* The spec's directory on this host, and its root; NULL: it names none. */
     char *checkpoint_dir, *checkpoint_root;
     char *checkpoint_folder, *run; /* an attempt's; NULL: there are no checkpoints */
@@ -55,6 +57,11 @@ void job_settings_deinit(struct job_settings *settings);
  * Later reads open it from the root again. */
 status_t job_find_path(const char *key, const char *dir, const struct worker_options *options,
                        char **resolved, char **root) FSDPD_MUST_USE;
+
+/* Finds a held-out set of such data. Also after an error the caller frees `path` and `root`. */
+status_t job_find_held_out(const Fsdpd__V1__DataSpec *data, const Fsdpd__V1__HeldOutSet *set,
+                           const struct worker_options *options,
+                           struct held_out *held) FSDPD_MUST_USE;
 
 /* Likewise for an attempt: also where its checkpoints are, what units it tries, and whether it
  * continues from a checkpoint. Then initial values are not looked for. The settings point into the

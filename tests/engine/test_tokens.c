@@ -410,6 +410,68 @@ TEST(other_units)
     group_reset(&changed);
 }
 
+static int take_set(const struct member *member, const char *set, struct train_validation *out)
+{
+    int count = 0;
+    for (int i = 0; i < member->validation_count; i++)
+        if (strcmp(member->validations[i].set, set) == 0) out[count++] = member->validations[i];
+    return count;
+}
+
+static void expect_curve(const struct member *one, const char *set, const struct member *other,
+                         int count)
+{
+    struct train_validation a[GROUP_MAX_RECORDS], b[GROUP_MAX_RECORDS];
+    ck_assert_int_eq(take_set(one, set, a), count);
+    ck_assert_int_eq(take_set(other, "", b), count);
+    for (int i = 0; i < count; i++) {
+        ck_assert_uint_eq(a[i].step, b[i].step);
+        ck_assert_uint_eq(a[i].tokens, b[i].tokens);
+        ck_assert(a[i].loss == b[i].loss);
+    }
+}
+
+/* They change nothing of the training; the curve of each is that of a job that has no other. */
+TEST(held_out_sets)
+{
+    static struct group plain, named, own;
+    char file[] = "/tmp/fsdpd-test-held-out-XXXXXX";
+    uint16_t ids[1000];
+    for (int i = 0; i < 1000; i++) ids[i] = (uint16_t)((i * i + 7) % VOCABULARY);
+    int fd = mkstemp(file);
+    ck_assert_int_eq(write(fd, ids, sizeof ids), sizeof ids);
+    close(fd);
+    const struct held_out sets[] = {{.name = "code", .path = file, .every_steps = 10, .batches = 1},
+                                    {.name = "all", .path = file}};
+    init_group(&plain, 2, 6);
+    plain.job.validation_path = path; /* so that all of it is for training */
+    train_without_error(&plain);
+    init_group(&named, 2, 6);
+    named.job.validation_path = path;
+    named.job.held_out = sets;
+    named.job.held_out_count = 2;
+    train_without_error(&named);
+    init_group(&own, 2, 6);
+    own.job.validation_path = file;
+    own.job.evaluate_interval = 10;
+    own.job.evaluate_batches = 1;
+    train_without_error(&own);
+    const struct member *member = &named.members[0];
+    ck_assert_int_eq(member->metric_count, plain.members[0].metric_count);
+    for (int i = 0; i < member->metric_count; i++)
+        ck_assert(member->metrics[i].loss == plain.members[0].metrics[i].loss);
+    expect_curve(member, "", &plain.members[0], 3);
+    expect_curve(member, "code", &own.members[0], 4);
+    struct train_validation all[GROUP_MAX_RECORDS];
+    ck_assert_int_eq(take_set(member, "all", all), 1);
+    ck_assert_uint_eq(all[0].step, 40);
+    ck_assert_uint_eq(all[0].tokens, 62 * CONTEXT);
+    group_reset(&plain);
+    group_reset(&named);
+    group_reset(&own);
+    unlink(file);
+}
+
 /* A file too large to be checked before: the error comes from rank 1's loader, and ends all
  * ranks. */
 TEST(bad_token_in_the_middle)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Ends of training. train.early_stop: a job whose evaluations do not become better ends, says why, and counts on after a resume.
-With a learning rate of 0 every evaluation is the same, so the step at which it ends is known. train.ema: the average of
-the weights is planned, pulled, evaluated, and added and removed by a resume."""
+With a learning rate of 0 every evaluation is the same, so the step at which it ends is known. Held-out sets (data.validation),
+also as what it looks at. train.ema: the average of the weights is planned, pulled, evaluated, and added and removed by a resume."""
 
 import array
+import csv
 import os
 import random
 import shutil
@@ -62,6 +63,9 @@ class EarlyStop(unittest.TestCase):
         with open(os.path.join(cls.data, "letters.bin"), "wb") as file:
             for _ in range(8000):
                 file.write(draw.randrange(32).to_bytes(2, "little"))
+        for name, count in (("code.bin", 700),):
+            with open(os.path.join(cls.data, name), "wb") as file:
+                file.write(b"".join(bytes((n % 32, 0)) for n in draw.randbytes(count)))
         for part, count in (("train", 24), ("t10k", 16)):
             for kind, header, size in (("images-idx3", [0x803, count, 6, 6], 36), ("labels-idx1", [0x801, count], 1)):
                 with open(os.path.join(cls.data, "pictures", f"{part}-{kind}-ubyte"), "wb") as file:
@@ -149,6 +153,28 @@ class EarlyStop(unittest.TestCase):
             result = self.daemon.ctl("pull", job, "-o", out, "--ema", *options)
             self.assertEqual(result.returncode, 6, result.stderr)
             self.assertIn(message, " ".join(result.stderr.split()))
+
+    def rows(self, job, name):
+        """The held-out set's curve."""
+        table = csv.DictReader(self.daemon.ctl("metrics", job, "--csv").stdout.splitlines())
+        return [(int(row["step"]), float(row["val_loss"])) for row in table
+                if row["kind"] == "validation" and row["set"] == name]
+
+    def test_held_out_sets(self):
+        """One decides; the job's own data are evaluated once more at the end."""
+        job = self.submit("data.validation=[{name: code, path: code.bin, every_steps: 4, batches: 2}]",
+                          "train.early_stop.metric=code/val_loss", "tensorboard=true")
+        step, code, message = self.ended(job)
+        self.assertEqual((step, code), (12, "EARLY_STOP"))
+        self.assertIn("the loss of the last 2 evaluations of code is not better than", message)
+        self.assertEqual([step for step, _ in self.rows(job, "code")], [4, 8, 12])
+        self.assertEqual([step for step, _ in self.rows(job, "")], [5, 10, 12])
+        self.assertRegex(self.daemon.ctl("show", job).stdout, r"validation  code: loss [0-9.]+.* after step 12\n")
+        self.assertIn("validation of code", self.daemon.ctl("metrics", job).stdout)
+        page = os.path.join(self.root, "letters.html")
+        self.assertEqual(self.daemon.ctl("report", job, "-o", page).returncode, 0)
+        with open(page, encoding="utf-8") as file:
+            self.assertIn('="code|4 ', file.read())
 
     def test_refusals(self):
         for settings, message in (

@@ -120,6 +120,11 @@ static const struct {
     {"train: {max_steps: 5}",
      "data={format: dataset, sources: [{path: /a}, {weight: 0.125, path: b}]}",
      "  sources: [{path: /a, weight: 1}, {path: b, weight: 0.125}]\n"},
+    {"train: {max_steps: 5, evaluate_interval: 7, early_stop: {patience: 2, metric: b-2/val_loss}}",
+     "data={format: tokens, path: a, validation: [{name: b-2, path: b, batches: 3}]}",
+     "  validation: [{name: b-2, path: b, every_steps: 7, batches: 3}]\n"},
+    {"train: {max_steps: 5, early_stop: {patience: 2, metric: b/accuracy}}",
+     "data={format: text, path: a, validation: [{name: b, path: b}]}", "    metric: b/accuracy\n"},
     {"optimizer: {type: adamw, beta2: 0.95}", NULL, "  lr: 0.001\n"},
     {"optimizer: {type: lion}", NULL, "  beta2: 0.99\n"},
     {"optimizer: {type: adagrad, lr_decay: 0.01}", NULL,
@@ -435,6 +440,27 @@ static const struct {
     {"train: {max_steps: 5}", "data={format: dataset, sources: [b]}",
      "--set data={format: dataset, sources: [b]}: data.sources: expected a list of dataset "
      "directories, such as [{path: chat, weight: 2}]"},
+    {"train: {max_steps: 5}", "data={format: text, path: a, validation: [{name: B, path: b}]}",
+     "--set data={format: text, path: a, validation: [{name: B, path: b}]}: data.validation: set "
+     "1: "
+     "name: expected 1 to 40 letters a-z, digits and dashes that start with a letter or digit, "
+     "found 'B'"},
+    {"train: {max_steps: 5}",
+     "data={format: text, path: a, validation: [{name: b, path: b}, {name: b, path: c}]}",
+     "--set data={format: text, path: a, validation: [{name: b, path: b}, {name: b, path: c}]}: "
+     "data.validation: set 2: name: expected another than 'b', the name of set 1"},
+    {"train: {max_steps: 5}", "data={format: text, path: a, validation: [{name: test, path: b}]}",
+     "--set data={format: text, path: a, validation: [{name: test, path: b}]}: data.validation: "
+     "set 1: name: expected another than 'test', which every job has"},
+    {"train: {max_steps: 5}", "data={format: text, path: a, validation: [{name: b, batches: -1}]}",
+     "--set data={format: text, path: a, validation: [{name: b, batches: -1}]}: data.validation: "
+     "set 1: batches: expected an integer from 0 to 1000000000"},
+    {"train: {max_steps: 5, evaluate: false}",
+     "data={format: text, path: a, validation: [{name: b, path: b}]}",
+     "job.yaml: data.validation: expected train.evaluate: true, as evaluations read it"},
+    {"train: {max_steps: 5, early_stop: {patience: 1, metric: c/val_loss}}",
+     "data={format: text, path: a, validation: [{name: b, path: b}]}",
+     "job.yaml: train.early_stop.metric: data.validation has no set 'c'"},
     {"schedule: {warmup_start_factor: 1.5}", NULL,
      "job.yaml:4: schedule.warmup_start_factor: expected a number from 0 to 1, found 1.5"},
     {"fsdp: {backward_prefetch: before}", NULL,

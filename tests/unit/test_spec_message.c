@@ -373,6 +373,7 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
         if (strcmp(path, "model.hf_config") == 0) continue; /* the daemon's */
         if (strcmp(path, "model.hf_family") == 0) continue;
         if (strncmp(path, "array.file.", 11) == 0 || strncmp(path, "of_array.", 9) == 0) continue;
+        if (strcmp(path, "train.early_stop.set") == 0) continue; /* in train.early_stop.metric */
         bool found = false;
         for (size_t k = 0; k < spec_key_count; k++) {
             const char *row = spec_keys[k].field ? spec_keys[k].field : spec_keys[k].key;
@@ -405,6 +406,7 @@ TEST(table_and_message)
         case SPEC_ARGUMENTS:
         case SPEC_RULES:
         case SPEC_SOURCES:
+        case SPEC_HELD_OUT:
         case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
@@ -481,7 +483,7 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         [SPEC_GROUPS] = "list",       [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
         [SPEC_TIME] = "time",         [SPEC_LABELS] = "mapping", [SPEC_SOURCES] = "list",
         [SPEC_ARGUMENTS] = "mapping", [SPEC_RULES] = "mapping",  [SPEC_WORDS] = "list of words",
-        [SPEC_INDICES] = "indices",
+        [SPEC_INDICES] = "indices",   [SPEC_HELD_OUT] = "list",
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;

@@ -364,6 +364,12 @@ void job_rewind(struct job *job, uint64_t step)
         message_free(metrics->val_scores);
         metrics->val_scores = NULL;
     }
+    size_t kept = 0;
+    for (size_t i = 0; i < metrics->n_held_out; i++) {
+        if (metrics->held_out[i]->step > step) message_free(metrics->held_out[i]);
+        else metrics->held_out[kept++] = metrics->held_out[i];
+    }
+    metrics->n_held_out = kept;
     if (metrics->step > step) replace_metrics(job, step);
 }
 
@@ -426,14 +432,32 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
     record(job, FSDPD__V1__JOB_EVENT__EVENT_EPOCH, epoch, true);
 }
 
+/* Replaces the last one of the same held-out set. */
+static void merge_held_out(struct job *job, Fsdpd__V1__Metrics *report,
+                           const Fsdpd__V1__Validation *validation)
+{
+    size_t count = report->n_held_out, at = 0;
+    AUTO_FREE Fsdpd__V1__Validation **held_out = mem_alloc_array(count + 1, sizeof *held_out);
+    for (size_t i = 0; i < count; i++) held_out[i] = report->held_out[i];
+    while (at < count && strcmp(held_out[at]->set, validation->set) != 0) at++;
+    held_out[at] = (Fsdpd__V1__Validation *)validation; /* copied */
+    report->held_out = held_out;
+    report->n_held_out = at < count ? count : count + 1;
+    merge_metrics(job->message, report);
+}
+
 void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation)
 {
     Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
     if (job->message->metrics != NULL) report = *job->message->metrics;
-    metric_set_mean(&report.base, "val_loss", validation->loss);
-    metric_set(&report.base, "val_step", (double)validation->step);
-    report.val_scores = validation->scores;
-    merge_metrics(job->message, &report);
+    if (validation->set[0] != '\0') {
+        merge_held_out(job, &report, validation);
+    } else {
+        metric_set_mean(&report.base, "val_loss", validation->loss);
+        metric_set(&report.base, "val_step", (double)validation->step);
+        report.val_scores = validation->scores;
+        merge_metrics(job->message, &report);
+    }
     record(job, FSDPD__V1__JOB_EVENT__EVENT_VALIDATION, validation, true);
 }
 

@@ -122,8 +122,21 @@ void tensorboard_add_scalars(struct buf *out, double wall_seconds, int64_t step,
 
 /* ---- what a job reports ---- */
 
-/* What an event has of the table; not a mean of nothing. */
-static int take_scalars(const job_event *event, struct tensorboard_scalar *out)
+enum { TAG_SIZE = 80 };
+
+/* Of one of data.validation: "validation/NAME/loss". */
+static const char *tag_of(const job_event *event, const char *tag, char text[TAG_SIZE])
+{
+    const char *set = metric_kind(event) == METRIC_VALIDATION ? event->validation->set : "";
+    const char *slash = strchr(tag, '/');
+    if (set[0] == '\0' || slash == NULL) return tag;
+    snprintf(text, TAG_SIZE, "%.*s/%.40s%s", (int)(slash - tag), tag, set, slash);
+    return text;
+}
+
+/* What an event has of the table; not a mean of nothing. `tags` holds the names made for it. */
+static int take_scalars(const job_event *event, struct tensorboard_scalar *out,
+                        char (*tags)[TAG_SIZE])
 {
     int count = 0;
     double value;
@@ -132,7 +145,8 @@ static int take_scalars(const job_event *event, struct tensorboard_scalar *out)
         const struct metric *metric = &metric_table[i];
         if (metric->tags[kind] == NULL || !metric_of_event(metric, event, &value) || isnan(value))
             continue;
-        out[count++] = (struct tensorboard_scalar){metric->tags[kind], value};
+        const char *tag = tag_of(event, metric->tags[kind], tags[count]);
+        out[count++] = (struct tensorboard_scalar){tag, value};
     }
     return count;
 }
@@ -191,7 +205,8 @@ void tensorboard_record(struct tensorboard **own, const struct coordinator *c,
 {
     if (!job->spec->tensorboard) return;
     AUTO_FREE struct tensorboard_scalar *scalars = mem_alloc_array(metric_count(), sizeof *scalars);
-    int count = take_scalars(event, scalars);
+    AUTO_FREE char(*tags)[TAG_SIZE] = mem_alloc_array(metric_count(), sizeof *tags);
+    int count = take_scalars(event, scalars, tags);
     if (count == 0) return;
     struct tensorboard *file = *own;
     if (file == NULL) {

@@ -163,6 +163,15 @@ static void add_families(struct buf *out, const struct coordinator *c,
     }
 }
 
+/* `set`: of one of the job's data.validation; NULL: of its own data. */
+static void add_figure(struct buf *out, const struct metric *metric, const job_message *job,
+                       const char *set, double value, bool *any)
+{
+    if (!*any) add_family(out, metric->gauge, "gauge", metric->help);
+    *any = true;
+    add_sample(out, metric->gauge, "job_id", job->id, set != NULL ? "set" : NULL, set, value);
+}
+
 /* A job's latest figures. A mean over nothing is shown only as what it is now, in a step's. */
 static void add_figures(struct buf *out, const struct coordinator *c)
 {
@@ -173,11 +182,18 @@ static void add_figures(struct buf *out, const struct coordinator *c)
         for (int i = 0; i < c->job_count; i++) {
             double value;
             const job_message *job = c->jobs[i]->message;
-            if (job->metrics == NULL || !metric_of_job(metric, job->metrics, &value)) continue;
-            if (isnan(value) && metric->fields[METRIC_STEP] == NULL) continue;
-            if (!any) add_family(out, metric->gauge, "gauge", metric->help);
-            any = true;
-            add_sample(out, metric->gauge, "job_id", job->id, NULL, NULL, value);
+            if (job->metrics == NULL) continue;
+            if (metric_of_job(metric, job->metrics, &value) &&
+                (!isnan(value) || metric->fields[METRIC_STEP] != NULL))
+                add_figure(out, metric, job, NULL, value, &any);
+            if (metric->fields[METRIC_STEP] != NULL || metric->fields[METRIC_VALIDATION] == NULL)
+                continue;
+            for (size_t s = 0; s < job->metrics->n_held_out; s++) {
+                const Fsdpd__V1__Validation *held_out = job->metrics->held_out[s];
+                if (metric_read(&held_out->base, metric->fields[METRIC_VALIDATION], &value) &&
+                    !isnan(value))
+                    add_figure(out, metric, job, held_out->set, value, &any);
+            }
         }
     }
 }
