@@ -12,6 +12,7 @@ libclient_a_SOURCES = \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
   %D%/drain.c \
+  %D%/eval.c \
   %D%/exit.c %D%/exit.h \
   %D%/families.c \
   %D%/follow.c %D%/follow.h \

@@ -69,6 +69,9 @@ struct verb_options {
     uint32_t tail;                        /* 0: all */
     uint32_t every;                       /* for metrics; 0: not given */
     bool csv;
+    const char *data, *held_out; /* for eval; NULL: not given */
+    uint32_t batches;
+    bool batches_given;
     bool no_trace;           /* for report */
     bool all, no_stacks;     /* for diagnose */
     double interval_seconds; /* for top; 0: not given */

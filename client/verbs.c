@@ -38,7 +38,8 @@ const struct verb verbs[] = {
      "fsdpctl pull finetune-1 --format hf --dtype bf16 -o gpt2-finetuned\n"},
     {VERBS_TRAIN, "verify", "JOB [FILE]", 2, "Prove a job's kept or pulled weights",
      "Without FILE, fsdpd reads the final weights, all checkpoints and the log of the job and "
-     "compares their sums. With FILE, which pull wrote (or DIR, with --format hf), every byte of it "
+     "compares their sums. With FILE, which pull wrote (or DIR, with --format hf), every byte of "
+     "it "
      "is compared with the job's weights. Exits with 1 if something is damaged, which it names.",
      verify_options, verb_verify,
      "fsdpctl verify mnist-1\n"
@@ -91,6 +92,13 @@ const struct verb verbs[] = {
      "unless --no-trace is given; otherwise shows the plan's schedule. FILE is written as by pull. "
      "Since -o names the file, --format json selects a result in JSON.",
      report_options, verb_report, "fsdpctl report mnist-1 -o mnist-1.html\n"},
+    {VERBS_LOOK, "eval", "JOB", 1, "Evaluate a running job on data, between two of its steps",
+     "Of tokens, text or datasets: the loss and what else the task has, over --data, a --set, or "
+     "the job's own validation data. Training waits, and nothing of it changes. Only one client at "
+     "a time evaluates a job (exit 6). --timeout limits the wait for the result.",
+     eval_options, verb_eval,
+     "fsdpctl eval gpt-1 --data code.bin --batches 50\n"
+     "fsdpctl eval gpt-1 --set code -o json | jq .loss\n"},
     {VERBS_LOOK, "trace", "JOB", 1, "Write a timeline of a running job's steps, for Perfetto",
      "Shows all lanes of all ranks, the memory in use by the plan, and arrows from each gather to "
      "the compute that waits for it. The job keeps training, with the same results. FILE is "

@@ -40,7 +40,7 @@ dist_doc_DATA = \
 # Man pages are made of the same texts.
 FSDPCTL_VERB_PAGES = %D%/man/fsdpctl-cancel.1 %D%/man/fsdpctl-checkpoint.1 \
   %D%/man/fsdpctl-checkpoints.1 %D%/man/fsdpctl-completion.1 \
-  %D%/man/fsdpctl-diagnose.1 %D%/man/fsdpctl-drain.1 %D%/man/fsdpctl-families.1 %D%/man/fsdpctl-forget.1 %D%/man/fsdpctl-help.1 \
+  %D%/man/fsdpctl-diagnose.1 %D%/man/fsdpctl-drain.1 %D%/man/fsdpctl-eval.1 %D%/man/fsdpctl-families.1 %D%/man/fsdpctl-forget.1 %D%/man/fsdpctl-help.1 \
   %D%/man/fsdpctl-history.1 %D%/man/fsdpctl-hold.1 %D%/man/fsdpctl-list.1 \
   %D%/man/fsdpctl-logs.1 %D%/man/fsdpctl-metrics.1 \
   %D%/man/fsdpctl-pause.1 %D%/man/fsdpctl-plan.1 %D%/man/fsdpctl-priority.1 \

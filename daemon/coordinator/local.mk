@@ -67,6 +67,7 @@ libcoordinator_a_SOURCES = \
   %D%/api/resume.c \
   %D%/jobs/retry.c %D%/jobs/retry.h \
   %D%/core/reserve.c %D%/core/reserve.h \
+  %D%/calls/evaluations.c %D%/calls/evaluations.h \
   %D%/calls/rewrap.c %D%/calls/rewrap.h \
   %D%/scheduler/room.c %D%/scheduler/room.h \
   %D%/scheduler/unplanned.c %D%/scheduler/unplanned.h \

@@ -191,6 +191,20 @@ status_t train_session_hand_over(struct train_session *session, const bool *leav
                                  status_t (*confirm)(void *user), void *user,
                                  status_t *refused) FSDPD_MUST_USE;
 
+/*
+ * Only from run_orders, on every rank at the same boundary with the same set: evaluates it, or the
+ * job's own data if `held` is NULL. Nothing of the run changes. `found` is this rank's failure to
+ * find the data, and owned here. *refused becomes the same on all ranks: the reason why there is no
+ * result, CANCELLED after train_session_stop_evaluation, owned by the caller; NULL: there is one,
+ * whose loss may be NAN. A returned error must end the run.
+ */
+status_t train_session_evaluate(struct train_session *session, const struct held_out *held,
+                                status_t found, struct train_validation *result,
+                                status_t *refused) FSDPD_MUST_USE;
+
+/* Only from run_orders during such an evaluation, on every rank at the same boundary: ends it. */
+void train_session_stop_evaluation(struct train_session *session);
+
 /* Host memory for it per rank, and bytes that a rank sends in each update. */
 uint64_t train_session_kept_bytes(const struct train_session *session);
 uint64_t train_session_kept_sent_bytes(const struct train_session *session);

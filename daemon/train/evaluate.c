@@ -77,6 +77,7 @@ static status_t evaluate_rows(struct run *run, struct feed *feed, struct tally *
         score_sums_add(&run->sums, result.sums);
         if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
         TRY(run_orders_between(run, result.stats[PLAN_STAT_SIGNAL]));
+        if (run->stops_evaluation) break;
     }
     return NULL;
 }
@@ -193,4 +194,59 @@ uint64_t evaluation_sets_hash(const struct train_session *session)
         while (*at++ != '\0');
     }
     return hash;
+}
+
+/* ---- evaluations that an order asks for ---- */
+
+/* All ranks must read the same; *outcome is whether this one can read. */
+static status_t agree_on_data(struct run *run, const struct evaluation_set *set, status_t *outcome)
+{
+    uint64_t mine = *outcome == NULL ? set->tokens->hash ^ set->steps : 0, first = mine;
+    TRY(agreement_share(&run->ranks, &first, sizeof first, 0));
+    if (*outcome == NULL && first != 0 && first != mine)
+        *outcome = status_new(STATUS_FAILED_PRECONDITION,
+                              "rank %d reads other data there than rank 0", run->session->rank);
+    return agreement_reach(&run->ranks, outcome);
+}
+
+/* It may be within another evaluation, whose sums continue afterwards. */
+static status_t evaluate_apart(struct run *run, const struct evaluation_set *set,
+                               struct train_validation *result, status_t *refused)
+{
+    const struct score_sums sums = run->sums;
+    bool stops = run->stops_evaluation;
+    int64_t began = clock_monotonic_ns();
+    struct tally tally = {0};
+    run->stops_evaluation = false;
+    score_sums_init(&run->sums, run->session->evaluate_graph);
+    status_t status = evaluate_set(run, set, &tally);
+    if (run->stops_evaluation) *refused = status_new(STATUS_CANCELLED, "the client is gone");
+    else *result = result_of(run, set, &tally, run_epochs_done(run), began);
+    score_sums_deinit(&run->sums);
+    run->sums = sums;
+    run->stops_evaluation = stops;
+    session_at(run->session, "is between two steps");
+    return status;
+}
+
+status_t train_session_evaluate(struct train_session *session, const struct held_out *held,
+                                status_t found, struct train_validation *result, status_t *refused)
+{
+    struct run *run = session->run;
+    struct evaluation_set set = {0};
+    *refused = found;
+    if (found == NULL && session->set_count == 0)
+        *refused = status_new(STATUS_FAILED_PRECONDITION,
+                              "train.evaluate is false: the job's plan has no evaluation");
+    if (*refused == NULL && held != NULL) *refused = session_open_set(session, held, &set);
+    const struct evaluation_set *of = held != NULL ? &set : session->sets;
+    status_t status = agree_on_data(run, of, refused);
+    if (status == NULL && *refused == NULL) status = evaluate_apart(run, of, result, refused);
+    token_data_close(&set.own);
+    return status;
+}
+
+void train_session_stop_evaluation(struct train_session *session)
+{
+    session->run->stops_evaluation = true;
 }

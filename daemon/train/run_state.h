@@ -71,6 +71,7 @@ struct run {
     uint64_t validation_step;
     uint32_t evaluated; /* the sets that were evaluated after step `evaluated_step`, as bits */
     uint64_t evaluated_step;
+    bool stops_evaluation; /* that an order asked for */
     struct saved_early_stop early_stop;
     struct tuning tuning;
 };

@@ -19,6 +19,7 @@ struct queued_order {
     uint32_t steps;                /* of a trace */
     char *cancel_message;          /* of a cancel */
     Fsdpd__V1__SetWrapOrder *wrap; /* another policy, else NULL; lives as long as the attempt */
+    Fsdpd__V1__EvaluateOrder *evaluate; /* of an evaluation, else NULL; as `wrap` */
     uint64_t checkpoint;           /* of a checkpoint, else 0 */
     bool pause;                    /* the attempt ends with it */
     Fsdpd__V1__CheckpointOrder *memory; /* that need not be on the disk, else NULL; as `wrap` */
@@ -72,6 +73,7 @@ struct worker_attempt {
     bool paused;                              /* that is why it ends */
     char *early_end;                          /* why it ends before its last step, or NULL */
     uint64_t orders_done;
+    uint64_t evaluating; /* the number of the order whose evaluation runs, or 0 */
     struct tracer tracer;
     struct op_times op_times;
     uint64_t memory_planned, memory_peak;
@@ -92,6 +94,9 @@ void attempt_report_started(void *user, uint64_t plan_hash, uint64_t steps);
 void attempt_report_metrics(void *user, const struct train_metrics *metrics);
 void attempt_report_epoch(void *user, const struct train_epoch *epoch);
 void attempt_report_validation(void *user, const struct train_validation *validation);
+/* Rank 0 reports the outcome of an evaluation that was ordered. */
+void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
+                               const struct train_validation *result, const status_t refused);
 /* Rank 0 reports the outcome of a change of units. */
 void attempt_report_wrap(struct worker_attempt *attempt, uint64_t number, uint64_t step,
                          const struct train_wrap_change *change);

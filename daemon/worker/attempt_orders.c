@@ -85,6 +85,27 @@ static status_t set_wrap(struct worker_attempt *attempt, const Fsdpd__V1__SetWra
     return NULL;
 }
 
+static status_t evaluate(struct worker_attempt *attempt, const Fsdpd__V1__EvaluateOrder *order)
+{
+    struct held_out held = {0};
+    status_t refused = NULL, found = NULL;
+    struct train_validation result;
+    uint64_t outer = attempt->evaluating;
+    if (order->set != NULL)
+        found =
+            job_find_held_out(attempt->assignment->spec->data, order->set, attempt->options, &held);
+    attempt->evaluating = order->number;
+    status_t status = train_session_evaluate(attempt->session, order->set != NULL ? &held : NULL,
+                                             found, &result, &refused);
+    attempt->evaluating = outer;
+    if (status == NULL && attempt->assignment->rank == 0)
+        attempt_report_evaluation(attempt, order->number, &result, refused);
+    status_free(refused);
+    free((char *)held.path);
+    free((char *)held.root);
+    return status;
+}
+
 static struct capture *capture(void *user)
 {
     struct worker_attempt *attempt = user;
@@ -242,6 +263,15 @@ status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *exec
             TRY(set_wrap(attempt, order.wrap, step));
             continue;
         }
+        if (order.evaluate != NULL && order.evaluate->stop) {
+            if (attempt->evaluating == order.evaluate->number)
+                train_session_stop_evaluation(attempt->session);
+            continue;
+        }
+        if (order.evaluate != NULL) {
+            TRY(evaluate(attempt, order.evaluate));
+            continue;
+        }
         if (order.checkpoint != 0) {
             TRY(leave_state(attempt, &order, step));
             continue;
@@ -273,6 +303,7 @@ static void keep_in_tail(struct worker_attempt *attempt, const Fsdpd__V1__Order 
 static void free_messages(struct queued_order *order)
 {
     if (order->wrap != NULL) fsdpd__v1__set_wrap_order__free_unpacked(order->wrap, NULL);
+    if (order->evaluate != NULL) fsdpd__v1__evaluate_order__free_unpacked(order->evaluate, NULL);
     if (order->memory != NULL) fsdpd__v1__checkpoint_order__free_unpacked(order->memory, NULL);
 }
 
@@ -294,6 +325,9 @@ void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE && order->trace->trace != 0) {
         queued.trace = order->trace->trace;
         queued.steps = order->trace->steps;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_EVALUATE &&
+               order->evaluate->number != 0) {
+        queued.evaluate = message_copy(order->evaluate);
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP && order->wrap->wrap != NULL) {
         queued.wrap = message_copy(order->wrap);
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_CHECKPOINT &&
@@ -312,6 +346,7 @@ void attempt_order(struct worker_attempt *attempt, const Fsdpd__V1__Order *order
         keep_in_tail(attempt, order);
         queued.cancel_message = NULL;
         queued.wrap = NULL;
+        queued.evaluate = NULL;
         queued.memory = NULL;
     }
     pthread_cond_broadcast(&attempt->changed);

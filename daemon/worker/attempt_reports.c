@@ -207,6 +207,19 @@ void attempt_report_validation(void *user, const struct train_validation *valida
     post_event(attempt, event);
 }
 
+void attempt_report_evaluation(struct worker_attempt *attempt, uint64_t number,
+                               const struct train_validation *result, const status_t refused)
+{
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new(FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION);
+    Fsdpd__V1__EvaluateReport *message = event->evaluation =
+        MESSAGE_NEW(message, fsdpd__v1__evaluate_report__init);
+    message->number = number;
+    message->code = (uint32_t)status_code(refused);
+    if (refused != NULL) message->message = mem_strdup(status_message(refused));
+    else message->validation = validation_new(result);
+    link_post_event(attempt->link, attempt->assignment->job, attempt->assignment->attempt, event);
+}
+
 /* Takes ownership of `status`. */
 void attempt_report_finished(struct worker_attempt *attempt, status_t status)
 {

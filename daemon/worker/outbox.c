@@ -25,6 +25,7 @@ static bool is_logs(const Fsdpd__V1__WorkerMessage *message)
 static bool is_of_the_stream(const Fsdpd__V1__WorkerMessage *message)
 {
     return message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE ||
+           message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION ||
            message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
 }
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Ends of training. train.early_stop: a job whose evaluations do not become better ends, says why, and counts on after a resume.
 With a learning rate of 0 every evaluation is the same, so the step at which it ends is known. Held-out sets (data.validation),
-also as what it looks at. train.ema: the average of the weights is planned, pulled, evaluated, and added and removed by a resume."""
+also as what it looks at, and evaluations of running jobs (fsdpctl eval). train.ema: the average of the weights is planned,
+pulled, evaluated, and added and removed by a resume."""
 
 import array
 import csv
 import os
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import unittest
@@ -63,7 +65,7 @@ class EarlyStop(unittest.TestCase):
         with open(os.path.join(cls.data, "letters.bin"), "wb") as file:
             for _ in range(8000):
                 file.write(draw.randrange(32).to_bytes(2, "little"))
-        for name, count in (("code.bin", 700),):
+        for name, count in ("code.bin", 700), ("long.bin", 4000000):
             with open(os.path.join(cls.data, name), "wb") as file:
                 file.write(b"".join(bytes((n % 32, 0)) for n in draw.randbytes(count)))
         for part, count in (("train", 24), ("t10k", 16)):
@@ -175,6 +177,64 @@ class EarlyStop(unittest.TestCase):
         self.assertEqual(self.daemon.ctl("report", job, "-o", page).returncode, 0)
         with open(page, encoding="utf-8") as file:
             self.assertIn('="code|4 ', file.read())
+
+    def evaluate(self, job, *arguments):
+        result = self.daemon.ctl("eval", job, *arguments)
+        return result.returncode, result.stdout, " ".join(result.stderr.split())
+
+    def start(self, *settings):
+        """A job that runs until it is cancelled, or for as many steps as it was given."""
+        result = self.daemon.ctl("submit", os.path.join(self.root, "job.yaml"), *(
+            word for one in (*settings, "optimizer.lr=0.02", "train.early_stop.patience=1000000", "train.log_interval=100",
+                             "data.validation=[{name: code, path: code.bin, every_steps: 1, batches: 1}]")
+            for word in ("--set", one)))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        job = self.daemon.json("list")[-1]["id"]
+        self.daemon.wait_step(job, 1)
+        return job
+
+    def test_evaluations(self):
+        """They are the held-out curve's values at their steps, and change no bit of the training."""
+        jobs = [self.start("train.max_steps=400", "name=seen"), None]
+        seen = [self.daemon.json("eval", jobs[0], "--set", "code") for _ in range(5)]
+        self.daemon.wait_state(jobs[0], "SUCCEEDED")
+        jobs[1] = self.start("train.max_steps=400", "name=unseen")
+        self.daemon.wait_state(jobs[1], "SUCCEEDED")
+        curve = dict(self.rows(jobs[0], "code"))
+        for result in seen:
+            self.assertEqual(result["loss"], curve[int(result["step"])])
+        self.assertEqual(*(self.daemon.tensors(job) for job in jobs))
+        self.assertEqual(curve, dict(self.rows(jobs[1], "code")))
+        code, _, error = self.evaluate(jobs[0])
+        self.assertEqual(code, 6)
+        self.assertIn("is over: only a running job can be evaluated; submit one with its weights", error)
+
+    def test_evaluations_that_fail(self):
+        job = self.start("train.max_steps=1000000", "retry.machine_failures=0", "name=failing")
+        for arguments, message in (
+            (["--set", "none"], "data.validation has no set 'none'"),
+            (["--data", "none.bin"], "none.bin"),
+            (["--batches", "3"], "batches: expected a path or a set"),
+        ):
+            with self.subTest(message):
+                code, _, error = self.evaluate(job, *arguments)
+                self.assertNotEqual(code, 0)
+                self.assertIn(message, error)
+        code, text, error = self.evaluate(job, "--data", "code.bin", "--batches", "0")
+        self.assertEqual(code, 0, error)
+        self.assertRegex(text, r"after step [0-9]+: loss [0-9.]+, perplexity [0-9.]+ \([0-9]+ targets in ")
+        with self.daemon.spawn("eval", job, "--data", "long.bin", "--batches", "0") as left:
+            self.daemon.wait_for(lambda: "is being evaluated already" in self.evaluate(job)[2], 20, "a long evaluation")
+            left.kill()
+        step = int(self.daemon.show(job)["step"])
+        self.daemon.wait_step(job, step + 2)
+        with self.daemon.spawn("eval", job, "--data", "long.bin", "--batches", "0") as lost:
+            self.daemon.wait_for(lambda: "is being evaluated already" in self.evaluate(job)[2], 20, "a long evaluation")
+            os.kill(next(int(row["pid"]) for row in self.daemon.worker_list() if row["job"] == job), signal.SIGKILL)
+            error = lost.communicate(timeout=60)[1]
+            self.assertIn("before it was evaluated", " ".join(error.split()))
+            self.assertNotEqual(lost.returncode, 0)
+        self.daemon.wait_state(job, "FAILED")
 
     def test_refusals(self):
         for settings, message in (

@@ -201,6 +201,11 @@ class Client:
         for response in self.stream(self.stub.GetMetrics, request):
             yield from response.rows
 
+    def evaluate(self, id: str, *, path: str = "", set: str = "", batches: int | None = None) -> api.Validation:
+        """Evaluates a running job between two steps: on data, on one of its `data.validation`, or on its own data."""
+        request = api.EvaluateJobRequest(id=id, path=path, set=set, batches=batches)
+        return self.call(self.stub.EvaluateJob, request).validation
+
     def trace(self, id: str, steps: int = 1) -> Iterator[api.TraceChunk]:
         """When every instruction of the next steps begins and ends, on every rank."""
         for response in self.stream(self.stub.TraceJob, api.TraceJobRequest(id=id, steps=steps)):

@@ -15,6 +15,7 @@
 #include "coordinator/calls/access.h"
 #include "coordinator/calls/checkpoints.h"
 #include "coordinator/calls/diagnose.h"
+#include "coordinator/calls/evaluations.h"
 #include "coordinator/calls/job_call.h"
 #include "coordinator/calls/logs.h"
 #include "coordinator/calls/pulls.h"
@@ -141,6 +142,7 @@ static const struct rpc_handler control_handlers[] = {
      .message_max = COORDINATOR_JOB_MAX},
     {.method = &control_pull_state_dict, .on_start = pulls_start, STREAMS},
     {.method = &control_trace_job, .on_start = traces_start, WAITS},
+    {.method = &control_evaluate_job, .on_start = evaluations_start, WAITS},
     {.method = &control_diagnose_job, .on_start = diagnose_start, WAITS},
     {.method = &control_set_wrap_policy, .on_start = rewrap_start, WAITS},
     {.method = &control_get_logs, .on_start = logs_start, STREAMS},

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/calls/checkpoints.h"
+#include "coordinator/calls/evaluations.h"
 #include "coordinator/calls/pulls.h"
 #include "coordinator/calls/rewrap.h"
 #include "coordinator/calls/traces.h"
@@ -272,6 +273,9 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED: on_finished(job, rank, event->finished); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED: pulls_failed(job, event->pull_failed); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE: traces_report(job, number, event->trace); break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_EVALUATION:
+        if (number == 0) evaluations_report(job, event->evaluation);
+        break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP:
         if (number == 0) rewrap_report(job, event->wrap);
         break;

@@ -118,6 +118,16 @@ void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
     orders_give(job, FSDPD__V1__ORDER__ORDER_TRACE, &body);
 }
 
+void attempt_order_evaluation(struct job *job, uint64_t number, Fsdpd__V1__HeldOutSet *set,
+                              bool stop)
+{
+    Fsdpd__V1__EvaluateOrder body = FSDPD__V1__EVALUATE_ORDER__INIT;
+    body.number = number;
+    body.set = set;
+    body.stop = stop;
+    orders_give(job, FSDPD__V1__ORDER__ORDER_EVALUATE, &body);
+}
+
 void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
 {
     Fsdpd__V1__CheckpointOrder body = FSDPD__V1__CHECKPOINT_ORDER__INIT;

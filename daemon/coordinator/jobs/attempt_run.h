@@ -48,6 +48,10 @@ void attempt_vacate_at_once(struct job *job);
 void attempt_order_pull(struct job *job, uint64_t pull, bool average);
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
 
+/* `set`: copied; NULL: the job's own data. `stop`: ends the evaluation of this number. */
+void attempt_order_evaluation(struct job *job, uint64_t number, Fsdpd__V1__HeldOutSet *set,
+                              bool stop);
+
 /* `pause`: if the checkpoint succeeds, all ranks end with the reason "PAUSED". */
 void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause);
 

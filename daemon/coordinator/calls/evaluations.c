@@ -1,0 +1,145 @@
+/* Evaluations of running jobs; see evaluations.h. */
+#include "coordinator/calls/evaluations.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "coordinator/calls/access.h"
+#include "coordinator/calls/job_call.h"
+#include "coordinator/calls/saving.h"
+#include "coordinator/jobs/attempt_run.h"
+#include "spec/spec.h"
+
+struct evaluation_call {
+    struct job_call base;
+    uint64_t number; /* of the order */
+    uint32_t attempt;
+};
+
+static void on_attempt_over(struct job_call *own, struct job *job)
+{
+    job_call_finish(own, job_call_error_of_end(job, "it was evaluated"));
+}
+
+/* The client has left. */
+static void on_closed(struct job_call *own)
+{
+    struct evaluation_call *evaluation = (struct evaluation_call *)own;
+    struct job *job = own->job;
+    if (!own->over && job != NULL && attempt_is_active(job) &&
+        job->message->attempt == evaluation->attempt)
+        attempt_order_evaluation(job, evaluation->number, NULL, true);
+    job_call_free(own);
+}
+
+static const struct job_call_type evaluation_calls = {.size = sizeof(struct evaluation_call),
+                                                      .attempt_over = on_attempt_over,
+                                                      .closed = on_closed};
+
+static status_t refuse(const char *reason, const char *id, status_t status)
+{
+    return status_with(status, (struct status_details){.reason = reason, .subject = id});
+}
+
+static status_t check_running(struct coordinator *c, const struct job *job)
+{
+    const job_message *message = job->message;
+    const char *id = message->id;
+    if (message->state != FSDPD__V1__JOB_STATE__JOB_STATE_RUNNING)
+        return refuse("JOB_IS_NOT_RUNNING", id,
+                      status_new(STATUS_FAILED_PRECONDITION,
+                                 "job %s is %s: only a running job can be evaluated; call again "
+                                 "when it runs",
+                                 id, job_state_name(message->state)));
+    if (!attempt_is_active(job))
+        return refuse("JOB_IS_ENDING", id,
+                      status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", id));
+    TRY(saving_refuse(job));
+    if (spec_has_images(message->spec->data))
+        return refuse("JOB_CANNOT_BE_EVALUATED", id,
+                      status_new(STATUS_UNIMPLEMENTED,
+                                 "job %s trains on images, which only its own evaluations read: "
+                                 "fsdpctl metrics %s shows them",
+                                 id, id));
+    if (job_calls_next(c, &evaluation_calls, job, NULL) != NULL)
+        return refuse("JOB_IS_BEING_EVALUATED", id,
+                      status_new(STATUS_FAILED_PRECONDITION, "job %s is being evaluated already",
+                                 id));
+    return NULL;
+}
+
+/* A job that is over: what to do instead. */
+static status_t find_job(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         struct job **job)
+{
+    status_t status = access_find(c, call, id, "evaluate", job);
+    if (status_code(status) != STATUS_FAILED_PRECONDITION) return status;
+    status_free(status);
+    return refuse("JOB_IS_NOT_RUNNING", id,
+                  status_new(STATUS_FAILED_PRECONDITION,
+                             "job %s is over: only a running job can be evaluated; submit one with "
+                             "its weights as model.weights (fsdpctl pull %s), optimizer.lr: 0, and "
+                             "this data in data.validation",
+                             id, id));
+}
+
+/* Fills in what the ranks evaluate; *own: the job's own data. */
+static status_t find_set(const job_spec *spec, const Fsdpd__V1__EvaluateJobRequest *request,
+                         Fsdpd__V1__HeldOutSet *set, bool *own)
+{
+    bool named = request->set[0] != '\0', path = request->path[0] != '\0';
+    bool limited = request->_batches_case != 0;
+    if (named && path)
+        return status_new(STATUS_INVALID_ARGUMENT, "path: expected none beside a set");
+    *own = !named && !path;
+    if (*own && limited)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "batches: expected a path or a set beside it, as the job's own data "
+                          "always have train.evaluate_batches");
+    set->path = request->path;
+    set->batches = spec->train->evaluate_batches;
+    for (size_t i = 0; i < spec->data->n_validation; i++)
+        if (named && strcmp(spec->data->validation[i]->name, request->set) == 0)
+            *set = *spec->data->validation[i];
+    if (named && set->path[0] == '\0')
+        return status_new(STATUS_INVALID_ARGUMENT, "set: data.validation has no set '%s'",
+                          request->set);
+    if (limited) set->batches = request->batches;
+    return path ? status_wrap(spec_check_path(set->path), "path") : NULL;
+}
+
+void evaluations_start(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__EvaluateJobRequest *request = (const void *)message;
+    Fsdpd__V1__HeldOutSet set = FSDPD__V1__HELD_OUT_SET__INIT;
+    struct job *job = NULL;
+    bool own = false;
+    status_t status = find_job(c, call, request->id, &job);
+    if (status == NULL) status = check_running(c, job);
+    if (status == NULL) status = find_set(job->message->spec, request, &set, &own);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    struct evaluation_call *evaluation = job_call_begin(&evaluation_calls, call, c, request->id);
+    evaluation->number = ++c->last_number;
+    evaluation->attempt = job->message->attempt;
+    log_event(LOG_INFO, "evaluation_ordered", "job=%s by=%s", request->id, access_user(call));
+    attempt_order_evaluation(job, evaluation->number, own ? NULL : &set, false);
+}
+
+void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report)
+{
+    struct evaluation_call *evaluation = job_calls_next(job->c, &evaluation_calls, job, NULL);
+    if (evaluation == NULL || evaluation->number != report->number ||
+        evaluation->attempt != job->message->attempt)
+        return; /* its client is gone */
+    bool known = report->code >= STATUS_CANCELLED && report->code <= STATUS_UNAUTHENTICATED;
+    if (report->code == STATUS_OK && report->validation != NULL)
+        job_call_reply(&evaluation->base, &report->validation->base);
+    else
+        job_call_finish(&evaluation->base,
+                        status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN,
+                                   "job %s: %s", job->message->id, report->message));
+}

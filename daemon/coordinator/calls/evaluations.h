@@ -1,0 +1,17 @@
+/*
+ * EvaluateJob: an order to all ranks of a running job, which evaluate some data between two steps.
+ * Rank 0's report is the answer. One evaluation per job at a time; if its client leaves, the ranks
+ * are ordered to stop it.
+ */
+#ifndef FSDPD_COORDINATOR_EVALUATIONS_H
+#define FSDPD_COORDINATOR_EVALUATIONS_H
+
+#include "coordinator/jobs/jobs.h"
+
+/* The handler of EvaluateJob; the service is the coordinator. */
+void evaluations_start(struct rpc_call *call, const ProtobufCMessage *request, void *service);
+
+/* Handles rank 0's report. */
+void evaluations_report(struct job *job, const Fsdpd__V1__EvaluateReport *report);
+
+#endif
