@@ -243,7 +243,8 @@ class EarlyStop(unittest.TestCase):
             (["train.early_stop.patience=0"], "train.early_stop.patience: expected an integer from 1 to 1000000, found 0"),
             (["train.ema.decay=1"], "train.ema.decay: expected a number from 0 to 0.9999999, found 1"),
             (["train.ema.evaluate=true"], "train.ema.evaluate: belongs to train.ema.decay"),
-            (["train.early_stop.metric=f1"], "train.early_stop.metric: expected loss or accuracy, found 'f1'"),
+            (["train.early_stop.metric=f1"], "train.early_stop.metric: expected loss or accuracy, or NAME/val_loss or "
+                                               "NAME/accuracy, found 'f1'"),
             (["train.early_stop.min_delta=-1"], "train.early_stop.min_delta: expected a number from 0 to 1000000"),
             (["train.early_stop.metric=accuracy"], "train.early_stop.metric: accuracy belongs to models of classes"),
         ):

@@ -367,7 +367,13 @@ void fake_epoch_at(struct fake *fake, uint32_t number, uint64_t step)
 
 void fake_validation(struct fake *fake, uint64_t step, double loss)
 {
+    fake_held_out(fake, "", step, loss);
+}
+
+void fake_held_out(struct fake *fake, const char *set, uint64_t step, double loss)
+{
     Fsdpd__V1__Validation validation = FSDPD__V1__VALIDATION__INIT;
+    validation.set = (char *)set;
     validation.step = step;
     validation.loss = loss;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;

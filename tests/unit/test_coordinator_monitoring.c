@@ -139,6 +139,19 @@ TEST(exposition)
     } while (strstr(buf_text(&text), line) == NULL);
     ck_assert_ptr_null(strstr(buf_text(&text), "fsdpd_validation_loss")); /* a mean of nothing */
     free(line);
+    fake_held_out(&fakes[0], "prose", 6, 3);
+    fake_held_out(&fakes[0], "code", 6, 1.5);
+    fake_held_out(&fakes[0], "code", 8, 1.25); /* in the place of the last one */
+    line = mem_printf("\nfsdpd_validation_loss{job_id=\"%s\",set=\"prose\"} 3\n"
+                      "fsdpd_validation_loss{job_id=\"%s\",set=\"code\"} 1.25\n",
+                      id, id);
+    do {
+        world_run(&world, 20);
+        buf_clear(&text);
+        metrics_write(world.coordinator, &text);
+    } while (strstr(buf_text(&text), line) == NULL);
+    ck_assert_ptr_null(strstr(buf_text(&text), "} 1.5\n"));
+    free(line);
     ck_assert_int_gt(size_of_store("-wal"), 0);
     line = mem_printf("\nfsdpd_store_bytes %lld\n", size_of_store("") + size_of_store("-wal"));
     ck_assert_ptr_nonnull(strstr(buf_text(&text), line));

@@ -158,6 +158,7 @@ void fake_op_times(struct fake *fake, uint64_t step);
 /* The same, after `thinned` dropped ones. */
 void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned);
 void fake_validation(struct fake *fake, uint64_t step, double loss);
+void fake_held_out(struct fake *fake, const char *set, uint64_t step, double loss);
 void fake_epoch(struct fake *fake, uint32_t epoch); /* of a version that reports no step */
 void fake_epoch_at(struct fake *fake, uint32_t epoch, uint64_t step);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
