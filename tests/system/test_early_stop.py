@@ -183,10 +183,10 @@ class EarlyStop(unittest.TestCase):
         return result.returncode, result.stdout, " ".join(result.stderr.split())
 
     def start(self, *settings):
-        """A job that runs until it is cancelled, or for as many steps as it was given."""
+        """A job that runs until it is cancelled, or for as many steps as it was given; the last settings count."""
         result = self.daemon.ctl("submit", os.path.join(self.root, "job.yaml"), *(
-            word for one in (*settings, "optimizer.lr=0.02", "train.early_stop.patience=1000000", "train.log_interval=100",
-                             "data.validation=[{name: code, path: code.bin, every_steps: 1, batches: 1}]")
+            word for one in ("optimizer.lr=0.02", "train.early_stop.patience=1000000", "train.log_interval=100",
+                             "data.validation=[{name: code, path: code.bin, every_steps: 1, batches: 1}]", *settings)
             for word in ("--set", one)))
         self.assertEqual(result.returncode, 0, result.stderr)
         job = self.daemon.json("list")[-1]["id"]
@@ -208,6 +208,17 @@ class EarlyStop(unittest.TestCase):
         code, _, error = self.evaluate(jobs[0])
         self.assertEqual(code, 6)
         self.assertIn("is over: only a running job can be evaluated; submit one with its weights", error)
+
+    def test_loss_that_is_none(self):
+        """It is said; the job's own evaluation comes at its end only."""
+        job = self.start("train.max_steps=1000000", "name=none", "optimizer.lr=1e6", "optimizer.weight_decay=1e6",
+                         "train.non_finite=skip", "train.evaluate_interval=1000000", "data.validation=[]")
+        self.daemon.wait_step(job, 20)
+        code, text, error = self.evaluate(job)
+        self.assertEqual(code, 0, error)
+        self.assertRegex(text, r"after step [0-9]+: the loss is NaN \(not a number\) \([0-9]+ targets in ")
+        self.assertIsNone(self.daemon.json("eval", job, "--data", "code.bin")["loss"])
+        self.daemon.ctl("cancel", job)
 
     def test_evaluations_that_fail(self):
         job = self.start("train.max_steps=1000000", "retry.machine_failures=0", "name=failing")
