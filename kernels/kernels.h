@@ -105,6 +105,17 @@ struct adam_args {
 void kernel_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
                  const struct adam_args *args);
 
+/*
+ * The same with averages in 8 bits, as bitsandbytes' AdamW8bit on a CPU. Each average is
+ * KERNEL_PACKED_WORDS floats per KERNEL_PACKED_BLOCK values, the last block possibly with fewer:
+ * the block's scale, then the codes, a byte each. Zeros stand for zeros.
+ */
+enum { KERNEL_PACKED_BLOCK = 256, KERNEL_PACKED_WORDS = 1 + KERNEL_PACKED_BLOCK / 4 };
+void kernel_adam_packed(size_t n, float *param, const float *grad, float *average,
+                        float *square_average, const struct adam_args *args);
+/* The values that the codes stand for; unsigned ones are those of squares. */
+void kernel_packed_map(bool is_signed, float values[256]);
+
 /* Lion (Chen et al., "Symbolic discovery of optimization algorithms", 2023): the parameter moves by
  * lr along the sign of a weighted mean of average and gradient. Computed in double and then
  * cast: */

@@ -88,6 +88,7 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
                                      .elements = tensor_element_count(&parameter->type),
                                      .offset = flat->offsets[i]};
     }
+    manifest_lay_out(saved, plan->options.state);
 }
 
 void capture_describe(const struct executor *executor, const struct capture_job *job,
@@ -99,6 +100,7 @@ void capture_describe(const struct executor *executor, const struct capture_job 
                           .job = mem_strdup(job->job),
                           .optimizer = mem_strdup(plan_optimizer_name(plan->options.optimizer)),
                           .averages = plan_average_slot(plan) >= 0,
+                          .state = plan->options.state,
                           .attempt = job->attempt,
                           .time_ms = clock_wall_ms(),
                           .plan_hash = plan->hash,
@@ -185,7 +187,11 @@ static status_t take_arrays(struct capture *capture, struct executor *executor)
         if (place < 0 || place >= unit->shard_world) continue;
         for (int slot = -1; slot < unit->slots; slot++) {
             struct captured *array = &capture->arrays[capture->array_count++];
-            *array = (struct captured){.unit = u, .slot = slot, .elements = (size_t)unit->shard};
+            struct slot_layout layout = slot_layout_of(&unit->layout, slot);
+            *array = (struct captured){.unit = u,
+                                       .slot = slot,
+                                       .packed = layout.packed_count > 0,
+                                       .elements = (size_t)layout.words};
             TRY(take_array(capture, executor, array));
         }
     }
@@ -234,16 +240,15 @@ static void add_header(const struct capture *capture, struct buf *header)
 {
     AUTO_FREE struct safetensors_entry *entries =
         mem_alloc_array((size_t)capture->array_count + 1, sizeof *entries);
-    static char dtype[] = "F32";
+    static char f32[] = "F32", bytes[] = "U8";
     for (int i = 0; i < capture->array_count; i++) {
         const struct captured *array = &capture->arrays[i];
         char name[48];
-        entries[i] =
-            (struct safetensors_entry){.name = mem_strdup(
-                                           manifest_tensor_name(array->unit, array->slot, name)),
-                                       .dtype = dtype,
-                                       .dim_count = 1,
-                                       .dims = {(int64_t)array->elements}};
+        entries[i] = (struct safetensors_entry){
+            .name = mem_strdup(manifest_tensor_name(array->unit, array->slot, name)),
+            .dtype = array->packed ? bytes : f32,
+            .dim_count = 1,
+            .dims = {(int64_t)array->elements * (array->packed ? (int64_t)sizeof(float) : 1)}};
     }
     const struct safetensors_metadata metadata[] = {{"format", "fsdpd-checkpoint"},
                                                     {"job", capture->manifest.job}};

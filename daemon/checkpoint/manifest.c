@@ -15,6 +15,7 @@
 #define SEAL_END "\"\n}\n"
 enum {
     VERSION = 3,
+    VERSION_STATE = 4, /* with the optimizer's state in another type than f32 */
     NAME_MAX_BYTES = 4096,
     SEAL_BEGIN_BYTES = sizeof SEAL_BEGIN - 1,
     SEAL_BYTES = SEAL_BEGIN_BYTES + DIGEST_DIGITS + sizeof SEAL_END - 1,
@@ -47,6 +48,7 @@ void manifest_deinit(struct manifest *manifest)
         struct saved_unit *unit = &manifest->units[u];
         for (int p = 0; p < unit->parameter_count; p++) free(unit->parameters[p].name);
         free(unit->parameters);
+        slot_layout_deinit(&unit->layout);
         free(unit->name);
     }
     free(manifest->units);
@@ -56,6 +58,15 @@ void manifest_deinit(struct manifest *manifest)
     free(manifest->job);
     free(manifest->optimizer);
     *manifest = (struct manifest){0};
+}
+
+void manifest_lay_out(struct saved_unit *unit, enum state_dtype state)
+{
+    for (int p = 0; p < unit->parameter_count && unit->slots > 0 && state == STATE_INT8; p++)
+        if (slot_packs(unit->parameters[p].elements))
+            slot_layout_add(&unit->layout, unit->parameters[p].offset,
+                            unit->parameters[p].elements);
+    slot_layout_end(&unit->layout, unit->shard, unit->shard_world);
 }
 
 /* Writing. Numbers of 64 bits that count are far below 2^63; hashes are texts. */
@@ -192,13 +203,15 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
     json_t *root = json_object(), *units = json_array(), *files = json_array();
     char name[32];
     put(root, "format", json_string(FORMAT));
-    put_count(root, "version", VERSION);
+    put_count(root, "version", manifest->state != STATE_F32 ? VERSION_STATE : VERSION);
     put(root, "run", json_string(manifest->run));
     put(root, "job", json_string(manifest->job));
     put_count(root, "attempt", manifest->attempt);
     put_count(root, "time_ms", (uint64_t)manifest->time_ms);
     put_hash(root, "plan_hash", manifest->plan_hash);
     put(root, "optimizer", json_string(manifest->optimizer));
+    if (manifest->state != STATE_F32)
+        put(root, "state_dtype", json_string(state_dtype_name(manifest->state)));
     if (manifest->averages) put(root, "averages", json_true());
     put_count(root, "world", (uint64_t)manifest->world);
     put(root, "progress", write_progress(&manifest->progress));
@@ -441,8 +454,28 @@ static status_t read_entries(const json_t *root, struct manifest *manifest)
     return NULL;
 }
 
-static status_t read_unit(const json_t *object, int world, struct saved_unit *unit)
+/* State in 8 bits lies on whole blocks, of which none has parts of two parameters or ranks. */
+static status_t check_blocks(const struct saved_unit *unit)
 {
+    int64_t end = 0;
+    bool packs = false;
+    for (int p = 0; p < unit->parameter_count; p++) {
+        int64_t offset = unit->parameters[p].offset, elements = unit->parameters[p].elements;
+        bool packed = slot_packs(elements);
+        if (offset < end || (packed && offset % SLOT_BLOCK != 0))
+            return refuse("parameters", "expected state in 8 bits on blocks of its own");
+        packs = packs || packed;
+        end = packed ? offset + (int64_t)round_up((size_t)elements, SLOT_BLOCK) : 0;
+    }
+    if (packs && (unit->shard % SLOT_BLOCK != 0 || end > unit->shard * unit->shard_world))
+        return refuse("shard", "expected whole blocks of state in 8 bits");
+    return NULL;
+}
+
+static status_t read_unit(const json_t *object, const struct manifest *manifest,
+                          struct saved_unit *unit)
+{
+    int world = manifest->world;
     TRY(keep_text(object, "name", &unit->name));
     TRY(get_int(object, "shard_world", 1, world, &unit->shard_world));
     TRY(get_int(object, "first_rank", 0, world - unit->shard_world, &unit->first_rank));
@@ -454,6 +487,8 @@ static status_t read_unit(const json_t *object, int world, struct saved_unit *un
     unit->parameters = mem_alloc_array(count + 1, sizeof *unit->parameters);
     for (size_t p = 0; p < count; p++)
         TRY(status_wrap(read_parameter(json_array_get(list, p), unit), "parameter %zu", p));
+    if (manifest->state == STATE_INT8 && unit->slots > 0) TRY(check_blocks(unit));
+    manifest_lay_out(unit, manifest->state);
     return NULL;
 }
 
@@ -466,7 +501,7 @@ static status_t read_units(const json_t *root, struct manifest *manifest)
     manifest->units = mem_alloc_array(count + 1, sizeof *manifest->units);
     for (size_t u = 0; u < count; u++) {
         struct saved_unit *unit = &manifest->units[manifest->unit_count++];
-        TRY(status_wrap(read_unit(json_array_get(list, u), manifest->world, unit), "unit %zu", u));
+        TRY(status_wrap(read_unit(json_array_get(list, u), manifest, unit), "unit %zu", u));
     }
     return NULL;
 }
@@ -501,6 +536,16 @@ static status_t read_files(const json_t *root, struct manifest *manifest)
     return NULL;
 }
 
+static status_t read_state(const json_t *root, enum state_dtype *state)
+{
+    const char *name = NULL;
+    *state = STATE_F32;
+    if (json_object_get(root, "state_dtype") == NULL) return NULL;
+    TRY(get_text(root, "state_dtype", &name));
+    *state = STATE_INT8;
+    return strcmp(name, "int8") == 0 ? NULL : refuse("state_dtype", "expected int8");
+}
+
 static status_t read_root(const json_t *root, struct manifest *manifest)
 {
     int64_t attempt = 0;
@@ -508,6 +553,7 @@ static status_t read_root(const json_t *root, struct manifest *manifest)
     TRY(keep_text(root, "job", &manifest->job));
     TRY(keep_text(root, "optimizer", &manifest->optimizer));
     manifest->averages = json_is_true(json_object_get(root, "averages"));
+    TRY(read_state(root, &manifest->state));
     TRY(get_integer(root, "attempt", 0, UINT32_MAX, &attempt));
     manifest->attempt = (uint32_t)attempt;
     TRY(get_integer(root, "time_ms", 0, INT64_MAX, &manifest->time_ms));
@@ -539,11 +585,11 @@ static status_t check_version(const json_t *root, bool sealed)
     TRY(get_text(root, "format", &format));
     if (strcmp(format, FORMAT) != 0) return refuse("format", "expected " FORMAT);
     TRY(get_int(root, "version", 1, INT32_MAX, &version));
-    if (version == VERSION)
+    if (version == VERSION || version == VERSION_STATE)
         return sealed ? NULL : refuse("sha256", "it is damaged: its checksum is not at its end");
     return status_new(STATUS_FAILED_PRECONDITION,
                       "version: %s fsdpd wrote this (%d, this one reads %d)",
-                      version > VERSION ? "a newer" : "an older", version, VERSION);
+                      version > VERSION ? "a newer" : "an older", version, VERSION_STATE);
 }
 
 static status_t check_sum(const char *text, size_t length, bool sealed, struct manifest *manifest)

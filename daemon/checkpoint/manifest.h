@@ -3,10 +3,10 @@
  * every parameter and optimizer slot lies, and the entries of the state_dict. A checkpoint is a
  * directory with one safetensors file per rank ("rank-00000.safetensors") and "manifest.json". In a
  * file there is one run of f32 per unit and array: "unit.3.parameters" and "unit.3.slot.0" are
- * rank-th parts of the unit's flat parameter and of what the optimizer keeps for it. A unit that
- * several groups of ranks hold copies of is saved by one of these groups, so that nothing is saved
- * twice. The manifest has the sums of all files, and as its last member the SHA-256 of its own text
- * up to there. Pure.
+ * rank-th parts of the unit's flat parameter and of what the optimizer keeps for it. Where that is
+ * in 8 bits it is a run of bytes, the words of fsdp/slots.h. A unit that several groups of ranks
+ * hold copies of is saved by one of these groups, so that nothing is saved twice. The manifest has
+ * the sums of all files, and as its last member the SHA-256 of its own text up to there. Pure.
  */
 #ifndef FSDPD_CHECKPOINT_MANIFEST_H
 #define FSDPD_CHECKPOINT_MANIFEST_H
@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "checkpoint/state_header.h"
 #include "digest/digest.h"
+#include "fsdp/slots.h"
 #include "ops/op.h"
 
 enum {
@@ -84,6 +85,7 @@ struct saved_unit {
     int slots;
     struct saved_parameter *parameters;
     int parameter_count;
+    struct slot_layout layout; /* of its slots, from the rest */
 };
 
 struct saved_file {
@@ -96,6 +98,7 @@ struct manifest {
     char *run;         /* names the job's run: no other run continues from its checkpoints */
     char *job, *optimizer;
     bool averages; /* the last slot of every unit that has any is its average over steps */
+    enum state_dtype state; /* of the optimizer */
     uint32_t attempt;
     int64_t time_ms; /* wall clock */
     uint64_t plan_hash;
@@ -120,6 +123,9 @@ void manifest_seal(struct buf *text);
 status_t manifest_read(const char *text, size_t length, const char *file,
                        struct manifest *manifest) FSDPD_MUST_USE;
 void manifest_deinit(struct manifest *manifest);
+
+/* Sets the layout of a unit's slots, from its parameters and shards. */
+void manifest_lay_out(struct saved_unit *unit, enum state_dtype state);
 
 /* Bytes of all files. */
 uint64_t manifest_bytes(const struct manifest *manifest);

@@ -354,10 +354,13 @@ static status_t find_arrays(struct saved *saved, int rank, struct safetensors_he
                 header->count == 0 ? NULL
                                    : bsearch(&wanted, header->entries, (size_t)header->count,
                                              sizeof *header->entries, compare_entries);
-            if (found == NULL || strcmp(found->dtype, "F32") != 0 ||
-                found->end - found->begin != (uint64_t)unit->shard * sizeof(float))
-                return status_new(STATUS_DATA_LOSS, "%s has no %s of %" PRId64 " numbers", path,
-                                  name, unit->shard);
+            struct slot_layout layout = slot_layout_of(&unit->layout, slot);
+            const char *dtype = layout.packed_count > 0 ? "U8" : "F32";
+            uint64_t bytes = (uint64_t)layout.words * sizeof(float);
+            if (found == NULL || strcmp(found->dtype, dtype) != 0 ||
+                found->end - found->begin != bytes)
+                return status_new(STATUS_DATA_LOSS, "%s has no %s of %" PRIu64 " bytes of %s", path,
+                                  name, bytes, dtype);
             saved->starts[(size_t)u * width + (size_t)(slot + 1)] =
                 header->data_offset + found->begin;
         }
@@ -403,11 +406,12 @@ status_t saved_read_unit(struct saved *saved, int number, int slot, int64_t offs
                          float *values)
 {
     const struct saved_unit *unit = &saved->manifest.units[number];
+    const struct slot_layout layout = slot_layout_of(&unit->layout, slot);
     while (count > 0) {
-        int64_t part = offset / unit->shard, within = offset % unit->shard;
-        int64_t now = unit->shard - within < count ? unit->shard - within : count;
-        int rank = unit->first_rank + (int)part;
-        TRY(read_part(saved, number, slot, rank, within, now, values));
+        int part = slot_part_of(&layout, offset);
+        int64_t within = offset - slot_part(&layout, part);
+        int64_t left = slot_part(&layout, part + 1) - offset, now = left < count ? left : count;
+        TRY(read_part(saved, number, slot, unit->first_rank + part, within, now, values));
         values += now;
         offset += now;
         count -= now;

@@ -37,9 +37,9 @@ struct digest *saved_blocks(struct saved *saved, int rank, size_t *count);
  * *done: that was the end. */
 status_t saved_verify_next(struct saved *saved, uint64_t bytes, bool *done) FSDPD_MUST_USE;
 
-/* `count` elements of a unit's flat parameter (slot -1) or of an optimizer slot, from element
- * `offset` on; the manifest lists the contents. A file whose blocks are not known yet is verified
- * first. DATA_LOSS if a block has changed since. */
+/* `count` words of a unit's flat parameter (slot -1) or of an optimizer slot, from word `offset` on
+ * (fsdp/slots.h: elements, if they are f32); the manifest lists the contents. A file whose blocks
+ * are not known yet is verified first. DATA_LOSS if a block has changed since. */
 status_t saved_read_unit(struct saved *saved, int unit, int slot, int64_t offset, int64_t count,
                          float *values) FSDPD_MUST_USE;
 
@@ -54,8 +54,8 @@ status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_
 /* Slots that are saved for a parameter, after saved_match. */
 int saved_slots(const struct saved *saved, int parameter);
 
-/* After saved_match: `count` elements of a parameter (slot -1) or of an optimizer slot, from
- * element `offset` on. */
+/* After saved_match: `count` words of a parameter (slot -1) or of an optimizer slot, from its word
+ * `offset` on. */
 status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,
                     float *values) FSDPD_MUST_USE;
 

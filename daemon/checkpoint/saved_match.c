@@ -80,5 +80,8 @@ status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset
     if (place->unit < 0 || slot >= saved_slots(saved, parameter))
         return status_new(STATUS_INTERNAL, "parameter %d, slot %d, is not in %s", parameter, slot,
                           saved->directory.path);
-    return saved_read_unit(saved, place->unit, slot, place->offset + offset, count, values);
+    const struct slot_layout layout =
+        slot_layout_of(&saved->manifest.units[place->unit].layout, slot);
+    return saved_read_unit(saved, place->unit, slot, slot_at(&layout, place->offset) + offset,
+                           count, values);
 }

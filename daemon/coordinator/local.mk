@@ -93,7 +93,7 @@ libcoordinator_a_SOURCES = \
   %D%/calls/watch.c %D%/calls/watch.h \
   %D%/workers/workers.c %D%/workers/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
-COORDINATOR_LIBS = libcoordinator.a libprocess.a libcheckpoint.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
+COORDINATOR_LIBS = libcoordinator.a libprocess.a libcheckpoint.a libfsdp.a libdigest.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
   libx509.a libproto.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK

@@ -4,7 +4,8 @@
  *
  * Every parameter starts at a multiple of FLAT_ALIGN_ELEMENTS, and so does every shard, because a
  * shard's length is rounded up to one. With more ranks than elements the last shards hold padding
- * only; without elements all shards are empty.
+ * only; without elements all shards are empty. With state in 8 bits (slots.h) parameters that have
+ * such state lie on whole blocks, and shards are rounded up to those.
  */
 #include "fsdp/flat_parameter.h"
 
@@ -20,8 +21,9 @@ int flat_parameter_owner(const struct model *model, int parameter)
 }
 
 void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
-                         int count, int world)
+                         int count, int world, enum state_dtype state)
 {
+    bool packs = state == STATE_INT8;
     flat->parameters = parameters;
     flat->parameter_count = count;
     flat->offsets = mem_alloc_array(count, sizeof *flat->offsets);
@@ -29,18 +31,24 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
     int64_t end = 0;
     for (int i = 0; i < count; i++) {
         int64_t elements = tensor_element_count(&model->parameters[parameters[i]].type);
-        flat->offsets[i] = (int64_t)round_up((size_t)end, FLAT_ALIGN_ELEMENTS);
+        bool packed = packs && slot_packs(elements);
+        size_t align = packed ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS;
+        flat->offsets[i] = (int64_t)round_up((size_t)end, align);
         flat->parameter_elements += elements;
-        end = flat->offsets[i] + elements;
+        end = flat->offsets[i] + (packed ? (int64_t)round_up((size_t)elements, align) : elements);
+        if (packed) slot_layout_add(&flat->slots, flat->offsets[i], elements);
     }
-    flat->shard = (int64_t)round_up((size_t)((end + world - 1) / world), FLAT_ALIGN_ELEMENTS);
+    flat->shard = (int64_t)round_up((size_t)((end + world - 1) / world),
+                                    packs ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS);
     flat->padded = flat->shard * world;
+    slot_layout_end(&flat->slots, flat->shard, world);
 }
 
 void flat_parameter_deinit(struct flat_parameter *flat)
 {
     free(flat->parameters);
     free(flat->offsets);
+    slot_layout_deinit(&flat->slots);
 }
 
 int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter)

@@ -9,10 +9,10 @@ int flat_parameter_owner(const struct model *model, int parameter);
 
 /*
  * Lays out `parameters` (distinct owners in registration order; the flat parameter takes the array)
- * for shards on `world` ranks.
+ * for shards on `world` ranks, and the optimizer's state of that type.
  */
 void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
-                         int count, int world);
+                         int count, int world, enum state_dtype state);
 void flat_parameter_deinit(struct flat_parameter *flat);
 
 #endif

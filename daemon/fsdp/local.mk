@@ -17,6 +17,7 @@ libfsdp_a_SOURCES = \
   %D%/plan_validate_memory.c \
   %D%/plan_validate_step.c \
   %D%/print_tree.c \
+  %D%/slots.c %D%/slots.h \
   %D%/units.c %D%/units.h \
   %D%/wrap_names.c %D%/wrap_names.h \
   %D%/wrap_size.c %D%/wrap_size.h

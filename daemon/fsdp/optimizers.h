@@ -25,6 +25,20 @@
 /* With the average of the parameters, which is the last slot of any optimizer that keeps one. */
 enum { OPTIMIZER_MAX_SLOTS = 3 };
 
+/* How slots are stored; fsdp/slots.h says where. */
+enum state_dtype { STATE_F32, STATE_INT8 };
+
+/* With STATE_INT8: AdamW's two averages; a slot behind them would be f32. */
+static inline bool optimizer_slot_packs(int slot)
+{
+    return slot == 0 || slot == 1;
+}
+
+static inline const char *state_dtype_name(enum state_dtype dtype)
+{
+    return dtype == STATE_INT8 ? "int8" : "f32";
+}
+
 #define OPTIMIZER_ENUMERATOR(KIND, ...) OPTIMIZER_##KIND,
 enum optimizer_kind { OPTIMIZERS(OPTIMIZER_ENUMERATOR) OPTIMIZER_COUNT };
 #undef OPTIMIZER_ENUMERATOR

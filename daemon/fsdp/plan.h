@@ -260,8 +260,10 @@ struct plan_options {
     int gathered_limit; /* maximum of units gathered and not yet freed, without the root and those
                          * that stay gathered until backward; 0: 2, the default */
     enum optimizer_kind optimizer;
-    int optimizer_slots; /* f32 buffers per shard, at most OPTIMIZER_MAX_SLOTS */
-    bool averages;       /* the last of them is the parameters' average over steps */
+    int optimizer_slots;    /* buffers per shard, at most OPTIMIZER_MAX_SLOTS, of the bytes that the
+                             * units' layouts say (fsdp/slots.h) */
+    enum state_dtype state; /* as in the units' policy */
+    bool averages;          /* the last slot is the parameters' average over steps */
     /* The type in which parameters are gathered (ops read it directly): DTYPE_F32 or DTYPE_BF16;
      * and the type to which parts of gradients are rounded on the wire. Shards, gradients and their
      * sums are always f32. */
@@ -342,6 +344,9 @@ bool plan_is_sharded(const struct plan *plan);
  * stays gathered.) */
 int plan_reshard_world(const struct plan *plan, int unit);
 
+/* Bytes of the optimizer's state, all shards of every unit together. */
+uint64_t plan_optimizer_bytes(const struct plan *plan);
+
 /* Whether the unit's shard and optimizer are on the host. */
 bool plan_offloads(const struct plan *plan, int unit);
 /* Whether any unit's are. */
@@ -354,11 +359,14 @@ enum dtype plan_reduce_dtype(const struct plan *plan, int unit);
 /* Elements of the part of a flat parameter that this rank keeps. */
 struct plan_range {
     int64_t from, count;
-    int group; /* as in plan_options */
+    int group;     /* as in plan_options */
+    bool packed;   /* the optimizer's state of a parameter, or of whole blocks of it, in 8 bits */
+    int64_t state; /* word at which it begins, in this rank's array of each slot that packs */
 };
 
 /*
- * The runs of values of one settings group in the unit's kept part, ascending. Gaps between
+ * The runs of values of one settings group in the unit's kept part, ascending. State in 8 bits is
+ * a run of its own. Gaps between
  * parameters have no meaning; they are omitted unless `with_gaps` allows them within a run. Returns
  * the number of runs; the caller frees *ranges.
  */

@@ -42,11 +42,11 @@ static void dump_header(struct buf *out, const struct plan *plan)
                                                                : "after they are reduced");
     if (options->norm != NORM_NONE)
         buf_printf(out, ", norm %s of the gradient", options->norm == NORM_2 ? "2" : "inf");
-    buf_printf(out, "\noptimizer %s with %d value%s per parameter%s\nhash %016llx\n",
+    buf_printf(out, "\noptimizer %s with %d value%s per parameter%s%s\nhash %016llx\n",
                plan_optimizer_name(options->optimizer), options->optimizer_slots,
                options->optimizer_slots == 1 ? "" : "s",
                options->averages ? ", one of them its average over steps" : "",
-               (unsigned long long)plan->hash);
+               options->state == STATE_INT8 ? ", in 8 bits" : "", (unsigned long long)plan->hash);
 }
 
 static void dump_units(struct buf *out, const struct plan *plan)

@@ -97,6 +97,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
     if (options->averages) hash_u64(&hash, options->averages);
+    if (options->state != STATE_F32) hash_u64(&hash, (uint64_t)options->state << 16);
     if (options->accumulation != ACCUMULATION_NONE) {
         hash_u64(&hash, options->accumulation);
         hash_u64(&hash, options->micro_steps);

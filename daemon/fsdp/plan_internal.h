@@ -102,6 +102,13 @@ static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
     return plan->units->units[unit].flat.shard;
 }
 
+/* Bytes of what a rank keeps of it in an optimizer slot. */
+static inline uint64_t plan_slot_bytes(const struct plan *plan, int unit, int slot)
+{
+    struct slot_layout layout = slot_layout_of(&plan->units->units[unit].flat.slots, slot);
+    return (uint64_t)layout.words * sizeof(float);
+}
+
 /* Bytes of an element of the unit's parameters as ops read them. */
 static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
 {

@@ -94,7 +94,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
             if (unit->frozen) continue;
             if (kind == 1) add_state_gradient(plan, u, &state);
             for (int slot = 0; kind == 2 && slot < slots; slot++)
-                add_state(&state, arena, BUFFER_OPTIMIZER, u, slot, kept);
+                add_state(&state, arena, BUFFER_OPTIMIZER, u, slot, plan_slot_bytes(plan, u, slot));
         }
     }
     int sums = graph_tally_count(evaluate);

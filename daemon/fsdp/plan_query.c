@@ -115,3 +115,16 @@ uint64_t plan_average_bytes(const struct plan *plan)
     }
     return bytes;
 }
+
+uint64_t plan_optimizer_bytes(const struct plan *plan)
+{
+    uint64_t words = 0;
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        const struct unit *unit = &plan->units->units[u];
+        for (int slot = 0; slot < plan->options.optimizer_slots && !unit->frozen; slot++) {
+            struct slot_layout layout = slot_layout_of(&unit->flat.slots, slot);
+            words += (uint64_t)slot_part(&layout, layout.parts);
+        }
+    }
+    return words * sizeof(float);
+}

@@ -15,19 +15,28 @@ int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct p
 {
     const struct flat_parameter *flat = &plan->units->units[unit].flat;
     int64_t start = plan_kept_start(plan, unit), kept = plan_kept_elements(plan, unit);
+    int64_t state = slot_at(&flat->slots, start);
     struct plan_range *found = mem_alloc_array((size_t)flat->parameter_count + 1, sizeof *found);
     int count = 0;
     for (int i = 0; i < flat->parameter_count; i++) {
         int parameter = flat->parameters[i], group = group_of(plan, parameter);
         int64_t size = tensor_element_count(&plan->model->parameters[parameter].type);
         int64_t from = flat->offsets[i] - start, to = from + size;
+        bool packed = flat->slots.packed_count > 0 && slot_packs(size);
         if (from < 0) from = 0;
         if (to > kept) to = kept;
         if (from >= to) continue;
         struct plan_range *last = count > 0 ? &found[count - 1] : NULL;
-        if (last != NULL && last->group == group && (with_gaps || last->from + last->count == from))
+        if (last != NULL && last->group == group && last->packed == packed &&
+            ((with_gaps && !packed) || last->from + last->count == from))
             last->count = to - last->from;
-        else found[count++] = (struct plan_range){.from = from, .count = to - from, .group = group};
+        else
+            found[count++] =
+                (struct plan_range){.from = from,
+                                    .count = to - from,
+                                    .group = group,
+                                    .packed = packed,
+                                    .state = slot_at(&flat->slots, start + from) - state};
     }
     *ranges = found;
     return count;

@@ -131,6 +131,28 @@ static status_t check_buffers(const struct validator *v)
     return NULL;
 }
 
+/* Words of the largest part of a slot in 8 bits: an element for each, less what blocks save. */
+static int64_t longest_state(const struct validator *v, const struct flat_parameter *flat)
+{
+    int64_t longest = 0, saved = SLOT_BLOCK - SLOT_BLOCK_WORDS;
+    for (int64_t begin = 0, i = 0; begin < flat->padded; begin += flat->shard) {
+        int64_t words = flat->shard;
+        for (; i < flat->parameter_count; i++) {
+            int64_t elements =
+                tensor_element_count(&v->plan->model->parameters[flat->parameters[i]].type);
+            int64_t from = flat->offsets[i], to = from + (int64_t)round_up((size_t)elements, 256);
+            bool packed = elements >= SLOT_PACKED_LEAST;
+            if (from >= begin + flat->shard) break;
+            int64_t first = from > begin ? from : begin;
+            int64_t last = to < begin + flat->shard ? to : begin + flat->shard;
+            if (packed) words -= (last - first) / SLOT_BLOCK * saved;
+            if (to > begin + flat->shard) break; /* the next part has the rest */
+        }
+        if (words > longest) longest = words;
+    }
+    return longest;
+}
+
 static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit)
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
@@ -138,6 +160,8 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     bool low = class == BUFFER_ROUNDED ||
                ((class == BUFFER_GATHERED || class == BUFFER_RESHARDED) && validate_low(v, unit));
     int64_t elements = whole ? flat->padded : flat->shard;
+    if (class == BUFFER_OPTIMIZER && v->plan->options.state == STATE_INT8)
+        elements = longest_state(v, flat);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
 }

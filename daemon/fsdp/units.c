@@ -21,6 +21,7 @@ struct choice {
     int *group_of_module; /* for modules that a group wraps: its number; otherwise -1 */
     int *nearest;         /* by module: the group of itself or of its nearest ancestor with one */
     int group_count;      /* root included */
+    enum state_dtype state;
     struct wrap_unit_spec *own; /* by group: its unit's own settings */
 };
 
@@ -354,7 +355,8 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
         parameters[count++] = p;
         set->unit_of_parameter[p] = set->unit_count;
     }
-    flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world);
+    flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world,
+                        frozen ? STATE_F32 : laying->choice->state);
     set->unit_count++;
 }
 
@@ -396,7 +398,7 @@ static void add_buffers(struct laying *laying)
                           .buffers = true,
                           .frozen = true,
                           .shard_world = 1};
-    flat_parameter_init(&unit->flat, model, buffers, count, 1);
+    flat_parameter_init(&unit->flat, model, buffers, count, 1, STATE_F32);
 }
 
 static struct unit_set *layout_units(const struct choice *choice, int shard_world,
@@ -450,7 +452,7 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     if (shard_world < 1)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "cannot shard over %d ranks; expected at least 1", shard_world);
-    struct choice choice = {.model = model, .group_count = 1};
+    struct choice choice = {.model = model, .group_count = 1, .state = policy->state};
     choice.group_of_module = mem_alloc_array(model->module_count, sizeof(int));
     choice.nearest = mem_alloc_array(model->module_count, sizeof(int));
     for (int m = 0; m < model->module_count; m++) choice.group_of_module[m] = -1;

@@ -17,6 +17,7 @@
 #define FSDPD_FSDP_UNITS_H
 
 #include "base/status.h"
+#include "fsdp/slots.h"
 #include "model/model.h"
 
 enum wrap_kind {
@@ -72,6 +73,8 @@ struct wrap_policy {
     struct wrap_names types;   /* WRAP_TYPE: every instance of these becomes a unit */
     struct wrap_names modules; /* WRAP_MATCH: patterns (text_glob_match) of paths; each selects the
                                 * outermost modules with parameters that it matches */
+    enum state_dtype state;    /* STATE_INT8: parameters whose state is packed begin and end at
+                                * multiples of SLOT_BLOCK, as do shards */
 };
 
 /* The distance between two parameters' starts in a flat parameter is a multiple of this, so that
@@ -87,6 +90,7 @@ struct flat_parameter {
     int64_t padded; /* the whole length: a multiple of the unit's shard world (and of 8 per
                      * shard) */
     int64_t shard;  /* padded / shard world: the part that one rank keeps */
+    struct slot_layout slots; /* of what the optimizer keeps of it */
 };
 
 struct unit {

@@ -118,9 +118,6 @@ void model_free(struct model *model); /* accepts NULL */
 int model_find_module(const struct model *model, const char *path);
 int model_find_parameter(const struct model *model, const char *name);
 
-/* Whether weight decay usually applies to it: it is no bias, and of no norm or embedding. */
-bool model_usually_decays(const struct model *model, int parameter);
-
 /* Elements of all distinct parameters (tied ones count once). */
 int64_t model_parameter_elements(const struct model *model);
 

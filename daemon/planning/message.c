@@ -394,6 +394,10 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     message->peak_bytes = plan->peak_bytes;
     message->state_bytes = plan->state_bytes;
     message->host_bytes = plan->host_bytes;
+    if (plan->options.state != STATE_F32) {
+        message->_optimizer_bytes_case = FSDPD__V1__PLAN___OPTIMIZER_BYTES_OPTIMIZER_BYTES;
+        message->optimizer_bytes = plan_optimizer_bytes(plan);
+    }
     message->parameters = (uint64_t)model_parameter_elements(model);
     add_programs(message, plan, options);
     const Fsdpd__V1__PlanProgram *train = message->programs[0];

@@ -122,9 +122,11 @@ static void find_optimizer_work(const struct plan *plan, const struct plan_progr
                                 const struct plan_instruction *it, struct plan_work *work)
 {
     /* the parameter and its state are read and written, the gradient read */
-    uint64_t slots = (uint64_t)plan->options.optimizer_slots;
-    work->bytes = (double)(buffer_bytes(program, it->source) +
-                           (2 + 2 * slots) * buffer_bytes(program, it->target));
+    work->bytes =
+        (double)(buffer_bytes(program, it->source) + 2 * buffer_bytes(program, it->target));
+    for (int b = 0; b < program->buffer_count; b++)
+        if (program->buffers[b].class == BUFFER_OPTIMIZER && program->buffers[b].unit == it->unit)
+            work->bytes += 2 * (double)program->buffers[b].bytes;
     if (plan_rounds(plan, it->unit)) /* half as many bytes */
         work->bytes += (double)buffer_bytes(program, it->target) / 2;
     if (it->lane != LANE_HOST) work->row = PLAN_ROW_OPTIMIZER + (int)plan->options.optimizer;

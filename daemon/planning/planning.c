@@ -30,7 +30,7 @@ static const char *find_offload(const struct train_job *job)
 static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
                        const struct model *model)
 {
-    uint64_t frozen = 0, all = 0;
+    uint64_t frozen = 0, all = 0, words = 0; /* of each optimizer slot */
     char gradients[32], state[32];
     for (int p = 0; p < model->parameter_count; p++) {
         const struct parameter *parameter = &model->parameters[p];
@@ -38,6 +38,9 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
         uint64_t elements = (uint64_t)tensor_element_count(&parameter->type);
         all += elements;
         frozen += parameter->trainable ? 0 : elements;
+        bool packed = job->optimizer.state == STATE_INT8 && slot_packs((int64_t)elements);
+        if (!parameter->trainable)
+            words += packed ? elements / SLOT_BLOCK * SLOT_BLOCK_WORDS : elements;
     }
     if (frozen == 0) return;
     AUTO(buf_deinit) struct buf adapters = {0};
@@ -53,7 +56,7 @@ static void add_frozen(Fsdpd__V1__Plan *message, const struct train_job *job,
         " elements are frozen: %s of gradients and %s of optimizer state, over "
         "all ranks, are not kept",
         frozen, all, text_format_bytes(4 * frozen, gradients),
-        text_format_bytes(4 * frozen * (uint64_t)optimizer_step_slots(&job->optimizer), state));
+        text_format_bytes(4 * words * (uint64_t)optimizer_step_slots(&job->optimizer), state));
 }
 
 /* Notes what weight decay leaves alone. */
@@ -70,6 +73,25 @@ static void add_excluded(Fsdpd__V1__Plan *message, const struct train_job *job,
                           "optimizer.weight_decay_exclude: %d norms, biases and embeddings, of "
                           "%" PRId64 " elements, have no weight decay",
                           parameters, elements);
+}
+
+/* Notes what state in 8 bits saves, over all ranks. */
+static void add_state(Fsdpd__V1__Plan *message, const struct train_job *job,
+                      const struct train_session *session)
+{
+    char bytes[32], whole[32];
+    const struct plan *plan = train_session_plan(session);
+    const struct unit_set *units = plan->units;
+    uint64_t elements = 0;
+    if (job->optimizer.state == STATE_F32) return;
+    for (int u = 0; u < units->unit_count; u++)
+        if (!units->units[u].frozen) elements += (uint64_t)units->units[u].flat.padded;
+    uint64_t f32 = 4 * elements * (uint64_t)plan->options.optimizer_slots;
+    plan_message_add_note(message,
+                          "optimizer.state_dtype: the optimizer's state takes %s over all ranks, "
+                          "instead of %s in f32; of parameters below %d elements it is f32",
+                          text_format_bytes(plan_optimizer_bytes(plan), bytes),
+                          text_format_bytes(f32, whole), SLOT_PACKED_LEAST);
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
@@ -251,6 +273,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
               options->device != NULL);
     add_frozen(*plan, advisor->job, train_session_model(session));
     add_excluded(*plan, advisor->job, session);
+    add_state(*plan, advisor->job, session);
     add_communicator(*plan, advisor, session, options);
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)

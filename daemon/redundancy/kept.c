@@ -73,11 +73,24 @@ size_t kept_part(size_t elements, int parts, int part, size_t *begin)
     return elements - *begin < each ? elements - *begin : each;
 }
 
+static size_t unit_elements(const struct slot_layout *layout, int slots)
+{
+    size_t elements = 0;
+    for (int slot = -1; slot < slots; slot++)
+        elements += (size_t)slot_layout_of(layout, slot).words;
+    return elements;
+}
+
+size_t kept_unit_elements(const struct saved_unit *unit)
+{
+    return unit_elements(&unit->layout, unit->slots);
+}
+
 size_t kept_elements(const struct manifest *manifest)
 {
     size_t elements = 0;
     for (int u = 0; u < manifest->unit_count; u++)
-        elements += (size_t)manifest->units[u].shard * (size_t)(1 + manifest->units[u].slots);
+        elements += kept_unit_elements(&manifest->units[u]);
     return elements;
 }
 
@@ -97,7 +110,7 @@ static size_t plan_elements(const struct plan *plan)
     for (int u = 0; u < plan->units->unit_count; u++) {
         const struct unit *unit = &plan->units->units[u];
         int slots = unit->frozen ? 0 : plan->options.optimizer_slots;
-        elements += (size_t)unit->flat.shard * (size_t)(1 + slots);
+        elements += unit_elements(&unit->flat.slots, slots);
     }
     return elements;
 }
@@ -225,7 +238,7 @@ static status_t copy_state(struct executor *executor, const struct manifest *man
     for (int u = 0; u < manifest->unit_count; u++)
         for (int slot = -1; slot < manifest->units[u].slots; slot++) {
             TRY(executor_read_slot(executor, u, slot, to));
-            to += manifest->units[u].shard;
+            to += slot_layout_of(&manifest->units[u].layout, slot).words;
         }
     return NULL;
 }

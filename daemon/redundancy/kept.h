@@ -128,8 +128,10 @@ void kept_xor(float *out, const float *const *parts, int count, size_t elements)
 /* Elements of part `part` of a rank's shards, of `parts`, and where it begins. */
 size_t kept_part(size_t elements, int parts, int part, size_t *begin);
 
-/* Elements of all that a rank keeps of the units' shards and slots, one after the other. */
+/* Elements of all that a rank keeps of the units' shards and slots, one after the other; and of one
+ * unit. What is in 8 bits counts as the floats that its words take. */
 size_t kept_elements(const struct manifest *manifest);
+size_t kept_unit_elements(const struct saved_unit *unit);
 
 /* Bytes that a rank of this shape keeps, of a plan; and sends in each update. */
 uint64_t kept_plan_bytes(const struct plan *plan, const struct kept_shape *shape);

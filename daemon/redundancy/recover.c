@@ -358,15 +358,15 @@ static int find_parameter(const struct model *model, const char *name)
     return -1;
 }
 
-/* Keeps this rank's parts of elements `begin` to `end` of a unit's array, which are in the
- * buffer. */
+/* Keeps this rank's parts of words `begin` to `end` of a unit's array, which are in the buffer. */
 static status_t keep(struct restoration *restoration, const struct saved_unit *unit,
                      const int *parameters, int slot, int64_t begin, int64_t end)
 {
     struct executor *executor = restoration->run->executor;
+    const struct slot_layout layout = slot_layout_of(&unit->layout, slot);
     for (int i = 0; i < unit->parameter_count; i++) {
-        int64_t start = unit->parameters[i].offset;
-        const struct parameter_part mine = executor_parameter_part(executor, parameters[i]);
+        int64_t start = slot_at(&layout, unit->parameters[i].offset);
+        const struct parameter_part mine = executor_state_part(executor, parameters[i], slot);
         int64_t first = start + mine.offset, last = first + mine.count;
         if (first < begin) first = begin;
         if (last > end) last = end;
@@ -382,15 +382,17 @@ static status_t keep(struct restoration *restoration, const struct saved_unit *u
 static status_t move_array(struct restoration *restoration, const struct saved_unit *unit,
                            const int *parameters, int slot, size_t at)
 {
+    const struct slot_layout layout = slot_layout_of(&unit->layout, slot);
     for (int part = 0; part < unit->shard_world; part++) {
         int source = source_of(restoration->recovery, unit, part);
         const float *values = shards_here(restoration, source);
-        for (int64_t done = 0; done < unit->shard; done += PIECE) {
-            int64_t count = unit->shard - done < PIECE ? unit->shard - done : PIECE;
+        int64_t start = slot_part(&layout, part), end = slot_part(&layout, part + 1);
+        for (int64_t done = 0; done < layout.words; done += PIECE) {
+            int64_t count = layout.words - done < PIECE ? layout.words - done : PIECE;
             TRY(send_piece(restoration, holder_of(restoration, source),
                            values != NULL ? values + at + done : NULL, (size_t)count));
-            int64_t begin = part * unit->shard + done;
-            TRY(keep(restoration, unit, parameters, slot, begin, begin + count));
+            int64_t begin = start + done, stop = begin + count < end ? begin + count : end;
+            TRY(keep(restoration, unit, parameters, slot, begin, stop));
         }
     }
     return NULL;
@@ -418,7 +420,7 @@ static status_t move_unit(struct restoration *restoration, const struct saved_un
     status_t status = find_parameters(restoration->run, unit, parameters);
     for (int slot = -1; slot < unit->slots && unit->shard > 0 && status == NULL; slot++) {
         status = move_array(restoration, unit, parameters, slot, at);
-        at += (size_t)unit->shard;
+        at += (size_t)slot_layout_of(&unit->layout, slot).words;
     }
     return status;
 }
@@ -436,7 +438,7 @@ static status_t move_all(struct restoration *restoration)
     for (int u = 0; u < manifest->unit_count; u++) {
         const struct saved_unit *unit = &manifest->units[u];
         TRY(status_wrap(move_unit(restoration, unit, at), "unit %s", unit->name));
-        at += (size_t)unit->shard * (size_t)(1 + unit->slots);
+        at += kept_unit_elements(unit);
     }
     return NULL;
 }

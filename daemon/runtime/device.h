@@ -31,6 +31,7 @@ struct optimizer_group {
 /* Arguments of an optimizer step that change every step. */
 struct optimizer_step {
     enum optimizer_kind kind;
+    enum state_dtype state; /* of the job; to lane_optimize: of these parameters */
     double lr, rho, eps, weight_decay, momentum, dampening, beta1, beta2, lr_decay;
     double ema_decay; /* of the parameters' average over steps; 0: there is none */
     bool nesterov;

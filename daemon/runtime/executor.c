@@ -190,8 +190,11 @@ static status_t optimize(struct lane_queue *lane, const struct action *action,
             step.lr *= optimizer->groups[range->group - 1].lr_scale;
             step.weight_decay = optimizer->groups[range->group - 1].weight_decay;
         }
+        step.state = range->packed ? STATE_INT8 : STATE_F32;
         for (int slot = 0; slot < OPTIMIZER_MAX_SLOTS; slot++)
-            if (action->slots[slot] != NULL) slots[slot] = action->slots[slot] + range->from;
+            if (action->slots[slot] != NULL)
+                slots[slot] =
+                    action->slots[slot] + (optimizer_slot_packs(slot) ? range->state : range->from);
         TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
                           action->rounded != NULL ? action->rounded + range->from : NULL,
                           (float *)action->source + range->from, slots, stats, gated));

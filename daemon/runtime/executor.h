@@ -39,7 +39,9 @@ status_t executor_set_parameter_part(struct executor *executor, int parameter,
  * to date. */
 status_t executor_round_parameters(struct executor *executor) FSDPD_MUST_USE;
 
-/* The same for the parameter's optimizer state (slot -1: its values). */
+/* The same for the parameter's optimizer state (slot -1: its values), in the words of that slot
+ * (fsdp/slots.h) from the parameter's first one on. */
+struct parameter_part executor_state_part(const struct executor *executor, int parameter, int slot);
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values) FSDPD_MUST_USE;
 
@@ -102,8 +104,9 @@ status_t executor_read_shard(struct executor *executor, int unit, float *values)
 /* The same for an optimizer slot; writes nothing if the unit has none (executor_unit_state). */
 status_t executor_read_slot(struct executor *executor, int unit, int slot,
                             float *values) FSDPD_MUST_USE;
-/* The number of elements copied. */
+/* The number of elements copied; of floats, for a slot. */
 size_t executor_shard_elements(const struct executor *executor, int unit);
+size_t executor_slot_words(const struct executor *executor, int unit, int slot);
 
 /* Address of this rank's shard of one of the unit's lasting arrays: the parameters (slot -1) or an
  * optimizer slot. NULL if the unit has none. In device memory or, if plan_offloads the unit, in

@@ -23,51 +23,53 @@ void executor_announce_change(const struct executor *executor, int unit)
         guard->before_change(guard->user, unit);
 }
 
-/* The unit's parameter shard; its elements and where in the flat parameter it starts. */
-static char *shard_memory(const struct executor *executor, int unit, int64_t *start, int64_t *count)
+size_t executor_slot_words(const struct executor *executor, int unit, int slot)
 {
-    const struct plan *plan = executor->plan;
-    const struct flat_parameter *flat = &plan->units->units[unit].flat;
-    const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
-    *start = flat->shard * (plan->options.rank % plan->units->units[unit].shard_world);
-    *count = flat->shard;
-    return executor_buffer(executor, program, executor_find_buffer(program, BUFFER_SHARD, unit, 0));
+    const struct slot_layout *slots = &executor->plan->units->units[unit].flat.slots;
+    if (executor_unit_state(executor, unit, slot) == NULL) return 0;
+    return (size_t)slot_layout_of(slots, slot).words;
 }
 
 size_t executor_shard_elements(const struct executor *executor, int unit)
 {
-    int64_t start, count;
-    return shard_memory(executor, unit, &start, &count) != NULL ? (size_t)count : 0;
+    return executor_slot_words(executor, unit, -1);
 }
 
-/* This rank's part of a parameter, and its address in the shard's memory; NULL if it has none. */
-static float *find_part(const struct executor *executor, int parameter, struct parameter_part *part)
+/* This rank's part of a parameter's values in a slot, in words, and its address there; NULL if it
+ * has none. */
+static float *find_part(const struct executor *executor, int parameter, int slot,
+                        struct parameter_part *part)
 {
     const struct plan *plan = executor->plan;
     const struct parameter *info = &plan->model->parameters[parameter];
     int owner = info->tied_to >= 0 ? info->tied_to : parameter;
     int unit = plan->units->unit_of_parameter[owner];
     const struct flat_parameter *flat = &plan->units->units[unit].flat;
-    int64_t shard_start, shard_count;
-    char *shard = shard_memory(executor, unit, &shard_start, &shard_count);
+    struct slot_layout layout = slot_layout_of(&flat->slots, slot);
+    float *state = executor_unit_state(executor, unit, slot);
+    int rank = plan->options.rank % plan->units->units[unit].shard_world;
+    int64_t begin = slot_part(&layout, rank), end = slot_part(&layout, rank + 1);
+    int64_t offset = flat_parameter_offset(flat, owner);
     *part = (struct parameter_part){0};
-    for (int i = 0; i < flat->parameter_count && shard != NULL; i++) {
-        if (flat->parameters[i] != owner) continue;
-        int64_t start = flat->offsets[i], end = start + tensor_element_count(&info->type);
-        int64_t from = start > shard_start ? start : shard_start;
-        int64_t to = end < shard_start + shard_count ? end : shard_start + shard_count;
-        if (from >= to) return NULL; /* another rank's */
-        *part = (struct parameter_part){.offset = from - start, .count = to - from};
-        return (float *)(void *)shard + (from - shard_start);
-    }
-    return NULL;
+    if (state == NULL || offset < 0) return NULL;
+    int64_t start = slot_at(&layout, offset);
+    int64_t stop = start + slot_words(&layout, tensor_element_count(&info->type));
+    int64_t from = start > begin ? start : begin, to = stop < end ? stop : end;
+    if (from >= to) return NULL; /* another rank's */
+    *part = (struct parameter_part){.offset = from - start, .count = to - from};
+    return state + (from - begin);
+}
+
+struct parameter_part executor_state_part(const struct executor *executor, int parameter, int slot)
+{
+    struct parameter_part part;
+    find_part(executor, parameter, slot, &part);
+    return part;
 }
 
 struct parameter_part executor_parameter_part(const struct executor *executor, int parameter)
 {
-    struct parameter_part part;
-    find_part(executor, parameter, &part);
-    return part;
+    return executor_state_part(executor, parameter, -1);
 }
 
 /* When the executor is settled nothing works on it: `offloaded` state is in host memory. */
@@ -134,20 +136,14 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
     MUST_ALONE(&executor->user);
     struct parameter_part mine;
     const struct plan *plan = executor->plan;
-    float *memory = find_part(executor, parameter, &mine);
+    float *memory = find_part(executor, parameter, slot, &mine);
     if (part.count == 0) return NULL;
     if (memory == NULL || part.offset < mine.offset ||
         part.offset + part.count > mine.offset + mine.count)
-        return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
-                          parameter);
+        return status_new(STATUS_INTERNAL,
+                          "this rank does not hold this part of parameter %d, slot %d", parameter,
+                          slot);
     int unit = unit_of(executor, parameter);
-    if (slot >= 0) { /* laid out as the shard is */
-        float *state = executor_unit_state(executor, unit, slot);
-        if (state == NULL)
-            return status_new(STATUS_INTERNAL, "parameter %d has no optimizer slot %d", parameter,
-                              slot);
-        memory = state + (memory - executor_unit_state(executor, unit, -1));
-    }
     memory += part.offset - mine.offset;
     executor_announce_change(executor, unit);
     TRY(copy(executor, plan_offloads(plan, unit), memory, values, (size_t)part.count));
@@ -174,7 +170,7 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
 {
     MUST_ALONE(&executor->user);
     const float *state = executor_unit_state(executor, unit, slot);
-    size_t count = executor_shard_elements(executor, unit);
+    size_t count = executor_slot_words(executor, unit, slot);
     if (state == NULL || count == 0) return NULL;
     return copy(executor, plan_offloads(executor->plan, unit), values, state, count);
 }

@@ -60,38 +60,45 @@ uint64_t relayout_peak_bytes(const struct plan *from, const struct plan *to)
            (uint64_t)buffer_elements(from) * sizeof(float);
 }
 
-/* The first of the unit's parameters that ends after element `at`. */
-static int first_behind(const struct flat_parameter *flat, int64_t at)
+/* The first of the unit's parameters that ends after the array's word `at`. */
+static int first_behind(const struct flat_parameter *flat, const struct slot_layout *layout,
+                        int64_t at)
 {
     int low = 0, high = flat->parameter_count;
     while (low < high) { /* the next one starts after `at` */
         int middle = low + (high - low) / 2;
-        bool before = middle + 1 < flat->parameter_count && flat->offsets[middle + 1] <= at;
+        bool before =
+            middle + 1 < flat->parameter_count && slot_at(layout, flat->offsets[middle + 1]) <= at;
         if (before) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-/* Copies this rank's new parts of elements `begin` to `end` of an old unit's array, which are at
+/* Copies this rank's new parts of words `begin` to `end` of an old unit's array, which are at
  * `values`: in host memory if `offloaded`. */
 static status_t keep(const struct moving *moving, const struct flat_parameter *flat, int slot,
                      int64_t begin, int64_t end, const float *values, bool offloaded)
 {
     const struct plan *new = executor_plan(moving->to);
     const struct model *model = executor_plan(moving->from)->model;
-    for (int i = first_behind(flat, begin); i < flat->parameter_count; i++) {
-        int64_t start = flat->offsets[i];
+    const struct slot_layout layout = slot_layout_of(&flat->slots, slot);
+    for (int i = first_behind(flat, &layout, begin); i < flat->parameter_count; i++) {
+        int64_t start = slot_at(&layout, flat->offsets[i]);
         if (start >= end) break;
         int p = flat->parameters[i];
-        int64_t stop = start + tensor_element_count(&model->parameters[p].type);
+        int64_t stop =
+            start + slot_words(&layout, tensor_element_count(&model->parameters[p].type));
         int unit = moving->to_units->unit_of_parameter[p];
         const struct flat_parameter *there = &moving->to_units->units[unit].flat;
-        int64_t moved = flat_parameter_offset(there, p) - start; /* from old places to new ones */
-        int64_t mine = there->shard * (moving->rank % shard_count(there));
+        const struct slot_layout to = slot_layout_of(&there->slots, slot);
+        /* from old places to new ones */
+        int64_t moved = slot_at(&to, flat_parameter_offset(there, p)) - start;
+        int part = moving->rank % shard_count(there);
+        int64_t mine = slot_part(&to, part), mine_end = slot_part(&to, part + 1);
         int64_t first = start > begin ? start : begin, last = stop < end ? stop : end;
         if (first + moved < mine) first = mine - moved;
-        if (last + moved > mine + there->shard) last = mine + there->shard - moved;
+        if (last + moved > mine_end) last = mine_end - moved;
         if (first >= last) continue;
         float *target = executor_unit_state(moving->to, unit, slot);
         if (target == NULL)
@@ -128,16 +135,17 @@ static status_t move_array(struct moving *moving, int unit, int slot, const floa
 {
     const struct flat_parameter *flat = &moving->from_units->units[unit].flat;
     bool offloaded = plan_offloads(executor_plan(moving->from), unit);
+    const struct slot_layout layout = slot_layout_of(&flat->slots, slot);
     int shards = shard_count(flat);
     if (shards == 1) {
-        TRY(keep(moving, flat, slot, 0, flat->padded, shard, offloaded));
+        TRY(keep(moving, flat, slot, 0, layout.words, shard, offloaded));
         return lane_wait(moving->lane, moving->timeout_ms);
     }
     struct comm *comm;
     TRY(find_group(moving, shards, &comm));
     int64_t piece = piece_elements(shards);
-    for (int64_t at = 0; at < flat->shard; at += piece) {
-        int64_t count = flat->shard - at < piece ? flat->shard - at : piece;
+    for (int64_t at = 0; at < layout.words; at += piece) {
+        int64_t count = layout.words - at < piece ? layout.words - at : piece;
         const float *own = shard + at;
         if (offloaded) {
             float *uploaded = moving->buffer + count * shards;
@@ -146,8 +154,9 @@ static status_t move_array(struct moving *moving, int unit, int slot, const floa
         }
         TRY(comm_all_gather(comm, moving->lane, own, moving->buffer, (size_t)count));
         for (int s = 0; s < shards; s++) {
-            int64_t begin = s * flat->shard + at;
-            TRY(keep(moving, flat, slot, begin, begin + count, moving->buffer + s * count, false));
+            int64_t begin = slot_part(&layout, s) + at, end = slot_part(&layout, s + 1);
+            if (begin + count < end) end = begin + count;
+            TRY(keep(moving, flat, slot, begin, end, moving->buffer + s * count, false));
         }
         /* The collective has its own deadline, whose error says more. */
         TRY(lane_wait(moving->lane, 2 * moving->timeout_ms + 1000));
@@ -174,7 +183,8 @@ status_t relayout(struct device *device, const struct executor *from, struct exe
     const struct plan *old = executor_plan(from), *new = executor_plan(to);
     if (old->model != new->model || old->options.world != new->options.world ||
         old->options.rank != new->options.rank ||
-        old->options.optimizer_slots != new->options.optimizer_slots)
+        old->options.optimizer_slots != new->options.optimizer_slots ||
+        old->options.state != new->options.state)
         return status_new(STATUS_INTERNAL, "the new plan is not of the same job");
     struct moving moving = {.from = from,
                             .to = to,

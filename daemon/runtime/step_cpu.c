@@ -20,6 +20,11 @@ static double mean_scale(const float *stats)
 static void update(const struct optimizer_step *step, size_t n, float *param, const float *grad,
                    float *const *slots, float scale)
 {
+    if (step->state == STATE_INT8) {
+        const struct adam_args args = step_adam_args(step, scale);
+        kernel_adam_packed(n, param, grad, slots[0], slots[1], &args);
+        return;
+    }
     switch (step->kind) {
 #define RUN(KIND, name, kernel, count, ...)                                                        \
     case OPTIMIZER_##KIND: {                                                                       \

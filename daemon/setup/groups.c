@@ -4,8 +4,29 @@
  */
 #include "setup/groups.h"
 
+#include <string.h>
+
 #include "base/mem.h"
 #include "base/text.h"
+#include "model/layers.h"
+
+static bool ends_in(const char *text, const char *end)
+{
+    size_t length = strlen(text), part = strlen(end);
+    return length >= part && strcmp(text + length - part, end) == 0;
+}
+
+/* Whether weight decay usually applies to it: it is no bias, and of no norm or embedding. */
+static bool usually_decays(const struct model *model, int parameter)
+{
+    const struct parameter *it = &model->parameters[parameter];
+    const struct layer_type *type = layer_find_module(model->modules[it->module].type);
+    if (ends_in(it->name, ".bias") || ends_in(it->name, "_bias") || strcmp(it->name, "bias") == 0)
+        return false;
+    if (type == NULL) return true;
+    return type->kind != OP_EMBEDDING && type->kind != OP_LAYER_NORM && type->kind != OP_RMS_NORM &&
+           type->kind != OP_GROUP_NORM && type->kind != OP_BATCH_NORM;
+}
 
 bool optimizer_excludes(const struct optimizer_step *optimizer)
 {
@@ -50,7 +71,7 @@ status_t optimizer_sort_parameters(const struct optimizer_step *optimizer,
     for (int p = 0; p < model->parameter_count; p++) {
         int group = (*groups)[p];
         bool own = group > 0 && optimizer->groups[group - 1].own_decay;
-        if (!own && !model_usually_decays(model, p))
+        if (!own && !usually_decays(model, p))
             (*groups)[p] = matching_groups(optimizer) + 1 + group;
     }
     return NULL;

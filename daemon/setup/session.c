@@ -315,7 +315,9 @@ static int shard_world_of(const struct train_job *job)
 static status_t build_graphs(struct train_session *session)
 {
     struct unit_set *units;
-    TRY(units_build(session->model, &session->job->wrap, shard_world_of(session->job), &units));
+    struct wrap_policy policy = session->job->wrap;
+    policy.state = session->job->optimizer.state;
+    TRY(units_build(session->model, &policy, shard_world_of(session->job), &units));
     units_find_dtypes(units, session->model, session->job->plan.gathered_dtype,
                       &session->parameter_dtypes, &session->module_dtypes);
     units_free(units);
@@ -353,13 +355,32 @@ static status_t check_dtypes(const struct train_session *session, const struct u
     return status;
 }
 
+/* Where the optimizer runs on a GPU, its state is f32. */
+static status_t check_state(const struct train_session *session, const struct train_job *job,
+                            const struct unit_set *units)
+{
+    if (job->optimizer.state == STATE_F32 || device_is_host(session->device)) return NULL;
+    for (int u = 0; u < units->unit_count; u++) {
+        const struct unit *unit = &units->units[u];
+        if (!unit->frozen && unit->flat.shard > 0 && !job->plan.cpu_offload && !unit->cpu_offload)
+            return status_new(STATUS_UNIMPLEMENTED,
+                              "optimizer.state_dtype: %s needs an optimizer on the host, but that "
+                              "of unit %s runs on the GPU: use f32 or fsdp.cpu_offload",
+                              state_dtype_name(job->optimizer.state), unit->name);
+    }
+    return NULL;
+}
+
 /* With the settings of `job` for units and plan. On an error *units may be set. */
 static status_t build_plan(struct train_session *session, const struct train_job *job,
                            const struct wrap_policy *wrap, bool sketch, struct unit_set **units,
                            struct plan **plan)
 {
-    TRY(units_build(session->model, wrap, shard_world_of(job), units));
+    struct wrap_policy policy = *wrap;
+    policy.state = job->optimizer.state;
+    TRY(units_build(session->model, &policy, shard_world_of(job), units));
     TRY(check_dtypes(session, *units));
+    TRY(check_state(session, job, *units));
     struct plan_options options = job->plan;
     options.rank = session->rank;
     options.world = job->world;
@@ -368,6 +389,7 @@ static status_t build_plan(struct train_session *session, const struct train_job
     options.micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 0;
     options.optimizer = job->optimizer.kind;
     options.optimizer_slots = optimizer_step_slots(&job->optimizer);
+    options.state = job->optimizer.state;
     options.averages = job->optimizer.ema_decay > 0;
     options.group_of_parameter = session->groups;
     options.collective_workspace_bytes = executor_collective_bytes(*units, job->world);

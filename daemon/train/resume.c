@@ -101,6 +101,11 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
         return status_new(STATUS_FAILED_PRECONDITION,
                           "it was taken with the optimizer %s, but the job has %s", found,
                           expected);
+    enum state_dtype state = saved_manifest(saved)->state;
+    if (state != plan->options.state)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "it was taken with the optimizer's state in %s, but the job has %s",
+                          state_dtype_name(state), state_dtype_name(plan->options.state));
     for (int p = 0; p < plan->model->parameter_count; p++) {
         if (plan->model->parameters[p].tied_to >= 0) continue;
         int unit = plan->units->unit_of_parameter[p], slots = saved_slots(saved, p), needed = 0;
@@ -203,7 +208,7 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
 static status_t load_array(struct run *run, struct saved *saved, int parameter, int slot,
                            float *piece)
 {
-    const struct parameter_part part = executor_parameter_part(run->executor, parameter);
+    const struct parameter_part part = executor_state_part(run->executor, parameter, slot);
     for (int64_t at = 0; at < part.count; at += PIECE) {
         struct parameter_part now = {.offset = part.offset + at, .count = part.count - at};
         if (now.count > PIECE) now.count = PIECE;

@@ -366,6 +366,8 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
     *optimizer = (struct optimizer_step){
+        .state =
+            spec->state_dtype == FSDPD__V1__STATE_DTYPE__STATE_DTYPE_INT8 ? STATE_INT8 : STATE_F32,
         .lr = spec->lr,
         .rho = spec->rho,
         .eps = spec->eps,

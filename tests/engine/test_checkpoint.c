@@ -106,16 +106,19 @@ static const struct {
     uint64_t every_steps;
     uint32_t every_epochs, accumulate;
     enum optimizer_kind optimizer;
+    enum state_dtype state;
 } undisturbed[] = {
-    {1, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADADELTA},
-    {2, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW},
-    {3, STRATEGY_FULL_SHARD, 4, 0, 3, OPTIMIZER_ADADELTA},
-    {2, STRATEGY_FULL_SHARD, 0, 1, 1, OPTIMIZER_ADADELTA},
+    {1, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADADELTA, STATE_F32},
+    {2, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_F32},
+    {3, STRATEGY_FULL_SHARD, 4, 0, 3, OPTIMIZER_ADADELTA, STATE_F32},
+    {2, STRATEGY_FULL_SHARD, 0, 1, 1, OPTIMIZER_ADADELTA, STATE_F32},
     /* the last step of an epoch, before it is evaluated: 16 steps of 20 for 301 samples per rank */
-    {2, STRATEGY_FULL_SHARD, 16, 1, 1, OPTIMIZER_ADADELTA},
-    {2, STRATEGY_NO_SHARD, 7, 0, 1, OPTIMIZER_SGD},
-    {4, STRATEGY_HYBRID_SHARD, 5, 0, 1, OPTIMIZER_ADADELTA},
-    {8, STRATEGY_FULL_SHARD, 3, 0, 1, OPTIMIZER_ADADELTA},
+    {2, STRATEGY_FULL_SHARD, 16, 1, 1, OPTIMIZER_ADADELTA, STATE_F32},
+    {2, STRATEGY_NO_SHARD, 7, 0, 1, OPTIMIZER_SGD, STATE_F32},
+    {4, STRATEGY_HYBRID_SHARD, 5, 0, 1, OPTIMIZER_ADADELTA, STATE_F32},
+    {8, STRATEGY_FULL_SHARD, 3, 0, 1, OPTIMIZER_ADADELTA, STATE_F32},
+    {3, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
+    {4, STRATEGY_HYBRID_SHARD, 9, 0, 1, OPTIMIZER_ADAMW, STATE_INT8},
 };
 
 TESTS_BELOW(.timeout = 120, .set_up = make_folder, .tear_down = remove_folder,
@@ -130,6 +133,7 @@ LOOP_TEST(resumed_is_undisturbed, 0, COUNT_OF(undisturbed))
     group.job.optimizer.kind = undisturbed[_i].optimizer;
     if (undisturbed[_i].optimizer != OPTIMIZER_ADADELTA)
         group.job.optimizer = (struct optimizer_step){.kind = undisturbed[_i].optimizer,
+                                                      .state = undisturbed[_i].state,
                                                       .lr = 0.01,
                                                       .momentum = 0.9,
                                                       .beta1 = 0.9,
@@ -185,15 +189,25 @@ static const struct {
     {2, STRATEGY_NO_SHARD, {.kind = WRAP_UNITS, .units = sharded_units, .unit_count = 2}},
 };
 
-/* From the first layout to another, and back. */
-LOOP_TEST(another_layout, 0, 2 * COUNT_OF(layouts))
+static const struct optimizer_step packed_adamw = {.kind = OPTIMIZER_ADAMW,
+                                                   .state = STATE_INT8,
+                                                   .lr = 0.01,
+                                                   .beta1 = 0.9,
+                                                   .beta2 = 0.99,
+                                                   .eps = 1e-8};
+
+/* From the first layout to another, and back; then both with state in 8 bits. */
+LOOP_TEST(another_layout, 0, 4 * COUNT_OF(layouts))
 {
     struct group group, again;
+    size_t layout = (size_t)_i / 2 % COUNT_OF(layouts);
     init(&group, group_mean_model, 2);
     init(&again, group_mean_model, 2);
+    if ((size_t)_i >= 2 * COUNT_OF(layouts)) group.job.optimizer = packed_adamw;
+    again.job.optimizer = group.job.optimizer;
     struct group *other = _i % 2 == 0 ? &again : &group;
-    other->job.plan.strategy = layouts[_i / 2].strategy;
-    other->job.wrap = layouts[_i / 2].wrap;
+    other->job.plan.strategy = layouts[layout].strategy;
+    other->job.wrap = layouts[layout].wrap;
     group.job.checkpoints.every_steps = 9;
     train(&group);
     struct ending whole = end_of(&group);
@@ -513,6 +527,7 @@ static const struct {
     {"has no parameter", OPTIMIZER_ADADELTA, "hidden", "middle"},
     {"numbers of", OPTIMIZER_ADADELTA, "32", "48"},
     {"is of step 18", OPTIMIZER_ADADELTA, NULL, NULL}, /* it is renamed */
+    {"with the optimizer's state in int8, but the job has f32", OPTIMIZER_ADAMW, NULL, NULL},
 };
 
 /* The small model with another word of the same length in it. Caller frees. */
@@ -527,8 +542,14 @@ static char *change_model(const char *from, const char *to)
 LOOP_TEST(misfit, 0, COUNT_OF(misfits))
 {
     struct group group, again;
+    struct optimizer_step settings;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
+    if (misfits[_i].optimizer == OPTIMIZER_ADAMW) {
+        group.job.optimizer = packed_adamw;
+        group.job.optimizer.state = STATE_F32;
+    }
+    settings = group.job.optimizer;
     train(&group);
     struct ending whole = end_of(&group);
     group_save_without_error(&group, 0, folder, 0);
@@ -538,6 +559,7 @@ LOOP_TEST(misfit, 0, COUNT_OF(misfits))
     group.job.checkpoints.every_steps = 18;
     if (misfits[_i].optimizer == OPTIMIZER_SGD)
         group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.01};
+    if (misfits[_i].optimizer == OPTIMIZER_ADAMW) group.job.optimizer = packed_adamw;
     train(&group);
     group_save_without_error(&group, 0, folder, 0);
     group_reset(&group);
@@ -549,6 +571,7 @@ LOOP_TEST(misfit, 0, COUNT_OF(misfits))
         free(path);
     }
     init(&again, group_mean_model, 2);
+    again.job.optimizer = settings;
     train_on(&again);
     for (int rank = 0; rank < 2; rank++) {
         ck_assert_uint_eq(again.members[rank].resumed_step, 9);

@@ -14,6 +14,7 @@
 
 enum { VOCABULARY = 37, TOKENS = 3000, STEPS = 24 };
 
+/* Wide enough for state in 8 bits, which some lives have. */
 static const char model[] = "name: Tiny\n"
                             "input: tokens\n"
                             "vocabulary: 37\n"
@@ -22,21 +23,27 @@ static const char model[] = "name: Tiny\n"
                             "  wte: Embedding(37, 24)\n"
                             "  wpe: Embedding(15, 24)\n"
                             "  drop: Dropout(0.2)\n"
+                            "  up: Linear(24, 180)\n"
+                            "  down: Linear(180, 24)\n"
                             "  c_attn: Linear(24, 72)\n"
                             "  head: Linear(24, 37)\n"
                             "forward:\n"
                             "  - y = drop(wte(x) + wpe(positions(x)))\n"
                             "  - y += attention(c_attn(y), num_heads=3, is_causal=True, "
                             "dropout_p=0.2)\n"
+                            "  - y += down(gelu(up(y)))\n"
                             "  - output = head(y)\n"
                             "loss: cross_entropy(output, target)\n"
                             "init: [{match: \"*.bias\", zeros: true}, {match: \"*\", "
                             "normal: 0.1}]\n";
 
+static enum state_dtype state; /* of the optimizer of the next jobs */
+
 static char directory[64], path[96], folder[96];
 
 static void set_up(void)
 {
+    state = STATE_F32;
     strcpy(directory, "/tmp/fsdpd-test-recovery-XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
     snprintf(path, sizeof path, "%s/tokens.bin", directory);
@@ -82,6 +89,7 @@ static void init(struct group *group, int world, enum strategy strategy)
     job->log_interval = 1;
     job->schedule = SCHEDULE_COSINE;
     job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                             .state = state,
                                              .lr = 0.002,
                                              .beta1 = 0.9,
                                              .beta2 = 0.99,
@@ -309,6 +317,7 @@ LOOP_TEST(many_worlds, 0, 4)
 {
     static struct life life;
     bool parity = _i / 2 == 1;
+    state = STATE_INT8;
     life = (struct life){.redundancy = parity ? REDUNDANCY_PARITY : REDUNDANCY_MIRROR,
                          .parity_group = 2,
                          .shares = _i % 2 == 1};

@@ -203,6 +203,34 @@ LOOP_TEST(clipping, 0, GROUP_WORLDS)
     }
 }
 
+/* State in 8 bits is cut between blocks, so it is the same however a world shares it. (Hybrid
+ * shards add gradients in another order: there in other units.) */
+LOOP_TEST(state_in_8_bits, 0, 5)
+{
+    static const int worlds[] = {1, 2, 3, 5, 4};
+    struct outcome outcomes[3];
+    for (int k = 0; k < 3; k++) {
+        struct group group;
+        enum strategy sharded = _i == 4 ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD;
+        prepare(&group, group_sum_model, worlds[_i],
+                k == 1 && _i < 4 ? STRATEGY_NO_SHARD : sharded);
+        if (k == 1 && _i == 4) group.job.wrap = (struct wrap_policy){.kind = WRAP_NONE};
+        group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                                      .state = k < 2 ? STATE_INT8 : STATE_F32,
+                                                      .lr = 0.01,
+                                                      .weight_decay = 0.1,
+                                                      .beta1 = 0.9,
+                                                      .beta2 = 0.99,
+                                                      .eps = 1e-8};
+        group.job.max_steps = 5;
+        outcomes[k] = train(&group);
+    }
+    expect_same(&outcomes[0], &outcomes[1]);
+    double apart = distance(&outcomes[0], &outcomes[2]);
+    ck_assert_msg(apart > 1e-6 && apart < 0.1, "%g from f32", apart);
+    for (int k = 0; k < 3; k++) forget(&outcomes[k]);
+}
+
 /* Without weight decay for biases, unless their group has a value: as with groups that say so. */
 TEST(excluded_from_weight_decay)
 {

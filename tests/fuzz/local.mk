@@ -52,7 +52,7 @@ endif
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_manifest_SOURCES = %D%/fuzz_manifest.c $(FUZZ_MAIN)
-%C%_fuzz_manifest_LDADD = libcheckpoint.a libdigest.a $(HF_LIBS) $(CRYPTO_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_manifest_LDADD = libcheckpoint.a libfsdp.a libdigest.a $(HF_LIBS) $(CRYPTO_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_megatron_SOURCES = %D%/fuzz_megatron.c %D%/scratch.h $(FUZZ_MAIN)
 %C%_fuzz_megatron_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)

@@ -255,6 +255,11 @@ def manifest(name, world, units, entries=(), **changes):
 manifest("one", 1, [("(root)", 8, 1, 0, 2, [("weight", 6, 0), ("bias", 2, 6)])])
 manifest("sharded", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias", 2, 12)]),
                         ("(root)", 0, 2, 0, 0, [])])
+packed = [("fc1.weight", 4096, 0), ("fc1.bias", 10, 4096)]
+manifest("packed", 2, [("fc1", 2304, 2, 0, 2, packed)], version=4, state_dtype="int8")
+manifest("cut_block", 2, [("fc1", 2312, 2, 0, 2, packed)], version=4, state_dtype="int8")
+manifest("shared_block", 2, [("fc1", 2304, 2, 0, 2, [("a", 8, 0), ("b", 4100, 8)])],
+         version=4, state_dtype="int8")
 manifest("hybrid", 4, [("fc1", 8, 2, 0, 1, [("fc1.weight", 10, 0)]),
                        ("(root)", 4, 2, 2, 1, [("scale", 3, 0)])])
 manifest("state_dict", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias", 2, 12)]),

@@ -187,6 +187,32 @@ TEST(weight_decay_exclusions_are_noted)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 
+/* A byte for each value of the three large weights and a scale for each 256; the rest in f32. */
+TEST(state_in_8_bits_is_planned)
+{
+    Fsdpd__V1__Plan *plan =
+        good_plan("cpux2", "optimizer={type: adamw, state_dtype: int8}", "workers=2");
+    Fsdpd__V1__Plan *f32 = good_plan("cpux2", "optimizer.type=adamw", "workers=2");
+    double saved = (double)f32->state_bytes - (double)plan->state_bytes;
+    double values = (double)plan->parameters; /* of half of them, in two slots */
+    ck_assert_double_gt(saved, 0.98 * values * (4 - 260.0 / 256));
+    ck_assert_uint_lt(plan->optimizer_bytes, (uint64_t)(2.05 * values * 260 / 256));
+    ck_assert_uint_ge(plan->optimizer_bytes, (uint64_t)(2 * values * 260 / 256));
+    ck_assert(
+        has(plan->notes, plan->n_notes, "optimizer.state_dtype: the optimizer's state takes"));
+    ck_assert_uint_eq(f32->optimizer_bytes, 0);
+    fsdpd__v1__plan__free_unpacked(f32, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    status_t status =
+        make_plan("h200x8", "optimizer={type: adamw, state_dtype: int8}", NULL, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "runs on the GPU: use f32 or"));
+    status_free(status);
+    plan =
+        good_plan("h200x8", "optimizer={type: adamw, state_dtype: int8}", "fsdp.cpu_offload=true");
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+
 /* A job that does not fit a device may fit with the host's memory. */
 TEST(offload_is_advised)
 {

@@ -92,7 +92,7 @@ static bool has_momentum(const job_spec *spec)
 static status_t check_fit(const struct resumable *found, const job_spec *spec)
 {
     static const char *const queued[] = {"name", "priority", "after", "after_any", NULL};
-    static const char *const states[] = {"model.", "optimizer.type", NULL};
+    static const char *const states[] = {"model.", "optimizer.type", "optimizer.state_dtype", NULL};
     static const char *const place[] = {"data.format",
                                         "data.normalize.",
                                         "data.context",

@@ -25,7 +25,7 @@ struct need {
     double checkpoint_count;
 };
 
-/* Values that the optimizer keeps per parameter. */
+/* Values that the optimizer keeps per parameter, in f32. */
 static int count_own(const Fsdpd__V1__OptimizerSpec *step)
 {
 #define OPTIMIZER_CASE(KIND, name, kernel, count, ...)                                             \
@@ -75,9 +75,11 @@ static double count_checkpoints(const job_spec *spec, uint64_t steps)
 static struct need need_of(const job_spec *spec, const Fsdpd__V1__Plan *plan, uint64_t steps)
 {
     double weights = plan != NULL ? (double)plan->parameters * (double)sizeof(float) : 0;
+    double optimizer = weights * count_slots(spec);
+    if (plan != NULL && plan->_optimizer_bytes_case != 0) optimizer = (double)plan->optimizer_bytes;
     struct need need = {.state_dict = spec->save_model ? weights + HEADER : 0};
     need.checkpoint_count = count_checkpoints(spec, steps);
-    need.checkpoints = need.checkpoint_count * (weights * (1 + count_slots(spec)) + HEADER);
+    need.checkpoints = need.checkpoint_count * (weights + optimizer + HEADER);
     need.all = need.state_dict + need.checkpoints + ALLOWANCE;
     return need;
 }

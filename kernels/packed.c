@@ -1,0 +1,145 @@
+/*
+ * AdamW with its averages in 8 bits, as bitsandbytes (0.50.2) computes it on a CPU: a code stands
+ * for a value of a map times its block's scale, the largest magnitude in it. A value is rounded
+ * twice, first to one of 65,536 equal steps from -1 to 1 and then to the value of the map that is
+ * nearest to that step, so that a table finds the code. The maps are those of Dettmers et al.,
+ * "8-bit Optimizers via Block-wise Quantization" (2022): the first average is signed, the other
+ * not.
+ */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/kernel.h"
+#include "kernels/kernels.h"
+
+enum { CODES = 256, STEPS = 1 << 16, EXPONENTS = 7, GRAIN = 64 /* blocks */ };
+
+static struct packed_map {
+    float values[CODES];    /* ascending */
+    uint8_t nearest[STEPS]; /* by step, the code */
+} maps[2];                  /* unsigned, signed */
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static int compare_floats(const void *a, const void *b)
+{
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+/* PyTorch's linspace(0.1, 1, count): from both ends to the middle. */
+static float boundary(int i, int count)
+{
+    float begin = 0.1F, step = (1 - begin) / (float)(count - 1);
+    return i < count / 2 ? __builtin_fmaf(step, (float)i, begin)
+                         : __builtin_fmaf(-step, (float)(count - 1 - i), 1);
+}
+
+/* Per decimal exponent twice as many values as for the next smaller one, each in the middle of two
+ * boundaries. */
+static void make_values(bool is_signed, float values[CODES])
+{
+    int count = 0;
+    for (int e = 0; e < EXPONENTS; e++) {
+        int boundaries = (is_signed ? 1 << e : 2 << e) + 1;
+        float scale = (float)pow(10, e - (EXPONENTS - 1));
+        for (int i = 0; i + 1 < boundaries; i++) {
+            float mean = (boundary(i, boundaries) + boundary(i + 1, boundaries)) / 2;
+            values[count++] = scale * mean;
+            if (is_signed) values[count++] = -(scale * mean);
+        }
+    }
+    values[count++] = 0;
+    values[count++] = 1;
+    qsort(values, CODES, sizeof *values, compare_floats);
+}
+
+static void make_map(bool is_signed)
+{
+    struct packed_map *map = &maps[is_signed];
+    make_values(is_signed, map->values);
+    for (int step = 0, code = 0; step < STEPS; step++) {
+        float value = 2 * (float)step / (STEPS - 1) - 1;
+        while (code + 1 < CODES &&
+               fabsf(value - map->values[code + 1]) < fabsf(value - map->values[code]))
+            code++;
+        map->nearest[step] = (uint8_t)code;
+    }
+}
+
+static void make_maps(void)
+{
+    make_map(false);
+    make_map(true);
+}
+
+void kernel_packed_map(bool is_signed, float values[256])
+{
+    pthread_once(&once, make_maps);
+    for (int i = 0; i < CODES; i++) values[i] = maps[is_signed].values[i];
+}
+
+static const uint8_t *codes_of(const float *block)
+{
+    return (const uint8_t *)(block + 1);
+}
+
+static void unpack(const struct packed_map *map, const float *block, int count, float *values)
+{
+    float scale = block[0];
+    for (int i = 0; i < count; i++) values[i] = map->values[codes_of(block)[i]] * scale;
+}
+
+/* Of a value that is not a number, and of all if the scale is 0: the first step. */
+static unsigned step_of(float value)
+{
+    float step = (fminf(fmaxf(value, -1), 1) + 1) * 0.5F * (STEPS - 1) + 0.5F;
+    return value == value ? (unsigned)step : 0;
+}
+
+static void pack(const struct packed_map *map, const float *values, int count, float *block)
+{
+    float most = 0;
+    uint8_t *codes = (uint8_t *)(block + 1);
+    for (int i = 0; i < count; i++) most = fabsf(values[i]) > most ? fabsf(values[i]) : most;
+    float inverse = 1 / most;
+    for (int i = 0; i < count; i++) codes[i] = map->nearest[step_of(values[i] * inverse)];
+    block[0] = most;
+}
+
+struct packed_step {
+    size_t n;
+    float *param, *average, *square_average;
+    const float *grad;
+    const struct adam_args *args;
+};
+
+static void run_blocks(const void *argument, size_t begin, size_t end)
+{
+    const struct packed_step *step = argument;
+    float first[KERNEL_PACKED_BLOCK], second[KERNEL_PACKED_BLOCK];
+    for (size_t b = begin; b < end; b++) {
+        size_t at = b * KERNEL_PACKED_BLOCK, left = step->n - at;
+        int count = left < KERNEL_PACKED_BLOCK ? (int)left : KERNEL_PACKED_BLOCK;
+        float *average = step->average + b * KERNEL_PACKED_WORDS;
+        float *square_average = step->square_average + b * KERNEL_PACKED_WORDS;
+        unpack(&maps[true], average, count, first);
+        unpack(&maps[false], square_average, count, second);
+        cpu_loops_get()->adam((size_t)count, step->param + at, step->grad + at, first, second,
+                              step->args);
+        pack(&maps[true], first, count, average);
+        pack(&maps[false], second, count, square_average);
+    }
+}
+
+void kernel_adam_packed(size_t n, float *param, const float *grad, float *average,
+                        float *square_average, const struct adam_args *args)
+{
+    const struct packed_step step = {n, param, average, square_average, grad, args};
+    pthread_once(&once, make_maps);
+    cpu_parallel(kernels_threads(), (n + KERNEL_PACKED_BLOCK - 1) / KERNEL_PACKED_BLOCK, GRAIN,
+                 run_blocks, &step);
+}

@@ -1,0 +1,214 @@
+/*
+ * AdamW with its state in 8 bits against bitsandbytes (tests/parity/blocks.txt), byte for byte; and
+ * where that state lies (fsdp/slots.h), against a count of every element.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "digest/digest.h"
+#include "fsdp/units.h"
+#include "kernels/kernels.h"
+#include "runtime/step_args.h"
+#include "tests/testing.h"
+
+TESTS_BELOW(.timeout = 60);
+
+static void read_numbers(struct buf *text)
+{
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", "tests/parity/blocks.txt");
+    status_t status = file_read(path, 1 << 20, text);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    free(path);
+}
+
+TEST(maps_are_those_of_bitsandbytes)
+{
+    struct buf text = {0};
+    read_numbers(&text);
+    int seen[2] = {0};
+    for (const char *line = buf_text(&text); line != NULL; line = strchr(line + 1, '\n')) {
+        int is_signed, at = 0;
+        if (sscanf(line, " map %d%n", &is_signed, &at) != 1) continue;
+        float values[256];
+        kernel_packed_map(is_signed != 0, values);
+        for (int i = 0; i < 16; i++) {
+            unsigned expected, found;
+            int more = 0;
+            ck_assert_int_eq(sscanf(line + at, "%x%n", &expected, &more), 1);
+            at += more;
+            memcpy(&found, &values[seen[is_signed]++], sizeof found);
+            ck_assert_msg(found == expected, "map %d, code %d: %08x, not %08x", is_signed,
+                          seen[is_signed] - 1, found, expected);
+        }
+    }
+    ck_assert_int_eq(seen[0], 256);
+    ck_assert_int_eq(seen[1], 256);
+    buf_deinit(&text);
+}
+
+/* As in make_block_numbers.py. */
+static float fraction(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return ((float)(*state >> 40) - (1 << 23)) / (1 << 23);
+}
+
+static void draw(uint64_t *state, size_t n, bool gradients, float *values)
+{
+    for (size_t i = 0; i < n; i++) {
+        values[i] = fraction(state);
+        if (gradients) values[i] *= i % 5 == 4 ? 0 : 1 / (float)(1 << i % 17);
+    }
+}
+
+static void expect_sum(const void *bytes, size_t size, const char *expected, const char *what,
+                       int step)
+{
+    struct digest sum;
+    char digits[DIGEST_DIGITS + 1];
+    digest_of(bytes, size, &sum);
+    ck_assert_msg(strcmp(digest_format(&sum, digits), expected) == 0, "step %d: other %s", step,
+                  what);
+}
+
+/* The codes and the scales of a slot, each together. */
+static void expect_state(const float *slot, size_t n, const char *codes, const char *scales,
+                         int step)
+{
+    size_t blocks = (n + KERNEL_PACKED_BLOCK - 1) / KERNEL_PACKED_BLOCK;
+    uint8_t *all = mem_alloc(blocks * KERNEL_PACKED_BLOCK);
+    float *each = mem_alloc_array(blocks, sizeof *each);
+    for (size_t b = 0; b < blocks; b++) {
+        each[b] = slot[b * KERNEL_PACKED_WORDS];
+        memcpy(all + b * KERNEL_PACKED_BLOCK, slot + b * KERNEL_PACKED_WORDS + 1,
+               KERNEL_PACKED_BLOCK);
+    }
+    expect_sum(all, n, codes, "codes", step);
+    expect_sum(each, blocks * sizeof *each, scales, "scales", step);
+    free(all);
+    free(each);
+}
+
+struct trained { /* one tensor of the file */
+    size_t n;
+    uint64_t draws;
+    float *param, *grad, *slots[2];
+};
+
+static void train_step(struct trained *it, int step, int threads)
+{
+    const struct optimizer_step settings = {.kind = OPTIMIZER_ADAMW,
+                                            .lr = 0.01,
+                                            .beta1 = 0.9,
+                                            .beta2 = 0.999,
+                                            .eps = 1e-8,
+                                            .weight_decay = 0.1,
+                                            .taken = (uint64_t)step};
+    const struct adam_args args = step_adam_args(&settings, 1);
+    kernels_set_threads(threads);
+    draw(&it->draws, it->n, true, it->grad);
+    kernel_adam_packed(it->n, it->param, it->grad, it->slots[0], it->slots[1], &args);
+}
+
+/* The first values: a step rounds them, below 1, by at most 2^-24, as does bitsandbytes. */
+static void expect_values(const struct trained *it, const char *text)
+{
+    for (int i = 0; i < 32; i++) {
+        double expected;
+        int more = 0;
+        ck_assert_int_eq(sscanf(text, "%lf%n", &expected, &more), 1);
+        text += more;
+        ck_assert_double_eq_tol(it->param[i], expected, 50 * 0x1p-23);
+    }
+}
+
+static void forget(struct trained *it)
+{
+    free(it->param);
+    free(it->grad);
+    for (int s = 0; s < 2; s++) free(it->slots[s]);
+    *it = (struct trained){0};
+}
+
+/* However many threads share the blocks; test_optimizer_loops has the instruction sets. */
+LOOP_TEST(steps_are_those_of_bitsandbytes, 1, 3)
+{
+    struct buf text = {0};
+    struct trained it = {0};
+    int steps = 0, ends = 0;
+    read_numbers(&text);
+    for (const char *line = buf_text(&text); line != NULL; line = strchr(line + 1, '\n')) {
+        char sums[4][DIGEST_DIGITS + 1];
+        size_t n;
+        int step, at = 0;
+        if (sscanf(line, " values %zu%n", &n, &at) == 1) {
+            expect_values(&it, line + at);
+            forget(&it);
+            ends++;
+        }
+        if (sscanf(line, " step %zu %d %64s %64s %64s %64s", &n, &step, sums[0], sums[1], sums[2],
+                   sums[3]) != 6)
+            continue;
+        if (step == 0) {
+            it = (struct trained){.n = n, .draws = n};
+            it.param = mem_alloc_array(n, sizeof(float));
+            it.grad = mem_alloc_array(n, sizeof(float));
+            for (int s = 0; s < 2; s++)
+                it.slots[s] = mem_alloc_array((n / KERNEL_PACKED_BLOCK + 1) * KERNEL_PACKED_WORDS,
+                                              sizeof(float));
+            draw(&it.draws, n, false, it.param);
+        }
+        train_step(&it, step, _i);
+        for (int s = 0; s < 2; s++)
+            expect_state(it.slots[s], n, sums[2 * s], sums[2 * s + 1], step);
+        steps++;
+    }
+    ck_assert_int_eq(steps, 100);
+    ck_assert_int_eq(ends, 2);
+    buf_deinit(&text);
+}
+
+/* Parameters of these sizes, and what a walk over all elements says of every part. */
+LOOP_TEST(parts_have_whole_blocks, 1, 8)
+{
+    static const int64_t sizes[] = {10, 4096, 4095, 7000, 3, 256 * 40, 5000};
+    struct slot_layout layout = {0};
+    int64_t offsets[7], end = 0, word = 0;
+    for (int p = 0; p < 7; p++) {
+        bool packs = slot_packs(sizes[p]);
+        offsets[p] = (int64_t)round_up((size_t)end, packs ? SLOT_BLOCK : FLAT_ALIGN_ELEMENTS);
+        end = packs ? offsets[p] + (int64_t)round_up((size_t)sizes[p], SLOT_BLOCK)
+                    : offsets[p] + sizes[p];
+        if (packs) slot_layout_add(&layout, offsets[p], sizes[p]);
+    }
+    int64_t shard = (int64_t)round_up((size_t)((end + _i - 1) / _i), SLOT_BLOCK), longest = 0;
+    slot_layout_end(&layout, shard, _i);
+    for (int64_t e = 0, p = 0, begin = 0; e <= shard * _i; e++) {
+        if (e % shard == 0) {
+            ck_assert_int_eq(slot_part(&layout, (int)(e / shard)), word);
+            if (word - begin > longest) longest = word - begin;
+            begin = word;
+        }
+        while (p < 6 && e >= offsets[p + 1]) p++;
+        bool packed = slot_packs(sizes[p]) &&
+                      e < offsets[p] + (int64_t)round_up((size_t)sizes[p], SLOT_BLOCK);
+        if (!packed || (e - offsets[p]) % SLOT_BLOCK == 0) {
+            ck_assert_int_eq(slot_at(&layout, e), word);
+            if (e < shard * _i) ck_assert_int_eq(slot_part_of(&layout, word), e / shard);
+        }
+        if (e == offsets[p])
+            ck_assert_int_eq(slot_words(&layout, sizes[p]),
+                             packed ? (sizes[p] + 255) / 256 * 65 : sizes[p]);
+        word += !packed ? 1 : (e - offsets[p]) % SLOT_BLOCK == 0 ? SLOT_BLOCK_WORDS : 0;
+    }
+    ck_assert_int_eq(layout.words, longest);
+    struct slot_layout plain = slot_layout_of(&layout, -1);
+    ck_assert_int_eq(plain.words, shard);
+    ck_assert_int_eq(slot_at(&plain, 5000), 5000);
+    slot_layout_deinit(&layout);
+}
