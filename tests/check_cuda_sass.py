@@ -33,11 +33,14 @@ HOT = [
     ("element", "map_kernelINS_5unaryI4bf16NS_9gelu_tanhEEELi8E", 256, 2, 1, 48, 40),
     ("element", "map_kernelINS_6binaryI4bf16NS_18gelu_tanh_backwardEEELi8E", 256, 3, 1, 48, 40),
     ("embedding", "embedding_kernelI4bf16Li8E", 256, 2, 1, 48, 40),
-    ("rope", "rope_kernelI4bf16Li8E", 256, 5, 3, 56, 32),
-    ("rope", "rope_kernelIfLi4E", 256, 5, 3, 48, 40),
+    ("rope", "rope_kernelI4bf16Li8ELb0E", 256, 5, 3, 56, 32),
+    ("rope", "rope_kernelI4bf16Li8ELb1E", 256, 5, 3, 56, 32),
+    ("rope", "rope_kernelIfLi4ELb0E", 256, 5, 3, 48, 40),
+    ("rope", "rope_kernelIfLi4ELb1E", 256, 5, 3, 48, 40),
 ]
 # Of each cosine and sine of a pair, the path of sinf and cosf for angles beyond 105,615 has a table in local memory.
-LOCAL = {"rope_kernelI4bf16Li8E": 8 * 10, "rope_kernelIfLi4E": 4 * 10}
+LOCAL = {f"rope_kernelI{kind}ELb{interleaved}E": pairs * 10
+         for kind, pairs in (("4bf16Li8", 8), ("fLi4", 4)) for interleaved in (0, 1)}
 REGISTERS, WARPS_MOST, WARP, UNIT = 65536, 64, 32, 256
 
 

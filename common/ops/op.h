@@ -508,6 +508,7 @@ union op_attrs {
     struct {
         int64_t head_dim;   /* even; divides the last dimension */
         int64_t rotary_dim; /* even, at most head_dim; 0: head_dim */
+        bool interleaved;   /* a pair's columns are neighbours, not half of the turned ones apart */
         double theta;
         enum rope_scaling scaling;
         double factor;                            /* all but NONE */

@@ -223,6 +223,7 @@ static bool rope_has_magnitude(const union op_attrs *attrs)
 const struct op_attribute op_rope_attributes[] = {
     {"head_dim", FIELD(rope, head_dim, I64), .shown = always},
     {"rotary_dim", FIELD(rope, rotary_dim, I64)},
+    {"interleaved", FIELD(rope, interleaved, FLAG), .print = " interleaved"},
     {"theta", FIELD(rope, theta, REAL), .shown = always},
     {"scaling", CHOICE(rope, scaling, scalings)},
     {"factor", FIELD(rope, factor, REAL), .shown = rope_is_scaled},

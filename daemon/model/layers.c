@@ -317,7 +317,7 @@ static const struct layer_type functions[] = {
                 NONE("original_context", MAYBE_SIZE), NONE("rotary_dim", MAYBE_SIZE),
                 REAL("beta_fast", POSITIVE, 32), REAL("beta_slow", POSITIVE, 1),
                 NONE("attention_factor", MAYBE_POSITIVE), NONE("short_factor", NUMBERS),
-                NONE("long_factor", NUMBERS))),
+                NONE("long_factor", NUMBERS), BOOLEAN("interleaved", false))),
     LAYER("positions", ARANGE, .make = make_positions,
           TAKES(TENSOR("input"), INTEGER("start", INTEGER, 0))),
     LAYER("zeros", ARANGE, TAKES(TENSOR("input"))),

@@ -271,6 +271,7 @@ status_t make_rope(const struct bound *bound, struct layer *layer)
                           (long long)rotary, (long long)head_dim);
     layer->attrs.rope.head_dim = head_dim;
     layer->attrs.rope.rotary_dim = partial && rotary < head_dim ? rotary : 0;
+    layer->attrs.rope.interleaved = bound_boolean(bound, "interleaved");
     layer->attrs.rope.theta = bound_real(bound, "theta");
     return scaled ? make_rope_scaling(bound, layer) : NULL;
 }

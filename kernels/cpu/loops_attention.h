@@ -243,26 +243,33 @@ LOOP loop_scale_rows(size_t rows, size_t columns, float *y, size_t y_row, const 
     }
 }
 
-LOOP loop_rotate(size_t heads, size_t width, size_t half, float *y, const float *x,
-                 const float *cosines, const float *sines, bool back, bool add)
+/* Turns the pairs of columns that the indices of i name. */
+#define TURN(first, second)                                                                        \
+    do {                                                                                           \
+        if (add) {                                                                                 \
+            SIMD for (size_t i = 0; i < half; i++)                                                 \
+            {                                                                                      \
+                float a = x[first], b = x[second], sine = sign * sines[i];                         \
+                y[first] += __builtin_fmaf(a, cosines[i], -(b * sine));                            \
+                y[second] += __builtin_fmaf(b, cosines[i], a * sine);                              \
+            }                                                                                      \
+        } else {                                                                                   \
+            SIMD for (size_t i = 0; i < half; i++)                                                 \
+            {                                                                                      \
+                float a = x[first], b = x[second], sine = sign * sines[i];                         \
+                y[first] = __builtin_fmaf(a, cosines[i], -(b * sine));                             \
+                y[second] = __builtin_fmaf(b, cosines[i], a * sine);                               \
+            }                                                                                      \
+        }                                                                                          \
+    } while (0)
+
+LOOP loop_rotate(size_t heads, size_t width, size_t half, bool interleaved, float *y,
+                 const float *x, const float *cosines, const float *sines, bool back, bool add)
 {
     float sign = back ? -1 : 1;
     for (size_t head = 0; head < heads; head++, x += width, y += width) {
-        if (add) {
-            SIMD for (size_t i = 0; i < half; i++)
-            {
-                float a = x[i], b = x[i + half], sine = sign * sines[i];
-                y[i] += __builtin_fmaf(a, cosines[i], -(b * sine));
-                y[i + half] += __builtin_fmaf(b, cosines[i], a * sine);
-            }
-        } else {
-            SIMD for (size_t i = 0; i < half; i++)
-            {
-                float a = x[i], b = x[i + half], sine = sign * sines[i];
-                y[i] = __builtin_fmaf(a, cosines[i], -(b * sine));
-                y[i + half] = __builtin_fmaf(b, cosines[i], a * sine);
-            }
-        }
+        if (interleaved) TURN(2 * i, 2 * i + 1);
+        else TURN(i, i + half);
         if (add || y != x) EACH(width - 2 * half, y + 2 * half, add, x[2 * half + i]);
     }
 }

@@ -60,8 +60,8 @@ CPU_LOOP(void, exp_scaled, size_t n, float *dx, const float *y, float scale, boo
 /* Heads of `width` columns: y = (a cos - b sin, b cos + a sin) of the halves a and b of their
  * first 2 * half columns, or the inverse, with the signs of the sines changed; the others are
  * copied. y may be x. */
-CPU_LOOP(void, rotate, size_t heads, size_t width, size_t half, float *y, const float *x,
-         const float *cosines, const float *sines, bool back, bool add)
+CPU_LOOP(void, rotate, size_t heads, size_t width, size_t half, bool interleaved, float *y,
+         const float *x, const float *cosines, const float *sines, bool back, bool add)
 
 CPU_LOOP(void, product, const struct cpu_product *product)
 

@@ -104,12 +104,13 @@ static void rope_part(const void *argument, size_t begin, size_t end)
     const struct rope_table *table = job->kernel->state;
     const float *cosines = table->values, *sines = cosines + table->time * table->half;
     bool back = job->kernel->desc.kind == OP_ROPE_BACKWARD, add = job->kernel->desc.accumulate[0];
+    bool interleaved = job->kernel->desc.attrs.rope.interleaved;
     size_t head = (size_t)job->kernel->desc.attrs.rope.head_dim, width = job->heads * head;
     const int32_t *starts = job->call->inputs[1]; /* NULL: rows are one document */
     for (size_t row = begin; row < end; row++) {
         size_t position = row % table->time - (starts != NULL ? (size_t)starts[row] : 0);
         size_t at = position * table->half;
-        cpu_loops_get()->rotate(job->heads, head, table->half,
+        cpu_loops_get()->rotate(job->heads, head, table->half, interleaved,
                                 (float *)job->call->outputs[0] + row * width,
                                 (const float *)job->call->inputs[0] + row * width, cosines + at,
                                 sines + at, back, add);

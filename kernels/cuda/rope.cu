@@ -17,25 +17,34 @@ struct frequencies {
 enum { HEADS_AT_ONCE = 4 };
 
 /* What a launch turns: `packs` of V columns in a head, of which `turned` have a partner `half`
- * columns behind; the others stay. */
+ * columns behind, or right behind it if pairs are interleaved; the others stay. */
 struct rope_shape {
     int64_t tokens, time, heads, head_dim, half, turned, packs, groups;
     bool add;
 };
 
-template <typename T, int V>
+/* Column k of two packs that are neighbours. */
+template <typename T, int V> __device__ inline T *column(pack<T, V> *low, pack<T, V> *high, int k)
+{
+    return k < V ? &low->at[k] : &high->at[k - V];
+}
+
+template <typename T, int V, bool INTERLEAVED>
 __device__ inline void turn(const rope_shape &r, const T *x, T *y, const float cosine[V],
                             const float sine[V])
 {
-    pack<T, V> first = load<V>(x), second = load<V>(x + r.half), low, high;
-    if (r.add) low = load<V>(y), high = load<V>(y + r.half);
+    const int64_t apart = INTERLEAVED ? V : r.half;
+    pack<T, V> first = load<V>(x), second = load<V>(x + apart), low, high;
+    if (r.add) low = load<V>(y), high = load<V>(y + apart);
     for (int v = 0; v < V; v++) {
-        float a = to_float(first.at[v]), b = to_float(second.at[v]);
-        put(&low.at[v], fmaf(a, cosine[v], -(b * sine[v])), r.add);
-        put(&high.at[v], fmaf(b, cosine[v], a * sine[v]), r.add);
+        int one = INTERLEAVED ? 2 * v : v, other = INTERLEAVED ? 2 * v + 1 : v + V;
+        float a = to_float(*column(&first, &second, one));
+        float b = to_float(*column(&first, &second, other));
+        put(column(&low, &high, one), fmaf(a, cosine[v], -(b * sine[v])), r.add);
+        put(column(&low, &high, other), fmaf(b, cosine[v], a * sine[v]), r.add);
     }
     store(y, low);
-    store(y + r.half, high);
+    store(y + apart, high);
 }
 
 template <typename T, int V> __device__ inline void stay(const rope_shape &r, const T *x, T *y)
@@ -47,7 +56,7 @@ template <typename T, int V> __device__ inline void stay(const rope_shape &r, co
 }
 
 /* One thread per pack and group of heads of a token. */
-template <typename T, int V>
+template <typename T, int V, bool INTERLEAVED>
 __global__ void __launch_bounds__(BLOCK)
     rope_kernel(const T *x, const int32_t *starts, T *y, rope_shape r, frequencies frequency,
                 float magnitude, bool back)
@@ -68,16 +77,16 @@ __global__ void __launch_bounds__(BLOCK)
                 if (back) sine[v] = -sine[v];
             }
         }
-        int64_t column = (turns ? place : place + r.turned) * V;
+        int64_t column = (!turns ? place + r.turned : INTERLEAVED ? 2 * place : place) * V;
         for (; head < end; head++) {
             int64_t at = (token * r.heads + head) * r.head_dim + column;
-            if (turns) turn<T, V>(r, x + at, y + at, cosine, sine);
+            if (turns) turn<T, V, INTERLEAVED>(r, x + at, y + at, cosine, sine);
             else stay<T, V>(r, x + at, y + at);
         }
     }
 }
 
-template <typename T, int V>
+template <typename T, int V, bool INTERLEAVED>
 static int start_rope(const struct cuda_op *op, const struct kernel_call *call,
                       const struct cuda_launch *launch)
 {
@@ -95,21 +104,30 @@ static int start_rope(const struct cuda_op *op, const struct kernel_call *call,
     r.add = desc->accumulate[0];
     frequencies frequency;
     memcpy(frequency.of, op->frequencies, sizeof frequency.of);
-    return start(launch, rope_kernel<T, V>, grid_of(launch, r.tokens * r.groups * r.packs), BLOCK,
-                 input_of<T>(call, 0),
+    return start(launch, rope_kernel<T, V, INTERLEAVED>,
+                 grid_of(launch, r.tokens * r.groups * r.packs), BLOCK, input_of<T>(call, 0),
                  desc->input_present[1] ? input_of<int32_t>(call, 1) : nullptr,
                  output_of<T>(call, 0), r, frequency, rope_magnitude(desc),
                  desc->kind == OP_ROPE_BACKWARD);
+}
+
+template <typename T, bool INTERLEAVED>
+static int run_pairs(const struct cuda_op *op, const struct kernel_call *call,
+                     const struct cuda_launch *launch)
+{
+    constexpr int V = full_pack<T>();
+    bool packs = op->desc.attrs.rope.head_dim % V == 0 && rope_pairs(&op->desc) % V == 0 &&
+                 is_aligned(input_of<T>(call, 0), output_of<T>(call, 0));
+    return packs ? start_rope<T, V, INTERLEAVED>(op, call, launch)
+                 : start_rope<T, 1, INTERLEAVED>(op, call, launch);
 }
 
 template <typename T>
 static int run_rope(const struct cuda_op *op, const struct kernel_call *call,
                     const struct cuda_launch *launch)
 {
-    constexpr int V = full_pack<T>();
-    bool packs = op->desc.attrs.rope.head_dim % V == 0 && rope_pairs(&op->desc) % V == 0 &&
-                 is_aligned(input_of<T>(call, 0), output_of<T>(call, 0));
-    return packs ? start_rope<T, V>(op, call, launch) : start_rope<T, 1>(op, call, launch);
+    return op->desc.attrs.rope.interleaved ? run_pairs<T, true>(op, call, launch)
+                                           : run_pairs<T, false>(op, call, launch);
 }
 
 int cuda_run_rope(const struct cuda_op *op, const struct kernel_call *call,

@@ -284,6 +284,7 @@ status_t reference_rope(const struct kernel *kernel, const struct kernel_call *c
     int64_t half = rope_pairs(&kernel->desc);
     float magnitude = rope_magnitude(&kernel->desc);
     bool back = kernel->desc.kind == OP_ROPE_BACKWARD;
+    int64_t step = kernel->desc.attrs.rope.interleaved ? 2 : 1, apart = step == 2 ? 1 : half;
     float *frequencies = call->workspace;
     rope_frequencies(&kernel->desc, frequencies);
     const int32_t *starts = call->inputs[1]; /* NULL: rows are one document */
@@ -296,9 +297,10 @@ status_t reference_rope(const struct kernel *kernel, const struct kernel_call *c
             float angle = (float)position * frequencies[i];
             double cosine = (float)cos(angle) * magnitude;
             double sine = (float)(back ? -sin(angle) : sin(angle)) * magnitude;
-            double first = x[i], second = x[i + half];
-            reference_put(kernel, 0, &y[i], first * cosine - second * sine);
-            reference_put(kernel, 0, &y[i + half], second * cosine + first * sine);
+            int64_t at = step * i;
+            double first = x[at], second = x[at + apart];
+            reference_put(kernel, 0, &y[at], first * cosine - second * sine);
+            reference_put(kernel, 0, &y[at + apart], second * cosine + first * sine);
         }
         for (int64_t i = 2 * half; i < head; i++) reference_put(kernel, 0, &y[i], x[i]);
     }

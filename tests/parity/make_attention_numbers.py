@@ -109,19 +109,20 @@ def frequencies(head_dim, theta, scaling, factor, low, high, context):
     return torch.where(wavelengths < context / high, plain, chosen)
 
 
-def rope(time, heads, head_dim, theta, scaling, factor, low, high, context, rotary=0, magnitude=1):
+def rope(time, heads, head_dim, theta, scaling, factor, low, high, context, rotary=0, magnitude=1, interleaved=0):
     print("rope", time, heads, head_dim, theta, scaling, factor, low, high, context, rotary,
-          magnitude)
+          magnitude, interleaved)
     x = Random(time).tensor(1, time, heads * head_dim).detach().float()
     turned_columns = rotary or head_dim
     angles = torch.arange(time).float()[:, None] * frequencies(turned_columns, theta, scaling, factor,
                                                                low, high, context)
-    angles = torch.cat((angles, angles), dim=1)[:, None]
+    angles = (angles.repeat_interleave(2, dim=1) if interleaved else torch.cat((angles, angles), dim=1))[:, None]
     cosines, sines = angles.cos() * magnitude, angles.sin() * magnitude
     heads_of_x = x.view(time, heads, head_dim)
     x, rest = heads_of_x[..., :turned_columns], heads_of_x[..., turned_columns:]
-    first, second = x.chunk(2, dim=2)
-    turned = torch.cat((-second, first), dim=2)
+    first, second = (x[..., ::2], x[..., 1::2]) if interleaved else x.chunk(2, dim=2)
+    turned = (torch.stack((-second, first), dim=3).flatten(2) if interleaved
+              else torch.cat((-second, first), dim=2))
     show("y", torch.cat((x * cosines + turned * sines, rest), dim=2))
     show("dx", torch.cat((x * cosines - turned * sines, rest), dim=2))
 
@@ -169,6 +170,8 @@ if __name__ == "__main__":
     rope(900, 2, 16, 500000, 2, 8, 1, 4, 64, 12)
     rope(2000, 1, 64, 10000, 3, 4, 1, 32, 512, 0, 1.25)
     rope(500, 2, 24, 10000, 3, 16, 2, 8, 32, 16, 1.5)
+    rope(700, 2, 32, 10000, 0, 1, 1, 4, 1, 0, 1, 1)
+    rope(400, 3, 20, 500000, 1, 2, 1, 4, 1, 12, 1, 1)
     head(9, 5, 7, 1, 1)
     head(130, 16, 65, 0, 1)
     head(70, 12, 301, 1, 0)

@@ -121,6 +121,7 @@ static void rope_of_pytorch(FILE *file, const struct line *line, enum kernel_lib
         desc->attrs.rope.original_context = integer(line, 9);
         desc->attrs.rope.rotary_dim = integer(line, 10);
         desc->attrs.rope.magnitude = atof(line->words[11]);
+        desc->attrs.rope.interleaved = integer(line, 12) == 1;
         desc->inputs[0] = desc->outputs[0] = type_of(DTYPE_F32, 3, 1, time, heads * head_dim, 0);
         struct random random = {(uint64_t)time}, other = {1};
         world_fill(&other, &world);
@@ -193,7 +194,7 @@ LOOP_TEST(numbers_of_pytorch, 0, 2)
             head_of_pytorch(file, &line, (enum kernel_library)_i);
         else ck_abort_msg("no test for %s", line.words[0]);
     }
-    ck_assert(cases[0] >= 11 && cases[1] >= 7 && cases[2] >= 3);
+    ck_assert(cases[0] >= 11 && cases[1] >= 9 && cases[2] >= 3);
     fclose(file);
     free(path);
 }

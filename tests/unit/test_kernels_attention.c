@@ -84,6 +84,7 @@ static struct op_desc rope_desc(struct random *random, enum op_kind kind)
         desc.attrs.rope.short_factors = (struct op_weights){factors[0], pairs};
         desc.attrs.rope.long_factors = (struct op_weights){factors[1], pairs};
     }
+    desc.attrs.rope.interleaved = random_bool(random);
     desc.attrs.rope.beta_fast = 32;
     desc.attrs.rope.beta_slow = random_bool(random) ? 1 : 4;
     desc.attrs.rope.magnitude = 1.25;
