@@ -3,24 +3,36 @@ familiesdir = $(pkgdatadir)/families
 dist_families_DATA = \
   %D%/arcee.yaml \
   %D%/bert.yaml \
+  %D%/camembert.yaml \
+  %D%/codegen.yaml \
+  %D%/cohere.yaml \
+  %D%/cohere2.yaml \
   %D%/convnext.yaml \
   %D%/deit.yaml \
   %D%/distilbert.yaml \
   %D%/electra.yaml \
+  %D%/ernie4_5.yaml \
   %D%/exaone4.yaml \
   %D%/gemma.yaml \
   %D%/gemma2.yaml \
   %D%/gemma3_text.yaml \
+  %D%/glm.yaml \
+  %D%/glm4.yaml \
   %D%/gpt2.yaml \
   %D%/gpt_neox.yaml \
+  %D%/gptj.yaml \
   %D%/granite.yaml \
+  %D%/helium.yaml \
+  %D%/jais2.yaml \
   %D%/llama.yaml \
+  %D%/ministral.yaml \
   %D%/mistral.yaml \
   %D%/modernbert.yaml \
   %D%/mpnet.yaml \
   %D%/nemotron.yaml \
   %D%/olmo.yaml \
   %D%/olmo2.yaml \
+  %D%/olmo3.yaml \
   %D%/opt.yaml \
   %D%/phi.yaml \
   %D%/phi3.yaml \
@@ -28,8 +40,10 @@ dist_families_DATA = \
   %D%/qwen3.yaml \
   %D%/resnet.yaml \
   %D%/roberta.yaml \
+  %D%/seed_oss.yaml \
   %D%/smollm3.yaml \
   %D%/stablelm.yaml \
   %D%/starcoder2.yaml \
+  %D%/vaultgemma.yaml \
   %D%/vit.yaml \
   %D%/xlm_roberta.yaml

@@ -55,24 +55,36 @@ tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $
 FAMILY_NUMBERS = \
   tests/parity/families/arcee.json \
   tests/parity/families/bert.json \
+  tests/parity/families/camembert.json \
+  tests/parity/families/codegen.json \
+  tests/parity/families/cohere.json \
+  tests/parity/families/cohere2.json \
   tests/parity/families/convnext.json \
   tests/parity/families/deit.json \
   tests/parity/families/distilbert.json \
   tests/parity/families/electra.json \
+  tests/parity/families/ernie4_5.json \
   tests/parity/families/exaone4.json \
   tests/parity/families/gemma.json \
   tests/parity/families/gemma2.json \
   tests/parity/families/gemma3_text.json \
+  tests/parity/families/glm.json \
+  tests/parity/families/glm4.json \
   tests/parity/families/gpt2.json \
   tests/parity/families/gpt_neox.json \
+  tests/parity/families/gptj.json \
   tests/parity/families/granite.json \
+  tests/parity/families/helium.json \
+  tests/parity/families/jais2.json \
   tests/parity/families/llama.json \
+  tests/parity/families/ministral.json \
   tests/parity/families/mistral.json \
   tests/parity/families/modernbert.json \
   tests/parity/families/mpnet.json \
   tests/parity/families/nemotron.json \
   tests/parity/families/olmo.json \
   tests/parity/families/olmo2.json \
+  tests/parity/families/olmo3.json \
   tests/parity/families/opt.json \
   tests/parity/families/phi.json \
   tests/parity/families/phi3.json \
@@ -80,9 +92,11 @@ FAMILY_NUMBERS = \
   tests/parity/families/qwen3.json \
   tests/parity/families/resnet.json \
   tests/parity/families/roberta.json \
+  tests/parity/families/seed_oss.json \
   tests/parity/families/smollm3.json \
   tests/parity/families/stablelm.json \
   tests/parity/families/starcoder2.json \
+  tests/parity/families/vaultgemma.json \
   tests/parity/families/vit.json \
   tests/parity/families/xlm_roberta.json
 TESTS += tests/parity/test_family_numbers.py tests/parity/test_lora_numbers.py tests/parity/test_dpo_numbers.py tests/parity/test_networks.py tests/parity/test_pairs.py tests/parity/test_transformers.py tests/parity/test_windows.py

@@ -29,6 +29,8 @@ NEOX = dict(vocab_size=VOCABULARY, hidden_size=48, intermediate_size=39, num_hid
             num_attention_heads=3, max_position_embeddings=CONTEXT, bos_token_id=None,
             eos_token_id=None)
 
+JOINT = dict(vocab_size=VOCABULARY, n_positions=CONTEXT, n_embd=32, n_layer=2, n_head=4, n_inner=39,
+             bos_token_id=None, eos_token_id=None)
 OPT = dict(vocab_size=VOCABULARY, hidden_size=24, ffn_dim=39, num_hidden_layers=2, dropout=0.0,
            num_attention_heads=3, max_position_embeddings=CONTEXT, pad_token_id=PADDING,
            bos_token_id=None, eos_token_id=None)
@@ -118,6 +120,32 @@ FAMILIES = {
     "smollm3-window": ("SmolLM3ForCausalLM", dict(
         DECODER, hidden_size=24, num_hidden_layers=3, no_rope_layer_interval=2,
         use_sliding_window=True, sliding_window=6)),
+    "olmo3": ("Olmo3ForCausalLM", dict(
+        DECODER, hidden_size=24, sliding_window=6,
+        layer_types=["sliding_attention", "full_attention"], rope_parameters={
+            "full_attention": {"rope_type": "yarn", "rope_theta": 900.0, "factor": 4.0, "attention_factor": 1.2,
+                               "original_max_position_embeddings": 6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 900.0}})),
+    "seed_oss": ("SeedOssForCausalLM", dict(
+        DECODER, head_dim=6, attention_dropout=0.0, residual_dropout=0.0, attention_out_bias=True)),
+    "ministral": ("MinistralForCausalLM", dict(
+        DECODER, head_dim=6, sliding_window=6, layer_types=["full_attention", "sliding_attention"])),
+    "jais2": ("Jais2ForCausalLM", dict(DECODER, head_dim=6)),
+    "vaultgemma": ("VaultGemmaForCausalLM", dict(
+        DECODER, head_dim=6, sliding_window=7, query_pre_attn_scalar=9, attn_logit_softcapping=1.5,
+        final_logit_softcapping=3.0)),
+    "cohere": ("CohereForCausalLM", dict(DECODER, hidden_size=24, logit_scale=0.7)),
+    "cohere-norms": ("CohereForCausalLM", dict(
+        DECODER, hidden_size=24, num_hidden_layers=1, logit_scale=0.7, use_qk_norm=True, tie_word_embeddings=False)),
+    "cohere2": ("Cohere2ForCausalLM", dict(
+        DECODER, hidden_size=24, logit_scale=0.7, sliding_window=6,
+        layer_types=["sliding_attention", "full_attention"])),
+    "glm": ("GlmForCausalLM", dict(DECODER, head_dim=8)),
+    "glm4": ("Glm4ForCausalLM", dict(DECODER, head_dim=8, num_hidden_layers=1)),
+    "ernie4_5": ("Ernie4_5ForCausalLM", dict(DECODER, head_dim=6, use_bias=True)),
+    "helium": ("HeliumForCausalLM", dict(DECODER, hidden_size=24, head_dim=6)),
+    "gptj": ("GPTJForCausalLM", dict(JOINT, rotary_dim=6)),
+    "codegen": ("CodeGenForCausalLM", dict(JOINT, rotary_dim=4, n_layer=1)),
     "arcee": ("ArceeForCausalLM", dict(DECODER, hidden_size=24, head_dim=6, mlp_bias=True)),
     "exaone4": ("Exaone4ForCausalLM", dict(
         DECODER, head_dim=6, num_hidden_layers=3, sliding_window=6, sliding_window_pattern=2)),
@@ -152,6 +180,7 @@ FAMILIES = {
         rope_parameters={"full_attention": {"rope_type": "default", "rope_theta": 500.0},
                          "sliding_attention": {"rope_type": "default", "rope_theta": 90.0}})),
     "roberta": ("RobertaForMaskedLM", dict(ROBERTA)),
+    "camembert": ("CamembertForMaskedLM", dict(ROBERTA)),
     "xlm_roberta": ("XLMRobertaForMaskedLM", dict(ROBERTA, type_vocab_size=2)),
 }
 IMAGES = dict(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, intermediate_size=39,
@@ -195,6 +224,8 @@ HEADS = {
     "roberta-tokens": ("RobertaForTokenClassification", dict(ROBERTA, num_labels=5), TOKENS),
     "xlm_roberta": ("XLMRobertaForSequenceClassification", dict(ROBERTA, num_labels=3), ONE),
     "xlm_roberta-tokens": ("XLMRobertaForTokenClassification", dict(ROBERTA, num_labels=5), TOKENS),
+    "camembert": ("CamembertForSequenceClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=3), ONE),
+    "camembert-tokens": ("CamembertForTokenClassification", dict(ROBERTA, num_hidden_layers=1, num_labels=5), TOKENS),
     "distilbert": ("DistilBertForSequenceClassification", dict(
         FAMILIES["distilbert"][1], num_labels=3, seq_classif_dropout=0.0), ONE),
     "distilbert-tokens": ("DistilBertForTokenClassification", dict(

@@ -3,7 +3,7 @@
 old and new spellings, both spellings, at the top and inside objects. Compares the loss of weights
 that are made of names and numbers (tests/unit/config_loss.c) with transformers, in double.
 
-    make_config_numbers.py [--trials N] [--seed N]      compare N trials
+    make_config_numbers.py [--trials N] [--seed N] [--families A,B]      compare N trials
     make_config_numbers.py --write tests/parity/configs.txt   write 300 of them as numbers
 
 A trial differs in silence if both have a loss, not the same one, and no note says why.
@@ -47,15 +47,22 @@ DECODERS = {
     "gemma2": "Gemma2", "gemma3_text": "Gemma3", "phi3": "Phi3", "granite": "Granite",
     "stablelm": "StableLm", "phi": "Phi", "gpt_neox": "GPTNeoX", "olmo": "Olmo", "olmo2": "Olmo2",
     "smollm3": "SmolLM3", "arcee": "Arcee", "nemotron": "Nemotron", "exaone4": "Exaone4",
-    "starcoder2": "Starcoder2"}
+    "starcoder2": "Starcoder2", "olmo3": "Olmo3", "seed_oss": "SeedOss", "ministral": "Ministral",
+    "jais2": "Jais2", "vaultgemma": "VaultGemma", "cohere": "Cohere", "cohere2": "Cohere2", "glm": "Glm",
+    "glm4": "Glm4", "ernie4_5": "Ernie4_5", "helium": "Helium"}
 MORE = {"gemma": {"head_dim": 8}, "gemma2": {"head_dim": 8, "sliding_window": 6},
         "gemma3_text": {"head_dim": 8, "sliding_window": 6}, "qwen3": {"head_dim": 8},
-        "mistral": {"sliding_window": 6}, "stablelm": {"hidden_size": 32},
+        "mistral": {"sliding_window": 6}, "ministral": {"sliding_window": 6, "head_dim": 8},
+        "olmo3": {"sliding_window": 6}, "seed_oss": {"head_dim": 8},
+        "vaultgemma": {"head_dim": 8, "sliding_window": 6}, "cohere2": {"sliding_window": 6},
+        "glm": {"head_dim": 8}, "glm4": {"head_dim": 8}, "ernie4_5": {"head_dim": 8},
+        "helium": {"head_dim": 8}, "stablelm": {"hidden_size": 32},
         "gpt_neox": {"hidden_size": 32}, "phi": {"hidden_size": 32},
         "exaone4": {"sliding_window": 6, "num_hidden_layers": 4,
                     "layer_types": ["sliding_attention"] * 3 + ["full_attention"]}}
 ENCODERS = {"bert": ("Bert", ENCODER), "electra": ("Electra", dict(ENCODER, embedding_size=10)),
-            "roberta": ("Roberta", ROBERTA), "xlm-roberta": ("XLMRoberta", ROBERTA),
+            "roberta": ("Roberta", ROBERTA), "camembert": ("Camembert", ROBERTA),
+            "xlm-roberta": ("XLMRoberta", ROBERTA),
             "mpnet": ("MPNet", dict(ENCODER, pad_token_id=1, max_position_embeddings=25)),
             "modernbert": ("ModernBert", dict(ENCODER, local_attention=8)),
             "distilbert": ("DistilBert", dict(vocab_size=61, dim=16, hidden_dim=20, n_layers=2,
@@ -66,7 +73,9 @@ PICTURES = {"vit": ("ViT", IMAGES), "deit": ("DeiT", IMAGES),
                                           num_stages=2, layer_scale_init_value=0.5)),
             "resnet": ("ResNet", dict(STAGES, embedding_size=4, hidden_sizes=[8, 8],
                                       depths=[2, 1]))}
-TWO_HEADS = {"gemma3_text": ["ForSequenceClassification"], "olmo": [], "olmo2": [], "granite": []}
+TWO_HEADS = {"gemma3_text": ["ForSequenceClassification"], "olmo3": ["ForSequenceClassification"],
+             **dict.fromkeys(("olmo", "olmo2", "granite", "jais2", "vaultgemma", "cohere", "cohere2",
+                              "ernie4_5"), [])}
 NAMES = {"gemma3_text": "Gemma3Text"}
 
 
@@ -80,9 +89,12 @@ def make_bases():
             bases.append(dict(settings, model_type=kind, num_labels=3,
                               architectures=[NAMES.get(kind, name) + head]))
     gpt2 = dict(vocab_size=61, n_positions=23, n_embd=16, n_layer=2, n_head=2, pad_token_id=3)
+    joint = dict(gpt2, n_embd=32, n_head=4, rotary_dim=4)
     opt = dict(DECODER, ffn_dim=20)
     for base, kind, name, heads in (
             (gpt2, "gpt2", "GPT2", ["LMHeadModel", "ForSequenceClassification"]),
+            (joint, "gptj", "GPTJ", ["ForCausalLM", "ForSequenceClassification"]),
+            (joint, "codegen", "CodeGen", ["ForCausalLM"]),
             (opt, "opt", "OPT", ["ForCausalLM", "ForSequenceClassification"])):
         bases += [dict(base, model_type=kind, architectures=[name + head]) for head in heads]
     for kind, (name, settings) in ENCODERS.items():
@@ -210,6 +222,9 @@ OBJECTS = [
     {"full_attention": {"rope_type": "linear", "factor": 2.0},
      "sliding_attention": {"rope_type": "default", "rope_theta": 50.0}},
     {"full_attention": {"rope_theta": 123.0}, "sliding_attention": None},
+    {"rope_type": "linear", "factor": 2.0, "partial_rotary_factor": 0.5},
+    {"full_attention": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 6,
+                        "partial_rotary_factor": 0.5}},
 ]
 VALUES = {
     "rope_parameters": OBJECTS, "rope_scaling": OBJECTS,
@@ -245,7 +260,8 @@ VALUES = {
     "relative_attention_num_buckets": [32, 40], "sync_batch_norm": [True],
     "initializer_cutoff_factor": [2.5], "embedding_size": [6, 16], "n_positions": [20],
     "encoder_stride": [8], "out_features": [["stage1"]], "per_layer_config": [None],
-    "n_embd": [8, 16], "n_head": [1, 4], "dim": [8], "num_attention_heads": [1, 4, 2],
+    "n_embd": [8, 16], "n_head": [1, 4], "dim": [8], "rotary_dim": [2, 4, 8, None], "logit_scale": [0.5, 3.0],
+    "use_qk_norm": [True, False], "num_attention_heads": [1, 4, 2],
 }
 ACTIVATIONS = ["gelu", "gelu_10", "gelu_fast", "gelu_new", "gelu_python", "gelu_pytorch_tanh",
                "gelu_python_tanh", "gelu_accurate", "quick_gelu", "relu", "relu2", "silu", "swish",
@@ -264,8 +280,8 @@ def keys_of(base):
     config = transformers.CONFIG_MAPPING[base["model_type"]]()
     keys = set(config.to_dict()) | set(base) | set(COMMON) | set(config.attribute_map)
     keys |= {"rotary_pct", "rotary_emb_base"} if base["model_type"] == "gpt_neox" else set()
-    keys |= {"rope_local_base_freq", "sliding_window_pattern"} if "gemma3" in base[
-        "model_type"] else set()
+    keys |= {"rope_local_base_freq", "sliding_window_pattern"} if base[
+        "model_type"] in ("gemma3_text", "cohere2") else set()
     keys |= {"global_rope_theta", "local_rope_theta", "global_attn_every_n_layers"} if base[
         "model_type"] == "modernbert" else set()
     return sorted(keys - {"model_type", "architectures", "transformers_version", "label2id",
@@ -284,9 +300,9 @@ def values_of(key, default):
     return [None]
 
 
-def make_trials(count, seed):
+def make_trials(count, seed, families=None):
     drawn = random.Random(seed)
-    bases = [(base, *keys_of(base)) for base in make_bases()]
+    bases = [(base, *keys_of(base)) for base in make_bases() if families is None or base["model_type"] in families]
     trials = []
     seen = set()
     # half: a key with a value, drawn from all of all families; then two or three keys together
@@ -346,9 +362,10 @@ def main():
     parser.add_argument("--trials", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--write")
+    parser.add_argument("--families", help="only of these model types: a,b")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    texts = make_trials(options.trials, options.seed)
+    texts = make_trials(options.trials, options.seed, options.families.split(",") if options.families else None)
     counts = dict.fromkeys(["equal", "both refuse", "we refuse", "they refuse", "differ, noted",
                             "differ in silence"], 0)
     kept = []

@@ -69,6 +69,12 @@ static char *model_text(const char *config, const char *changes)
     return model;
 }
 
+/* Changes that make a configuration one of another family; the first value is rope_scaling's. */
+#define OF(type, more)                                                                             \
+    "{\"model_type\": \"" type "\", \"architectures\": null, \"rope_scaling\": " more "}"
+#define LAYERS                                                                                     \
+    ", \"layer_types\": [\"full_attention\", \"sliding_attention\"], \"sliding_window\": 5"
+
 /* An option, and the text that it adds to the model's description or removes from it. */
 static const struct {
     const char *config, *changes, *there, *not_there;
@@ -142,6 +148,33 @@ static const struct {
     {bert_tiny, "{\"type_vocab_size\": 5}", "token_type_embeddings: Embedding(5, 24)", NULL},
     {bert_tiny, "{\"pad_token_id\": 4}", "id=4", "padding_idx=0"},
     {bert_tiny, "{\"architectures\": [\"BertForPreTraining\"]}", "name: BertForMaskedLM", NULL},
+    /* only the full layers take rope_scaling, with its theta */
+    {llama_tiny,
+     OF("olmo3", "{\"rope_type\": \"linear\", \"factor\": 2, \"rope_theta\": 7.5}" LAYERS),
+     "head_dim=8 theta=7.5 linear factor=2", NULL},
+    {llama_tiny, OF("olmo3", "null, \"rope_theta\": 7.5" LAYERS), "head_dim=8 theta=500000 (",
+     NULL},
+    {llama_tiny, OF("seed_oss", "null, \"attention_out_bias\": true"),
+     "layers.1.self_attn.o_proj: Linear(in_features=512, out_features=32, bias=True)", NULL},
+    {llama_tiny, OF("ministral", "null" LAYERS), "window=5", NULL},
+    {llama_tiny, OF("jais2", "null"), "norm: LayerNorm((32,), eps=1e-05", "gate_proj"},
+    {llama_tiny, OF("vaultgemma", "null" LAYERS), "pre_feed", "post_feed"},
+    {llama_tiny, OF("cohere", "null"), "head_dim=8 interleaved theta=500000 (", "q_norm"},
+    {llama_tiny, OF("cohere2", "null, \"rope_theta\": 7.5" LAYERS),
+     "head_dim=8 interleaved theta=7.5 (", NULL},
+    {llama_tiny,
+     OF("glm", "{\"rope_type\": \"default\", \"partial_rotary_factor\": 0.25}, \"head_dim\": 8"),
+     "head_dim=8 rotary_dim=2 interleaved", NULL},
+    {llama_tiny, OF("glm4", "null, \"head_dim\": 8"), "post_self_attn_layernorm", NULL},
+    {llama_tiny, OF("ernie4_5", "null, \"rope_theta\": null"),
+     "head_dim=128 interleaved theta=500000 (", NULL},
+    {llama_tiny, OF("helium", "null, \"rope_theta\": null, \"head_dim\": 8"),
+     "head_dim=8 interleaved theta=100000 (", NULL},
+    {gpt2_tiny, OF("gptj", "null, \"rotary_dim\": 6"),
+     "head_dim=8 rotary_dim=6 interleaved theta=10000 (", "c_attn"},
+    {gpt2_tiny, OF("codegen", "null, \"n_head\": 4, \"rotary_dim\": 6"),
+     "qkv_proj: Linear(in_features=24, out_features=72, bias=False)", "q_proj"},
+    {bert_tiny, OF("camembert", "null"), "name: CamembertForMaskedLM", NULL},
 };
 
 /* The text is a model, and its graph can be built: forward, loss, gradients. */
@@ -584,13 +617,26 @@ static const struct {
      "layer_types: layers other than full_attention are not supported in this family",
      STATUS_UNIMPLEMENTED},
     {llama_tiny,
-     "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"],"
-     " \"layer_types\": [\"sliding_attention\", \"full_attention\"]}",
+     OF("mistral", "null, \"layer_types\": [\"sliding_attention\", \"full_attention\"]"),
      "layer_types: 'sliding_attention' is not supported; full_attention is", STATUS_UNIMPLEMENTED},
     {llama_tiny,
      "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"],"
      " \"sliding_window\": 4, \"layer_types\": [\"full_attention\", \"full_attention\"]}",
-     "layer_types: expected no list beside a sliding_window, found a list", STATUS_INVALID_ARGUMENT},
+     "layer_types: expected no list beside a sliding_window, found a list",
+     STATUS_INVALID_ARGUMENT},
+    {llama_tiny, OF("olmo3", "{\"type\": \"linear\", \"factor\": 2}"),
+     "rope_scaling.type: expected rope_type (default), or no such key, found",
+     STATUS_INVALID_ARGUMENT},
+    {llama_tiny, OF("cohere2", "{\"partial_rotary_factor\": 0.5}"),
+     "rope_scaling.partial_rotary_factor: 0.5 is not supported", STATUS_UNIMPLEMENTED},
+    {llama_tiny, OF("helium", "null, \"head_dim\": 16"),
+     "head_dim: expected hidden_size / num_attention_heads (32 / 4), found 16",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, OF("gptj", "null"),
+     "rotary_dim: expected an even number, at most n_embd / n_head (24 / 3)",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, OF("codegen", "null, \"rotary_dim\": 6, \"n_embd\": 18"),
+     "n_embd: expected a multiple of 4, found 18", STATUS_INVALID_ARGUMENT},
     {bert_tiny, "{\"tie_word_embeddings\": false}",
      "tie_word_embeddings: false is not supported; true is: an output that is not tied",
      STATUS_UNIMPLEMENTED},
@@ -613,8 +659,8 @@ static const struct {
     {llama_tiny, "{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor", STATUS_UNIMPLEMENTED},
     {llama_tiny, "{\"pad_token_id\": 97}", "pad_token_id: expected an integer from -97 to 96",
      STATUS_INVALID_ARGUMENT},
-    {vit_tiny, "{\"id2label\": [\"a\", \"b\"]}", "id2label: expected an object with entries, or their number",
-     STATUS_INVALID_ARGUMENT},
+    {vit_tiny, "{\"id2label\": [\"a\", \"b\"]}",
+     "id2label: expected an object with entries, or their number", STATUS_INVALID_ARGUMENT},
     {vit_tiny, "{\"id2label\": {}}", "id2label: expected an object with entries, or their number",
      STATUS_INVALID_ARGUMENT},
     {vit_tiny, "{\"num_attention_heads\": 7}", "num_attention_heads: expected a divisor",
