@@ -141,6 +141,15 @@ static void tear_down(void)
 
 TESTS_BELOW(.timeout = 60, .set_up = set_up, .tear_down = tear_down);
 
+/* Whether rank 0 has reported that step, and another rank has finished. */
+static bool has_reports(const char *id, uint64_t step)
+{
+    job_message *job = world_job(&world, id);
+    bool has = job->step == FAKE_STEPS && job->metrics != NULL && job->metrics->step == step;
+    message_free(job);
+    return has;
+}
+
 TEST(a_job_from_submit_to_done)
 {
     world_start(&world);
@@ -204,7 +213,7 @@ TEST(a_job_from_submit_to_done)
     fake_metrics(&fakes[0], 12, 0.5); /* without repeating them */
     fake_heartbeat(&fakes[0], 17);
     fake_finished(&fakes[1], STATUS_OK, "");
-    world_run(&world, 50);
+    WAIT(&world, has_reports("mnist-1", 12));
     job = world_job(&world, "mnist-1");
     ck_assert_int_eq(job->state, JOB_RUNNING);
     ck_assert_uint_eq(job->step, FAKE_STEPS);
@@ -370,7 +379,7 @@ TEST(queue_of_jobs)
     world_check_reason(&world, first, JOB_STARTING, "STARTING", "");
     world_check_reason(&world, second, JOB_QUEUED, "QUEUED", "waits for");
     fake_finished(&fakes[0], STATUS_OK, "");
-    world_run(&world, 50);
+    WAIT(&world, fakes[0].assignments == 2);
     /* The finished rank is free for other jobs although its job continues. */
     world_check_reason(&world, second, JOB_STARTING, "STARTING", "1 worker");
     ck_assert_str_eq(fakes[0].assignment->job, second);
@@ -548,6 +557,8 @@ TEST(worker_that_plans_nothing)
                       "worker host/cpu:0 did not plan the job within 0.3 s");
         ck_assert_int_eq(fakes[0].plans, i);
     }
+    world.options.limits.plan_ms = 60000; /* the other may take its time */
+    world_reload(&world, &world.options);
     fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
     for (int i = 1; i <= 3; i++) {
         void *response = NULL;
@@ -632,7 +643,8 @@ TEST(one_owners_plans_wait_for_each_other)
         rpc_channel_call(world.channel, &control_plan_job, &request.base, i == 0 ? 100 : 60000,
                          false, on_refused, &codes[i]);
     WAIT(&world, codes[0] == STATUS_DEADLINE_EXCEEDED && fake.cancelled_plans == 1);
-    world_run(&world, 50);
+    WAIT(&world, fake.plans >= 2);
+    world_run(&world, 50); /* no third one comes */
     ck_assert_int_eq(fake.plans, 2);
     Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;

@@ -23,7 +23,7 @@ TESTS_BELOW(.timeout = 60, .set_up = notes_set_up, .tear_down = notes_tear_down)
 TEST(unary_is_answered)
 {
     struct outcome outcome;
-    world_call(&world, &echo, "grüße", 42, 5000, false, &outcome);
+    world_call(&world, &echo, "grüße", 42, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
     ck_assert_str_eq(outcome.text, "grüße");
     ck_assert_int_eq(outcome.number, 42);
@@ -39,7 +39,7 @@ TEST(unary_many_at_once)
     Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
     for (int i = 0; i < MANY; i++) {
         request.extension_number = i;
-        rpc_channel_call(world.channel, &echo, &request.base, 10000, false, outcome_done,
+        rpc_channel_call(world.channel, &echo, &request.base, WORLD_NEVER_MS, false, outcome_done,
                          &outcomes[i]);
     }
     for (int i = 0; i < MANY; i++) {
@@ -52,7 +52,7 @@ TEST(unary_many_at_once)
 TEST(unary_error_keeps_code_and_message)
 {
     struct outcome outcome;
-    world_call(&world, &echo, "job \"x\": not now\nline 2 ü", -1, 5000, false, &outcome);
+    world_call(&world, &echo, "job \"x\": not now\nline 2 ü", -1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_FAILED_PRECONDITION);
     ck_assert_str_eq(outcome.message, "job \"x\": not now\nline 2 ü");
 }
@@ -64,7 +64,7 @@ TEST(unary_long_error_stays_an_error)
     for (int i = 0; i < 4000; i += 2) memcpy(text + i, "ü", 2);
     text[4000] = '\0';
     struct outcome outcome;
-    world_call(&world, &echo, text, -1, 5000, false, &outcome);
+    world_call(&world, &echo, text, -1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_FAILED_PRECONDITION);
     size_t length = strlen(outcome.message);
     ck_assert_uint_gt(length, 1500);
@@ -76,7 +76,8 @@ TEST(unary_answered_later)
 {
     struct outcome outcome = {0};
     Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
-    rpc_channel_call(world.channel, &later, &request.base, 10000, false, outcome_done, &outcome);
+    rpc_channel_call(world.channel, &later, &request.base, WORLD_NEVER_MS, false, outcome_done,
+                     &outcome);
     world_wait_count(&world, &seen.started, 1);
     world_idle(&world, 50);
     ck_assert(!outcome.done);
@@ -143,7 +144,7 @@ TEST(unknown_method_is_unimplemented)
 {
     struct outcome outcome;
     for (int i = 0; i < 3; i++) {
-        world_call(&world, &missing, "", 0, 5000, false, &outcome);
+        world_call(&world, &missing, "", 0, WORLD_NEVER_MS, false, &outcome);
         ck_assert_int_eq(outcome.code, STATUS_UNIMPLEMENTED);
         ck_assert_ptr_nonnull(strstr(outcome.message, "/test.Notes/Missing"));
     }
@@ -157,13 +158,14 @@ TEST(garbage_is_an_invalid_argument)
     Grpc__Health__V1__HealthCheckResponse request = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     request.status = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING;
     struct outcome outcome = {0};
-    rpc_channel_call(world.channel, &crooked, &request.base, 5000, false, outcome_done, &outcome);
+    rpc_channel_call(world.channel, &crooked, &request.base, WORLD_NEVER_MS, false, outcome_done,
+                     &outcome);
     world_wait(&world, &outcome.done);
     ck_assert_int_eq(outcome.code, STATUS_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(outcome.message, "ExtensionRequest"));
     ck_assert_int_eq(seen.started, 0);
 
-    world_call(&world, &echo, "\xff\xfe", 0, 5000, false, &outcome);
+    world_call(&world, &echo, "\xff\xfe", 0, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_INVALID_ARGUMENT);
 
     /* In a stream, and as a stream's request. */
@@ -180,10 +182,10 @@ TEST(garbage_is_an_invalid_argument)
     /* Conversely: an answer that does not decode. */
     crooked = echo;
     crooked.response = &grpc__health__v1__health_check_response__descriptor;
-    world_call(&world, &crooked, "x", 0, 5000, false, &outcome);
+    world_call(&world, &crooked, "x", 0, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_INTERNAL);
 
-    world_call(&world, &echo, "fine", 0, 5000, false, &outcome);
+    world_call(&world, &echo, "fine", 0, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
 
@@ -295,7 +297,7 @@ TEST(oversized_is_resource_exhausted)
     char *text = mem_alloc(RPC_MESSAGE_MAX + 100);
     memset(text, 'x', RPC_MESSAGE_MAX + 50);
     struct outcome outcome;
-    world_call(&world, &echo, text, 0, 10000, false, &outcome);
+    world_call(&world, &echo, text, 0, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_RESOURCE_EXHAUSTED);
     ck_assert_int_eq(seen.started, 0);
 
@@ -310,7 +312,7 @@ TEST(oversized_is_resource_exhausted)
 
     /* The largest message allowed. */
     text[RPC_MESSAGE_MAX - 16] = '\0';
-    world_call(&world, &echo, text, 0, 10000, false, &outcome);
+    world_call(&world, &echo, text, 0, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
     free(text);
 }

@@ -197,7 +197,7 @@ void listen_to(struct world *on, struct listener *listener, const struct rpc_met
     request.extension_number = number;
     bool with_request = method->kind == RPC_SERVER_STREAM;
     listener->stream = rpc_stream_open(on->channel, method, with_request ? &request.base : NULL,
-                                       10000, false, &callbacks, listener);
+                                       WORLD_NEVER_MS, false, &callbacks, listener);
     if (listener->reads_itself) rpc_stream_read(listener->stream);
 }
 

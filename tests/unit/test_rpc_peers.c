@@ -182,7 +182,7 @@ TEST(own_user_has_all_roles)
 {
     struct outcome outcome;
     for (int i = 0; i < 3; i++) {
-        world_call(&world, methods[i], "x", 1, 5000, false, &outcome);
+        world_call(&world, methods[i], "x", 1, WORLD_NEVER_MS, false, &outcome);
         ck_assert_int_eq(outcome.code, STATUS_OK);
         ck_assert_int_eq(last.kind, RPC_PEER_UNIX);
         ck_assert_uint_eq(last.uid, geteuid());
@@ -201,7 +201,7 @@ TEST(our_own_user_is_not_counted)
                                 .users = 0};
     rpc_server_set_limits(world.server, &limits);
     struct outcome outcome;
-    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    world_call(&world, &for_workers, "x", 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
     ck_assert_int_eq(world.server->counted_servers, 0);
 }
@@ -224,11 +224,11 @@ TEST(messages_of_a_method_are_bounded)
     struct outcome outcome;
     memset(text, 'x', sizeof text - 1);
     text[sizeof text - 1] = '\0';
-    world_call(&world, &small, text, 1, 5000, false, &outcome);
+    world_call(&world, &small, text, 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_RESOURCE_EXHAUSTED);
     ck_assert_ptr_nonnull(strstr(outcome.message, "at most 100 are accepted"));
     ck_assert_ptr_null(last.name);
-    world_call(&world, &small, "x", 1, 5000, false, &outcome);
+    world_call(&world, &small, "x", 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
 
@@ -272,7 +272,7 @@ TEST(another_user_is_a_user)
     ck_assert_uint_eq(last.uid, 1); /* the call reached no handler */
     /* Our own user keeps its identity meanwhile: peer_servers are not mixed up. */
     struct outcome outcome;
-    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    world_call(&world, &for_workers, "x", 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
     ck_assert_uint_eq(last.uid, 0);
     ck_assert_int_eq(call_as(4242, 4243, 0, 0), STATUS_OK);
@@ -322,7 +322,7 @@ TEST(connections_of_a_user_are_bounded)
     rpc_server_set_limits(world.server, &limits);
     ck_assert_int_eq(call_as(OTHER_USER, OTHER_USER, 0, 0), STATUS_UNAVAILABLE);
     struct outcome outcome; /* a user with the worker role is not counted */
-    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
+    world_call(&world, &for_users, "x", 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
 
@@ -341,12 +341,12 @@ TEST(users_come_and_go)
         ck_assert_uint_eq(last.uid, uid);
     }
     struct outcome outcome; /* and our own user is connected all the time */
-    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    world_call(&world, &for_workers, "x", 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
     limits.users = 0;
     rpc_server_set_limits(world.server, &limits);
     ck_assert_int_eq(call_as(5009, OTHER_USER, 0, 0), STATUS_OK); /* in the last one's place */
-    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
+    world_call(&world, &for_users, "x", 1, WORLD_NEVER_MS, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
 
