@@ -351,12 +351,12 @@ class Daemon:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.process.poll() is not None:
-                raise AssertionError(f"fsdpd ended with {self.process.returncode}:\n{self.text()}")
+                raise AssertionError(f"fsdpd ended with {self.process.returncode}:\n{self.tail()}")
             value = condition()
             if value:
                 return value
             time.sleep(0.05)
-        raise AssertionError(f"waited {seconds} s for {what}\n{self.text()}")
+        raise AssertionError(f"waited {seconds} s for {what}\n{self.tail()}")
 
     def wait_state(self, job, *states, seconds=60):
         def reached():
@@ -377,14 +377,19 @@ class Daemon:
         self.wait_for(answered, PATIENCE, f"the workers of {job} to answer")
 
     def wait_log(self, words, seconds=20):
-        """The first log line that contains these words."""
+        """The first line of the log, since fsdpd was made, that contains these words."""
         def found():
             return [line for line in self.text().splitlines() if words in line][:1]
         return self.wait_for(found, seconds, f"the log to say {words}")[0]
 
     def text(self):
+        """The whole log, since fsdpd was made."""
         with open(os.path.join(self.root, "fsdpd.log"), errors="replace") as log:
-            return log.read()[-8000:]
+            return log.read()
+
+    def tail(self):
+        """The end of the log, for a message."""
+        return self.text()[-8000:]
 
     def kill(self, number=signal.SIGKILL):
         self.process.send_signal(number)
@@ -421,12 +426,12 @@ class Daemon:
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
-                raise AssertionError(f"fsdpd did not end within {PATIENCE} s of SIGTERM\n{self.text()}")
+                raise AssertionError(f"fsdpd did not end within {PATIENCE} s of SIGTERM\n{self.tail()}")
             finally:
                 self.log.close()
             left = [pid for pid in pids if alive(pid)]
             if left:
-                raise AssertionError(f"workers outlived fsdpd: {left}\n{self.text()}")
+                raise AssertionError(f"workers outlived fsdpd: {left}\n{self.tail()}")
         self.end_workers()
         if self.owns_root:
             shutil.rmtree(self.root, ignore_errors=True)

@@ -103,14 +103,20 @@ class Elastic(ElasticTestCase):
         self.end(job, 4)
         self.expect_curve(job, self.undisturbed(), trains_on=True)
 
+    def train_again(self, job):
+        """Waits until a second attempt trains with all workers, and cancels it."""
+        self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] == 2, 60, "the next attempt")
+        self.wait_world(job, 4)
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+        self.daemon.wait_state(job, "CANCELLED")
+
     def test_too_few_are_left(self):
         """A job never has fewer workers than its least number: it waits."""
-        job = self.submit(*ELASTIC, "checkpoint.every_steps=4",
-                          "elastic={min_workers: 4, max_workers: 4}", "train.max_steps=40")
+        job = self.submit(*ELASTIC, *ENDLESS, "checkpoint.every_steps=4",
+                          "elastic={min_workers: 4, max_workers: 4}")
         ranks = self.wait_world(job, 4, 6)
         os.kill(ranks[2], signal.SIGKILL)
-        self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] == 2, 60, "the next attempt")
-        self.succeed(job)
+        self.train_again(job)
         self.assertTrue(all("training on 4 workers" in text for text in self.running(job)))
 
     def test_refusals(self):
@@ -119,8 +125,7 @@ class Elastic(ElasticTestCase):
         self.assertEqual(result.returncode, harness.CONFLICT)
         self.assertIn("is not elastic: its job file has no elastic.max_workers", result.stderr)
         self.daemon.ctl("cancel", plain)
-        job = self.submit(*ELASTIC, "fsdp.strategy=hybrid_shard", "fsdp.shard_size=2",
-                          "train.max_steps=60")
+        job = self.submit(*ELASTIC, *ENDLESS, "fsdp.strategy=hybrid_shard", "fsdp.shard_size=2")
         result = self.daemon.ctl("resize", job, "5")
         self.assertEqual(result.returncode, 1)
         self.assertIn("workers: expected 2 to 4, found 5", result.stderr)
@@ -130,7 +135,7 @@ class Elastic(ElasticTestCase):
                       result.stderr)
         ranks = self.wait_world(job, 4, 3)
         os.kill(ranks[1], signal.SIGKILL)
-        self.succeed(job)
+        self.train_again(job)
         for text in self.running(job):
             self.assertNotIn("training on 3 workers", text)
 

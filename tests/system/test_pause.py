@@ -2,6 +2,7 @@
 """Pause and resume: the workers are free, a restart changes nothing, and the result has the same
 bits."""
 
+import json
 import os
 import signal
 import sys
@@ -12,25 +13,36 @@ import harness
 
 STEPS = 80
 SETTINGS = (f"train.max_steps={STEPS}", "train.log_interval=1")
+HELD = ("checkpoint.every_steps=20",)  # a held checkpoint stops it 20 steps later
 
 
 class Pause(unittest.TestCase):
     def setUp(self):
-        self.daemon = harness.Daemon()
+        self.faults = harness.own_faults(self.addCleanup)
+        self.daemon = harness.Daemon(environment=self.faults.environment)
         self.addCleanup(self.daemon.close)
+
+    def pause_held(self, job):
+        """Pauses a job that waits for a held checkpoint, so that it cannot end before. Returns the answer."""
+        asker = self.daemon.spawn("pause", job, "-o", "json")
+        self.daemon.wait_for(lambda: self.daemon.show(job)["reason"]["code"] == "PAUSING", 60, "the pause to begin")
+        self.faults.clear()
+        output, errors = asker.communicate(timeout=harness.PATIENCE)
+        self.assertEqual(asker.returncode, 0, errors)
+        return json.loads(output)
 
     def test_pause_and_resume(self):
         result = self.daemon.submit(*SETTINGS, wait=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         plain = self.daemon.json("list")[-1]["id"]
 
-        job = self.daemon.submit(*SETTINGS)
-        self.daemon.wait_step(job, 5)
-        paused = self.daemon.json("pause", job)
+        self.faults.hold_checkpoint()
+        job = self.daemon.submit(*SETTINGS, *HELD)
+        self.daemon.wait_step(job, 40)
+        paused = self.pause_held(job)
         self.assertEqual((paused["state"], paused["reason"]["code"]), ("PAUSED", "PAUSED"))
         step = int(paused["step"])
-        self.assertEqual([int(entry["step"]) for entry in self.daemon.json("checkpoints", job)],
-                         [step])
+        self.assertEqual(int(self.daemon.json("checkpoints", job)[-1]["step"]), step)
         self.daemon.wait_for(
             lambda: [worker["state"] for worker in self.daemon.worker_list()] == ["idle"] * 2,
             10, "two idle workers")
@@ -67,15 +79,18 @@ class Pause(unittest.TestCase):
         self.assertEqual(over.returncode, harness.CONFLICT)
 
     def test_again_and_again(self):
-        job = self.daemon.submit(*SETTINGS)
+        self.faults.hold_checkpoint()
+        job = self.daemon.submit(f"train.max_steps={2 * STEPS}", *SETTINGS[1:], *HELD)
         steps = []
         for _ in range(3):
-            self.daemon.wait_step(job, (steps[-1] if steps else 0) + 2)
-            steps.append(int(self.daemon.json("pause", job)["step"]))
+            self.daemon.wait_step(job, (steps[-1] if steps else 0) + 20)
+            steps.append(int(self.pause_held(job)["step"]))
+            self.faults.hold_checkpoint()
             self.assertEqual(self.daemon.ctl("resume", job).returncode, 0)
+        self.faults.clear()
         self.assertEqual(steps, sorted(set(steps)))
         self.daemon.wait_state(job, "SUCCEEDED")
-        self.assertEqual([step for step, _ in self.daemon.losses(job)], list(range(1, STEPS + 1)))
+        self.assertEqual([step for step, _ in self.daemon.losses(job)], list(range(1, 2 * STEPS + 1)))
 
     def test_refused_and_cancelled(self):
         queued = self.daemon.submit("workers=5")

@@ -15,6 +15,7 @@ import harness
 
 
 SETTINGS = ("train.max_steps=60", "train.log_interval=1", "train.evaluate=false")
+HELD = (*SETTINGS, "checkpoint.every_steps=20")  # a held checkpoint stops it at step 40
 
 
 def events(output):
@@ -22,6 +23,16 @@ def events(output):
 
 
 class Restart(unittest.TestCase):
+    def setUp(self):
+        self.faults = harness.own_faults(self.addCleanup)
+
+    def submit_held(self, daemon):
+        """Starts a job that does not end until the faults are cleared."""
+        self.faults.hold_checkpoint()
+        job = daemon.submit(*HELD)
+        daemon.wait_step(job, 3)
+        return job
+
     def check_record(self, watched):
         """Checks that every event is there once, in order, with every step's metrics."""
         self.assertEqual([event["sequence"] for event in watched],
@@ -30,15 +41,14 @@ class Restart(unittest.TestCase):
 
     def test_kill_and_restart(self):
         """Ended, running and waiting jobs survive; the same workers train on."""
-        with harness.Daemon() as daemon:
+        with harness.Daemon(environment=self.faults.environment) as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             finished = daemon.json("list")[-1]["id"]
             before = daemon.show(finished)
             undisturbed = daemon.tensors(finished)
             watched = daemon.ctl("watch", finished, "-o", "json").stdout
             self.check_record(events(watched))
-            running = daemon.submit(*SETTINGS)
-            daemon.wait_step(running, 3)
+            running = self.submit_held(daemon)
             queued = daemon.submit("train.max_steps=3")
             self.assertEqual(daemon.show(queued)["state"], "QUEUED")
             workers = {worker["id"]: worker["pid"] for worker in daemon.worker_list()}
@@ -51,6 +61,7 @@ class Restart(unittest.TestCase):
             daemon.wait_log("job_resumed job=" + running)
             self.assertEqual({worker["id"]: worker["pid"] for worker in daemon.worker_list()},
                              workers)
+            self.faults.clear()
             self.assertEqual(daemon.wait_state(running, "SUCCEEDED")["attempt"], 1)
             self.assertEqual(daemon.tensors(running), undisturbed)
             self.check_record(daemon.events(running))
@@ -94,12 +105,13 @@ class Restart(unittest.TestCase):
 
     def test_stop_and_start(self):
         """systemctl restart fsdpd with supervised workers: jobs continue from a checkpoint."""
-        with harness.Daemon() as daemon:
+        with harness.Daemon(environment=self.faults.environment) as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
-            job = daemon.submit(*SETTINGS)
-            daemon.wait_step(job, 5)
+            job = self.submit_held(daemon)
             daemon.process.terminate()
+            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "STOPPING", 20, "the order to end")
+            self.faults.clear()
             self.assertEqual(daemon.process.wait(harness.PATIENCE), 0)
             daemon.start()
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
@@ -113,15 +125,17 @@ class Restart(unittest.TestCase):
 
     def test_host_reboots(self):
         """All processes end at once, and the runtime directory, a tmpfs, is empty afterwards."""
-        with harness.Daemon() as daemon:
+        with harness.Daemon(environment=self.faults.environment) as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
+            self.faults.hold_checkpoint(2)  # so that it does not end before the host
             job = daemon.submit(*SETTINGS, "checkpoint.every_steps=2", "retry.machine_failures=1")
             daemon.wait_for(lambda: daemon.json("checkpoints", job), harness.PATIENCE, "a checkpoint")
             workers = [int(worker["pid"]) for worker in daemon.worker_list()]
             daemon.kill()
             for worker in workers:
                 os.kill(worker, signal.SIGKILL)
+            self.faults.clear()
             shutil.rmtree(os.path.join(daemon.root, "run"))
             unfinished = os.path.join(daemon.root, "state/.writing-store.db-mark-abcdef")
             with open(unfinished, "w") as file:
@@ -136,9 +150,8 @@ class Restart(unittest.TestCase):
 
     def test_killed_while_it_stops(self):
         """A pause for fsdpd's own end is not a user's: the job continues when fsdpd is back."""
-        with harness.Daemon() as daemon:
-            job = daemon.submit(*SETTINGS)
-            daemon.wait_step(job, 3)
+        with harness.Daemon(environment=self.faults.environment) as daemon:
+            job = self.submit_held(daemon)
             workers = [int(worker["pid"]) for worker in daemon.worker_list()]
             for worker in workers:
                 os.kill(worker, signal.SIGSTOP)
@@ -146,6 +159,7 @@ class Restart(unittest.TestCase):
             daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "STOPPING", 20,
                             "the order to end")
             daemon.kill()
+            self.faults.clear()
             for worker in workers:
                 os.kill(worker, signal.SIGCONT)
             daemon.start()
