@@ -49,7 +49,7 @@ SETTINGS = ("workers=2", "train.log_interval=1", "train.evaluate=false", "train.
             "fsdp.wrap.policy=none")
 CHECKPOINTS = ("checkpoint.every_steps=2", "checkpoint.keep=2")
 IN_LIBRARIES = ("epoll", "eventfd", "pipe", "thread")  # without these, libuv and gRPC abort when they are opened
-LASTS = 4  # seconds, at most, for an error that lasts
+LASTS = 4  # seconds, at most, that an error lasts, once a call has failed
 DAMAGE = re.compile(r"\bdamaged?\b|DATA_LOSS|was removed")
 
 
@@ -110,6 +110,7 @@ class Trials:
             self.expected = {step: self.daemon.tensors(job, "--checkpoint", str(step)) for step in (STEPS, MORE)}
 
     def wait(self, condition, what, seconds=60):
+        seconds = max(seconds, harness.PATIENCE)
         until = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > until:
@@ -198,21 +199,24 @@ class Trials:
             return job
         return self.job_of(scenario) if scenario in KEPT or scenario == "start" else None
 
-    def run(self, scenario, job, rules, lasting=False):
-        """Returns the outcome, and the number of calls that each rule matched."""
+    def run(self, scenario, job, rules, before=None):
+        """Returns the outcome, and the number of calls that each rule matched. `before`: after how many calls an error
+        lasts; None: it comes once."""
         others = self.holding() if scenario == "from workers" else []
         if scenario == "loss":
-            others = ["rename */checkpoints/step-* 1500"]
-            self.faults.set(*others)
+            self.faults.hold_checkpoint()
             self.wait(lambda: (self.show(job) or {}).get("state") == "RUNNING", "the job")
             self.wait(lambda: int((self.show(job) or {"step": 0})["step"]) >= 8, "a step")
-        self.faults.set(*others, *rules) if scenario != "loss" else self.faults.set(*rules)
+            victim = [int(row["pid"]) for row in self.daemon.worker_list() if row.get("job") == job][-1]
+        self.faults.set(*others, *rules)
+        if scenario == "loss":
+            os.kill(victim, signal.SIGKILL)
         if scenario in KEPT:
             outcome = self.try_kept(scenario, job)
         elif scenario == "start":
             outcome = self.try_start(rules[-1].split()[0])
         else:
-            outcome = self.try_job(scenario, job, lasting)
+            outcome = self.try_job(scenario, job, before)
         hits = self.faults.hits()[len(others) if scenario in KEPT else 0:]
         self.faults.set(*others) if scenario == "from workers" else self.faults.clear()
         restarted = self.restart_if_ended(0.05)
@@ -297,12 +301,8 @@ class Trials:
                                timeout=90)
         return (json.loads(done.stdout)["id"] if done.returncode == 0 else None), done
 
-    def try_job(self, scenario, job, lasting):
-        if scenario == "loss":
-            victims = [row for row in self.daemon.worker_list() if row.get("job") == job]
-            for victim in victims[-1:]:  # none, if the job has just ended
-                os.kill(int(victim["pid"]), signal.SIGKILL)
-        else:
+    def try_job(self, scenario, job, before):
+        if scenario != "loss":
             given, done = self.order(scenario, job)
             if given is None:
                 if not done.stderr.strip() or done.returncode < 0:
@@ -312,15 +312,17 @@ class Trials:
                 return {"outcome": "refused", "code": done.returncode, "said": done.stderr.strip()[-300:],
                         "job": job if scenario == "resume" else None}
             job = given
-        until = time.monotonic() + (LASTS if lasting else 40)
+        until, reached = time.monotonic() + harness.PATIENCE, False
         waited = None
         while time.monotonic() < until and self.daemon.process.poll() is None:
+            if before is not None and not reached and self.faults.hits()[-1] > before:
+                until, reached = time.monotonic() + LASTS, True
             shown = self.show(job)
             if shown and shown["state"] in ("SUCCEEDED", "FAILED", "CANCELLED"):
                 break
             if shown and shown["reason"]["code"] not in ("RUNNING", "STARTING", "QUEUED", "WAITING", "PLACED"):
                 waited = shown["reason"]
-                if lasting and waited["code"] in ("SAVING", "RETRYING") and until - time.monotonic() > 0.5:
+                if before is not None and waited["code"] in ("SAVING", "RETRYING") and until - time.monotonic() > 0.5:
                     until = time.monotonic() + 0.5
             time.sleep(0.03)
         return {"outcome": "served", "job": job, **({"waited": waited} if waited else {})}
@@ -381,7 +383,7 @@ class Trials:
             rules.append(f"{call} {other} EIO skip=1000000000 in={draw['role']}")
         once = "" if draw["lasting"] else " times=1"
         rules.append(f"{draw['call']} {pattern} {draw['error']} skip={draw['skip']}{once} in={draw['role']}")
-        outcome, hits = self.run(draw["scenario"], job, rules, draw["lasting"])
+        outcome, hits = self.run(draw["scenario"], job, rules, draw["skip"] if draw["lasting"] else None)
         if draw["scenario"] in SCENARIOS[:4] and outcome.get("reasons") is not None:
             forgotten = job or outcome.get("job")
             if forgotten:
