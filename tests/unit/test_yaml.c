@@ -420,7 +420,7 @@ TEST(texts_that_mean_something_in_yaml_are_quoted)
                                         "\\x41", "%a",    "@a",  "`a`",  " a", "a ",  "a\n\nb",
                                         "---",   "...",   "12",  "? a"};
     struct buf out = {0};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
         buf_clear(&out);
         yamldoc_print_text(&out, texts[i]);
         ck_assert_msg(buf_text(&out)[0] == '"', "%s", buf_text(&out));
