@@ -120,9 +120,9 @@ void spec_print_held_out(const Fsdpd__V1__DataSpec *data, struct buf *out)
     for (size_t i = 0; i < data->n_validation; i++) {
         const Fsdpd__V1__HeldOutSet *set = data->validation[i];
         buf_add_text(out, i > 0 ? ", {name: " : "{name: ");
-        spec_print_text(out, set->name);
+        yamldoc_print_text(out, set->name);
         buf_add_text(out, ", path: ");
-        spec_print_text(out, set->path);
+        yamldoc_print_text(out, set->path);
         buf_printf(out, ", every_steps: %llu, batches: %llu}", (unsigned long long)set->every_steps,
                    (unsigned long long)set->batches);
     }

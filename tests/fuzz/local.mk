@@ -41,7 +41,7 @@ endif
 %C%_fuzz_descriptors_LDADD = $(%C%_fuzz_address_LDADD)
 %C%_fuzz_config_SOURCES = %D%/fuzz_config.c daemon/config_file.c daemon/notify_option.c daemon/option_table.c $(FUZZ_MAIN)
 %C%_fuzz_config_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
-%C%_fuzz_config_LDADD = libprint.a librpc.a libx509.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) $(CRYPTO_LIBS) \
+%C%_fuzz_config_LDADD = libprint.a libspec.a librpc.a libx509.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_family_SOURCES = %D%/fuzz_family.c $(FUZZ_MAIN)
 %C%_fuzz_family_LDADD = libmodel.a $(HF_LIBS) $(FUZZ_LIBS)

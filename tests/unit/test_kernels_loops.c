@@ -447,8 +447,8 @@ TEST(attention_levels)
                 double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
                 memcpy(states[i] + SIZE + B, &sum, sizeof sum);
                 if (half > 0)
-                    used->rotate(2, 2 * half + run % 3, half, states[i] + SIZE + 2 * B, x, p, kept,
-                                 run % 4 > 1, run % 2);
+                    used->rotate(2, 2 * half + run % 3, half, run % 8 > 3, states[i] + SIZE + 2 * B, x, p,
+                                 kept, run % 4 > 1, run % 2);
             }
             assert_same_bits(found, expected, 2 * SIZE, "packing, dots or turns", loops->name);
         }
