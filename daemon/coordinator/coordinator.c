@@ -30,6 +30,7 @@
 #include "coordinator/scheduler/admission.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/fair_share.h"
+#include "coordinator/scheduler/preempting.h"
 #include "coordinator/turn.h"
 #include "coordinator/workers/adopted.h"
 #include "coordinator/workers/calibration.h"
@@ -467,6 +468,7 @@ static status_t open_all(struct coordinator *c, char **workers)
     reserve_open(c);
     TRY(drains_load(c));
     TRY(jobs_recover(c));
+    TRY(preempting_recover(c));
     uploads_recover(c);
     forget_recover(c);
     sweeps_recover(c);

@@ -153,14 +153,17 @@ static int64_t longest_state(const struct validator *v, const struct flat_parame
     return longest;
 }
 
-static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit)
+/* `slot`: of optimizer state. */
+static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit,
+                               int slot)
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
     bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
     bool low = class == BUFFER_ROUNDED ||
                ((class == BUFFER_GATHERED || class == BUFFER_RESHARDED) && validate_low(v, unit));
     int64_t elements = whole ? flat->padded : flat->shard;
-    if (class == BUFFER_OPTIMIZER && v->plan->options.state == STATE_INT8)
+    bool packs = v->plan->options.state == STATE_INT8 && optimizer_slot_packs(slot);
+    if (class == BUFFER_OPTIMIZER && packs)
         elements = longest_state(v, flat);
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
@@ -176,10 +179,10 @@ static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
     if (found->class != class || found->unit != unit)
         return validate_fail(v, i, "has buffer %d (%s) for its %s", buffer,
                              plan_buffer_class_name(found->class), plan_buffer_class_name(class));
-    if (unit >= 0 && found->bytes != bytes_of_class(v, class, unit))
+    if (unit >= 0 && found->bytes != bytes_of_class(v, class, unit, found->slot))
         return validate_fail(v, i, "has %llu bytes for its %s; expected %llu",
                              (unsigned long long)found->bytes, plan_buffer_class_name(class),
-                             (unsigned long long)bytes_of_class(v, class, unit));
+                             (unsigned long long)bytes_of_class(v, class, unit, found->slot));
     return NULL;
 }
 

@@ -80,13 +80,15 @@ int cuda_run_sequence_log_probs(const struct cuda_op *op, const struct kernel_ca
 __global__ void __launch_bounds__(BLOCK)
     sequence_backward_kernel(const struct sequences s, const float *dy, float *dx, bool add)
 {
-    int64_t count = s.rows * s.time * s.classes;
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
-         i += (int64_t)gridDim.x * BLOCK) {
-        int64_t at = i / s.classes, wanted = s.target[at];
-        float own = i % s.classes == wanted ? 1.0f : 0.0f;
-        float share = own - expf(s.x[i] - s.lse[at]);
-        put(&dx[i], wanted >= 0 ? share * dy[at / s.time] : 0, add);
+    for (int64_t at = blockIdx.x; at < s.rows * s.time; at += gridDim.x) {
+        int64_t wanted = s.target[at];
+        float slope = wanted >= 0 ? dy[at / s.time] : 0, lse = s.lse[at];
+        const float *x = s.x + at * s.classes;
+        float *to = dx + at * s.classes;
+        for (int64_t i = threadIdx.x; i < s.classes; i += BLOCK) {
+            float share = (i == wanted ? 1.0f : 0.0f) - expf(x[i] - lse);
+            put(&to[i], wanted >= 0 ? share * slope : 0, add);
+        }
     }
 }
 
@@ -95,7 +97,7 @@ int cuda_run_sequence_log_probs_backward(const struct cuda_op *op, const struct 
 {
     struct sequences s = sequences_of(&op->desc, call, 1, 2);
     s.lse = input_of<float>(call, 3);
-    return start(launch, sequence_backward_kernel, grid_of(launch, s.rows * s.time * s.classes),
+    return start(launch, sequence_backward_kernel, grid_of(launch, s.rows * s.time * BLOCK),
                  BLOCK, s, input_of<float>(call, 0), output_of<float>(call, 0),
                  op->desc.accumulate[0]);
 }

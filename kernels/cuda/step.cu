@@ -230,31 +230,27 @@ int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint1
     return run_optimizer(launch, f, copy, gate, n, is_aligned(param, sum, grad));
 }
 
-struct running_average {
-    float *average;
-    const float *param;
-    struct average_args given;
-    const struct average_args *live;
-    template <int V>
-    __device__ pack<float, V> at(int64_t i, float, const struct average_args &args) const
-    {
-        pack<float, V> a = load<V>(average + i), p = load<V>(param + i);
-        float rest = 1 - args.weight;
-        for (int v = 0; v < V; v++) {
-            float distance = p.at[v] - a.at[v];
-            a.at[v] = args.weight >= 0.5f ? fmaf(-distance, rest, p.at[v])
-                                          : fmaf(distance, args.weight, a.at[v]);
-        }
-        store(average + i, a);
-        return a;
+/* One value per thread: four take more registers than an SM of sm_90 has for all its threads. */
+__global__ void __launch_bounds__(BLOCK)
+    running_average_kernel(float *average, const float *param, struct average_args given,
+                   const struct average_args *live, cuda_gate_in gate, int64_t n)
+{
+    float weight = live != nullptr ? live->weight : given.weight, scale;
+    if (!read_gate(gate, &scale)) return;
+    bool far = weight >= 0.5f; /* as torch.lerp, from the nearer end */
+    float share = far ? weight - 1 : weight;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK) {
+        float a = average[i], p = param[i];
+        average[i] = fmaf(p - a, share, far ? p : a);
     }
-};
+}
 
 int cuda_average(const struct cuda_launch *launch, size_t n, float *average, const float *param,
                  const struct average_args *args, const struct cuda_gate_in *gate)
 {
-    const running_average f = {average, param, *args, (const struct average_args *)launch->live};
-    return run_optimizer(launch, f, nullptr, gate, n, is_aligned(average, param));
+    return start(launch, running_average_kernel, grid_of(launch, (int64_t)n), BLOCK, average, param, *args,
+                 (const struct average_args *)launch->live, *gate, (int64_t)n);
 }
 
 /* ---- flat memory ---- */

@@ -336,7 +336,7 @@ LOOP_TEST(manifest, 0, 8)
         const char *words;
     } edits[] = {
         {"\"version\": 3", "\"version\": 2", true, STATUS_FAILED_PRECONDITION, "an older fsdpd"},
-        {"\"version\": 3", "\"version\": 4", true, STATUS_FAILED_PRECONDITION, "a newer fsdpd"},
+        {"\"version\": 3", "\"version\": 5", true, STATUS_FAILED_PRECONDITION, "a newer fsdpd"},
         {"\"step\": 3", "\"step\": 2", true, STATUS_DATA_LOSS, "is of step 2"},
         {"\"step\": 3", "\"step\": 2", false, STATUS_DATA_LOSS, "its checksum is"},
         {"\"sha256\"", "\"sha257\"", false, STATUS_DATA_LOSS, "its checksum is not at its end"},

@@ -210,7 +210,7 @@ class EarlyStop(unittest.TestCase):
         self.assertIn("is over: only a running job can be evaluated; submit one with its weights", error)
 
     def test_loss_that_is_none(self):
-        """It is said; the job's own evaluation comes at its end only."""
+        """The answer names it; the job's own evaluation comes at its end only."""
         job = self.start("train.max_steps=1000000", "name=none", "optimizer.lr=1e6", "optimizer.weight_decay=1e6",
                          "train.non_finite=skip", "train.evaluate_interval=1000000", "data.validation=[]")
         self.daemon.wait_step(job, 20)

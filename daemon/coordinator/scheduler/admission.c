@@ -17,7 +17,6 @@
 #include "coordinator/scheduler/arrays.h"
 #include "coordinator/scheduler/deadlines.h"
 #include "coordinator/scheduler/dependencies.h"
-#include "coordinator/scheduler/preempting.h"
 #include "coordinator/workers/planner.h"
 #include "proto/message.h"
 
@@ -186,7 +185,6 @@ status_t jobs_recover(struct coordinator *c)
         deadlines_resolve(job->message);
         deadlines_begin(job);
         TRY(retry_recover(job));
-        TRY(preempting_recover(job));
         TRY(find_outdated(c, job->message, &job->outdated));
         parts_recover(job);
         if (job->message->attempt > 0) /* what cannot be read is reported when it is needed */

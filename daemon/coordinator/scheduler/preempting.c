@@ -164,7 +164,7 @@ static bool find_last(void *user, const job_event *event)
     return true;
 }
 
-status_t preempting_recover(struct job *job)
+static status_t recover_one(struct job *job)
 {
     struct last_preemption last = {0};
     const struct store_event_query query = {.job = job->message->id,
@@ -184,4 +184,10 @@ status_t preempting_recover(struct job *job)
     }
     free(last.why);
     return status;
+}
+
+status_t preempting_recover(struct coordinator *c)
+{
+    for (int i = 0; i < c->job_count; i++) TRY(recover_one(c->jobs[i]));
+    return NULL;
 }

@@ -34,7 +34,7 @@ void preempting_begin(const struct preempting_victim *victim, const struct job *
 /* Whether both want the same kind of device. */
 bool preempting_is_same_kind(const struct job *job, const struct job *other);
 
-/* After a restart: reads from the job's history whether and when it was preempted. */
-status_t preempting_recover(struct job *job) FSDPD_MUST_USE;
+/* After a restart: reads from the jobs' histories whether and when they were preempted. */
+status_t preempting_recover(struct coordinator *c) FSDPD_MUST_USE;
 
 #endif
