@@ -233,7 +233,7 @@ int cuda_adagrad(const struct cuda_launch *launch, size_t n, float *param, uint1
 /* One value per thread: four take more registers than an SM of sm_90 has for all its threads. */
 __global__ void __launch_bounds__(BLOCK)
     running_average_kernel(float *average, const float *param, struct average_args given,
-                   const struct average_args *live, cuda_gate_in gate, int64_t n)
+                           const struct average_args *live, cuda_gate_in gate, int64_t n)
 {
     float weight = live != nullptr ? live->weight : given.weight, scale;
     if (!read_gate(gate, &scale)) return;
@@ -249,8 +249,8 @@ __global__ void __launch_bounds__(BLOCK)
 int cuda_average(const struct cuda_launch *launch, size_t n, float *average, const float *param,
                  const struct average_args *args, const struct cuda_gate_in *gate)
 {
-    return start(launch, running_average_kernel, grid_of(launch, (int64_t)n), BLOCK, average, param, *args,
-                 (const struct average_args *)launch->live, *gate, (int64_t)n);
+    return start(launch, running_average_kernel, grid_of(launch, (int64_t)n), BLOCK, average, param,
+                 *args, (const struct average_args *)launch->live, *gate, (int64_t)n);
 }
 
 /* ---- flat memory ---- */
