@@ -124,8 +124,11 @@ char *spec_hint_value(const char *section, const char *text);
 /* "epochs" of "train.epochs". */
 const char *spec_last_word(const char *key);
 
-/* Rules that involve several keys. */
+/* together.c: rules over several keys. */
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec);
+
+/* The number of ranks in a choice such as "4"; 0 for a word. */
+uint32_t spec_choice_ranks(const char *text);
 
 /* "an integer from 1 to 4096", "full_shard or no_shard", ... */
 void spec_key_expected(const struct spec_key *key, struct buf *out);

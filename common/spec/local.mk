@@ -20,6 +20,7 @@ libspec_a_SOURCES = \
   %D%/sources.c \
   %D%/spec.h \
   %D%/time.c %D%/time.h \
+  %D%/together.c \
   %D%/words.c
 $(libspec_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/job-file.md

@@ -1,0 +1,286 @@
+/* Rules over several keys of a JobSpec; see internal.h. Pure functions, any thread. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "proto/message.h"
+#include "spec/internal.h"
+
+static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
+{
+    if (train->epochs == 0 && train->max_steps == 0)
+        return status_with(
+            status_new(
+                STATUS_INVALID_ARGUMENT,
+                "train.max_steps: is missing; it or train.epochs must limit training on tokens"),
+            (struct status_details){.field = "train.max_steps"});
+    if (train->batch_tokens > 0 && train->accumulation_steps > 1)
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "train.accumulation_steps: train.batch_tokens (%llu) says how many there "
+                       "are; expected 1, found %u",
+                       (unsigned long long)train->batch_tokens, train->accumulation_steps),
+            (struct status_details){.field = "train.accumulation_steps"});
+    return NULL;
+}
+
+/* A global batch says how many samples a step has: no other key may. */
+static status_t check_global_batch(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__TrainSpec *train = spec->train;
+    unsigned long long global = train->global_batch;
+    if (global == 0) return NULL;
+    struct status_details details = {.field = "train.global_batch"};
+    if (train->batch_tokens > 0)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.global_batch: expected no train.batch_tokens beside "
+                                      "it, found %llu",
+                                      (unsigned long long)train->batch_tokens),
+                           details);
+    if (train->accumulation_steps > 1)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.global_batch: it (%llu) and train.batch_size say how "
+                                      "many train.accumulation_steps there are; expected 1, found "
+                                      "%u",
+                                      global, train->accumulation_steps),
+                           details);
+    if (global < spec->workers)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.global_batch: expected at least a sample for each of "
+                                      "%u workers, found %llu",
+                                      spec->workers, global),
+                           details);
+    return NULL;
+}
+
+/* The most numbers of workers: each has a plan. */
+enum { ELASTIC_WORLDS_MAX = 64 };
+
+static bool makes_copies(Fsdpd__V1__Strategy strategy)
+{
+    return strategy == FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD ||
+           strategy == FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
+}
+
+/* Other workers only have copies where a strategy makes them. */
+static status_t check_redundancy(const Fsdpd__V1__JobSpec *spec, bool elastic)
+{
+    Fsdpd__V1__Redundancy kind = spec->elastic->redundancy;
+    const struct status_details details = {.field = "elastic.redundancy"};
+    if (kind <= FSDPD__V1__REDUNDANCY__REDUNDANCY_NONE) return NULL;
+    if (!elastic)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic.redundancy: needs elastic.min_workers and "
+                                      "elastic.max_workers"),
+                           details);
+    if (kind != FSDPD__V1__REDUNDANCY__REDUNDANCY_REPLICA) return NULL;
+    if (!makes_copies(spec->fsdp->strategy))
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic.redundancy: replica needs fsdp.strategy no_shard or "
+                                      "hybrid_shard, as other strategies keep one copy; expected "
+                                      "mirror or parity"),
+                           details);
+    for (size_t i = 0; i < spec->fsdp->wrap->n_units; i++) {
+        Fsdpd__V1__Strategy own = spec->fsdp->wrap->units[i]->strategy;
+        if (own == FSDPD__V1__STRATEGY__STRATEGY_UNSPECIFIED || makes_copies(own)) continue;
+        return status_with(
+            status_new(
+                STATUS_INVALID_ARGUMENT,
+                "elastic.redundancy: replica needs no_shard or hybrid_shard, but unit %zu of "
+                "fsdp.wrap.units has %s, which keeps one copy; expected mirror or parity",
+                i + 1, spec_word(&fsdpd__v1__strategy__descriptor, (int)own)),
+            details);
+    }
+    return NULL;
+}
+
+static status_t check_elastic(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__ElasticSpec *elastic = spec->elastic;
+    if (elastic == NULL) return NULL;
+    if (elastic->min_workers == 0 && elastic->max_workers == 0)
+        return check_redundancy(spec, false);
+    uint32_t least = elastic->min_workers, most = elastic->max_workers;
+    struct status_details details = {.field = "elastic.min_workers"};
+    if (least < 1 || most < least || most - least >= ELASTIC_WORLDS_MAX)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic: expected min_workers of at least 1 and at most %d "
+                                      "numbers of workers up to max_workers, found %u to %u",
+                                      ELASTIC_WORLDS_MAX, least, most),
+                           details);
+    if (spec->workers < least || spec->workers > most)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "workers: expected elastic.min_workers (%u) to "
+                                      "elastic.max_workers (%u), found %u",
+                                      least, most, spec->workers),
+                           (struct status_details){.field = "workers"});
+    if (spec->train->global_batch < most)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "elastic: expected a train.global_batch of at least a sample "
+                                      "for each of %u workers, found %llu",
+                                      most, (unsigned long long)spec->train->global_batch),
+                           (struct status_details){.field = "train.global_batch"});
+    return check_redundancy(spec, true);
+}
+
+/* Smaller groups must evenly divide the group that something is sharded over. */
+static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, Fsdpd__V1__Strategy strategy,
+                                 uint32_t shard_size, const char *reshard)
+{
+    uint32_t ranks = spec_choice_ranks(reshard);
+    if (ranks <= 1) return NULL;
+    if (strategy == FSDPD__V1__STRATEGY__STRATEGY_NO_SHARD)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected true or false, as no_shard gathers nothing that could be "
+                          "resharded; found %u ranks",
+                          ranks);
+    bool hybrid = strategy == FSDPD__V1__STRATEGY__STRATEGY_HYBRID_SHARD;
+    uint32_t sharded = hybrid ? shard_size : spec->workers;
+    if (sharded % ranks == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected a divisor of %s (%u), found %u ranks",
+                      hybrid ? "shard_size" : "workers", sharded, ranks);
+}
+
+/* One directory, or several with weights. */
+bool spec_has_images(const Fsdpd__V1__DataSpec *data)
+{
+    return data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IDX ||
+           data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_IMAGES;
+}
+
+static status_t check_dataset(const Fsdpd__V1__DataSpec *data)
+{
+    if ((data->path[0] != '\0') != (data->n_sources > 0)) return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                  data->n_sources > 0
+                                      ? "data.sources: expected no data.path beside it"
+                                      : "data.path: is missing"),
+                       (struct status_details){.field = data->n_sources > 0 ? "data.sources"
+                                                                            : "data.path"});
+}
+
+/* With fsdp.auto, both settings are replaced. */
+static status_t check_recompute(const Fsdpd__V1__FsdpSpec *fsdp)
+{
+    if (fsdp->recompute != FSDPD__V1__RECOMPUTE__RECOMPUTE_CHEAP || fsdp->choose ||
+        fsdp->n_activation_checkpointing > 0)
+        return NULL;
+    return status_with(
+        status_new(STATUS_INVALID_ARGUMENT,
+                   "fsdp.recompute: cheap: expected modules in fsdp.activation_checkpointing, such "
+                   "as [layers.*]: without them, nothing is computed again"),
+        (struct status_details){.field = "fsdp.recompute"});
+}
+
+/* It needs evaluations, and several. */
+static status_t check_early_stop(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__TrainSpec *train = spec->train;
+    if (train->early_stop == NULL || train->early_stop->patience == 0) return NULL;
+    const char *name = train->early_stop->set;
+    const Fsdpd__V1__HeldOutSet *set = spec_find_held_out(spec->data, name);
+    if (name[0] != '\0' && set == NULL)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "train.early_stop.metric: data.validation has no set '%s'",
+                                      name),
+                           (struct status_details){.field = "train.early_stop.metric"});
+    uint64_t interval = set != NULL ? set->every_steps : train->evaluate_interval;
+    const char *needs =
+        !train->evaluate ? "train.evaluate: true"
+        : !spec_has_images(spec->data) && interval == 0
+            ? set != NULL ? "every_steps above 0 of its set" : "a train.evaluate_interval above 0"
+            : NULL;
+    if (needs == NULL) return NULL;
+    return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                  "train.early_stop: expected %s, as it compares evaluations",
+                                  needs),
+                       (struct status_details){.field = "train.early_stop.patience"});
+}
+
+static status_t refuse_dpo(const char *key, const char *why)
+{
+    return status_with(status_new(STATUS_INVALID_ARGUMENT, "%s: data.objective: dpo %s", key, why),
+                       (struct status_details){.field = key});
+}
+
+/* Pairs are rows of a dataset, and the reference is the model without its adapter. */
+static status_t check_dpo(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__DataSpec *data = spec->data;
+    const Fsdpd__V1__ModelSpec *model = spec->model;
+    if (data->objective != FSDPD__V1__OBJECTIVE__OBJECTIVE_DPO) return NULL;
+    if (data->format != FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
+        return refuse_dpo("data.format", "learns from pairs, which only a dataset has");
+    if (data->windows != FSDPD__V1__WINDOW_KIND__WINDOW_KIND_DOCUMENT)
+        return refuse_dpo("data.windows", "takes each document whole: expected document");
+    if (model->adapter[0] == '\0' && (model->lora == NULL || model->lora->rank == 0))
+        return refuse_dpo("model.lora", "compares the model with itself without its adapter: "
+                                        "expected model.lora or model.adapter");
+    if (spec->dpo != NULL && spec->dpo->label_smoothing > 0 &&
+        spec->dpo->loss != FSDPD__V1__DPO_LOSS__DPO_LOSS_SIGMOID)
+        return refuse_dpo("dpo.label_smoothing", "smooths labels with dpo.loss: sigmoid only");
+    return NULL;
+}
+
+status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
+{
+    TRY(check_early_stop(spec));
+    TRY(check_dpo(spec));
+    if (spec->data->n_validation > 0 && !spec->train->evaluate)
+        return status_with(status_new(STATUS_INVALID_ARGUMENT,
+                                      "data.validation: expected train.evaluate: true, as "
+                                      "evaluations read it"),
+                           (struct status_details){.field = "data.validation"});
+    if (spec->data->format == FSDPD__V1__DATA_FORMAT__DATA_FORMAT_DATASET)
+        TRY(check_dataset(spec->data));
+    if (!spec_has_images(spec->data)) TRY(check_token_training(spec->train));
+    TRY(check_elastic(spec));
+    TRY(check_global_batch(spec));
+    const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
+    if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "optimizer.nesterov: expected a momentum above 0 and no dampening with it, "
+                       "found momentum %g and dampening %g",
+                       optimizer->momentum, optimizer->dampening),
+            (struct status_details){.field = "optimizer.nesterov"});
+    const Fsdpd__V1__ScheduleSpec *schedule = spec->schedule;
+    if (schedule->total_steps > 0 && schedule->total_steps <= schedule->warmup_steps)
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "schedule.total_steps: expected more than schedule.warmup_steps, which "
+                       "are part of them: %llu, found %llu",
+                       (unsigned long long)schedule->warmup_steps,
+                       (unsigned long long)schedule->total_steps),
+            (struct status_details){.field = "schedule.total_steps"});
+    if (spec->fsdp->shard_size > 0 && spec->workers % spec->fsdp->shard_size != 0)
+        return status_with(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "fsdp.shard_size: expected a divisor of workers (%u), found %u",
+                       spec->workers, spec->fsdp->shard_size),
+            (struct status_details){.field = "fsdp.shard_size"});
+    TRY(status_with(status_wrap(check_resharding(spec, spec->fsdp->strategy, spec->fsdp->shard_size,
+                                                 spec->fsdp->reshard_after_forward),
+                                "fsdp.reshard_after_forward"),
+                    (struct status_details){.field = "fsdp.reshard_after_forward"}));
+    TRY(check_recompute(spec->fsdp));
+    const Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
+    for (size_t i = 0; i < wrap->n_units; i++) {
+        const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
+        if (unit->shard_size > 0 && spec->workers % unit->shard_size != 0)
+            return status_with(
+                status_new(
+                    STATUS_INVALID_ARGUMENT,
+                    "fsdp.wrap.units: unit %zu: shard_size: expected a divisor of workers (%u), "
+                    "found %u",
+                    i + 1, spec->workers, unit->shard_size),
+                (struct status_details){.field = "fsdp.wrap.units"});
+        bool own = unit->strategy != FSDPD__V1__STRATEGY__STRATEGY_UNSPECIFIED;
+        TRY(status_with(
+            status_wrap(check_resharding(spec, own ? unit->strategy : spec->fsdp->strategy,
+                                         own ? unit->shard_size : spec->fsdp->shard_size,
+                                         unit->reshard_after_forward),
+                        "fsdp.wrap.units: unit %zu: reshard_after_forward", i + 1),
+            (struct status_details){.field = "fsdp.wrap.units"}));
+    }
+    return NULL;
+}
