@@ -195,10 +195,14 @@ class EarlyStop(unittest.TestCase):
 
     def test_evaluations(self):
         """They are the held-out curve's values at their steps, and change no bit of the training."""
-        jobs = [self.start("train.max_steps=400", "name=seen"), None]
+        jobs = [self.start("train.max_steps=1000000", "name=seen"), None]
         seen = [self.daemon.json("eval", jobs[0], "--set", "code") for _ in range(5)]
+        self.assertEqual(self.daemon.ctl("pause", jobs[0]).returncode, 0)
+        self.daemon.wait_state(jobs[0], "PAUSED")
+        steps = f"train.max_steps={int(self.daemon.json('show', jobs[0])['step']) + 5}"
+        self.assertEqual(self.daemon.ctl("resume", jobs[0], "--set", steps).returncode, 0)
         self.daemon.wait_state(jobs[0], "SUCCEEDED")
-        jobs[1] = self.start("train.max_steps=400", "name=unseen")
+        jobs[1] = self.start(steps, "name=unseen")
         self.daemon.wait_state(jobs[1], "SUCCEEDED")
         curve = dict(self.rows(jobs[0], "code"))
         for result in seen:
