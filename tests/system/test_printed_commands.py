@@ -240,6 +240,8 @@ class Printed(unittest.TestCase):
         self.write(f"{where}/llama/config.json", json.dumps(LLAMA))
         turns = [{"role": role, "content": text} for role, text in zip(("user", "assistant"), words)]
         self.write("train.jsonl", "".join(json.dumps({"messages": turns}) + "\n" for _ in range(100)))
+        pair = {"prompt": words[0], "chosen": words[1], "rejected": words[0]}
+        self.write("pairs.jsonl", json.dumps(pair) + "\n")
 
     def test_conversations(self):
         self.prepare("models")
