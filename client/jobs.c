@@ -119,13 +119,12 @@ static void change_listed(struct jobs *jobs, const char *array)
     jobs->several = true;
     if (!client_list_jobs(jobs->client, true, &response, &jobs->code)) return;
     const Fsdpd__V1__ListJobsResponse *list = (const void *)response;
-    /* The newest first: an array's jobs come before its record. */
-    for (size_t i = list->n_jobs; i-- > 0;) {
-        const Fsdpd__V1__Job *job = list->jobs[i];
+    for (size_t i = 0; i < 2 * list->n_jobs; i++) { /* an array's jobs come before its record */
+        const Fsdpd__V1__Job *job = list->jobs[i % list->n_jobs];
         bool record = jobs->by_job && job->spec != NULL && job->spec->array != NULL;
         bool goes =
             record ? jobs->method == &control_forget_job : jobs->by_job || !has_array(list, job);
-        if (goes) change(jobs, job->id, false);
+        if (goes && record == (i >= list->n_jobs)) change(jobs, job->id, false);
     }
     if (list->n_jobs == 0) {
         status_t status =
