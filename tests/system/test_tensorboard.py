@@ -141,7 +141,9 @@ class TensorBoard(unittest.TestCase):
         self.assertLessEqual(set(by_tag), tags)
         others = {"speed/tokens_per_second", "speed/counted_tokens_per_second", "speed/mfu", "test/perplexity",
                   "test/pearson", "test/mse"}
-        self.assertEqual(tags - others - set(by_tag), {tag for tag in tags if tag.startswith("validation/")})
+        # those of token data, and of pairs
+        self.assertEqual(tags - others - set(by_tag),
+                         {tag for tag in tags if tag.startswith(("validation/", "rewards/", "logps/"))})
 
     def test_not_asked_for(self):
         self.assertEqual(self.daemon.submit("train.max_steps=1", "name=plain",
