@@ -17,7 +17,7 @@ dist_classify_example_DATA = %D%/classify/job.yaml %D%/classify/README.md
 cifar_exampledir = $(pkgdatadir)/examples/cifar
 dist_cifar_example_DATA = %D%/cifar/job.yaml %D%/cifar/net.yaml %D%/cifar/README.md
 EXTRA_DIST += %D%/mnist/SHA256SUMS %D%/chat/draw.py %D%/chat/run.sh %D%/cifar/draw.py %D%/cifar/run.sh \
-  %D%/classify/draw.py %D%/classify/run.sh
+  %D%/classify/draw.py %D%/classify/run.sh %D%/clients/README.md %D%/clients/train.go %D%/clients/train.rb
 exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
 grafana_exampledir = $(pkgdatadir)/examples/grafana
