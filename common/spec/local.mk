@@ -26,7 +26,8 @@ $(libspec_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/job-file.md
 
 if HAVE_CHECK
-SPEC_TESTS = tests/unit/test_spec tests/unit/test_spec_array tests/unit/test_spec_message tests/unit/test_metric_table
+SPEC_TESTS = tests/unit/test_spec tests/unit/test_spec_array tests/unit/test_spec_message \
+  tests/unit/test_spec_paths tests/unit/test_metric_table
 check_PROGRAMS += $(SPEC_TESTS)
 TESTS += $(SPEC_TESTS)
 $(SPEC_TESTS): private LDADD = libspec.a libyamldoc.a libproto.a libbase.a $(YAML_LIBS) $(PROTOBUF_C_LIBS) $(TEST_LIBS)
@@ -35,4 +36,5 @@ spec_fixture = tests/unit/spec_fixture.c tests/unit/spec_fixture.h
 tests_unit_test_spec_SOURCES = tests/unit/test_spec.c $(spec_fixture)
 tests_unit_test_spec_array_SOURCES = tests/unit/test_spec_array.c $(spec_fixture)
 tests_unit_test_spec_message_SOURCES = tests/unit/test_spec_message.c $(spec_fixture)
+tests_unit_test_spec_paths_SOURCES = tests/unit/test_spec_paths.c $(spec_fixture)
 endif
