@@ -110,6 +110,14 @@ static status_t unexpected_node(const struct spec_key *key, const struct yamldoc
     return status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s", buf_text(&expected), found);
 }
 
+status_t spec_expect_mappings(const struct spec_key *key, const struct yamldoc_node *node)
+{
+    bool list = node->kind == YAMLDOC_SEQUENCE;
+    for (int i = 0; list && i < node->item_count; i++)
+        list = node->items[i]->kind == YAMLDOC_MAPPING;
+    return list ? NULL : unexpected_node(key, node);
+}
+
 static bool is_directory(const char *path)
 {
     struct stat info;
@@ -354,10 +362,7 @@ static status_t read_group(const struct yamldoc_node *node, Fsdpd__V1__Optimizer
 static status_t read_groups(struct file_reader *reader, const struct spec_key *key,
                             const struct yamldoc_node *node)
 {
-    bool list = node->kind == YAMLDOC_SEQUENCE;
-    for (int i = 0; list && i < node->item_count; i++)
-        list = node->items[i]->kind == YAMLDOC_MAPPING;
-    if (!list) return unexpected_node(key, node);
+    TRY(spec_expect_mappings(key, node));
     Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
     optimizer->groups = mem_alloc_array((size_t)node->item_count + 1, sizeof *optimizer->groups);
     for (int i = 0; i < node->item_count; i++) {

@@ -59,14 +59,7 @@ static status_t read_set(const struct yamldoc_node *node, const Fsdpd__V1__JobFi
 status_t spec_read_held_out(const struct spec_key *key, const struct yamldoc_node *node,
                             const Fsdpd__V1__JobFile *sent, Fsdpd__V1__DataSpec *data)
 {
-    bool list = node->kind == YAMLDOC_SEQUENCE;
-    for (int i = 0; list && i < node->item_count; i++)
-        list = node->items[i]->kind == YAMLDOC_MAPPING;
-    if (!list) {
-        AUTO(buf_deinit) struct buf expected = {0};
-        spec_key_expected(key, &expected);
-        return status_new(STATUS_INVALID_ARGUMENT, "expected %s", buf_text(&expected));
-    }
+    TRY(spec_expect_mappings(key, node));
     data->validation = mem_alloc_array((size_t)node->item_count + 1, sizeof *data->validation);
     for (int i = 0; i < node->item_count; i++) {
         Fsdpd__V1__HeldOutSet *set = MESSAGE_NEW(set, fsdpd__v1__held_out_set__init);

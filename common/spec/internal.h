@@ -72,6 +72,8 @@ struct spec_source {
 status_t spec_open(const struct spec_source *source, struct yamldoc **document);
 status_t spec_read_tree(const struct spec_source *source, const struct yamldoc *document,
                         Fsdpd__V1__JobSpec **spec);
+/* Whether the key's value is a list of mappings: "expected ..., found ...", without the key. */
+status_t spec_expect_mappings(const struct spec_key *key, const struct yamldoc_node *node);
 
 /* array.c: whether the document has array.indices; if so, the spec of the array's record, with the
  * values of its first index. Changes the document. */

@@ -439,7 +439,7 @@ static const struct {
      "unknown key; expected path or weight"},
     {"train: {max_steps: 5}", "data={format: dataset, sources: [b]}",
      "--set data={format: dataset, sources: [b]}: data.sources: expected a list of dataset "
-     "directories, such as [{path: chat, weight: 2}]"},
+     "directories, such as [{path: chat, weight: 2}], found a list"},
     {"train: {max_steps: 5}", "data={format: text, path: a, validation: [{name: B, path: b}]}",
      "--set data={format: text, path: a, validation: [{name: B, path: b}]}: data.validation: set "
      "1: "
