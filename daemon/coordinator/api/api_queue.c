@@ -139,7 +139,7 @@ static void set_priorities(struct coordinator *c, const job_message *array, int 
             !spec_is_of_array(job->message->spec, array->id))
             continue;
         job->message->priority = priority;
-        job_note_change_soon(job, "PRIORITY", "priority %d, was %d", priority, before);
+        job_note_change(job, false, "PRIORITY", "priority %d, was %d", priority, before);
     }
 }
 
@@ -159,7 +159,7 @@ void api_set_priority(struct rpc_call *call, const ProtobufCMessage *message, vo
         c->actor = access_user(call);
         job->message->priority = request->priority;
         if (job->array != NULL) set_priorities(c, job->message, request->priority);
-        job_note_change(job, "PRIORITY", "priority %d, was %d", request->priority, before);
+        job_note_change(job, true, "PRIORITY", "priority %d, was %d", request->priority, before);
         c->actor = NULL;
         queue_changed(c);
     }
@@ -175,7 +175,7 @@ static void set_workers(struct job *job, uint32_t workers)
     chosen->workers = workers;
     chosen->by = FSDPD__V1__CHOOSER__CHOOSER_USER;
     message_set_text(&job->elastic.by, c->actor);
-    job_note_change(job, "RESIZE", "%u worker%s wanted, %u before", workers,
+    job_note_change(job, true, "RESIZE", "%u worker%s wanted, %u before", workers,
                     workers == 1 ? "" : "s", before);
     queue_changed(c);
 }

@@ -255,8 +255,13 @@ void job_set_waiting(struct job *job, const char *code, const char *text)
     enter(job, job->message->state, code, text, false);
 }
 
-static void note_change(struct job *job, const char *code, const char *text, bool durable)
+void job_note_change(struct job *job, bool durable, const char *code, const char *format, ...)
 {
+    char text[REASON_MAX];
+    va_list args;
+    va_start(args, format);
+    format_reason(text, format, args);
+    va_end(args);
     Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
     reason.code = (char *)code;
     reason.message = (char *)text;
@@ -266,26 +271,6 @@ static void note_change(struct job *job, const char *code, const char *text, boo
     change.reason = &reason;
     job_record(job, &event, durable);
     log_change(job, code, text);
-}
-
-void job_note_change(struct job *job, const char *code, const char *format, ...)
-{
-    char text[REASON_MAX];
-    va_list args;
-    va_start(args, format);
-    format_reason(text, format, args);
-    va_end(args);
-    note_change(job, code, text, true);
-}
-
-void job_note_change_soon(struct job *job, const char *code, const char *format, ...)
-{
-    char text[REASON_MAX];
-    va_list args;
-    va_start(args, format);
-    format_reason(text, format, args);
-    va_end(args);
-    note_change(job, code, text, false);
 }
 
 /* A job that is over exists in the store alone. */
@@ -316,7 +301,7 @@ void job_note_later(struct coordinator *c, const char *id, const char *code, con
 {
     struct job *job = jobs_find(c, id);
     if (job != NULL) {
-        job_note_change(job, code, "%s", text);
+        job_note_change(job, true, code, "%s", text);
         return;
     }
     AUTO_FREE char *quoted = log_quote(text);

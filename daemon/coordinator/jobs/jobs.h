@@ -124,16 +124,15 @@ void job_set_reason(struct job *job, const char *code, const char *format, ...) 
  * is determined again after a crash. */
 void job_set_waiting(struct job *job, const char *code, const char *text);
 
-/* Records a change to a job that a user requested (of its priority, say) in one durable event; the
- * job's reason stays unchanged. */
-void job_note_change(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
+/* Records a change to a job that a user requested (of its priority, say) in one event; the job's
+ * reason stays unchanged. Without `durable` it does not wait for the disk: a durable change of any
+ * job that follows includes it. */
+void job_note_change(struct job *job, bool durable, const char *code, const char *format, ...)
+    FSDPD_PRINTF(4, 5);
 
 /* Records a note on the job of this id, which may be over since: nothing happens if it is
  * forgotten. `code` is not that of a state. */
 void job_note_later(struct coordinator *c, const char *id, const char *code, const char *text);
-/* The same without waiting for the disk: a durable change of any job that follows includes it. */
-void job_note_change_soon(struct job *job, const char *code, const char *format, ...)
-    FSDPD_PRINTF(3, 4);
 
 /* The running attempt begins after `step`. Latest figures of later steps come from an earlier
  * attempt, which may have failed because of them: they are removed, and the last report up to

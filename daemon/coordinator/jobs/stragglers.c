@@ -64,12 +64,12 @@ static void note(struct job *job, int number)
     const struct rank_pace *pace = &job->attempt->paces[number];
     const char *worker = job->attempt->ranks[number].worker_id;
     if (pace->slow)
-        job_note_change(job, "SLOW_RANK",
+        job_note_change(job, true, "SLOW_RANK",
                         "rank %d (%s) takes %.3g s for its own part of a step, %.2f times as long "
                         "as the median rank",
                         number, worker, pace->step_seconds, pace->slowdown);
     else
-        job_note_change(job, "SLOW_RANK_RECOVERED",
+        job_note_change(job, true, "SLOW_RANK_RECOVERED",
                         "rank %d (%s) takes %.3g s for its own part of a step again, %.2f times "
                         "the median rank's time",
                         number, worker, pace->step_seconds, pace->slowdown);

@@ -152,8 +152,8 @@ static void take_away(struct array_batch *batch, uint32_t index, const char *id)
 {
     struct job *array = batch->array;
     batch->taken++;
-    job_note_change_soon(array, "INDEX_TAKEN", "index %u has no job: job %s already exists", index,
-                         id);
+    job_note_change(array, false, "INDEX_TAKEN", "index %u has no job: job %s already exists",
+                    index, id);
 }
 
 static status_t is_taken(struct coordinator *c, const char *id, bool *taken)
