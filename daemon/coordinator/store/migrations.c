@@ -86,17 +86,17 @@ static const struct migration migrations[] = {
                              "  sums BLOB NOT NULL," /* see store_set_state_dict */
                              "  crc INTEGER NOT NULL"
                              ") WITHOUT ROWID;"},
-    {"what was chosen for jobs, apart from what was asked for",
+    {"what was chosen for jobs, apart from what was asked for; what users have used",
      "ALTER TABLE jobs ADD COLUMN chosen BLOB NOT NULL DEFAULT X'';"
      "UPDATE jobs SET "
      "crc = record_crc(id, name, spec, plan, submitted_ms, owner, chosen) | 4611686018427387904 "
-     "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"},
-    {"what users have used, for fair share", "CREATE TABLE usage ("
-                                             "  user TEXT PRIMARY KEY,"
-                                             "  worker_ms INTEGER NOT NULL," /* decayed, at: */
-                                             "  time_ms INTEGER NOT NULL,"
-                                             "  crc INTEGER NOT NULL"
-                                             ") WITHOUT ROWID;"},
+     "WHERE crc = record_crc(id, name, spec, plan, submitted_ms, owner) | 4611686018427387904;"
+     "CREATE TABLE usage ("
+     "  user TEXT PRIMARY KEY,"
+     "  worker_ms INTEGER NOT NULL," /* decayed, at: */
+     "  time_ms INTEGER NOT NULL,"
+     "  crc INTEGER NOT NULL"
+     ") WITHOUT ROWID;"},
 };
 
 enum { LATEST = COUNT_OF(migrations) };
