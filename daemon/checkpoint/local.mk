@@ -21,11 +21,12 @@ libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
 
 
 if HAVE_CHECK
-CHECKPOINT_TESTS = tests/unit/test_weights tests/unit/test_lying_checkpoints
+CHECKPOINT_TESTS = tests/unit/test_folder tests/unit/test_weights tests/unit/test_lying_checkpoints
 check_PROGRAMS += $(CHECKPOINT_TESTS)
 TESTS += $(CHECKPOINT_TESTS)
 weights_test_libs = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
   $(JANSSON_LIBS) $(YAML_LIBS) $(TEST_LIBS) -lm
+tests_unit_test_folder_LDADD = $(weights_test_libs)
 tests_unit_test_weights_SOURCES = tests/unit/test_weights.c tests/unit/family_files.c tests/unit/family_files.h
 tests_unit_test_weights_LDADD = $(weights_test_libs)
 tests_unit_test_lying_checkpoints_LDADD = $(weights_test_libs)

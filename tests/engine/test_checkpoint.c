@@ -15,7 +15,6 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
-#include "base/unfinished.h"
 #include "checkpoint/folder.h"
 #include "session_group.h"
 #include "tests/testing.h"
@@ -778,58 +777,4 @@ LOOP_TEST(link_in_the_way, 0, 2)
     free(job);
     free(shared);
     free(outside);
-}
-
-/* An open directory stays in use, even if another one takes its name. */
-TEST(swapped_directory)
-{
-    char *outside = file_path_join(folder, "outside"), *job = file_path_join(folder, "job");
-    char *moved = file_path_join(folder, "moved");
-    ck_assert_ptr_null(file_make_directory(outside, 0755));
-    struct folder opened, temporary, closed;
-    ck_assert_ptr_null(folder_open(folder, job, false, &closed));
-    ck_assert_int_lt(closed.fd, 0);
-    folder_close(&closed);
-    ck_assert_ptr_null(folder_open(folder, job, true, &opened));
-    ck_assert_int_eq(rename(job, moved), 0);
-    ck_assert_int_eq(symlink(outside, job), 0);
-    ck_assert_ptr_null(folder_begin(&opened, 1, 1, &temporary));
-    char *name = NULL;
-    ck_assert_ptr_null(folder_commit(&opened, &temporary, 7, &name));
-    folder_close(&temporary);
-    ck_assert_int_eq(entries_in(outside), 0);
-    ck_assert_int_eq(entries_in(moved), 1);
-    /* An entry that is a link is not a checkpoint; removal removes the link itself. */
-    ck_assert_int_eq(symlinkat(outside, opened.fd, "step-000000000009"), 0);
-    status_t status = folder_enter(&opened, "step-000000000009", &temporary);
-    ck_assert_ptr_nonnull(status);
-    status_free(status);
-    ck_assert_ptr_null(folder_remove(&opened, "step-000000000009"));
-    ck_assert_int_eq(entries_in(moved), 1);
-    ck_assert_int_eq(access(outside, F_OK), 0);
-    folder_close(&opened);
-    free(name);
-    free(moved);
-    free(job);
-    free(outside);
-}
-
-TEST(sweep)
-{
-    ck_assert_ptr_null(unfinished_sweep(folder)); /* there is none yet */
-    char *temporary = begin(3, 1), *removing = NULL;
-    char *below = file_path_join(temporary, "rank-00000.safetensors");
-    ck_assert_ptr_null(file_write_atomic(below, "x", 1, 0644));
-    removing = file_path_join(folder, ".removing-step-000000000001");
-    ck_assert_int_eq(mkdir(removing, 0755), 0);
-    char *other = file_path_join(folder, "notes");
-    ck_assert_int_eq(mkdir(other, 0755), 0);
-    ck_assert_ptr_null(unfinished_sweep(folder));
-    ck_assert_int_ne(access(temporary, F_OK), 0);
-    ck_assert_int_ne(access(removing, F_OK), 0);
-    ck_assert_int_eq(access(other, F_OK), 0);
-    free(other);
-    free(removing);
-    free(below);
-    free(temporary);
 }
